@@ -1,0 +1,50 @@
+//! The settings of one server, as one plain struct. Names, meanings and defaults are those of `penstock/options.py`.
+
+use std::time::Duration;
+
+use penstock_http::limits::Limits;
+
+/// All that an operator can set of the Rust side. Times are durations, sizes are bytes.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Application threads at most; one more thread always does I/O.
+    pub threads: usize,
+    /// Everything on the thread that calls [`crate::reactor::Reactor::run_here`].
+    pub single_thread: bool,
+    /// Limits of a request.
+    pub limits: Limits,
+    /// A request body up to this size stays in memory; a larger one goes to an unlinked temporary file.
+    pub body_memory: usize,
+    /// From the first byte of a request head to its end.
+    pub header_timeout: Duration,
+    /// Between two reads of a request body.
+    pub body_timeout: Duration,
+    /// Between two requests of a connection, and before the first.
+    pub idle_timeout: Duration,
+    /// Without any byte taken by the client while a response waits for it.
+    pub write_timeout: Duration,
+    /// A response that its client does not take is queued up to this size; then the application waits.
+    pub outbox_limit: usize,
+    /// The `Server` field of responses whose application sends none; empty: no such field.
+    pub server_name: String,
+    /// Where to write the access log, and how.
+    pub access_log: Option<crate::access_log::AccessLogConfig>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            threads: 128,
+            single_thread: false,
+            limits: Limits::default(),
+            body_memory: 1 << 20,
+            header_timeout: Duration::from_secs(15),
+            body_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(60),
+            outbox_limit: 1 << 20,
+            server_name: String::from("penstock"),
+            access_log: None,
+        }
+    }
+}

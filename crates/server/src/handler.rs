@@ -1,0 +1,45 @@
+//! The door to the application: all that the server knows of what answers requests.
+//!
+//! `wsgi` implements [`Application`] for Python; a Rust echo implements it in a dozen lines, so the whole server is
+//! tested and measured without an interpreter.
+
+use std::io;
+
+use crate::ready::Turn;
+
+/// What answers the requests of a server. Shared by all its threads.
+pub trait Application: Send + Sync + 'static {
+    /// Runs complete requests on the calling thread.
+    ///
+    /// Acquires whatever the application needs to run (the interpreter), then calls [`Turn::next`] until it answers
+    /// `None`, and answers each [`crate::exchange::Exchange`] it gets. The application is not released between two
+    /// requests. May block before the first `next`: at most one thread of the server is there at a time.
+    fn enter(&self, turn: &mut Turn<'_>);
+
+    /// Starts one more thread that calls [`crate::reactor::Reactor::run_thread`]. Called inside [`Application::enter`],
+    /// from [`Turn::next`], by a thread that holds the application.
+    ///
+    /// # Errors
+    /// When the operating system refuses a thread; the server then goes on with those it has.
+    fn grow(&self) -> io::Result<()>;
+
+    /// True when the calling loop must end (an interpreter signal raised an exception). Asked only by a single-threaded
+    /// loop, after `epoll_wait` was interrupted by a signal.
+    fn interrupted(&self) -> bool {
+        false
+    }
+
+    /// A line for the error log, from a thread that does not hold the application.
+    fn log(&self, level: Level, message: &str);
+}
+
+/// How much a line of the error log matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Of use when looking for a fault.
+    Debug,
+    /// Something an operator wants to see once.
+    Warning,
+    /// A request or a connection was lost through our or the application's fault.
+    Error,
+}
