@@ -1,0 +1,60 @@
+"""Penstock inside another Python program: `run` and `serve_in_thread`.
+
+Options are the keyword arguments, as in docs/options.md; the environment and settings files are not read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock import load, options, sockets, worker
+from penstock.errors import ConfigError
+from penstock.settings import from_keywords, plain
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+# `app` is an argument of its own; the other two belong to loading it.
+_KEYWORDS = tuple(name for name in options.BY_NAME if name not in ("app", "factory", "chdir"))
+# `debug` needs the main thread, and the mask is the whole process's.
+_THREAD_KEYWORDS = tuple(name for name in _KEYWORDS if name not in ("debug", "umask"))
+
+
+def run(app: WSGIApplication, *, bind: str | Sequence[str] = "127.0.0.1:8000", **keywords: Any) -> None:
+    """Serves `app` until SIGINT or SIGTERM, then finishes the requests in flight within `graceful_timeout` seconds.
+
+    bind: one address or several, as for `--bind`. keywords: any option but `app`, `factory` and `chdir`.
+    On another thread than the main one, where Python takes no signal handlers, it serves until the process ends.
+    Raises ConfigError and BindError; KeyboardInterrupt with `debug=True`.
+    """
+    settings = from_keywords({"bind": bind, **keywords}, allowed=_KEYWORDS)
+    load.check(app, "app")
+    worker.serve(settings, app)
+
+
+@contextlib.contextmanager
+def serve_in_thread(app: WSGIApplication, *, bind: str | Sequence[str] = "127.0.0.1:0", **keywords: Any) -> Iterator[str]:
+    """Serves `app` beside the caller's own code; the context is the URL, without a final slash.
+
+        with penstock.serve_in_thread(app) as url:
+            httpx.get(url + "/")
+
+    bind: by default a free port of 127.0.0.1; with several addresses the URL is that of the first. keywords: any option but
+    `app`, `factory`, `chdir`, `debug` and `umask`. Leaving the context stops the server and waits for its threads: requests in
+    flight have `graceful_timeout` seconds. Several servers may run at once. Raises ConfigError and BindError.
+    """
+    if keywords.get("debug"):
+        raise ConfigError("debug = True needs the main thread, which the caller uses; call penstock.run instead")
+    chosen = plain(from_keywords({"bind": bind, **keywords}, allowed=_THREAD_KEYWORDS))
+    load.check(app, "app")
+    addresses = [sockets.parse(text) for text in chosen["bind"]]
+    with sockets.bound(addresses, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"]) as listeners:
+        server = worker.core(app, chosen, listeners)
+        server.start()
+        try:
+            yield listeners[0].url
+        finally:
+            server.stop(chosen["graceful_timeout"])
+            server.join()

@@ -1,0 +1,34 @@
+"""What Penstock raises before it serves: each message is one line that says what to do.
+
+The command line prints these lines and ends with `exit_status`; a program that embeds Penstock catches `PenstockError`.
+"""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """Base of the errors below."""
+
+    exit_status = 1
+
+
+class ConfigError(PenstockError, ValueError):
+    """An option, variable or file that cannot be understood."""
+
+    exit_status = 2
+
+
+class LoadError(PenstockError):
+    """The application could not be loaded.
+
+    `user_traceback` is the formatted traceback when the application's own code raised, without the frames of the
+    import system and of Penstock; empty otherwise.
+    """
+
+    def __init__(self, message: str, user_traceback: str = "") -> None:
+        super().__init__(message)
+        self.user_traceback = user_traceback
+
+
+class BindError(PenstockError):
+    """A listening address could not be opened."""

@@ -1,0 +1,334 @@
+"""The options table: every option of Penstock, once.
+
+Command line flags, `PENSTOCK_*` variables, the keys of `penstock.toml`, the keyword arguments of `penstock.run`, the settings
+of the Rust core and the page docs/options.md all derive from `OPTIONS`. To add an option, add a row here, use it in one file,
+and test it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock import values
+from penstock.values import Kind
+
+APPLICATION: Final = "Application"
+ADDRESSES: Final = "Addresses"
+THREADS: Final = "Threads"
+LIMITS: Final = "Limits"
+TIMES: Final = "Times"
+RESPONSES: Final = "Requests and responses"
+LOGS: Final = "Logs"
+GROUPS: Final = (APPLICATION, ADDRESSES, THREADS, LIMITS, TIMES, RESPONSES, LOGS)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option.
+
+    name: the key in files and of `penstock.run`; the flag is `--` with dashes, the variable `PENSTOCK_` in capitals.
+    core: the name of the setting of the Rust core that takes the value as it is; None when Python uses it.
+    flags: further spellings on the command line.
+    positional: an argument of the command line rather than a flag.
+    example: a value as one writes it in a file.
+    """
+
+    name: str
+    kind: Kind
+    default: Any
+    help: str
+    group: str
+    core: str | None = None
+    flags: tuple[str, ...] = ()
+    positional: bool = False
+    example: object = None
+
+    @property
+    def flag(self) -> str:
+        """The spelling on the command line."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """The name of the environment variable."""
+        return "PENSTOCK_" + self.name.upper()
+
+
+def _root_path(raw: str) -> str:
+    stripped = raw.rstrip("/")
+    if stripped and not stripped.startswith("/"):
+        raise ValueError(f"must begin with a slash: /{stripped}")
+    if not stripped.isascii():
+        raise ValueError("must be ASCII: write other characters percent-encoded")
+    return stripped
+
+
+def _field_value(raw: str) -> str:
+    if not raw.isascii():
+        raise ValueError("must be ASCII")
+    return raw.strip()
+
+
+ACCESS_LOG_ATOMS: Final = {
+    "client": "address of the client; `-` on a UNIX socket",
+    "time": "when the response ended, as in the common log format",
+    "method": "request method",
+    "target": "request target as it was sent",
+    "path": "the target's path, still percent-encoded",
+    "query": "the target's query, without the question mark",
+    "protocol": "`HTTP/1.1` or `HTTP/1.0`",
+    "status": "status code",
+    "bytes": "bytes of the body that were sent",
+    "duration_ms": "from the first byte of the request to the last byte of the response, milliseconds",
+    "queued_ms": "complete request waiting for a thread, milliseconds",
+    "app_ms": "in the application, milliseconds",
+    "referer": "`Referer` field",
+    "user_agent": "`User-Agent` field",
+    "host": "`Host` field",
+    "thread": "number of the thread that ran the application",
+}
+
+
+OPTIONS: Final[tuple[Option, ...]] = (
+    Option(
+        "app",
+        values.text("MODULE:CALLABLE"),
+        None,
+        "The WSGI application: `module:name`, `package.module:object.attribute`, `module:create_app('production')`, a module that "
+        "has `application` or `app`, or the path of a .py or .wsgi file.",
+        APPLICATION,
+        positional=True,
+        example="mysite.wsgi:application",
+    ),
+    Option(
+        "factory",
+        values.boolean(),
+        False,
+        "CALLABLE is a function without arguments that returns the application.",
+        APPLICATION,
+    ),
+    Option(
+        "chdir",
+        values.path("DIRECTORY"),
+        None,
+        "Change to this directory first; modules are searched in it before anywhere else.",
+        APPLICATION,
+        example="/srv/mysite",
+    ),
+    Option(
+        "debug",
+        values.boolean(),
+        False,
+        "For development: one process, one thread, the application on the main thread so that breakpoint() works in the "
+        "terminal, and tracebacks in the browser.",
+        APPLICATION,
+        core="debug",
+    ),
+    Option(
+        "bind",
+        values.several(values.text("ADDRESS")),
+        ("127.0.0.1:8000",),
+        "Listen here: host:port, [::1]:8000, :8000 (every IPv4 address), 8000 (this machine only), unix:/run/app.sock, "
+        "unix:@abstract, or fd://3 for a socket that systemd or another parent opened. Repeat for more. Port 0 picks a free one.",
+        ADDRESSES,
+        flags=("-b",),
+        example=["127.0.0.1:8000", "unix:/run/app.sock"],
+    ),
+    Option(
+        "backlog",
+        values.whole(1, 65535),
+        2048,
+        "Connections that the kernel keeps waiting to be accepted.",
+        ADDRESSES,
+    ),
+    Option(
+        "umask",
+        values.octal(),
+        None,
+        "File mode creation mask of the process, and so of UNIX sockets. Unset: as inherited.",
+        ADDRESSES,
+        example="0o027",
+    ),
+    Option(
+        "socket_mode",
+        values.octal(),
+        None,
+        "Permission bits of UNIX sockets, whatever the mask is.",
+        ADDRESSES,
+        example="0o660",
+    ),
+    Option(
+        "threads",
+        values.whole(1, 4096),
+        128,
+        "Threads that may run the application at once, at most. They start when requests wait and end when idle. 1 serves "
+        "applications that are not thread-safe.",
+        THREADS,
+        core="threads",
+    ),
+    Option(
+        "request_line_limit",
+        values.size(64),
+        8190,
+        "Longest request line; a longer one is answered 414.",
+        LIMITS,
+        core="request_line_limit",
+    ),
+    Option(
+        "header_bytes_limit",
+        values.size(256),
+        65536,
+        "Most bytes of a request head; a larger one is answered 431.",
+        LIMITS,
+        core="header_bytes_limit",
+    ),
+    Option(
+        "header_count_limit",
+        values.whole(1, 65535),
+        128,
+        "Most header fields of a request; more are answered 431.",
+        LIMITS,
+        core="header_count_limit",
+    ),
+    Option(
+        "max_body",
+        values.size(),
+        1 << 30,
+        "Largest request body; a larger one is answered 413.",
+        LIMITS,
+        core="max_body",
+        example="100MiB",
+    ),
+    Option(
+        "body_memory",
+        values.size(),
+        1 << 20,
+        "A request body up to this size stays in memory, a larger one goes to an unlinked temporary file (in TMPDIR).",
+        LIMITS,
+        core="body_memory",
+    ),
+    Option(
+        "response_queue",
+        values.size(4096),
+        1 << 20,
+        "Of one response, keep this much for a client that takes it slowly; then the application waits.",
+        LIMITS,
+        core="outbox_limit",
+    ),
+    Option(
+        "header_timeout",
+        values.seconds(zero=False),
+        15.0,
+        "From the first byte of a request head to its end; then 408.",
+        TIMES,
+        core="header_timeout",
+    ),
+    Option(
+        "body_timeout",
+        values.seconds(zero=False),
+        30.0,
+        "Between two pieces of a request body; then 408.",
+        TIMES,
+        core="body_timeout",
+    ),
+    Option(
+        "idle_timeout",
+        values.seconds(zero=False),
+        75.0,
+        "A connection without a request is closed after this time. Longer than a proxy in front keeps its own.",
+        TIMES,
+        core="idle_timeout",
+        flags=("--keep-alive",),
+    ),
+    Option(
+        "write_timeout",
+        values.seconds(zero=False),
+        60.0,
+        "A client that takes nothing of a response for this long is given up.",
+        TIMES,
+        core="write_timeout",
+    ),
+    Option(
+        "graceful_timeout",
+        values.seconds(zero=True),
+        30.0,
+        "After SIGTERM or SIGINT, requests in flight have this long to finish. A second signal stops at once.",
+        TIMES,
+    ),
+    Option(
+        "root_path",
+        values.text("PATH", check=_root_path),
+        "",
+        "SCRIPT_NAME: the path under which the application is mounted; a request path that begins with it loses it.",
+        RESPONSES,
+        core="root_path",
+        example="/app",
+    ),
+    Option(
+        "url_scheme",
+        values.choice("http", "https"),
+        "http",
+        "wsgi.url_scheme: https when a proxy in front ends TLS.",
+        RESPONSES,
+        core="url_scheme",
+    ),
+    Option(
+        "underscore_headers",
+        values.choice("drop", "keep", "refuse"),
+        "drop",
+        "Request fields with an underscore in the name, which CGI variables cannot tell from a dash: drop them, keep them, or "
+        "refuse the request with 400.",
+        RESPONSES,
+        core="underscore_headers",
+    ),
+    Option(
+        "server_header",
+        values.text("TEXT", check=_field_value),
+        "penstock",
+        "Server field of responses whose application sends none. Empty: no such field.",
+        RESPONSES,
+        core="server_header",
+    ),
+    Option(
+        "access_log",
+        values.path("PATH"),
+        None,
+        "Write a line for each response to this file, or `-` for standard output. Unset: no access log. SIGUSR1 reopens it.",
+        LOGS,
+        core="access_log",
+        example="/var/log/penstock/access.log",
+    ),
+    Option(
+        "access_log_format",
+        values.text("combined|common|json|FORMAT"),
+        "combined",
+        "Format of the access log: a name, or text with atoms in braces, such as '{client} {method} {target} {status} {duration_ms}'.",
+        LOGS,
+        core="access_log_format",
+        example="{client} {method} {target} {status} {duration_ms}",
+    ),
+    Option(
+        "log_level",
+        values.choice("debug", "info", "warning", "error"),
+        "info",
+        "Least level of the server's own log, on standard error.",
+        LOGS,
+    ),
+)
+
+BY_NAME: Final[dict[str, Option]] = {option.name: option for option in OPTIONS}
+
+# Settings of the core that follow from several options or from the way the server is started.
+DERIVED: Final[dict[str, Callable[[Mapping[str, Any]], object]]] = {
+    "single_thread": lambda chosen: chosen["debug"],
+    "multithread": lambda chosen: chosen["threads"] > 1 and not chosen["debug"],
+    "multiprocess": lambda chosen: False,
+}
+
+
+def core_settings(chosen: Mapping[str, Any]) -> dict[str, object]:
+    """The settings of the Rust core for these option values."""
+    settings = {option.core: chosen[option.name] for option in OPTIONS if option.core is not None}
+    return settings | {name: derive(chosen) for name, derive in DERIVED.items()}

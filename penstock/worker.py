@@ -1,0 +1,169 @@
+"""One serving process: listeners, application, core, signals, and the way out.
+
+Thread: everything here runs on the main thread, except `_announce_end`, which waits for the core and says so.
+
+Signals: the kernel may deliver a signal to any thread, and a thread inside the application may hold the interpreter for long. So
+Python's wake-up descriptor, not a Python handler, wakes the main thread, and the signal mask stays as it was, since the
+children of an application would inherit it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock import load, log, options, sockets
+from penstock._penstock import Server, __version__
+from penstock.errors import ConfigError
+from penstock.settings import Settings, plain
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_ENDED: Final = 0  # not a signal number: the core has stopped
+
+Handler = Callable[[int, "FrameType | None"], object]
+
+
+def serve(settings: Settings, application: WSGIApplication | None = None) -> None:
+    """Serves until a signal or an error ends it, or another thread stops the core.
+
+    application: the application; without it, the one that `settings["app"]` names is loaded.
+    Raises ConfigError, LoadError, BindError; and KeyboardInterrupt with `debug`.
+    """
+    chosen = plain(settings)
+    if chosen["debug"] and threading.current_thread() is not threading.main_thread():
+        raise ConfigError("debug = True: the application runs on the main thread, so call this from there")
+    addresses = [sockets.parse(text) for text in chosen["bind"]]
+    if chosen["chdir"] is not None:
+        _change_directory(chosen["chdir"])
+    if chosen["umask"] is not None:
+        os.umask(chosen["umask"])
+    with sockets.bound(addresses, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"]) as listeners:
+        # Addresses first: clients may already connect, and wait in the backlog, while the application loads.
+        if application is None:
+            application = load.load(chosen["app"], factory=chosen["factory"])
+            log.revive()
+        server = core(application, chosen, listeners)
+        _announce(chosen, application, listeners)
+        if chosen["debug"]:
+            _run_here(server, chosen["graceful_timeout"])
+        else:
+            _run(server, chosen["graceful_timeout"])
+        log.logger.info("stopped")
+
+
+def core(application: WSGIApplication, chosen: dict[str, Any], listeners: list[sockets.Listener]) -> Server:
+    """The core for these option values. Raises ConfigError."""
+    try:
+        return Server(application, options.core_settings(chosen), [listener.socket.fileno() for listener in listeners])
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    except OSError as error:
+        raise ConfigError(f"cannot start: {error}") from None
+
+
+def _run(server: Server, graceful_timeout: float) -> None:
+    """Pool threads serve, the main thread waits for signals and for the end."""
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.setblocking(False)
+        with _signals(writer):
+            server.start()
+            threading.Thread(target=_announce_end, args=(server, writer), name="penstock-end", daemon=True).start()
+            stops = 0
+            while (numbers := reader.recv(64)) and _ENDED not in numbers:
+                for number in numbers:
+                    if number in STOP_SIGNALS:
+                        stops += 1
+                        _stop(server, graceful_timeout if stops == 1 else 0.0, number)
+                    elif number == signal.SIGUSR1:
+                        server.reopen_logs()
+            server.join()
+
+
+def _announce_end(server: Server, writer: socket.socket) -> None:
+    server.join()
+    writer.setblocking(True)
+    # The main thread has left, and closed the socket, if an exception ended it.
+    with contextlib.suppress(OSError):
+        writer.send(bytes((_ENDED,)))
+
+
+def _stop(server: Server, graceful_timeout: float, number: int) -> None:
+    name = signal.Signals(number).name
+    if graceful_timeout > 0:
+        log.logger.info("%s: finishing the requests in flight, for up to %g s; a second signal stops at once", name, graceful_timeout)
+    else:
+        log.logger.info("%s: stopping now", name)
+    server.stop(graceful_timeout)
+
+
+def _run_here(server: Server, graceful_timeout: float) -> None:
+    """The application on the main thread, where `pdb` can talk to the terminal; the core looks for signals itself."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        _stop(server, graceful_timeout, number)
+
+    with _handled({signal.SIGTERM: stop, signal.SIGUSR1: lambda number, frame: server.reopen_logs()}):
+        try:
+            server.run_here()
+        finally:
+            server.stop(0.0)
+
+
+@contextlib.contextmanager
+def _signals(writer: socket.socket) -> Iterator[None]:
+    """The numbers of our signals arrive as bytes at the other end of `writer`. Elsewhere than on the main thread, where Python
+    takes no handlers, signals stay the business of the program that embeds us."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with _handled(dict.fromkeys((*STOP_SIGNALS, signal.SIGUSR1), _ignore)):
+        previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(previous)
+
+
+@contextlib.contextmanager
+def _handled(handlers: dict[signal.Signals, Handler]) -> Iterator[None]:
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            # None: the handler was not installed from Python, and cannot be put back.
+            if handler is not None:
+                signal.signal(number, handler)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """A handler written in Python must exist for the wake-up descriptor to be written."""
+
+
+def _change_directory(directory: str) -> None:
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        raise ConfigError(f"chdir {directory!r}: {error.strerror}") from None
+
+
+def _announce(chosen: dict[str, Any], application: WSGIApplication, listeners: list[sockets.Listener]) -> None:
+    if not log.logger.isEnabledFor(logging.INFO):
+        return
+    name = chosen["app"] or getattr(application, "__qualname__", None) or type(application).__name__
+    log.logger.info("penstock %s, process %d, serves %s", __version__, os.getpid(), name)
+    if chosen["debug"]:
+        log.logger.info("debug: one request at a time on the main thread, breakpoint() works here, tracebacks go to the browser")
+    for listener in listeners:
+        log.logger.info("listening on %s%s", listener.url, " and every other address of this machine" * listener.everywhere)
