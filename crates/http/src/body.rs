@@ -1,15 +1,106 @@
-//! Decoding request bodies.
+//! Decoding request bodies: by length, or chunked with its extensions and trailers read and discarded.
+//!
+//! Invariants: data is never copied, only pointed at; the result does not depend on how the bytes were cut; every octet
+//! that is not data is bounded, so no flood of extensions, zeros or trailers goes on for free. Thread: whichever owns
+//! the connection.
 
 use std::ops::Range;
 
 use crate::framing::BodyLength;
 use crate::limits::Refusal;
+use crate::octets::{is_blank, is_token, is_value};
+
+/// Digits of a chunk size, leading zeros included: as many as 64 bits need.
+const SIZE_DIGITS: u8 = 16;
+/// Octets of extensions in a whole body, beyond as many as there was data (RFC 9112 section 7.1.1 asks for a limit).
+const EXTENSION_BYTES: u64 = 16 * 1024;
+/// Octets of all trailer lines.
+const TRAILER_BYTES: u32 = 16 * 1024;
+
+const SIZE: Refusal = Refusal::new(
+    400,
+    "A chunk must start with its size in hexadecimal digits.",
+);
+const LONG_SIZE: Refusal = Refusal::new(400, "A chunk size has too many digits.");
+const EXTENSION: Refusal = Refusal::new(400, "A chunk extension is malformed.");
+const LONG_EXTENSION: Refusal = Refusal::new(400, "The chunk extensions are too long.");
+const LINE_END: Refusal = Refusal::new(
+    400,
+    "A line of a chunked body must end with a carriage return and a line feed.",
+);
+const DATA_END: Refusal =
+    Refusal::new(400, "The data of a chunk must be as long as its size says.");
+const TRAILER: Refusal = Refusal::new(400, "A trailer field is malformed.");
+const LONG_TRAILER: Refusal = Refusal::new(431, "The trailer fields are too large.");
+const TOO_LARGE: Refusal =
+    Refusal::new(413, "The request body is larger than this server accepts.");
 
 /// Decodes one request body from bytes that arrive in any pieces.
+///
+/// The caller's loop: `decode(input)`; on [`BodyStep::Data`] use the data and call again with what follows `consumed`,
+/// even when nothing does; on [`BodyStep::NeedMore`] read; on [`BodyStep::Done`] stop.
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
-    length: BodyLength,
-    max: u64,
+    state: State,
+    /// Decoded bytes that may still come.
+    allowance: u64,
+    /// Extension octets that may still come.
+    extension_allowance: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// This many bytes of a body with a Content-Length are missing.
+    Length(u64),
+    /// More than the limit was announced.
+    TooLarge,
+    Size {
+        digits: u8,
+        size: u64,
+    },
+    /// In the extensions of a chunk.
+    Extension {
+        part: Extension,
+        size: u64,
+    },
+    /// Expects the line feed after the size of a chunk.
+    SizeFeed {
+        size: u64,
+    },
+    /// This many bytes of a chunk are missing.
+    Data(u64),
+    DataReturn,
+    DataFeed,
+    /// In the trailer section, of which `used` octets were read.
+    Trailer {
+        part: Trailer,
+        used: u32,
+    },
+    Done,
+}
+
+/// `chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] )`: what was read last.
+#[derive(Clone, Copy, Debug)]
+enum Extension {
+    /// The size and whitespace, which only an extension may follow.
+    Blank,
+    Semicolon,
+    Name,
+    NameBlank,
+    Equals,
+    Value,
+    Quoted,
+    QuotedEscape,
+    QuoteEnd,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Trailer {
+    Line,
+    Name,
+    Value,
+    LineFeed,
+    LastFeed,
 }
 
 /// What [`BodyDecoder::decode`] found at the start of its input.
@@ -17,7 +108,7 @@ pub struct BodyDecoder {
 pub enum BodyStep {
     /// `input[data]` is body. Call again with `input[consumed..]`, even when that is empty.
     Data {
-        /// Bytes of the input that are dealt with; `data.end <= consumed`.
+        /// Bytes of the input that are dealt with; equal to `data.end`.
         consumed: usize,
         /// Where the body bytes stand in the input; never empty.
         data: Range<usize>,
@@ -40,20 +131,172 @@ impl BodyDecoder {
     /// A decoder for a body framed like `length`, of at most `max` decoded bytes.
     #[must_use]
     pub fn new(length: BodyLength, max: u64) -> Self {
-        Self { length, max }
+        let state = match length {
+            BodyLength::None => State::Done,
+            BodyLength::Known(length) if length > max => State::TooLarge,
+            BodyLength::Known(0) => State::Done,
+            BodyLength::Known(length) => State::Length(length),
+            BodyLength::Chunked => State::Size { digits: 0, size: 0 },
+        };
+        Self {
+            state,
+            allowance: max,
+            extension_allowance: EXTENSION_BYTES,
+        }
     }
 
     /// Decodes from the start of `input`, which begins where the last call's `consumed` ended.
     pub fn decode(&mut self, input: &[u8]) -> BodyStep {
-        let _ = (self.length, self.max);
-        BodyStep::NeedMore {
-            consumed: input.len(),
+        let mut at = 0;
+        loop {
+            match self.state {
+                State::Done => return BodyStep::Done { consumed: at },
+                State::TooLarge => return BodyStep::Refused(TOO_LARGE),
+                State::Length(missing) | State::Data(missing) if at < input.len() => {
+                    let room = input.len() - at;
+                    let length = usize::try_from(missing).map_or(room, |missing| missing.min(room));
+                    let missing = missing - length as u64;
+                    self.state = match self.state {
+                        State::Length(_) if missing == 0 => State::Done,
+                        State::Length(_) => State::Length(missing),
+                        _ if missing == 0 => State::DataReturn,
+                        _ => State::Data(missing),
+                    };
+                    return BodyStep::Data {
+                        consumed: at + length,
+                        data: at..at + length,
+                    };
+                }
+                _ => {}
+            }
+            let Some(&byte) = input.get(at) else {
+                return BodyStep::NeedMore { consumed: at };
+            };
+            match self.framing(byte) {
+                Ok(state) => self.state = state,
+                Err(refusal) => return BodyStep::Refused(refusal),
+            }
+            at += 1;
         }
     }
 
     /// Bytes still to come, where Content-Length tells.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
-        None
+        match self.state {
+            State::Length(missing) => Some(missing),
+            State::Done => Some(0),
+            _ => None,
+        }
     }
+
+    /// The state after one octet that is not data.
+    fn framing(&mut self, byte: u8) -> Result<State, Refusal> {
+        match self.state {
+            State::Size { digits, size } => self.size(digits, size, byte),
+            State::Extension { part, size } => {
+                if self.extension_allowance == 0 {
+                    return Err(LONG_EXTENSION);
+                }
+                self.extension_allowance -= 1;
+                extension(part, size, byte)
+            }
+            State::SizeFeed { size } => match (byte, size) {
+                (b'\n', 0) => Ok(State::Trailer {
+                    part: Trailer::Line,
+                    used: 0,
+                }),
+                (b'\n', _) => {
+                    self.allowance -= size;
+                    self.extension_allowance = self.extension_allowance.saturating_add(size);
+                    Ok(State::Data(size))
+                }
+                _ => Err(LINE_END),
+            },
+            State::DataReturn if byte == b'\r' => Ok(State::DataFeed),
+            State::DataFeed if byte == b'\n' => Ok(State::Size { digits: 0, size: 0 }),
+            State::DataReturn | State::DataFeed => Err(DATA_END),
+            State::Trailer { part, used } => trailer(part, used, byte),
+            // These have no framing of their own: `decode` deals with them.
+            State::Length(_) | State::Data(_) | State::TooLarge | State::Done => Ok(self.state),
+        }
+    }
+
+    fn size(&self, digits: u8, size: u64, byte: u8) -> Result<State, Refusal> {
+        if let Some(digit) = (byte as char).to_digit(16) {
+            if digits == SIZE_DIGITS {
+                return Err(LONG_SIZE);
+            }
+            let size = size << 4 | u64::from(digit);
+            if size > self.allowance {
+                return Err(TOO_LARGE);
+            }
+            return Ok(State::Size {
+                digits: digits + 1,
+                size,
+            });
+        }
+        match byte {
+            _ if digits == 0 => Err(SIZE),
+            b'\r' => Ok(State::SizeFeed { size }),
+            b';' => Ok(State::Extension {
+                part: Extension::Semicolon,
+                size,
+            }),
+            b' ' | b'\t' => Ok(State::Extension {
+                part: Extension::Blank,
+                size,
+            }),
+            b'\n' => Err(LINE_END),
+            _ => Err(SIZE),
+        }
+    }
+}
+
+/// The state after one octet of the extensions. Only after a complete one may the line end.
+fn extension(part: Extension, size: u64, byte: u8) -> Result<State, Refusal> {
+    use Extension::{
+        Blank, Equals, Name, NameBlank, QuoteEnd, Quoted, QuotedEscape, Semicolon, Value,
+    };
+    let part = match (part, byte) {
+        (Name | Value | QuoteEnd, b'\r') => return Ok(State::SizeFeed { size }),
+        (_, b'\n') => return Err(LINE_END),
+        (Quoted, b'"') => QuoteEnd,
+        (Quoted, b'\\') => QuotedEscape,
+        (Quoted | QuotedEscape, _) if is_value(byte) => Quoted,
+        (Blank | Name | NameBlank | Value | QuoteEnd, b';') => Semicolon,
+        (Name | NameBlank, b'=') => Equals,
+        (Equals, b'"') => Quoted,
+        (Semicolon | Name, _) if is_token(byte) => Name,
+        (Equals | Value, _) if is_token(byte) => Value,
+        (Blank | Value | QuoteEnd, _) if is_blank(byte) => Blank,
+        (Name | NameBlank, _) if is_blank(byte) => NameBlank,
+        (Semicolon | Equals, _) if is_blank(byte) => part,
+        _ => return Err(EXTENSION),
+    };
+    Ok(State::Extension { part, size })
+}
+
+/// The state after one octet of the trailer section (RFC 9112 section 7.1.2), whose fields are checked like those of a
+/// head and go nowhere: none of them can change what was already understood.
+fn trailer(part: Trailer, used: u32, byte: u8) -> Result<State, Refusal> {
+    let part = match (part, byte) {
+        (Trailer::LastFeed, b'\n') => return Ok(State::Done),
+        (Trailer::Line, b'\r') => Trailer::LastFeed,
+        (Trailer::LineFeed, b'\n') => Trailer::Line,
+        (Trailer::Value, b'\r') => Trailer::LineFeed,
+        (Trailer::Name, b':') => Trailer::Value,
+        (Trailer::Line | Trailer::Name, _) if is_token(byte) => Trailer::Name,
+        (Trailer::Value, _) if is_value(byte) => Trailer::Value,
+        (Trailer::Line | Trailer::Value, b'\n') => return Err(LINE_END),
+        (Trailer::LineFeed | Trailer::LastFeed, _) => return Err(LINE_END),
+        _ => return Err(TRAILER),
+    };
+    if used == TRAILER_BYTES && !matches!(part, Trailer::LastFeed) {
+        return Err(LONG_TRAILER);
+    }
+    Ok(State::Trailer {
+        part,
+        used: used + 1,
+    })
 }

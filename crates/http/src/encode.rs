@@ -1,8 +1,15 @@
-//! Response heads and chunk framing: the only file that makes response bytes.
+//! Response heads, chunk framing and error pages: the only file that makes response bytes.
+//!
+//! Invariants: what the application gives cannot break the framing: no control character passes, and Content-Length,
+//! Transfer-Encoding and Connection are written here alone. One buffer is used again for each response. Thread: whichever
+//! carries the request.
 
 use std::fmt;
 
-use crate::framing::{RequestFacts, ResponseBody, ResponseFraming};
+use crate::framing::{RequestFacts, ResponseBody, ResponseFraming, decimal};
+use crate::head::Version;
+use crate::limits::reason_phrase;
+use crate::octets::{token_end, trim, value_end};
 
 /// After the data of each chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
@@ -11,10 +18,19 @@ pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 /// The interim response that a client with `Expect: 100-continue` waits for.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
+/// Names and values in an error message are cut to this many octets.
+const SHOWN: usize = 80;
+
 /// Builds one response head in one buffer that is reused.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseHead {
     buffer: Vec<u8>,
+    status: u16,
+    declared_length: Option<u64>,
+    has_date: bool,
+    has_server: bool,
+    closes: bool,
+    dropped: Option<&'static str>,
 }
 
 /// What is wrong with a status or a field that the application gave. `Display` gives one line, its input escaped.
@@ -36,6 +52,8 @@ pub enum HeadFault {
     FieldValue {
         /// The name, escaped.
         name: String,
+        /// The value, escaped.
+        value: String,
     },
     /// A Content-Length is not a number.
     Length {
@@ -53,62 +71,198 @@ pub enum HeadFault {
 
 impl fmt::Display for HeadFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:?}")
+        match self {
+            Self::Status { status } => write!(
+                f,
+                "status \"{status}\" is not three digits from 200 to 999, a space and a phrase without control characters"
+            ),
+            Self::NoStatus => write!(f, "a header came before the status"),
+            Self::FieldName { name } => write!(
+                f,
+                "header name \"{name}\" is not a token (letters, digits, hyphens)"
+            ),
+            Self::FieldValue { name, value } => {
+                write!(
+                    f,
+                    "header \"{name}\" has a control character (CR, LF, NUL, ...) in its value \"{value}\""
+                )
+            }
+            Self::Length { value } => write!(
+                f,
+                "header \"Content-Length\" is not a decimal number: \"{value}\""
+            ),
+            Self::LengthConflict { first, second } => {
+                write!(
+                    f,
+                    "header \"Content-Length\" is given twice, as {first} and as {second}"
+                )
+            }
+        }
     }
 }
 
 impl std::error::Error for HeadFault {}
 
+fn shown(bytes: &[u8]) -> String {
+    match bytes.get(..SHOWN) {
+        Some(start) if bytes.len() > SHOWN => format!("{}...", start.escape_ascii()),
+        _ => bytes.escape_ascii().to_string(),
+    }
+}
+
 impl ResponseHead {
     /// Forgets everything but the buffer's room.
     pub fn clear(&mut self) {
-        self.buffer.clear();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        *self = Self {
+            buffer,
+            ..Self::default()
+        };
     }
 
-    /// Sets the status line, for example `200 OK`, latin-1.
+    /// Sets the status line, for example `200 OK`, latin-1, and forgets fields given before. The phrase may be missing.
     ///
     /// # Errors
-    /// [`HeadFault::Status`].
+    /// [`HeadFault::Status`]; the head is as it was before. Interim (1xx) statuses are not an application's to send.
     pub fn status(&mut self, status_line: &[u8]) -> Result<(), HeadFault> {
-        let _ = status_line;
+        let code = match status_line {
+            [a @ b'2'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] => [a, b, c],
+            [
+                a @ b'2'..=b'9',
+                b @ b'0'..=b'9',
+                c @ b'0'..=b'9',
+                b' ',
+                phrase @ ..,
+            ] if value_end(phrase, 0) == phrase.len() => [a, b, c],
+            _ => {
+                return Err(HeadFault::Status {
+                    status: shown(status_line),
+                });
+            }
+        };
+        self.clear();
+        self.status = code
+            .iter()
+            .fold(0, |code, digit| code * 10 + u16::from(**digit - b'0'));
+        // A server answers with its own version, whatever the request's (RFC 9110 section 2.5).
+        self.buffer.extend_from_slice(b"HTTP/1.1 ");
+        self.buffer.extend_from_slice(status_line);
+        // RFC 9112 section 4: the space stays where the phrase is missing.
+        self.buffer.extend_from_slice(if status_line.len() == 3 {
+            b" \r\n"
+        } else {
+            b"\r\n"
+        });
         Ok(())
     }
 
-    /// Adds a field, latin-1.
+    /// Adds a field, latin-1. Fields that speak of this connection are the server's (PEP 3333, "Other HTTP Features"):
+    /// of those only `Connection: close` is honoured, the others are dropped, see [`ResponseHead::dropped`].
     ///
     /// # Errors
     /// A [`HeadFault`] that names the field. The head is as it was before.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), HeadFault> {
-        let _ = (name, value);
+        if self.status == 0 {
+            return Err(HeadFault::NoStatus);
+        }
+        if name.is_empty() || token_end(name, 0) != name.len() {
+            return Err(HeadFault::FieldName { name: shown(name) });
+        }
+        if value_end(value, 0) != value.len() {
+            return Err(HeadFault::FieldValue {
+                name: shown(name),
+                value: shown(value),
+            });
+        }
+        match Known::of(name) {
+            None => {}
+            Some(Known::Date) => self.has_date = true,
+            Some(Known::Server) => self.has_server = true,
+            Some(Known::ContentLength) => return self.declare(value),
+            Some(Known::Connection) => {
+                self.connection(value);
+                return Ok(());
+            }
+            Some(Known::HopByHop(name)) => {
+                self.dropped = Some(name);
+                return Ok(());
+            }
+        }
+        self.append(name, value);
         Ok(())
+    }
+
+    fn append(&mut self, name: &[u8], value: &[u8]) {
+        self.buffer.reserve(name.len() + value.len() + 4);
+        self.buffer.extend_from_slice(name);
+        self.buffer.extend_from_slice(b": ");
+        self.buffer.extend_from_slice(value);
+        self.buffer.extend_from_slice(b"\r\n");
+    }
+
+    /// Written by `finish`, where it is known whether this response may have it.
+    fn declare(&mut self, value: &[u8]) -> Result<(), HeadFault> {
+        let digits = trim(value);
+        let all_digits = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+        let Some(length) = decimal(digits).filter(|_| all_digits) else {
+            return Err(HeadFault::Length {
+                value: shown(value),
+            });
+        };
+        match self.declared_length {
+            Some(first) if first != length => Err(HeadFault::LengthConflict {
+                first,
+                second: length,
+            }),
+            _ => {
+                self.declared_length = Some(length);
+                Ok(())
+            }
+        }
+    }
+
+    fn connection(&mut self, value: &[u8]) {
+        for option in value
+            .split(|&byte| byte == b',')
+            .map(trim)
+            .filter(|option| !option.is_empty())
+        {
+            if option.eq_ignore_ascii_case(b"close") {
+                self.closes = true;
+            } else {
+                self.dropped = Some("Connection");
+            }
+        }
     }
 
     /// The status code; 0 before a status is set.
     #[must_use]
     pub fn status_code(&self) -> u16 {
-        0
+        self.status
     }
 
     /// True once a status is set.
     #[must_use]
     pub fn is_set(&self) -> bool {
-        self.status_code() != 0
+        self.status != 0
     }
 
     /// The Content-Length that the application gave.
     #[must_use]
     pub fn declared_length(&self) -> Option<u64> {
-        None
+        self.declared_length
     }
 
     /// The name of a hop-by-hop field that the application gave and that was dropped.
     #[must_use]
     pub fn dropped(&self) -> Option<&'static str> {
-        None
+        self.dropped
     }
 
-    /// Completes the head. `total` is the length of the body when all of it is known now, `date` an IMF-fixdate of
-    /// 29 bytes, `server` the Server field (empty: none).
+    /// Completes the head, once, and says how the body must follow. `total` is the length of the body when all of it is
+    /// known now, `date` an IMF-fixdate of 29 bytes, `server` the Server field (empty: none). Without a status the
+    /// response is a 500.
     pub fn finish(
         &mut self,
         facts: RequestFacts,
@@ -116,10 +270,60 @@ impl ResponseHead {
         date: &[u8],
         server: &[u8],
     ) -> ResponseFraming {
-        let _ = (total, date, server);
-        ResponseFraming {
-            body: ResponseBody::None,
-            keep_alive: facts.keep_alive,
+        if self.status == 0 {
+            self.status = 500;
+            self.buffer
+                .extend_from_slice(b"HTTP/1.1 500 Internal Server Error\r\n");
+        }
+        let (length, body) = self.length_and_body(facts, total);
+        let keep_alive = facts.keep_alive && !self.closes && body != ResponseBody::UntilClose;
+        if !self.has_date {
+            self.append(b"Date", date);
+        }
+        if !self.has_server && !server.is_empty() {
+            self.append(b"Server", server);
+        }
+        if let Some(length) = length {
+            let mut digits = [0; 20];
+            self.append(b"Content-Length", decimal_text(length, &mut digits));
+        }
+        if body == ResponseBody::Chunked {
+            self.append(b"Transfer-Encoding", b"chunked");
+        }
+        match (keep_alive, facts.version) {
+            (false, _) => self.append(b"Connection", b"close"),
+            // RFC 9112 section 9.3: without it a 1.0 client waits for the end of the connection.
+            (true, Version::Http10) => self.append(b"Connection", b"keep-alive"),
+            (true, Version::Http11) => {}
+        }
+        self.buffer.extend_from_slice(b"\r\n");
+        ResponseFraming { body, keep_alive }
+    }
+
+    /// The Content-Length to state and how the body ends (RFC 9112 section 6.3, RFC 9110 section 8.6).
+    fn length_and_body(
+        &self,
+        facts: RequestFacts,
+        total: Option<u64>,
+    ) -> (Option<u64>, ResponseBody) {
+        let declared = self.declared_length;
+        match self.status {
+            // Neither content nor a length (RFC 9110 sections 8.6 and 15.3.5).
+            204 => (None, ResponseBody::None),
+            // No content, and a length of 0 says so (RFC 9110 section 15.3.6).
+            205 => (Some(0), ResponseBody::None),
+            // The length would be that of a 200 response: only the application knows it (RFC 9110 section 8.6).
+            304 => (declared, ResponseBody::None),
+            // Frameworks leave the body of a HEAD response out: an empty one says nothing about that of the GET.
+            _ if facts.is_head => (
+                declared.or(total.filter(|&total| total > 0)),
+                ResponseBody::None,
+            ),
+            _ => match (declared.or(total), facts.version) {
+                (Some(length), _) => (Some(length), ResponseBody::Known(length)),
+                (None, Version::Http11) => (None, ResponseBody::Chunked),
+                (None, Version::Http10) => (None, ResponseBody::UntilClose),
+            },
         }
     }
 
@@ -130,11 +334,64 @@ impl ResponseHead {
     }
 }
 
-/// Writes the line before a chunk of `length` bytes; answers the line's length. `length` must not be 0: that is the
-/// last chunk.
+/// Fields that the server has an interest in.
+enum Known {
+    ContentLength,
+    Connection,
+    Date,
+    Server,
+    HopByHop(&'static str),
+}
+
+impl Known {
+    fn of(name: &[u8]) -> Option<Self> {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        let dropped = |known: &'static str| is(known).then_some(Self::HopByHop(known));
+        match name.len() {
+            2 => dropped("TE"),
+            4 if is("Date") => Some(Self::Date),
+            6 if is("Server") => Some(Self::Server),
+            7 => dropped("Trailer").or_else(|| dropped("Upgrade")),
+            10 if is("Connection") => Some(Self::Connection),
+            10 => dropped("Keep-Alive"),
+            14 if is("Content-Length") => Some(Self::ContentLength),
+            16 => dropped("Proxy-Connection"),
+            17 => dropped("Transfer-Encoding"),
+            18 => dropped("Proxy-Authenticate"),
+            19 => dropped("Proxy-Authorization"),
+            _ => None,
+        }
+    }
+}
+
+/// The decimal digits of `number`, at the end of `digits`.
+fn decimal_text(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &digits[start..];
+        }
+    }
+}
+
+/// Writes the line before a chunk of `length` bytes; answers the line's length. `length` must not be 0, which would be
+/// the last chunk.
 pub fn chunk_header(length: usize, out: &mut [u8; 20]) -> usize {
-    let _ = (length, out);
-    0
+    debug_assert!(length > 0, "a chunk without data would end the body");
+    let digits = ((usize::BITS - length.leading_zeros()).div_ceil(4) as usize).max(1);
+    for (index, place) in out[..digits].iter_mut().enumerate() {
+        let digit = (length >> (4 * (digits - 1 - index)) & 0xf) as u8;
+        *place = if digit < 10 {
+            b'0' + digit
+        } else {
+            b'a' + digit - 10
+        };
+    }
+    out[digits..digits + 2].copy_from_slice(b"\r\n");
+    digits + 2
 }
 
 /// Appends a small complete HTML error page to `out`. `sentence_html` is HTML, already escaped.
@@ -146,5 +403,21 @@ pub fn error_response(
     server: &[u8],
     out: &mut Vec<u8>,
 ) {
-    let _ = (status, sentence_html, facts, date, server, out);
+    let title = format!("{status} {}", reason_phrase(status));
+    let title = title.trim_end();
+    let page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<h1>{title}</h1>\n\
+         <div>{sentence_html}</div>\n</html>\n"
+    );
+    let mut head = ResponseHead::default();
+    // A status that is none leaves the head without one, which `finish` makes a 500.
+    if head.status(title.as_bytes()).is_ok() {
+        // A constant name and value cannot be refused.
+        let _ = head.field(b"Content-Type", b"text/html; charset=utf-8");
+    }
+    let framing = head.finish(facts, Some(page.len() as u64), date, server);
+    out.extend_from_slice(head.bytes());
+    if framing.body != ResponseBody::None {
+        out.extend_from_slice(page.as_bytes());
+    }
 }

@@ -1,6 +1,59 @@
-//! Bytes to a request head: spans into the caller's buffer, nothing copied.
+//! Bytes to a request head: spans into the caller's buffer, nothing copied, no allocation but the list of fields.
+//!
+//! Invariants: each octet is looked at once however the bytes arrive (but for the eight of the version), so a head that
+//! comes octet by octet costs no more than its length; the result does not depend on how the bytes were cut; the first
+//! octet that no valid head can have ends it. Thread: whichever owns the connection.
 
 use crate::limits::{Limits, Refusal};
+use crate::octets::{blank_end, is_blank, target_end, token_end, value_end};
+use crate::target;
+
+/// A client may send this many empty lines before a request line (RFC 9112 section 2.2 asks for at least one).
+const EMPTY_LINES: u8 = 4;
+/// No registered method has more than 17 octets.
+const METHOD_LENGTH: usize = 64;
+/// Keeps every offset inside a [`Span`], whatever the limits say.
+const LARGEST_LIMIT: usize = 1 << 30;
+
+const EMPTY: Refusal = Refusal::new(400, "Too many empty lines stand before the request line.");
+const TLS: Refusal = Refusal::new(
+    400,
+    "This looks like TLS, and plain HTTP is spoken here: use an http address.",
+);
+const METHOD: Refusal = Refusal::new(
+    400,
+    "The request line must start with a method and one space.",
+);
+const LONG_METHOD: Refusal = Refusal::new(501, "No method has such a long name.");
+const TARGET: Refusal = Refusal::new(
+    400,
+    "The request target must not have control characters or a fragment.",
+);
+const NON_ASCII: Refusal = Refusal::new(
+    400,
+    "The request target must be ASCII: percent-encode other characters.",
+);
+const SPACES: Refusal = Refusal::new(
+    400,
+    "Exactly one space must stand on each side of the request target.",
+);
+const SIMPLE: Refusal = Refusal::new(400, "The request line must end with the HTTP version.");
+const LONG_LINE: Refusal = Refusal::new(414, "The request line is too long.");
+const VERSION: Refusal = Refusal::new(400, "The request line must end with HTTP/1.0 or HTTP/1.1.");
+const OTHER_VERSION: Refusal = Refusal::new(505, "This server speaks HTTP/1.0 and HTTP/1.1.");
+const BARE_CR: Refusal = Refusal::new(400, "A carriage return must be followed by a line feed.");
+const BARE_LF: Refusal = Refusal::new(
+    400,
+    "A line must end with a carriage return and a line feed.",
+);
+const FOLDED: Refusal = Refusal::new(400, "A field line must not start with a space or a tab.");
+const NAME: Refusal = Refusal::new(
+    400,
+    "A field name must be a token that a colon follows at once.",
+);
+const VALUE: Refusal = Refusal::new(400, "A field value must not have control characters.");
+const LONG_FIELDS: Refusal = Refusal::new(431, "The header fields are too large.");
+const MANY_FIELDS: Refusal = Refusal::new(431, "There are too many header fields.");
 
 /// A stretch of the head's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,6 +65,13 @@ pub struct Span {
 }
 
 impl Span {
+    fn new(start: usize, end: usize) -> Self {
+        Self {
+            start: start as u32,
+            end: end as u32,
+        }
+    }
+
     /// The bytes it covers; empty when they are not there.
     #[must_use]
     pub fn of(self, bytes: &[u8]) -> &[u8] {
@@ -106,7 +166,37 @@ impl RequestHead {
 /// Parses one head from bytes that arrive in any pieces.
 #[derive(Clone, Debug, Default)]
 pub struct HeadParser {
+    phase: Phase,
+    /// The next octet to look at.
     at: usize,
+    /// Where the element that is being read starts.
+    mark: usize,
+    /// Where the request line starts; from the first field line on, where that starts.
+    section: usize,
+    /// The name of the field line that is being read.
+    name: Span,
+    /// Empty lines before the request line.
+    empty_lines: u8,
+}
+
+/// The element that the next octet belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    #[default]
+    EmptyLine,
+    EmptyLineFeed,
+    Method,
+    Target,
+    Version,
+    RequestLineEnd,
+    RequestLineFeed,
+    FieldLine,
+    Name,
+    Blank,
+    Value,
+    FieldLineFeed,
+    LastFeed,
+    Complete,
 }
 
 /// What [`HeadParser::parse`] found.
@@ -116,15 +206,26 @@ pub enum HeadStep {
     NeedMore,
     /// The head is complete; `head.length` bytes belong to it.
     Complete,
-    /// This can no longer become a head that is served.
+    /// This can no longer become a head that is served. `head` holds what was read before the fault.
     Refused(Refusal),
 }
 
 impl HeadParser {
-    /// Goes on where the last call stopped. `bytes` starts at the first byte of this head and only grows.
+    /// Goes on where the last call stopped. `bytes` starts at the first byte of this head and only grows; `head` is the
+    /// same at each call, and clear at the first.
     pub fn parse(&mut self, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> HeadStep {
-        let _ = (bytes, limits, head);
-        HeadStep::NeedMore
+        let step = if self.phase < Phase::FieldLine {
+            self.request_line(bytes, limits, head)
+        } else {
+            Ok(HeadStep::Complete)
+        };
+        match step {
+            Ok(HeadStep::Complete) => self
+                .field_lines(bytes, limits, head)
+                .unwrap_or_else(HeadStep::Refused),
+            Ok(step) => step,
+            Err(refusal) => HeadStep::Refused(refusal),
+        }
     }
 
     /// Ready for the next head.
@@ -135,6 +236,216 @@ impl HeadParser {
     /// True once a byte of the request line was seen (empty lines before it do not count).
     #[must_use]
     pub fn started(&self) -> bool {
-        self.at > 0
+        self.phase > Phase::EmptyLineFeed
+    }
+
+    fn enter(&mut self, phase: Phase, at: usize) {
+        self.phase = phase;
+        self.at = at;
+        self.mark = at;
+    }
+
+    /// `Complete` means: the request line is.
+    fn request_line(
+        &mut self,
+        bytes: &[u8],
+        limits: &Limits,
+        head: &mut RequestHead,
+    ) -> Result<HeadStep, Refusal> {
+        let limit = limits.request_line.min(LARGEST_LIMIT);
+        while let Some(&byte) = bytes.get(self.at) {
+            match self.phase {
+                Phase::EmptyLine if byte == b'\r' => self.enter(Phase::EmptyLineFeed, self.at + 1),
+                Phase::EmptyLine => {
+                    self.section = self.at;
+                    self.enter(Phase::Method, self.at);
+                }
+                Phase::EmptyLineFeed => {
+                    expect_line_feed(byte)?;
+                    self.empty_lines += 1;
+                    if self.empty_lines > EMPTY_LINES {
+                        return Err(EMPTY);
+                    }
+                    self.enter(Phase::EmptyLine, self.at + 1);
+                }
+                Phase::Method => {
+                    self.at = token_end(bytes, self.at);
+                    if self.at - self.mark > METHOD_LENGTH {
+                        return Err(LONG_METHOD);
+                    }
+                    match bytes.get(self.at) {
+                        None => break,
+                        Some(b' ') if self.at > self.mark => {
+                            head.method = Span::new(self.mark, self.at);
+                            self.enter(Phase::Target, self.at + 1);
+                        }
+                        // The first octet of every TLS connection (RFC 8446 section 5.1).
+                        Some(0x16) if self.at == 0 => return Err(TLS),
+                        Some(b'\n') => return Err(BARE_LF),
+                        Some(_) => return Err(METHOD),
+                    }
+                }
+                Phase::Target => {
+                    // One octet more than fits: it tells "too long" from "ends here".
+                    let window = self.section + limit + 1;
+                    self.at = target_end(&bytes[..bytes.len().min(window)], self.at);
+                    if self.at >= window {
+                        return Err(LONG_LINE);
+                    }
+                    match bytes.get(self.at) {
+                        None => break,
+                        Some(b' ') if self.at > self.mark => {
+                            head.target = Span::new(self.mark, self.at);
+                            self.enter(Phase::Version, self.at + 1);
+                        }
+                        Some(b' ') => return Err(SPACES),
+                        Some(b'\r' | b'\n') => return Err(SIMPLE),
+                        Some(0x80..) => return Err(NON_ASCII),
+                        Some(_) => return Err(TARGET),
+                    }
+                }
+                Phase::Version => {
+                    let Some(version) = version(&bytes[self.at..])? else {
+                        break;
+                    };
+                    head.version = version;
+                    // Only now: "PRI * HTTP/2.0" must hear of its version, not of its target.
+                    target::classify(bytes, head)?;
+                    self.enter(Phase::RequestLineEnd, self.at + VERSION_LENGTH);
+                    if self.at - self.section > limit {
+                        return Err(LONG_LINE);
+                    }
+                }
+                Phase::RequestLineEnd => match byte {
+                    b'\r' => self.enter(Phase::RequestLineFeed, self.at + 1),
+                    b'\n' => return Err(BARE_LF),
+                    _ => return Err(VERSION),
+                },
+                Phase::RequestLineFeed => {
+                    expect_line_feed(byte)?;
+                    self.enter(Phase::FieldLine, self.at + 1);
+                    self.section = self.at;
+                    return Ok(HeadStep::Complete);
+                }
+                _ => return Ok(HeadStep::Complete),
+            }
+        }
+        Ok(HeadStep::NeedMore)
+    }
+
+    fn field_lines(
+        &mut self,
+        bytes: &[u8],
+        limits: &Limits,
+        head: &mut RequestHead,
+    ) -> Result<HeadStep, Refusal> {
+        // The first octet that no field line may use any more.
+        let window = self.section + limits.header_bytes.min(LARGEST_LIMIT);
+        let seen = &bytes[..bytes.len().min(window)];
+        while let Some(&byte) = bytes.get(self.at) {
+            match self.phase {
+                Phase::FieldLine => match byte {
+                    b'\r' => self.enter(Phase::LastFeed, self.at + 1),
+                    b'\n' => return Err(BARE_LF),
+                    b' ' | b'\t' => return Err(FOLDED),
+                    _ if head.fields.len() >= limits.header_count => return Err(MANY_FIELDS),
+                    _ => self.enter(Phase::Name, self.at),
+                },
+                Phase::Name => {
+                    self.at = token_end(seen, self.at);
+                    match seen.get(self.at) {
+                        Some(b':') if self.at > self.mark => {
+                            self.name = Span::new(self.mark, self.at);
+                            self.enter(Phase::Blank, self.at + 1);
+                        }
+                        Some(_) => return Err(NAME),
+                        None => break,
+                    }
+                }
+                Phase::Blank => {
+                    self.at = blank_end(seen, self.at);
+                    if self.at == seen.len() {
+                        break;
+                    }
+                    self.enter(Phase::Value, self.at);
+                }
+                Phase::Value => {
+                    self.at = value_end(seen, self.at);
+                    match seen.get(self.at) {
+                        Some(b'\r') => {
+                            let text = &bytes[self.mark..self.at];
+                            let length = text
+                                .iter()
+                                .rposition(|&byte| !is_blank(byte))
+                                .map_or(0, |last| last + 1);
+                            let value = Span::new(self.mark, self.mark + length);
+                            head.fields.push(Field {
+                                name: self.name,
+                                value,
+                            });
+                            self.enter(Phase::FieldLineFeed, self.at + 1);
+                        }
+                        Some(b'\n') => return Err(BARE_LF),
+                        Some(_) => return Err(VALUE),
+                        None => break,
+                    }
+                }
+                Phase::FieldLineFeed => {
+                    expect_line_feed(byte)?;
+                    if self.at >= window {
+                        return Err(LONG_FIELDS);
+                    }
+                    self.enter(Phase::FieldLine, self.at + 1);
+                }
+                Phase::LastFeed => {
+                    expect_line_feed(byte)?;
+                    self.enter(Phase::Complete, self.at + 1);
+                    head.length = self.at;
+                    return Ok(HeadStep::Complete);
+                }
+                _ => return Ok(HeadStep::Complete),
+            }
+        }
+        // Inside a line that has used up the room of all.
+        if self.at >= window && matches!(self.phase, Phase::Name | Phase::Blank | Phase::Value) {
+            return Err(LONG_FIELDS);
+        }
+        Ok(if self.phase == Phase::Complete {
+            HeadStep::Complete
+        } else {
+            HeadStep::NeedMore
+        })
+    }
+}
+
+fn expect_line_feed(byte: u8) -> Result<(), Refusal> {
+    if byte == b'\n' { Ok(()) } else { Err(BARE_CR) }
+}
+
+const VERSION_LENGTH: usize = 8;
+
+/// Reads "HTTP/1.1"; `None` when `bytes` is a good start of a version that is not complete.
+fn version(bytes: &[u8]) -> Result<Option<Version>, Refusal> {
+    match bytes {
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'1', ..] => Ok(Some(Version::Http11)),
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0', ..] => Ok(Some(Version::Http10)),
+        // RFC 9110 section 2.5: a higher minor version is processed as the highest one known.
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9', ..] => Ok(Some(Version::Http11)),
+        [
+            b'H',
+            b'T',
+            b'T',
+            b'P',
+            b'/',
+            b'0'..=b'9',
+            b'.',
+            b'0'..=b'9',
+            ..,
+        ] => Err(OTHER_VERSION),
+        [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.']
+        | [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9'] => Ok(None),
+        [b' ', ..] => Err(SPACES),
+        _ if b"HTTP/".starts_with(bytes) => Ok(None),
+        _ => Err(VERSION),
     }
 }

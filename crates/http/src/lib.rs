@@ -5,3 +5,5 @@ pub mod encode;
 pub mod framing;
 pub mod head;
 pub mod limits;
+mod octets;
+mod target;
