@@ -1,0 +1,78 @@
+//! The server without an interpreter: answers "pong" with 15 fields, or with the request body. Its speed is the
+//! ceiling for every application. `cargo run --release -p penstock-server --example echo [address] [threads]`
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+use std::io::{self, Read};
+use std::net::TcpListener;
+use std::sync::{Arc, OnceLock};
+
+use penstock_server::config::Config;
+use penstock_server::exchange::{Exchange, Payload, Position, RequestBody};
+use penstock_server::handler::{Application, Level};
+use penstock_server::reactor::Reactor;
+use penstock_server::ready::Turn;
+
+struct Echo {
+    reactor: OnceLock<Arc<Reactor>>,
+}
+
+struct Owned(Vec<u8>);
+
+impl Payload for Owned {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+fn answer(mut exchange: Exchange) {
+    let body = match exchange.take_body() {
+        RequestBody::Empty => b"pong".to_vec(),
+        RequestBody::Memory(bytes) => bytes,
+        RequestBody::File { mut file, .. } => {
+            let mut all = Vec::new();
+            file.read_to_end(&mut all).unwrap();
+            all
+        }
+    };
+    let head = exchange.head();
+    head.status(b"200 OK").unwrap();
+    head.field(b"Content-Type", b"text/plain").unwrap();
+    for number in 0..12_u8 {
+        head.field(&[b'X', b'-', b'a' + number], b"some ordinary value of a field").unwrap();
+    }
+    exchange.send(&[&body], Position::Last, &mut |_| Box::new(Owned(body.clone())));
+    exchange.finish().unwrap();
+}
+
+impl Application for Echo {
+    fn enter(&self, turn: &mut Turn<'_>) {
+        while let Some(exchange) = turn.next() {
+            answer(exchange);
+        }
+    }
+
+    fn grow(&self) -> io::Result<()> {
+        let reactor = self.reactor.get().unwrap().clone();
+        std::thread::Builder::new().spawn(move || reactor.run_thread()).map(drop)
+    }
+
+    fn log(&self, level: Level, message: &str) {
+        eprintln!("{level:?}: {message}");
+    }
+}
+
+fn main() {
+    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8000".to_owned());
+    let threads = std::env::args().nth(2).map_or(128, |text| text.parse().unwrap());
+    let listener = TcpListener::bind(&address).unwrap();
+    rustix::net::sockopt::set_tcp_nodelay(&listener, true).unwrap();
+    let echo = Arc::new(Echo { reactor: OnceLock::new() });
+    let config = Config { threads, ..Config::default() };
+    let reactor = Reactor::new(config, echo.clone(), vec![listener.into()]).unwrap();
+    assert!(echo.reactor.set(reactor.clone()).is_ok());
+    for _ in 0..2 {
+        echo.grow().unwrap();
+    }
+    eprintln!("http://{address}");
+    reactor.join(None);
+}

@@ -1,0 +1,52 @@
+//! What each thread keeps for itself between requests: a read buffer, spare exchanges, the `Date` of this second.
+
+use std::cell::RefCell;
+
+use crate::exchange::Guts;
+use crate::timers::DateCache;
+
+/// Bytes read from a socket at once.
+pub(crate) const SCRATCH: usize = 64 * 1024;
+/// Spare exchanges a thread keeps.
+const SPARE: usize = 64;
+
+/// Exchanges for reuse: the box itself, which travels with a request, is what is kept.
+#[allow(clippy::vec_box, reason = "the box itself is what is reused")]
+type Spares = Vec<Box<Guts>>;
+
+thread_local! {
+    static READ: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static GUTS: RefCell<Spares> = const { RefCell::new(Vec::new()) };
+    static DATE: RefCell<DateCache> = const { RefCell::new(DateCache::new()) };
+}
+
+/// Runs `work` with the thread's read buffer of [`SCRATCH`] bytes. Not to be nested.
+pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut [u8]) -> T) -> T {
+    READ.with_borrow_mut(|buffer| {
+        if buffer.is_empty() {
+            buffer.resize(SCRATCH, 0);
+        }
+        work(buffer)
+    })
+}
+
+/// Runs `work` with the 29 bytes of the current `Date`.
+pub(crate) fn with_date<T>(work: impl FnOnce(&[u8]) -> T) -> T {
+    DATE.with_borrow_mut(|date| work(date.now()))
+}
+
+/// An empty exchange.
+pub(crate) fn take_guts() -> Box<Guts> {
+    GUTS.with_borrow_mut(Vec::pop).unwrap_or_else(|| Box::new(Guts::new()))
+}
+
+/// Gives an exchange back for reuse.
+pub(crate) fn give_guts(mut guts: Box<Guts>) {
+    if guts.clear() {
+        GUTS.with_borrow_mut(|spare| {
+            if spare.len() < SPARE {
+                spare.push(guts);
+            }
+        });
+    }
+}

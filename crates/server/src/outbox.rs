@@ -1,0 +1,201 @@
+//! The queued part of a response: what the socket has not taken yet.
+//!
+//! Lives behind the connection's lock: the application's thread appends, and that thread or an I/O thread flushes.
+//! Small bytes are copied into the tail, large blocks and files are held by reference.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::exchange::Payload;
+use crate::sys::Io;
+use crate::wire::Wire;
+
+/// Slices a write gathers at most (the kernel's limit is 1,024).
+const SLICES: usize = 64;
+/// A copied block grows up to this size before the next one is begun.
+const TAIL: usize = 64 * 1024;
+/// Bytes of a file a single `sendfile` is asked for.
+const FILE_STEP: u64 = 1 << 20;
+
+enum Block {
+    Copied { bytes: Vec<u8>, at: usize },
+    Kept { payload: Box<dyn Payload>, at: usize, end: usize },
+    File { file: OwnedFd, offset: u64, left: u64 },
+}
+
+/// What a flush came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flush {
+    /// Nothing is left.
+    Empty,
+    /// The socket takes no more for now.
+    Blocked,
+    /// The connection is broken, or a file ended before its promised length.
+    Broken,
+}
+
+/// Bytes and files that wait for the socket, in order.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    blocks: VecDeque<Block>,
+    /// Bytes of memory that wait (files do not count).
+    bytes: usize,
+    /// Nothing will be sent any more.
+    broken: bool,
+    /// Write calls made here.
+    writes: u32,
+    /// Bytes taken by the kernel here.
+    sent: u64,
+}
+
+impl Outbox {
+    /// True when nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Bytes of memory that wait.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// True when the connection is broken: what is appended goes nowhere.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Gives up: forgets what waits and takes nothing more.
+    pub(crate) fn break_off(&mut self) {
+        self.broken = true;
+        self.bytes = 0;
+        self.blocks = VecDeque::new();
+    }
+
+    /// Write calls and bytes since the last call.
+    pub(crate) fn take_counts(&mut self) -> (u32, u64) {
+        (std::mem::take(&mut self.writes), std::mem::take(&mut self.sent))
+    }
+
+    /// Appends a copy.
+    pub(crate) fn push_copy(&mut self, more: &[u8]) {
+        if self.broken || more.is_empty() {
+            return;
+        }
+        self.bytes += more.len();
+        if let Some(Block::Copied { bytes, .. }) = self.blocks.back_mut()
+            && bytes.len() < TAIL
+        {
+            bytes.extend_from_slice(more);
+            return;
+        }
+        self.blocks.push_back(Block::Copied { bytes: more.to_vec(), at: 0 });
+    }
+
+    /// Appends `payload.bytes()[at..end]` by reference.
+    pub(crate) fn push_kept(&mut self, payload: Box<dyn Payload>, at: usize, end: usize) {
+        if self.broken || at >= end {
+            return;
+        }
+        self.bytes += end - at;
+        self.blocks.push_back(Block::Kept { payload, at, end });
+    }
+
+    /// Appends `left` bytes of a file from `offset`.
+    pub(crate) fn push_file(&mut self, file: OwnedFd, offset: u64, left: u64) {
+        if self.broken || left == 0 {
+            return;
+        }
+        self.blocks.push_back(Block::File { file, offset, left });
+    }
+
+    /// Writes as much as the socket takes.
+    pub(crate) fn flush(&mut self, wire: &Wire) -> Flush {
+        loop {
+            if self.broken {
+                return Flush::Broken;
+            }
+            let moved = match self.blocks.front() {
+                None => return Flush::Empty,
+                Some(Block::File { file, offset, left }) => {
+                    let step = usize::try_from((*left).min(FILE_STEP)).unwrap_or(usize::MAX);
+                    self.writes += 1;
+                    wire.transmit_file(file.as_fd(), *offset, step)
+                }
+                Some(_) => {
+                    self.writes += 1;
+                    self.transmit_memory(wire)
+                }
+            };
+            match moved {
+                Io::Moved(count) => self.advance(count),
+                Io::WouldBlock => return Flush::Blocked,
+                // For a file, the end before the promised length: the body cannot be completed.
+                Io::End | Io::Broken => {
+                    self.break_off();
+                    return Flush::Broken;
+                }
+            }
+        }
+    }
+
+    fn transmit_memory(&self, wire: &Wire) -> Io {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let mut count = 0;
+        let mut more = false;
+        for block in &self.blocks {
+            let bytes = match block {
+                Block::Copied { bytes, at } => &bytes[*at..],
+                Block::Kept { payload, at, end } => payload.bytes().get(*at..*end).unwrap_or(&[]),
+                // The head and the first bytes of a file share a segment.
+                Block::File { .. } => {
+                    more = true;
+                    break;
+                }
+            };
+            if count == SLICES {
+                break;
+            }
+            slices[count] = IoSlice::new(bytes);
+            count += 1;
+        }
+        wire.transmit(&slices[..count], more)
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        self.sent += count as u64;
+        while count > 0 {
+            let Some(front) = self.blocks.front_mut() else { return };
+            let left = match front {
+                Block::Copied { bytes, at } => {
+                    let step = count.min(bytes.len() - *at);
+                    *at += step;
+                    self.bytes -= step;
+                    count -= step;
+                    bytes.len() - *at
+                }
+                Block::Kept { at, end, .. } => {
+                    let step = count.min(*end - *at);
+                    *at += step;
+                    self.bytes -= step;
+                    count -= step;
+                    *end - *at
+                }
+                Block::File { offset, left, .. } => {
+                    let step = (count as u64).min(*left);
+                    *offset += step;
+                    *left -= step;
+                    count = 0;
+                    usize::try_from(*left).unwrap_or(usize::MAX)
+                }
+            };
+            if left > 0 {
+                return;
+            }
+            self.blocks.pop_front();
+        }
+        if self.blocks.is_empty() {
+            self.blocks = VecDeque::new();
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! The loop that every thread runs.
+//!
+//! The leader polls, lets connections take in what came, then runs the application for the requests that are complete;
+//! the watcher takes the helm when that lasts (see `crew`). Every other thread is parked or inside the application.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::time::Duration;
+
+use penstock_http::limits::Refusal;
+
+use crate::accept::{Accepted, Listener};
+use crate::access_log::AccessLog;
+use crate::claim;
+use crate::config::Config;
+use crate::connection::Connection;
+use crate::crew::{Crew, Helm, NAP, Role};
+use crate::exchange::{Endpoints, Exchange, Guts};
+use crate::handler::{Application, Level};
+use crate::ready::{Ready, Turn, Verdict};
+use crate::slots::{SPECIAL, Slots};
+use crate::sys::{ALARM, Events, Poller, Readiness};
+use crate::timers::{Clock, Due, NEVER, Timers, millis};
+use crate::wire::Wire;
+use crate::{local, lock, read, wait_for, write};
+
+/// Events taken at once: what a leader reads before it runs the application.
+const BATCH: usize = 32;
+/// How long accepting pauses when the process has no descriptors left (milliseconds).
+const ACCEPT_PAUSE: u64 = 100;
+
+const RUNNING: u8 = 0;
+const DRAINING: u8 = 1;
+const ENDED: u8 = 2;
+
+/// Counters of a server, for its owner to read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// Open connections.
+    pub connections: u64,
+    /// Connections ever accepted.
+    pub accepted: u64,
+    /// Requests answered by the application.
+    pub requests: u64,
+    /// Requests and connections refused by the server itself.
+    pub refused: u64,
+    /// Threads that there are.
+    pub threads: u64,
+    /// Threads that run the application.
+    pub running: u64,
+    /// Complete requests that wait for a thread.
+    pub queued: u64,
+}
+
+/// One server: its sockets, connections, queue and threads.
+pub struct Reactor {
+    config: Config,
+    application: Arc<dyn Application>,
+    poller: Poller,
+    listeners: RwLock<Vec<Listener>>,
+    slots: Slots,
+    ready: Ready,
+    crew: Crew,
+    timers: Timers,
+    clock: Clock,
+    phase: AtomicU8,
+    stop_by: AtomicU64,
+    swept: AtomicU8,
+    ended: Mutex<bool>,
+    over: Condvar,
+    access_log: Option<AccessLog>,
+    accepted: AtomicU64,
+    requests: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Reactor {
+    /// A server on these listening sockets. No thread runs yet.
+    ///
+    /// # Errors
+    /// No descriptors left, or the access log cannot be opened.
+    pub fn new(config: Config, application: Arc<dyn Application>, listeners: Vec<OwnedFd>) -> io::Result<Arc<Self>> {
+        let poller = Poller::new()?;
+        for (index, socket) in listeners.iter().enumerate() {
+            rustix::io::ioctl_fionbio(socket, true)?;
+            poller.watch_listener(socket.as_fd(), SPECIAL | index as u64)?;
+        }
+        let access_log = config.access_log.clone().map(AccessLog::open).transpose()?;
+        Ok(Arc::new(Self {
+            config,
+            application,
+            poller,
+            listeners: RwLock::new(listeners.into_iter().map(|socket| Listener { socket }).collect()),
+            slots: Slots::default(),
+            ready: Ready::new(),
+            crew: Crew::new(),
+            timers: Timers::default(),
+            clock: Clock::new(),
+            phase: AtomicU8::new(RUNNING),
+            stop_by: AtomicU64::new(NEVER),
+            swept: AtomicU8::new(RUNNING),
+            ended: Mutex::new(false),
+            over: Condvar::new(),
+            access_log,
+            accepted: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        }))
+    }
+
+    /// The body of a pool thread. Blocks until the server ends or has no use for the thread.
+    pub fn run_thread(self: &Arc<Self>) {
+        let number = self.crew.join();
+        let mut events = Events::new(BATCH);
+        loop {
+            match self.crew.next_role() {
+                Role::Lead(helm) => self.lead_on(helm, number, &mut events),
+                Role::Watch => {
+                    let role = self.crew.watch(|| self.ready.moved(), || self.is_wanted(number));
+                    if let Role::Lead(helm) = role {
+                        self.lead_on(helm, number, &mut events);
+                    }
+                }
+                Role::Retire => break,
+            }
+            if self.has_ended() {
+                break;
+            }
+        }
+        self.crew.leave();
+    }
+
+    /// The whole server on the calling thread, application included. Returns when it has ended, or when the
+    /// application says that it was interrupted.
+    ///
+    /// # Errors
+    /// Those of polling, which mean a fault of ours.
+    pub fn run_here(self: &Arc<Self>) -> io::Result<()> {
+        let mut events = Events::new(BATCH);
+        while !self.has_ended() {
+            let interrupted = self.poll(&mut events, self.next_timeout(false))?;
+            if interrupted && self.application.interrupted() {
+                self.end();
+                break;
+            }
+            self.serve(&events);
+            if self.ready.len() > 0 && self.ready.try_enter() {
+                self.run();
+            }
+            if self.application.interrupted() {
+                self.end();
+            }
+        }
+        Ok(())
+    }
+
+    fn lead_on(self: &Arc<Self>, helm: Helm, number: usize, events: &mut Events) {
+        if let Err(fault) = self.lead(helm, number, events) {
+            self.log(Level::Error, &format!("the event loop failed: {fault}"));
+            self.end();
+        }
+    }
+
+    /// Leads until the helm is lost or the server ends.
+    fn lead(self: &Arc<Self>, mut helm: Helm, number: usize, events: &mut Events) -> io::Result<()> {
+        // The count of requests taken when those that wait were first seen to wait.
+        let mut waiting = None;
+        while !self.has_ended() {
+            self.poll(events, self.next_timeout(waiting.is_some()))?;
+            self.serve(events);
+            match self.ready.verdict(waiting) {
+                Verdict::Idle => waiting = None,
+                Verdict::Watch => waiting = Some(self.ready.moved()),
+                Verdict::Run if !self.may_run(number) => {
+                    self.crew.offer(&mut helm);
+                    return Ok(());
+                }
+                Verdict::Run => {
+                    waiting = Some(self.ready.moved());
+                    if self.crew.lend(&mut helm) {
+                        if self.ready.try_enter() {
+                            self.run();
+                        }
+                        if !self.crew.resume(&mut helm) {
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// With one application thread it is always the same one: number 0.
+    fn may_run(&self, number: usize) -> bool {
+        self.config.threads > 1 || number == 0 || self.ready.running() > 0
+    }
+
+    /// True when requests wait that only this thread may run.
+    fn is_wanted(&self, number: usize) -> bool {
+        self.config.threads == 1 && number == 0 && self.ready.len() > 0
+    }
+
+    /// Runs the application until nothing is left to do. A panic in there costs the request it was at.
+    fn run(self: &Arc<Self>) {
+        let turn = std::panic::AssertUnwindSafe(|| self.application.enter(&mut Turn::new(self)));
+        if std::panic::catch_unwind(turn).is_err() {
+            self.log(Level::Error, "a request ended in a panic of the server; its connection was closed");
+        }
+    }
+
+    fn next_timeout(&self, requests_wait: bool) -> Option<Duration> {
+        if requests_wait {
+            return Some(NAP);
+        }
+        let now = self.clock.now();
+        let timer = self.timers.next(now);
+        if self.phase.load(Ordering::Acquire) == RUNNING {
+            return timer;
+        }
+        let left = Duration::from_millis(self.stop_by.load(Ordering::Acquire).saturating_sub(now).min(50));
+        Some(timer.map_or(left, |timer| timer.min(left)))
+    }
+
+    fn poll(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<bool> {
+        self.poller.wait(events, timeout)
+    }
+
+    /// What came: connections, bytes, deadlines, a wish to stop.
+    fn serve(self: &Arc<Self>, events: &Events) {
+        for (key, readiness) in events.iter() {
+            if key == ALARM {
+                self.poller.silence();
+            } else if key & SPECIAL != 0 {
+                self.accept((key & !SPECIAL) as usize);
+            } else if let Some(connection) = self.slots.get(key) {
+                connection.report(bits(readiness));
+            }
+        }
+        self.expire();
+        if self.phase.load(Ordering::Acquire) != RUNNING {
+            self.drain();
+        }
+    }
+
+    fn accept(self: &Arc<Self>, index: usize) {
+        let listeners = read(&self.listeners);
+        let Some(listener) = listeners.get(index) else { return };
+        let accepted = listener.accept(|socket, peer| {
+            let key = self.slots.key_for(socket.as_fd());
+            let endpoints = Endpoints { peer, listener: index };
+            let connection = Arc::new(Connection::new(self.clone(), Wire::new(socket), key, endpoints));
+            self.accepted.fetch_add(1, Ordering::Relaxed);
+            self.slots.insert(connection.clone());
+            if let Err(fault) = self.poller.watch_connection(connection.wire().as_fd(), key) {
+                self.log(Level::Error, &format!("a connection could not be watched: {fault}"));
+                self.slots.remove(key);
+                return;
+            }
+            connection.welcome();
+        });
+        if let Accepted::Exhausted(fault) = accepted {
+            self.log(
+                Level::Warning,
+                &format!("cannot accept connections: {fault}; raise the limit of open files (ulimit -n)"),
+            );
+            // The listener is level-triggered: without a pause this would be a busy loop.
+            self.poller.forget(listener.socket.as_fd());
+            self.timers.wake(SPECIAL | index as u64, self.clock.now() + ACCEPT_PAUSE);
+        }
+    }
+
+    fn expire(self: &Arc<Self>) {
+        let now = self.clock.now();
+        while let Some((entry, key)) = self.timers.pop(now) {
+            if key & SPECIAL != 0 {
+                let listeners = read(&self.listeners);
+                if let Some(listener) = listeners.get((key & !SPECIAL) as usize) {
+                    // It fails only for want of memory; then the next connection error tells.
+                    let _ = self.poller.watch_listener(listener.socket.as_fd(), key);
+                }
+            } else if let Some(connection) = self.slots.get(key)
+                && self.timers.judge(connection.deadline(), key, entry, now) == Due::Now
+            {
+                connection.report(claim::EXPIRED);
+            }
+        }
+    }
+
+    /// The server is to stop: no new connections, idle ones close, the rest finishes until the deadline.
+    fn drain(self: &Arc<Self>) {
+        if self.swept.swap(DRAINING, Ordering::AcqRel) == RUNNING {
+            let listeners = std::mem::take(&mut *write(&self.listeners));
+            for listener in &listeners {
+                self.poller.forget(listener.socket.as_fd());
+            }
+            drop(listeners);
+            for connection in self.slots.all() {
+                connection.report(claim::STOP);
+            }
+        }
+        let quiet = self.slots.len() == 0 && self.ready.len() == 0 && self.ready.running() == 0;
+        if quiet || self.clock.now() >= self.stop_by.load(Ordering::Acquire) {
+            self.end();
+        }
+    }
+
+    /// Ends now: whatever is still open is cut.
+    fn end(self: &Arc<Self>) {
+        if self.phase.swap(ENDED, Ordering::AcqRel) == ENDED {
+            return;
+        }
+        write(&self.listeners).clear();
+        for connection in self.slots.all() {
+            connection.cut();
+        }
+        drop(self.ready.clear());
+        self.poller.ring();
+        self.crew.end();
+        if let Some(log) = &self.access_log {
+            log.close();
+        }
+        *lock(&self.ended) = true;
+        self.over.notify_all();
+    }
+
+    /// Begins a graceful stop: requests in flight are answered within `graceful`, then what is left is cut.
+    /// May be called again with a shorter time.
+    pub fn stop(&self, graceful: Duration) {
+        let by = self.clock.now().saturating_add(millis(graceful));
+        self.stop_by.fetch_min(by, Ordering::AcqRel);
+        // A reactor that has ended stays so.
+        let _ = self.phase.compare_exchange(RUNNING, DRAINING, Ordering::AcqRel, Ordering::Acquire);
+        self.poller.ring();
+    }
+
+    /// Waits until the server has ended. False: the time ran out before.
+    pub fn join(&self, timeout: Option<Duration>) -> bool {
+        let mut ended = lock(&self.ended);
+        let until = timeout.map(|time| std::time::Instant::now() + time);
+        while !*ended {
+            let left = match until {
+                None => Duration::from_secs(3600),
+                Some(until) => until.saturating_duration_since(std::time::Instant::now()),
+            };
+            if left.is_zero() {
+                return false;
+            }
+            ended = wait_for(&self.over, ended, left).0;
+        }
+        true
+    }
+
+    /// Counters of now.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            connections: self.slots.len() as u64,
+            accepted: self.accepted.load(Ordering::Relaxed),
+            requests: self.requests.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            threads: self.crew.total() as u64,
+            running: self.ready.running() as u64,
+            queued: self.ready.len() as u64,
+        }
+    }
+
+    /// Opens the access log anew, after it was rotated.
+    pub fn reopen_logs(&self) {
+        if let Some(log) = &self.access_log {
+            log.reopen();
+        }
+    }
+
+    /// True once the server is to stop: responses then end their connections.
+    pub fn is_stopping(&self) -> bool {
+        self.phase.load(Ordering::Acquire) != RUNNING
+    }
+
+    fn has_ended(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == ENDED
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(crate) fn ready(&self) -> &Ready {
+        &self.ready
+    }
+
+    pub(crate) fn timers(&self) -> &Timers {
+        &self.timers
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    pub(crate) fn log(&self, level: Level, message: &str) {
+        self.application.log(level, message);
+    }
+
+    /// Puts a complete request into the queue.
+    pub(crate) fn queue(&self, exchange: Exchange) {
+        self.ready.push(exchange);
+    }
+
+    /// A runner makes sure that somebody can take the helm while it runs.
+    pub(crate) fn keep_a_spare_thread(&self) {
+        if self.config.single_thread || !self.crew.should_hire(self.config.threads + 1) {
+            return;
+        }
+        if let Err(fault) = self.application.grow() {
+            self.crew.hiring_failed();
+            self.log(Level::Warning, &format!("no further thread could be started: {fault}"));
+        }
+    }
+
+    /// A request is over: counts it, logs it, keeps its room.
+    pub(crate) fn account(&self, mut guts: Box<Guts>, connection: &Connection) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        if let Some(log) = &self.access_log {
+            let (writes, _) = lock(connection.outbox()).take_counts();
+            guts.record.writes += writes;
+            log.write(guts);
+        } else {
+            local::give_guts(guts);
+        }
+    }
+
+    pub(crate) fn count_refusal(&self, _refusal: Refusal) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A connection has closed.
+    pub(crate) fn forget(&self, connection: &Connection) {
+        if self.slots.remove(connection.key()) && self.is_stopping() && self.slots.len() == 0 {
+            self.poller.ring();
+        }
+    }
+}
+
+fn bits(readiness: Readiness) -> claim::Bits {
+    let mut bits = 0;
+    for (is_set, bit) in [
+        (readiness.read, claim::READ),
+        (readiness.write, claim::WRITE),
+        (readiness.read_end, claim::READ_END),
+        (readiness.gone, claim::GONE),
+    ] {
+        if is_set {
+            bits |= bit;
+        }
+    }
+    bits
+}

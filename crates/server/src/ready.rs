@@ -1,0 +1,200 @@
+//! The queue of complete requests, and the rule that decides who runs the application.
+//!
+//! - Requests are taken in the order in which they became complete.
+//! - A thread that runs the application takes the next one without letting go of the interpreter.
+//! - At most one other thread waits for the interpreter in order to start a request.
+//! - One more thread joins only when the head of the queue has not moved for a while: then those that run are blocked
+//!   (the newcomer gets the interpreter at once) or compute for long. A newcomer that had to force the interpreter out
+//!   of a computing thread's hands turns back, unless the head has been stuck for [`FORCED_ENTRY`]: threads are added
+//!   when the application waits, not when the interpreter itself is the bottleneck.
+//!
+//! Any thread pushes; threads inside [`crate::handler::Application::enter`] pop. "Is anybody running" is answered
+//! under the queue's lock, so a request pushed as the last runner leaves is never left behind.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::exchange::Exchange;
+use crate::lock;
+use crate::reactor::Reactor;
+
+/// An entry that took this long was forced: CPython's default switch interval is 5 ms.
+const FORCED: Duration = Duration::from_millis(4);
+/// A head of the queue that is stuck for this long gets a thread even if the interpreter is busy.
+const FORCED_ENTRY: Duration = Duration::from_millis(50);
+
+struct Queue {
+    requests: VecDeque<Exchange>,
+    running: usize,
+    moved_at: Instant,
+}
+
+/// The ready queue.
+pub(crate) struct Ready {
+    queue: Mutex<Queue>,
+    /// Length of the queue, for a look without the lock.
+    length: AtomicUsize,
+    /// Counts the requests taken.
+    moved: AtomicU64,
+    /// A thread is between "wants to run" and "runs or turned back".
+    entering: AtomicBool,
+}
+
+/// What a thread with a look at the queue should do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing waits.
+    Idle,
+    /// Requests wait and somebody runs: look again soon whether the head has moved.
+    Watch,
+    /// Run: nobody does, or those who do are stuck.
+    Run,
+}
+
+impl Ready {
+    /// An empty queue.
+    pub fn new() -> Self {
+        Self {
+            queue: Mutex::new(Queue { requests: VecDeque::new(), running: 0, moved_at: Instant::now() }),
+            length: AtomicUsize::new(0),
+            moved: AtomicU64::new(0),
+            entering: AtomicBool::new(false),
+        }
+    }
+
+    /// Appends a complete request.
+    pub fn push(&self, exchange: Exchange) {
+        let mut queue = lock(&self.queue);
+        queue.requests.push_back(exchange);
+        self.length.store(queue.requests.len(), Ordering::Release);
+    }
+
+    /// Requests that wait.
+    pub fn len(&self) -> usize {
+        self.length.load(Ordering::Acquire)
+    }
+
+    /// Counts up whenever a request is taken.
+    pub fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Acquire)
+    }
+
+    /// Threads that run the application.
+    pub fn running(&self) -> usize {
+        lock(&self.queue).running
+    }
+
+    /// What to do now. `stuck_since`: the value of [`Ready::moved`] some time ago, if requests waited already then.
+    pub fn verdict(&self, stuck_since: Option<u64>) -> Verdict {
+        if self.len() == 0 {
+            return Verdict::Idle;
+        }
+        let queue = lock(&self.queue);
+        if queue.requests.is_empty() {
+            return Verdict::Idle;
+        }
+        let stuck = stuck_since == Some(self.moved());
+        if (queue.running == 0 || stuck) && !self.entering.load(Ordering::Acquire) {
+            Verdict::Run
+        } else {
+            Verdict::Watch
+        }
+    }
+
+    /// Claims the one place of a thread that waits for the application. False: it is taken.
+    pub fn try_enter(&self) -> bool {
+        !self.entering.swap(true, Ordering::AcqRel)
+    }
+
+    /// Takes every request that waits, for a server that stops now.
+    pub fn clear(&self) -> VecDeque<Exchange> {
+        let mut queue = lock(&self.queue);
+        self.length.store(0, Ordering::Release);
+        std::mem::take(&mut queue.requests)
+    }
+}
+
+/// A thread's turn at running the application, from [`crate::handler::Application::enter`] to its return.
+pub struct Turn<'a> {
+    reactor: &'a Arc<Reactor>,
+    state: State,
+    asked: Instant,
+    seen: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Entering,
+    Running,
+    Left,
+}
+
+impl<'a> Turn<'a> {
+    /// A turn of a thread that [`Ready::try_enter`] let in.
+    pub(crate) fn new(reactor: &'a Arc<Reactor>) -> Self {
+        Self { reactor, state: State::Entering, asked: Instant::now(), seen: reactor.ready().moved() }
+    }
+
+    /// The next request, or `None` when the thread must leave. Call it with the application held.
+    #[allow(clippy::should_implement_trait, reason = "a turn has side effects at its ends and is no iterator")]
+    pub fn next(&mut self) -> Option<Exchange> {
+        let ready = self.reactor.ready();
+        let now = Instant::now();
+        let mut queue = lock(&ready.queue);
+        match self.state {
+            State::Left => return None,
+            State::Running => {}
+            State::Entering => {
+                ready.entering.store(false, Ordering::Release);
+                if !may_run(&queue, now, now.duration_since(self.asked), ready.moved() != self.seen) {
+                    self.state = State::Left;
+                    return None;
+                }
+                self.state = State::Running;
+                queue.running += 1;
+                drop(queue);
+                self.reactor.keep_a_spare_thread();
+                queue = lock(&ready.queue);
+            }
+        }
+        let next = queue.requests.pop_front();
+        ready.length.store(queue.requests.len(), Ordering::Release);
+        if let Some(mut exchange) = next {
+            ready.moved.fetch_add(1, Ordering::Release);
+            queue.moved_at = now;
+            drop(queue);
+            exchange.begin(now);
+            return Some(exchange);
+        }
+        queue.running -= 1;
+        self.state = State::Left;
+        None
+    }
+}
+
+fn may_run(queue: &Queue, now: Instant, waited: Duration, moved: bool) -> bool {
+    if queue.requests.is_empty() {
+        return false;
+    }
+    if queue.running == 0 {
+        return true;
+    }
+    if moved {
+        return false;
+    }
+    waited < FORCED || now.duration_since(queue.moved_at) >= FORCED_ENTRY
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let ready = self.reactor.ready();
+        match self.state {
+            State::Left => {}
+            State::Entering => ready.entering.store(false, Ordering::Release),
+            // The application unwound out of its turn.
+            State::Running => lock(&ready.queue).running -= 1,
+        }
+    }
+}

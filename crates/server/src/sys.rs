@@ -1,0 +1,261 @@
+//! System calls, as this crate uses them. Thin: a name, the flags we always want, and nothing else.
+//!
+//! `rustix` makes the calls without a libc in between and is safe to use, so this file needs no `unsafe` today; it is
+//! still the only file of the crate that may hold any.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, acceptfrom_with, recv, sendmsg, shutdown, sockopt,
+};
+
+/// What a read or a write on a non-blocking socket came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Io {
+    /// So many bytes were moved; never zero.
+    Moved(usize),
+    /// Nothing can be moved now.
+    WouldBlock,
+    /// Reading: the peer has sent its last byte.
+    End,
+    /// The connection is broken.
+    Broken,
+}
+
+fn outcome(result: rustix::io::Result<usize>) -> Io {
+    match result {
+        Ok(0) => Io::End,
+        Ok(moved) => Io::Moved(moved),
+        Err(Errno::AGAIN) => Io::WouldBlock,
+        Err(_) => Io::Broken,
+    }
+}
+
+/// Reads what the socket has, at most `buffer.len()` bytes.
+pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Io {
+    loop {
+        match recv(socket, &mut *buffer, RecvFlags::empty()) {
+            Err(Errno::INTR) => {}
+            other => return outcome(other.map(|(_, moved)| moved)),
+        }
+    }
+}
+
+/// Writes the slices in order, as far as the socket takes them. `more`: further bytes follow at once (no short
+/// segment is sent yet).
+pub(crate) fn transmit(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], more: bool) -> Io {
+    let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    if more {
+        flags |= SendFlags::MORE;
+    }
+    loop {
+        let sent = match slices {
+            [only] => rustix::net::send(socket, only, flags),
+            _ => sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), flags),
+        };
+        match sent {
+            Err(Errno::INTR) => {}
+            other => return outcome(other),
+        }
+    }
+}
+
+/// Sends `count` bytes of `file` from `offset`, as far as the socket takes them. `Io::End`: the file has no more.
+pub(crate) fn transmit_file(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, count: usize) -> Io {
+    let mut at = offset;
+    loop {
+        match rustix::fs::sendfile(socket, file, Some(&mut at), count) {
+            Err(Errno::INTR) => {}
+            other => return outcome(other),
+        }
+    }
+}
+
+/// Accepts one connection, non-blocking. `Ok(None)`: none is waiting.
+///
+/// # Errors
+/// Those of accept(2) that say something of this process (no descriptors, no memory); faults of the one connection
+/// that went away are passed over.
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, Option<SocketAddr>)>> {
+    loop {
+        match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok((socket, peer)) => return Ok(Some((socket, peer.and_then(|any| SocketAddr::try_from(any).ok())))),
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::PERM) => {}
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+}
+
+/// Ends our direction of the connection; the peer reads end-of-file after what was sent.
+pub(crate) fn end_sending(socket: BorrowedFd<'_>) {
+    // An error means that the peer is gone, which is what we want.
+    let _ = shutdown(socket, Shutdown::Write);
+}
+
+/// Ends both directions at once: readers and writers of either side see it.
+pub(crate) fn cut(socket: BorrowedFd<'_>) {
+    let _ = shutdown(socket, Shutdown::Both);
+}
+
+/// Makes the close of this socket a reset: a peer that reads until end-of-file sees an error instead.
+pub(crate) fn reset_on_close(socket: BorrowedFd<'_>) {
+    let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
+}
+
+/// The readiness queue that the threads of a reactor share.
+pub(crate) struct Poller {
+    epoll: OwnedFd,
+    alarm: OwnedFd,
+}
+
+/// The events of one wait.
+pub(crate) struct Events {
+    list: Vec<MaybeUninit<epoll::Event>>,
+    filled: Vec<(u64, Readiness)>,
+}
+
+impl Events {
+    /// Room for `capacity` events a wait.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { list: vec![MaybeUninit::uninit(); capacity], filled: Vec::with_capacity(capacity) }
+    }
+
+    /// What the last wait found: the key given at registration, and what happened.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, Readiness)> + '_ {
+        self.filled.iter().copied()
+    }
+}
+
+/// What happened at a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Readiness {
+    /// Bytes or an end-of-file can be read.
+    pub read: bool,
+    /// Bytes can be written again.
+    pub write: bool,
+    /// The peer has ended its direction: a read will come to the end.
+    pub read_end: bool,
+    /// Both directions are closed, or the connection is broken.
+    pub gone: bool,
+}
+
+/// The key under which the poller reports its own alarm.
+pub(crate) const ALARM: u64 = u64::MAX;
+
+impl Poller {
+    /// A poller with nothing registered but its alarm.
+    ///
+    /// # Errors
+    /// No descriptors or memory left.
+    pub(crate) fn new() -> io::Result<Self> {
+        let poller = Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            alarm: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        };
+        epoll::add(&poller.epoll, &poller.alarm, epoll::EventData::new_u64(ALARM), epoll::EventFlags::IN)?;
+        Ok(poller)
+    }
+
+    /// Registers a connection once and for all: both directions, edge-triggered.
+    ///
+    /// # Errors
+    /// No memory or watches left.
+    pub(crate) fn watch_connection(&self, socket: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        Ok(epoll::add(&self.epoll, socket, epoll::EventData::new_u64(key), flags)?)
+    }
+
+    /// Registers a listener: level-triggered, and of several processes that share it only one is woken.
+    ///
+    /// # Errors
+    /// No memory or watches left.
+    pub(crate) fn watch_listener(&self, socket: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
+        Ok(epoll::add(&self.epoll, socket, epoll::EventData::new_u64(key), flags)?)
+    }
+
+    /// Forgets a listener.
+    pub(crate) fn forget(&self, socket: BorrowedFd<'_>) {
+        let _ = epoll::delete(&self.epoll, socket);
+    }
+
+    /// Waits for events, at most `timeout` (`None`: for ever). True when a signal interrupted the wait.
+    ///
+    /// # Errors
+    /// Those of epoll_wait(2), which all mean a fault of ours.
+    pub(crate) fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<bool> {
+        let limit = timeout.map(|time| Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(time.subsec_nanos()),
+        });
+        events.filled.clear();
+        let found = match epoll::wait(&self.epoll, events.list.as_mut_slice(), limit.as_ref()) {
+            Ok((found, _)) => found,
+            Err(Errno::INTR) => return Ok(true),
+            Err(fault) => return Err(fault.into()),
+        };
+        events.filled.extend(found.iter().map(|event| {
+            let flags = event.flags;
+            let gone = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
+            let read_end = flags.contains(epoll::EventFlags::RDHUP);
+            let readiness = Readiness {
+                read: flags.contains(epoll::EventFlags::IN) || read_end || gone,
+                write: flags.contains(epoll::EventFlags::OUT),
+                read_end,
+                gone,
+            };
+            (event.data.u64(), readiness)
+        }));
+        Ok(false)
+    }
+
+    /// Wakes the thread that waits, now or at its next wait.
+    pub(crate) fn ring(&self) {
+        let _ = rustix::io::write(&self.alarm, &1_u64.to_ne_bytes());
+    }
+
+    /// Takes the alarm back.
+    pub(crate) fn silence(&self) {
+        let mut count = [0_u8; 8];
+        let _ = rustix::io::read(&self.alarm, &mut count);
+    }
+}
+
+/// A new unlinked temporary file in the system's temporary folder.
+///
+/// # Errors
+/// The folder cannot be written or has no space.
+pub(crate) fn temporary_file() -> io::Result<std::fs::File> {
+    use rustix::fs::{Mode, OFlags, open};
+    let folder = std::env::temp_dir();
+    match open(&folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => Ok(file.into()),
+        // A file system without O_TMPFILE: make a named one and unlink it.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) => named_and_unlinked(&folder),
+        Err(fault) => Err(fault.into()),
+    }
+}
+
+fn named_and_unlinked(folder: &std::path::Path) -> io::Result<std::fs::File> {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static SERIAL: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let path = folder.join(format!("penstock-{}-{serial}", std::process::id()));
+        match std::fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
+            Ok(file) => {
+                std::fs::remove_file(&path)?;
+                return Ok(file);
+            }
+            Err(fault) if fault.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! One socket: read, write an outbox, close well. Says nothing of what the bytes mean.
+//!
+//! Any thread that holds the connection may read; whoever holds the outbox's lock may write.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::sys::{self, Io};
+
+/// A connected stream socket, non-blocking. Closed when dropped.
+pub(crate) struct Wire {
+    socket: OwnedFd,
+}
+
+impl Wire {
+    /// Takes over a connected, non-blocking socket.
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        Self { socket }
+    }
+
+    /// Reads into `buffer`.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Io {
+        sys::receive(self.socket.as_fd(), buffer)
+    }
+
+    /// Writes slices in order. `more`: further bytes follow at once.
+    pub(crate) fn transmit(&self, slices: &[IoSlice<'_>], more: bool) -> Io {
+        sys::transmit(self.socket.as_fd(), slices, more)
+    }
+
+    /// Sends part of a file.
+    pub(crate) fn transmit_file(&self, file: BorrowedFd<'_>, offset: u64, count: usize) -> Io {
+        sys::transmit_file(self.socket.as_fd(), file, offset, count)
+    }
+
+    /// Ends our direction; the client reads end-of-file after the last byte.
+    pub(crate) fn end_sending(&self) {
+        sys::end_sending(self.socket.as_fd());
+    }
+
+    /// Ends both directions at once.
+    pub(crate) fn cut(&self) {
+        sys::cut(self.socket.as_fd());
+    }
+
+    /// The close will be a reset, so that a body which ends with the connection is seen to be broken.
+    pub(crate) fn reset_on_close(&self) {
+        sys::reset_on_close(self.socket.as_fd());
+    }
+}
+
+impl AsFd for Wire {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
