@@ -7,6 +7,8 @@
 
     with penstock.serve_in_thread(app) as url:    # in a test
         urllib.request.urlopen(url)
+
+The command line is `penstock.cli`, the options are `penstock.options`.
 """
 
 from __future__ import annotations

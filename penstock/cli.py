@@ -1,4 +1,5 @@
-"""The `penstock` command. Exit status: 0 after a clean stop, 1 when the server could not start, 2 for a usage or settings error."""
+"""The `penstock` command. Exit status: 0 after a clean stop, 1 when the server could not start, 2 for a usage or
+settings error."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ class ServeByDefault(click.Group):
 
 
 def _parameter(option: Option) -> click.Parameter:
-    """The click parameter of a row. Values stay text here: `settings` reads them, as it reads those of files and variables."""
+    """The click parameter of a row. Values stay text here: `settings` reads them, as it reads those of files and
+    variables."""
     if option.positional:
         return click.Argument([option.name], required=False, metavar=f"[{option.kind.metavar}]")
     spellings = [option.flag, *option.flags, option.name]
@@ -80,12 +82,19 @@ def _help(option: Option) -> str:
 _CONFIG: Final = click.Option(
     ["--config"],
     metavar="FILE",
-    help=f"Read settings from this TOML file (variable {CONFIG_VARIABLE}) and not from ./penstock.toml or ./pyproject.toml.",
+    help="Read settings from this TOML file and not from ./penstock.toml or ./pyproject.toml. "
+    f"[variable: {CONFIG_VARIABLE}]",
 )
 _CONTEXT: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-@click.group(cls=ServeByDefault, context_settings=_CONTEXT, epilog=_EXAMPLES, options_metavar="", subcommand_metavar="[serve] MODULE:CALLABLE [OPTIONS]")
+@click.group(
+    cls=ServeByDefault,
+    context_settings=_CONTEXT,
+    epilog=_EXAMPLES,
+    options_metavar="",
+    subcommand_metavar="[serve] MODULE:CALLABLE [OPTIONS]",
+)
 @click.version_option(__version__, prog_name="penstock", message="%(prog)s %(version)s")
 def cli() -> None:
     """Serves a WSGI application.
@@ -103,7 +112,8 @@ def _serve(**given: Any) -> None:
     settings = _settings(given)
     if settings["app"].value is None:
         raise click.UsageError(
-            "which application? Name it as in `penstock mysite.wsgi:application`, in PENSTOCK_APP, or as `app` in penstock.toml"
+            "which application? Name it as in `penstock mysite.wsgi:application`, in PENSTOCK_APP, or as `app` in "
+            "penstock.toml"
         )
     log.to_stderr(settings["log_level"].value)
     worker.serve(settings)
@@ -119,7 +129,9 @@ def _config(format: str, **given: Any) -> None:
 
 
 cli.add_command(
-    Serving("serve", callback=_serve, params=[*map(_parameter, OPTIONS), _CONFIG], help=_serve.__doc__, epilog=_EXAMPLES)
+    Serving(
+        "serve", callback=_serve, params=[*map(_parameter, OPTIONS), _CONFIG], help=_serve.__doc__, epilog=_EXAMPLES
+    )
 )
 cli.add_command(
     Serving(
@@ -128,7 +140,9 @@ cli.add_command(
         params=[
             *map(_parameter, OPTIONS),
             _CONFIG,
-            click.Option(["--format"], type=click.Choice(["toml", "json"]), default="toml", help="How to print. [default: toml]"),
+            click.Option(
+                ["--format"], type=click.Choice(["toml", "json"]), default="toml", help="How to print. [default: toml]"
+            ),
         ],
         help=_config.__doc__,
     )
@@ -156,7 +170,11 @@ def _as_toml(settings: Settings) -> str:
         for option in OPTIONS:
             if option.group == group:
                 value, source = settings[option.name]
-                written = f"# {option.name} is unset" if value is None else f"{option.name} = {_toml(option.kind.write(value))}"
+                written = (
+                    f"# {option.name} is unset"
+                    if value is None
+                    else f"{option.name} = {_toml(option.kind.write(value))}"
+                )
                 lines.append(f"{written:<44} # {source}")
         lines.append("")
     return "\n".join(lines).rstrip()

@@ -35,15 +35,18 @@ def run(app: WSGIApplication, *, bind: str | Sequence[str] = "127.0.0.1:8000", *
 
 
 @contextlib.contextmanager
-def serve_in_thread(app: WSGIApplication, *, bind: str | Sequence[str] = "127.0.0.1:0", **keywords: Any) -> Iterator[str]:
+def serve_in_thread(
+    app: WSGIApplication, *, bind: str | Sequence[str] = "127.0.0.1:0", **keywords: Any
+) -> Iterator[str]:
     """Serves `app` beside the caller's own code; the context is the URL, without a final slash.
 
         with penstock.serve_in_thread(app) as url:
             httpx.get(url + "/")
 
-    bind: by default a free port of 127.0.0.1; with several addresses the URL is that of the first. keywords: any option but
-    `app`, `factory`, `chdir`, `debug` and `umask`. Leaving the context stops the server and waits for its threads: requests in
-    flight have `graceful_timeout` seconds. Several servers may run at once. Raises ConfigError and BindError.
+    bind: by default a free port of 127.0.0.1; with several addresses the URL is that of the first. keywords: any
+    option but `app`, `factory`, `chdir`, `debug` and `umask`. Leaving the context stops the server and waits for its
+    threads: requests in flight have `graceful_timeout` seconds. Several servers may run at once. Raises ConfigError
+    and BindError.
     """
     if keywords.get("debug"):
         raise ConfigError("debug = True needs the main thread, which the caller uses; call penstock.run instead")

@@ -1,7 +1,7 @@
 """From `MODULE:CALLABLE` to the application object.
 
-Every failure is one `LoadError` whose message says what to do. An exception inside the application's own modules is told apart
-from a wrong path: it carries the application's traceback.
+Every failure is one `LoadError` whose message says what to do. An exception inside the application's own modules is
+told apart from a wrong path: it carries the application's traceback.
 """
 
 from __future__ import annotations
@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
 DEFAULT_NAMES: Final = ("application", "app")
-_FACTORY_NAMES: Final = ("create_app", "make_app", "get_app", "build_app", "app_factory", "create_application", "get_wsgi_application")
+_FACTORY_NAMES: Final = (
+    "create_app",
+    "make_app",
+    "get_app",
+    "build_app",
+    "app_factory",
+    "create_application",
+    "get_wsgi_application",
+)
 _OUR_FILES: Final = (__file__, importlib.__file__, importlib.util.__file__, "<frozen importlib")
 
 
@@ -64,7 +72,9 @@ def parse(specification: str) -> Target:
     module, colon, expression = specification.partition(":")
     module, expression = module.strip(), expression.strip()
     if not module or (colon and not expression):
-        raise LoadError(f"{specification!r} names no application; write it as module:callable, for instance mysite.wsgi:application")
+        raise LoadError(
+            f"{specification!r} names no application; write it as module:callable, for instance mysite.wsgi:application"
+        )
     target = Target(module, expression)
     if not target.is_file and not all(part.isidentifier() for part in module.split(".")):
         raise LoadError(f"{module!r} is neither the name of a module (mysite.wsgi) nor the path of a file (./wsgi.py)")
@@ -77,13 +87,13 @@ def check(candidate: object, specification: str) -> None:
     """Raises LoadError unless `candidate` can be called as a WSGI application."""
     if _is_asgi(candidate):
         raise LoadError(
-            f"{specification}: this is an ASGI application (async); Penstock serves WSGI. Serve it with an ASGI server, or wrap it "
-            "with a2wsgi.ASGIMiddleware"
+            f"{specification}: this is an ASGI application (async); Penstock serves WSGI. Serve it with an ASGI "
+            "server, or wrap it with a2wsgi.ASGIMiddleware"
         )
     if not callable(candidate):
         raise LoadError(
-            f"{specification}: a {type(candidate).__name__} is not callable; a WSGI application is a callable that takes "
-            "(environ, start_response)"
+            f"{specification}: a {type(candidate).__name__} is not callable; a WSGI application is a callable that "
+            "takes (environ, start_response)"
         )
     if _accepts(candidate, 2) is False:
         remedy = (
@@ -97,8 +107,8 @@ def check(candidate: object, specification: str) -> None:
 def _parse_expression(target: Target) -> ast.expr:
     """The expression after the colon: dotted names, at the end perhaps a call with literal arguments."""
     problem = LoadError(
-        f"{target.module}:{target.expression}: after the colon comes a name, a dotted name, or a call with literal arguments such "
-        "as create_app('production')"
+        f"{target.module}:{target.expression}: after the colon comes a name, a dotted name, or a call with literal "
+        "arguments such as create_app('production')"
     )
     try:
         node = ast.parse(target.expression, mode="eval").body
@@ -201,7 +211,11 @@ def _call(factory: object, positional: tuple[Any, ...], keywords: dict[str, Any]
         raise LoadError(f"{specification}: a {type(factory).__name__} is not callable, so it is no factory")
     if _accepts(factory, len(positional), keywords) is False:
         given = f"with {len(positional) + len(keywords)} arguments" if positional or keywords else "without arguments"
-        remedy = "leave --factory out if it is the application itself" if _accepts(factory, 2) else "write module:name(arguments)"
+        remedy = (
+            "leave --factory out if it is the application itself"
+            if _accepts(factory, 2)
+            else "write module:name(arguments)"
+        )
         raise LoadError(f"{specification}: {_described(factory)} cannot be called {given}; {remedy}")
     try:
         return factory(*positional, **keywords)
@@ -214,14 +228,17 @@ def _call(factory: object, positional: tuple[Any, ...], keywords: dict[str, Any]
 def _failed(action: str, error: BaseException) -> LoadError:
     """The application's own code raised."""
     if isinstance(error, SystemExit):
-        return LoadError(f"{action} ended with sys.exit({error.code!r}); is this a script rather than a module with an application?")
+        return LoadError(
+            f"{action} ended with sys.exit({error.code!r}); is this a script rather than a module with an application?"
+        )
     shown = traceback.TracebackException(type(error), error, _users_frames(error.__traceback__))
     summary = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()[-1]
     return LoadError(f"{action} failed: {summary}", "".join(shown.format()))
 
 
 def _users_frames(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the first frame that is neither ours nor the import system's; later such frames stay out too."""
+    """The traceback from the first frame that is neither ours nor the import system's; later such frames stay out
+    too."""
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OUR_FILES):
         trace = trace.tb_next
     step = trace
@@ -239,17 +256,26 @@ def _module_not_found(name: str, missing: str) -> LoadError:
     if "." in missing and (parent := sys.modules.get(missing.rpartition(".")[0])) is not None:
         attribute = missing.rpartition(".")[2]
         if hasattr(parent, attribute):
-            return LoadError(f"{head}, but {parent.__name__} has {attribute!r}; did you mean {parent.__name__}:{attribute}?")
+            return LoadError(
+                f"{head}, but {parent.__name__} has {attribute!r}; did you mean {parent.__name__}:{attribute}?"
+            )
         if not hasattr(parent, "__path__"):
-            return LoadError(f"{head}: {parent.__name__} is a module, not a package{_nearest(attribute, _public(parent))}")
+            return LoadError(
+                f"{head}: {parent.__name__} is a module, not a package{_nearest(attribute, _public(parent))}"
+            )
         known = [f"{parent.__name__}.{module.name}" for module in pkgutil.iter_modules(parent.__path__)]
         return LoadError(f"{head}{_nearest(missing, known)}")
     here = Path.cwd()
-    nested = next((path for path in sorted(here.glob(f"*/{missing}*")) if path.name in (missing, f"{missing}.py")), None)
+    nested = next(
+        (path for path in sorted(here.glob(f"*/{missing}*")) if path.name in (missing, f"{missing}.py")), None
+    )
     if nested is not None:
         return LoadError(f"{head} in {here}, but {nested.relative_to(here)} exists; add --chdir {nested.parent.name}")
     known = [module.name for module in pkgutil.iter_modules([str(here)])]
-    hint = _nearest(missing, known) or "; start in the directory that holds it, or name it with --chdir, or install its package"
+    hint = (
+        _nearest(missing, known)
+        or "; start in the directory that holds it, or name it with --chdir, or install its package"
+    )
     return LoadError(f"{head} in {here}, nor installed for {sys.executable}{hint}")
 
 
@@ -273,17 +299,25 @@ def _looks_like_application(module: ModuleType, name: str) -> bool:
         parameters = [each for each in inspect.signature(called).parameters.values() if each.default is each.empty]
     except (TypeError, ValueError):
         return False
-    names = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) and each.name != "self"]
+    names = [
+        each.name
+        for each in parameters
+        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) and each.name != "self"
+    ]
     # A function of any other module with two parameters is most likely an import (`partial`, `path`, ...).
     return len(names) == 2 and (names[-1].startswith("start") or getattr(value, "__module__", None) == module.__name__)
 
 
 def _is_asgi(candidate: object) -> bool:
-    call = getattr(type(candidate), "__call__", None)
+    call = type(candidate).__call__ if callable(candidate) else None
     if any(map(inspect.iscoroutinefunction, (candidate, call))):
         return True
     parameters = _parameters(candidate)
-    return parameters is not None and [name for name in parameters if name != "self"][:3] == ["scope", "receive", "send"]
+    return parameters is not None and [name for name in parameters if name != "self"][:3] == [
+        "scope",
+        "receive",
+        "send",
+    ]
 
 
 def _parameters(candidate: object) -> list[str] | None:
@@ -296,7 +330,8 @@ def _parameters(candidate: object) -> list[str] | None:
 def _accepts(candidate: Callable[..., Any], count: int, keywords: dict[str, Any] | None = None) -> bool | None:
     """Whether the callable takes `count` positional arguments; None when it does not say.
 
-    Wrapped functions are not followed: a decorator that turns `def view(request)` into an application says so by `*args`.
+    Wrapped functions are not followed: a decorator that turns `def view(request)` into an application says so by
+    `*args`.
     """
     if hasattr(candidate, "__signature__"):
         return None

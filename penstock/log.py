@@ -17,7 +17,9 @@ error_logger: Final = logging.getLogger("penstock.error")
 def to_stderr(level: str) -> None:
     """Sends the log to standard error, from this level up."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s penstock[%(process)d] %(levelname)s: %(message)s", "%Y-%m-%dT%H:%M:%S%z"))
+    handler.setFormatter(
+        logging.Formatter("%(asctime)s penstock[%(process)d] %(levelname)s: %(message)s", "%Y-%m-%dT%H:%M:%S%z")
+    )
     logger.addHandler(handler)
     logger.setLevel(level.upper())
     # An application that configures the root logger must not make each line appear twice.

@@ -1,8 +1,8 @@
 """The options table: every option of Penstock, once.
 
-Command line flags, `PENSTOCK_*` variables, the keys of `penstock.toml`, the keyword arguments of `penstock.run`, the settings
-of the Rust core and the page docs/options.md all derive from `OPTIONS`. To add an option, add a row here, use it in one file,
-and test it.
+Command line flags, `PENSTOCK_*` variables, the keys of `penstock.toml`, the keyword arguments of `penstock.run`, the
+settings of the Rust core and the page docs/options.md all derive from `OPTIONS`. To add an option, add a row here,
+use it in one file, and test it.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "app",
         values.text("MODULE:CALLABLE"),
         None,
-        "The WSGI application: `module:name`, `package.module:object.attribute`, `module:create_app('production')`, a module that "
-        "has `application` or `app`, or the path of a .py or .wsgi file.",
+        "The WSGI application: `module:name`, `package.module:object.attribute`, `module:create_app('production')`, "
+        "a module that has `application` or `app`, or the path of a .py or .wsgi file.",
         APPLICATION,
         positional=True,
         example="mysite.wsgi:application",
@@ -121,8 +121,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "debug",
         values.boolean(),
         False,
-        "For development: one process, one thread, the application on the main thread so that breakpoint() works in the "
-        "terminal, and tracebacks in the browser.",
+        "For development: one process, one thread, the application on the main thread so that breakpoint() works in "
+        "the terminal, and tracebacks in the browser.",
         APPLICATION,
         core="debug",
     ),
@@ -130,8 +130,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "bind",
         values.several(values.text("ADDRESS")),
         ("127.0.0.1:8000",),
-        "Listen here: host:port, [::1]:8000, :8000 (every IPv4 address), 8000 (this machine only), unix:/run/app.sock, "
-        "unix:@abstract, or fd://3 for a socket that systemd or another parent opened. Repeat for more. Port 0 picks a free one.",
+        "Listen here: host:port, [::1]:8000, :8000 (every IPv4 address), 8000 (this machine only), "
+        "unix:/run/app.sock, unix:@abstract, or fd://3 for a socket that systemd or another parent opened. Repeat "
+        "for more. Port 0 picks a free one.",
         ADDRESSES,
         flags=("-b",),
         example=["127.0.0.1:8000", "unix:/run/app.sock"],
@@ -163,8 +164,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "threads",
         values.whole(1, 4096),
         128,
-        "Threads that may run the application at once, at most. They start when requests wait and end when idle. 1 serves "
-        "applications that are not thread-safe.",
+        "Threads that may run the application at once, at most. They start when requests wait and end when idle. 1 "
+        "serves applications that are not thread-safe.",
         THREADS,
         core="threads",
     ),
@@ -278,8 +279,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "underscore_headers",
         values.choice("drop", "keep", "refuse"),
         "drop",
-        "Request fields with an underscore in the name, which CGI variables cannot tell from a dash: drop them, keep them, or "
-        "refuse the request with 400.",
+        "Request fields with an underscore in the name, which CGI variables cannot tell from a dash: drop them, keep "
+        "them, or refuse the request with 400.",
         RESPONSES,
         core="underscore_headers",
     ),
@@ -295,7 +296,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "access_log",
         values.path("PATH"),
         None,
-        "Write a line for each response to this file, or `-` for standard output. Unset: no access log. SIGUSR1 reopens it.",
+        "Write a line for each response to this file, or `-` for standard output. Unset: no access log. SIGUSR1 "
+        "reopens it.",
         LOGS,
         core="access_log",
         example="/var/log/penstock/access.log",
@@ -304,7 +306,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "access_log_format",
         values.text("combined|common|json|FORMAT"),
         "combined",
-        "Format of the access log: a name, or text with atoms in braces, such as '{client} {method} {target} {status} {duration_ms}'.",
+        "Format of the access log: a name, or text with atoms in braces, such as '{client} {method} {target} "
+        "{status} {duration_ms}'.",
         LOGS,
         core="access_log_format",
         example="{client} {method} {target} {status} {duration_ms}",

@@ -35,12 +35,16 @@ def keywords(section: Mapping[str, str]) -> dict[str, str]:
     """The options that an ini section states. Raises ConfigError for two ways of naming the address."""
     given = {key.replace("-", "_"): text for key, text in section.items()}
     host, port, listen = given.pop("host", None), given.pop("port", None), given.pop("listen", None)
-    ways = [way for way, present in (("bind", "bind" in given), ("listen", listen), ("host/port", host or port)) if present]
+    ways = [
+        way for way, present in (("bind", "bind" in given), ("listen", listen), ("host/port", host or port)) if present
+    ]
     if len(ways) > 1:
         raise ConfigError(f"{' and '.join(ways)} both say where to listen; keep one")
     if listen:
         given["bind"] = listen
     elif host or port:
         host = host or "127.0.0.1"
-        given["bind"] = f"[{host}]:{port or 8000}" if ":" in host and not host.startswith("[") else f"{host}:{port or 8000}"
+        given["bind"] = (
+            f"[{host}]:{port or 8000}" if ":" in host and not host.startswith("[") else f"{host}:{port or 8000}"
+        )
     return given

@@ -1,7 +1,7 @@
 """Option values and where each came from: command line, then environment, then file, then default.
 
-`resolve` serves the command line and reads the environment and files; `from_keywords` serves programs that embed Penstock and
-reads neither, so that a library call does what its arguments say.
+`resolve` serves the command line and reads the environment and files; `from_keywords` serves programs that embed
+Penstock and reads neither, so that a library call does what its arguments say.
 """
 
 from __future__ import annotations
@@ -40,13 +40,16 @@ def plain(settings: Settings) -> dict[str, Any]:
 
 
 def resolve(
-    command_line: Mapping[str, object], environ: Mapping[str, str], config: str | None = None, directory: Path | None = None
+    command_line: Mapping[str, object],
+    environ: Mapping[str, str],
+    config: str | None = None,
+    directory: Path | None = None,
 ) -> Settings:
     """The effective settings.
 
-    command_line: option values by name, given ones only. config: path of the file named by `--config`, which beats the variable
-    `PENSTOCK_CONFIG`; without either, penstock.toml in `directory` (the current one) is read, or else `[tool.penstock]` of its
-    pyproject.toml. Raises ConfigError.
+    command_line: option values by name, given ones only. config: path of the file named by `--config`, which beats
+    the variable `PENSTOCK_CONFIG`; without either, penstock.toml in `directory` (the current one) is read, or else
+    `[tool.penstock]` of its pyproject.toml. Raises ConfigError.
     """
     settings = {option.name: Setting(option.default, DEFAULT) for option in OPTIONS}
     file, table = _read_file(config or environ.get(CONFIG_VARIABLE) or None, directory or Path())
@@ -110,7 +113,8 @@ def _read_file(config: str | None, directory: Path) -> tuple[str, dict[str, obje
 def _parse(path: Path) -> dict[str, object]:
     try:
         with path.open("rb") as file:
-            return tomllib.load(file)
+            document: dict[str, object] = tomllib.load(file)
+            return document
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -1,7 +1,8 @@
 """Listening sockets: from `--bind` to a socket that listens, and away again.
 
-Every failure is one `BindError` that names the address and the remedy; an address that cannot be read is a `ConfigError`.
-Accepted connections inherit TCP_NODELAY from their listener on Linux, which saves a system call for each.
+Every failure is one `BindError` that names the address and the remedy; an address that cannot be read is a
+`ConfigError`. Accepted connections inherit TCP_NODELAY from their listener on Linux, which saves a system call for
+each.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import socket
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Union
+from typing import Final
 
 from penstock.errors import BindError, ConfigError
 
@@ -53,7 +54,7 @@ class InheritedAddress:
         return f"fd://{self.descriptor}"
 
 
-Address = Union[TcpAddress, UnixAddress, InheritedAddress]
+Address = TcpAddress | UnixAddress | InheritedAddress
 
 
 def parse(text: str) -> Address:
@@ -65,7 +66,9 @@ def parse(text: str) -> Address:
         if not path or path == "@" or path.endswith("/"):
             raise ConfigError(f"bind {text!r}: after unix: comes the path of a socket, as in unix:/run/app.sock")
         if len(os.fsencode(path)) > _UNIX_PATH_LIMIT:
-            raise ConfigError(f"bind {text!r}: a UNIX socket's path has at most {_UNIX_PATH_LIMIT} bytes; choose a shorter one")
+            raise ConfigError(
+                f"bind {text!r}: a UNIX socket's path has at most {_UNIX_PATH_LIMIT} bytes; choose a shorter one"
+            )
         return UnixAddress(path)
     if text.startswith("fd://"):
         number = text.removeprefix("fd://")
@@ -76,7 +79,11 @@ def parse(text: str) -> Address:
         return TcpAddress("127.0.0.1", _port(text, text))
     found = _HOST_PORT.fullmatch(text)
     if found is None:
-        remedy = f"write {text}:8000" if re.fullmatch(r"[\w.-]+", text) else "write host:port, [::1]:port, unix:/path or fd://3"
+        remedy = (
+            f"write {text}:8000"
+            if re.fullmatch(r"[\w.-]+", text)
+            else "write host:port, [::1]:port, unix:/path or fd://3"
+        )
         if text.count(":") > 1 and "[" not in text:
             remedy = f"put an IPv6 address in brackets, as in [{text}]:8000"
         elif "://" in text:
@@ -96,8 +103,8 @@ class SocketFile:
 
     def __init__(self, path: str) -> None:
         status = os.lstat(path)
-        # Absolute, since the application may change the directory; the process, since a child that the application forks must
-        # not take the file away when it ends.
+        # Absolute, since the application may change the directory; the process, since a child that the application
+        # forks must not take the file away when it ends.
         self._path, self._process = os.path.abspath(path), os.getpid()
         self._identity = (status.st_dev, status.st_ino)
 
@@ -131,7 +138,10 @@ class Listener:
     @property
     def everywhere(self) -> bool:
         """True when it listens on every address of the machine."""
-        return self.socket.family in (socket.AF_INET, socket.AF_INET6) and self.socket.getsockname()[0] in ("0.0.0.0", "::")
+        return self.socket.family in (socket.AF_INET, socket.AF_INET6) and self.socket.getsockname()[0] in (
+            "0.0.0.0",
+            "::",
+        )
 
     def close(self) -> None:
         """Closes it; an inherited descriptor is left to whoever opened it."""
@@ -166,7 +176,9 @@ def bound(addresses: Sequence[Address], *, backlog: int, socket_mode: int | None
 
 def _bind_tcp(address: TcpAddress, backlog: int) -> Listener:
     try:
-        found = socket.getaddrinfo(address.host or "0.0.0.0", address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(
+            address.host or "0.0.0.0", address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
     except (socket.gaierror, UnicodeError) as error:
         reason = error.strerror if isinstance(error, socket.gaierror) else "not a host name"
         raise BindError(f"cannot listen on {address}: the host {address.host!r} has no address ({reason})") from None
@@ -191,13 +203,13 @@ def _bind_tcp(address: TcpAddress, backlog: int) -> Listener:
 def _tcp_remedy(error: OSError, address: TcpAddress) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
-            f"port {address.port} is in use; `ss -ltnp 'sport = :{address.port}'` shows by whom; stop that process, or choose "
-            "another port with --bind"
+            f"port {address.port} is in use; `ss -ltnp 'sport = :{address.port}'` shows by whom; stop that process, "
+            "or choose another port with --bind"
         )
     if error.errno in (errno.EACCES, errno.EPERM):
         return (
-            f"port {address.port} is reserved for the administrator; choose one from 1024 up, or grant CAP_NET_BIND_SERVICE "
-            "(systemd: AmbientCapabilities=CAP_NET_BIND_SERVICE)"
+            f"port {address.port} is reserved for the administrator; choose one from 1024 up, or grant "
+            "CAP_NET_BIND_SERVICE (systemd: AmbientCapabilities=CAP_NET_BIND_SERVICE)"
         )
     if error.errno == errno.EADDRNOTAVAIL:
         return "this machine does not have that address; `ip address` lists those it has"
@@ -241,7 +253,9 @@ def _remove_stale(address: UnixAddress) -> None:
     """Removes the socket file that a killed server left; one with a server behind it, or any other file, stays."""
     try:
         if not stat.S_ISSOCK(os.lstat(address.path).st_mode):
-            raise BindError(f"cannot listen on {address}: that file exists and is not a socket; remove it, or choose another path")
+            raise BindError(
+                f"cannot listen on {address}: that file exists and is not a socket; remove it, or choose another path"
+            )
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             # Not blocking: a full backlog counts as "somebody listens", at once.
             probe.setblocking(False)
@@ -267,7 +281,9 @@ def _adopt(address: InheritedAddress) -> Listener:
     listening = adopted.type == socket.SOCK_STREAM and adopted.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     if not listening:
         adopted.detach()
-        raise BindError(f"cannot listen on {address}: it is not a listening stream socket; its parent must call listen() first")
+        raise BindError(
+            f"cannot listen on {address}: it is not a listening stream socket; its parent must call listen() first"
+        )
     if adopted.family in (socket.AF_INET, socket.AF_INET6):
         adopted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     os.set_inheritable(address.descriptor, False)

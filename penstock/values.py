@@ -1,8 +1,8 @@
 """Kinds of option values: how each is read from text or TOML, and how it is written back.
 
-A kind accepts what a person writes (`"10MiB"`, `"2m"`, `"yes"`) as well as the value itself (`10485760`, `120.0`, `True`), so
-one `read` serves the command line, the environment, TOML files and keyword arguments. `read` raises `ValueError` whose
-message completes the sentence "threads = 'x': ...".
+A kind accepts what a person writes (`"10MiB"`, `"2m"`, `"yes"`) as well as the value itself (`10485760`, `120.0`,
+`True`), so one `read` serves the command line, the environment, TOML files and keyword arguments. `read` raises
+`ValueError` whose message completes the sentence "threads = 'x': ...".
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 _SIZE_UNITS = {
     "": 1,
     "b": 1,
-    **{name: 1 << 10 for name in ("k", "kib")},
-    **{name: 1 << 20 for name in ("m", "mib")},
-    **{name: 1 << 30 for name in ("g", "gib")},
+    "k": 1 << 10,
+    "kib": 1 << 10,
     "kb": 10**3,
+    "m": 1 << 20,
+    "mib": 1 << 20,
     "mb": 10**6,
+    "g": 1 << 30,
+    "gib": 1 << 30,
     "gb": 10**9,
 }
 _DURATION_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}

@@ -2,9 +2,9 @@
 
 Thread: everything here runs on the main thread, except `_announce_end`, which waits for the core and says so.
 
-Signals: the kernel may deliver a signal to any thread, and a thread inside the application may hold the interpreter for long. So
-Python's wake-up descriptor, not a Python handler, wakes the main thread, and the signal mask stays as it was, since the
-children of an application would inherit it.
+Signals: the kernel may deliver a signal to any thread, and a thread inside the application may hold the interpreter
+for long. So Python's wake-up descriptor, not a Python handler, wakes the main thread, and the signal mask stays as it
+was, since the children of an application would inherit it.
 """
 
 from __future__ import annotations
@@ -101,7 +101,11 @@ def _announce_end(server: Server, writer: socket.socket) -> None:
 def _stop(server: Server, graceful_timeout: float, number: int) -> None:
     name = signal.Signals(number).name
     if graceful_timeout > 0:
-        log.logger.info("%s: finishing the requests in flight, for up to %g s; a second signal stops at once", name, graceful_timeout)
+        log.logger.info(
+            "%s: finishing the requests in flight, for up to %g s; a second signal stops at once",
+            name,
+            graceful_timeout,
+        )
     else:
         log.logger.info("%s: stopping now", name)
     server.stop(graceful_timeout)
@@ -122,8 +126,8 @@ def _run_here(server: Server, graceful_timeout: float) -> None:
 
 @contextlib.contextmanager
 def _signals(writer: socket.socket) -> Iterator[None]:
-    """The numbers of our signals arrive as bytes at the other end of `writer`. Elsewhere than on the main thread, where Python
-    takes no handlers, signals stay the business of the program that embeds us."""
+    """The numbers of our signals arrive as bytes at the other end of `writer`. Elsewhere than on the main thread,
+    where Python takes no handlers, signals stay the business of the program that embeds us."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -164,6 +168,10 @@ def _announce(chosen: dict[str, Any], application: WSGIApplication, listeners: l
     name = chosen["app"] or getattr(application, "__qualname__", None) or type(application).__name__
     log.logger.info("penstock %s, process %d, serves %s", __version__, os.getpid(), name)
     if chosen["debug"]:
-        log.logger.info("debug: one request at a time on the main thread, breakpoint() works here, tracebacks go to the browser")
+        log.logger.info(
+            "debug: one request at a time on the main thread, breakpoint() works here, tracebacks go to the browser"
+        )
     for listener in listeners:
-        log.logger.info("listening on %s%s", listener.url, " and every other address of this machine" * listener.everywhere)
+        log.logger.info(
+            "listening on %s%s", listener.url, " and every other address of this machine" * listener.everywhere
+        )

@@ -1,0 +1,85 @@
+# Every target makes what it needs, also on a fresh clone with Python >= 3.10 and cargo. `make help` lists them.
+
+SHELL := /bin/sh
+BIN := .venv/bin
+# A certain Python:  make test PYTHON=python3.12
+PYTHON ?=
+# Arguments of pytest:  make test ARGS="-k sockets -x"
+ARGS ?=
+ADDRESS ?= 127.0.0.1:8000
+FUZZ_SECONDS ?= 60
+SMOKE_PYTHONS ?= 3.10 3.12 3.13
+
+TEST_PACKAGES := ab=apache2-utils curl=curl nginx=nginx-light wrk=wrk
+BENCH_PACKAGES := apxs=apache2-dev curl=curl event-config=libevent-dev nginx=nginx-light strace=strace taskset=util-linux wrk=wrk
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test test-rust test-python bench lint format build fuzz smoke-pythons docs clean
+
+help: ## Show the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+
+serve: build ## Serve every shape of response on 127.0.0.1:8000
+	$(BIN)/penstock examples/seeds.py --bind $(ADDRESS)
+
+test: test-rust test-python ## Run every test, Rust and Python
+
+test-rust: .venv/.made ## Run the tests of the Rust crates
+	cargo test --locked --quiet --workspace --exclude penstock-wsgi
+
+test-python: build .venv/.test ## Run the tests of the package and of whole servers
+	tools/debian-packages.sh $(TEST_PACKAGES)
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: build .venv/.bench ## Compare with other servers: ratios, interleaved, on this machine
+	tools/debian-packages.sh $(BENCH_PACKAGES)
+	$(BIN)/python -m bench
+
+lint: build .venv/.lint ## Check formats, lints, types and the structure
+	cargo fmt --all --check
+	cargo clippy --locked --quiet --workspace --all-targets -- -D warnings
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy penstock examples tools
+	$(BIN)/python -m mypy.stubtest penstock._penstock
+	$(BIN)/python tools/check_structure.py
+	$(BIN)/python tools/options_page.py --check
+
+format: .venv/.lint ## Format the sources
+	cargo fmt --all
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+# cargo decides what is out of date; the package is installed so that its Python files are used where they stand.
+build: .venv/.installed ## Build the core in release mode, into penstock/
+	$(BIN)/maturin develop --quiet --release --locked --skip-install
+
+fuzz: ## Fuzz the head and body decoders, FUZZ_SECONDS each
+	cargo fuzz --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-fuzz
+	for target in head body; do \
+	    RUSTC_BOOTSTRAP=1 cargo fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done
+
+smoke-pythons: .venv/.made ## Build wheels for other Pythons and try each
+	tools/smoke_pythons.sh $(SMOKE_PYTHONS)
+
+docs: build ## Write docs/options.md from the options table
+	$(BIN)/python tools/options_page.py
+
+clean: ## Remove everything that was built
+	rm -rf .venv build dist target fuzz/target .pytest_cache .mypy_cache .ruff_cache .hypothesis penstock/*.so
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The files .venv/.* say what has been installed; a changed pyproject.toml makes them stale.
+.venv/.made: tools/venv.sh
+	tools/venv.sh $(PYTHON)
+	$(BIN)/pip install --quiet 'maturin>=1.7,<2'
+	@touch $@
+
+.venv/.installed: pyproject.toml .venv/.made
+	$(BIN)/maturin develop --quiet --release --locked
+	@touch $@
+
+.venv/.test .venv/.bench .venv/.lint: .venv/.%: pyproject.toml .venv/.made
+	$(BIN)/python tools/extra.py $* | $(BIN)/pip install --quiet -r /dev/stdin
+	@touch $@

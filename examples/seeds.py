@@ -1,0 +1,287 @@
+"""Every shape in which a WSGI application can return a response, each delivering a real file.
+
+    penstock examples/seeds.py
+
+It is a plain WSGI application: run it under any server and compare. The files are made at start, the same on every
+machine.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Environ = dict[str, Any]
+Start = Callable[..., Any]
+Body = Iterable[bytes]
+
+DECK_BYTES = 688_128
+WORDS_BYTES = 2_493_109
+PAGE_BYTES = 21_324
+
+
+def make_deck() -> bytes:
+    """What a presentation is to a server: bytes that do not compress, behind the signature of an OLE file."""
+    return bytes.fromhex("d0cf11e0a1b11ae1") + random.Random("deck").randbytes(DECK_BYTES - 8)
+
+
+def make_words() -> bytes:
+    """A word list, one to a line."""
+    chance = random.Random("words")
+    syllables = [onset + vowel for onset in [*"bcdfghklmnprstvw", "st", "tr", "pl", "gr"] for vowel in "aeiou"]
+    lines: list[str] = []
+    total = 0
+    while total < WORDS_BYTES:
+        lines.append("".join(chance.choices(syllables, k=chance.randint(2, 5))) + "\n")
+        total += len(lines[-1])
+    return "".join(lines).encode()[: WORDS_BYTES - 1] + b"\n"
+
+
+def make_page(words: bytes) -> bytes:
+    """An HTML page of an ordinary length."""
+    head = b"<!doctype html><meta charset=utf-8><title>A page</title><h1>A page</h1>\n"
+    tail = b"\n<p>The end.\n"
+    text = b"<p>" + words.replace(b"\n", b" ")
+    return head + text[: PAGE_BYTES - len(head) - len(tail)] + tail
+
+
+def store(name: str, content: bytes) -> Path:
+    """Writes a file for the shapes that deliver files; the same path at each start, replaced in one step."""
+    directory = Path(tempfile.gettempdir()) / f"penstock-seeds-{os.getuid()}"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    path = directory / name
+    fresh = directory / f".{name}.{os.getpid()}"
+    fresh.write_bytes(content)
+    fresh.replace(path)
+    return path
+
+
+DECK = make_deck()
+WORDS = make_words()
+PAGE = make_page(WORDS)
+DECK_PATH = store("deck.ppt", DECK)
+WORDS_PATH = store("words.txt", WORDS)
+
+
+class Shape(NamedTuple):
+    """One row of the index."""
+
+    path: str
+    title: str
+    detail: str
+    respond: Callable[[Environ, Start], Body]
+
+
+SHAPES: list[Shape] = []
+Respond = Callable[[Environ, Start], Body]
+
+
+def shape(path: str, title: str, detail: str) -> Callable[[Respond], Respond]:
+    """Lists a function under its path."""
+
+    def enter(respond: Respond) -> Respond:
+        SHAPES.append(Shape(path, title, detail, respond))
+        return respond
+
+    return enter
+
+
+def deck_headers(*more: tuple[str, str]) -> list[tuple[str, str]]:
+    """The header of a deck."""
+    return [
+        ("Content-Type", "application/vnd.ms-powerpoint"),
+        ("Content-Disposition", 'inline; filename="deck.ppt"'),
+        *more,
+    ]
+
+
+@shape("/pong", "Pong", "Four bytes behind 15 header fields: what most of an API's answers look like.")
+def pong(environ: Environ, start_response: Start) -> Body:
+    """A small answer with the fields of a large application."""
+    start_response(
+        "200 OK",
+        [
+            ("Content-Type", "text/plain; charset=utf-8"),
+            ("Content-Length", "4"),
+            ("Cache-Control", "no-store"),
+            ("Vary", "Accept, Cookie"),
+            ("ETag", '"2f-5e9b"'),
+            ("Last-Modified", "Sat, 01 Aug 2026 12:00:00 GMT"),
+            ("Content-Language", "en"),
+            ("X-Request-Id", "01985f1e-7a3c-7c11-9d0e-6d2f0f6b8a11"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("X-Frame-Options", "DENY"),
+            ("Referrer-Policy", "same-origin"),
+            ("Cross-Origin-Opener-Policy", "same-origin"),
+            ("Content-Security-Policy", "default-src 'self'"),
+            ("Permissions-Policy", "geolocation=()"),
+            ("Set-Cookie", "seen=1; Path=/; HttpOnly; SameSite=Lax"),
+        ],
+    )
+    return [b"pong"]
+
+
+@shape("/page", "A page", f"{PAGE_BYTES:,} bytes of HTML in a list.")
+def page(environ: Environ, start_response: Start) -> Body:
+    """A page as a template engine returns it."""
+    start_response("200 OK", [("Content-Type", "text/html; charset=utf-8"), ("Content-Length", str(len(PAGE)))])
+    return [PAGE]
+
+
+@shape("/deck/list", "The deck as a list", f"{DECK_BYTES:,} bytes in one block.")
+def deck_list(environ: Environ, start_response: Start) -> Body:
+    """All of it, in the shape the standard has in mind."""
+    start_response("200 OK", deck_headers(("Content-Length", str(len(DECK)))))
+    return [DECK]
+
+
+@shape(
+    "/deck/bytes",
+    "The deck as bare bytes",
+    "The brackets were forgotten, and iterating bytes gives numbers. Some servers send 688,128 blocks, others fail.",
+)
+def deck_bytes(environ: Environ, start_response: Start) -> Body:
+    """A common mistake, kept on purpose."""
+    start_response("200 OK", deck_headers(("Content-Length", str(len(DECK)))))
+    return DECK  # type: ignore[return-value]
+
+
+@shape("/deck/file", "The deck as a file object", "The open file is the iterable; its lines are the blocks.")
+def deck_file(environ: Environ, start_response: Start) -> Body:
+    """A file object is an iterable of its lines."""
+    start_response("200 OK", deck_headers(("Content-Length", str(len(DECK)))))
+    return DECK_PATH.open("rb")
+
+
+@shape("/deck/wrapper", "The deck through wsgi.file_wrapper", "The way PEP 3333 offers a file to the server.")
+def deck_wrapper(environ: Environ, start_response: Start) -> Body:
+    """The server may send the file without reading it."""
+    start_response("200 OK", deck_headers(("Content-Length", str(len(DECK)))))
+    file = DECK_PATH.open("rb")
+    if "wsgi.file_wrapper" in environ:
+        wrapped: Body = environ["wsgi.file_wrapper"](file, 65536)
+        return wrapped
+    return blocks_of_file(file, 65536)
+
+
+@shape("/deck/byte-by-byte", "The deck, byte by byte", f"{DECK_BYTES:,} blocks of one byte.")
+def deck_byte_by_byte(environ: Environ, start_response: Start) -> Iterator[bytes]:
+    """The worst that an application can do."""
+    start_response("200 OK", deck_headers(("Content-Length", str(len(DECK)))))
+    for index in range(len(DECK)):
+        yield DECK[index : index + 1]
+
+
+@shape("/words", "A word list in small blocks", f"{WORDS_BYTES:,} bytes, 128 at a time, and no Content-Length.")
+def words(environ: Environ, start_response: Start) -> Iterator[bytes]:
+    """What an export that yields row after row looks like."""
+    start_response("200 OK", [("Content-Type", "text/plain; charset=utf-8")])
+    for index in range(0, len(WORDS), 128):
+        yield WORDS[index : index + 128]
+
+
+@shape("/slow", "Hello, a pause, World", "The first word must arrive before the pause of 0.1 s ends.")
+def slow(environ: Environ, start_response: Start) -> Iterator[bytes]:
+    """A generator that waits between two blocks."""
+    start_response("200 OK", [("Content-Type", "text/plain; charset=utf-8")])
+    yield b"Hello"
+    time.sleep(0.1)
+    yield b"World"
+
+
+@shape("/echo", "Echo", "Sends a request body back, read and returned in blocks of 64 KiB. Try it with POST.")
+def echo(environ: Environ, start_response: Start) -> Body:
+    """The body of the request is the body of the response."""
+    start_response("200 OK", [("Content-Type", environ.get("CONTENT_TYPE") or "application/octet-stream")])
+    length = int(environ.get("CONTENT_LENGTH") or 0)
+    if not length and not environ.get("wsgi.input_terminated"):
+        return []
+    return blocks_of_input(environ["wsgi.input"], None if environ.get("wsgi.input_terminated") else length)
+
+
+def blocks_of_file(file: Any, size: int) -> Iterator[bytes]:
+    """A file in blocks, closed at the end."""
+    with file:
+        while block := file.read(size):
+            yield block
+
+
+def blocks_of_input(stream: Any, length: int | None) -> Iterator[bytes]:
+    """A request body in blocks; `length` where the server's stream does not end by itself."""
+    left = length
+    while (left is None or left > 0) and (block := stream.read(65536 if left is None else min(65536, left))):
+        if left is not None:
+            left -= len(block)
+        yield block
+
+
+def app(environ: Environ, start_response: Start) -> Body:
+    """The WSGI application."""
+    path = environ.get("PATH_INFO") or "/"
+    if path == "/":
+        return index(environ, start_response)
+    found = next((each for each in SHAPES if each.path == path), None)
+    if found is not None:
+        return found.respond(environ, start_response)
+    start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", "14")])
+    return [b"No such shape\n"]
+
+
+STYLE = """
+:root {
+  color-scheme: light dark;
+  --ink: #1b2a33; --dim: #5d707b; --line: #d9e0e3; --card: #fff; --back: #f4f6f6; --go: #00695f;
+}
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4ebee; --dim: #93a5ae; --line: #2c3a42; --card: #172128; --back: #10181d; --go: #58c9ba; }
+}
+* { box-sizing: border-box }
+body { margin: 0; padding: 3rem 1.25rem; font: 1rem/1.5 system-ui, sans-serif }
+body { background: var(--back); color: var(--ink) }
+main { max-width: 46rem; margin: auto }
+h1 { margin: 0; font-size: 2rem; letter-spacing: -.02em }
+header p { margin: .4rem 0 2rem; color: var(--dim) }
+ul { margin: 0; padding: 0; list-style: none }
+ul { background: var(--card); border: 1px solid var(--line); border-radius: .75rem }
+li { display: grid; grid-template-columns: 1fr auto; gap: .1rem 1rem; padding: .9rem 1.2rem }
+li + li { border-top: 1px solid var(--line) }
+li p { margin: 0; grid-column: 1 / -1; color: var(--dim); font-size: .925rem }
+a { color: var(--go); font-weight: 600; text-decoration: none }
+a:hover, a:focus-visible { text-decoration: underline }
+code { font: .875rem ui-monospace, monospace; color: var(--dim); align-self: center }
+form { display: flex; gap: .6rem; margin-top: 1.5rem }
+input, button { font: inherit; color: inherit; padding: .5rem .8rem }
+input, button { border: 1px solid var(--line); border-radius: .5rem }
+input { flex: 1; min-width: 0; background: var(--card) }
+button { background: var(--go); border-color: var(--go); color: var(--back); font-weight: 600; cursor: pointer }
+footer { margin-top: 2rem; color: var(--dim); font-size: .875rem; overflow-wrap: anywhere }
+"""
+
+
+def index(environ: Environ, start_response: Start) -> Body:
+    """A page that links every shape."""
+    root = html.escape(environ.get("SCRIPT_NAME", ""))
+    rows = "".join(
+        f'<li><a href="{root}{each.path}">{html.escape(each.title)}</a><code>{each.path}</code>'
+        f"<p>{html.escape(each.detail)}</li>\n"
+        for each in SHAPES
+    )
+    server = html.escape(environ.get("SERVER_SOFTWARE", "an unnamed server"))
+    body = (
+        '<!doctype html>\n<html lang="en"><meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width">\n'
+        f"<title>Seeds</title>\n<style>{STYLE}</style>\n<main>\n<header><h1>Seeds</h1>\n"
+        f"<p>One application, {len(SHAPES)} shapes of response. Served by {server}.</header>\n<ul>\n{rows}</ul>\n"
+        f'<form action="{root}/echo" method="post" enctype="text/plain"><input name="text" value="a request body"'
+        ' aria-label="Text to send"><button>Echo</button></form>\n'
+        f"<footer>Measure one: <code>curl -so /dev/null -w '%{{time_total}}\\n' "
+        f"http://{html.escape(environ.get('HTTP_HOST', '127.0.0.1:8000'))}{root}/words</code></footer>\n</main>\n"
+    ).encode()
+    start_response("200 OK", [("Content-Type", "text/html; charset=utf-8"), ("Content-Length", str(len(body)))])
+    return [body]

@@ -1,0 +1,93 @@
+"""What the tests of the package share: a directory with modules in it, and the command as a process."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
+    """Writes source files into a fresh current directory; what they import is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", os.getcwd())])
+    before = dict(sys.modules)
+
+    def write(**sources: str) -> Path:
+        for name, source in sources.items():
+            path = tmp_path.joinpath(*name.split("__")).with_suffix(".py")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(textwrap.dedent(source))
+        return tmp_path
+
+    yield write
+    for name in set(sys.modules) - set(before):
+        del sys.modules[name]
+
+
+class Command:
+    """`penstock` as a process. Standard error is read line by line; nothing here waits for time to pass."""
+
+    def __init__(self, *arguments: str, directory: Path, pass_fds: tuple[int, ...] = ()) -> None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", *arguments],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=pass_fds,
+        )
+        self.seen: list[str] = []
+
+    def until(self, pattern: str) -> re.Match[str]:
+        """Reads the log up to the line that matches; fails when the process ends first."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.seen.append(line)
+            if found := re.search(pattern, line):
+                return found
+        pytest.fail(f"ended with status {self.process.wait()} before {pattern!r}:\n{''.join(self.seen)}")
+
+    def address(self) -> tuple[str, int]:
+        """The host and port of the first IPv4 listener."""
+        found = self.until(r"listening on http://([\d.]+):(\d+)")
+        return found[1], int(found[2])
+
+    def end(self) -> int:
+        """Waits for the end; the rest of the log is in `seen`."""
+        assert self.process.stderr is not None
+        self.seen.extend(self.process.stderr)
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Callable[..., Command]]:
+    """Starts `penstock` with these arguments in the test's directory; it ends with the test."""
+    running: list[Command] = []
+
+    def start(*arguments: str, pass_fds: tuple[int, ...] = ()) -> Command:
+        running.append(Command(*arguments, directory=tmp_path, pass_fds=pass_fds))
+        return running[-1]
+
+    yield start
+    for each in running:
+        each.process.kill()
+        each.process.communicate()
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    """A listening socket on a free port."""
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        yield opened

@@ -1,0 +1,39 @@
+#!/bin/sh
+# Installs Debian packages whose commands are missing:  tools/debian-packages.sh ab=apache2-utils curl=curl
+# Needs root or sudo without a password; otherwise it prints the line to run. A command that stays missing is a failure
+# on CI (CI=true) and a warning elsewhere.
+set -eu
+
+# nginx and its like live in sbin, which is not on everyone's PATH.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
+missing_packages() {
+    for pair in "$@"; do
+        command -v "${pair%%=*}" >/dev/null 2>&1 || printf '%s ' "${pair#*=}"
+    done
+}
+
+packages=$(missing_packages "$@")
+[ -n "$packages" ] || exit 0
+
+if [ "$(id -u)" = 0 ]; then
+    as_root=
+elif sudo -n true 2>/dev/null; then
+    as_root=sudo
+else
+    as_root=none
+fi
+
+if [ "$as_root" != none ] && command -v apt-get >/dev/null 2>&1; then
+    echo "installing Debian packages: $packages" >&2
+    # A failure shows below as a command that is still missing. No service is started: these are tools to run by hand.
+    # shellcheck disable=SC2086 # a list of names
+    { $as_root apt-get -qq update && $as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+        apt-get -qq install -y --no-install-recommends $packages; } >&2 || true
+    packages=$(missing_packages "$@")
+fi
+
+if [ -n "$packages" ]; then
+    echo "missing Debian packages: sudo apt-get install $packages" >&2
+    [ "${CI:-}" != true ] || exit 1
+fi
