@@ -1,0 +1,394 @@
+//! The application behind the server's door: one request from `environ` to `close()`.
+//!
+//! Runs on the thread that took the request, attached to the interpreter throughout one turn; the interpreter is let go
+//! only in large sends, in waits for a slow client, and by the application itself.
+
+use std::any::Any;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use penstock_server::exchange::{Exchange, RequestBody};
+use penstock_server::handler::{Application, Level};
+use penstock_server::ready::Turn;
+use pyo3::exceptions::{PyAssertionError, PyKeyboardInterrupt};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+
+use crate::ClientDisconnected;
+use crate::blocks::{Delivered, deliver};
+use crate::environ::{EnvironMaker, Memo, NoEnviron};
+use crate::errors::{self, Lines, request_line, traceback_page};
+use crate::input::Input;
+use crate::names::names;
+use crate::pool::Pool;
+use crate::response::{Door, Response, StartResponse, is_only_ours};
+
+/// A WSGI application and what the server needs to call it.
+pub(crate) struct PythonApplication {
+    callable: Py<PyAny>,
+    maker: EnvironMaker,
+    /// Tracebacks go to the browser.
+    debug: bool,
+    /// Requests run on the main thread of a single-threaded server, where Ctrl-C has to end it.
+    single_thread: bool,
+    desks: Mutex<Vec<Desk>>,
+    lines: Lines,
+    /// Bare bytes have been complained about.
+    bare_was_said: AtomicBool,
+    /// What has to be raised by `run_here`.
+    interruption: Mutex<Option<PyErr>>,
+    pool: Pool,
+}
+
+/// What a thread needs while it runs requests, kept for the next thread that does.
+#[derive(Default)]
+struct Desk {
+    memo: Memo,
+    door: Option<Door>,
+    empty_input: Option<Py<Input>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Application for PythonApplication {
+    fn enter(&self, turn: &mut Turn<'_>) {
+        // An interpreter that is going away takes no more requests; they end with the process.
+        let _ = Python::try_attach(|py| {
+            let mut desk = lock(&self.desks).pop().unwrap_or_default();
+            while let Some(exchange) = turn.next() {
+                // References that I/O threads gave up are dropped here, while this thread holds the interpreter.
+                Python::attach(|_| ());
+                self.run(py, &mut desk, exchange);
+            }
+            lock(&self.desks).push(desk);
+        });
+    }
+
+    fn grow(&self) -> io::Result<()> {
+        match Python::try_attach(|py| self.pool.start_thread(py)) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(io::Error::other(error.to_string())),
+            None => Err(io::Error::other("the interpreter is going away")),
+        }
+    }
+
+    fn interrupted(&self) -> bool {
+        let interrupted = Python::try_attach(|py| match py.check_signals() {
+            Ok(()) => false,
+            Err(error) => {
+                self.interrupt(error);
+                true
+            }
+        });
+        interrupted.unwrap_or(true) || lock(&self.interruption).is_some()
+    }
+
+    fn log(&self, level: Level, message: &str) {
+        self.lines.send(level, message);
+    }
+}
+
+impl PythonApplication {
+    pub(crate) fn new(callable: Py<PyAny>, maker: EnvironMaker, debug: bool, single_thread: bool) -> Self {
+        Self {
+            callable,
+            maker,
+            debug,
+            single_thread,
+            desks: Mutex::default(),
+            lines: Lines::default(),
+            bare_was_said: AtomicBool::new(false),
+            interruption: Mutex::new(None),
+            pool: Pool::default(),
+        }
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// What ended a single-threaded server, to be raised again.
+    pub(crate) fn take_interruption(&self) -> Option<PyErr> {
+        lock(&self.interruption).take()
+    }
+
+    fn interrupt(&self, error: PyErr) {
+        lock(&self.interruption).get_or_insert(error);
+    }
+
+    /// Runs one request. A panic in here costs its connection.
+    fn run(&self, py: Python<'_>, desk: &mut Desk, exchange: Exchange) {
+        let unwound = catch_unwind(AssertUnwindSafe(|| self.carry(py, desk, exchange)));
+        if let Err(panic) = unwound {
+            // SAFETY: attached; clears what an interrupted call may have left behind.
+            unsafe { ffi::PyErr_Clear() };
+            if let Some(door) = desk.door.take() {
+                door.close(py);
+            }
+            *desk = Desk::default();
+            let message = format!("internal error, the connection was closed: {}", what_panicked(panic.as_ref()));
+            errors::log(py, Level::Error, &message, None);
+        }
+    }
+
+    fn carry(&self, py: Python<'_>, desk: &mut Desk, mut exchange: Exchange) {
+        let body = exchange.take_body();
+        let (environ, input) = match self.environ(py, desk, &exchange, body) {
+            Ok(made) => made,
+            Err(NoEnviron::Underscore) => {
+                return exchange.fail(400, Some("A field name of the request has an underscore."));
+            }
+            Err(NoEnviron::Error(error)) => return self.fail(py, exchange, &error),
+        };
+        let door = match desk.door.take().map_or_else(|| Door::new(py), Ok) {
+            Ok(door) => door,
+            Err(error) => return self.fail(py, exchange, &error),
+        };
+        let open = Open { door: Some(door), py };
+        let Some(door) = &open.door else { return };
+        door.open(py, Response { exchange, started: false, gone: false });
+
+        // Values that the application sets in context variables end with the request.
+        let context = Context::enter(py);
+        let (iterable, outcome) = match self.call(&environ, door) {
+            Ok(iterable) => {
+                let outcome = deliver(py, door.state(), &iterable);
+                (Some(iterable), outcome)
+            }
+            Err(error) => (None, Err(error)),
+        };
+        self.finish(py, door.state(), outcome);
+        if let Some(iterable) = iterable {
+            self.close(&iterable);
+        }
+        drop(context);
+
+        drop(environ);
+        open.keep_in(desk);
+        // The stream of a request without a body serves the next such request, unless the application kept it.
+        if desk.empty_input.is_none() && is_only_ours(input.as_any(), 1) && input.borrow().has_nothing() {
+            desk.empty_input = Some(input.unbind());
+        }
+    }
+
+    fn environ<'py>(
+        &self,
+        py: Python<'py>,
+        desk: &mut Desk,
+        exchange: &Exchange,
+        body: RequestBody,
+    ) -> Result<(Bound<'py, PyDict>, Bound<'py, Input>), NoEnviron> {
+        let length = body_length(&body);
+        let input = match (length, desk.empty_input.take()) {
+            (0, Some(input)) => input.into_bound(py),
+            _ => Bound::new(py, Input::new(body))?,
+        };
+        let environ = self.maker.make(py, &mut desk.memo, exchange.request(), length, input.as_any())?;
+        Ok((environ, input))
+    }
+
+    fn call<'py>(&self, environ: &Bound<'py, PyDict>, door: &Door) -> PyResult<Bound<'py, PyAny>> {
+        let py = environ.py();
+        // The place before the arguments is the callee's to use, as PY_VECTORCALL_ARGUMENTS_OFFSET says: a bound
+        // method puts its object there.
+        let mut arguments = [std::ptr::null_mut(), environ.as_ptr(), door.callable(py).as_ptr()];
+        // SAFETY: the callable and both arguments are live objects; the result is a new reference or null with an
+        // exception set.
+        unsafe {
+            let answer = ffi::PyObject_Vectorcall(
+                self.callable.as_ptr(),
+                arguments.as_mut_ptr().add(1),
+                2 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET,
+                std::ptr::null_mut(),
+            );
+            Bound::from_owned_ptr_or_err(py, answer)
+        }
+    }
+
+    /// Ends the response, well or badly.
+    fn finish(&self, py: Python<'_>, state: &StartResponse, outcome: PyResult<Delivered>) {
+        let Some(mut response) = state.end(py) else {
+            return errors::log(py, Level::Error, "the response was lost: another thread was still writing it", None);
+        };
+        let error = match outcome {
+            Ok(Delivered::Bare) if response.started => {
+                self.say_bare(py, &response.exchange);
+                None
+            }
+            Ok(_) if response.started => None,
+            Ok(_) => {
+                Some(PyAssertionError::new_err("the application returned without calling start_response() (PEP 3333)"))
+            }
+            Err(error) => Some(error),
+        };
+        match error {
+            None => {
+                let exchange = &mut response.exchange;
+                // Naming the request costs something, so it is done only where it may be needed.
+                let may_be_short = exchange.head().declared_length().unwrap_or(0) > exchange.record().body_bytes;
+                let request = (may_be_short && !response.gone).then(|| request_line(exchange.request()));
+                if let (Err(short), Some(request)) = (response.exchange.finish(), request) {
+                    let message = format!(
+                        "{request}: the body is {} bytes shorter than its Content-Length; the connection was broken",
+                        short.missing
+                    );
+                    errors::log(py, Level::Error, &message, None);
+                }
+            }
+            // Told so by write(), the application gave up: nothing went wrong.
+            Some(error) if response.gone && error.is_instance_of::<ClientDisconnected>(py) => {
+                let _ = response.exchange.finish();
+            }
+            Some(error) => self.fail(py, response.exchange, &error),
+        }
+    }
+
+    /// Logs an exception and answers with an error, or breaks the connection if the head has left.
+    fn fail(&self, py: Python<'_>, exchange: Exchange, error: &PyErr) {
+        if self.single_thread && error.is_instance_of::<PyKeyboardInterrupt>(py) {
+            exchange.fail(503, None);
+            self.interrupt(error.clone_ref(py));
+            self.pool.stop(Duration::ZERO);
+            return;
+        }
+        let request = request_line(exchange.request());
+        let (message, page) = if exchange.head_sent() {
+            (format!("{request}: exception after the head was sent; the connection was broken"), None)
+        } else {
+            (format!("{request}: exception in the application"), self.debug.then(|| traceback_page(py, error)))
+        };
+        exchange.fail(500, page.as_deref());
+        errors::log(py, Level::Error, &message, Some(error));
+    }
+
+    /// PEP 3333: "If the iterable returned by the application has a close() method, the server or gateway must call
+    /// that method".
+    fn close(&self, iterable: &Bound<'_, PyAny>) {
+        let py = iterable.py();
+        if iterable.is_exact_instance_of::<PyList>()
+            || iterable.is_exact_instance_of::<PyTuple>()
+            || iterable.is_exact_instance_of::<PyBytes>()
+        {
+            return;
+        }
+        let closed = match iterable.getattr_opt(&names(py).close) {
+            Ok(Some(close)) => close.call0().map(drop),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = closed {
+            if self.single_thread && error.is_instance_of::<PyKeyboardInterrupt>(py) {
+                self.interrupt(error);
+                self.pool.stop(Duration::ZERO);
+            } else {
+                errors::log(py, Level::Error, "exception in close() of the application's iterable", Some(&error));
+            }
+        }
+    }
+
+    /// Bare bytes work, but not on other servers: says so once.
+    fn say_bare(&self, py: Python<'_>, exchange: &Exchange) {
+        if self.bare_was_said.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let message = format!(
+            "{}: the application {} answered bytes, which PEP 3333 iterates to integers; it was sent as one block. \
+             Return [body] instead of body. This is said once.",
+            request_line(exchange.request()),
+            place_of(self.callable.bind(py)),
+        );
+        errors::log(py, Level::Warning, &message, None);
+    }
+}
+
+fn body_length(body: &RequestBody) -> u64 {
+    match body {
+        RequestBody::Empty => 0,
+        RequestBody::Memory(bytes) => bytes.len() as u64,
+        RequestBody::File { length, .. } => *length,
+    }
+}
+
+/// Name and code location of an application, as far as it has them.
+fn place_of(callable: &Bound<'_, PyAny>) -> String {
+    let name = callable
+        .getattr("__qualname__")
+        .or_else(|_| callable.get_type().getattr("__qualname__"))
+        .map_or_else(|_| String::from("callable"), |name| name.to_string());
+    let code = callable
+        .getattr("__code__")
+        .or_else(|_| callable.getattr("__call__").and_then(|call| call.getattr("__code__")));
+    match code.and_then(|code| Ok((code.getattr("co_filename")?, code.getattr("co_firstlineno")?))) {
+        Ok((file, line)) => format!("{name} ({file}:{line})"),
+        Err(_) => name,
+    }
+}
+
+fn what_panicked(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("unknown")
+}
+
+/// A door in use. Dropped by an unwinding thread, it is closed for good; else it goes back to the desk.
+struct Open<'py> {
+    door: Option<Door>,
+    py: Python<'py>,
+}
+
+impl Open<'_> {
+    fn keep_in(mut self, desk: &mut Desk) {
+        if let Some(door) = self.door.take_if(|door| door.is_ours(self.py)) {
+            desk.door = Some(door);
+        }
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        if let Some(door) = self.door.take() {
+            door.close(self.py);
+        }
+    }
+}
+
+/// A context of its own for one request.
+struct Context<'py>(Option<Bound<'py, PyAny>>);
+
+impl<'py> Context<'py> {
+    fn enter(py: Python<'py>) -> Self {
+        // SAFETY: attached; the result is a new reference or null with an exception set.
+        let context = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyContext_CopyCurrent()) };
+        let entered = context.and_then(|context| {
+            // SAFETY: `context` is a context object, as made above.
+            if unsafe { ffi::PyContext_Enter(context.as_ptr()) } == 0 { Ok(context) } else { Err(PyErr::fetch(py)) }
+        });
+        match entered {
+            Ok(context) => Self(Some(context)),
+            Err(error) => {
+                errors::log(py, Level::Error, "no context for a request", Some(&error));
+                Self(None)
+            }
+        }
+    }
+}
+
+impl Drop for Context<'_> {
+    fn drop(&mut self) {
+        if let Some(context) = self.0.take() {
+            // SAFETY: `context` was entered by this thread.
+            if unsafe { ffi::PyContext_Exit(context.as_ptr()) } != 0 {
+                let error = PyErr::fetch(context.py());
+                errors::log(context.py(), Level::Error, "the application left the request's context", Some(&error));
+            }
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! `environ`: one builtin `dict` per request, copied from a template that holds all that never changes.
+//!
+//! Invariants: every CGI and `HTTP_*` value is exactly a `str` of latin-1 characters (PEP 3333 "Unicode Issues"); the
+//! dict is private to its request. Runs on the thread that carries the request, attached.
+//!
+//! Decisions:
+//! - A header sent several times is joined with ", " (RFC 9110 section 5.3), `Cookie` with "; ".
+//! - `CONTENT_LENGTH` is the length of the decoded body whenever the request had one, chunked or not: that is what
+//!   RFC 9112 section 7.1.3 makes of a chunked message, and applications that know nothing of `wsgi.input_terminated`
+//!   can read it. `Transfer-Encoding` is gone with it. Other connection fields are passed as they came.
+//! - A UNIX socket has no client address: `REMOTE_ADDR` is empty (RFC 3875 wants it there), `REMOTE_PORT` is absent.
+//! - An IPv4 client of an IPv6 listener is shown by its IPv4 address.
+
+use std::net::SocketAddr;
+
+use penstock_http::framing::BodyLength;
+use penstock_http::head::{TargetForm, Version};
+use penstock_server::exchange::Request;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use crate::names::{Names, Role, environ_name, names};
+use crate::settings::Underscores;
+use crate::target::{path_info, percent_decode};
+use crate::text::latin1;
+
+/// How `environ` dicts are made; one per server.
+pub(crate) struct EnvironMaker {
+    names: &'static Names,
+    /// One template for each listener.
+    templates: Vec<Py<PyDict>>,
+    root_path: Vec<u8>,
+    underscores: Underscores,
+}
+
+/// What stays the same from request to request.
+pub(crate) struct Constants<'py> {
+    /// `wsgi.url_scheme`.
+    pub(crate) url_scheme: &'py str,
+    /// `SCRIPT_NAME`, as latin-1 bytes.
+    pub(crate) root_path: Vec<u8>,
+    /// What becomes of header names with an underscore.
+    pub(crate) underscores: Underscores,
+    /// `wsgi.multithread`.
+    pub(crate) multithread: bool,
+    /// `wsgi.multiprocess`.
+    pub(crate) multiprocess: bool,
+    /// `wsgi.errors`.
+    pub(crate) errors: Bound<'py, PyAny>,
+    /// `wsgi.file_wrapper`.
+    pub(crate) file_wrapper: Bound<'py, PyAny>,
+    /// Name and port of each listener, and whether its clients have addresses.
+    pub(crate) listeners: Vec<Listener>,
+}
+
+/// A listener as `environ` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listener {
+    /// `SERVER_NAME`.
+    pub(crate) name: String,
+    /// `SERVER_PORT`.
+    pub(crate) port: String,
+    /// A TCP listener, not a UNIX socket.
+    pub(crate) has_addresses: bool,
+}
+
+/// Why there is no `environ`.
+pub(crate) enum NoEnviron {
+    /// A header name has an underscore, and the server was told to refuse that.
+    Underscore,
+    /// Python could not make an object.
+    Error(PyErr),
+}
+
+impl From<PyErr> for NoEnviron {
+    fn from(error: PyErr) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// Fields are remembered at this many positions, and values up to this size.
+const POSITIONS: usize = 32;
+const REMEMBERED_VALUE: usize = 1024;
+
+/// The last strings one thread made. Requests of one client and one kind repeat most of their head, and comparing
+/// bytes is cheaper than making a `str`.
+#[derive(Default)]
+pub(crate) struct Memo {
+    fields: Vec<Option<KnownField>>,
+    target: Option<KnownTarget>,
+    peer: Option<KnownPeer>,
+    host: Option<(Vec<u8>, Py<PyString>)>,
+}
+
+struct KnownField {
+    name: Vec<u8>,
+    value: Vec<u8>,
+    key: Py<PyString>,
+    text: Py<PyString>,
+}
+
+struct KnownTarget {
+    target: Vec<u8>,
+    form: TargetForm,
+    raw: Py<PyString>,
+    path: Py<PyString>,
+    query: Py<PyString>,
+}
+
+struct KnownPeer {
+    address: SocketAddr,
+    host: Py<PyString>,
+    port: Py<PyString>,
+}
+
+impl EnvironMaker {
+    pub(crate) fn new(py: Python<'_>, constants: Constants<'_>) -> PyResult<Self> {
+        let names = names(py);
+        let mut templates = Vec::with_capacity(constants.listeners.len());
+        for listener in &constants.listeners {
+            let template = PyDict::new(py);
+            // The keys that every request sets are here as well: a copy then has room for all of them and for a good
+            // number of headers without growing its table.
+            template.set_item(&names.request_method, &names.empty)?;
+            template.set_item(&names.script_name, latin1(py, &constants.root_path)?)?;
+            for key in [&names.path_info, &names.query_string, &names.raw_uri, &names.request_uri, &names.remote_addr] {
+                template.set_item(key, &names.empty)?;
+            }
+            if listener.has_addresses {
+                template.set_item(&names.remote_port, &names.empty)?;
+            }
+            template.set_item(&names.server_name, &listener.name)?;
+            template.set_item(&names.server_port, &listener.port)?;
+            template.set_item(&names.server_protocol, &names.http_1_1)?;
+            template.set_item(&names.server_software, concat!("penstock/", env!("CARGO_PKG_VERSION")))?;
+            template.set_item(&names.wsgi_version, (1, 0))?;
+            template.set_item(&names.wsgi_url_scheme, constants.url_scheme)?;
+            template.set_item(&names.wsgi_input, py.None())?;
+            template.set_item(&names.wsgi_errors, &constants.errors)?;
+            template.set_item(&names.wsgi_multithread, constants.multithread)?;
+            template.set_item(&names.wsgi_multiprocess, constants.multiprocess)?;
+            template.set_item(&names.wsgi_run_once, false)?;
+            template.set_item(&names.wsgi_file_wrapper, &constants.file_wrapper)?;
+            template.set_item(&names.wsgi_input_terminated, true)?;
+            templates.push(template.unbind());
+        }
+        Ok(Self { names, templates, root_path: constants.root_path, underscores: constants.underscores })
+    }
+
+    /// The `environ` of a request, with `input` as `wsgi.input`, which will give `body_length` bytes.
+    pub(crate) fn make<'py>(
+        &self,
+        py: Python<'py>,
+        memo: &mut Memo,
+        request: &Request,
+        body_length: u64,
+        input: &Bound<'py, PyAny>,
+    ) -> Result<Bound<'py, PyDict>, NoEnviron> {
+        let names = self.names;
+        let bytes = request.bytes.as_slice();
+        let head = &request.head;
+        let environ = self.copy_of_template(py, request.endpoints.listener)?;
+
+        let method = head.method.of(bytes);
+        match names.method(method) {
+            Some(known) => set(&environ, &names.request_method, known)?,
+            None => set(&environ, &names.request_method, latin1(py, method)?.as_unbound())?,
+        }
+        if head.version == Version::Http10 {
+            set(&environ, &names.server_protocol, &names.http_1_0)?;
+        }
+        self.set_target(py, &environ, memo, request)?;
+        if let Some(address) = request.endpoints.peer {
+            let peer = memo.peer(py, address)?;
+            set(&environ, &names.remote_addr, &peer.host)?;
+            set(&environ, &names.remote_port, &peer.port)?;
+        }
+        set(&environ, &names.wsgi_input, input.as_unbound())?;
+
+        if let Some(host) = request.framing.host {
+            set(&environ, &names.http_host, memo.host(py, host.of(bytes))?)?;
+        }
+        if request.framing.body != BodyLength::None {
+            set(&environ, &names.content_length, latin1(py, body_length.to_string().as_bytes())?.as_unbound())?;
+        }
+        self.set_fields(py, &environ, memo, request)?;
+        Ok(environ)
+    }
+
+    fn copy_of_template<'py>(&self, py: Python<'py>, listener: usize) -> PyResult<Bound<'py, PyDict>> {
+        // A listener index always has its template; should it not, any of them names this server.
+        let template = self.templates.get(listener).or(self.templates.first());
+        match template {
+            Some(template) => template.bind(py).copy(),
+            None => Ok(PyDict::new(py)),
+        }
+    }
+
+    fn set_target(
+        &self,
+        py: Python<'_>,
+        environ: &Bound<'_, PyDict>,
+        memo: &mut Memo,
+        request: &Request,
+    ) -> PyResult<()> {
+        let names = self.names;
+        let head = &request.head;
+        let target = head.target.of(&request.bytes);
+        let repeated = matches!(&memo.target, Some(known) if known.target == target && known.form == head.form);
+        if !repeated {
+            let raw = latin1(py, target)?.unbind();
+            let path = match head.form {
+                TargetForm::Asterisk => names.empty.clone_ref(py),
+                _ => {
+                    let decoded = percent_decode(head.path.of(&request.bytes));
+                    latin1(py, path_info(&decoded, &self.root_path))?.unbind()
+                }
+            };
+            let query = match head.query {
+                Some(query) => latin1(py, query.of(&request.bytes))?.unbind(),
+                None => names.empty.clone_ref(py),
+            };
+            let mut kept = memo.target.take().map(|known| known.target).unwrap_or_default();
+            kept.clear();
+            kept.extend_from_slice(target);
+            memo.target = Some(KnownTarget { target: kept, form: head.form, raw, path, query });
+        }
+        if let Some(known) = &memo.target {
+            set(environ, &names.raw_uri, &known.raw)?;
+            set(environ, &names.request_uri, &known.raw)?;
+            set(environ, &names.path_info, &known.path)?;
+            set(environ, &names.query_string, &known.query)?;
+        }
+        Ok(())
+    }
+
+    fn set_fields(
+        &self,
+        py: Python<'_>,
+        environ: &Bound<'_, PyDict>,
+        memo: &mut Memo,
+        request: &Request,
+    ) -> Result<(), NoEnviron> {
+        for (position, field) in request.head.fields.iter().enumerate() {
+            let name = field.name.of(&request.bytes);
+            let value = field.value.of(&request.bytes);
+            if let Some(Some(known)) = memo.fields.get(position)
+                && known.value == value
+                && known.name == name
+            {
+                self.set_or_join(py, environ, &known.key, &known.text)?;
+                continue;
+            }
+            let key = match self.names.header(name) {
+                Role::Key(key) => key.clone_ref(py),
+                Role::Length | Role::Nothing => continue,
+                Role::Unknown => {
+                    if self.underscores != Underscores::Keep && name.contains(&b'_') {
+                        match self.underscores {
+                            Underscores::Refuse => return Err(NoEnviron::Underscore),
+                            _ => continue,
+                        }
+                    }
+                    match environ_name(name) {
+                        Some(made) => latin1(py, &made)?.unbind(),
+                        None => continue,
+                    }
+                }
+            };
+            let text = latin1(py, value)?.unbind();
+            self.set_or_join(py, environ, &key, &text)?;
+            memo.remember(position, name, value, key, text);
+        }
+        Ok(())
+    }
+
+    /// Sets a header's value, or joins it to the value that an earlier field of the same name has left.
+    fn set_or_join(
+        &self,
+        py: Python<'_>,
+        environ: &Bound<'_, PyDict>,
+        key: &Py<PyString>,
+        text: &Py<PyString>,
+    ) -> PyResult<()> {
+        let before = environ.len();
+        // SAFETY: `environ` is a dict and the two others are live objects; the result is borrowed, null with an
+        // exception set when it fails.
+        let earlier = unsafe {
+            let earlier = ffi::PyDict_SetDefault(environ.as_ptr(), key.as_ptr(), text.as_ptr());
+            Bound::from_borrowed_ptr_or_err(py, earlier)?
+        };
+        // The dict grew: the key is new. (Comparing the objects would not tell: equal short strings are one object.)
+        if environ.len() != before {
+            return Ok(());
+        }
+        let is_cookie = key.is(&self.names.http_cookie);
+        let joined = format!(
+            "{}{}{}",
+            earlier.cast::<PyString>()?.to_str()?,
+            if is_cookie { "; " } else { ", " },
+            text.bind(py).to_str()?
+        );
+        environ.set_item(key, joined)
+    }
+}
+
+impl Memo {
+    fn remember(&mut self, position: usize, name: &[u8], value: &[u8], key: Py<PyString>, text: Py<PyString>) {
+        if position >= POSITIONS || value.len() > REMEMBERED_VALUE {
+            return;
+        }
+        while self.fields.len() <= position {
+            self.fields.push(None);
+        }
+        match &mut self.fields[position] {
+            Some(known) => {
+                known.name.clear();
+                known.name.extend_from_slice(name);
+                known.value.clear();
+                known.value.extend_from_slice(value);
+                known.key = key;
+                known.text = text;
+            }
+            empty => *empty = Some(KnownField { name: name.to_vec(), value: value.to_vec(), key, text }),
+        }
+    }
+
+    fn peer(&mut self, py: Python<'_>, address: SocketAddr) -> PyResult<&KnownPeer> {
+        let known = match self.peer.take() {
+            Some(known) if known.address == address => known,
+            other => {
+                let host = match other {
+                    Some(known) if known.address.ip() == address.ip() => known.host,
+                    _ => latin1(py, address.ip().to_canonical().to_string().as_bytes())?.unbind(),
+                };
+                let port = latin1(py, address.port().to_string().as_bytes())?.unbind();
+                KnownPeer { address, host, port }
+            }
+        };
+        Ok(self.peer.insert(known))
+    }
+
+    fn host(&mut self, py: Python<'_>, value: &[u8]) -> PyResult<&Py<PyString>> {
+        let known = match self.host.take() {
+            Some(known) if known.0 == value => known,
+            _ => (value.to_vec(), latin1(py, value)?.unbind()),
+        };
+        Ok(&self.host.insert(known).1)
+    }
+}
+
+fn set<T>(environ: &Bound<'_, PyDict>, key: &Py<PyString>, value: &Py<T>) -> PyResult<()> {
+    // SAFETY: `environ` is a dict, key and value are live objects; the call takes its own references.
+    if unsafe { ffi::PyDict_SetItem(environ.as_ptr(), key.as_ptr(), value.as_ptr()) } == 0 {
+        Ok(())
+    } else {
+        Err(PyErr::fetch(environ.py()))
+    }
+}

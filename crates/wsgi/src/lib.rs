@@ -1,0 +1,51 @@
+//! `penstock._penstock`: the Python door of Penstock, and the only crate that knows CPython.
+//!
+//! Reading the files in this order is reading a request: `server`, `pool`, `app`, `environ` (with `names` and
+//! `target`), `input`, `response`, `blocks`, `file_wrapper`, `errors`.
+
+mod app;
+mod blocks;
+mod cell;
+mod environ;
+mod error_stream;
+mod errors;
+mod file_wrapper;
+mod input;
+mod listeners;
+mod names;
+mod payload;
+mod pool;
+mod response;
+mod server;
+mod settings;
+mod target;
+mod text;
+
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+pyo3::create_exception!(
+    penstock,
+    ClientDisconnected,
+    PyOSError,
+    "The client has gone: nothing more can be read from it or written to it."
+);
+
+/// The Rust core of Penstock.
+#[pymodule]
+fn _penstock(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("SETTINGS", PyTuple::new(py, settings::SETTINGS)?)?;
+    module.add("ClientDisconnected", py.get_type::<ClientDisconnected>())?;
+    module.add_class::<server::Server>()?;
+    module.add_class::<file_wrapper::FileWrapper>()?;
+    module.add_class::<input::Input>()?;
+    module.add_class::<error_stream::ErrorStream>()?;
+    // isinstance() says what these are; they cannot inherit, as the classes of `io` have a layout of their own.
+    let io = py.import("io")?;
+    io.getattr("BufferedIOBase")?.call_method1("register", (py.get_type::<input::Input>(),))?;
+    io.getattr("TextIOBase")?.call_method1("register", (py.get_type::<error_stream::ErrorStream>(),))?;
+    Ok(())
+}

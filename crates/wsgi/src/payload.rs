@@ -1,0 +1,37 @@
+//! Blocks of the application that the server still has to send after the call that brought them: sent by reference,
+//! kept alive by a reference to the Python object.
+//!
+//! Dropped on any thread. A thread that is not attached hands the reference to pyo3's queue; `app.rs` empties that
+//! queue before each request, so it does not grow while one thread holds the interpreter for long.
+
+use std::sync::Arc;
+
+use penstock_server::exchange::Payload;
+use pyo3::prelude::*;
+
+/// Bytes inside a Python object.
+pub(crate) struct Borrowed {
+    _owner: Arc<Py<PyAny>>,
+    bytes: *const [u8],
+}
+
+// SAFETY: `bytes` lies in an immutable `bytes` object that `_owner` keeps alive; reading it needs no interpreter.
+unsafe impl Send for Borrowed {}
+
+impl Borrowed {
+    /// `bytes` must be the data of a `bytes` object that lives at least as long as `owner`: `owner` itself, or an
+    /// item of the tuple `owner`.
+    ///
+    /// # Safety
+    /// As said above.
+    pub(crate) unsafe fn new(owner: Arc<Py<PyAny>>, bytes: *const [u8]) -> Self {
+        Self { _owner: owner, bytes }
+    }
+}
+
+impl Payload for Borrowed {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: see `new` and `Send`.
+        unsafe { &*self.bytes }
+    }
+}
