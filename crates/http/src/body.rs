@@ -17,23 +17,16 @@ const EXTENSION_BYTES: u64 = 16 * 1024;
 /// Octets of all trailer lines.
 const TRAILER_BYTES: u32 = 16 * 1024;
 
-const SIZE: Refusal = Refusal::new(
-    400,
-    "A chunk must start with its size in hexadecimal digits.",
-);
+const SIZE: Refusal = Refusal::new(400, "A chunk must start with its size in hexadecimal digits.");
 const LONG_SIZE: Refusal = Refusal::new(400, "A chunk size has too many digits.");
 const EXTENSION: Refusal = Refusal::new(400, "A chunk extension is malformed.");
 const LONG_EXTENSION: Refusal = Refusal::new(400, "The chunk extensions are too long.");
-const LINE_END: Refusal = Refusal::new(
-    400,
-    "A line of a chunked body must end with a carriage return and a line feed.",
-);
-const DATA_END: Refusal =
-    Refusal::new(400, "The data of a chunk must be as long as its size says.");
+const LINE_END: Refusal =
+    Refusal::new(400, "A line of a chunked body must end with a carriage return and a line feed.");
+const DATA_END: Refusal = Refusal::new(400, "The data of a chunk must be as long as its size says.");
 const TRAILER: Refusal = Refusal::new(400, "A trailer field is malformed.");
 const LONG_TRAILER: Refusal = Refusal::new(431, "The trailer fields are too large.");
-const TOO_LARGE: Refusal =
-    Refusal::new(413, "The request body is larger than this server accepts.");
+const TOO_LARGE: Refusal = Refusal::new(413, "The request body is larger than this server accepts.");
 
 /// Decodes one request body from bytes that arrive in any pieces.
 ///
@@ -52,8 +45,6 @@ pub struct BodyDecoder {
 enum State {
     /// This many bytes of a body with a Content-Length are missing.
     Length(u64),
-    /// More than the limit was announced.
-    TooLarge,
     Size {
         digits: u8,
         size: u64,
@@ -77,6 +68,7 @@ enum State {
         used: u32,
     },
     Done,
+    Refused(Refusal),
 }
 
 /// `chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] )`: what was read last.
@@ -133,16 +125,12 @@ impl BodyDecoder {
     pub fn new(length: BodyLength, max: u64) -> Self {
         let state = match length {
             BodyLength::None => State::Done,
-            BodyLength::Known(length) if length > max => State::TooLarge,
+            BodyLength::Known(length) if length > max => State::Refused(TOO_LARGE),
             BodyLength::Known(0) => State::Done,
             BodyLength::Known(length) => State::Length(length),
             BodyLength::Chunked => State::Size { digits: 0, size: 0 },
         };
-        Self {
-            state,
-            allowance: max,
-            extension_allowance: EXTENSION_BYTES,
-        }
+        Self { state, allowance: max, extension_allowance: EXTENSION_BYTES }
     }
 
     /// Decodes from the start of `input`, which begins where the last call's `consumed` ended.
@@ -151,7 +139,7 @@ impl BodyDecoder {
         loop {
             match self.state {
                 State::Done => return BodyStep::Done { consumed: at },
-                State::TooLarge => return BodyStep::Refused(TOO_LARGE),
+                State::Refused(refusal) => return BodyStep::Refused(refusal),
                 State::Length(missing) | State::Data(missing) if at < input.len() => {
                     let room = input.len() - at;
                     let length = usize::try_from(missing).map_or(room, |missing| missing.min(room));
@@ -162,20 +150,14 @@ impl BodyDecoder {
                         _ if missing == 0 => State::DataReturn,
                         _ => State::Data(missing),
                     };
-                    return BodyStep::Data {
-                        consumed: at + length,
-                        data: at..at + length,
-                    };
+                    return BodyStep::Data { consumed: at + length, data: at..at + length };
                 }
                 _ => {}
             }
             let Some(&byte) = input.get(at) else {
                 return BodyStep::NeedMore { consumed: at };
             };
-            match self.framing(byte) {
-                Ok(state) => self.state = state,
-                Err(refusal) => return BodyStep::Refused(refusal),
-            }
+            self.state = self.framing(byte).unwrap_or_else(State::Refused);
             at += 1;
         }
     }
@@ -202,10 +184,7 @@ impl BodyDecoder {
                 extension(part, size, byte)
             }
             State::SizeFeed { size } => match (byte, size) {
-                (b'\n', 0) => Ok(State::Trailer {
-                    part: Trailer::Line,
-                    used: 0,
-                }),
+                (b'\n', 0) => Ok(State::Trailer { part: Trailer::Line, used: 0 }),
                 (b'\n', _) => {
                     self.allowance -= size;
                     self.extension_allowance = self.extension_allowance.saturating_add(size);
@@ -218,7 +197,7 @@ impl BodyDecoder {
             State::DataReturn | State::DataFeed => Err(DATA_END),
             State::Trailer { part, used } => trailer(part, used, byte),
             // These have no framing of their own: `decode` deals with them.
-            State::Length(_) | State::Data(_) | State::TooLarge | State::Done => Ok(self.state),
+            State::Length(_) | State::Data(_) | State::Done | State::Refused(_) => Ok(self.state),
         }
     }
 
@@ -231,22 +210,13 @@ impl BodyDecoder {
             if size > self.allowance {
                 return Err(TOO_LARGE);
             }
-            return Ok(State::Size {
-                digits: digits + 1,
-                size,
-            });
+            return Ok(State::Size { digits: digits + 1, size });
         }
         match byte {
             _ if digits == 0 => Err(SIZE),
             b'\r' => Ok(State::SizeFeed { size }),
-            b';' => Ok(State::Extension {
-                part: Extension::Semicolon,
-                size,
-            }),
-            b' ' | b'\t' => Ok(State::Extension {
-                part: Extension::Blank,
-                size,
-            }),
+            b';' => Ok(State::Extension { part: Extension::Semicolon, size }),
+            b' ' | b'\t' => Ok(State::Extension { part: Extension::Blank, size }),
             b'\n' => Err(LINE_END),
             _ => Err(SIZE),
         }
@@ -255,9 +225,7 @@ impl BodyDecoder {
 
 /// The state after one octet of the extensions. Only after a complete one may the line end.
 fn extension(part: Extension, size: u64, byte: u8) -> Result<State, Refusal> {
-    use Extension::{
-        Blank, Equals, Name, NameBlank, QuoteEnd, Quoted, QuotedEscape, Semicolon, Value,
-    };
+    use Extension::{Blank, Equals, Name, NameBlank, QuoteEnd, Quoted, QuotedEscape, Semicolon, Value};
     let part = match (part, byte) {
         (Name | Value | QuoteEnd, b'\r') => return Ok(State::SizeFeed { size }),
         (_, b'\n') => return Err(LINE_END),
@@ -295,8 +263,5 @@ fn trailer(part: Trailer, used: u32, byte: u8) -> Result<State, Refusal> {
     if used == TRAILER_BYTES && !matches!(part, Trailer::LastFeed) {
         return Err(LONG_TRAILER);
     }
-    Ok(State::Trailer {
-        part,
-        used: used + 1,
-    })
+    Ok(State::Trailer { part, used: used + 1 })
 }

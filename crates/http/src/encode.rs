@@ -77,25 +77,13 @@ impl fmt::Display for HeadFault {
                 "status \"{status}\" is not three digits from 200 to 999, a space and a phrase without control characters"
             ),
             Self::NoStatus => write!(f, "a header came before the status"),
-            Self::FieldName { name } => write!(
-                f,
-                "header name \"{name}\" is not a token (letters, digits, hyphens)"
-            ),
+            Self::FieldName { name } => write!(f, "header name \"{name}\" is not a token (letters, digits, hyphens)"),
             Self::FieldValue { name, value } => {
-                write!(
-                    f,
-                    "header \"{name}\" has a control character (CR, LF, NUL, ...) in its value \"{value}\""
-                )
+                write!(f, "header \"{name}\" has a control character (CR, LF, NUL, ...) in its value \"{value}\"")
             }
-            Self::Length { value } => write!(
-                f,
-                "header \"Content-Length\" is not a decimal number: \"{value}\""
-            ),
+            Self::Length { value } => write!(f, "header \"Content-Length\" is not a decimal number: \"{value}\""),
             Self::LengthConflict { first, second } => {
-                write!(
-                    f,
-                    "header \"Content-Length\" is given twice, as {first} and as {second}"
-                )
+                write!(f, "header \"Content-Length\" is given twice, as {first} and as {second}")
             }
         }
     }
@@ -115,10 +103,7 @@ impl ResponseHead {
     pub fn clear(&mut self) {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
-        *self = Self {
-            buffer,
-            ..Self::default()
-        };
+        *self = Self { buffer, ..Self::default() };
     }
 
     /// Sets the status line, for example `200 OK`, latin-1, and forgets fields given before. The phrase may be missing.
@@ -128,32 +113,22 @@ impl ResponseHead {
     pub fn status(&mut self, status_line: &[u8]) -> Result<(), HeadFault> {
         let code = match status_line {
             [a @ b'2'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] => [a, b, c],
-            [
-                a @ b'2'..=b'9',
-                b @ b'0'..=b'9',
-                c @ b'0'..=b'9',
-                b' ',
-                phrase @ ..,
-            ] if value_end(phrase, 0) == phrase.len() => [a, b, c],
+            [a @ b'2'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', b' ', phrase @ ..]
+                if value_end(phrase, 0) == phrase.len() =>
+            {
+                [a, b, c]
+            }
             _ => {
-                return Err(HeadFault::Status {
-                    status: shown(status_line),
-                });
+                return Err(HeadFault::Status { status: shown(status_line) });
             }
         };
         self.clear();
-        self.status = code
-            .iter()
-            .fold(0, |code, digit| code * 10 + u16::from(**digit - b'0'));
+        self.status = code.iter().fold(0, |code, digit| code * 10 + u16::from(**digit - b'0'));
         // A server answers with its own version, whatever the request's (RFC 9110 section 2.5).
         self.buffer.extend_from_slice(b"HTTP/1.1 ");
         self.buffer.extend_from_slice(status_line);
         // RFC 9112 section 4: the space stays where the phrase is missing.
-        self.buffer.extend_from_slice(if status_line.len() == 3 {
-            b" \r\n"
-        } else {
-            b"\r\n"
-        });
+        self.buffer.extend_from_slice(if status_line.len() == 3 { b" \r\n" } else { b"\r\n" });
         Ok(())
     }
 
@@ -170,10 +145,7 @@ impl ResponseHead {
             return Err(HeadFault::FieldName { name: shown(name) });
         }
         if value_end(value, 0) != value.len() {
-            return Err(HeadFault::FieldValue {
-                name: shown(name),
-                value: shown(value),
-            });
+            return Err(HeadFault::FieldValue { name: shown(name), value: shown(value) });
         }
         match Known::of(name) {
             None => {}
@@ -206,15 +178,10 @@ impl ResponseHead {
         let digits = trim(value);
         let all_digits = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
         let Some(length) = decimal(digits).filter(|_| all_digits) else {
-            return Err(HeadFault::Length {
-                value: shown(value),
-            });
+            return Err(HeadFault::Length { value: shown(value) });
         };
         match self.declared_length {
-            Some(first) if first != length => Err(HeadFault::LengthConflict {
-                first,
-                second: length,
-            }),
+            Some(first) if first != length => Err(HeadFault::LengthConflict { first, second: length }),
             _ => {
                 self.declared_length = Some(length);
                 Ok(())
@@ -223,11 +190,7 @@ impl ResponseHead {
     }
 
     fn connection(&mut self, value: &[u8]) {
-        for option in value
-            .split(|&byte| byte == b',')
-            .map(trim)
-            .filter(|option| !option.is_empty())
-        {
+        for option in value.split(|&byte| byte == b',').map(trim).filter(|option| !option.is_empty()) {
             if option.eq_ignore_ascii_case(b"close") {
                 self.closes = true;
             } else {
@@ -263,17 +226,10 @@ impl ResponseHead {
     /// Completes the head, once, and says how the body must follow. `total` is the length of the body when all of it is
     /// known now, `date` an IMF-fixdate of 29 bytes, `server` the Server field (empty: none). Without a status the
     /// response is a 500.
-    pub fn finish(
-        &mut self,
-        facts: RequestFacts,
-        total: Option<u64>,
-        date: &[u8],
-        server: &[u8],
-    ) -> ResponseFraming {
+    pub fn finish(&mut self, facts: RequestFacts, total: Option<u64>, date: &[u8], server: &[u8]) -> ResponseFraming {
         if self.status == 0 {
             self.status = 500;
-            self.buffer
-                .extend_from_slice(b"HTTP/1.1 500 Internal Server Error\r\n");
+            self.buffer.extend_from_slice(b"HTTP/1.1 500 Internal Server Error\r\n");
         }
         let (length, body) = self.length_and_body(facts, total);
         let keep_alive = facts.keep_alive && !self.closes && body != ResponseBody::UntilClose;
@@ -301,11 +257,7 @@ impl ResponseHead {
     }
 
     /// The Content-Length to state and how the body ends (RFC 9112 section 6.3, RFC 9110 section 8.6).
-    fn length_and_body(
-        &self,
-        facts: RequestFacts,
-        total: Option<u64>,
-    ) -> (Option<u64>, ResponseBody) {
+    fn length_and_body(&self, facts: RequestFacts, total: Option<u64>) -> (Option<u64>, ResponseBody) {
         let declared = self.declared_length;
         match self.status {
             // Neither content nor a length (RFC 9110 sections 8.6 and 15.3.5).
@@ -315,10 +267,7 @@ impl ResponseHead {
             // The length would be that of a 200 response: only the application knows it (RFC 9110 section 8.6).
             304 => (declared, ResponseBody::None),
             // Frameworks leave the body of a HEAD response out: an empty one says nothing about that of the GET.
-            _ if facts.is_head => (
-                declared.or(total.filter(|&total| total > 0)),
-                ResponseBody::None,
-            ),
+            _ if facts.is_head => (declared.or(total.filter(|&total| total > 0)), ResponseBody::None),
             _ => match (declared.or(total), facts.version) {
                 (Some(length), _) => (Some(length), ResponseBody::Known(length)),
                 (None, Version::Http11) => (None, ResponseBody::Chunked),
@@ -384,11 +333,7 @@ pub fn chunk_header(length: usize, out: &mut [u8; 20]) -> usize {
     let digits = ((usize::BITS - length.leading_zeros()).div_ceil(4) as usize).max(1);
     for (index, place) in out[..digits].iter_mut().enumerate() {
         let digit = (length >> (4 * (digits - 1 - index)) & 0xf) as u8;
-        *place = if digit < 10 {
-            b'0' + digit
-        } else {
-            b'a' + digit - 10
-        };
+        *place = if digit < 10 { b'0' + digit } else { b'a' + digit - 10 };
     }
     out[digits..digits + 2].copy_from_slice(b"\r\n");
     digits + 2

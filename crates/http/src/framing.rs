@@ -11,30 +11,16 @@ use crate::target::is_authority;
 
 const LENGTH: Refusal = Refusal::new(400, "Content-Length must be one decimal number.");
 const LENGTH_REPEATED: Refusal = Refusal::new(400, "Content-Length must be given once.");
-const LENGTH_AND_CODING: Refusal = Refusal::new(
-    400,
-    "Content-Length and Transfer-Encoding must not be given together.",
-);
-const TOO_LARGE: Refusal =
-    Refusal::new(413, "The request body is larger than this server accepts.");
-const CODING: Refusal = Refusal::new(
-    400,
-    "Transfer-Encoding must end with chunked, given once and alone.",
-);
-const UNKNOWN_CODING: Refusal =
-    Refusal::new(501, "This server knows no transfer coding but chunked.");
-const CODING_IN_1_0: Refusal = Refusal::new(
-    400,
-    "HTTP/1.0 has no Transfer-Encoding: use Content-Length.",
-);
+const LENGTH_AND_CODING: Refusal =
+    Refusal::new(400, "Content-Length and Transfer-Encoding must not be given together.");
+const TOO_LARGE: Refusal = Refusal::new(413, "The request body is larger than this server accepts.");
+const CODING: Refusal = Refusal::new(400, "Transfer-Encoding must end with chunked, given once and alone.");
+const UNKNOWN_CODING: Refusal = Refusal::new(501, "This server knows no transfer coding but chunked.");
+const CODING_IN_1_0: Refusal = Refusal::new(400, "HTTP/1.0 has no Transfer-Encoding: use Content-Length.");
 const HOST_MISSING: Refusal = Refusal::new(400, "An HTTP/1.1 request must have a Host field.");
 const HOST_REPEATED: Refusal = Refusal::new(400, "Host must be given once.");
-const HOST: Refusal = Refusal::new(
-    400,
-    "Host must be a name or an address, optionally with a port.",
-);
-const EXPECTATION: Refusal =
-    Refusal::new(417, "This server knows no expectation but 100-continue.");
+const HOST: Refusal = Refusal::new(400, "Host must be a name or an address, optionally with a port.");
+const EXPECTATION: Refusal = Refusal::new(417, "This server knows no expectation but 100-continue.");
 
 /// How the end of a request body is known (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,21 +62,13 @@ impl RequestFacts {
     /// The facts of a request that was accepted.
     #[must_use]
     pub fn of(bytes: &[u8], head: &RequestHead, framing: &RequestFraming) -> Self {
-        Self {
-            version: head.version,
-            is_head: head.method.of(bytes) == b"HEAD",
-            keep_alive: framing.keep_alive,
-        }
+        Self { version: head.version, is_head: head.method.of(bytes) == b"HEAD", keep_alive: framing.keep_alive }
     }
 
     /// The facts of a request that was refused: the connection ends after the response. `head` as far as it was parsed.
     #[must_use]
     pub fn of_refused(bytes: &[u8], head: &RequestHead) -> Self {
-        Self {
-            version: head.version,
-            is_head: head.method.of(bytes) == b"HEAD",
-            keep_alive: false,
-        }
+        Self { version: head.version, is_head: head.method.of(bytes) == b"HEAD", keep_alive: false }
     }
 }
 
@@ -120,11 +98,7 @@ pub struct ResponseFraming {
 ///
 /// # Errors
 /// A [`Refusal`] for anything ambiguous or unknown; the connection must be closed after it.
-pub fn request_framing(
-    bytes: &[u8],
-    head: &RequestHead,
-    limits: &Limits,
-) -> Result<RequestFraming, Refusal> {
+pub fn request_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Result<RequestFraming, Refusal> {
     let mut host = None;
     let mut length = None;
     let mut coding = None;
@@ -134,9 +108,7 @@ pub fn request_framing(
         let name = field.name.of(bytes);
         let value = field.value.of(bytes);
         match name.len() {
-            4 if name.eq_ignore_ascii_case(b"host") => {
-                set_once(&mut host, field.value, HOST_REPEATED)?
-            }
+            4 if name.eq_ignore_ascii_case(b"host") => set_once(&mut host, field.value, HOST_REPEATED)?,
             6 if name.eq_ignore_ascii_case(b"expect") => {
                 expectation = expectation.and_then(|so_far| expects(so_far, value))
             }
@@ -166,20 +138,11 @@ pub fn request_framing(
         Version::Http10 => (connection.keep_alive && !connection.close, false),
         Version::Http11 => (!connection.close, expectation? && waits),
     };
-    Ok(RequestFraming {
-        body,
-        keep_alive,
-        expects_continue,
-        host,
-    })
+    Ok(RequestFraming { body, keep_alive, expects_continue, host })
 }
 
 fn set_once<T>(slot: &mut Option<T>, value: T, repeated: Refusal) -> Result<(), Refusal> {
-    if slot.replace(value).is_some() {
-        Err(repeated)
-    } else {
-        Ok(())
-    }
+    if slot.replace(value).is_some() { Err(repeated) } else { Ok(()) }
 }
 
 /// `1*DIGIT`. A number that no integer holds is still a number: it is too large, whatever the limit.
@@ -192,11 +155,9 @@ fn content_length(value: &[u8]) -> Result<u64, Refusal> {
 
 /// The number that these digits mean; `None` when 64 bits do not hold it.
 pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
-    digits.iter().try_fold(0_u64, |number, digit| {
-        number
-            .checked_mul(10)?
-            .checked_add(u64::from(digit.wrapping_sub(b'0')))
-    })
+    digits
+        .iter()
+        .try_fold(0_u64, |number, digit| number.checked_mul(10)?.checked_add(u64::from(digit.wrapping_sub(b'0'))))
 }
 
 /// All Transfer-Encoding values so far, read as the one list that they are (RFC 9110 section 5.3).
@@ -211,11 +172,7 @@ impl Coding {
     /// Only tokens between commas: chunked has no parameters (RFC 9112 section 7.1), and a recipient that needs to be
     /// lenient here has been somebody's way to smuggle a request.
     fn read(before: Option<Self>, value: &[u8]) -> Result<Self, Refusal> {
-        let mut all = before.unwrap_or(Self {
-            codings: 0,
-            ends_chunked: false,
-            chunked: 0,
-        });
+        let mut all = before.unwrap_or(Self { codings: 0, ends_chunked: false, chunked: 0 });
         for coding in value.split(|&byte| byte == b',') {
             let coding = trim(coding);
             if coding.is_empty() || !coding.iter().all(|&byte| is_token(byte)) {
@@ -230,16 +187,8 @@ impl Coding {
 
     fn body(self) -> Result<BodyLength, Refusal> {
         match self {
-            Self {
-                codings: 1,
-                ends_chunked: true,
-                ..
-            } => Ok(BodyLength::Chunked),
-            Self {
-                chunked: 1,
-                ends_chunked: true,
-                ..
-            } => Err(UNKNOWN_CODING),
+            Self { codings: 1, ends_chunked: true, .. } => Ok(BodyLength::Chunked),
+            Self { chunked: 1, ends_chunked: true, .. } => Err(UNKNOWN_CODING),
             // RFC 9112 section 6.3, rule 4: without a final chunked the length is unknown, and 400 is the answer.
             Self { .. } => Err(CODING),
         }
@@ -265,35 +214,23 @@ impl Connection {
 
 /// Whether the client waits for `100 Continue` (RFC 9110 section 10.1.1).
 fn expects(so_far: bool, value: &[u8]) -> Result<bool, Refusal> {
-    let mut members = value
-        .split(|&byte| byte == b',')
-        .map(trim)
-        .filter(|member| !member.is_empty());
-    members.try_fold(so_far, |_, member| {
-        if member.eq_ignore_ascii_case(b"100-continue") {
-            Ok(true)
-        } else {
-            Err(EXPECTATION)
-        }
-    })
+    let mut members = value.split(|&byte| byte == b',').map(trim).filter(|member| !member.is_empty());
+    members.try_fold(
+        so_far,
+        |_, member| {
+            if member.eq_ignore_ascii_case(b"100-continue") { Ok(true) } else { Err(EXPECTATION) }
+        },
+    )
 }
 
 /// RFC 9112 section 3.2: exactly one valid Host in HTTP/1.1, which an absolute-form target then replaces. An empty
 /// value is how a client says that its target has no authority.
-fn target_host(
-    bytes: &[u8],
-    head: &RequestHead,
-    host: Option<Span>,
-) -> Result<Option<Span>, Refusal> {
+fn target_host(bytes: &[u8], head: &RequestHead, host: Option<Span>) -> Result<Option<Span>, Refusal> {
     match host.map(|span| span.of(bytes)) {
         None if head.version == Version::Http11 => return Err(HOST_MISSING),
         None | Some([]) => {}
         Some(value) if is_authority(value) => {}
         Some(_) => return Err(HOST),
     }
-    Ok(if head.form == TargetForm::Absolute {
-        head.authority
-    } else {
-        host
-    })
+    Ok(if head.form == TargetForm::Absolute { head.authority } else { host })
 }

@@ -16,41 +16,20 @@ const METHOD_LENGTH: usize = 64;
 const LARGEST_LIMIT: usize = 1 << 30;
 
 const EMPTY: Refusal = Refusal::new(400, "Too many empty lines stand before the request line.");
-const TLS: Refusal = Refusal::new(
-    400,
-    "This looks like TLS, and plain HTTP is spoken here: use an http address.",
-);
-const METHOD: Refusal = Refusal::new(
-    400,
-    "The request line must start with a method and one space.",
-);
+const TLS: Refusal = Refusal::new(400, "This looks like TLS, and plain HTTP is spoken here: use an http address.");
+const METHOD: Refusal = Refusal::new(400, "The request line must start with a method and one space.");
 const LONG_METHOD: Refusal = Refusal::new(501, "No method has such a long name.");
-const TARGET: Refusal = Refusal::new(
-    400,
-    "The request target must not have control characters or a fragment.",
-);
-const NON_ASCII: Refusal = Refusal::new(
-    400,
-    "The request target must be ASCII: percent-encode other characters.",
-);
-const SPACES: Refusal = Refusal::new(
-    400,
-    "Exactly one space must stand on each side of the request target.",
-);
+const TARGET: Refusal = Refusal::new(400, "The request target must not have control characters or a fragment.");
+const NON_ASCII: Refusal = Refusal::new(400, "The request target must be ASCII: percent-encode other characters.");
+const SPACES: Refusal = Refusal::new(400, "Exactly one space must stand on each side of the request target.");
 const SIMPLE: Refusal = Refusal::new(400, "The request line must end with the HTTP version.");
 const LONG_LINE: Refusal = Refusal::new(414, "The request line is too long.");
 const VERSION: Refusal = Refusal::new(400, "The request line must end with HTTP/1.0 or HTTP/1.1.");
 const OTHER_VERSION: Refusal = Refusal::new(505, "This server speaks HTTP/1.0 and HTTP/1.1.");
 const BARE_CR: Refusal = Refusal::new(400, "A carriage return must be followed by a line feed.");
-const BARE_LF: Refusal = Refusal::new(
-    400,
-    "A line must end with a carriage return and a line feed.",
-);
+const BARE_LF: Refusal = Refusal::new(400, "A line must end with a carriage return and a line feed.");
 const FOLDED: Refusal = Refusal::new(400, "A field line must not start with a space or a tab.");
-const NAME: Refusal = Refusal::new(
-    400,
-    "A field name must be a token that a colon follows at once.",
-);
+const NAME: Refusal = Refusal::new(400, "A field name must be a token that a colon follows at once.");
 const VALUE: Refusal = Refusal::new(400, "A field value must not have control characters.");
 const LONG_FIELDS: Refusal = Refusal::new(431, "The header fields are too large.");
 const MANY_FIELDS: Refusal = Refusal::new(431, "There are too many header fields.");
@@ -66,18 +45,13 @@ pub struct Span {
 
 impl Span {
     fn new(start: usize, end: usize) -> Self {
-        Self {
-            start: start as u32,
-            end: end as u32,
-        }
+        Self { start: start as u32, end: end as u32 }
     }
 
     /// The bytes it covers; empty when they are not there.
     #[must_use]
     pub fn of(self, bytes: &[u8]) -> &[u8] {
-        bytes
-            .get(self.start as usize..self.end as usize)
-            .unwrap_or(&[])
+        bytes.get(self.start as usize..self.end as usize).unwrap_or(&[])
     }
 
     /// Its length in bytes.
@@ -156,10 +130,7 @@ impl RequestHead {
     pub fn clear(&mut self) {
         let mut fields = std::mem::take(&mut self.fields);
         fields.clear();
-        *self = Self {
-            fields,
-            ..Self::default()
-        };
+        *self = Self { fields, ..Self::default() };
     }
 }
 
@@ -180,7 +151,7 @@ pub struct HeadParser {
 }
 
 /// The element that the next octet belongs to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
     #[default]
     EmptyLine,
@@ -197,6 +168,7 @@ enum Phase {
     FieldLineFeed,
     LastFeed,
     Complete,
+    Refused(Refusal),
 }
 
 /// What [`HeadParser::parse`] found.
@@ -214,17 +186,26 @@ impl HeadParser {
     /// Goes on where the last call stopped. `bytes` starts at the first byte of this head and only grows; `head` is the
     /// same at each call, and clear at the first.
     pub fn parse(&mut self, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> HeadStep {
-        let step = if self.phase < Phase::FieldLine {
-            self.request_line(bytes, limits, head)
-        } else {
-            Ok(HeadStep::Complete)
-        };
-        match step {
-            Ok(HeadStep::Complete) => self
-                .field_lines(bytes, limits, head)
-                .unwrap_or_else(HeadStep::Refused),
+        match self.advance(bytes, limits, head) {
             Ok(step) => step,
-            Err(refusal) => HeadStep::Refused(refusal),
+            Err(refusal) => {
+                self.phase = Phase::Refused(refusal);
+                HeadStep::Refused(refusal)
+            }
+        }
+    }
+
+    fn advance(&mut self, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> Result<HeadStep, Refusal> {
+        match self.phase {
+            Phase::Refused(refusal) => Err(refusal),
+            Phase::Complete => Ok(HeadStep::Complete),
+            Phase::FieldLine | Phase::Name | Phase::Blank | Phase::Value | Phase::FieldLineFeed | Phase::LastFeed => {
+                self.field_lines(bytes, limits, head)
+            }
+            _ => match self.request_line(bytes, limits, head)? {
+                HeadStep::Complete => self.field_lines(bytes, limits, head),
+                step => Ok(step),
+            },
         }
     }
 
@@ -236,7 +217,7 @@ impl HeadParser {
     /// True once a byte of the request line was seen (empty lines before it do not count).
     #[must_use]
     pub fn started(&self) -> bool {
-        self.phase > Phase::EmptyLineFeed
+        !matches!(self.phase, Phase::EmptyLine | Phase::EmptyLineFeed)
     }
 
     fn enter(&mut self, phase: Phase, at: usize) {
@@ -246,12 +227,7 @@ impl HeadParser {
     }
 
     /// `Complete` means: the request line is.
-    fn request_line(
-        &mut self,
-        bytes: &[u8],
-        limits: &Limits,
-        head: &mut RequestHead,
-    ) -> Result<HeadStep, Refusal> {
+    fn request_line(&mut self, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> Result<HeadStep, Refusal> {
         let limit = limits.request_line.min(LARGEST_LIMIT);
         while let Some(&byte) = bytes.get(self.at) {
             match self.phase {
@@ -333,12 +309,7 @@ impl HeadParser {
         Ok(HeadStep::NeedMore)
     }
 
-    fn field_lines(
-        &mut self,
-        bytes: &[u8],
-        limits: &Limits,
-        head: &mut RequestHead,
-    ) -> Result<HeadStep, Refusal> {
+    fn field_lines(&mut self, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> Result<HeadStep, Refusal> {
         // The first octet that no field line may use any more.
         let window = self.section + limits.header_bytes.min(LARGEST_LIMIT);
         let seen = &bytes[..bytes.len().min(window)];
@@ -374,15 +345,9 @@ impl HeadParser {
                     match seen.get(self.at) {
                         Some(b'\r') => {
                             let text = &bytes[self.mark..self.at];
-                            let length = text
-                                .iter()
-                                .rposition(|&byte| !is_blank(byte))
-                                .map_or(0, |last| last + 1);
+                            let length = text.iter().rposition(|&byte| !is_blank(byte)).map_or(0, |last| last + 1);
                             let value = Span::new(self.mark, self.mark + length);
-                            head.fields.push(Field {
-                                name: self.name,
-                                value,
-                            });
+                            head.fields.push(Field { name: self.name, value });
                             self.enter(Phase::FieldLineFeed, self.at + 1);
                         }
                         Some(b'\n') => return Err(BARE_LF),
@@ -410,11 +375,7 @@ impl HeadParser {
         if self.at >= window && matches!(self.phase, Phase::Name | Phase::Blank | Phase::Value) {
             return Err(LONG_FIELDS);
         }
-        Ok(if self.phase == Phase::Complete {
-            HeadStep::Complete
-        } else {
-            HeadStep::NeedMore
-        })
+        Ok(if self.phase == Phase::Complete { HeadStep::Complete } else { HeadStep::NeedMore })
     }
 }
 
@@ -431,19 +392,8 @@ fn version(bytes: &[u8]) -> Result<Option<Version>, Refusal> {
         [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0', ..] => Ok(Some(Version::Http10)),
         // RFC 9110 section 2.5: a higher minor version is processed as the highest one known.
         [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9', ..] => Ok(Some(Version::Http11)),
-        [
-            b'H',
-            b'T',
-            b'T',
-            b'P',
-            b'/',
-            b'0'..=b'9',
-            b'.',
-            b'0'..=b'9',
-            ..,
-        ] => Err(OTHER_VERSION),
-        [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.']
-        | [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9'] => Ok(None),
+        [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9', ..] => Err(OTHER_VERSION),
+        [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.'] | [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9'] => Ok(None),
         [b' ', ..] => Err(SPACES),
         _ if b"HTTP/".starts_with(bytes) => Ok(None),
         _ => Err(VERSION),

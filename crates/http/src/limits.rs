@@ -15,12 +15,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            request_line: 8190,
-            header_bytes: 65_536,
-            header_count: 128,
-            body: 1 << 30,
-        }
+        Self { request_line: 8190, header_bytes: 65_536, header_count: 128, body: 1 << 30 }
     }
 }
 

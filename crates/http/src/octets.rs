@@ -72,10 +72,7 @@ pub(crate) fn is_blank(byte: u8) -> bool {
 
 fn class_end(bytes: &[u8], from: usize, class: u8) -> usize {
     let rest = bytes.get(from..).unwrap_or_default();
-    from + rest
-        .iter()
-        .position(|&byte| !has(byte, class))
-        .unwrap_or(rest.len())
+    from + rest.iter().position(|&byte| !has(byte, class)).unwrap_or(rest.len())
 }
 
 /// Where the token octets that start at `from` end.
@@ -91,10 +88,7 @@ pub(crate) fn target_end(bytes: &[u8], from: usize) -> usize {
 /// Where the SP and HTAB that start at `from` end.
 pub(crate) fn blank_end(bytes: &[u8], from: usize) -> usize {
     let rest = bytes.get(from..).unwrap_or_default();
-    from + rest
-        .iter()
-        .position(|&byte| !is_blank(byte))
-        .unwrap_or(rest.len())
+    from + rest.iter().position(|&byte| !is_blank(byte)).unwrap_or(rest.len())
 }
 
 /// Where the octets of a field value that start at `from` end. Values are most of a head: eight octets at a time.
@@ -126,10 +120,7 @@ pub(crate) fn value_end(bytes: &[u8], from: usize) -> usize {
 /// The value without the SP and HTAB around it.
 pub(crate) fn trim(bytes: &[u8]) -> &[u8] {
     let start = blank_end(bytes, 0);
-    let end = bytes
-        .iter()
-        .rposition(|&byte| !is_blank(byte))
-        .map_or(start, |last| last + 1);
+    let end = bytes.iter().rposition(|&byte| !is_blank(byte)).map_or(start, |last| last + 1);
     &bytes[start..end]
 }
 

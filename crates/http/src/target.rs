@@ -7,18 +7,10 @@ use crate::head::{RequestHead, Span, TargetForm};
 use crate::limits::Refusal;
 use crate::octets::is_reg_name;
 
-const FORM: Refusal = Refusal::new(
-    400,
-    "The request target must be a path that starts with \"/\", or a complete http or https address.",
-);
-const ASTERISK: Refusal = Refusal::new(
-    400,
-    "The request target \"*\" is only for the method OPTIONS.",
-);
-const CONNECT_TARGET: Refusal = Refusal::new(
-    400,
-    "The request target of CONNECT must be a host and a port.",
-);
+const FORM: Refusal =
+    Refusal::new(400, "The request target must be a path that starts with \"/\", or a complete http or https address.");
+const ASTERISK: Refusal = Refusal::new(400, "The request target \"*\" is only for the method OPTIONS.");
+const CONNECT_TARGET: Refusal = Refusal::new(400, "The request target of CONNECT must be a host and a port.");
 const CONNECT: Refusal = Refusal::new(501, "This server is not a proxy: it opens no tunnels.");
 const AUTHORITY: Refusal = Refusal::new(
     400,
@@ -29,11 +21,7 @@ const AUTHORITY: Refusal = Refusal::new(
 pub(crate) fn classify(bytes: &[u8], head: &mut RequestHead) -> Result<(), Refusal> {
     let target = head.target.of(bytes);
     if head.method.of(bytes) == b"CONNECT" {
-        return Err(if is_connect_target(target) {
-            CONNECT
-        } else {
-            CONNECT_TARGET
-        });
+        return Err(if is_connect_target(target) { CONNECT } else { CONNECT_TARGET });
     }
     match target {
         [b'/', ..] => {
@@ -56,14 +44,8 @@ fn split_query(bytes: &[u8], span: Span, head: &mut RequestHead) {
     match memchr::memchr(b'?', span.of(bytes)) {
         Some(mark) => {
             let mark = span.start + mark as u32;
-            head.path = Span {
-                start: span.start,
-                end: mark,
-            };
-            head.query = Some(Span {
-                start: mark + 1,
-                end: span.end,
-            });
+            head.path = Span { start: span.start, end: mark };
+            head.query = Some(Span { start: mark + 1, end: span.end });
         }
         None => {
             head.path = span;
@@ -74,23 +56,18 @@ fn split_query(bytes: &[u8], span: Span, head: &mut RequestHead) {
 
 fn absolute(bytes: &[u8], target: &[u8], head: &mut RequestHead) -> Result<(), Refusal> {
     let scheme = memchr::memchr(b':', target).ok_or(FORM)?;
-    let known = target[..scheme].eq_ignore_ascii_case(b"http")
-        || target[..scheme].eq_ignore_ascii_case(b"https");
+    let known = target[..scheme].eq_ignore_ascii_case(b"http") || target[..scheme].eq_ignore_ascii_case(b"https");
     if !known || !target[scheme..].starts_with(b"://") {
         return Err(FORM);
     }
     let start = scheme + 3;
-    let end =
-        memchr::memchr2(b'/', b'?', &target[start..]).map_or(target.len(), |length| start + length);
+    let end = memchr::memchr2(b'/', b'?', &target[start..]).map_or(target.len(), |length| start + length);
     // An empty host must be rejected (RFC 9110 section 4.2.1); user information is an error (section 4.2.4).
     if !is_authority(&target[start..end]) {
         return Err(AUTHORITY);
     }
     let base = head.target.start;
-    let span = |from: usize, to: usize| Span {
-        start: base + from as u32,
-        end: base + to as u32,
-    };
+    let span = |from: usize, to: usize| Span { start: base + from as u32, end: base + to as u32 };
     head.form = TargetForm::Absolute;
     head.scheme = Some(span(0, scheme));
     head.authority = Some(span(start, end));
@@ -108,9 +85,7 @@ fn is_connect_target(target: &[u8]) -> bool {
         && target
             .iter()
             .rposition(|&byte| byte == b':')
-            .is_some_and(|colon| {
-                colon + 1 < target.len() && target[colon + 1..].iter().all(u8::is_ascii_digit)
-            })
+            .is_some_and(|colon| colon + 1 < target.len() && target[colon + 1..].iter().all(u8::is_ascii_digit))
 }
 
 /// `uri-host [ ":" port ]` with a host that is not empty, without userinfo.
@@ -122,10 +97,7 @@ pub(crate) fn is_authority(authority: &[u8]) -> bool {
         (is_ip_literal(&literal[..end]), &literal[end + 1..])
     } else {
         let end = memchr::memchr(b':', authority).unwrap_or(authority.len());
-        (
-            end > 0 && is_reg_name_text(&authority[..end]),
-            &authority[end..],
-        )
+        (end > 0 && is_reg_name_text(&authority[..end]), &authority[end..])
     };
     host_is_good
         && match rest {
@@ -139,10 +111,7 @@ pub(crate) fn is_authority(authority: &[u8]) -> bool {
 fn is_port(port: &[u8]) -> bool {
     port.len() <= 5
         && port.iter().all(u8::is_ascii_digit)
-        && port
-            .iter()
-            .fold(0, |value, digit| value * 10 + u32::from(digit - b'0'))
-            <= 65_535
+        && port.iter().fold(0, |value, digit| value * 10 + u32::from(digit - b'0')) <= 65_535
 }
 
 /// Also every IPv4 address is a `reg-name` by its octets.
@@ -151,11 +120,7 @@ fn is_reg_name_text(name: &[u8]) -> bool {
     while let [byte, tail @ ..] = rest {
         rest = match tail {
             _ if is_reg_name(*byte) => tail,
-            [high, low, tail @ ..]
-                if *byte == b'%' && high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
-            {
-                tail
-            }
+            [high, low, tail @ ..] if *byte == b'%' && high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => tail,
             _ => return false,
         };
     }
@@ -172,9 +137,7 @@ fn is_ip_literal(literal: &[u8]) -> bool {
         return !version.is_empty()
             && version.iter().all(u8::is_ascii_hexdigit)
             && !address.is_empty()
-            && address
-                .iter()
-                .all(|&byte| is_reg_name(byte) || byte == b':');
+            && address.iter().all(|&byte| is_reg_name(byte) || byte == b':');
     }
     std::str::from_utf8(literal).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok())
 }
