@@ -168,7 +168,7 @@ impl Reactor {
         // The count of requests taken when those that wait were first seen to wait.
         let mut waiting = None;
         while !self.has_ended() {
-            self.poll(events, self.next_timeout(waiting.is_some()))?;
+            self.poll(events, self.next_timeout(waiting.is_some() && self.ready.len() > 0))?;
             self.serve(events);
             match self.ready.verdict(waiting) {
                 Verdict::Idle => waiting = None,

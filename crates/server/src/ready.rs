@@ -55,7 +55,7 @@ pub(crate) enum Verdict {
 
 impl Ready {
     /// An empty queue.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             queue: Mutex::new(Queue { requests: VecDeque::new(), running: 0, moved_at: Instant::now() }),
             length: AtomicUsize::new(0),
@@ -65,29 +65,29 @@ impl Ready {
     }
 
     /// Appends a complete request.
-    pub fn push(&self, exchange: Exchange) {
+    pub(crate) fn push(&self, exchange: Exchange) {
         let mut queue = lock(&self.queue);
         queue.requests.push_back(exchange);
         self.length.store(queue.requests.len(), Ordering::Release);
     }
 
     /// Requests that wait.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.length.load(Ordering::Acquire)
     }
 
     /// Counts up whenever a request is taken.
-    pub fn moved(&self) -> u64 {
+    pub(crate) fn moved(&self) -> u64 {
         self.moved.load(Ordering::Acquire)
     }
 
     /// Threads that run the application.
-    pub fn running(&self) -> usize {
+    pub(crate) fn running(&self) -> usize {
         lock(&self.queue).running
     }
 
     /// What to do now. `stuck_since`: the value of [`Ready::moved`] some time ago, if requests waited already then.
-    pub fn verdict(&self, stuck_since: Option<u64>) -> Verdict {
+    pub(crate) fn verdict(&self, stuck_since: Option<u64>) -> Verdict {
         if self.len() == 0 {
             return Verdict::Idle;
         }
@@ -104,12 +104,12 @@ impl Ready {
     }
 
     /// Claims the one place of a thread that waits for the application. False: it is taken.
-    pub fn try_enter(&self) -> bool {
+    pub(crate) fn try_enter(&self) -> bool {
         !self.entering.swap(true, Ordering::AcqRel)
     }
 
     /// Takes every request that waits, for a server that stops now.
-    pub fn clear(&self) -> VecDeque<Exchange> {
+    pub(crate) fn clear(&self) -> VecDeque<Exchange> {
         let mut queue = lock(&self.queue);
         self.length.store(0, Ordering::Release);
         std::mem::take(&mut queue.requests)
