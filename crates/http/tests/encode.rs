@@ -1,0 +1,309 @@
+//! Response heads, chunks and error pages: RFC 9110 sections 6 to 15, RFC 9112 sections 4, 6 and 9, PEP 3333.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use penstock_http::encode::{CHUNK_END, CONTINUE, HeadFault, LAST_CHUNK, ResponseHead, chunk_header, error_response};
+use penstock_http::framing::{RequestFacts, ResponseBody, ResponseFraming};
+use penstock_http::head::Version;
+
+const DATE: &[u8] = b"Sat, 21 Nov 2026 12:00:00 GMT";
+const GET: RequestFacts = RequestFacts { version: Version::Http11, is_head: false, keep_alive: true };
+const HEAD: RequestFacts = RequestFacts { is_head: true, ..GET };
+const LAST_GET: RequestFacts = RequestFacts { keep_alive: false, ..GET };
+const OLD_GET: RequestFacts = RequestFacts { version: Version::Http10, keep_alive: false, ..GET };
+const OLD_KEPT: RequestFacts = RequestFacts { version: Version::Http10, ..GET };
+
+/// Status line and fields but Date and Server, each a line.
+fn made(facts: RequestFacts, status: &str, fields: &[(&str, &str)], total: Option<u64>) -> (String, ResponseFraming) {
+    let mut head = ResponseHead::default();
+    head.status(status.as_bytes()).unwrap();
+    for (name, value) in fields {
+        head.field(name.as_bytes(), value.as_bytes()).unwrap();
+    }
+    let framing = head.finish(facts, total, DATE, b"penstock");
+    let text = String::from_utf8(head.bytes().to_vec()).unwrap();
+    assert!(text.ends_with("\r\n\r\n"));
+    let both = "Date: Sat, 21 Nov 2026 12:00:00 GMT\r\nServer: penstock\r\n";
+    assert_eq!(text.matches(both).count(), 1, "{text}");
+    (text.replace(both, ""), framing)
+}
+
+const fn framing(body: ResponseBody, keep_alive: bool) -> ResponseFraming {
+    ResponseFraming { body, keep_alive }
+}
+
+#[test]
+fn how_the_body_ends() {
+    use ResponseBody::{Chunked, Known, None as Nothing, UntilClose};
+    type Case<'a> = (RequestFacts, &'a str, Option<&'a str>, Option<u64>, &'a str, ResponseFraming);
+    let cases: [Case<'_>; 26] = [
+        (GET, "200 OK", Some("5"), None, "Content-Length: 5", framing(Known(5), true)),
+        (GET, "200 OK", Some("5"), Some(5), "Content-Length: 5", framing(Known(5), true)),
+        (GET, "200 OK", Some("5"), Some(4), "Content-Length: 5", framing(Known(5), true)),
+        (GET, "200 OK", None, Some(4), "Content-Length: 4", framing(Known(4), true)),
+        (GET, "200 OK", None, Some(0), "Content-Length: 0", framing(Known(0), true)),
+        (GET, "200 OK", None, None, "Transfer-Encoding: chunked", framing(Chunked, true)),
+        (LAST_GET, "200 OK", None, None, "Transfer-Encoding: chunked\r\nConnection: close", framing(Chunked, false)),
+        (LAST_GET, "200 OK", Some("5"), None, "Content-Length: 5\r\nConnection: close", framing(Known(5), false)),
+        (OLD_GET, "200 OK", Some("5"), None, "Content-Length: 5\r\nConnection: close", framing(Known(5), false)),
+        (OLD_GET, "200 OK", None, None, "Connection: close", framing(UntilClose, false)),
+        (OLD_KEPT, "200 OK", Some("5"), None, "Content-Length: 5\r\nConnection: keep-alive", framing(Known(5), true)),
+        (OLD_KEPT, "200 OK", None, None, "Connection: close", framing(UntilClose, false)),
+        (OLD_KEPT, "204 No Content", None, None, "Connection: keep-alive", framing(Nothing, true)),
+        // RFC 9110 section 9.3.2: as for GET, but what is not known may be left out.
+        (HEAD, "200 OK", Some("5"), None, "Content-Length: 5", framing(Nothing, true)),
+        (HEAD, "200 OK", Some("5"), Some(0), "Content-Length: 5", framing(Nothing, true)),
+        (HEAD, "200 OK", None, Some(7), "Content-Length: 7", framing(Nothing, true)),
+        (HEAD, "200 OK", None, Some(0), "", framing(Nothing, true)),
+        (HEAD, "200 OK", None, None, "", framing(Nothing, true)),
+        // RFC 9110 section 8.6.
+        (GET, "204 No Content", Some("5"), Some(5), "", framing(Nothing, true)),
+        (GET, "204 No Content", Some("0"), Some(0), "", framing(Nothing, true)),
+        (GET, "304 Not Modified", Some("5"), Some(0), "Content-Length: 5", framing(Nothing, true)),
+        (GET, "304 Not Modified", None, Some(0), "", framing(Nothing, true)),
+        (GET, "304 Not Modified", None, None, "", framing(Nothing, true)),
+        // RFC 9110 section 15.3.6.
+        (GET, "205 Reset Content", None, None, "Content-Length: 0", framing(Nothing, true)),
+        (GET, "205 Reset Content", Some("5"), Some(5), "Content-Length: 0", framing(Nothing, true)),
+        (GET, "404 Not Found", None, Some(9), "Content-Length: 9", framing(Known(9), true)),
+    ];
+    for (facts, status, declared, total, lines, expected) in cases {
+        let fields: Vec<_> = declared.iter().map(|length| ("Content-Length", *length)).collect();
+        let end = if lines.is_empty() { "" } else { "\r\n" };
+        let (text, framing) = made(facts, status, &fields, total);
+        assert_eq!(text, format!("HTTP/1.1 {status}\r\n{lines}{end}\r\n"), "{facts:?} {declared:?} {total:?}");
+        assert_eq!(framing, expected, "{facts:?} {status} {declared:?} {total:?}");
+    }
+}
+
+#[test]
+fn fields_go_out_as_they_came() {
+    let fields =
+        [("content-TYPE", "text/plain"), ("Set-Cookie", "a=b"), ("Set-Cookie", "c=d"), ("X_y", ""), ("Z", " \tz ")];
+    let (text, _) = made(GET, "200 OK", &fields, Some(1));
+    let lines =
+        "content-TYPE: text/plain\r\nSet-Cookie: a=b\r\nSet-Cookie: c=d\r\nX_y: \r\nZ:  \tz \r\nContent-Length: 1\r\n";
+    assert_eq!(text, format!("HTTP/1.1 200 OK\r\n{lines}\r\n"));
+    let mut head = ResponseHead::default();
+    head.status(b"200 Tr\xe8s bien").unwrap();
+    head.field(b"X", b"\xe9").unwrap();
+    head.finish(GET, Some(0), DATE, b"");
+    assert!(head.bytes().starts_with(b"HTTP/1.1 200 Tr\xe8s bien\r\nX: \xe9\r\nDate: "));
+}
+
+#[test]
+fn date_and_server_are_the_applications_if_it_gives_them() {
+    let mut head = ResponseHead::default();
+    head.status(b"200 OK").unwrap();
+    head.field(b"date", b"Thu, 01 Jan 1970 00:00:00 GMT").unwrap();
+    head.field(b"SERVER", b"mine").unwrap();
+    head.finish(GET, Some(0), DATE, b"penstock");
+    let expected =
+        "HTTP/1.1 200 OK\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\nSERVER: mine\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(head.bytes(), expected.as_bytes());
+    head.clear();
+    head.status(b"200 OK").unwrap();
+    head.finish(GET, Some(0), DATE, b"");
+    let expected = "HTTP/1.1 200 OK\r\nDate: Sat, 21 Nov 2026 12:00:00 GMT\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(head.bytes(), expected.as_bytes(), "no Server field when the server has no name");
+}
+
+#[test]
+fn statuses() {
+    for good in ["200 OK", "299 ", "404 Not  Found", "500 \u{e9}", "999 Whatever", "200 a\tb"] {
+        let mut head = ResponseHead::default();
+        assert_eq!(head.status(good.as_bytes()), Ok(()), "{good}");
+        assert_eq!(head.status_code().to_string(), good[..3]);
+        assert!(head.is_set());
+        assert_eq!(head.bytes(), format!("HTTP/1.1 {good}\r\n").as_bytes());
+    }
+    let mut head = ResponseHead::default();
+    head.status(b"200").unwrap();
+    assert_eq!(head.bytes(), b"HTTP/1.1 200 \r\n", "RFC 9112 section 4: the space stays");
+    for bad in [
+        "",
+        "20 OK",
+        "2",
+        "OK",
+        "2000 OK",
+        "200OK",
+        "200\tOK",
+        " 200 OK",
+        "+200 OK",
+        "2x0 OK",
+        "-20 OK",
+        "000 Zero",
+        "099 Low",
+        "100 Continue",
+        "101 Switching Protocols",
+        "103 Early Hints",
+        "\u{0662}00 OK",
+        "200 OK\r\nX: y",
+        "200 OK\n",
+        "200 \r",
+        "200 \0",
+        "200 \x7f",
+        "200 \x1b[31m",
+        "2e2 OK",
+        "0x1 OK",
+    ] {
+        let mut head = ResponseHead::default();
+        assert!(matches!(head.status(bad.as_bytes()), Err(HeadFault::Status { .. })), "{bad:?}");
+        assert!(!head.is_set() && head.bytes().is_empty(), "{bad:?} leaves nothing");
+    }
+}
+
+#[test]
+fn no_field_breaks_the_head() {
+    let mut head = ResponseHead::default();
+    assert_eq!(head.field(b"X", b"y"), Err(HeadFault::NoStatus));
+    head.status(b"200 OK").unwrap();
+    head.field(b"First", b"1").unwrap();
+    let before = head.bytes().to_vec();
+    for name in ["", "X Y", "X:", ":", "X\r\nY", "X\n", "\0", "X\x7f", "\u{e9}", "X(", "X ", " X"] {
+        assert!(matches!(head.field(name.as_bytes(), b"y"), Err(HeadFault::FieldName { .. })), "{name:?}");
+    }
+    for value in
+        ["a\r\nSet-Cookie: b", "a\rb", "a\nb", "a\r\n b", "\0", "a\x7f", "\x1b", "a\x0bb", "a\x0cb", "\u{1}", "\n"]
+    {
+        assert!(matches!(head.field(b"X", value.as_bytes()), Err(HeadFault::FieldValue { .. })), "{value:?}");
+        assert!(matches!(head.field(b"Connection", value.as_bytes()), Err(HeadFault::FieldValue { .. })), "{value:?}");
+    }
+    assert_eq!(head.bytes(), before);
+}
+
+#[test]
+fn lengths() {
+    for bad in ["", "a", "-1", "+1", "1.0", "0x1", "1 2", "1,1", "1, 1", "18446744073709551616", "None", "\u{b2}"] {
+        let mut head = ResponseHead::default();
+        head.status(b"200 OK").unwrap();
+        assert!(matches!(head.field(b"Content-Length", bad.as_bytes()), Err(HeadFault::Length { .. })), "{bad}");
+        assert_eq!(head.declared_length(), None);
+    }
+    let mut head = ResponseHead::default();
+    head.status(b"200 OK").unwrap();
+    assert_eq!(head.declared_length(), None);
+    head.field(b"Content-Length", b" 18446744073709551615 ").unwrap();
+    head.field(b"content-length", b"018446744073709551615").unwrap();
+    assert_eq!(head.declared_length(), Some(u64::MAX));
+    let conflict = HeadFault::LengthConflict { first: u64::MAX, second: 5 };
+    assert_eq!(head.field(b"Content-Length", b"5"), Err(conflict));
+    assert_eq!(head.finish(GET, None, DATE, b"").body, ResponseBody::Known(u64::MAX));
+    let text = String::from_utf8(head.bytes().to_vec()).unwrap();
+    assert_eq!(text.matches("ength").count(), 1);
+    assert!(text.contains("\r\nContent-Length: 18446744073709551615\r\n"));
+}
+
+#[test]
+fn fields_of_the_connection_are_the_servers() {
+    let (text, closing) = made(GET, "200 OK", &[("connection", "Close")], Some(1));
+    assert_eq!(text, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\n");
+    assert!(!closing.keep_alive);
+    let (text, closing) = made(OLD_KEPT, "200 OK", &[("Connection", "x, close")], Some(1));
+    assert_eq!(text, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\n");
+    assert!(!closing.keep_alive);
+    for (name, value, known) in [
+        ("connection", "keep-alive", "Connection"),
+        ("Connection", "upgrade", "Connection"),
+        ("keep-alive", "timeout=5", "Keep-Alive"),
+        ("TRANSFER-ENCODING", "chunked", "Transfer-Encoding"),
+        ("Transfer-Encoding", "gzip", "Transfer-Encoding"),
+        ("Upgrade", "h2c", "Upgrade"),
+        ("te", "trailers", "TE"),
+        ("Trailer", "X", "Trailer"),
+        ("Proxy-Connection", "close", "Proxy-Connection"),
+        ("Proxy-Authenticate", "Basic", "Proxy-Authenticate"),
+        ("Proxy-Authorization", "x", "Proxy-Authorization"),
+    ] {
+        let mut head = ResponseHead::default();
+        head.status(b"200 OK").unwrap();
+        assert_eq!(head.dropped(), None);
+        head.field(name.as_bytes(), value.as_bytes()).unwrap();
+        assert_eq!(head.dropped(), Some(known));
+        assert_eq!(head.bytes(), b"HTTP/1.1 200 OK\r\n", "{name}");
+        assert!(head.finish(GET, Some(1), DATE, b"").keep_alive, "{name}");
+        head.clear();
+        assert_eq!(head.dropped(), None);
+    }
+}
+
+#[test]
+fn a_head_is_used_again() {
+    let mut head = ResponseHead::default();
+    head.status(b"500 Oops").unwrap();
+    head.field(b"Content-Length", b"5").unwrap();
+    head.field(b"Connection", b"close").unwrap();
+    head.field(b"Date", b"x").unwrap();
+    head.field(b"Server", b"x").unwrap();
+    head.status(b"200 OK").unwrap();
+    assert_eq!(head.bytes(), b"HTTP/1.1 200 OK\r\n", "a new status starts over");
+    assert!(head.status(b"20 OK").is_err());
+    assert_eq!(head.bytes(), b"HTTP/1.1 200 OK\r\n", "a bad one does not");
+    assert_eq!(head.finish(GET, None, DATE, b"s"), framing(ResponseBody::Chunked, true));
+    let text = String::from_utf8(head.bytes().to_vec()).unwrap();
+    assert_eq!(text.lines().count(), 5, "{text}");
+    head.clear();
+    assert!(!head.is_set() && head.bytes().is_empty());
+    assert_eq!(head.finish(GET, Some(0), DATE, b""), framing(ResponseBody::Known(0), true));
+    assert!(head.bytes().starts_with(b"HTTP/1.1 500 Internal Server Error\r\n"), "never no status line");
+    assert_eq!(head.status_code(), 500);
+}
+
+#[test]
+fn faults_name_the_field_on_one_line() {
+    let mut head = ResponseHead::default();
+    let status = head.status(b"20 OK\n").unwrap_err();
+    head.status(b"200 OK").unwrap();
+    let long = [b'\n'; 1000];
+    for (fault, named) in [
+        (status, "\"20 OK\\n\""),
+        (head.field(b"X\r\nY", b"").unwrap_err(), "\"X\\r\\nY\""),
+        (head.field(b"X-Y", b"a\r\n\"b").unwrap_err(), "\"X-Y\""),
+        (head.field(b"X-Y", &long).unwrap_err(), "..."),
+        (head.field(b"content-length", b"x\xe9").unwrap_err(), "\"Content-Length\""),
+        (HeadFault::LengthConflict { first: 1, second: 2 }, "as 1 and as 2"),
+        (HeadFault::NoStatus, "status"),
+    ] {
+        let line = fault.to_string();
+        assert!(line.contains(named), "{line}");
+        assert!(line.is_ascii() && line.lines().count() == 1 && line.len() < 400, "{line}");
+    }
+}
+
+#[test]
+fn chunk_lines() {
+    let mut out = [0; 20];
+    for (length, line) in
+        [(1, "1"), (9, "9"), (10, "a"), (15, "f"), (16, "10"), (0xabcdef, "abcdef"), (usize::MAX, "ffffffffffffffff")]
+    {
+        let used = chunk_header(length, &mut out);
+        assert_eq!(&out[..used], format!("{line}\r\n").as_bytes());
+    }
+    for shift in 0..usize::BITS {
+        let length = 1_usize << shift;
+        let used = chunk_header(length, &mut out);
+        assert_eq!(&out[..used], format!("{length:x}\r\n").as_bytes());
+    }
+    assert_eq!([LAST_CHUNK, CHUNK_END].concat(), b"0\r\n\r\n\r\n");
+    assert_eq!(CONTINUE, b"HTTP/1.1 100 Continue\r\n\r\n");
+}
+
+#[test]
+fn error_pages() {
+    let page = |facts: RequestFacts, status: u16| {
+        let mut out = b"before".to_vec();
+        error_response(status, "No &lt;such&gt; thing.", facts, DATE, b"penstock", &mut out);
+        String::from_utf8(out).unwrap().strip_prefix("before").unwrap().to_owned()
+    };
+    let text = page(LAST_GET, 404);
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 404 Not Found\r\nContent-Type: text/html; charset=utf-8\r\n"), "{head}");
+    assert!(head.contains(&format!("\r\nContent-Length: {}", body.len())), "{head}");
+    assert!(head.ends_with("\r\nConnection: close"), "{head}");
+    assert!(body.contains("<h1>404 Not Found</h1>") && body.contains("No &lt;such&gt; thing."), "{body}");
+    assert!(!page(GET, 404).contains("Connection:"));
+    assert!(page(OLD_KEPT, 404).contains("\r\nConnection: keep-alive\r\n"));
+    let without_body = page(RequestFacts { is_head: true, ..LAST_GET }, 404);
+    assert_eq!(without_body, format!("{head}\r\n\r\n"));
+    assert!(page(LAST_GET, 299).starts_with("HTTP/1.1 299 \r\n"));
+    assert!(page(LAST_GET, 7).starts_with("HTTP/1.1 500 Internal Server Error\r\n"));
+}
