@@ -1,0 +1,61 @@
+"""Addresses of this machine for one test: free TCP ports, paths for UNIX sockets, and the way to connect to either."""
+
+from __future__ import annotations
+
+import random
+import socket
+from dataclasses import dataclass
+
+# Below the ephemeral range, so that no outgoing connection of another test can take the port meanwhile.
+PORTS = range(20000, 30000)
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens: `host` and `port`, or `path` of a UNIX socket."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    @property
+    def bind(self) -> str:
+        """The value of `--bind`."""
+        if self.path:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The URL of the root; of a UNIX socket, a stand-in for clients that get the path separately."""
+        return "http://localhost" if self.path else f"http://{self.bind}"
+
+    def connect(self, deadline: float = 10.0) -> socket.socket:
+        """A connected socket whose every operation must make progress within `deadline` seconds."""
+        if self.path:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            sock.settimeout(deadline)
+            sock.connect(self.path)
+            return sock
+        sock = socket.create_connection((self.host, self.port), timeout=deadline)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+
+
+def free_address(host: str = "127.0.0.1") -> Address:
+    """A TCP address on which nothing listens at the moment."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for port in random.sample(PORTS, 200):
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind((host, port))
+            except OSError:
+                continue
+            return Address(host=host, port=port)
+    raise RuntimeError(f"no free port on {host}")
+
+
+def address_of(url: str) -> Address:
+    """The address in `http://host:port`."""
+    host, _, port = url.removeprefix("http://").rstrip("/").rpartition(":")
+    return Address(host=host.strip("[]"), port=int(port))
