@@ -1,0 +1,250 @@
+//! What holds for any head, body and cut, and httparse as the oracle: what is accepted here, it accepts and reads alike.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod wire;
+
+use penstock_http::encode::{CHUNK_END, LAST_CHUNK, ResponseHead, chunk_header};
+use penstock_http::framing::{BodyLength, RequestFacts, ResponseBody};
+use penstock_http::head::{HeadParser, HeadStep, RequestHead, Version};
+use penstock_http::limits::Limits;
+use proptest::collection::vec;
+use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use proptest::sample::{Index, select};
+use wire::{Outcome, read};
+
+fn token() -> impl Strategy<Value = String> {
+    "[!#$%&'*+.^_`|~0-9A-Za-z-]{1,20}"
+}
+
+/// A name that means nothing to the framing.
+fn name() -> impl Strategy<Value = String> {
+    token().prop_map(|token| format!("X-{token}"))
+}
+
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    let octet = prop_oneof![4 => 0x21..=0x7e_u8, 1 => 0x80..=0xff_u8];
+    let inner = prop_oneof![8 => octet.clone(), 1 => Just(b' '), 1 => Just(b'\t')];
+    prop_oneof![
+        Just(Vec::new()),
+        octet.clone().prop_map(|octet| vec![octet]),
+        (octet.clone(), vec(inner, 0..60), octet)
+            .prop_map(|(first, middle, last)| [&[first], &middle[..], &[last]].concat()),
+    ]
+}
+
+fn blank() -> impl Strategy<Value = String> {
+    "[ \t]{0,3}"
+}
+
+fn cuts(length: usize, indices: &[Index]) -> Vec<usize> {
+    let mut cuts: Vec<usize> = indices.iter().map(|index| index.index(length + 1)).collect();
+    cuts.sort_unstable();
+    cuts
+}
+
+/// Pieces that make heads which are nearly good, so that random ones go deep.
+fn scraps() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        select(vec![
+            "GET ",
+            "POST ",
+            "OPTIONS ",
+            "CONNECT ",
+            "/",
+            "*",
+            "http://a",
+            "/a?b",
+            " ",
+            "HTTP/1.1",
+            "HTTP/1.0",
+            "HTTP/2.0",
+            "\r\n",
+            "\r\n",
+            "\r\n\r\n",
+            "\n",
+            "\r",
+            "\t",
+            ":",
+            "Host: a",
+            "Host: [::1]:80",
+            "Content-Length: 5",
+            "Content-Length: 0",
+            "Transfer-Encoding: chunked",
+            "Transfer-Encoding: ",
+            "chunked",
+            "Connection: close",
+            "Expect: 100-continue",
+            "X: y",
+            "5",
+            "0",
+            "hello",
+            "0\r\n\r\n",
+            "5\r\nhello\r\n",
+            ";a=b",
+            ";a=\"b\"",
+            "a",
+            ",",
+            "@",
+            "\0",
+            "GET / HTTP/1.1\r\nHost: a\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+        ])
+        .prop_map(|piece| piece.as_bytes().to_vec()),
+        vec(any::<u8>(), 1..4),
+    ];
+    vec(piece, 0..14).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn a_head_is_read_as_it_was_written(
+        method in token(),
+        path in "/[!-\"$->@-~]{0,40}",
+        query in proptest::option::of("[!-\"$-~]{0,40}"),
+        minor in 0..=9_u8,
+        fields in vec((name(), blank(), value(), blank()), 0..12),
+        empty_lines in 0..=4_usize,
+        indices in vec(any::<Index>(), 0..6),
+    ) {
+        let target = query.as_ref().map_or(path.clone(), |query| format!("{path}?{query}"));
+        let mut bytes = "\r\n".repeat(empty_lines).into_bytes();
+        bytes.extend_from_slice(format!("{method} {target} HTTP/1.{minor}\r\nHost: a\r\n").as_bytes());
+        for (name, before, value, after) in &fields {
+            bytes.extend_from_slice(format!("{name}:{before}").as_bytes());
+            bytes.extend_from_slice(value);
+            bytes.extend_from_slice(format!("{after}\r\n").as_bytes());
+        }
+        bytes.extend_from_slice(b"\r\n");
+        let limits = Limits::default();
+        let (outcome, _) = read(&bytes, cuts(bytes.len(), &indices), &limits);
+        if method == "CONNECT" {
+            prop_assert_eq!(outcome.code(), 400);
+        } else {
+            let request = outcome.request();
+            prop_assert_eq!(request.head.length, bytes.len());
+            prop_assert_eq!(request.text(request.head.method), method);
+            prop_assert_eq!(request.text(request.head.target), target);
+            prop_assert_eq!(request.text(request.head.path), path);
+            prop_assert_eq!(request.head.query.map(|span| request.text(span)), query.as_deref());
+            let expected: Vec<(&[u8], &[u8])> =
+                fields.iter().map(|(name, _, value, _)| (name.as_bytes(), &value[..])).collect();
+            prop_assert_eq!(&request.field_lines()[1..], &expected[..]);
+            let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
+            prop_assert_eq!(request.head.version, version);
+            prop_assert_eq!(request.framing.body, BodyLength::None);
+        }
+    }
+
+    #[test]
+    fn the_cuts_do_not_matter(bytes in scraps(), indices in vec(any::<Index>(), 0..8)) {
+        let limits = Limits { request_line: 60, header_bytes: 120, header_count: 4, body: 12 };
+        let (whole, _) = read(&bytes, [], &limits);
+        prop_assert_eq!(&whole, &read(&bytes, cuts(bytes.len(), &indices), &limits).0);
+        prop_assert_eq!(&whole, &read(&bytes, 1..bytes.len().max(1), &limits).0);
+        if let Outcome::Request(request) = whole {
+            prop_assert!(bytes.starts_with(&request.bytes));
+            prop_assert!(request.body.len() as u64 <= limits.body);
+        }
+    }
+
+    #[test]
+    fn any_octets_are_survived(bytes in vec(any::<u8>(), 0..200), small in any::<bool>()) {
+        let limits = if small {
+            Limits { request_line: 3, header_bytes: 3, header_count: 1, body: 3 }
+        } else {
+            Limits::default()
+        };
+        prop_assert_eq!(read(&bytes, [], &limits).0, read(&bytes, 1..bytes.len().max(1), &limits).0);
+        let chunked = [b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", &bytes[..]].concat();
+        prop_assert_eq!(read(&chunked, [], &limits).0, read(&chunked, 1..chunked.len(), &limits).0);
+    }
+
+    #[test]
+    fn chunks_are_decoded_as_they_were_encoded(
+        blocks in vec(vec(any::<u8>(), 1..300), 0..8),
+        indices in vec(any::<Index>(), 0..10),
+    ) {
+        let mut bytes = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+        let mut line = [0; 20];
+        for block in &blocks {
+            let used = chunk_header(block.len(), &mut line);
+            bytes.extend_from_slice(&line[..used]);
+            bytes.extend_from_slice(block);
+            bytes.extend_from_slice(CHUNK_END);
+        }
+        bytes.extend_from_slice(LAST_CHUNK);
+        let request = read(&bytes, cuts(bytes.len(), &indices), &Limits::default()).0.request();
+        prop_assert_eq!(request.body, blocks.concat());
+        prop_assert_eq!(request.bytes, bytes);
+    }
+
+    /// Where httparse is laxer: bare LF as a line end, obs-text in the target, any number of empty lines, no bound on
+    /// anything. Where it is stricter: it knows no minor version but 0 and 1.
+    #[test]
+    fn httparse_accepts_what_is_accepted(bytes in scraps()) {
+        let limits = Limits::default();
+        let mut head = RequestHead::default();
+        if HeadParser::default().parse(&bytes, &limits, &mut head) == HeadStep::Complete {
+            let mut storage = [httparse::EMPTY_HEADER; 64];
+            let mut other = httparse::Request::new(&mut storage);
+            prop_assert_eq!(other.parse(&bytes), Ok(httparse::Status::Complete(head.length)));
+            prop_assert_eq!(other.method.unwrap().as_bytes(), head.method.of(&bytes));
+            prop_assert_eq!(other.path.unwrap().as_bytes(), head.target.of(&bytes));
+            prop_assert_eq!(other.version == Some(1), head.version == Version::Http11);
+            let ours: Vec<_> = head.fields.iter().map(|field| (field.name.of(&bytes), field.value.of(&bytes))).collect();
+            let theirs: Vec<_> = other.headers.iter().map(|field| (field.name.as_bytes(), field.value)).collect();
+            prop_assert_eq!(ours, theirs);
+        }
+    }
+
+    /// A client that trusts the response head finds the body's end where the framing says it is.
+    #[test]
+    fn a_response_head_says_what_its_framing_says(
+        status in 200..=599_u16,
+        phrase in value(),
+        fields in vec((prop_oneof![name(), select(vec!["Connection", "Transfer-Encoding", "Date", "Trailer"]).prop_map(String::from)], value()), 0..8),
+        declared in proptest::option::of(any::<u64>()),
+        total in proptest::option::of(any::<u64>()),
+        old in any::<bool>(),
+        is_head in any::<bool>(),
+        keep_alive in any::<bool>(),
+    ) {
+        let mut head = ResponseHead::default();
+        head.status(&[status.to_string().as_bytes(), b" ", &phrase[..]].concat()).unwrap();
+        for (name, value) in &fields {
+            head.field(name.as_bytes(), value).unwrap();
+        }
+        if let Some(length) = declared {
+            head.field(b"content-length", length.to_string().as_bytes()).unwrap();
+        }
+        let version = if old { Version::Http10 } else { Version::Http11 };
+        let framing = head.finish(RequestFacts { version, is_head, keep_alive }, total, b"today", b"penstock");
+        let mut storage = [httparse::EMPTY_HEADER; 64];
+        let mut parsed = httparse::Response::new(&mut storage);
+        prop_assert_eq!(parsed.parse(head.bytes()), Ok(httparse::Status::Complete(head.bytes().len())));
+        prop_assert_eq!(parsed.code, Some(status));
+        let all = |name: &str| -> Vec<&[u8]> {
+            let found = parsed.headers.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
+            found.map(|field| field.value).collect()
+        };
+        let lengths = all("content-length");
+        let codings = all("transfer-encoding");
+        prop_assert!(lengths.len() + codings.len() <= 1);
+        prop_assert!(codings.is_empty() || (codings == [b"chunked"] && !old));
+        let no_content = is_head || matches!(status, 204 | 205 | 304);
+        prop_assert_eq!(framing.body == ResponseBody::None, no_content);
+        match framing.body {
+            ResponseBody::Known(length) => prop_assert_eq!(lengths, [length.to_string().into_bytes()]),
+            ResponseBody::Chunked => prop_assert_eq!(codings.len(), 1),
+            ResponseBody::UntilClose => prop_assert!(lengths.is_empty() && codings.is_empty() && !framing.keep_alive),
+            ResponseBody::None => prop_assert!(codings.is_empty() && (status != 204 || lengths.is_empty())),
+        }
+        prop_assert!(keep_alive || !framing.keep_alive);
+        let expected: &[&[u8]] = match (framing.keep_alive, old) {
+            (false, _) => &[b"close"],
+            (true, true) => &[b"keep-alive"],
+            (true, false) => &[],
+        };
+        prop_assert_eq!(all("connection"), expected);
+    }
+}

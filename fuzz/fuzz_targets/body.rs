@@ -1,0 +1,20 @@
+//! A chunked body decoded whole and cut in two is the same body, and what it takes ends with an empty line.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use penstock_http::limits::Limits;
+
+#[path = "../../crates/http/tests/wire/mod.rs"]
+mod wire;
+
+fuzz_target!(|input: (u16, &[u8])| {
+    let head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let bytes = [head, input.1].concat();
+    let limits = Limits { body: 10_000, ..Limits::default() };
+    let (whole, _) = wire::read(&bytes, [], &limits);
+    let (cut, _) = wire::read(&bytes, [usize::from(input.0) % (bytes.len() + 1)], &limits);
+    assert_eq!(whole, cut);
+    if let wire::Outcome::Request(request) = whole {
+        assert!(bytes.starts_with(&request.bytes) && request.bytes.ends_with(b"\r\n\r\n"));
+    }
+});
