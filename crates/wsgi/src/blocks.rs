@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use penstock_server::exchange::{Position, Sent};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyIterator, PyList, PyMemoryView, PyString, PyTuple};
@@ -82,7 +82,7 @@ fn deliver_other(py: Python<'_>, state: &StartResponse, iterable: &Bound<'_, PyA
         let list = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PySequence_List(blocks.as_ptr()))? };
         return deliver_known(py, state, &Known::List(list.cast::<PyList>()?));
     }
-    deliver_each(py, state, blocks, has_one_block(iterable))
+    deliver_each(py, state, blocks, has_one_block(iterable)?)
 }
 
 fn not_an_iterable(object: &Bound<'_, PyAny>) -> PyErr {
@@ -106,7 +106,7 @@ fn is_builtin_iterator(blocks: &Bound<'_, PyIterator>) -> bool {
 }
 
 /// PEP 3333 "Handling the Content-Length Header": `len(iterable) == 1` says that the first block is all.
-fn has_one_block(iterable: &Bound<'_, PyAny>) -> bool {
+fn has_one_block(iterable: &Bound<'_, PyAny>) -> PyResult<bool> {
     let kind = iterable.get_type_ptr();
     // SAFETY: a live object's type has these tables or null in their place; they live as long as the type.
     let has_length = unsafe {
@@ -115,7 +115,15 @@ fn has_one_block(iterable: &Bound<'_, PyAny>) -> bool {
         (!sequence.is_null() && (*sequence).sq_length.is_some())
             || (!mapping.is_null() && (*mapping).mp_length.is_some())
     };
-    has_length && iterable.len().is_ok_and(|length| length == 1)
+    if !has_length {
+        return Ok(false);
+    }
+    match iterable.len() {
+        Ok(length) => Ok(length == 1),
+        // A length that cannot be told says nothing; what is no error but wants out gets out.
+        Err(error) if error.is_instance_of::<PyException>(iterable.py()) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 enum Known<'a, 'py> {

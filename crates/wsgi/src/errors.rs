@@ -10,6 +10,8 @@ use std::thread;
 
 use penstock_server::exchange::Request;
 use penstock_server::handler::Level;
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyString};
@@ -40,9 +42,17 @@ pub(crate) fn log(py: Python<'_>, level: Level, message: &str, error: Option<&Py
         // "%s" keeps percent signs of a request target from being taken for formatting.
         logger(py)?.call_method(method, ("%s", message), Some(&details)).map(drop)
     };
-    if let Err(fault) = logged() {
-        fault.write_unraisable(py, None);
+    match logged() {
+        Ok(()) => {}
+        Err(fault) if fault.is_instance_of::<PyKeyboardInterrupt>(py) => interrupt_again(),
+        Err(fault) => fault.write_unraisable(py, None),
     }
+}
+
+/// Ctrl-C reached the main thread in the middle of our own work: it is asked again for where it can be raised.
+fn interrupt_again() {
+    // SAFETY: sets flags and nothing else.
+    unsafe { ffi::PyErr_SetInterrupt() };
 }
 
 /// Lines from threads that do not hold the interpreter.
@@ -89,7 +99,12 @@ pub(crate) fn traceback_page(py: Python<'_>, error: &PyErr) -> String {
         }
         Ok(text)
     };
-    let text = formatted().unwrap_or_else(|_| error.to_string());
+    let text = formatted().unwrap_or_else(|fault| {
+        if fault.is_instance_of::<PyKeyboardInterrupt>(py) {
+            interrupt_again();
+        }
+        error.to_string()
+    });
     format!("The application raised an exception.<pre>{}</pre>", escape(&text))
 }
 

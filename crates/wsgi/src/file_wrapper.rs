@@ -79,10 +79,11 @@ impl FileWrapper {
     }
 }
 
-/// The types that `open()` answers, and the wrapper of `tempfile`.
+/// The types that `open()` answers, and others of `io` and `tempfile` that are told apart.
 struct FileTypes {
     raw: Py<PyType>,
     readers: [Py<PyType>; 2],
+    memory: Py<PyType>,
     text: Py<PyType>,
     base: Py<PyType>,
     temporary: Py<PyType>,
@@ -99,6 +100,7 @@ fn file_types(py: Python<'_>) -> PyResult<&'static FileTypes> {
         Ok(FileTypes {
             raw: of(&io, "FileIO")?,
             readers: [of(&io, "BufferedReader")?, of(&io, "BufferedRandom")?],
+            memory: of(&io, "BytesIO")?,
             text: of(&io, "TextIOBase")?,
             base: of(&io, "IOBase")?,
             temporary: of(&py.import("tempfile")?, "_TemporaryFileWrapper")?,
@@ -190,6 +192,14 @@ pub(crate) fn deliver_file(py: Python<'_>, state: &StartResponse, filelike: &Bou
         let sent = response.exchange.send_file(file, offset, length, Position::Last);
         response.noted(sent);
         state.put(py, response);
+        return Ok(());
+    }
+    if filelike.get_type().is(&file_types(py)?.memory) {
+        // Everything is in memory already: one block, whose length can be told.
+        let block = as_block(&filelike.call_method0(&names(py).read)?)?;
+        if !block.as_bytes().is_empty() {
+            state.send(&block, Position::Last)?;
+        }
         return Ok(());
     }
     deliver_by_reading(py, state, filelike)

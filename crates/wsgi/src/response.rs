@@ -434,7 +434,8 @@ fn header_list<'py>(headers: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> 
         return Err(wrong());
     }
     // SAFETY: the argument is a live object; the result is a new list or null with an exception set.
-    unsafe { Bound::from_owned_ptr_or_err(headers.py(), ffi::PySequence_List(headers.as_ptr())) }.map_err(|_| wrong())
+    let list = unsafe { Bound::from_owned_ptr_or_err(headers.py(), ffi::PySequence_List(headers.as_ptr())) };
+    list.map_err(|error| if error.is_instance_of::<PyTypeError>(headers.py()) { wrong() } else { error })
 }
 
 fn pair<'py>(header: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyString>, Bound<'py, PyString>)> {
