@@ -73,7 +73,8 @@ pub(crate) struct Crew {
     hiring: AtomicBool,
     /// The watcher is in its deep sleep.
     asleep: AtomicBool,
-    bell: Mutex<()>,
+    /// The watcher is to take a lent helm without looking twice.
+    bell: Mutex<bool>,
     rung: Condvar,
 }
 
@@ -88,7 +89,7 @@ impl Crew {
             free: AtomicUsize::new(0),
             hiring: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
-            bell: Mutex::new(()),
+            bell: Mutex::new(false),
             rung: Condvar::new(),
         }
     }
@@ -171,8 +172,9 @@ impl Crew {
         }
     }
 
-    /// Leader: about to run the application. False: there is nobody to take over, so it must not.
-    pub(crate) fn lend(&self, helm: &mut Helm) -> bool {
+    /// Leader: about to run the application. False: there is nobody to take over, so it must not. `at_once`: the
+    /// application is expected to wait, so the watcher takes the helm now.
+    pub(crate) fn lend(&self, helm: &mut Helm, at_once: bool) -> bool {
         if self.free() < 2 {
             return false;
         }
@@ -180,8 +182,8 @@ impl Crew {
         helm.0 = (helm.0 & !(TERM - 1)) | ((helm.0 + LEND) & (TERM - 1)) | LENT;
         self.helm.store(helm.0, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::SeqCst) {
-            self.call_watcher();
+        if at_once || self.asleep.load(Ordering::SeqCst) {
+            self.call_watcher(at_once);
         }
         true
     }
@@ -199,14 +201,24 @@ impl Crew {
     pub(crate) fn offer(&self, helm: &mut Helm) {
         helm.0 |= LENT;
         self.helm.store(helm.0, Ordering::SeqCst);
-        self.call_watcher();
+        self.call_watcher(true);
     }
 
-    fn call_watcher(&self) {
-        let guard = lock(&self.bell);
+    fn call_watcher(&self, at_once: bool) {
+        let mut take_it = lock(&self.bell);
+        *take_it |= at_once;
         self.asleep.store(false, Ordering::SeqCst);
-        drop(guard);
+        drop(take_it);
         self.rung.notify_all();
+    }
+
+    /// Watcher: sleeps for a while, or until it is called. True: it was told to take the helm.
+    fn nap(&self, time: Duration) -> bool {
+        let mut take_it = lock(&self.bell);
+        if !*take_it {
+            take_it = wait_for(&self.rung, take_it, time).0;
+        }
+        std::mem::take(&mut *take_it)
     }
 
     /// Watcher: watches until the helm must be taken (the new role leads) or the crew ends. `moved` tells the requests
@@ -219,16 +231,16 @@ impl Crew {
         // Short naps while somebody may be stuck; long ones while the leader is seen to come and go.
         let mut fresh = true;
         loop {
-            std::thread::sleep(if fresh || strikes > 0 { NAP } else { LONG_NAP });
+            let called = self.nap(if fresh || strikes > 0 { NAP } else { LONG_NAP });
             fresh = false;
             if lock(&self.roster).ended {
                 return Role::Retire;
             }
             let helm = self.helm.load(Ordering::SeqCst);
             let lent = helm & LENT == LENT;
-            if lent && helm == seen {
+            if lent && (called || helm == seen) {
                 strikes += 1;
-                if (wanted() || moved() == seen_moved || strikes >= PATIENCE)
+                if (called || wanted() || moved() == seen_moved || strikes >= PATIENCE)
                     && let Some(helm) = self.take_helm(helm)
                 {
                     return Role::Lead(helm);
@@ -282,7 +294,7 @@ impl Crew {
                 call(&parked, Role::Retire);
             }
         }
-        self.call_watcher();
+        self.call_watcher(false);
     }
 }
 
@@ -308,7 +320,7 @@ mod tests {
         let crew = Crew::new();
         crew.join();
         let mut helm = led(crew.next_role());
-        assert!(!crew.lend(&mut helm));
+        assert!(!crew.lend(&mut helm, false));
     }
 
     #[test]
@@ -319,7 +331,7 @@ mod tests {
         let mut helm = led(crew.next_role());
         assert_eq!(crew.next_role(), Role::Watch);
         for _ in 0..3 {
-            assert!(crew.lend(&mut helm));
+            assert!(crew.lend(&mut helm, false));
             assert!(crew.resume(&mut helm));
         }
     }
@@ -331,11 +343,11 @@ mod tests {
         crew.join();
         let mut first = led(crew.next_role());
         assert_eq!(crew.next_role(), Role::Watch);
-        assert!(crew.lend(&mut first));
+        assert!(crew.lend(&mut first, false));
         let mut second = led(crew.watch(|| 0, || false));
         assert!(!crew.resume(&mut first));
         assert_eq!(crew.next_role(), Role::Watch);
-        assert!(crew.lend(&mut second));
+        assert!(crew.lend(&mut second, false));
         assert!(crew.resume(&mut second));
     }
 
@@ -351,7 +363,7 @@ mod tests {
             while !crew.asleep.load(std::sync::atomic::Ordering::SeqCst) {
                 std::thread::yield_now();
             }
-            assert!(crew.lend(&mut first));
+            assert!(crew.lend(&mut first, false));
             assert!(matches!(watcher.join(), Ok(Role::Lead(_))));
         });
         assert!(!crew.resume(&mut first));

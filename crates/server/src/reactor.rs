@@ -140,7 +140,7 @@ impl Reactor {
     pub fn run_here(self: &Arc<Self>) -> io::Result<()> {
         let mut events = Events::new(BATCH);
         while !self.has_ended() {
-            let interrupted = self.poll(&mut events, self.next_timeout(false))?;
+            let interrupted = self.poll(&mut events, self.next_timeout())?;
             if interrupted && self.application.interrupted() {
                 self.end();
                 break;
@@ -165,11 +165,10 @@ impl Reactor {
 
     /// Leads until the helm is lost or the server ends.
     fn lead(self: &Arc<Self>, mut helm: Helm, number: usize, events: &mut Events) -> io::Result<()> {
-        // The count of requests taken when those that wait were first seen to wait.
-        let mut waiting = None;
+        // The count of requests taken when those that wait were seen to wait. A thread that took the helm did so
+        // because its leader was stuck: it need not wait to see that again.
+        let mut waiting = Some(self.ready.moved());
         while !self.has_ended() {
-            self.poll(events, self.next_timeout(waiting.is_some() && self.ready.len() > 0))?;
-            self.serve(events);
             match self.ready.verdict(waiting) {
                 Verdict::Idle => waiting = None,
                 Verdict::Watch => waiting = Some(self.ready.moved()),
@@ -179,7 +178,7 @@ impl Reactor {
                 }
                 Verdict::Run => {
                     waiting = Some(self.ready.moved());
-                    if self.crew.lend(&mut helm) {
+                    if self.crew.lend(&mut helm, self.ready.is_eager()) {
                         if self.ready.try_enter() {
                             self.run();
                         }
@@ -189,6 +188,8 @@ impl Reactor {
                     }
                 }
             }
+            self.poll(events, self.next_timeout())?;
+            self.serve(events);
         }
         Ok(())
     }
@@ -211,8 +212,9 @@ impl Reactor {
         }
     }
 
-    fn next_timeout(&self, requests_wait: bool) -> Option<Duration> {
-        if requests_wait {
+    /// How long to wait for events: not long while requests wait, whose runners may be stuck.
+    fn next_timeout(&self) -> Option<Duration> {
+        if self.ready.len() > 0 {
             return Some(NAP);
         }
         let now = self.clock.now();

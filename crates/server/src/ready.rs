@@ -7,12 +7,14 @@
 //!   (the newcomer gets the interpreter at once) or compute for long. A newcomer that had to force the interpreter out
 //!   of a computing thread's hands turns back, unless the head has been stuck for [`FORCED_ENTRY`]: threads are added
 //!   when the application waits, not when the interpreter itself is the bottleneck.
+//! - An application that was seen to wait is believed to wait again: the queue is *eager* then, and the next thread
+//!   joins at once. Each join that finds nothing to do, or the interpreter busy, lowers that belief.
 //!
 //! Any thread pushes; threads inside [`crate::handler::Application::enter`] pop. "Is anybody running" is answered
 //! under the queue's lock, so a request pushed as the last runner leaves is never left behind.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -24,6 +26,11 @@ use crate::reactor::Reactor;
 const FORCED: Duration = Duration::from_millis(4);
 /// A head of the queue that is stuck for this long gets a thread even if the interpreter is busy.
 const FORCED_ENTRY: Duration = Duration::from_millis(50);
+
+/// What one good join adds to the eagerness, what one in vain takes, and the most there is.
+const GAIN: u32 = 16;
+const LOSS: u32 = 8;
+const MOST_EAGER: u32 = 64;
 
 struct Queue {
     requests: VecDeque<Exchange>,
@@ -40,6 +47,8 @@ pub(crate) struct Ready {
     moved: AtomicU64,
     /// A thread is between "wants to run" and "runs or turned back".
     entering: AtomicBool,
+    /// Above 0: the application has been seen to wait.
+    eagerness: AtomicU32,
 }
 
 /// What a thread with a look at the queue should do.
@@ -61,6 +70,7 @@ impl Ready {
             length: AtomicUsize::new(0),
             moved: AtomicU64::new(0),
             entering: AtomicBool::new(false),
+            eagerness: AtomicU32::new(0),
         }
     }
 
@@ -96,10 +106,27 @@ impl Ready {
             return Verdict::Idle;
         }
         let stuck = stuck_since == Some(self.moved());
-        if (queue.running == 0 || stuck) && !self.entering.load(Ordering::Acquire) {
+        if (queue.running == 0 || stuck || self.is_eager()) && !self.entering.load(Ordering::Acquire) {
             Verdict::Run
         } else {
             Verdict::Watch
+        }
+    }
+
+    /// True when requests are believed to wait in the application, so that another thread joins at once.
+    pub(crate) fn is_eager(&self) -> bool {
+        self.eagerness.load(Ordering::Relaxed) > 0
+    }
+
+    fn learn(&self, join: Join) {
+        let eagerness = self.eagerness.load(Ordering::Relaxed);
+        let learnt = match join {
+            Join::First => eagerness,
+            Join::Useful => (eagerness + GAIN).min(MOST_EAGER),
+            Join::Forced | Join::Vain => eagerness.saturating_sub(LOSS),
+        };
+        if learnt != eagerness {
+            self.eagerness.store(learnt, Ordering::Relaxed);
         }
     }
 
@@ -148,7 +175,10 @@ impl<'a> Turn<'a> {
             State::Running => {}
             State::Entering => {
                 ready.entering.store(false, Ordering::Release);
-                if !may_run(&queue, now, now.duration_since(self.asked), ready.moved() != self.seen) {
+                let moved = ready.moved() != self.seen;
+                let join = judge(&queue, now, now.duration_since(self.asked), moved, ready.is_eager());
+                ready.learn(join);
+                if join == Join::Vain {
                     self.state = State::Left;
                     return None;
                 }
@@ -174,17 +204,31 @@ impl<'a> Turn<'a> {
     }
 }
 
-fn may_run(queue: &Queue, now: Instant, waited: Duration, moved: bool) -> bool {
+/// What a thread finds that has just got the application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Join {
+    /// Nobody else runs.
+    First,
+    /// Those who run are waiting for something: one more is of use.
+    Useful,
+    /// Those who run compute, but the head of the queue has been stuck for so long that one more must.
+    Forced,
+    /// There is nothing to do, or those who run get on with it.
+    Vain,
+}
+
+fn judge(queue: &Queue, now: Instant, waited: Duration, moved: bool, eager: bool) -> Join {
     if queue.requests.is_empty() {
-        return false;
+        Join::Vain
+    } else if queue.running == 0 {
+        Join::First
+    } else if waited < FORCED && (eager || !moved) {
+        Join::Useful
+    } else if !moved && now.duration_since(queue.moved_at) >= FORCED_ENTRY {
+        Join::Forced
+    } else {
+        Join::Vain
     }
-    if queue.running == 0 {
-        return true;
-    }
-    if moved {
-        return false;
-    }
-    waited < FORCED || now.duration_since(queue.moved_at) >= FORCED_ENTRY
 }
 
 impl Drop for Turn<'_> {
