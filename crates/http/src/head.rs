@@ -148,6 +148,8 @@ pub struct HeadParser {
     name: Span,
     /// Empty lines before the request line.
     empty_lines: u8,
+    /// Once refused, always refused.
+    refusal: Option<Refusal>,
 }
 
 /// The element that the next octet belongs to.
@@ -168,7 +170,6 @@ enum Phase {
     FieldLineFeed,
     LastFeed,
     Complete,
-    Refused(Refusal),
 }
 
 /// What [`HeadParser::parse`] found.
@@ -186,18 +187,13 @@ impl HeadParser {
     /// Goes on where the last call stopped. `bytes` starts at the first byte of this head and only grows; `head` is the
     /// same at each call, and clear at the first.
     pub fn parse(&mut self, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> HeadStep {
-        match self.advance(bytes, limits, head) {
-            Ok(step) => step,
-            Err(refusal) => {
-                self.phase = Phase::Refused(refusal);
-                HeadStep::Refused(refusal)
-            }
-        }
+        let step = self.refusal.map_or_else(|| self.advance(bytes, limits, head), Err);
+        self.refusal = step.err();
+        step.unwrap_or_else(HeadStep::Refused)
     }
 
     fn advance(&mut self, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> Result<HeadStep, Refusal> {
         match self.phase {
-            Phase::Refused(refusal) => Err(refusal),
             Phase::Complete => Ok(HeadStep::Complete),
             Phase::FieldLine | Phase::Name | Phase::Blank | Phase::Value | Phase::FieldLineFeed | Phase::LastFeed => {
                 self.field_lines(bytes, limits, head)
