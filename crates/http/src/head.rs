@@ -309,42 +309,43 @@ impl HeadParser {
         // The first octet that no field line may use any more.
         let window = self.section + limits.header_bytes.min(LARGEST_LIMIT);
         let seen = &bytes[..bytes.len().min(window)];
-        while let Some(&byte) = bytes.get(self.at) {
-            match self.phase {
+        let (mut phase, mut at, mut mark) = (self.phase, self.at, self.mark);
+        while let Some(&byte) = bytes.get(at) {
+            match phase {
                 Phase::FieldLine => match byte {
-                    b'\r' => self.enter(Phase::LastFeed, self.at + 1),
+                    b'\r' => (phase, at) = (Phase::LastFeed, at + 1),
                     b'\n' => return Err(BARE_LF),
                     b' ' | b'\t' => return Err(FOLDED),
                     _ if head.fields.len() >= limits.header_count => return Err(MANY_FIELDS),
-                    _ => self.enter(Phase::Name, self.at),
+                    _ => (phase, mark) = (Phase::Name, at),
                 },
                 Phase::Name => {
-                    self.at = token_end(seen, self.at);
-                    match seen.get(self.at) {
-                        Some(b':') if self.at > self.mark => {
-                            self.name = Span::new(self.mark, self.at);
-                            self.enter(Phase::Blank, self.at + 1);
+                    at = token_end(seen, at);
+                    match seen.get(at) {
+                        Some(b':') if at > mark => {
+                            self.name = Span::new(mark, at);
+                            (phase, at) = (Phase::Blank, at + 1);
                         }
                         Some(_) => return Err(NAME),
                         None => break,
                     }
                 }
                 Phase::Blank => {
-                    self.at = blank_end(seen, self.at);
-                    if self.at == seen.len() {
+                    at = blank_end(seen, at);
+                    if at >= seen.len() {
                         break;
                     }
-                    self.enter(Phase::Value, self.at);
+                    (phase, mark) = (Phase::Value, at);
                 }
                 Phase::Value => {
-                    self.at = value_end(seen, self.at);
-                    match seen.get(self.at) {
+                    at = value_end(seen, at);
+                    match seen.get(at) {
                         Some(b'\r') => {
-                            let text = &bytes[self.mark..self.at];
+                            let text = &bytes[mark..at];
                             let length = text.iter().rposition(|&byte| !is_blank(byte)).map_or(0, |last| last + 1);
-                            let value = Span::new(self.mark, self.mark + length);
+                            let value = Span::new(mark, mark + length);
                             head.fields.push(Field { name: self.name, value });
-                            self.enter(Phase::FieldLineFeed, self.at + 1);
+                            (phase, at) = (Phase::FieldLineFeed, at + 1);
                         }
                         Some(b'\n') => return Err(BARE_LF),
                         Some(_) => return Err(VALUE),
@@ -353,14 +354,14 @@ impl HeadParser {
                 }
                 Phase::FieldLineFeed => {
                     expect_line_feed(byte)?;
-                    if self.at >= window {
+                    if at >= window {
                         return Err(LONG_FIELDS);
                     }
-                    self.enter(Phase::FieldLine, self.at + 1);
+                    (phase, at) = (Phase::FieldLine, at + 1);
                 }
                 Phase::LastFeed => {
                     expect_line_feed(byte)?;
-                    self.enter(Phase::Complete, self.at + 1);
+                    self.enter(Phase::Complete, at + 1);
                     head.length = self.at;
                     return Ok(HeadStep::Complete);
                 }
@@ -368,10 +369,11 @@ impl HeadParser {
             }
         }
         // Inside a line that has used up the room of all.
-        if self.at >= window && matches!(self.phase, Phase::Name | Phase::Blank | Phase::Value) {
+        if at >= window && matches!(phase, Phase::Name | Phase::Blank | Phase::Value) {
             return Err(LONG_FIELDS);
         }
-        Ok(if self.phase == Phase::Complete { HeadStep::Complete } else { HeadStep::NeedMore })
+        (self.phase, self.at, self.mark) = (phase, at, mark);
+        Ok(HeadStep::NeedMore)
     }
 }
 
@@ -384,7 +386,8 @@ const VERSION_LENGTH: usize = 8;
 /// Reads "HTTP/1.1"; `None` when `bytes` is a good start of a version that is not complete.
 fn version(bytes: &[u8]) -> Result<Option<Version>, Refusal> {
     match bytes {
-        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'1', ..] => Ok(Some(Version::Http11)),
+        // Nearly always.
+        _ if bytes.starts_with(b"HTTP/1.1") => Ok(Some(Version::Http11)),
         [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0', ..] => Ok(Some(Version::Http10)),
         // RFC 9110 section 2.5: a higher minor version is processed as the highest one known.
         [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9', ..] => Ok(Some(Version::Http11)),

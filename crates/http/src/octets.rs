@@ -71,8 +71,15 @@ pub(crate) fn is_blank(byte: u8) -> bool {
 }
 
 fn class_end(bytes: &[u8], from: usize, class: u8) -> usize {
-    let rest = bytes.get(from..).unwrap_or_default();
-    from + rest.iter().position(|&byte| !has(byte, class)).unwrap_or(rest.len())
+    let mut at = from;
+    while let Some(eight) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
+        if eight.iter().fold(class, |all, &byte| all & CLASSES[usize::from(byte)]) == 0 {
+            break;
+        }
+        at += 8;
+    }
+    let rest = bytes.get(at..).unwrap_or_default();
+    at + rest.iter().position(|&byte| !has(byte, class)).unwrap_or(rest.len())
 }
 
 /// Where the token octets that start at `from` end.

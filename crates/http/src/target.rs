@@ -41,7 +41,7 @@ pub(crate) fn classify(bytes: &[u8], head: &mut RequestHead) -> Result<(), Refus
 }
 
 fn split_query(bytes: &[u8], span: Span, head: &mut RequestHead) {
-    match memchr::memchr(b'?', span.of(bytes)) {
+    match span.of(bytes).iter().position(|&byte| byte == b'?') {
         Some(mark) => {
             let mark = span.start + mark as u32;
             head.path = Span { start: span.start, end: mark };
