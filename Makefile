@@ -2,6 +2,10 @@
 
 SHELL := /bin/sh
 BIN := .venv/bin
+# Whatever environment the shell has activated, this one is meant.
+export VIRTUAL_ENV := $(CURDIR)/.venv
+unexport CONDA_PREFIX
+export PYO3_PYTHON := $(CURDIR)/.venv/bin/python
 # A certain Python:  make test PYTHON=python3.12
 PYTHON ?=
 # Arguments of pytest:  make test ARGS="-k sockets -x"
@@ -11,10 +15,13 @@ FUZZ_SECONDS ?= 60
 SMOKE_PYTHONS ?= 3.10 3.12 3.13
 
 TEST_PACKAGES := ab=apache2-utils curl=curl nginx=nginx-light wrk=wrk
-BENCH_PACKAGES := apxs=apache2-dev curl=curl event-config=libevent-dev nginx=nginx-light strace=strace taskset=util-linux wrk=wrk
+BENCH_PACKAGES := apxs=apache2-dev curl=curl nginx=nginx-light strace=strace wrk=wrk /usr/include/ev.h=libev-dev
+
+# Shows what a command says only when it fails.
+quietly = said=$$($(1) 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-rust test-python bench lint format build fuzz smoke-pythons docs clean
+.PHONY: help serve test test-rust test-python bench bench-packages lint format build fuzz smoke-pythons docs clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -32,8 +39,12 @@ test-python: build .venv/.test ## Run the tests of the package and of whole serv
 	$(BIN)/python -m pytest $(ARGS)
 
 bench: build .venv/.bench ## Compare with other servers: ratios, interleaved, on this machine
-	tools/debian-packages.sh $(BENCH_PACKAGES)
 	$(BIN)/python -m bench
+
+# Before the peers themselves: some are built from source.
+.venv/.bench: | bench-packages
+bench-packages:
+	@tools/debian-packages.sh $(BENCH_PACKAGES)
 
 lint: build .venv/.lint ## Check formats, lints, types and the structure
 	cargo fmt --all --check
@@ -52,7 +63,7 @@ format: .venv/.lint ## Format the sources
 
 # cargo decides what is out of date; the package is installed so that its Python files are used where they stand.
 build: .venv/.installed ## Build the core in release mode, into penstock/
-	$(BIN)/maturin develop --quiet --release --locked --skip-install
+	@$(call quietly,$(BIN)/maturin develop --release --locked --skip-install)
 
 fuzz: ## Fuzz the head and body decoders, FUZZ_SECONDS each
 	cargo fuzz --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-fuzz
@@ -77,7 +88,8 @@ clean: ## Remove everything that was built
 	@touch $@
 
 .venv/.installed: pyproject.toml .venv/.made
-	$(BIN)/maturin develop --quiet --release --locked
+	@echo 'building the core in release mode: a minute or two' >&2
+	@$(call quietly,$(BIN)/maturin develop --release --locked)
 	@touch $@
 
 .venv/.test .venv/.bench .venv/.lint: .venv/.%: pyproject.toml .venv/.made

@@ -103,7 +103,7 @@ def cli() -> None:
     """
 
 
-def _serve(**given: Any) -> None:
+def _serve(**given: Any) -> bool:
     """Serves a WSGI application until SIGINT or SIGTERM.
 
     Every option can also be given as a variable (--max-body as PENSTOCK_MAX_BODY) and as a key of penstock.toml or of
@@ -116,7 +116,7 @@ def _serve(**given: Any) -> None:
             "penstock.toml"
         )
     log.to_stderr(settings["log_level"].value)
-    worker.serve(settings)
+    return worker.serve(settings)
 
 
 def _config(format: str, **given: Any) -> None:
@@ -188,7 +188,7 @@ def _toml(value: object) -> str:
 def main() -> NoReturn:
     """The entry point of the command."""
     try:
-        cli.main(prog_name=None, standalone_mode=False)
+        outcome = cli.main(standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -200,4 +200,6 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, click.Abort):
         # Interrupted while loading, or in debug: what a shell reports for SIGINT.
         sys.exit(130)
+    if outcome is False:
+        worker.leave(0)
     sys.exit(0)

@@ -5,6 +5,7 @@ Options are the keyword arguments, as in docs/options.md; the environment and se
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,11 +28,13 @@ def run(app: WSGIApplication, *, bind: str | Sequence[str] = "127.0.0.1:8000", *
 
     bind: one address or several, as for `--bind`. keywords: any option but `app`, `factory` and `chdir`.
     On another thread than the main one, where Python takes no signal handlers, it serves until the process ends.
+    If requests are left running, past their time or after a second signal, the program's exit status will be 1.
     Raises ConfigError and BindError; KeyboardInterrupt with `debug=True`.
     """
     settings = from_keywords({"bind": bind, **keywords}, allowed=_KEYWORDS)
     load.check(app, "app")
-    worker.serve(settings, app)
+    if not worker.serve(settings, app):
+        atexit.register(worker.leave, 1)
 
 
 @contextlib.contextmanager

@@ -48,8 +48,12 @@ class Target:
 
     @property
     def is_file(self) -> bool:
-        """True when `module` is the path of a file."""
-        return "/" in self.module or self.module.endswith((".py", ".wsgi"))
+        """True when `module` is the path of a file: `mysite.wsgi` is one only where such a file stands."""
+        return (
+            "/" in self.module
+            or self.module.endswith(".py")
+            or (self.module.endswith(".wsgi") and Path(self.module).is_file())
+        )
 
 
 def load(specification: str, *, factory: bool = False) -> WSGIApplication:

@@ -71,9 +71,10 @@ def _field_value(raw: str) -> str:
     return raw.strip()
 
 
+# What `{name}` gives in a format of one's own. The core knows the same names; a test compares.
 ACCESS_LOG_ATOMS: Final = {
+    "time": "when the response ended, RFC 3339, UTC",
     "client": "address of the client; `-` on a UNIX socket",
-    "time": "when the response ended, as in the common log format",
     "method": "request method",
     "target": "request target as it was sent",
     "path": "the target's path, still percent-encoded",
@@ -81,13 +82,16 @@ ACCESS_LOG_ATOMS: Final = {
     "protocol": "`HTTP/1.1` or `HTTP/1.0`",
     "status": "status code",
     "bytes": "bytes of the body that were sent",
-    "duration_ms": "from the first byte of the request to the last byte of the response, milliseconds",
+    "duration_ms": "from the complete request to the end of the response, milliseconds",
     "queued_ms": "complete request waiting for a thread, milliseconds",
-    "app_ms": "in the application, milliseconds",
+    "app_ms": "the application's thread at work on it, milliseconds",
+    "first_block_ms": "from the call of the application to its first block that is not empty, milliseconds",
+    "blocks": "blocks that the application returned",
+    "writes": "system calls that wrote the response",
+    "ending": "`complete`, `client-gone` or `broken`",
+    "host": "`Host` field",
     "referer": "`Referer` field",
     "user_agent": "`User-Agent` field",
-    "host": "`Host` field",
-    "thread": "number of the thread that ran the application",
 }
 
 

@@ -11,16 +11,13 @@ Keys are the options of docs/options.md, or `host` and `port`, or `listen` as an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from penstock import options, worker
+from penstock import embed
 from penstock.errors import ConfigError
-from penstock.settings import from_keywords
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
-
-_KEYWORDS = tuple(name for name in options.BY_NAME if name not in ("app", "factory", "chdir"))
 
 
 def serve(app: WSGIApplication, global_conf: Mapping[str, str] | None = None, **local_conf: str) -> None:
@@ -28,10 +25,10 @@ def serve(app: WSGIApplication, global_conf: Mapping[str, str] | None = None, **
 
     global_conf: `[DEFAULT]` of the file, which belongs to the application: not read.
     """
-    worker.serve(from_keywords(keywords(local_conf), allowed=_KEYWORDS), app)
+    embed.run(app, **keywords(local_conf))
 
 
-def keywords(section: Mapping[str, str]) -> dict[str, str]:
+def keywords(section: Mapping[str, str]) -> dict[str, Any]:
     """The options that an ini section states. Raises ConfigError for two ways of naming the address."""
     given = {key.replace("-", "_"): text for key, text in section.items()}
     host, port, listen = given.pop("host", None), given.pop("port", None), given.pop("listen", None)

@@ -79,15 +79,13 @@ def parse(text: str) -> Address:
         return TcpAddress("127.0.0.1", _port(text, text))
     found = _HOST_PORT.fullmatch(text)
     if found is None:
-        remedy = (
-            f"write {text}:8000"
-            if re.fullmatch(r"[\w.-]+", text)
-            else "write host:port, [::1]:port, unix:/path or fd://3"
-        )
-        if text.count(":") > 1 and "[" not in text:
-            remedy = f"put an IPv6 address in brackets, as in [{text}]:8000"
-        elif "://" in text:
+        remedy = "write host:port, [::1]:port, unix:/path or fd://3"
+        if "://" in text:
             remedy = "leave the scheme out, as in 127.0.0.1:8000"
+        elif text.count(":") > 1 and "[" not in text:
+            remedy = f"put an IPv6 address in brackets, as in [{text}]:8000"
+        elif re.fullmatch(r"[\w.-]+", text):
+            remedy = f"write {text}:8000"
         raise ConfigError(f"bind {text!r}: not an address; {remedy}")
     return TcpAddress(found["v6"] or found["host"], _port(found["port"], text))
 

@@ -9,15 +9,17 @@ was, since the children of an application would inherit it.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from penstock import load, log, options, sockets
 from penstock._penstock import Server, __version__
@@ -33,8 +35,8 @@ _ENDED: Final = 0  # not a signal number: the core has stopped
 Handler = Callable[[int, "FrameType | None"], object]
 
 
-def serve(settings: Settings, application: WSGIApplication | None = None) -> None:
-    """Serves until a signal or an error ends it, or another thread stops the core.
+def serve(settings: Settings, application: WSGIApplication | None = None) -> bool:
+    """Serves until a signal ends it. False when requests still run that did not finish in time.
 
     application: the application; without it, the one that `settings["app"]` names is loaded.
     Raises ConfigError, LoadError, BindError; and KeyboardInterrupt with `debug`.
@@ -59,6 +61,23 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> Non
         else:
             _run(server, chosen["graceful_timeout"])
         log.logger.info("stopped")
+        if abandoned := server.stats()["running"]:
+            log.logger.warning("%d requests did not finish in time", abandoned)
+        return not abandoned
+
+
+def leave(status: int) -> NoReturn:
+    """Ends the process without finalising the interpreter, for when `serve` has left requests running.
+
+    Before Python 3.14 a thread that still runs during finalisation is ended by unwinding its stack, which the frames of
+    the core do not survive: the process would abort.
+    """
+    atexit.unregister(leave)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
 
 
 def core(application: WSGIApplication, chosen: dict[str, Any], listeners: list[sockets.Listener]) -> Server:
@@ -86,7 +105,7 @@ def _run(server: Server, graceful_timeout: float) -> None:
                         stops += 1
                         _stop(server, graceful_timeout if stops == 1 else 0.0, number)
                     elif number == signal.SIGUSR1:
-                        server.reopen_logs()
+                        _reopen_logs(server)
             server.join()
 
 
@@ -111,13 +130,22 @@ def _stop(server: Server, graceful_timeout: float, number: int) -> None:
     server.stop(graceful_timeout)
 
 
+def _reopen_logs(server: Server) -> None:
+    try:
+        server.reopen_logs()
+    except OSError as error:
+        log.logger.error("SIGUSR1: the access log cannot be reopened: %s", error)
+    else:
+        log.logger.info("SIGUSR1: access log reopened")
+
+
 def _run_here(server: Server, graceful_timeout: float) -> None:
     """The application on the main thread, where `pdb` can talk to the terminal; the core looks for signals itself."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         _stop(server, graceful_timeout, number)
 
-    with _handled({signal.SIGTERM: stop, signal.SIGUSR1: lambda number, frame: server.reopen_logs()}):
+    with _handled({signal.SIGTERM: stop, signal.SIGUSR1: lambda number, frame: _reopen_logs(server)}):
         try:
             server.run_here()
         finally:

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs Debian packages whose commands are missing:  tools/debian-packages.sh ab=apache2-utils curl=curl
-# Needs root or sudo without a password; otherwise it prints the line to run. A command that stays missing is a failure
+# Installs Debian packages whose commands or files are missing:
+#     tools/debian-packages.sh ab=apache2-utils /usr/include/ev.h=libev-dev
+# Needs root or sudo without a password; otherwise it prints the line to run. What stays missing is a failure
 # on CI (CI=true) and a warning elsewhere.
 set -eu
 
@@ -9,7 +10,10 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 missing_packages() {
     for pair in "$@"; do
-        command -v "${pair%%=*}" >/dev/null 2>&1 || printf '%s ' "${pair#*=}"
+        case $pair in
+            /*) test -e "${pair%%=*}" ;;
+            *) command -v "${pair%%=*}" >/dev/null 2>&1 ;;
+        esac || printf '%s ' "${pair#*=}"
     done
 }
 
@@ -26,7 +30,7 @@ fi
 
 if [ "$as_root" != none ] && command -v apt-get >/dev/null 2>&1; then
     echo "installing Debian packages: $packages" >&2
-    # A failure shows below as a command that is still missing. No service is started: these are tools to run by hand.
+    # A failure shows below as something that is still missing. No service is started: these are tools to run by hand.
     # shellcheck disable=SC2086 # a list of names
     { $as_root apt-get -qq update && $as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
         apt-get -qq install -y --no-install-recommends $packages; } >&2 || true

@@ -20,18 +20,18 @@ Made from the table in `penstock/options.py` by `tools/options_page.py`; change 
 
 Each option can be given on the command line (`--max-body 10MiB`), as a variable (`PENSTOCK_MAX_BODY=10MiB`), as a key
 of `penstock.toml` or of `[tool.penstock]` in `pyproject.toml` (`max_body = "10MiB"`), and as an argument of
-`penstock.run` (`max_body="10MiB"`). The command line comes first, then the environment, then the file, then the default.
-`penstock config` prints what is in effect and where each value came from.
+`penstock.run` (`max_body="10MiB"`). The command line comes first, then the environment, then the file, then the
+default. `penstock config` prints what is in effect and where each value came from.
 
-The file is the one that `--config` or `PENSTOCK_CONFIG` names; without them `penstock.toml` in the current directory, or
-else its `pyproject.toml`. Unknown keys and unknown `PENSTOCK_*` variables are errors. `penstock.run` and
+The file is the one that `--config` or `PENSTOCK_CONFIG` names; without them `penstock.toml` in the current directory,
+or else its `pyproject.toml`. Unknown keys and unknown `PENSTOCK_*` variables are errors. `penstock.run` and
 `penstock.serve_in_thread` read neither environment nor files.
 
 - A **size** is a number of bytes, or ends in `k`, `m`, `g` or `KiB`, `MiB`, `GiB` (powers of 1024), or `kB`, `MB`, `GB`
   (powers of 1000).
 - A **time** is a number of seconds, or ends in `ms`, `s`, `m` or `h`.
-- **true or false** is also `yes`, `no`, `on`, `off`, `1`, `0` in variables, and `--debug` or `--no-debug` on the command
-  line.
+- **true or false** is also `yes`, `no`, `on`, `off`, `1`, `0` in variables, and `--debug` or `--no-debug` on the
+  command line.
 - A **list** is an array in TOML, a repeated flag on the command line, and separated by commas or spaces in a variable.
 """
 
@@ -51,12 +51,10 @@ def page() -> str:
 
 def entry(option: Option) -> str:
     """One option."""
-    flags = (
-        "the first argument" if option.positional else ", ".join(f"`{flag}`" for flag in (option.flag, *option.flags))
-    )
-    lines = [
-        f"\n### {option.name}\n\n{option.help}\n\n{flags} · `{option.variable}` · {option.kind.name} · {default(option)}\n"
-    ]
+    spellings = ", ".join(f"`{flag}`" for flag in (option.flag, *option.flags))
+    flags = "the first argument" if option.positional else spellings
+    facts = " · ".join((flags, f"`{option.variable}`", option.kind.name, default(option)))
+    lines = [f"\n### {option.name}\n\n{option.help}\n\n{facts}\n"]
     if option.example is not None:
         lines.append(f"\n```toml\n{option.name} = {json.dumps(option.example)}\n```\n")
     return "".join(lines)

@@ -34,7 +34,7 @@ for version in "$@"; do
     # From an empty directory, so that the installed package is what runs and not the one in the repository.
     root=$PWD
     mkdir "$work/$version/run"
-    (cd "$work/$version/run" && "$root/$work/$version/venv/bin/python" -P "$root/tests/smoke.py" 2>&1) ||
+    (cd "$work/$version/run" && "$root/$work/$version/venv/bin/python" "$root/tests/smoke.py" 2>&1) ||
         { echo "Python $version: tests/smoke.py failed" >&2; status=1; }
 done
 exit $status

@@ -29,7 +29,7 @@ command -v cargo >/dev/null 2>&1 || {
 # Debian packs venv apart from Python, and the linker apart from Rust.
 if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
     version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-    tools/debian-packages.sh "none-python-venv=python$version-venv"
+    tools/debian-packages.sh "/usr/lib/python$version/ensurepip=python$version-venv"
 fi
 tools/debian-packages.sh cc=gcc
 

@@ -21,9 +21,9 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", os.getcwd())])
     before = dict(sys.modules)
 
-    def write(**sources: str) -> Path:
-        for name, source in sources.items():
-            path = tmp_path.joinpath(*name.split("__")).with_suffix(".py")
+    def write(nested: dict[str, str] | None = None, **flat: str) -> Path:
+        for name, source in {**(nested or {}), **flat}.items():
+            path = (tmp_path / name).with_suffix(".py")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(textwrap.dedent(source))
         return tmp_path

@@ -40,18 +40,17 @@ def test_the_documentation_follows_the_table():
     assert checked.returncode == 0, checked.stderr
 
 
-def test_every_documented_atom_is_known_to_the_core(listener):
-    chosen = {option.name: option.default for option in OPTIONS}
+def core(listener, **changed):
+    chosen = {option.name: option.default for option in OPTIONS} | changed
+    return _penstock.Server(lambda environ, start_response: [], options.core_settings(chosen), [listener.fileno()])
+
+
+def test_the_documented_atoms_are_those_of_the_core(listener):
     for atom in options.ACCESS_LOG_ATOMS:
-        settings = options.core_settings(chosen | {"access_log": "/dev/null", "access_log_format": f"<{{{atom}}}>"})
-        _penstock.Server(lambda environ, start_response: [], settings, [listener.fileno()])
-
-
-def test_an_unknown_atom_is_named(listener):
-    chosen = {option.name: option.default for option in OPTIONS}
-    settings = options.core_settings(chosen | {"access_log": "/dev/null", "access_log_format": "{clinet}"})
-    with pytest.raises(ValueError, match="clinet"):
-        _penstock.Server(lambda environ, start_response: [], settings, [listener.fileno()])
+        core(listener, access_log="/dev/null", access_log_format=f"<{{{atom}}}>")
+    with pytest.raises(ValueError, match=r"unknown atom \{clinet\}; known are") as caught:
+        core(listener, access_log="/dev/null", access_log_format="{clinet}")
+    assert set(re.findall(r"\w+", str(caught.value).partition("known are ")[2])) == set(options.ACCESS_LOG_ATOMS)
 
 
 def test_the_core_names_unknown_and_missing_settings(listener):
@@ -77,7 +76,9 @@ def test_settings_that_follow_from_others(debug, threads, derived):
     assert {name: settings[name] for name in options.DERIVED} == derived
 
 
-@pytest.mark.parametrize(("written", "read"), [("", ""), ("/", ""), ("/app", "/app"), ("/app/", "/app"), ("/a/b", "/a/b")])
+@pytest.mark.parametrize(
+    ("written", "read"), [("", ""), ("/", ""), ("/app", "/app"), ("/app/", "/app"), ("/a/b", "/a/b")]
+)
 def test_a_root_path_has_no_final_slash(written, read):
     assert BY_NAME["root_path"].kind.read(written) == read
 

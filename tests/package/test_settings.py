@@ -32,7 +32,9 @@ def test_a_flag_can_take_back_what_a_file_says(tmp_path):
 
 
 def test_pyproject_is_read_when_there_is_no_penstock_toml(tmp_path):
-    (tmp_path / "pyproject.toml").write_text('[tool.penstock]\napp = "shop:app"\nmax-body = "10MiB"\n[tool.other]\nx = 1\n')
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.penstock]\napp = "shop:app"\nmax-body = "10MiB"\n[tool.other]\nx = 1\n'
+    )
     settings = resolve({}, {}, directory=tmp_path)
     assert settings["app"].value == "shop:app"
     assert settings["max_body"] == (10 << 20, f"{tmp_path / 'pyproject.toml'} [tool.penstock]")

@@ -38,13 +38,16 @@ def test_a_size_that_is_shown_reads_back(number):
 
 
 @pytest.mark.parametrize(
-    ("written", "seconds"), [(30, 30.0), (0.5, 0.5), ("30", 30.0), ("500ms", 0.5), ("2m", 120.0), ("1h", 3600.0), ("1.5 s", 1.5)]
+    ("written", "seconds"),
+    [(30, 30.0), (0.5, 0.5), ("30", 30.0), ("500ms", 0.5), ("2m", 120.0), ("1h", 3600.0), ("1.5 s", 1.5)],
 )
 def test_a_time_is_a_number_of_seconds_with_a_unit(written, seconds):
     assert values.seconds(zero=False).read(written) == seconds
 
 
-@pytest.mark.parametrize("written", ["", "soon", "-1", -1, 0, "0", "nan", float("nan"), float("inf"), 1e12, True, "5 days"])
+@pytest.mark.parametrize(
+    "written", ["", "soon", "-1", -1, 0, "0", "nan", float("nan"), float("inf"), 1e12, True, "5 days"]
+)
 def test_what_is_no_time_is_refused(written):
     with pytest.raises(ValueError, match="must be"):
         values.seconds(zero=False).read(written)
@@ -54,7 +57,9 @@ def test_zero_is_a_time_only_where_it_means_something():
     assert values.seconds(zero=True).read("0") == 0.0
 
 
-@pytest.mark.parametrize(("written", "truth"), [(True, True), ("yes", True), ("ON", True), ("1", True), ("no", False), ("0", False)])
+@pytest.mark.parametrize(
+    ("written", "truth"), [(True, True), ("yes", True), ("ON", True), ("1", True), ("no", False), ("0", False)]
+)
 def test_truth_has_several_spellings(written, truth):
     assert values.boolean().read(written) is truth
 
@@ -65,7 +70,9 @@ def test_other_spellings_of_truth_are_refused(written):
         values.boolean().read(written)
 
 
-@pytest.mark.parametrize(("written", "bits"), [("027", 0o27), ("27", 0o27), ("0o660", 0o660), (0o600, 0o600), ("", None), (None, None)])
+@pytest.mark.parametrize(
+    ("written", "bits"), [("027", 0o27), ("27", 0o27), ("0o660", 0o660), (0o600, 0o600), ("", None), (None, None)]
+)
 def test_permission_bits_are_octal(written, bits):
     assert values.octal().read(written) == bits
 
@@ -95,7 +102,13 @@ def test_an_empty_list_is_refused(written):
 def test_whole_numbers_have_bounds():
     kind = values.whole(1, 10)
     assert kind.read("10") == 10
-    for outside, message in ((0, "at least 1"), ("11", "at most 10"), (True, "whole"), (1.0, "whole"), ("1.5", "whole")):
+    for outside, message in (
+        (0, "at least 1"),
+        ("11", "at most 10"),
+        (True, "whole"),
+        (1.0, "whole"),
+        ("1.5", "whole"),
+    ):
         with pytest.raises(ValueError, match=message):
             kind.read(outside)
 

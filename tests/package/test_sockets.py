@@ -1,0 +1,241 @@
+import errno
+import os
+import socket
+import stat
+
+import pytest
+
+from penstock import sockets
+from penstock.errors import BindError, ConfigError
+from penstock.sockets import InheritedAddress, TcpAddress, UnixAddress, bind, bound, parse
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "shown"),
+    [
+        ("127.0.0.1:8000", TcpAddress("127.0.0.1", 8000), "127.0.0.1:8000"),
+        ("localhost:80", TcpAddress("localhost", 80), "localhost:80"),
+        ("[::1]:8000", TcpAddress("::1", 8000), "[::1]:8000"),
+        ("[fe80::1%eth0]:1", TcpAddress("fe80::1%eth0", 1), "[fe80::1%eth0]:1"),
+        (":8000", TcpAddress("", 8000), ":8000"),
+        ("8000", TcpAddress("127.0.0.1", 8000), "127.0.0.1:8000"),
+        ("unix:/run/app.sock", UnixAddress("/run/app.sock"), "unix:/run/app.sock"),
+        ("unix:///run/app.sock", UnixAddress("/run/app.sock"), "unix:/run/app.sock"),
+        ("unix:app.sock", UnixAddress("app.sock"), "unix:app.sock"),
+        ("unix:@app", UnixAddress("@app"), "unix:@app"),
+        ("fd://3", InheritedAddress(3), "fd://3"),
+    ],
+)
+def test_addresses(text, address, shown):
+    assert parse(text) == address
+    assert str(address) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("", "write host:port"),
+        ("localhost", "write localhost:8000"),
+        ("0.0.0.0", "write 0.0.0.0:8000"),
+        ("::1", r"as in \[::1\]:8000"),
+        ("http://127.0.0.1:8000", "leave the scheme out"),
+        ("127.0.0.1:70000", "at most 65535"),
+        ("99999", "at most 65535"),
+        ("127.0.0.1:http", "write host:port"),
+        ("[::1]", "write host:port"),
+        ("unix:", "the path of a socket"),
+        ("unix:/run/", "the path of a socket"),
+        ("unix:@", "the path of a socket"),
+        ("unix:/" + "x" * 108, "at most 107 bytes"),
+        ("fd://", "number of an open descriptor"),
+        ("fd://-1", "number of an open descriptor"),
+        ("fd://\u00b2", "number of an open descriptor"),
+    ],
+)
+def test_what_is_no_address_is_refused_with_the_remedy(text, remedy):
+    with pytest.raises(ConfigError, match=remedy) as caught:
+        parse(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_port_0_is_given_a_number_that_is_shown():
+    listener = bind(parse("127.0.0.1:0"))
+    port = listener.socket.getsockname()[1]
+    assert port > 0
+    assert listener.url == f"http://127.0.0.1:{port}"
+    assert not listener.everywhere
+    listener.close()
+
+
+def test_a_tcp_listener_has_its_options_and_hands_nodelay_on():
+    listener = bind(parse("127.0.0.1:0"), backlog=7)
+    with socket.create_connection(listener.socket.getsockname()) as client:
+        accepted, _ = listener.socket.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert listener.socket.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
+        assert not listener.socket.get_inheritable()
+        client.close()
+    listener.close()
+
+
+def test_every_address_of_both_families_shares_a_port():
+    four = bind(parse(":0"))
+    six = bind(TcpAddress("::", four.socket.getsockname()[1]))
+    assert four.everywhere
+    assert six.everywhere
+    assert four.url.startswith("http://127.0.0.1:")
+    assert six.url.startswith("http://[::1]:")
+    four.close()
+    six.close()
+
+
+def test_a_busy_port_is_named_with_the_remedy():
+    first = bind(parse("127.0.0.1:0"))
+    port = first.socket.getsockname()[1]
+    with pytest.raises(BindError) as caught:
+        bind(TcpAddress("127.0.0.1", port))
+    assert f"127.0.0.1:{port}" in str(caught.value)
+    assert f"ss -ltnp 'sport = :{port}'" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    first.close()
+
+
+def test_an_address_that_is_not_ours_is_named():
+    with pytest.raises(BindError, match=r"192\.0\.2\.1:0: this machine does not have that address"):
+        bind(TcpAddress("192.0.2.1", 0))
+
+
+def test_a_host_without_an_address_is_named():
+    with pytest.raises(BindError, match=r"the host 'no such host' has no address"):
+        bind(TcpAddress("no such host", 80))
+
+
+def test_a_reserved_port_is_explained(monkeypatch):
+    def refuse(self, address):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(sockets.socket, "socket", type("Refusing", (socket.socket,), {"bind": refuse}))
+    with pytest.raises(BindError, match=r"port 80 is reserved for the administrator; .*CAP_NET_BIND_SERVICE"):
+        bind(TcpAddress("127.0.0.1", 80))
+
+
+def test_a_unix_socket_is_made_with_its_mode_and_removed(tmp_path):
+    path = tmp_path / "app.sock"
+    listener = bind(UnixAddress(str(path)), socket_mode=0o640)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert listener.url == f"unix:{path}"
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+    listener.close()
+    assert not path.exists()
+
+
+def test_a_unix_socket_is_removed_from_where_it_was_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    listener = bind(UnixAddress("app.sock"))
+    monkeypatch.chdir("/")
+    listener.close()
+    assert not (tmp_path / "app.sock").exists()
+
+
+def test_a_forked_child_leaves_the_socket_file(tmp_path):
+    path = tmp_path / "app.sock"
+    listener = bind(UnixAddress(str(path)))
+    child = os.fork()
+    if child == 0:
+        listener.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert path.exists()
+    listener.close()
+
+
+def test_the_file_of_a_successor_is_left_alone(tmp_path):
+    path = tmp_path / "app.sock"
+    first = bind(UnixAddress(str(path)))
+    path.rename(tmp_path / "kept")  # so that the second file cannot get the first one's inode
+    second = bind(UnixAddress(str(path)))
+    first.close()
+    assert path.exists()
+    second.close()
+    assert not path.exists()
+
+
+def test_a_stale_socket_is_replaced(tmp_path):
+    path = tmp_path / "app.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    assert path.exists()
+    bind(UnixAddress(str(path))).close()
+
+
+def test_a_socket_with_a_server_behind_it_is_not_replaced(tmp_path):
+    path = tmp_path / "app.sock"
+    first = bind(UnixAddress(str(path)))
+    with pytest.raises(BindError, match="another server listens there"):
+        bind(UnixAddress(str(path)))
+    assert path.exists()
+    first.close()
+
+
+def test_a_socket_with_a_full_backlog_counts_as_listening(tmp_path):
+    path = tmp_path / "app.sock"
+    first = bind(UnixAddress(str(path)), backlog=0)
+    waiting = []
+    while True:
+        client = socket.socket(socket.AF_UNIX)
+        client.setblocking(False)
+        waiting.append(client)
+        if client.connect_ex(str(path)) == errno.EAGAIN:
+            break
+    with pytest.raises(BindError, match="another server listens there"):
+        bind(UnixAddress(str(path)))
+    for client in waiting:
+        client.close()
+    first.close()
+
+
+def test_another_kind_of_file_is_not_replaced(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("dear diary")
+    with pytest.raises(BindError, match="is not a socket"):
+        bind(UnixAddress(str(path)))
+    assert path.read_text() == "dear diary"
+
+
+def test_a_missing_directory_is_named(tmp_path):
+    with pytest.raises(BindError, match=f"the directory {tmp_path}/absent does not exist"):
+        bind(UnixAddress(f"{tmp_path}/absent/app.sock"))
+
+
+def test_an_abstract_socket_has_no_file(tmp_path):
+    listener = bind(UnixAddress(f"@penstock-test-{os.getpid()}"))
+    assert listener.url == f"unix:@penstock-test-{os.getpid()}"
+    listener.close()
+
+
+def test_an_inherited_listener_is_used_and_left_open():
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        listener = bind(InheritedAddress(opened.fileno()))
+        assert listener.url == f"http://127.0.0.1:{opened.getsockname()[1]}"
+        listener.close()
+        socket.create_connection(opened.getsockname()).close()
+
+
+def test_a_descriptor_that_is_no_listener_is_explained(tmp_path):
+    with pytest.raises(BindError, match="is not open"):
+        bind(InheritedAddress(987))
+    with (tmp_path / "file").open("w") as file, pytest.raises(BindError, match="is not a socket"):
+        bind(InheritedAddress(file.fileno()))
+    with socket.socket() as idle:
+        with pytest.raises(BindError, match="not a listening stream socket"):
+            bind(InheritedAddress(idle.fileno()))
+        assert idle.getsockname() is not None, "still open"
+
+
+def test_when_the_second_address_fails_the_first_is_closed(tmp_path):
+    path = tmp_path / "app.sock"
+    with pytest.raises(BindError), bound([UnixAddress(str(path)), InheritedAddress(987)], backlog=1, socket_mode=None):
+        pytest.fail("not reached")
+    assert not path.exists()
