@@ -96,8 +96,8 @@ pub(crate) struct Memo {
 struct KnownField {
     name: Vec<u8>,
     value: Vec<u8>,
-    key: Py<PyString>,
-    text: Py<PyString>,
+    /// Key and value; `None` for a field that `environ` does not show.
+    item: Option<(Py<PyString>, Py<PyString>)>,
 }
 
 struct KnownTarget {
@@ -143,6 +143,7 @@ impl EnvironMaker {
             template.set_item(&names.wsgi_run_once, false)?;
             template.set_item(&names.wsgi_file_wrapper, &constants.file_wrapper)?;
             template.set_item(&names.wsgi_input_terminated, true)?;
+            make_room(&template)?;
             templates.push(template.unbind());
         }
         Ok(Self { names, templates, root_path: constants.root_path, underscores: constants.underscores })
@@ -249,30 +250,42 @@ impl EnvironMaker {
                 && known.value == value
                 && known.name == name
             {
-                self.set_or_join(py, environ, &known.key, &known.text)?;
+                if let Some((key, text)) = &known.item {
+                    self.set_or_join(py, environ, key, text)?;
+                }
                 continue;
             }
-            let key = match self.names.header(name) {
-                Role::Key(key) => key.clone_ref(py),
-                Role::Length | Role::Nothing => continue,
-                Role::Unknown => {
-                    if self.underscores != Underscores::Keep && name.contains(&b'_') {
-                        match self.underscores {
-                            Underscores::Refuse => return Err(NoEnviron::Underscore),
-                            _ => continue,
-                        }
-                    }
-                    match environ_name(name) {
-                        Some(made) => latin1(py, &made)?.unbind(),
-                        None => continue,
-                    }
+            let item = match self.key(py, name)? {
+                Some(key) => {
+                    let text = latin1(py, value)?.unbind();
+                    self.set_or_join(py, environ, &key, &text)?;
+                    Some((key, text))
                 }
+                None => None,
             };
-            let text = latin1(py, value)?.unbind();
-            self.set_or_join(py, environ, &key, &text)?;
-            memo.remember(position, name, value, key, text);
+            memo.remember(position, name, value, item);
         }
         Ok(())
+    }
+
+    /// The key of a header, if `environ` shows it.
+    fn key(&self, py: Python<'_>, name: &[u8]) -> Result<Option<Py<PyString>>, NoEnviron> {
+        match self.names.header(name) {
+            Role::Key(key) => return Ok(Some(key.clone_ref(py))),
+            Role::Nothing => return Ok(None),
+            Role::Unknown => {}
+        }
+        if name.contains(&b'_') {
+            match self.underscores {
+                Underscores::Keep => {}
+                Underscores::Drop => return Ok(None),
+                Underscores::Refuse => return Err(NoEnviron::Underscore),
+            }
+        }
+        match environ_name(name) {
+            Some(key) => Ok(Some(latin1(py, &key)?.unbind())),
+            None => Ok(None),
+        }
     }
 
     /// Sets a header's value, or joins it to the value that an earlier field of the same name has left.
@@ -306,12 +319,12 @@ impl EnvironMaker {
 }
 
 impl Memo {
-    fn remember(&mut self, position: usize, name: &[u8], value: &[u8], key: Py<PyString>, text: Py<PyString>) {
+    fn remember(&mut self, position: usize, name: &[u8], value: &[u8], item: Option<(Py<PyString>, Py<PyString>)>) {
         if position >= POSITIONS || value.len() > REMEMBERED_VALUE {
             return;
         }
-        while self.fields.len() <= position {
-            self.fields.push(None);
+        if self.fields.len() <= position {
+            self.fields.resize_with(position + 1, || None);
         }
         match &mut self.fields[position] {
             Some(known) => {
@@ -319,10 +332,9 @@ impl Memo {
                 known.name.extend_from_slice(name);
                 known.value.clear();
                 known.value.extend_from_slice(value);
-                known.key = key;
-                known.text = text;
+                known.item = item;
             }
-            empty => *empty = Some(KnownField { name: name.to_vec(), value: value.to_vec(), key, text }),
+            empty => *empty = Some(KnownField { name: name.to_vec(), value: value.to_vec(), item }),
         }
     }
 
@@ -350,11 +362,189 @@ impl Memo {
     }
 }
 
+/// Lets the dict's table grow now, to the size that a handful of headers would make it grow to in every copy.
+fn make_room(template: &Bound<'_, PyDict>) -> PyResult<()> {
+    // A table of 32 slots holds 21 entries; the next one has room for 42.
+    const HELD_BY_32: usize = 21;
+    let mut spare = 0;
+    while template.len() <= HELD_BY_32 {
+        template.set_item(spare, spare)?;
+        spare += 1;
+    }
+    for key in 0..spare {
+        template.del_item(key)?;
+    }
+    Ok(())
+}
+
 fn set<T>(environ: &Bound<'_, PyDict>, key: &Py<PyString>, value: &Py<T>) -> PyResult<()> {
     // SAFETY: `environ` is a dict, key and value are live objects; the call takes its own references.
     if unsafe { ffi::PyDict_SetItem(environ.as_ptr(), key.as_ptr(), value.as_ptr()) } == 0 {
         Ok(())
     } else {
         Err(PyErr::fetch(environ.py()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use penstock_http::framing::request_framing;
+    use penstock_http::head::{HeadParser, HeadStep};
+    use penstock_http::limits::Limits;
+
+    use super::*;
+
+    fn maker(py: Python<'_>, root_path: &[u8], underscores: Underscores) -> EnvironMaker {
+        let constants = Constants {
+            url_scheme: "http",
+            root_path: root_path.to_vec(),
+            underscores,
+            multithread: true,
+            multiprocess: false,
+            errors: py.None().into_bound(py),
+            file_wrapper: py.None().into_bound(py),
+            listeners: vec![
+                Listener { name: String::from("127.0.0.1"), port: String::from("8000"), has_addresses: true },
+                Listener { name: String::from("localhost"), port: String::from("80"), has_addresses: false },
+            ],
+        };
+        EnvironMaker::new(py, constants).unwrap()
+    }
+
+    fn request(bytes: &[u8], peer: Option<&str>) -> Request {
+        let limits = Limits::default();
+        let mut request = Request { bytes: bytes.to_vec(), ..Request::default() };
+        let step = HeadParser::default().parse(bytes, &limits, &mut request.head);
+        assert_eq!(step, HeadStep::Complete);
+        request.framing = request_framing(bytes, &request.head, &limits).unwrap();
+        request.endpoints.peer = peer.map(|peer| peer.parse().unwrap());
+        request.endpoints.listener = usize::from(peer.is_none());
+        request
+    }
+
+    fn made<'py>(py: Python<'py>, maker: &EnvironMaker, memo: &mut Memo, request: &Request) -> Bound<'py, PyDict> {
+        match maker.make(py, memo, request, 3, &py.None().into_bound(py)) {
+            Ok(environ) => environ,
+            Err(_) => panic!("no environ"),
+        }
+    }
+
+    fn get(environ: &Bound<'_, PyDict>, key: &str) -> Option<String> {
+        environ.get_item(key).unwrap().map(|value| value.extract().unwrap())
+    }
+
+    const HEADERS: &[u8] = b"GET /app/%C3%A9?a=%20 HTTP/1.1\r\nHost: h:1\r\nX-A: 1\r\nx-a: 1\r\nCookie: a=1\r\n\
+        cookie: b=2\r\nX_A: shadow\r\nProxy: p\r\nContent-Type: t/x\r\nContent_Length: 7\r\nX-\x21: \xe9\r\n\r\n";
+
+    #[test]
+    fn a_head_becomes_an_environ_with_an_empty_and_with_a_full_memo() {
+        Python::attach(|py| {
+            let maker = maker(py, b"/app", Underscores::Drop);
+            let mut memo = Memo::default();
+            let request = request(HEADERS, Some("[::ffff:192.0.2.7]:4711"));
+            for _ in 0..3 {
+                let environ = made(py, &maker, &mut memo, &request);
+                for (key, value) in [
+                    ("REQUEST_METHOD", "GET"),
+                    ("SCRIPT_NAME", "/app"),
+                    ("PATH_INFO", "/\u{c3}\u{a9}"),
+                    ("QUERY_STRING", "a=%20"),
+                    ("RAW_URI", "/app/%C3%A9?a=%20"),
+                    ("REMOTE_ADDR", "192.0.2.7"),
+                    ("REMOTE_PORT", "4711"),
+                    ("HTTP_HOST", "h:1"),
+                    ("HTTP_X_A", "1, 1"),
+                    ("HTTP_COOKIE", "a=1; b=2"),
+                    ("CONTENT_TYPE", "t/x"),
+                    ("HTTP_X_!", "\u{e9}"),
+                    ("SERVER_PROTOCOL", "HTTP/1.1"),
+                ] {
+                    assert_eq!(get(&environ, key).as_deref(), Some(value), "{key}");
+                }
+                for key in ["HTTP_PROXY", "CONTENT_LENGTH", "HTTP_CONTENT_LENGTH", "HTTP_CONTENT_TYPE"] {
+                    assert_eq!(get(&environ, key), None, "{key}");
+                }
+                // What an application does to its environ is its own affair.
+                environ.clear();
+            }
+        });
+    }
+
+    #[test]
+    fn a_memo_never_answers_for_another_request() {
+        Python::attach(|py| {
+            let maker = maker(py, b"", Underscores::Drop);
+            let mut memo = Memo::default();
+            let heads: [(&[u8], &str, &str, &str); 4] = [
+                (b"GET /a HTTP/1.1\r\nHost: a\r\nX-A: 1\r\n\r\n", "/a", "a", "1"),
+                (b"GET /b HTTP/1.1\r\nHost: b\r\nX-A: 2\r\n\r\n", "/b", "b", "2"),
+                (b"GET http://c/b HTTP/1.1\r\nHost: b\r\nX-A: 2\r\n\r\n", "/b", "c", "2"),
+                (b"GET /b HTTP/1.1\r\nX-A: 1\r\nHost: b\r\n\r\n", "/b", "b", "1"),
+            ];
+            for (at, (head, path, host, value)) in heads.iter().chain(&heads).enumerate() {
+                let peer = format!("127.0.0.{}:{}", at % 3, 1000 + at);
+                let environ = made(py, &maker, &mut memo, &request(head, Some(&peer)));
+                assert_eq!(get(&environ, "PATH_INFO").as_deref(), Some(*path));
+                assert_eq!(get(&environ, "HTTP_HOST").as_deref(), Some(*host));
+                assert_eq!(get(&environ, "HTTP_X_A").as_deref(), Some(*value));
+                let address =
+                    format!("{}:{}", get(&environ, "REMOTE_ADDR").unwrap(), get(&environ, "REMOTE_PORT").unwrap());
+                assert_eq!(address, peer);
+            }
+        });
+    }
+
+    #[test]
+    fn underscores_are_kept_or_refused_when_asked() {
+        Python::attach(|py| {
+            let request = request(HEADERS, None);
+            let environ = made(py, &maker(py, b"", Underscores::Keep), &mut Memo::default(), &request);
+            assert_eq!(get(&environ, "HTTP_X_A").as_deref(), Some("1, 1, shadow"));
+            assert_eq!(get(&environ, "HTTP_CONTENT_LENGTH"), None);
+            let refused = maker(py, b"", Underscores::Refuse).make(
+                py,
+                &mut Memo::default(),
+                &request,
+                0,
+                &py.None().into_bound(py),
+            );
+            assert!(matches!(refused, Err(NoEnviron::Underscore)));
+        });
+    }
+
+    #[test]
+    fn a_body_has_its_decoded_length_and_a_unix_client_no_address() {
+        Python::attach(|py| {
+            let maker = maker(py, b"", Underscores::Drop);
+            let head = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let environ = made(py, &maker, &mut Memo::default(), &request(head, None));
+            assert_eq!(get(&environ, "CONTENT_LENGTH").as_deref(), Some("3"));
+            assert_eq!(get(&environ, "HTTP_TRANSFER_ENCODING"), None);
+            assert_eq!(get(&environ, "REMOTE_ADDR").as_deref(), Some(""));
+            assert_eq!(get(&environ, "REMOTE_PORT"), None);
+            assert_eq!(get(&environ, "SERVER_NAME").as_deref(), Some("localhost"));
+            let head = b"OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n";
+            let environ = made(py, &maker, &mut Memo::default(), &request(head, None));
+            assert_eq!(get(&environ, "PATH_INFO").as_deref(), Some(""));
+            assert_eq!(get(&environ, "RAW_URI").as_deref(), Some("*"));
+        });
+    }
+
+    #[test]
+    fn a_handful_of_headers_does_not_make_the_dict_grow() {
+        Python::attach(|py| {
+            let maker = maker(py, b"", Underscores::Drop);
+            let size =
+                |object: &Bound<'_, PyDict>| -> usize { object.call_method0("__sizeof__").unwrap().extract().unwrap() };
+            for template in &maker.templates {
+                let copy = template.bind(py).copy().unwrap();
+                let before = size(&copy);
+                for number in 0..12 {
+                    copy.set_item(format!("HTTP_X_{number}"), "").unwrap();
+                }
+                assert_eq!(size(&copy), before);
+            }
+        });
     }
 }

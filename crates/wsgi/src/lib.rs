@@ -1,7 +1,7 @@
 //! `penstock._penstock`: the Python door of Penstock, and the only crate that knows CPython.
 //!
 //! Reading the files in this order is reading a request: `server`, `pool`, `app`, `environ` (with `names` and
-//! `target`), `input`, `response`, `blocks`, `file_wrapper`, `errors`.
+//! `target`), `input`, `response` (with `headers`), `blocks`, `file_wrapper`, `errors`.
 
 mod app;
 mod blocks;
@@ -10,6 +10,7 @@ mod environ;
 mod error_stream;
 mod errors;
 mod file_wrapper;
+mod headers;
 mod input;
 mod listeners;
 mod names;

@@ -2,7 +2,7 @@
 //! over the wire to its key.
 //!
 //! Rules for header names (PEP 3333 "environ Variables", RFC 3875 section 4.1.18):
-//! - `Content-Type` is `CONTENT_TYPE`; `Content-Length` is `CONTENT_LENGTH`; neither ever appears as `HTTP_*`.
+//! - `Content-Type` is `CONTENT_TYPE`; `CONTENT_LENGTH` is set from the body itself; neither ever appears as `HTTP_*`.
 //! - `Proxy` makes no key at all: CGI's `HTTP_PROXY` would set the proxy of HTTP clients inside the application (httpoxy).
 //! - `Transfer-Encoding` makes no key: the body has been decoded when the application reads it (RFC 9112 section 7.1.3).
 //! - `Host` is not taken from here; framing knows it, with absolute-form targets counted in.
@@ -17,143 +17,29 @@ pub(crate) enum Role<'a> {
     Key(&'a Py<PyString>),
     /// Its name is not in the table: the key has to be made by [`environ_name`].
     Unknown,
-    /// It says how long the body is: `CONTENT_LENGTH` is set from the body itself.
-    Length,
-    /// It makes no key.
+    /// It makes no key: `environ` does not show it, or another source sets its key.
     Nothing,
 }
 
 /// Header names that clients and proxies send often enough to have a key ready.
-const HEADERS: &[&str] = &[
-    "accept",
-    "accept-charset",
-    "accept-encoding",
-    "accept-language",
-    "accept-ranges",
-    "access-control-request-headers",
-    "access-control-request-method",
-    "alt-used",
-    "authorization",
-    "cache-control",
-    "cdn-loop",
-    "cf-connecting-ip",
-    "cf-ipcountry",
-    "cf-ray",
-    "cf-visitor",
-    "connection",
-    "content-disposition",
-    "content-encoding",
-    "content-language",
-    "content-location",
-    "content-md5",
-    "content-range",
-    "content-type",
-    "cookie",
-    "date",
-    "depth",
-    "destination",
-    "device-memory",
-    "dnt",
-    "dpr",
-    "early-data",
-    "expect",
-    "forwarded",
-    "from",
-    "http2-settings",
-    "idempotency-key",
-    "if",
-    "if-match",
-    "if-modified-since",
-    "if-none-match",
-    "if-range",
-    "if-unmodified-since",
-    "keep-alive",
-    "last-event-id",
-    "link",
-    "lock-token",
-    "max-forwards",
-    "origin",
-    "overwrite",
-    "pragma",
-    "prefer",
-    "priority",
-    "proxy-authorization",
-    "proxy-connection",
-    "purpose",
-    "range",
-    "referer",
-    "save-data",
-    "sec-ch-ua",
-    "sec-ch-ua-arch",
-    "sec-ch-ua-mobile",
-    "sec-ch-ua-model",
-    "sec-ch-ua-platform",
-    "sec-ch-ua-platform-version",
-    "sec-fetch-dest",
-    "sec-fetch-mode",
-    "sec-fetch-site",
-    "sec-fetch-user",
-    "sec-gpc",
-    "sec-purpose",
-    "sec-websocket-extensions",
-    "sec-websocket-key",
-    "sec-websocket-protocol",
-    "sec-websocket-version",
-    "service-worker",
-    "soapaction",
-    "te",
-    "timeout",
-    "traceparent",
-    "tracestate",
-    "trailer",
-    "true-client-ip",
-    "upgrade",
-    "upgrade-insecure-requests",
-    "user-agent",
-    "via",
-    "viewport-width",
-    "want-digest",
-    "warning",
-    "width",
-    "x-amzn-trace-id",
-    "x-api-key",
-    "x-b3-parentspanid",
-    "x-b3-sampled",
-    "x-b3-spanid",
-    "x-b3-traceid",
-    "x-client-ip",
-    "x-cloud-trace-context",
-    "x-correlation-id",
-    "x-csrf-token",
-    "x-csrftoken",
-    "x-forwarded-by",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-path",
-    "x-forwarded-port",
-    "x-forwarded-prefix",
-    "x-forwarded-proto",
-    "x-forwarded-protocol",
-    "x-forwarded-scheme",
-    "x-forwarded-server",
-    "x-forwarded-ssl",
-    "x-github-event",
-    "x-http-method-override",
-    "x-hub-signature",
-    "x-hub-signature-256",
-    "x-original-host",
-    "x-original-uri",
-    "x-original-url",
-    "x-real-ip",
-    "x-request-id",
-    "x-request-start",
-    "x-requested-with",
-    "x-scheme",
-    "x-script-name",
-    "x-ssl-client-cert",
-    "x-ssl-client-s-dn",
-    "x-ssl-client-verify",
-];
+const HEADERS: &str = "\
+    accept accept-charset accept-encoding accept-language accept-ranges access-control-request-headers \
+    access-control-request-method alt-used authorization cache-control cdn-loop cf-connecting-ip cf-ipcountry \
+    cf-ray cf-visitor connection content-disposition content-encoding content-language content-location \
+    content-md5 content-range content-type cookie date depth destination device-memory dnt dpr early-data expect \
+    forwarded from http2-settings idempotency-key if if-match if-modified-since if-none-match if-range \
+    if-unmodified-since keep-alive last-event-id link lock-token max-forwards origin overwrite pragma prefer \
+    priority proxy-authorization proxy-connection purpose range referer save-data sec-ch-ua sec-ch-ua-arch \
+    sec-ch-ua-mobile sec-ch-ua-model sec-ch-ua-platform sec-ch-ua-platform-version sec-fetch-dest sec-fetch-mode \
+    sec-fetch-site sec-fetch-user sec-gpc sec-purpose sec-websocket-extensions sec-websocket-key \
+    sec-websocket-protocol sec-websocket-version service-worker soapaction te timeout traceparent tracestate \
+    trailer true-client-ip upgrade upgrade-insecure-requests user-agent via viewport-width want-digest warning \
+    width x-amzn-trace-id x-api-key x-b3-parentspanid x-b3-sampled x-b3-spanid x-b3-traceid x-client-ip \
+    x-cloud-trace-context x-correlation-id x-csrf-token x-csrftoken x-forwarded-by x-forwarded-for \
+    x-forwarded-host x-forwarded-path x-forwarded-port x-forwarded-prefix x-forwarded-proto x-forwarded-protocol \
+    x-forwarded-scheme x-forwarded-server x-forwarded-ssl x-github-event x-http-method-override x-hub-signature \
+    x-hub-signature-256 x-original-host x-original-uri x-original-url x-real-ip x-request-id x-request-start \
+    x-requested-with x-scheme x-script-name x-ssl-client-cert x-ssl-client-s-dn x-ssl-client-verify";
 
 /// Slots of the open-addressed table: a power of two, several times the number of names.
 const SLOTS: usize = 1024;
@@ -227,7 +113,6 @@ names! {
 struct Entry {
     name: &'static [u8],
     key: Option<Py<PyString>>,
-    length: bool,
 }
 
 static NAMES: PyOnceLock<Names> = PyOnceLock::new();
@@ -250,7 +135,6 @@ impl Names {
             if entry.name.eq_ignore_ascii_case(name) {
                 return match &entry.key {
                     Some(key) => Role::Key(key),
-                    None if entry.length => Role::Length,
                     None => Role::Nothing,
                 };
             }
@@ -294,17 +178,16 @@ fn table(py: Python<'_>) -> Box<[Option<Entry>; SLOTS]> {
         }
         table[slot] = Some(entry);
     };
-    for name in HEADERS {
+    for name in HEADERS.split_ascii_whitespace() {
         let mut key = name.to_ascii_uppercase().replace('-', "_");
         if key != "CONTENT_TYPE" {
             key.insert_str(0, "HTTP_");
         }
-        enter(Entry { name: name.as_bytes(), key: Some(PyString::intern(py, &key).unbind()), length: false });
+        enter(Entry { name: name.as_bytes(), key: Some(PyString::intern(py, &key).unbind()) });
     }
-    enter(Entry { name: b"content-length", key: None, length: true });
-    enter(Entry { name: b"transfer-encoding", key: None, length: true });
-    enter(Entry { name: b"host", key: None, length: false });
-    enter(Entry { name: b"proxy", key: None, length: false });
+    for name in [&b"content-length"[..], b"transfer-encoding", b"host", b"proxy"] {
+        enter(Entry { name, key: None });
+    }
     table
 }
 
@@ -323,8 +206,8 @@ mod tests {
     #[test]
     fn every_listed_header_has_its_key_in_any_case() {
         Python::attach(|py| {
-            for name in HEADERS {
-                let expected = match *name {
+            for name in HEADERS.split_ascii_whitespace() {
+                let expected = match name {
                     "content-type" => String::from("CONTENT_TYPE"),
                     other => String::from_utf8(environ_name(other.as_bytes()).unwrap()).unwrap(),
                 };
@@ -337,10 +220,9 @@ mod tests {
     #[test]
     fn some_headers_make_no_key() {
         Python::attach(|py| {
-            assert!(matches!(names(py).header(b"PROXY"), Role::Nothing));
-            assert!(matches!(names(py).header(b"Host"), Role::Nothing));
-            assert!(matches!(names(py).header(b"Content-Length"), Role::Length));
-            assert!(matches!(names(py).header(b"Transfer-Encoding"), Role::Length));
+            for name in ["PROXY", "Host", "Content-Length", "transfer-encoding"] {
+                assert!(matches!(names(py).header(name.as_bytes()), Role::Nothing), "{name}");
+            }
             assert!(matches!(names(py).header(b"X-Unheard-Of"), Role::Unknown));
             assert!(matches!(names(py).header(b""), Role::Unknown));
         });

@@ -13,15 +13,16 @@ use std::slice;
 use std::sync::Arc;
 
 use penstock_server::exchange::{Exchange, Position, Sent};
-use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PySystemError, PyTypeError, PyUnicodeError, PyValueError};
+use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PySystemError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyString, PyTuple};
 
 use crate::ClientDisconnected;
 use crate::cell::AttachedCell;
+use crate::headers::{LastHead, fill, header_list};
 use crate::payload::Borrowed;
-use crate::text::{as_latin1, type_name};
+use crate::text::type_name;
 
 /// Sends of this size and above are made with the interpreter released.
 pub(crate) const LARGE: usize = 64 * 1024;
@@ -93,6 +94,7 @@ pub(crate) struct StartResponse {
     phase: AttachedCell<Phase>,
     /// The `write` callable. It refers back to this object; [`Door::close`] breaks the circle.
     write: AttachedCell<Option<Py<PyAny>>>,
+    last_head: AttachedCell<Option<Box<LastHead>>>,
 }
 
 impl StartResponse {
@@ -184,8 +186,14 @@ pub(crate) struct Door {
 
 impl Door {
     pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
-        let state =
-            Py::new(py, StartResponse { phase: AttachedCell::new(Phase::Over), write: AttachedCell::new(None) })?;
+        let state = Py::new(
+            py,
+            StartResponse {
+                phase: AttachedCell::new(Phase::Over),
+                write: AttachedCell::new(None),
+                last_head: AttachedCell::new(None),
+            },
+        )?;
         let callable = bound_function(py, &START_RESPONSE, &state)?;
         let write = bound_function(py, &WRITE, &state)?;
         state.get().write.replace(py, Some(write));
@@ -366,14 +374,21 @@ fn start_response<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let headers = header_list(&arguments.headers)?;
     let mut response = state.take(py)?;
-    let result = begin(&mut response, arguments, &headers);
+    let mut last = state.last_head.replace(py, None).unwrap_or_default();
+    let result = begin(&mut response, arguments, &headers, &mut last);
+    state.last_head.replace(py, Some(last));
     state.put(py, response);
     result?;
     state.write_callable(py)
 }
 
 /// Fills the response's head. No Python code runs in here.
-fn begin(response: &mut Response, arguments: &Arguments<'_>, headers: &Bound<'_, PyAny>) -> PyResult<()> {
+fn begin(
+    response: &mut Response,
+    arguments: &Arguments<'_>,
+    headers: &Bound<'_, PyAny>,
+    last: &mut LastHead,
+) -> PyResult<()> {
     if let Some(exc_info) = &arguments.exc_info {
         if response.exchange.head_sent() {
             return Err(raised_again(exc_info));
@@ -382,92 +397,9 @@ fn begin(response: &mut Response, arguments: &Arguments<'_>, headers: &Bound<'_,
         return Err(PyAssertionError::new_err("start_response() was called a second time without exc_info (PEP 3333)"));
     }
     response.started = false;
-    let head = response.exchange.head();
-    head.clear();
-    let status = arguments.status.cast::<PyString>().map_err(|_| {
-        PyTypeError::new_err(format!("status must be str such as \"200 OK\", not {}", type_name(&arguments.status)))
-    })?;
-    let Some(status) = as_latin1(status) else {
-        return Err(PyUnicodeError::new_err("status has a character beyond latin-1 (PEP 3333)"));
-    };
-    head.status(status).map_err(|fault| PyValueError::new_err(fault.to_string()))?;
-    let mut each = |header: &Bound<'_, PyAny>| -> PyResult<()> {
-        let (name, value) = pair(header)?;
-        match (as_latin1(&name), as_latin1(&value)) {
-            (Some(name), Some(value)) => {
-                head.field(name, value).map_err(|fault| PyValueError::new_err(fault.to_string()))
-            }
-            _ => Err(PyUnicodeError::new_err(format!(
-                "header {:?} has a character beyond latin-1 (PEP 3333)",
-                name.to_string_lossy()
-            ))),
-        }
-    };
-    if let Ok(headers) = headers.cast::<PyList>() {
-        for header in headers {
-            each(&header)?;
-        }
-    } else if let Ok(headers) = headers.cast::<PyTuple>() {
-        for header in headers.iter_borrowed() {
-            each(&header)?;
-        }
-    }
+    fill(response.exchange.head(), &arguments.status, headers, last)?;
     response.started = true;
     Ok(())
-}
-
-/// PEP 3333 wants a list. Any other iterable of pairs costs nothing to take, but a mapping or a string is a mistake.
-fn header_list<'py>(headers: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    if headers.is_instance_of::<PyList>() || headers.is_instance_of::<PyTuple>() {
-        return Ok(headers.clone());
-    }
-    let wrong = || {
-        PyTypeError::new_err(format!(
-            "headers must be a list of (name, value) tuples, not {} (PEP 3333)",
-            type_name(headers)
-        ))
-    };
-    if headers.is_instance_of::<PyString>()
-        || headers.is_instance_of::<PyBytes>()
-        || headers.is_instance_of::<pyo3::types::PyDict>()
-    {
-        return Err(wrong());
-    }
-    // SAFETY: the argument is a live object; the result is a new list or null with an exception set.
-    let list = unsafe { Bound::from_owned_ptr_or_err(headers.py(), ffi::PySequence_List(headers.as_ptr())) };
-    list.map_err(|error| if error.is_instance_of::<PyTypeError>(headers.py()) { wrong() } else { error })
-}
-
-fn pair<'py>(header: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyString>, Bound<'py, PyString>)> {
-    let (name, value) = if let Ok(header) = header.cast::<PyTuple>() {
-        if header.len() != 2 {
-            return Err(PyTypeError::new_err(format!(
-                "a header must be a tuple of name and value, but one has {} items",
-                header.len()
-            )));
-        }
-        (header.get_item(0)?, header.get_item(1)?)
-    } else if let Ok(header) = header.cast::<PyList>()
-        && header.len() == 2
-    {
-        (header.get_item(0)?, header.get_item(1)?)
-    } else {
-        return Err(PyTypeError::new_err(format!(
-            "a header must be a tuple of name and value, not {}",
-            type_name(header)
-        )));
-    };
-    let name = name.cast_into::<PyString>().map_err(|error| {
-        PyTypeError::new_err(format!("the name of a header must be str, not {}", type_name(&error.into_inner())))
-    })?;
-    let value = value.cast_into::<PyString>().map_err(|error| {
-        PyTypeError::new_err(format!(
-            "the value of header {:?} must be str, not {}",
-            name.to_string_lossy(),
-            type_name(&error.into_inner())
-        ))
-    })?;
-    Ok((name, value))
 }
 
 /// The exception that an application passed as `exc_info` although its head had already left.
