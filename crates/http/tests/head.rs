@@ -165,6 +165,15 @@ fn a_tls_client_is_told_so() {
 }
 
 #[test]
+fn a_folded_line_is_called_one() {
+    for fold in [" ", "\t"] {
+        let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\n{fold}b\r\n\r\n");
+        let step = HeadParser::default().parse(bytes.as_bytes(), &Limits::default(), &mut RequestHead::default());
+        assert!(matches!(step, HeadStep::Refused(refusal) if refusal.reason.contains("space or a tab")), "{step:?}");
+    }
+}
+
+#[test]
 fn a_request_line_may_be_as_long_as_the_limit() {
     let limits = Limits { request_line: 100, ..Limits::default() };
     let line = |length: usize| {
