@@ -1,9 +1,12 @@
 """The Rust core. Checked against the built module by `make lint`."""
 
-from collections.abc import Mapping, Sequence
-from typing import Final, final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NoReturn, Protocol, final
 
+from _typeshed import WriteableBuffer
 from _typeshed.wsgi import WSGIApplication
+
+__all__ = ["SETTINGS", "ClientDisconnected", "ErrorStream", "FileWrapper", "Input", "Server", "__version__"]
 
 __version__: Final[str]
 
@@ -11,28 +14,124 @@ SETTINGS: Final[tuple[str, ...]]
 """Names of the settings that `Server` wants; see `penstock.options.core_settings`."""
 
 class ClientDisconnected(OSError):
-    """Raised by `wsgi.input` when the client vanished before the end of the request body."""
+    """The client has gone: nothing more can be read from it or written to it.
+
+    Raised by `wsgi.input` when the client vanished before the end of the request body.
+    """
 
 @final
 class Server:
     """A server of one application on a set of listening sockets. Methods may be called from any thread."""
 
     def __new__(cls, application: WSGIApplication, settings: Mapping[str, object], listeners: Sequence[int]) -> Server:
-        """settings: a value for each name in SETTINGS (sizes in bytes, times in seconds). listeners: descriptors of
-        listening sockets, duplicated. Raises ValueError for unknown, missing or unfit settings, OSError when a
-        resource is refused."""
-    def start(self) -> None:
+        """Takes what it serves.
+
+        settings: a value for each name in SETTINGS (sizes in bytes, times in seconds). listeners: descriptors of
+        listening sockets, duplicated. Raises ValueError for unknown, missing or unfit settings, OSError when a resource
+        is refused.
+        """
+
+    def start(self, /) -> None:
         """Starts the pool threads ("penstock-0", ...) and returns."""
-    def run_here(self) -> None:
-        """Serves on the calling thread until stopped. Raises what a signal handler raises, KeyboardInterrupt for
-        one."""
-    def stop(self, graceful_timeout: float) -> None:
-        """Begins to stop and returns: accepts nothing more, closes idle connections, gives requests in flight
-        `graceful_timeout` seconds. Called again with 0 it stops now. May be called from a signal handler."""
-    def join(self, timeout: float | None = None) -> bool:
-        """Waits until the server has stopped, for at most `timeout` seconds; False when it has not. Releases the
-        GIL."""
-    def stats(self) -> dict[str, int]:
-        """Counters and gauges: connections, requests, threads, running, queued."""
-    def reopen_logs(self) -> None:
+
+    def run_here(self, /) -> None:
+        """Serves on the calling thread until stopped. Raises what a signal handler raises."""
+
+    def stop(self, /, graceful_timeout: float) -> None:
+        """Begins to stop and returns; requests in flight have `graceful_timeout` seconds.
+
+        Accepts nothing more and closes idle connections. Called again with 0 it stops now. May be called from a signal
+        handler.
+        """
+
+    def join(self, /, timeout: float | None = None) -> bool:
+        """Waits, with the GIL released, until the server has stopped; False when `timeout` seconds were not enough."""
+
+    def stats(self, /) -> dict[str, int]:
+        """Counters and gauges: connections, requests, threads, running, queued and others."""
+
+    def reopen_logs(self, /) -> None:
         """Opens the access log again under its name, after a rotation."""
+
+class _FileLike(Protocol):
+    read: Callable[[int], bytes]
+
+@final
+class FileWrapper:
+    """`wsgi.file_wrapper`: wraps a file-like object so that the server can deliver the file by itself.
+
+    Iterating it, as middleware does, reads blocks of `block_size` bytes, or larger ones.
+    """
+
+    def __new__(cls, filelike: _FileLike, blksize: int = 8192) -> FileWrapper: ...
+    def __iter__(self, /) -> FileWrapper: ...
+    def __next__(self, /) -> bytes: ...
+    def close(self, /) -> None:
+        """Closes the file-like object, if it can be closed."""
+
+    @property
+    def filelike(self) -> Any:
+        """The object that is wrapped."""
+
+    @property
+    def block_size(self) -> int:
+        """Bytes of a block, at least."""
+
+@final
+class Input:
+    """`wsgi.input`: the request's body, as a binary stream. Reading raises ClientDisconnected when it was cut."""
+
+    def __iter__(self, /) -> Input: ...
+    def __next__(self, /) -> bytes: ...
+    def __enter__(self, /) -> Input: ...
+    def __exit__(self, /, *_exception: object) -> None: ...
+    def read(self, size: int | None = None, /) -> bytes:
+        """Reads up to `size` bytes; all that is left if it is negative or None."""
+
+    def read1(self, size: int | None = None, /) -> bytes:
+        """As `read`."""
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Reads into a writable buffer; the number of bytes read."""
+
+    def readinto1(self, buffer: WriteableBuffer, /) -> int:
+        """As `readinto`."""
+
+    def readline(self, size: int | None = None, /) -> bytes:
+        """Reads one line with its line end, but at most `size` bytes of it."""
+
+    def readlines(self, hint: int | None = None, /) -> list[bytes]:
+        """The lines that are left; no more lines once `hint` bytes have been read."""
+
+    def close(self, /) -> None:
+        """Leaves the stream open; it belongs to the server."""
+
+    def flush(self, /) -> None: ...
+    def readable(self, /) -> bool: ...
+    def writable(self, /) -> bool: ...
+    def seekable(self, /) -> bool: ...
+    def isatty(self, /) -> bool: ...
+    def fileno(self, /) -> NoReturn: ...
+    def tell(self, /) -> NoReturn: ...
+    def seek(self, _offset: object, _whence: object = 0, /) -> NoReturn: ...
+    def truncate(self, _size: object = None, /) -> NoReturn: ...
+    def write(self, _data: object, /) -> NoReturn: ...
+    @property
+    def closed(self) -> bool: ...
+
+@final
+class ErrorStream:
+    """`wsgi.errors`: the text stream of standard error."""
+
+    def write(self, text: str, /) -> int:
+        """Writes text; the number of characters."""
+
+    def writelines(self, lines: Iterable[str], /) -> None:
+        """Writes each of some texts."""
+
+    def flush(self, /) -> None: ...
+    def close(self, /) -> None:
+        """Leaves the stream open; it is the process's."""
+
+    def __enter__(self, /) -> ErrorStream: ...
+    def __exit__(self, /, *_exception: object) -> None: ...
