@@ -1,0 +1,34 @@
+"""Fixtures for all tests: servers that several tests share, and servers inside the test's own process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from harness.addresses import Address, address_of
+from harness.peers import PEER, peer_in_thread
+from harness.server import Server
+
+
+@pytest.fixture(scope="session")
+def echo() -> Iterator[Server]:
+    """A server of the echo application, with default settings."""
+    with Server("echo:app") as server:
+        yield server
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Address]]:
+    """Serves an application of the test itself, in this process: `address = serve(app, threads=4)`."""
+    with contextlib.ExitStack() as stack:
+
+        def start(app: Any, **options: Any) -> Address:
+            if PEER:
+                return address_of(stack.enter_context(peer_in_thread(app)))
+            import penstock
+
+            return address_of(stack.enter_context(penstock.serve_in_thread(app, **options)))
+
+        yield start

@@ -1,0 +1,149 @@
+"""A real server process with one of the applications in tests/apps: started, talked to, stopped, and held to a clean end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+from .addresses import Address, free_address
+from .peers import PEER, peer_command
+from .wire import Client, Response
+
+APPS = Path(__file__).resolve().parent.parent / "apps"
+START_DEADLINE = 20.0
+STOP_DEADLINE = 20.0
+
+
+class Server:
+    """`penstock APPLICATION --bind ADDRESS`, with every keyword an option: `threads=4` is `--threads 4`.
+
+    As a context manager it is stopped with SIGTERM at the end, and must end with status 0 and without a panic.
+    """
+
+    def __init__(
+        self,
+        application: str,
+        *arguments: str,
+        address: Address | None = None,
+        environment: dict[str, str] | None = None,
+        directory: Path = APPS,
+        pass_fds: Iterable[int] = (),
+        **options: object,
+    ) -> None:
+        self.address = address or free_address()
+        if PEER:
+            command = peer_command(application, self.address, int(str(options.get("threads", 16))))
+        else:
+            command = [sys.executable, "-m", "penstock", application, *arguments]
+            if "--bind" not in arguments:
+                command += ["--bind", self.address.bind]
+            for name, value in options.items():
+                command += [f"--{name.replace('_', '-')}", str(value)]
+        self._log = tempfile.TemporaryFile()
+        self._ended_log = ""
+        self.command = command
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
+        self.process = subprocess.Popen(
+            command,
+            cwd=directory,
+            env={**clean, "PYTHONUNBUFFERED": "1", **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            pass_fds=tuple(pass_fds),
+        )
+        self._await()
+
+    def _await(self) -> None:
+        deadline = time.monotonic() + START_DEADLINE
+        while True:
+            if self.process.poll() is not None:
+                pytest.fail(f"{' '.join(self.command)} ended with status {self.process.returncode}:\n{self.log}")
+            try:
+                self.address.connect().close()
+                return
+            except OSError:
+                if time.monotonic() > deadline:
+                    self.process.kill()
+                    pytest.fail(f"{' '.join(self.command)} does not listen:\n{self.log}")
+                time.sleep(0.01)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.process.poll() is None:
+            if error is not None:
+                self.process.kill()
+                self.process.wait()
+            elif self.stop() != 0 and not PEER:
+                pytest.fail(f"the server ended with status {self.process.returncode}:\n{self.log}")
+        if error is not None:
+            sys.stderr.write(f"--- log of {' '.join(self.command)}\n{self.log}")
+        elif not PEER:
+            assert "panicked" not in self.log, self.log
+        self._ended_log = self.log
+        self._log.close()
+
+    @property
+    def log(self) -> str:
+        """All that the process has written so far."""
+        if self._log.closed:
+            return self._ended_log
+        # Not seek(): the process shares the file position.
+        size = os.fstat(self._log.fileno()).st_size
+        return os.pread(self._log.fileno(), size, 0).decode(errors="replace")
+
+    @property
+    def url(self) -> str:
+        """URL of the root."""
+        return self.address.url
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self.process.pid
+
+    def client(self, deadline: float = 10.0) -> Client:
+        """A connection."""
+        return Client(self.address, deadline)
+
+    def get(self, target: str = "/", *fields: str) -> Response:
+        """One request on a connection of its own."""
+        with self.client() as client:
+            lines = [f"GET {target} HTTP/1.1", "Host: test", "Connection: close", *fields, "", ""]
+            client.send("\r\n".join(lines).encode("latin-1"))
+            response = client.response()
+            client.at_end()
+            return response
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Sends a signal to the process."""
+        self.process.send_signal(number)
+
+    def wait(self, deadline: float = STOP_DEADLINE) -> int:
+        """Waits for the process to end by itself; its exit status."""
+        try:
+            return self.process.wait(deadline)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            pytest.fail(f"the server did not stop within {deadline} s:\n{self.log}")
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Asks the process to end; its exit status."""
+        self.send_signal(number)
+        return self.wait()
+
+    def threads(self) -> list[str]:
+        """Names of the process's threads, as the kernel knows them."""
+        return [path.read_text().strip() for path in Path(f"/proc/{self.pid}/task").glob("*/comm")]
