@@ -16,6 +16,7 @@ use penstock_http::limits::Refusal;
 
 use crate::claim::{self, Bits, Claim};
 use crate::exchange::{Endpoints, Exchange, Guts};
+use crate::gather::Gather;
 use crate::handler::Level;
 use crate::outbox::{Flush, Outbox};
 use crate::reactor::Reactor;
@@ -115,6 +116,7 @@ pub(crate) struct Connection {
     deadline: Deadline,
     stage: Mutex<Stage>,
     out: Mutex<Outbox>,
+    gather: Mutex<Gather>,
     room: Condvar,
 }
 
@@ -130,6 +132,7 @@ impl Connection {
             deadline: Deadline::new(),
             stage: Mutex::new(Stage::Idle),
             out: Mutex::new(Outbox::default()),
+            gather: Mutex::new(Gather::default()),
             room: Condvar::new(),
         }
     }
@@ -152,6 +155,11 @@ impl Connection {
 
     pub(crate) fn outbox(&self) -> &Mutex<Outbox> {
         &self.out
+    }
+
+    /// Lock order: the outbox before the gather.
+    pub(crate) fn gather(&self) -> &Mutex<Gather> {
+        &self.gather
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -209,7 +217,13 @@ impl Connection {
             return self.expire(&mut stage);
         }
         if let Stage::Draining(_) = *stage {
-            match lock(&self.out).flush(&self.wire) {
+            let mut out = lock(&self.out);
+            if bits & claim::WRITE != 0 {
+                out.set_blocked(false);
+            }
+            let flushed = out.flush(&self.wire);
+            drop(out);
+            match flushed {
                 Flush::Blocked => {
                     self.due_in(millis(self.reactor.config().write_timeout));
                     return Next::Rest;
@@ -464,8 +478,10 @@ impl Connection {
     }
 
     /// The application is done; the exchange gives the connection back to the thread it ends on.
-    pub(crate) fn exchange_done(self: &Arc<Self>, then: Then, guts: Box<Guts>) {
+    /// `hand_over`: much is left to send, which the I/O side does while the application's thread goes on.
+    pub(crate) fn exchange_done(self: &Arc<Self>, then: Then, guts: Box<Guts>, hand_over: bool) {
         {
+            lock(&self.gather).reset();
             let mut stage = lock(&self.stage);
             let ahead = match &mut *stage {
                 Stage::Running(ahead) => std::mem::take(ahead),
@@ -473,7 +489,11 @@ impl Connection {
             };
             *stage = Stage::Draining(Box::new(Leaving { then, ahead, guts: Some(guts) }));
         }
-        self.carry();
+        if hand_over {
+            self.reactor.hand_over(self.clone());
+        } else {
+            self.carry();
+        }
     }
 
     /// The response has left, or never will (`broken`).
@@ -516,20 +536,48 @@ impl Connection {
         }
     }
 
-    /// The owner is an application thread that may be waiting for this event: serve it from the I/O side.
+    /// The owner is an application thread that gathers blocks or waits for room: serve it from the I/O side.
     fn drain_for_the_owner(&self, bits: Bits) {
         let mut out = lock(&self.out);
+        if bits & claim::WRITE != 0 {
+            out.set_blocked(false);
+        }
+        self.push_gathered(&mut out);
         if out.is_empty() {
             return;
         }
         if bits & claim::EXPIRED != 0 && self.deadline.has_come(self.reactor.clock().now()) {
             out.break_off();
-        } else if out.flush(&self.wire) == Flush::Blocked {
+        } else if !out.is_blocked() && out.flush(&self.wire) == Flush::Blocked {
             self.await_client();
         }
-        if out.is_broken() || out.bytes() <= self.low_water() {
+        let full = out.bytes() > self.low_water();
+        lock(&self.gather).tell(full, out.is_broken());
+        if !full || out.is_broken() {
             self.room.notify_all();
         }
+    }
+
+    /// Moves what has gathered behind what waits already.
+    pub(crate) fn push_gathered(&self, out: &mut Outbox) {
+        if let Some((bytes, at)) = lock(&self.gather).take() {
+            out.push_buffer(bytes, at);
+        }
+    }
+
+    /// I/O side: a finished response whose rest was left to us.
+    pub(crate) fn take_over(self: &Arc<Self>) {
+        self.carry();
+    }
+
+    /// I/O side: sends what a response has gathered since the last tick. False: the response is over, or its blocks
+    /// have become slow.
+    pub(crate) fn tick(&self) -> bool {
+        let moved = lock(&self.gather).len() > 0;
+        if moved {
+            self.drain_for_the_owner(0);
+        }
+        lock(&self.gather).stays_listed(moved)
     }
 
     fn low_water(&self) -> usize {
@@ -544,7 +592,7 @@ impl Connection {
     /// Blocks until the outbox has room. False: it never will.
     pub(crate) fn wait_for_room(&self) -> bool {
         let mut out = lock(&self.out);
-        while !out.is_broken() && out.bytes() > self.low_water() {
+        while !out.is_broken() && out.bytes() + lock(&self.gather).len() > self.low_water() {
             out = crate::wait(&self.room, out);
         }
         !out.is_broken()

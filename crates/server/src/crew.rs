@@ -204,6 +204,11 @@ impl Crew {
         self.call_watcher(true);
     }
 
+    /// True when a thread is polling, or about to: nobody who leads is inside the application.
+    pub(crate) fn is_led(&self) -> bool {
+        self.helm.load(Ordering::SeqCst) & LENT == 0
+    }
+
     fn call_watcher(&self, at_once: bool) {
         let mut take_it = lock(&self.bell);
         *take_it |= at_once;

@@ -8,13 +8,14 @@ use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use penstock_http::encode::{self, ResponseHead};
 use penstock_http::framing::{RequestFacts, RequestFraming, ResponseBody, ResponseFraming};
 use penstock_http::head::{RequestHead, Version};
 
 use crate::connection::{Connection, Then};
+use crate::gather::Appended;
 use crate::local;
 use crate::lock;
 use crate::outbox::Outbox;
@@ -27,6 +28,14 @@ const COPY_BELOW: usize = 2048;
 const KEEP_FROM: usize = 4096;
 /// Slices of one write.
 const SLICES: usize = 64;
+/// Blocks of this size and larger are never copied into a gather.
+const GATHER_BELOW: usize = 16 * 1024;
+/// A block is quick that comes so soon after the one before was sent.
+const QUICK: Duration = Duration::from_micros(150);
+/// So many quick blocks in a row, and the next ones gather.
+const QUICK_BLOCKS: u8 = 2;
+/// A finished response of which more than this waits is left to the I/O side.
+const HAND_OVER: usize = 32 * 1024;
 
 /// Bytes that the application owns and that must outlive the call that sent them.
 pub trait Payload: Send {
@@ -127,6 +136,19 @@ pub(crate) struct Guts {
     gone: bool,
     staging: Vec<u8>,
     pieces: Vec<Piece>,
+    pace: Pace,
+}
+
+/// How the blocks of the response come.
+#[derive(Clone, Copy, Debug, Default)]
+enum Pace {
+    /// None has been sent.
+    #[default]
+    Unknown,
+    /// So many in a row came right after the one before was sent, the last at this time: each is sent at once.
+    Direct(u8, Instant),
+    /// Quickly: they gather, and the I/O side sends them.
+    Gathering,
 }
 
 impl Guts {
@@ -143,6 +165,7 @@ impl Guts {
             gone: false,
             staging: Vec::new(),
             pieces: Vec::new(),
+            pace: Pace::Unknown,
         }
     }
 
@@ -160,6 +183,7 @@ impl Guts {
         self.gone = false;
         self.staging.clear();
         self.pieces.clear();
+        self.pace = Pace::Unknown;
         self.request.bytes.capacity() <= KEEP && self.staging.capacity() <= KEEP
     }
 }
@@ -232,6 +256,12 @@ impl Exchange {
         keep: &mut dyn FnMut(usize) -> Box<dyn Payload>,
     ) -> Sent {
         let guts = guts!(self);
+        if let (Pace::Gathering, Position::More, [block]) = (guts.pace, position, blocks)
+            && let Some(sent) = guts.gather(block)
+        {
+            return sent;
+        }
+        let asked = Instant::now();
         let total: usize = blocks.iter().map(|block| block.len()).sum();
         let Some(allowed) = guts.open(total as u64, position) else {
             return if guts.gone { Sent::Gone } else { Sent::Taken };
@@ -241,7 +271,11 @@ impl Exchange {
             guts.stage(blocks, allowed);
         }
         guts.end_if_last(position);
-        guts.transmit(blocks, keep)
+        let sent = guts.transmit(blocks, keep);
+        if !guts.ended && total < GATHER_BELOW {
+            guts.learn_pace(asked);
+        }
+        sent
     }
 
     /// Sends `length` bytes of a file from `offset` by `sendfile`. If nothing was sent before and `position` is `Last`,
@@ -258,6 +292,7 @@ impl Exchange {
         guts.record.body_bytes += allowed;
         let Some(connection) = guts.connection.clone() else { return Sent::Gone };
         let mut out = lock(connection.outbox());
+        connection.push_gathered(&mut out);
         out.push_copy(&guts.staging);
         guts.staging.clear();
         out.push_file(file, offset, allowed);
@@ -297,7 +332,7 @@ impl Exchange {
     pub fn finish(mut self) -> Result<(), Short> {
         let Some(mut guts) = self.guts.take() else { return Ok(()) };
         guts.record.finished = Some(Instant::now());
-        if !guts.gone && !guts.ended {
+        if !guts.gone && (!guts.ended || matches!(guts.pace, Pace::Gathering)) {
             if guts.framing.is_none() {
                 guts.commit(Some(0));
             }
@@ -378,6 +413,62 @@ impl Guts {
 
     fn is_chunked(&self) -> bool {
         matches!(self.framing, Some(ResponseFraming { body: ResponseBody::Chunked, .. }))
+    }
+
+    /// A block of a response whose blocks come quickly: appends it to what the I/O side sends next. `None`: this block
+    /// is to be sent directly.
+    fn gather(&mut self, block: &[u8]) -> Option<Sent> {
+        if block.len() >= GATHER_BELOW || self.gone || self.ended {
+            return None;
+        }
+        let known = matches!(self.framing, Some(ResponseFraming { body: ResponseBody::Known(_), .. }));
+        if known && self.left < block.len() as u64 {
+            return None;
+        }
+        let connection = self.connection.as_deref()?;
+        let limit = connection.reactor().config().outbox_limit;
+        let appended = lock(connection.gather()).append(block, limit);
+        let sent = match appended {
+            Appended::Taken => Sent::Taken,
+            Appended::Full => Sent::Full,
+            Appended::Unlisted => {
+                self.pace = Pace::Unknown;
+                return None;
+            }
+            Appended::Broken => {
+                self.gone = true;
+                return Some(Sent::Gone);
+            }
+        };
+        self.record.blocks += u64::from(!block.is_empty());
+        self.record.body_bytes += block.len() as u64;
+        if known {
+            self.left -= block.len() as u64;
+            if self.left == 0 {
+                self.ended = true;
+                return Some(Sent::Enough);
+            }
+        }
+        Some(sent)
+    }
+
+    /// After a block that was sent directly and that was ready at `asked`.
+    fn learn_pace(&mut self, asked: Instant) {
+        let Some(connection) = &self.connection else { return };
+        if connection.reactor().config().single_thread {
+            return;
+        }
+        let quick = match self.pace {
+            Pace::Direct(quick, sent) if asked.saturating_duration_since(sent) < QUICK => quick + 1,
+            _ => 0,
+        };
+        if quick < QUICK_BLOCKS {
+            self.pace = Pace::Direct(quick, Instant::now());
+            return;
+        }
+        lock(connection.gather()).list(self.is_chunked());
+        connection.reactor().stream(connection.clone());
+        self.pace = Pace::Gathering;
     }
 
     /// Completes the head and puts it at the front of what is sent next.
@@ -473,6 +564,9 @@ impl Guts {
     fn transmit(&mut self, blocks: &[&[u8]], keep: &mut dyn FnMut(usize) -> Box<dyn Payload>) -> Sent {
         let Some(connection) = self.connection.clone() else { return Sent::Gone };
         let mut out = lock(connection.outbox());
+        if matches!(self.pace, Pace::Gathering) {
+            connection.push_gathered(&mut out);
+        }
         if self.pieces.is_empty() {
             self.transmit_staging(&mut out, &connection);
         } else {
@@ -480,7 +574,15 @@ impl Guts {
         }
         self.staging.clear();
         self.pieces.clear();
+        if !out.is_empty() && !out.is_blocked() && !(self.ended && self.may_hand_over(&out, &connection)) {
+            out.flush(connection.wire());
+        }
         self.settle(&mut out, &connection)
+    }
+
+    /// True when much is left of a finished response, and another thread is there to send it.
+    fn may_hand_over(&self, out: &Outbox, connection: &Connection) -> bool {
+        matches!(self.pace, Pace::Gathering) && out.bytes() > HAND_OVER && connection.reactor().has_io_thread()
     }
 
     /// The short way: everything is in one buffer.
@@ -490,7 +592,10 @@ impl Guts {
             self.record.writes += 1;
             match connection.wire().transmit(&[IoSlice::new(&self.staging[sent..])], false) {
                 Io::Moved(count) => sent += count,
-                Io::WouldBlock => break,
+                Io::WouldBlock => {
+                    out.set_blocked(true);
+                    break;
+                }
                 Io::End | Io::Broken => out.break_off(),
             }
         }
@@ -529,7 +634,10 @@ impl Guts {
                         }
                     }
                 }
-                Io::WouldBlock => break,
+                Io::WouldBlock => {
+                    out.set_blocked(true);
+                    break;
+                }
                 Io::End | Io::Broken => out.break_off(),
             }
         }
@@ -591,6 +699,12 @@ impl Guts {
             Ending::Broken if until_close => Then::Reset,
             Ending::Open | Ending::ClientGone | Ending::Broken => Then::Close,
         };
-        connection.exchange_done(then, self);
+        // What has gathered of a broken response may still be sent; its end may not.
+        let hand_over = {
+            let mut out = lock(connection.outbox());
+            connection.push_gathered(&mut out);
+            !out.is_broken() && !out.is_blocked() && self.may_hand_over(&out, &connection)
+        };
+        connection.exchange_done(then, self, hand_over);
     }
 }

@@ -43,6 +43,8 @@ pub(crate) struct Outbox {
     bytes: usize,
     /// Nothing will be sent any more.
     broken: bool,
+    /// The socket was full at the last write: it will tell when it takes more.
+    blocked: bool,
     /// Write calls made here.
     writes: u32,
     /// Bytes taken by the kernel here.
@@ -92,6 +94,25 @@ impl Outbox {
         self.blocks.push_back(Block::Copied { bytes: more.to_vec(), at: 0 });
     }
 
+    /// Appends a buffer from `at` on, without a copy.
+    pub(crate) fn push_buffer(&mut self, bytes: Vec<u8>, at: usize) {
+        if self.broken || at >= bytes.len() {
+            return;
+        }
+        self.bytes += bytes.len() - at;
+        self.blocks.push_back(Block::Copied { bytes, at });
+    }
+
+    /// True when the last write found the socket full and no event has come since.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// The socket was found full, or has told that it takes more.
+    pub(crate) fn set_blocked(&mut self, blocked: bool) {
+        self.blocked = blocked;
+    }
+
     /// Appends `payload.bytes()[at..end]` by reference.
     pub(crate) fn push_kept(&mut self, payload: Box<dyn Payload>, at: usize, end: usize) {
         if self.broken || at >= end {
@@ -128,8 +149,14 @@ impl Outbox {
                 }
             };
             match moved {
-                Io::Moved(count) => self.advance(count),
-                Io::WouldBlock => return Flush::Blocked,
+                Io::Moved(count) => {
+                    self.blocked = false;
+                    self.advance(count);
+                }
+                Io::WouldBlock => {
+                    self.blocked = true;
+                    return Flush::Blocked;
+                }
                 // For a file, the end before the promised length: the body cannot be completed.
                 Io::End | Io::Broken => {
                     self.break_off();

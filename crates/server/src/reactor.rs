@@ -18,9 +18,11 @@ use crate::config::Config;
 use crate::connection::Connection;
 use crate::crew::{Crew, Helm, NAP, Role};
 use crate::exchange::{Endpoints, Exchange, Guts};
+use crate::gather::TICK;
 use crate::handler::{Application, Level};
 use crate::ready::{Ready, Turn, Verdict};
 use crate::slots::{SPECIAL, Slots};
+use crate::streams::Streams;
 use crate::sys::{ALARM, Events, Poller, Readiness};
 use crate::timers::{Clock, Due, NEVER, Timers, millis};
 use crate::wire::Wire;
@@ -71,6 +73,7 @@ pub struct Reactor {
     ended: Mutex<bool>,
     over: Condvar,
     access_log: Option<AccessLog>,
+    streams: Streams,
     accepted: AtomicU64,
     requests: AtomicU64,
     refused: AtomicU64,
@@ -104,6 +107,7 @@ impl Reactor {
             ended: Mutex::new(false),
             over: Condvar::new(),
             access_log,
+            streams: Streams::default(),
             accepted: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -217,6 +221,9 @@ impl Reactor {
         if self.ready.len() > 0 {
             return Some(NAP);
         }
+        if self.streams.are_any() {
+            return Some(TICK);
+        }
         let now = self.clock.now();
         let timer = self.timers.next(now);
         if self.phase.load(Ordering::Acquire) == RUNNING {
@@ -241,6 +248,7 @@ impl Reactor {
                 connection.report(bits(readiness));
             }
         }
+        self.streams.tick();
         self.expire();
         if self.phase.load(Ordering::Acquire) != RUNNING {
             self.drain();
@@ -407,6 +415,27 @@ impl Reactor {
     /// Puts a complete request into the queue.
     pub(crate) fn queue(&self, exchange: Exchange) {
         self.ready.push(exchange);
+    }
+
+    /// A response that gathers its blocks: the I/O side sends them from now on.
+    pub(crate) fn stream(&self, connection: Arc<Connection>) {
+        self.streams.list(connection);
+        // A leader that waits for events must not wait for long. One that is inside the application is relieved by the
+        // watcher within a tick.
+        if self.crew.is_led() {
+            self.poller.ring();
+        }
+    }
+
+    /// True when a thread other than the caller, who runs the application, is there to send what it leaves.
+    pub(crate) fn has_io_thread(&self) -> bool {
+        !self.config.single_thread && self.crew.is_led()
+    }
+
+    /// A finished response whose rest the I/O side sends at once.
+    pub(crate) fn hand_over(&self, connection: Arc<Connection>) {
+        self.streams.leave(connection);
+        self.poller.ring();
     }
 
     /// A runner makes sure that somebody can take the helm while it runs.

@@ -1,0 +1,74 @@
+//! The responses that the I/O side sends for the application's threads: those that gather blocks, and finished ones that
+//! were left to it.
+//!
+//! Application threads list and leave; the thread that leads the loop ticks.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use crate::connection::Connection;
+use crate::gather::TICK;
+use crate::lock;
+
+#[derive(Default)]
+struct Lists {
+    gathering: Vec<Arc<Connection>>,
+    left: Vec<Arc<Connection>>,
+    ticked: Option<Instant>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Streams {
+    lists: Mutex<Lists>,
+    count: AtomicUsize,
+}
+
+impl Streams {
+    /// The connection gathers blocks from now on.
+    pub(crate) fn list(&self, connection: Arc<Connection>) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+        lock(&self.lists).gathering.push(connection);
+    }
+
+    /// The response of the connection is finished; its owner is now whoever takes it from here.
+    pub(crate) fn leave(&self, connection: Arc<Connection>) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+        lock(&self.lists).left.push(connection);
+    }
+
+    /// True when a tick has something to look at.
+    pub(crate) fn are_any(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Sends what has gathered, if a tick has passed, and what was left.
+    pub(crate) fn tick(&self) {
+        if !self.are_any() {
+            return;
+        }
+        let now = Instant::now();
+        let (left, gathering) = {
+            let mut lists = lock(&self.lists);
+            let due = lists.ticked.is_none_or(|ticked| now.duration_since(ticked) >= TICK);
+            let gathering = if due {
+                lists.ticked = Some(now);
+                std::mem::take(&mut lists.gathering)
+            } else {
+                Vec::new()
+            };
+            (std::mem::take(&mut lists.left), gathering)
+        };
+        self.count.fetch_sub(left.len(), Ordering::AcqRel);
+        for connection in left {
+            connection.take_over();
+        }
+        let before = gathering.len();
+        let mut listed: Vec<_> = gathering.into_iter().filter(|connection| connection.tick()).collect();
+        self.count.fetch_sub(before - listed.len(), Ordering::AcqRel);
+        if !listed.is_empty() {
+            lock(&self.lists).gathering.append(&mut listed);
+        }
+    }
+}
