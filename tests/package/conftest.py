@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -49,6 +50,9 @@ class Command:
             pass_fds=pass_fds,
         )
         self.seen: list[str] = []
+        # A process that hangs fails its test by ending, instead of hanging the run.
+        self.deadline = threading.Timer(60, self.process.kill)
+        self.deadline.start()
 
     def until(self, pattern: str) -> re.Match[str]:
         """Reads the log up to the line that matches; fails when the process ends first."""
@@ -82,6 +86,7 @@ def command(tmp_path: Path) -> Iterator[Callable[..., Command]]:
 
     yield start
     for each in running:
+        each.deadline.cancel()
         each.process.kill()
         each.process.communicate()
 
