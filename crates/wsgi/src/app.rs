@@ -20,6 +20,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::ClientDisconnected;
 use crate::blocks::{Delivered, deliver};
+use crate::calls::call;
 use crate::environ::{EnvironMaker, Memo, NoEnviron};
 use crate::errors::{self, Lines, request_line, traceback_page};
 use crate::input::Input;
@@ -156,7 +157,7 @@ impl PythonApplication {
 
         // Values that the application sets in context variables end with the request.
         let context = Context::enter(py);
-        let (iterable, outcome) = match self.call(&environ, door) {
+        let (iterable, outcome) = match call(self.callable.bind(py), [environ.as_any(), door.callable(py)]) {
             Ok(iterable) => {
                 let outcome = deliver(py, door.state(), &iterable);
                 (Some(iterable), outcome)
@@ -191,24 +192,6 @@ impl PythonApplication {
         };
         let environ = self.maker.make(py, &mut desk.memo, exchange.request(), length, input.as_any())?;
         Ok((environ, input))
-    }
-
-    fn call<'py>(&self, environ: &Bound<'py, PyDict>, door: &Door) -> PyResult<Bound<'py, PyAny>> {
-        let py = environ.py();
-        // The place before the arguments is the callee's to use, as PY_VECTORCALL_ARGUMENTS_OFFSET says: a bound
-        // method puts its object there.
-        let mut arguments = [std::ptr::null_mut(), environ.as_ptr(), door.callable(py).as_ptr()];
-        // SAFETY: the callable and both arguments are live objects; the result is a new reference or null with an
-        // exception set.
-        unsafe {
-            let answer = ffi::PyObject_Vectorcall(
-                self.callable.as_ptr(),
-                arguments.as_mut_ptr().add(1),
-                2 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET,
-                std::ptr::null_mut(),
-            );
-            Bound::from_owned_ptr_or_err(py, answer)
-        }
     }
 
     /// Ends the response, well or badly.
@@ -278,7 +261,7 @@ impl PythonApplication {
             return;
         }
         let closed = match iterable.getattr_opt(&names(py).close) {
-            Ok(Some(close)) => close.call0().map(drop),
+            Ok(Some(close)) => call(&close, []).map(drop),
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };

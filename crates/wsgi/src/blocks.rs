@@ -13,6 +13,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyIterator, PyList, PyMemoryView, PyString, PyTuple};
 
+use crate::calls;
 use crate::file_wrapper::{FileWrapper, deliver_file, is_file};
 use crate::payload::Borrowed;
 use crate::response::{LARGE, StartResponse, as_block};
@@ -244,8 +245,8 @@ fn bytes_of<'a>(blocks: &'a Bound<'_, PyTuple>, item: &Bound<'_, PyAny>) -> PyRe
 /// Sends each block as it comes.
 fn deliver_each(py: Python<'_>, state: &StartResponse, blocks: Bound<'_, PyIterator>, one_block: bool) -> PyResult<()> {
     let mut first = true;
-    for block in blocks {
-        let block = as_block(&block?)?;
+    while let Some(block) = calls::next(&blocks)? {
+        let block = as_block(&block)?;
         let length = block.as_bytes().len();
         if length == 0 {
             continue;

@@ -16,6 +16,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyString, PyType};
 
+use crate::calls::call;
 use crate::names::{Names, names};
 use crate::response::{StartResponse, as_block};
 use crate::text::type_name;
@@ -212,8 +213,9 @@ fn deliver_by_reading(py: Python<'_>, state: &StartResponse, filelike: &Bound<'_
         Some(read1) => read1,
         None => filelike.getattr(&names.read)?,
     };
+    let size = BLOCK.into_pyobject(py)?.into_any();
     loop {
-        let block = as_block(&read.call1((BLOCK,))?)?;
+        let block = as_block(&call(&read, [&size])?)?;
         if block.as_bytes().is_empty() {
             return Ok(());
         }

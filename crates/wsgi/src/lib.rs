@@ -5,6 +5,7 @@
 
 mod app;
 mod blocks;
+mod calls;
 mod cell;
 mod environ;
 mod error_stream;
