@@ -21,7 +21,7 @@ BENCH_PACKAGES := apxs=apache2-dev curl=curl nginx=nginx-light strace=strace wrk
 quietly = said=$$($(1) 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-rust test-python bench bench-packages lint format build fuzz smoke-pythons docs clean
+.PHONY: help serve test test-rust test-python bench bench-packages lint lint-rust lint-python format build fuzz smoke-pythons docs clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -46,14 +46,18 @@ bench: build .venv/.bench ## Compare with other servers: ratios, interleaved, on
 bench-packages:
 	@tools/debian-packages.sh $(BENCH_PACKAGES)
 
-lint: build .venv/.lint ## Check formats, lints, types and the structure
+lint: lint-rust lint-python ## Check formats, lints, types and the structure
+
+lint-rust: .venv/.made
 	cargo fmt --all --check
 	cargo clippy --locked --quiet --workspace --all-targets -- -D warnings
+	$(BIN)/python tools/check_structure.py
+
+lint-python: build .venv/.lint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy penstock examples tools
 	$(BIN)/python -m mypy.stubtest penstock._penstock
-	$(BIN)/python tools/check_structure.py
 	$(BIN)/python tools/options_page.py --check
 
 format: .venv/.lint ## Format the sources
