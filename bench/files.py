@@ -1,0 +1,44 @@
+"""The bytes that the applications deliver, and the files that hold them; the same on every machine.
+
+The sizes come from real responses: a presentation, a word list, a page.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+DECK_BYTES = 688_128
+WORDS_BYTES = 2_493_109
+PAGE_BYTES = 21_324
+UPLOAD_BYTES = 20_000_000
+
+DIRECTORY = Path(__file__).resolve().parent / ".files"
+
+
+def deck() -> bytes:
+    return random.Random("deck").randbytes(DECK_BYTES)
+
+
+def words() -> bytes:
+    """In blocks of 128 bytes these are 19,478 blocks."""
+    chance = random.Random("words")
+    line = bytes(chance.choices(b"abcdefghijklmnopqrstuvwxyz", k=8191)) + b"\n"
+    return (line * (WORDS_BYTES // len(line) + 1))[:WORDS_BYTES]
+
+
+def page() -> bytes:
+    head = b"<!doctype html><meta charset=utf-8><title>A page</title><p>"
+    return head + words()[: PAGE_BYTES - len(head)]
+
+
+def make() -> Path:
+    """Writes the files that are missing and returns their directory, readable by everyone (Apache drops its rights)."""
+    DIRECTORY.mkdir(mode=0o755, exist_ok=True)
+    for name, content in (("deck", deck), ("page", page), ("upload", lambda: bytes(UPLOAD_BYTES))):
+        path = DIRECTORY / name
+        if not path.exists():
+            fresh = path.with_suffix(".new")
+            fresh.write_bytes(content())
+            fresh.replace(path)
+    return DIRECTORY

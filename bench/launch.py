@@ -1,0 +1,174 @@
+"""One running server: started on its core, watched until it answers, measured, stopped with all its children.
+
+Each server gets a process group of its own, and only that group is ever signalled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench import files, machine, nginx
+from bench.peers import NGINX, Peer, commands
+
+HOST = "127.0.0.1"
+START_SECONDS = 20.0
+STOP_SECONDS = 1.5
+
+
+class NotServing(Exception):
+    """The server did not come up, or no longer answers; the text says what it printed last."""
+
+
+# Below the ports that the kernel gives to clients, which may be in TIME_WAIT by the thousand; each is used once.
+PORTS = iter(range(18000, 32000))
+
+
+def free_port() -> int:
+    for port in PORTS:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((HOST, port))
+            return port
+    raise NotServing("no free port")
+
+
+class Server:
+    """A peer that serves one application. Made by its constructor, ended by `stop`."""
+
+    def __init__(self, peer: Peer, app: str, over_unix: bool = False, many: bool = False) -> None:
+        self.peer = peer
+        self.state = Path(tempfile.mkdtemp(prefix="bench-"))
+        # Apache's process is another user's.
+        self.state.chmod(0o777)
+        self.port = free_port()
+        self.socket = str(self.state / "app.sock") if over_unix else None
+        self.many = many
+        if peer.name == NGINX:
+            nginx.configure(self.state, files.DIRECTORY, HOST, self.port)
+        values = {"app": app, "host": HOST, "port": str(self.port), "bin": str(commands()), "state": str(self.state)}
+        arguments = peer.arguments(over_unix, many, socket=str(self.socket), **values)
+        environment = dict(os.environ, PYTHONPATH=".", PATH=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+        self.log = (self.state / "log").open("wb")
+        self.begun = time.perf_counter()
+        self.ready_after: float | None = None
+        self.process = subprocess.Popen(
+            ["taskset", "-c", str(machine.SERVER_CORE), *arguments],
+            cwd=files.DIRECTORY.parent.parent,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    def connect(self, timeout: float = 5.0, source: str | None = None) -> socket.socket:
+        """A connection to the server. Raises OSError."""
+        if self.socket is not None:
+            connection = socket.socket(socket.AF_UNIX)
+            connection.settimeout(timeout)
+            connection.connect(self.socket)
+            return connection
+        connection = socket.create_connection((HOST, self.port), timeout, (source, 0) if source else None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def wait_until_ready(self) -> None:
+        """Returns when `/ready` has been answered. Raises NotServing."""
+        while (left := START_SECONDS - (time.perf_counter() - self.begun)) > 0:
+            if self.process.poll() is not None:
+                raise NotServing(f"ended with status {self.process.returncode}: {self.last_words()}")
+            if self.answers(min(left, 2.0)):
+                self.ready_after = time.perf_counter() - self.begun
+                return
+            time.sleep(0.005)
+        raise NotServing(f"did not answer within {START_SECONDS:.0f} s: {self.last_words()}")
+
+    def answers(self, timeout: float = 2.0) -> bool:
+        """Whether a request on a new connection is answered by the application in time."""
+        try:
+            with self.connect(timeout) as connection:
+                connection.sendall(b"GET /ready HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+                begin = b""
+                while len(begin) < 12 and (part := connection.recv(4096)):
+                    begin += part
+        except OSError:
+            return False
+        return begin[9:12] == b"200"
+
+    def pids(self) -> list[int]:
+        """The server's processes: the first one and all its descendants."""
+        children: dict[int, list[int]] = {}
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+        found, queue = [], [self.process.pid]
+        while queue:
+            pid = queue.pop()
+            found.append(pid)
+            queue += children.get(pid, [])
+        return found
+
+    def memory(self) -> int:
+        """Bytes of memory that are the server's: shared pages counted in proportion."""
+        return sum(proportional_set_size(pid) for pid in self.pids())
+
+    def last_words(self) -> str:
+        self.log.flush()
+        lines = [line.strip() for line in (self.state / "log").read_text(errors="replace").splitlines()]
+        said = [line for line in lines if line]
+        return said[-1][:200] if said else "it printed nothing"
+
+    def signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def stop(self) -> None:
+        stop([self])
+
+
+def proportional_set_size(pid: int) -> int:
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return sum(1024 * int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
+
+
+def stop(servers: list[Server]) -> None:
+    """Ends servers, politely at first, all at once."""
+    for server in servers:
+        server.signal(signal.SIGTERM)
+    end = time.perf_counter() + STOP_SECONDS
+    for server in servers:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.process.wait(max(0.0, end - time.perf_counter()))
+    for server in servers:
+        server.signal(signal.SIGKILL)
+        server.process.wait()
+        server.log.close()
+        shutil.rmtree(server.state, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def serving(peer: Peer, app: str, over_unix: bool = False, many: bool = False) -> Iterator[Server]:
+    """A server for the length of a `with`. Raises NotServing."""
+    server = Server(peer, app, over_unix, many)
+    try:
+        server.wait_until_ready()
+        yield server
+    finally:
+        server.stop()

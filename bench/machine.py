@@ -1,0 +1,55 @@
+"""The facts of the machine that a figure depends on, and which cores do what."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import resource
+import subprocess
+from pathlib import Path
+
+# The server has one core and the load another; where there is only one, they share it and the report says so.
+CORES = sorted(os.sched_getaffinity(0))
+SERVER_CORE = CORES[0]
+LOAD_CORE = CORES[-1]
+
+
+def facts() -> dict[str, str]:
+    """What to print above every result."""
+    return {
+        "processor": processor(),
+        "cores": f"{len(CORES)}; server on core {SERVER_CORE}, load on core {LOAD_CORE}",
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "wrk": first_line("wrk", "-v"),
+        "curl": first_line("curl", "--version"),
+        "load before": "{:.2f} processes wanted a core in the last minute".format(os.getloadavg()[0]),
+    }
+
+
+def processor() -> str:
+    try:
+        named = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+    except OSError:
+        named = None
+    hypervisor = " (virtual machine)" if " hypervisor" in Path("/proc/cpuinfo").read_text() else ""
+    return (named.group(1) if named else platform.machine()) + hypervisor
+
+
+def first_line(*command: str) -> str:
+    """wrk and curl print their version first; wrk leaves with an error."""
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return "missing"
+    lines = (told.stdout or told.stderr).splitlines()
+    return " ".join(lines[0].split()[:2]) if lines else "of unknown version"
+
+
+def take_load_core() -> None:
+    """Puts this process, and the clients it starts, on the load's core, with as many descriptors as it may have."""
+    os.sched_setaffinity(0, {LOAD_CORE})
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

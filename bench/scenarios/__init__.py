@@ -1,0 +1,269 @@
+"""The table of scenarios: what is measured, how it is shown, and what Penstock is meant to reach."""
+
+from __future__ import annotations
+
+from bench.goals import AtLeast, AtMost, FloorTimes, Goal, NoErrors, Times, TimesBest
+from bench.peers import NGINX
+from bench.results import Metric
+from bench.scenarios.fetch import Fetch
+from bench.scenarios.growth import Growth
+from bench.scenarios.idle import Idle
+from bench.scenarios.rate import Rate
+from bench.scenarios.scenario import Scenario
+from bench.scenarios.segments import Segments
+from bench.scenarios.sleeping import Sleeping
+from bench.scenarios.startup import Startup
+from bench.scenarios.syscalls import Syscalls
+
+SMALL = "Small responses"
+LARGE = "Large responses"
+BLOCKS = "Many blocks"
+WAITING = "Applications that wait"
+COST = "What it costs"
+
+
+def rate(key: str, title: str, short: str, *goals: Goal) -> tuple[Metric, ...]:
+    return (Metric(key, title, short, "requests/s", True, 0, goals),)
+
+
+def milliseconds(key: str, title: str, short: str, *goals: Goal) -> Metric:
+    return Metric(key, title, short, "ms", False, 1, goals)
+
+
+def sleeping(clients: int, *goals: Goal) -> Sleeping:
+    title = f"0.1 s of sleep, {clients:,} client{'s' if clients > 1 else ''}"
+    metric = Metric(f"sleep_c{clients}", title, f"sleep c{clients}", "% of clients / sleep", True, 1, goals)
+    return Sleeping(
+        metric.key, title, WAITING, "bench.apps:sleep", (metric,), clients=clients, many=clients >= 1000, rounds=2
+    )
+
+
+def words(name: str, title: str, short: str, over_unix: bool) -> Fetch:
+    return Fetch(
+        name,
+        title,
+        BLOCKS,
+        "bench.apps:words",
+        (
+            milliseconds(name, f"{title}: whole response", short),
+            milliseconds(f"{name}_app", f"{title}: in the application", f"{short}, app", FloorTimes(2.0), TimesBest(4.0)),
+        ),
+        over_unix=over_unix,
+        content="words",
+        timed=True,
+        generator="word_blocks",
+    )
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    Rate(
+        "pong_c64",
+        "Pong: 4 bytes, 15 header fields, 64 connections",
+        SMALL,
+        "bench.apps:pong",
+        rate(
+            "pong_c64", "Pong, 64 connections", "pong c64", Times(1.15, "fastwsgi"), Times(1.3, "bjoern"), Times(1.7, "granian")
+        ),
+        connections=64,
+    ),
+    Rate(
+        "pong_c1",
+        "Pong, one connection, client on the server's core",
+        SMALL,
+        "bench.apps:pong",
+        rate("pong_c1", "Pong, one connection, same core", "pong c1", Times(1.1, "fastwsgi")),
+        connections=1,
+        same_core=True,
+    ),
+    Rate(
+        "connections",
+        "Pong, a new connection for each of 64 clients' requests",
+        SMALL,
+        "bench.apps:pong",
+        rate("connections", "New connections", "new conns"),
+        connections=64,
+        close=True,
+    ),
+    Segments(
+        "segments",
+        "TCP segments of one pong",
+        SMALL,
+        "bench.apps:pong",
+        (Metric("segments", "TCP segments of one pong", "segments", "segments", False, 0, (AtMost(1),)),),
+        rounds=2,
+    ),
+    Rate(
+        "flask",
+        "Flask's hello, 16 connections",
+        SMALL,
+        "bench.flask_hello:app",
+        rate("flask", "Flask hello, 16 connections", "flask", Times(1.2, "granian")),
+        connections=16,
+    ),
+    Rate(
+        "django",
+        "Django's hello, 16 connections",
+        SMALL,
+        "bench.django_hello:app",
+        rate("django", "Django hello, 16 connections", "django", Times(1.2, "granian")),
+        connections=16,
+    ),
+    Rate(
+        "page_c16",
+        "A page of 21,324 bytes read from its file, 16 connections",
+        LARGE,
+        "bench.apps:page",
+        rate("page_c16", "Page of 21 KB, 16 connections", "page c16"),
+        connections=16,
+        content="page",
+        nginx="/page",
+    ),
+    Rate(
+        "list_c4",
+        "688,128 bytes as a list, 4 connections",
+        LARGE,
+        "bench.apps:deck_list",
+        rate("list_c4", "688 KB as a list, 4 connections", "list c4", TimesBest(1.0)),
+        connections=4,
+        content="deck",
+    ),
+    Fetch(
+        "file",
+        "688,128 bytes as a file object, one fetch",
+        LARGE,
+        "bench.apps:deck_file",
+        (milliseconds("file", "688 KB file object", "file"),),
+        content="deck",
+        nginx="/deck",
+    ),
+    Rate(
+        "file_c4",
+        "688,128 bytes as a file object, 4 connections",
+        LARGE,
+        "bench.apps:deck_file",
+        rate("file_c4", "688 KB file object, 4 connections", "file c4", Times(0.9, NGINX)),
+        connections=4,
+        content="deck",
+        nginx="/deck",
+    ),
+    Fetch(
+        "wrapper",
+        "688,128 bytes through wsgi.file_wrapper, one fetch",
+        LARGE,
+        "bench.apps:deck_wrapper",
+        (milliseconds("wrapper", "688 KB file_wrapper", "wrapper"),),
+        content="deck",
+        nginx="/deck",
+    ),
+    Rate(
+        "wrapper_c4",
+        "688,128 bytes through wsgi.file_wrapper, 4 connections",
+        LARGE,
+        "bench.apps:deck_wrapper",
+        rate("wrapper_c4", "688 KB file_wrapper, 4 connections", "wrapper c4", Times(0.9, NGINX)),
+        connections=4,
+        content="deck",
+        nginx="/deck",
+    ),
+    Fetch(
+        "upload",
+        "An upload of 20 MB, read by the application",
+        LARGE,
+        "bench.apps:upload",
+        (milliseconds("upload", "20 MB upload", "upload"),),
+        upload="upload",
+    ),
+    words("words", "2.5 MB in blocks of 128 bytes", "128 B blocks", over_unix=False),
+    words("words_unix", "2.5 MB in blocks of 128 bytes, UNIX socket", "128 B unix", over_unix=True),
+    Fetch(
+        "bytes",
+        "688,128 blocks of one byte",
+        BLOCKS,
+        "bench.apps:deck_bytes",
+        (
+            milliseconds("bytes", "688,128 blocks of one byte: whole response", "1 B blocks"),
+            milliseconds(
+                "bytes_app", "688,128 blocks of one byte: in the application", "1 B blocks, app", FloorTimes(1.6)
+            ),
+        ),
+        content="deck",
+        timed=True,
+        generator="deck_byte_blocks",
+        rounds=3,
+    ),
+    Fetch(
+        "bare",
+        "688,128 bytes as bare bytes, the brackets forgotten",
+        BLOCKS,
+        "bench.apps:deck_bare",
+        (milliseconds("bare", "688 KB of bare bytes", "bare bytes"),),
+        content="deck",
+        rounds=3,
+    ),
+    Rate(
+        "blocks_c64",
+        "25 blocks of 4 KiB, 64 connections",
+        BLOCKS,
+        "bench.apps:blocks",
+        rate("blocks_c64", "25 blocks of 4 KiB, 64 connections", "25 x 4 KiB", Times(2.0, "granian")),
+        connections=64,
+    ),
+    sleeping(1, AtLeast(95), NoErrors()),
+    sleeping(8, AtLeast(95), NoErrors()),
+    sleeping(100, AtLeast(95), NoErrors()),
+    sleeping(1000),
+    Growth(
+        "growth",
+        "From the first to the hundredth sleeping request in flight",
+        WAITING,
+        "bench.apps:growth",
+        (Metric("growth", "100 sleeping requests in flight", "growth", "ms", False, 0, (AtMost(200),)),),
+        fresh=True,
+        rounds=2,
+    ),
+    Syscalls(
+        "calls",
+        "System calls of a hello",
+        COST,
+        "bench.apps:hello",
+        (Metric("calls", "System calls of a hello", "calls", "calls", False, 2, (AtMost(3.01),)),),
+        rounds=1,
+    ),
+    Syscalls(
+        "calls_words",
+        "System calls of 19,478 blocks of 128 bytes",
+        COST,
+        "bench.apps:words",
+        (Metric("calls_words", "System calls of 19,478 blocks", "calls blocks", "calls", False, 0, (AtMost(599),)),),
+        rounds=1,
+        requests=4,
+    ),
+    Idle(
+        "idle",
+        "Memory of an idle connection, of 10,000",
+        COST,
+        "bench.apps:hello",
+        (Metric("idle", "Memory of an idle connection", "idle", "bytes", False, 0, (AtMost(1023),)),),
+        fresh=True,
+        many=True,
+        rounds=1,
+    ),
+    Startup(
+        "startup",
+        "From the start of the command to the first answer",
+        COST,
+        "bench.apps:hello",
+        (Metric("startup", "Start-up", "start-up", "ms", False, 0),),
+        fresh=True,
+        rounds=3,
+    ),
+)
+
+
+def by_name(names: list[str]) -> tuple[Scenario, ...]:
+    """The scenarios with these names, in the table's order. Raises ValueError."""
+    known = [scenario.name for scenario in SCENARIOS]
+    for name in names:
+        if name not in known:
+            raise ValueError(f"no such scenario: {name} (there are {', '.join(known)})")
+    return tuple(scenario for scenario in SCENARIOS if scenario.name in names)

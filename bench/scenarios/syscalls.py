@@ -1,0 +1,46 @@
+"""System calls of a response, counted by strace while one client asks again and again on one connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench import strace
+from bench.answer import receive
+from bench.launch import Server
+from bench.results import Sample
+from bench.scenarios.scenario import Ask, Scenario
+
+
+@dataclass(frozen=True)
+class Syscalls(Scenario):
+    """requests: how many share what the server does anyway."""
+
+    requests: int = 2_000
+
+    def measure(self, server: Server, ask: Ask) -> Sample:
+        wanted = max(1, self.requests // 4) if ask.quick else self.requests
+        # One before, so that what a first request costs is not counted.
+        answer_all(server, 1)
+        counting = strace.Count(server.pids(), server.state / "strace")
+        with counting:
+            answer_all(server, wanted)
+        total = sum(counting.calls.values())
+        note = ", ".join(f"{name} {count / wanted:.2f}" for name, count in list(counting.calls.items())[:5])
+        return Sample({self.metrics[0].key: total / wanted} if total else {}, 0 if total else 1, note)
+
+    def reproduce(self) -> str:
+        return f"strace -c -f -p PID, {self.requests:,} requests on one connection"
+
+
+def answer_all(server: Server, requests: int) -> None:
+    """One request after the other, on a new connection where the server closes. Raises OSError."""
+    connection = server.connect(15.0)
+    try:
+        for _ in range(requests):
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            answer = receive(connection)
+            if answer.closes:
+                connection.close()
+                connection = server.connect(15.0)
+    finally:
+        connection.close()

@@ -1,0 +1,47 @@
+"""wrk as the load: one thread, a number of connections, a second or more."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Load:
+    """What wrk counted: answers that were 2xx or 3xx each second, and everything that was not."""
+
+    rate: float
+    errors: int
+    detail: str
+
+
+def command(url: str, connections: int, seconds: float, core: int, close: bool = False) -> list[str]:
+    """The command line; `close` asks for a new connection each time."""
+    line = ["taskset", "-c", str(core), "wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s"]
+    return [*line, *(["-H", "Connection: close"] if close else []), url]
+
+
+def run(url: str, connections: int, seconds: float, core: int, close: bool = False) -> Load:
+    line = command(url, connections, seconds, core, close)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=seconds + 30, check=False)
+    if done.returncode:
+        return Load(0.0, 1, (done.stderr or done.stdout).strip()[-200:])
+    return read(done.stdout)
+
+
+def read(text: str) -> Load:
+    """Understands wrk's report."""
+    total = re.search(r"(\d+) requests in ([\d.]+)(us|ms|s|m)", text)
+    if total is None:
+        return Load(0.0, 1, "wrk reported nothing")
+    requests, length = int(total.group(1)), float(total.group(2))
+    length *= {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}[total.group(3)]
+    found = dict.fromkeys(("connect", "read", "write", "timeout"), 0)
+    sockets = re.search(r"Socket errors: (.+)", text)
+    if sockets:
+        found.update((word.split()[0], int(word.split()[1])) for word in sockets.group(1).split(", "))
+    other = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
+    found["status"] = int(other.group(1)) if other else 0
+    detail = ", ".join(f"{count} {kind}" for kind, count in found.items() if count)
+    return Load((requests - found["status"]) / length if length else 0.0, sum(found.values()), detail)
