@@ -551,7 +551,7 @@ impl Connection {
         } else if !out.is_blocked() && out.flush(&self.wire) == Flush::Blocked {
             self.await_client();
         }
-        let full = out.bytes() > self.low_water();
+        let full = out.bytes() > self.reactor.config().outbox_limit;
         lock(&self.gather).tell(full, out.is_broken());
         if !full || out.is_broken() {
             self.room.notify_all();
@@ -560,8 +560,13 @@ impl Connection {
 
     /// Moves what has gathered behind what waits already.
     pub(crate) fn push_gathered(&self, out: &mut Outbox) {
-        if let Some((bytes, at)) = lock(&self.gather).take() {
-            out.push_buffer(bytes, at);
+        let gathered = lock(&self.gather).take();
+        if let Some(gathered) = gathered {
+            let mut at = gathered.at;
+            for segment in gathered.segments {
+                out.push_buffer(segment, at);
+                at = 0;
+            }
         }
     }
 

@@ -10,19 +10,24 @@ use std::time::Duration;
 
 use penstock_http::encode;
 
+use crate::segments::{self, SEGMENT};
+
 /// How long a gathered block waits at most before it is sent.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 /// Empty ticks until a gather is unlisted.
 const IDLE_TICKS: u8 = 4;
 /// Room before the data for the line of a chunk.
 const ROOM: usize = 20;
-/// What a fresh buffer holds.
-const FIRST: usize = 64 * 1024;
 
 /// The gathered bytes of one response.
 #[derive(Default)]
 pub(crate) struct Gather {
-    bytes: Vec<u8>,
+    /// The segment being filled; empty, or with [`ROOM`] bytes before the data if it is the first.
+    current: Vec<u8>,
+    /// Full segments before it.
+    full_segments: Vec<Vec<u8>>,
+    /// Bytes of data in all.
+    length: usize,
     chunked: bool,
     listed: bool,
     idle: u8,
@@ -30,6 +35,12 @@ pub(crate) struct Gather {
     full: bool,
     /// The connection is broken.
     broken: bool,
+}
+
+/// What [`Gather::take`] took: segments in order, and where the bytes of the first begin.
+pub(crate) struct Gathered {
+    pub(crate) segments: Vec<Vec<u8>>,
+    pub(crate) at: usize,
 }
 
 /// What became of a block.
@@ -61,35 +72,60 @@ impl Gather {
         if !self.listed {
             return Appended::Unlisted;
         }
-        if self.bytes.is_empty() {
-            self.bytes.reserve(FIRST.max(block.len() + 2 * ROOM));
-            self.bytes.resize(ROOM, 0);
+        if self.current.len() + block.len() > SEGMENT - ROOM {
+            self.next_segment();
         }
-        self.bytes.extend_from_slice(block);
-        if self.full || self.bytes.len() > limit { Appended::Full } else { Appended::Taken }
+        if self.length == 0 {
+            self.begin();
+        }
+        self.current.extend_from_slice(block);
+        self.length += block.len();
+        if self.full || self.length > limit { Appended::Full } else { Appended::Taken }
+    }
+
+    #[cold]
+    fn next_segment(&mut self) {
+        if self.length > 0 {
+            let full = std::mem::replace(&mut self.current, segments::take());
+            self.full_segments.push(full);
+        }
+    }
+
+    #[cold]
+    fn begin(&mut self) {
+        if self.current.capacity() < SEGMENT {
+            self.current = segments::take();
+        }
+        self.current.clear();
+        self.current.resize(ROOM, 0);
     }
 
     /// Bytes that have gathered.
     pub(crate) fn len(&self) -> usize {
-        self.bytes.len().saturating_sub(ROOM)
+        self.length
     }
 
-    /// Takes what has gathered, framed: the buffer, and where in it the bytes begin.
-    pub(crate) fn take(&mut self) -> Option<(Vec<u8>, usize)> {
-        let length = self.len();
-        if length == 0 {
+    /// Takes what has gathered, framed.
+    pub(crate) fn take(&mut self) -> Option<Gathered> {
+        if self.length == 0 {
             return None;
         }
-        let mut bytes = std::mem::take(&mut self.bytes);
-        if !self.chunked {
-            return Some((bytes, ROOM));
+        let length = std::mem::take(&mut self.length);
+        let mut segments = std::mem::take(&mut self.full_segments);
+        segments.push(std::mem::take(&mut self.current));
+        let mut at = ROOM;
+        if self.chunked {
+            let mut line = [0; 20];
+            let end = encode::chunk_header(length, &mut line);
+            at = ROOM - end;
+            if let Some(first) = segments.first_mut() {
+                first[at..ROOM].copy_from_slice(&line[..end]);
+            }
+            if let Some(last) = segments.last_mut() {
+                last.extend_from_slice(encode::CHUNK_END);
+            }
         }
-        let mut line = [0; 20];
-        let end = encode::chunk_header(length, &mut line);
-        let at = ROOM - end;
-        bytes[at..ROOM].copy_from_slice(&line[..end]);
-        bytes.extend_from_slice(encode::CHUNK_END);
-        Some((bytes, at))
+        Some(Gathered { segments, at })
     }
 
     /// I/O side, at a tick: true while there is reason to look again.
@@ -125,9 +161,27 @@ mod tests {
         for _ in 0..5 {
             assert_eq!(gather.append(b"abcd", 100), Appended::Taken);
         }
-        let (bytes, at) = gather.take().unwrap();
-        assert_eq!(&bytes[at..], b"14\r\nabcdabcdabcdabcdabcd\r\n");
+        let taken = gather.take().unwrap();
+        assert_eq!(&taken.segments.concat()[taken.at..], b"14\r\nabcdabcdabcdabcdabcd\r\n");
         assert!(gather.take().is_none());
+    }
+
+    #[test]
+    fn blocks_beyond_a_segment_are_still_one_chunk() {
+        let mut gather = Gather::default();
+        gather.list(true);
+        let mut all = Vec::new();
+        for number in 0..20_u8 {
+            let block = [number; 15_000];
+            gather.append(&block, usize::MAX);
+            all.extend_from_slice(&block);
+        }
+        let taken = gather.take().unwrap();
+        assert!(taken.segments.len() > 1);
+        let bytes = taken.segments.concat();
+        assert_eq!(&bytes[taken.at..taken.at + 7], b"493e0\r\n");
+        assert_eq!(&bytes[taken.at + 7..bytes.len() - 2], all);
+        assert_eq!(gather.len(), 0);
     }
 
     #[test]
@@ -136,8 +190,8 @@ mod tests {
         gather.list(false);
         gather.append(b"ab", 100);
         gather.append(b"cd", 100);
-        let (bytes, at) = gather.take().unwrap();
-        assert_eq!(&bytes[at..], b"abcd");
+        let taken = gather.take().unwrap();
+        assert_eq!(&taken.segments.concat()[taken.at..], b"abcd");
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod outbox;
 pub mod reactor;
 pub mod ready;
 pub mod record;
+mod segments;
 mod slots;
 mod spool;
 mod streams;

@@ -8,6 +8,7 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::exchange::Payload;
+use crate::segments;
 use crate::sys::Io;
 use crate::wire::Wire;
 
@@ -86,7 +87,7 @@ impl Outbox {
         }
         self.bytes += more.len();
         if let Some(Block::Copied { bytes, .. }) = self.blocks.back_mut()
-            && bytes.len() < TAIL
+            && bytes.len() + more.len() <= TAIL.max(bytes.capacity())
         {
             bytes.extend_from_slice(more);
             return;
@@ -219,7 +220,9 @@ impl Outbox {
             if left > 0 {
                 return;
             }
-            self.blocks.pop_front();
+            if let Some(Block::Copied { bytes, .. }) = self.blocks.pop_front() {
+                segments::give(bytes);
+            }
         }
         if self.blocks.is_empty() {
             self.blocks = VecDeque::new();
