@@ -19,7 +19,8 @@ mod raw {
     use pyo3::ffi::PyObject;
 
     unsafe extern "C-unwind" {
-        pub(super) fn PyObject_Vectorcall(
+        // As PyObject_Vectorcall, which Python 3.10 has only as an inline function.
+        pub(super) fn PyObject_VectorcallDict(
             callable: *mut PyObject,
             arguments: *const *mut PyObject,
             count: usize,
@@ -64,7 +65,7 @@ pub(crate) fn call<'py, const COUNT: usize>(
     for (place, argument) in places[1..].iter_mut().zip(arguments) {
         *place = argument.as_ptr();
     }
-    let vectorcall = black_box(raw::PyObject_Vectorcall as Vectorcall);
+    let vectorcall = black_box(raw::PyObject_VectorcallDict as Vectorcall);
     // SAFETY: the callable and its arguments are live objects, and the place before them may be written; the result is
     // a new reference or null with an exception set.
     unsafe {
