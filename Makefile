@@ -72,7 +72,9 @@ build: .venv/.installed ## Build the core in release mode, into penstock/
 fuzz: ## Fuzz the head and body decoders, FUZZ_SECONDS each
 	cargo fuzz --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-fuzz
 	for target in head body; do \
-	    RUSTC_BOOTSTRAP=1 cargo fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	    mkdir -p fuzz/corpus/$$target; \
+	    RUSTC_BOOTSTRAP=1 cargo fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
+	        -dict=fuzz/http.dict -max_len=2048 -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
 smoke-pythons: .venv/.made ## Build wheels for other Pythons and try each

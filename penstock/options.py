@@ -217,7 +217,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "response_queue",
         values.size(4096),
-        1 << 20,
+        4 << 20,
         "Of one response, keep this much for a client that takes it slowly; then the application waits.",
         LIMITS,
         core="outbox_limit",

@@ -24,14 +24,17 @@ LAYERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("body", "encode"),
     ),
     "server": (
-        ("sys", "claim", "crew", "record", "timers"),
+        ("sys", "claim", "crew", "record", "segments", "timers"),
         ("accept", "wire"),
-        # An exchange and what it carries: request body, queued response, the thread's spare parts.
-        ("exchange", "outbox", "spool", "local", "log_format"),
+        ("outbox", "gather", "request"),
+        ("spool", "log_format"),
+        # The spare parts of a thread are answers, and an answer takes its date from the thread.
+        ("answer", "local"),
         ("access_log",),
         ("config",),
-        # `ready` hands out the turns that `handler` speaks of.
-        ("connection", "handler", "ready", "slots"),
+        ("exchange",),
+        # A connection is its stages; `ready` hands out the turns that `handler` speaks of.
+        ("connection", "stage", "handler", "ready", "slots", "streams"),
         ("reactor",),
     ),
     "wsgi": (
@@ -46,12 +49,10 @@ LAYERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
 }
 # What goes against the order, and why it must: (crate, file, what it names).
 EXCEPTIONS: Final[dict[tuple[str, str, str], str]] = {
-    ("server", "exchange", "connection"): "a finished exchange goes back to the connection that it came from",
-    (
-        "server",
-        "connection",
-        "reactor",
-    ): "a connection sets deadlines, queues requests and closes itself in its reactor",
+    ("server", "answer", "connection"): "a finished answer gives the connection back, and sends through it until then",
+    ("server", "answer", "stage"): "it says what follows for the connection",
+    ("server", "exchange", "connection"): "an exchange is made for a connection",
+    ("server", "connection", "reactor"): "a connection sets deadlines, queues requests and closes itself there",
     ("server", "ready", "reactor"): "a turn lets the reactor account for its exchanges",
 }
 CRATES: Final[dict[str, tuple[str, ...]]] = {"http": (), "server": ("http",), "wsgi": ("http", "server")}

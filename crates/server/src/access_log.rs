@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
-use crate::exchange::Guts;
+use crate::answer::Answer;
 use crate::local;
 use crate::lock;
 use crate::log_format::Entry;
@@ -70,15 +70,15 @@ impl AccessLog {
     }
 
     /// Hands a finished request over.
-    pub(crate) fn write(&self, mut guts: Box<Guts>) {
+    pub(crate) fn write(&self, mut answer: Box<Answer>) {
         let entry = Entry {
-            bytes: std::mem::take(&mut guts.request.bytes),
-            head: std::mem::take(&mut guts.request.head),
-            endpoints: guts.request.endpoints,
-            record: guts.record,
+            bytes: std::mem::take(&mut answer.request.bytes),
+            head: std::mem::take(&mut answer.request.head),
+            endpoints: answer.request.endpoints,
+            record: answer.record,
             at: SystemTime::now(),
         };
-        local::give_guts(guts);
+        local::give_answer(answer);
         let mut pending = lock(&self.shared.pending);
         if pending.entries.len() >= BACKLOG {
             pending.dropped += 1;

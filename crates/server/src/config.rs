@@ -42,7 +42,7 @@ impl Default for Config {
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(60),
-            outbox_limit: 1 << 20,
+            outbox_limit: 4 << 20,
             server_name: String::from("penstock"),
             access_log: None,
         }

@@ -8,103 +8,28 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
-use penstock_http::body::{BodyDecoder, BodyStep};
 use penstock_http::encode;
-use penstock_http::framing::{self, BodyLength, RequestFacts};
-use penstock_http::head::{HeadParser, HeadStep};
+use penstock_http::framing::RequestFacts;
 use penstock_http::limits::Refusal;
 
+use crate::answer::Answer;
 use crate::claim::{self, Bits, Claim};
-use crate::exchange::{Endpoints, Exchange, Guts};
+use crate::exchange::Exchange;
 use crate::gather::Gather;
-use crate::handler::Level;
 use crate::outbox::{Flush, Outbox};
 use crate::reactor::Reactor;
 use crate::record::Ending;
-use crate::spool::Spool;
+use crate::request::Endpoints;
+use crate::stage::{Ahead, Intake, Leaving, Next, Stage, Then};
 use crate::sys::Io;
-use crate::timers::{Deadline, Millis, NEVER, millis};
+use crate::timers::{Deadline, NEVER, millis};
 use crate::wire::Wire;
 use crate::{local, lock};
 
 /// After an error the client's remaining bytes are read and dropped for this long without progress (milliseconds).
-const LINGER: u64 = 2_000;
+pub(crate) const LINGER: u64 = 2_000;
 /// And so long in all (milliseconds).
 const LINGER_IN_ALL: u64 = 30_000;
-
-/// What follows when a response has been taken by the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Then {
-    /// The next request.
-    Keep,
-    /// The end of the connection.
-    Close,
-    /// The end, and unread bytes of the client are awaited so that it can read the response.
-    Linger,
-    /// The end by a reset: the body had no other way to be seen as broken.
-    Reset,
-}
-
-/// Bytes of the client that came after its request.
-#[derive(Default)]
-struct Ahead {
-    bytes: Vec<u8>,
-    /// There may be more in the socket that no event will tell of.
-    unread: bool,
-}
-
-/// A request head that has come in part.
-struct Heading {
-    guts: Box<Guts>,
-    parser: HeadParser,
-}
-
-/// A request whose body is on its way.
-struct Upload {
-    guts: Box<Guts>,
-    decoder: BodyDecoder,
-    spool: Spool,
-}
-
-/// A response that the client has not taken whole.
-struct Leaving {
-    then: Then,
-    ahead: Ahead,
-    /// The finished exchange, for the log. None after a refusal.
-    guts: Option<Box<Guts>>,
-}
-
-enum Stage {
-    Idle,
-    Head(Box<Heading>),
-    Body(Box<Upload>),
-    /// Queued or answered by the application.
-    Running(Ahead),
-    Draining(Box<Leaving>),
-    /// Until this time at most.
-    Lingering(Millis),
-    Closed,
-}
-
-/// What the owner does next.
-enum Next {
-    /// Queue the request; ownership goes with it.
-    Run(Box<Guts>),
-    /// Let go until the next event.
-    Rest,
-    /// Close.
-    Close,
-}
-
-/// What some bytes came to.
-enum Intake {
-    /// All are taken in.
-    More,
-    /// A request is complete after so many of them.
-    Complete(Box<Guts>, usize),
-    /// They are refused.
-    Refused(Refusal, RequestFacts),
-}
 
 /// One client connection.
 pub(crate) struct Connection {
@@ -166,7 +91,7 @@ impl Connection {
         self.claim.is_gone()
     }
 
-    fn due_in(&self, time: u64) {
+    pub(crate) fn due_in(&self, time: u64) {
         let now = self.reactor.clock().now();
         self.reactor.timers().set(&self.deadline, self.key, now.saturating_add(time));
     }
@@ -191,8 +116,8 @@ impl Connection {
         loop {
             let bits = self.claim.take();
             match self.step(bits) {
-                Next::Run(guts) => {
-                    self.reactor.queue(Exchange::new(guts, self.clone()));
+                Next::Run(answer) => {
+                    self.reactor.queue(Exchange::new(answer, self.clone()));
                     return;
                 }
                 Next::Rest => {
@@ -272,143 +197,26 @@ impl Connection {
     fn feed(&self, stage: &mut Stage, bytes: &[u8], unread: bool) -> Option<Next> {
         match self.take_in(stage, bytes) {
             Intake::More => None,
-            Intake::Complete(mut guts, consumed) => {
-                guts.request.endpoints = self.endpoints;
-                guts.record = crate::record::Record::new(Instant::now());
+            Intake::Complete(mut answer, consumed) => {
+                answer.request.endpoints = self.endpoints;
+                answer.record = crate::record::Record::new(Instant::now());
                 *stage = Stage::Running(Ahead { bytes: bytes[consumed..].to_vec(), unread });
                 self.reactor.timers().set(&self.deadline, self.key, NEVER);
-                Some(Next::Run(guts))
+                Some(Next::Run(answer))
             }
             Intake::Refused(refusal, facts) => Some(self.refuse(stage, refusal, facts)),
         }
-    }
-
-    fn take_in(&self, stage: &mut Stage, bytes: &[u8]) -> Intake {
-        match stage {
-            Stage::Idle => {
-                let mut guts = local::take_guts();
-                let mut parser = HeadParser::default();
-                let limits = &self.reactor.config().limits;
-                match parser.parse(bytes, limits, &mut guts.request.head) {
-                    HeadStep::NeedMore => {
-                        guts.request.bytes.extend_from_slice(bytes);
-                        *stage = Stage::Head(Box::new(Heading { guts, parser }));
-                        self.due_in(millis(self.reactor.config().header_timeout));
-                        Intake::More
-                    }
-                    HeadStep::Complete => {
-                        let length = guts.request.head.length;
-                        guts.request.bytes.extend_from_slice(&bytes[..length]);
-                        self.begin_body(stage, guts, bytes, length)
-                    }
-                    HeadStep::Refused(refusal) => {
-                        let facts = RequestFacts::of_refused(bytes, &guts.request.head);
-                        local::give_guts(guts);
-                        Intake::Refused(refusal, facts)
-                    }
-                }
-            }
-            Stage::Head(heading) => {
-                let limits = &self.reactor.config().limits;
-                let Heading { guts, parser } = &mut **heading;
-                let before = guts.request.bytes.len();
-                guts.request.bytes.extend_from_slice(bytes);
-                match parser.parse(&guts.request.bytes, limits, &mut guts.request.head) {
-                    HeadStep::NeedMore => Intake::More,
-                    HeadStep::Complete => {
-                        let length = guts.request.head.length;
-                        guts.request.bytes.truncate(length);
-                        let Stage::Head(heading) = std::mem::replace(stage, Stage::Idle) else { return Intake::More };
-                        self.begin_body(stage, heading.guts, bytes, length - before)
-                    }
-                    HeadStep::Refused(refusal) => {
-                        Intake::Refused(refusal, RequestFacts::of_refused(&guts.request.bytes, &guts.request.head))
-                    }
-                }
-            }
-            Stage::Body(_) => self.take_body(stage, bytes, 0),
-            Stage::Lingering(until) => {
-                let now = self.reactor.clock().now();
-                self.reactor.timers().set(&self.deadline, self.key, (now + LINGER).min(*until));
-                Intake::More
-            }
-            Stage::Running(_) | Stage::Draining(_) | Stage::Closed => Intake::More,
-        }
-    }
-
-    /// The head is complete; `bytes[at..]` is what came after it.
-    fn begin_body(&self, stage: &mut Stage, mut guts: Box<Guts>, bytes: &[u8], at: usize) -> Intake {
-        let request = &mut guts.request;
-        let limits = &self.reactor.config().limits;
-        request.framing = match framing::request_framing(&request.bytes, &request.head, limits) {
-            Ok(framing) => framing,
-            Err(refusal) => {
-                return Intake::Refused(refusal, RequestFacts::of_refused(&request.bytes, &request.head));
-            }
-        };
-        guts.facts = RequestFacts::of(&request.bytes, &request.head, &request.framing);
-        let expected = match request.framing.body {
-            BodyLength::None | BodyLength::Known(0) => return Intake::Complete(guts, at),
-            BodyLength::Known(length) => Some(length),
-            BodyLength::Chunked => None,
-        };
-        if request.framing.expects_continue && at == bytes.len() {
-            // An error shows at the next read.
-            let _ = self.wire.transmit(&[std::io::IoSlice::new(encode::CONTINUE)], false);
-        }
-        let decoder = BodyDecoder::new(request.framing.body, limits.body);
-        *stage = Stage::Body(Box::new(Upload { guts, decoder, spool: Spool::new(expected) }));
-        self.take_body(stage, bytes, at)
-    }
-
-    fn take_body(&self, stage: &mut Stage, bytes: &[u8], mut at: usize) -> Intake {
-        let Stage::Body(upload) = stage else { return Intake::More };
-        let mut facts = upload.guts.facts;
-        facts.keep_alive = false;
-        loop {
-            match upload.decoder.decode(&bytes[at..]) {
-                BodyStep::Data { consumed, data } => {
-                    let data = &bytes[at..][data];
-                    if let Err(fault) = upload.spool.append(data, self.reactor.config().body_memory) {
-                        return Intake::Refused(self.spool_fault(&fault), facts);
-                    }
-                    at += consumed;
-                }
-                BodyStep::NeedMore { .. } => {
-                    self.due_in(millis(self.reactor.config().body_timeout));
-                    return Intake::More;
-                }
-                BodyStep::Done { consumed } => {
-                    let Stage::Body(upload) = std::mem::replace(stage, Stage::Idle) else { return Intake::More };
-                    let Upload { mut guts, spool, .. } = *upload;
-                    match spool.finish() {
-                        Ok(body) => guts.request.body = body,
-                        Err(fault) => return Intake::Refused(self.spool_fault(&fault), facts),
-                    }
-                    return Intake::Complete(guts, at + consumed);
-                }
-                BodyStep::Refused(refusal) => return Intake::Refused(refusal, facts),
-            }
-        }
-    }
-
-    fn spool_fault(&self, fault: &std::io::Error) -> Refusal {
-        self.reactor.log(
-            Level::Error,
-            &format!("a request body could not be stored in {}: {fault}", std::env::temp_dir().display()),
-        );
-        Refusal::new(507, "The server cannot store the request body.")
     }
 
     /// The client has ended its direction.
     fn end_of_input(&self, stage: &mut Stage) -> Next {
         match stage {
             Stage::Head(heading) if heading.parser.started() => {
-                let facts = RequestFacts::of_refused(&heading.guts.request.bytes, &heading.guts.request.head);
+                let facts = RequestFacts::of_refused(&heading.answer.request.bytes, &heading.answer.request.head);
                 self.refuse(stage, Refusal::new(400, "The request ended before its head was complete."), facts)
             }
             Stage::Body(upload) => {
-                let facts = RequestFacts { keep_alive: false, ..upload.guts.facts };
+                let facts = RequestFacts { keep_alive: false, ..upload.answer.facts };
                 self.refuse(stage, Refusal::new(400, "The request ended before its body was complete."), facts)
             }
             _ => Next::Close,
@@ -419,17 +227,17 @@ impl Connection {
     fn expire(&self, stage: &mut Stage) -> Next {
         match stage {
             Stage::Head(heading) if heading.parser.started() => {
-                let facts = RequestFacts::of_refused(&heading.guts.request.bytes, &heading.guts.request.head);
+                let facts = RequestFacts::of_refused(&heading.answer.request.bytes, &heading.answer.request.head);
                 self.refuse(stage, Refusal::new(408, "The request head did not arrive in time."), facts)
             }
             Stage::Body(upload) => {
-                let facts = RequestFacts { keep_alive: false, ..upload.guts.facts };
+                let facts = RequestFacts { keep_alive: false, ..upload.answer.facts };
                 self.refuse(stage, Refusal::new(408, "The request body did not arrive in time."), facts)
             }
             Stage::Draining(leaving) => {
-                if let Some(mut guts) = leaving.guts.take() {
-                    guts.record.ending = Ending::ClientGone;
-                    self.reactor.account(guts, self);
+                if let Some(mut answer) = leaving.answer.take() {
+                    answer.record.ending = Ending::ClientGone;
+                    self.reactor.account(answer, self);
                 }
                 Next::Close
             }
@@ -449,7 +257,7 @@ impl Connection {
         *stage = Stage::Draining(Box::new(Leaving {
             then: Then::Linger,
             ahead: Ahead { bytes: Vec::new(), unread: true },
-            guts: None,
+            answer: None,
         }));
         let mut out = lock(&self.out);
         out.push_copy(&page);
@@ -479,7 +287,7 @@ impl Connection {
 
     /// The application is done; the exchange gives the connection back to the thread it ends on.
     /// `hand_over`: much is left to send, which the I/O side does while the application's thread goes on.
-    pub(crate) fn exchange_done(self: &Arc<Self>, then: Then, guts: Box<Guts>, hand_over: bool) {
+    pub(crate) fn exchange_done(self: &Arc<Self>, then: Then, answer: Box<Answer>, hand_over: bool) {
         {
             lock(&self.gather).reset();
             let mut stage = lock(&self.stage);
@@ -487,7 +295,7 @@ impl Connection {
                 Stage::Running(ahead) => std::mem::take(ahead),
                 _ => Ahead::default(),
             };
-            *stage = Stage::Draining(Box::new(Leaving { then, ahead, guts: Some(guts) }));
+            *stage = Stage::Draining(Box::new(Leaving { then, ahead, answer: Some(answer) }));
         }
         if hand_over {
             self.reactor.hand_over(self.clone());
@@ -499,12 +307,12 @@ impl Connection {
     /// The response has left, or never will (`broken`).
     fn after_response(&self, stage: &mut Stage, broken: bool, bits: Bits) -> Next {
         let Stage::Draining(leaving) = std::mem::replace(stage, Stage::Idle) else { return Next::Rest };
-        let Leaving { then, ahead, guts } = *leaving;
-        if let Some(mut guts) = guts {
+        let Leaving { then, ahead, answer } = *leaving;
+        if let Some(mut answer) = answer {
             if broken {
-                guts.record.ending = Ending::ClientGone;
+                answer.record.ending = Ending::ClientGone;
             }
-            self.reactor.account(guts, self);
+            self.reactor.account(answer, self);
         }
         if broken {
             return Next::Close;

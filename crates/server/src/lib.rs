@@ -5,6 +5,7 @@
 
 mod accept;
 pub mod access_log;
+mod answer;
 mod claim;
 pub mod config;
 mod connection;
@@ -18,9 +19,11 @@ mod outbox;
 pub mod reactor;
 pub mod ready;
 pub mod record;
+mod request;
 mod segments;
 mod slots;
 mod spool;
+mod stage;
 mod streams;
 mod sys;
 mod timers;

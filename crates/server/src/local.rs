@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::exchange::Guts;
+use crate::answer::Answer;
 use crate::timers::DateCache;
 
 /// Bytes read from a socket at once.
@@ -12,11 +12,11 @@ const SPARE: usize = 64;
 
 /// Exchanges for reuse: the box itself, which travels with a request, is what is kept.
 #[allow(clippy::vec_box, reason = "the box itself is what is reused")]
-type Spares = Vec<Box<Guts>>;
+type Spares = Vec<Box<Answer>>;
 
 thread_local! {
     static READ: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    static GUTS: RefCell<Spares> = const { RefCell::new(Vec::new()) };
+    static ANSWERS: RefCell<Spares> = const { RefCell::new(Vec::new()) };
     static DATE: RefCell<DateCache> = const { RefCell::new(DateCache::new()) };
 }
 
@@ -36,16 +36,16 @@ pub(crate) fn with_date<T>(work: impl FnOnce(&[u8]) -> T) -> T {
 }
 
 /// An empty exchange.
-pub(crate) fn take_guts() -> Box<Guts> {
-    GUTS.with_borrow_mut(Vec::pop).unwrap_or_else(|| Box::new(Guts::new()))
+pub(crate) fn take_answer() -> Box<Answer> {
+    ANSWERS.with_borrow_mut(Vec::pop).unwrap_or_else(|| Box::new(Answer::new()))
 }
 
 /// Gives an exchange back for reuse.
-pub(crate) fn give_guts(mut guts: Box<Guts>) {
-    if guts.clear() {
-        GUTS.with_borrow_mut(|spare| {
+pub(crate) fn give_answer(mut answer: Box<Answer>) {
+    if answer.clear() {
+        ANSWERS.with_borrow_mut(|spare| {
             if spare.len() < SPARE {
-                spare.push(guts);
+                spare.push(answer);
             }
         });
     }

@@ -8,8 +8,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use penstock_http::head::{RequestHead, Version};
 
-use crate::exchange::Endpoints;
 use crate::record::{Ending, Record};
+use crate::request::Endpoints;
 
 /// One finished request, as the log sees it.
 pub(crate) struct Entry {
@@ -310,8 +310,8 @@ fn clf_time(at: SystemTime, out: &mut Vec<u8>) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::{Entry, Format, civil, rfc3339};
-    use crate::exchange::Endpoints;
     use crate::record::Record;
+    use crate::request::Endpoints;
     use penstock_http::head::{HeadParser, HeadStep, RequestHead};
     use penstock_http::limits::Limits;
     use std::time::{Duration, Instant, UNIX_EPOCH};

@@ -7,7 +7,6 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::exchange::Payload;
 use crate::segments;
 use crate::sys::Io;
 use crate::wire::Wire;
@@ -18,6 +17,12 @@ const SLICES: usize = 64;
 const TAIL: usize = 64 * 1024;
 /// Bytes of a file a single `sendfile` is asked for.
 const FILE_STEP: u64 = 1 << 20;
+
+/// Bytes that the application owns and that must outlive the call that sent them.
+pub trait Payload: Send {
+    /// The bytes; the same at each call.
+    fn bytes(&self) -> &[u8];
+}
 
 enum Block {
     Copied { bytes: Vec<u8>, at: usize },

@@ -13,14 +13,16 @@ use penstock_http::limits::Refusal;
 
 use crate::accept::{Accepted, Listener};
 use crate::access_log::AccessLog;
+use crate::answer::Answer;
 use crate::claim;
 use crate::config::Config;
 use crate::connection::Connection;
 use crate::crew::{Crew, Helm, NAP, Role};
-use crate::exchange::{Endpoints, Exchange, Guts};
+use crate::exchange::Exchange;
 use crate::gather::TICK;
 use crate::handler::{Application, Level};
 use crate::ready::{Ready, Turn, Verdict};
+use crate::request::Endpoints;
 use crate::slots::{SPECIAL, Slots};
 use crate::streams::Streams;
 use crate::sys::{ALARM, Events, Poller, Readiness};
@@ -450,14 +452,14 @@ impl Reactor {
     }
 
     /// A request is over: counts it, logs it, keeps its room.
-    pub(crate) fn account(&self, mut guts: Box<Guts>, connection: &Connection) {
+    pub(crate) fn account(&self, mut answer: Box<Answer>, connection: &Connection) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         if let Some(log) = &self.access_log {
             let (writes, _) = lock(connection.outbox()).take_counts();
-            guts.record.writes += writes;
-            log.write(guts);
+            answer.record.writes += writes;
+            log.write(answer);
         } else {
-            local::give_guts(guts);
+            local::give_answer(answer);
         }
     }
 

@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 
-use crate::exchange::RequestBody;
+use crate::request::RequestBody;
 use crate::sys;
 
 /// Memory that is set aside at once for a body whose length is known, at most.
@@ -67,7 +67,7 @@ impl Spool {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use super::Spool;
-    use crate::exchange::RequestBody;
+    use crate::request::RequestBody;
     use std::io::Read;
 
     #[test]

@@ -1,0 +1,581 @@
+//! The answer to a request, in the making: head, framing, and how its blocks get to the client.
+//!
+//! This is the inside of an exchange. A block is sent at once by the thread that made it, together with the head if it
+//! is the first; large blocks by reference. When blocks come quickly they gather instead, and the I/O side sends them.
+//!
+//! Thread: an answer belongs to the thread that carries the exchange; only the outbox and the gather of its connection
+//! are shared, behind their locks.
+
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use penstock_http::encode::{self, ResponseHead};
+use penstock_http::framing::{RequestFacts, ResponseBody, ResponseFraming};
+use penstock_http::head::Version;
+
+use crate::connection::Connection;
+use crate::gather::Appended;
+use crate::local;
+use crate::lock;
+use crate::outbox::{Outbox, Payload};
+use crate::record::{Ending, Record};
+use crate::request::{Request, RequestBody};
+use crate::stage::Then;
+use crate::sys::Io;
+
+/// Blocks below this size are copied next to each other: cheaper than a slice of their own for the kernel.
+const COPY_BELOW: usize = 2048;
+/// What the socket did not take of a large block is copied below this size, held by reference from it on.
+const KEEP_FROM: usize = 4096;
+/// Slices of one write.
+const SLICES: usize = 64;
+/// Blocks of this size and larger are never copied into a gather.
+const GATHER_BELOW: usize = 16 * 1024;
+/// A block is quick that comes so soon after the one before was sent.
+const QUICK: Duration = Duration::from_micros(150);
+/// So many quick blocks in a row, and the next ones gather.
+const QUICK_BLOCKS: u8 = 2;
+/// A finished response of which more than this waits is left to the I/O side.
+const HAND_OVER: usize = 32 * 1024;
+
+/// What became of a `send`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// Taken: sent or queued. Go on.
+    Taken,
+    /// Taken, but the queue is full: call [`Exchange::wait`] before the next block, with the interpreter released.
+    Full,
+    /// All that `Content-Length` promised is there (or the response has no body): further blocks go nowhere.
+    Enough,
+    /// The client is gone or the response is broken: nothing will be sent any more.
+    Gone,
+}
+
+/// Whether blocks may follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// More blocks may come; the response ends with [`Exchange::finish`].
+    More,
+    /// These blocks are all there is. If nothing was sent before, their total becomes the `Content-Length`.
+    Last,
+}
+
+/// A body shorter than its `Content-Length`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Short {
+    /// Bytes promised and not sent.
+    pub missing: u64,
+}
+/// A part of what one `send` writes.
+struct Piece {
+    /// `None`: in the staging buffer; else in the block of this index.
+    block: Option<usize>,
+    at: usize,
+    end: usize,
+}
+
+/// A request and the answer to it: one allocation, reused with all its buffers by later requests of the thread.
+pub(crate) struct Answer {
+    pub(crate) request: Request,
+    pub(crate) facts: RequestFacts,
+    pub(crate) record: Record,
+    pub(crate) head: ResponseHead,
+    connection: Option<Arc<Connection>>,
+    framing: Option<ResponseFraming>,
+    /// Bytes that Content-Length still promises.
+    left: u64,
+    /// The last byte of the body has been given out.
+    ended: bool,
+    gone: bool,
+    staging: Vec<u8>,
+    pieces: Vec<Piece>,
+    pace: Pace,
+}
+
+/// How the blocks of the response come.
+#[derive(Clone, Copy, Debug, Default)]
+enum Pace {
+    /// None has been sent.
+    #[default]
+    Unknown,
+    /// So many in a row came right after the one before was sent, the last at this time: each is sent at once.
+    Direct(u8, Instant),
+    /// Quickly: they gather, and the I/O side sends them.
+    Gathering,
+}
+
+impl Answer {
+    pub(crate) fn new() -> Self {
+        Self {
+            request: Request::default(),
+            facts: RequestFacts { version: Version::Http11, is_head: false, keep_alive: false },
+            record: Record::new(Instant::now()),
+            connection: None,
+            head: ResponseHead::default(),
+            framing: None,
+            left: 0,
+            ended: false,
+            gone: false,
+            staging: Vec::new(),
+            pieces: Vec::new(),
+            pace: Pace::Unknown,
+        }
+    }
+
+    /// Makes the answer as new, but for the room of their buffers. False: not worth keeping.
+    pub(crate) fn clear(&mut self) -> bool {
+        const KEEP: usize = 64 * 1024;
+        self.request.bytes.clear();
+        self.request.head.clear();
+        self.request.body = RequestBody::Empty;
+        self.connection = None;
+        self.head.clear();
+        self.framing = None;
+        self.left = 0;
+        self.ended = false;
+        self.gone = false;
+        self.staging.clear();
+        self.pieces.clear();
+        self.pace = Pace::Unknown;
+        self.request.bytes.capacity() <= KEEP && self.staging.capacity() <= KEEP
+    }
+}
+
+/// The owner of no bytes.
+struct Nothing;
+
+impl Payload for Nothing {
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
+}
+
+impl Answer {
+    /// The connection that the request came by, which the answer now owns.
+    pub(crate) fn attach(&mut self, connection: Arc<Connection>) {
+        self.connection = Some(connection);
+    }
+
+    pub(crate) fn is_committed(&self) -> bool {
+        self.framing.is_some()
+    }
+
+    pub(crate) fn send(
+        &mut self,
+        blocks: &[&[u8]],
+        position: Position,
+        keep: &mut dyn FnMut(usize) -> Box<dyn Payload>,
+    ) -> Sent {
+        if let (Pace::Gathering, Position::More, [block]) = (self.pace, position, blocks)
+            && let Some(sent) = self.gather(block)
+        {
+            return sent;
+        }
+        let asked = Instant::now();
+        let total: usize = blocks.iter().map(|block| block.len()).sum();
+        let Some(allowed) = self.open(total as u64, position, asked) else {
+            return if self.gone { Sent::Gone } else { Sent::Taken };
+        };
+        let allowed = usize::try_from(allowed).unwrap_or(total);
+        if allowed > 0 {
+            self.stage(blocks, allowed);
+        }
+        self.end_if_last(position);
+        let sent = self.transmit(blocks, keep);
+        if !self.ended && total < GATHER_BELOW {
+            self.learn_pace(asked);
+        }
+        sent
+    }
+
+    pub(crate) fn send_file(&mut self, file: OwnedFd, offset: u64, length: u64, position: Position) -> Sent {
+        let Some(allowed) = self.open(length, position, Instant::now()) else {
+            return if self.gone { Sent::Gone } else { Sent::Taken };
+        };
+        let chunked = self.is_chunked();
+        if allowed > 0 && chunked {
+            self.stage_chunk_header(usize::try_from(allowed).unwrap_or(usize::MAX));
+        }
+        self.record.body_bytes += allowed;
+        let Some(connection) = self.connection.clone() else { return Sent::Gone };
+        let mut out = lock(connection.outbox());
+        connection.push_gathered(&mut out);
+        out.push_copy(&self.staging);
+        self.staging.clear();
+        out.push_file(file, offset, allowed);
+        if allowed > 0 && chunked {
+            out.push_copy(encode::CHUNK_END);
+        }
+        self.end_if_last(position);
+        out.push_copy(&self.staging);
+        self.staging.clear();
+        out.flush(connection.wire());
+        self.settle(&mut out, &connection)
+    }
+
+    pub(crate) fn wait(&mut self) -> Sent {
+        let Some(connection) = self.connection.as_ref() else { return Sent::Gone };
+        if connection.wait_for_room() {
+            Sent::Taken
+        } else {
+            self.gone = true;
+            Sent::Gone
+        }
+    }
+
+    pub(crate) fn client_gone(&self) -> bool {
+        self.gone || self.connection.as_ref().is_none_or(|connection| connection.is_gone())
+    }
+
+    pub(crate) fn finish(mut self: Box<Self>) -> Result<(), Short> {
+        self.record.finished = Some(Instant::now());
+        if !self.gone && (!self.ended || matches!(self.pace, Pace::Gathering)) {
+            if self.framing.is_none() {
+                self.commit(Some(0));
+            }
+            self.end();
+            self.transmit(&[], &mut |_| Box::new(Nothing));
+        }
+        let missing = self.left;
+        if missing > 0 && !self.gone {
+            self.close(Ending::Broken);
+            return Err(Short { missing });
+        }
+        let ending = if self.gone { Ending::ClientGone } else { Ending::Complete };
+        self.close(ending);
+        Ok(())
+    }
+
+    /// Before body bytes: commits the head if need be, and says how many of `total` may be sent. `None`: nothing is to
+    /// be done.
+    fn open(&mut self, total: u64, position: Position, now: Instant) -> Option<u64> {
+        if self.gone {
+            return None;
+        }
+        if total > 0 {
+            self.record.blocks += 1;
+            self.record.first_block.get_or_insert(now);
+        }
+        let Some(framing) = self.framing else {
+            if total == 0 && position == Position::More {
+                return None;
+            }
+            let framing = self.commit((position == Position::Last).then_some(total));
+            return Some(self.allowed(framing, total));
+        };
+        Some(self.allowed(framing, total))
+    }
+
+    fn allowed(&mut self, framing: ResponseFraming, total: u64) -> u64 {
+        match framing.body {
+            _ if self.ended => 0,
+            ResponseBody::None => 0,
+            ResponseBody::Known(_) => {
+                let allowed = total.min(self.left);
+                self.left -= allowed;
+                allowed
+            }
+            ResponseBody::Chunked | ResponseBody::UntilClose => total,
+        }
+    }
+
+    fn is_chunked(&self) -> bool {
+        matches!(self.framing, Some(ResponseFraming { body: ResponseBody::Chunked, .. }))
+    }
+
+    /// A block of a response whose blocks come quickly: appends it to what the I/O side sends next. `None`: this block
+    /// is to be sent directly.
+    fn gather(&mut self, block: &[u8]) -> Option<Sent> {
+        if block.len() >= GATHER_BELOW || self.gone || self.ended {
+            return None;
+        }
+        let known = matches!(self.framing, Some(ResponseFraming { body: ResponseBody::Known(_), .. }));
+        if known && self.left < block.len() as u64 {
+            return None;
+        }
+        let connection = self.connection.as_deref()?;
+        let limit = connection.reactor().config().outbox_limit;
+        let appended = lock(connection.gather()).append(block, limit);
+        let sent = match appended {
+            Appended::Taken => Sent::Taken,
+            Appended::Full => Sent::Full,
+            Appended::Unlisted => {
+                self.pace = Pace::Unknown;
+                return None;
+            }
+            Appended::Broken => {
+                self.gone = true;
+                return Some(Sent::Gone);
+            }
+        };
+        self.record.blocks += u64::from(!block.is_empty());
+        self.record.body_bytes += block.len() as u64;
+        if known {
+            self.left -= block.len() as u64;
+            if self.left == 0 {
+                self.ended = true;
+                return Some(Sent::Enough);
+            }
+        }
+        Some(sent)
+    }
+
+    /// After a block that was sent directly and that was ready at `asked`.
+    fn learn_pace(&mut self, asked: Instant) {
+        let Some(connection) = &self.connection else { return };
+        if connection.reactor().config().single_thread {
+            return;
+        }
+        let quick = match self.pace {
+            Pace::Direct(quick, sent) if asked.saturating_duration_since(sent) < QUICK => quick + 1,
+            _ => 0,
+        };
+        if quick < QUICK_BLOCKS {
+            self.pace = Pace::Direct(quick, Instant::now());
+            return;
+        }
+        lock(connection.gather()).list(self.is_chunked());
+        connection.reactor().stream(connection.clone());
+        self.pace = Pace::Gathering;
+    }
+
+    /// Completes the head and puts it at the front of what is sent next.
+    fn commit(&mut self, total: Option<u64>) -> ResponseFraming {
+        let stopping = self.connection.as_ref().is_none_or(|connection| connection.reactor().is_stopping());
+        let mut facts = self.facts;
+        facts.keep_alive &= !stopping;
+        let framing = local::with_date(|date| {
+            let server = self.connection.as_ref().map_or("", |c| c.reactor().config().server_name.as_str());
+            self.head.finish(facts, total, date, server.as_bytes())
+        });
+        self.record.status = self.head.status_code();
+        self.staging.extend_from_slice(self.head.bytes());
+        match framing.body {
+            ResponseBody::Known(length) => {
+                self.left = length;
+                self.ended = length == 0;
+            }
+            ResponseBody::None => self.ended = true,
+            ResponseBody::Chunked | ResponseBody::UntilClose => {}
+        }
+        self.framing = Some(framing);
+        framing
+    }
+
+    fn stage_chunk_header(&mut self, length: usize) {
+        let mut line = [0; 20];
+        let end = encode::chunk_header(length, &mut line);
+        self.staging.extend_from_slice(&line[..end]);
+    }
+
+    /// Lays out the first `allowed` bytes of the blocks: small ones in the staging buffer, large ones by reference.
+    fn stage(&mut self, blocks: &[&[u8]], mut allowed: usize) {
+        self.record.body_bytes += allowed as u64;
+        let chunked = self.is_chunked();
+        if chunked {
+            self.stage_chunk_header(allowed);
+        }
+        let mut from = 0;
+        for (index, block) in blocks.iter().enumerate() {
+            let length = block.len().min(allowed);
+            allowed -= length;
+            if length < COPY_BELOW {
+                self.staging.extend_from_slice(&block[..length]);
+            } else {
+                self.stage_piece(&mut from);
+                self.pieces.push(Piece { block: Some(index), at: 0, end: length });
+            }
+            if allowed == 0 {
+                break;
+            }
+        }
+        if chunked {
+            self.staging.extend_from_slice(encode::CHUNK_END);
+        }
+        if !self.pieces.is_empty() {
+            self.stage_piece(&mut from);
+        }
+    }
+
+    /// What has been staged since `from` becomes a piece.
+    fn stage_piece(&mut self, from: &mut usize) {
+        if self.staging.len() > *from {
+            self.pieces.push(Piece { block: None, at: *from, end: self.staging.len() });
+            *from = self.staging.len();
+        }
+    }
+
+    fn end_if_last(&mut self, position: Position) {
+        if position == Position::Last {
+            self.end();
+        } else if matches!(self.framing, Some(ResponseFraming { body: ResponseBody::Known(_), .. })) && self.left == 0 {
+            self.ended = true;
+        }
+    }
+
+    /// The body is over: the last chunk, where there are chunks.
+    fn end(&mut self) {
+        if self.ended {
+            return;
+        }
+        self.ended = true;
+        if self.is_chunked() {
+            let from = self.staging.len();
+            self.staging.extend_from_slice(encode::LAST_CHUNK);
+            if !self.pieces.is_empty() {
+                self.pieces.push(Piece { block: None, at: from, end: self.staging.len() });
+            }
+        }
+    }
+
+    /// Writes what was laid out, queues what the socket does not take.
+    fn transmit(&mut self, blocks: &[&[u8]], keep: &mut dyn FnMut(usize) -> Box<dyn Payload>) -> Sent {
+        let Some(connection) = self.connection.clone() else { return Sent::Gone };
+        let mut out = lock(connection.outbox());
+        if matches!(self.pace, Pace::Gathering) {
+            connection.push_gathered(&mut out);
+        }
+        if self.pieces.is_empty() {
+            self.transmit_staging(&mut out, &connection);
+        } else {
+            self.transmit_pieces(blocks, keep, &mut out, &connection);
+        }
+        self.staging.clear();
+        self.pieces.clear();
+        let left_to_io = self.ended && self.may_hand_over(&out, &connection);
+        if !out.is_empty() && !out.is_blocked() && !left_to_io {
+            out.flush(connection.wire());
+        }
+        self.settle(&mut out, &connection)
+    }
+
+    /// True when much is left of a finished response, and another thread is there to send it.
+    fn may_hand_over(&self, out: &Outbox, connection: &Connection) -> bool {
+        matches!(self.pace, Pace::Gathering) && out.bytes() > HAND_OVER && connection.reactor().has_io_thread()
+    }
+
+    /// The short way: everything is in one buffer.
+    fn transmit_staging(&mut self, out: &mut Outbox, connection: &Connection) {
+        let mut sent = 0;
+        while out.is_empty() && !out.is_broken() && sent < self.staging.len() {
+            self.record.writes += 1;
+            match connection.wire().transmit(&[IoSlice::new(&self.staging[sent..])], false) {
+                Io::Moved(count) => sent += count,
+                Io::WouldBlock => {
+                    out.set_blocked(true);
+                    break;
+                }
+                Io::End | Io::Broken => out.break_off(),
+            }
+        }
+        out.push_copy(&self.staging[sent..]);
+    }
+
+    fn transmit_pieces(
+        &mut self,
+        blocks: &[&[u8]],
+        keep: &mut dyn FnMut(usize) -> Box<dyn Payload>,
+        out: &mut Outbox,
+        connection: &Connection,
+    ) {
+        let staging = &self.staging;
+        let bytes_of = |piece: &Piece| match piece.block {
+            None => &staging[piece.at..piece.end],
+            Some(index) => &blocks[index][piece.at..piece.end],
+        };
+        let mut first = 0;
+        while out.is_empty() && !out.is_broken() && first < self.pieces.len() {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let mut count = 0;
+            for (slice, piece) in slices.iter_mut().zip(&self.pieces[first..]) {
+                *slice = IoSlice::new(bytes_of(piece));
+                count += 1;
+            }
+            self.record.writes += 1;
+            match connection.wire().transmit(&slices[..count], false) {
+                Io::Moved(mut moved) => {
+                    while let Some(piece) = self.pieces.get_mut(first).filter(|_| moved > 0) {
+                        let step = moved.min(piece.end - piece.at);
+                        piece.at += step;
+                        moved -= step;
+                        if piece.at == piece.end {
+                            first += 1;
+                        }
+                    }
+                }
+                Io::WouldBlock => {
+                    out.set_blocked(true);
+                    break;
+                }
+                Io::End | Io::Broken => out.break_off(),
+            }
+        }
+        for piece in &self.pieces[first..] {
+            match piece.block {
+                Some(index) if piece.end - piece.at >= KEEP_FROM => out.push_kept(keep(index), piece.at, piece.end),
+                _ => out.push_copy(bytes_of(piece)),
+            }
+        }
+    }
+
+    /// After a write: what the application is told.
+    fn settle(&mut self, out: &mut Outbox, connection: &Connection) -> Sent {
+        if out.is_broken() {
+            self.gone = true;
+            return Sent::Gone;
+        }
+        if !out.is_empty() {
+            connection.await_client();
+        }
+        if self.ended {
+            Sent::Enough
+        } else if out.bytes() > connection.reactor().config().outbox_limit {
+            Sent::Full
+        } else {
+            Sent::Taken
+        }
+    }
+
+    pub(crate) fn fail(mut self: Box<Self>, status: u16, detail: Option<&str>) {
+        self.record.finished = Some(Instant::now());
+        if self.framing.is_some() || self.gone {
+            let ending = if self.gone { Ending::ClientGone } else { Ending::Broken };
+            self.close(ending);
+            return;
+        }
+        let Some(connection) = self.connection.clone() else { return };
+        let mut facts = self.facts;
+        facts.keep_alive &= !connection.reactor().is_stopping();
+        self.record.status = status;
+        let sentence = detail.unwrap_or("The application failed; its log has the reason.");
+        let server = connection.reactor().config().server_name.as_bytes();
+        local::with_date(|date| encode::error_response(status, sentence, facts, date, server, &mut self.staging));
+        self.framing = Some(ResponseFraming { body: ResponseBody::None, keep_alive: facts.keep_alive });
+        self.ended = true;
+        self.transmit(&[], &mut |_| Box::new(Nothing));
+        let ending = if self.gone { Ending::ClientGone } else { Ending::Complete };
+        self.close(ending);
+    }
+
+    /// Gives the connection back.
+    fn close(mut self: Box<Self>, ending: Ending) {
+        let Some(connection) = self.connection.take() else { return };
+        self.record.ending = ending;
+        let until_close = matches!(self.framing, Some(ResponseFraming { body: ResponseBody::UntilClose, .. }));
+        let then = match ending {
+            Ending::Complete if self.framing.is_some_and(|framing| framing.keep_alive) => Then::Keep,
+            Ending::Complete => Then::Close,
+            Ending::Broken if until_close => Then::Reset,
+            Ending::Open | Ending::ClientGone | Ending::Broken => Then::Close,
+        };
+        // What has gathered of a broken response may still be sent; its end may not.
+        let hand_over = {
+            let mut out = lock(connection.outbox());
+            connection.push_gathered(&mut out);
+            !out.is_broken() && !out.is_blocked() && self.may_hand_over(&out, &connection)
+        };
+        connection.exchange_done(then, self, hand_over);
+    }
+}

@@ -1,0 +1,210 @@
+//! The stages of a connection, with the data of each inside its variant, and what a client's bytes come to in them.
+//!
+//! Runs on the thread that holds the connection's claim.
+
+use penstock_http::body::{BodyDecoder, BodyStep};
+use penstock_http::encode;
+use penstock_http::framing::{self, BodyLength, RequestFacts};
+use penstock_http::head::{HeadParser, HeadStep};
+use penstock_http::limits::Refusal;
+
+use crate::answer::Answer;
+use crate::connection::{Connection, LINGER};
+use crate::handler::Level;
+use crate::local;
+use crate::spool::Spool;
+use crate::timers::{Millis, millis};
+
+/// What follows when a response has been taken by the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// The next request.
+    Keep,
+    /// The end of the connection.
+    Close,
+    /// The end, and unread bytes of the client are awaited so that it can read the response.
+    Linger,
+    /// The end by a reset: the body had no other way to be seen as broken.
+    Reset,
+}
+
+/// Bytes of the client that came after its request.
+#[derive(Default)]
+pub(crate) struct Ahead {
+    pub(crate) bytes: Vec<u8>,
+    /// There may be more in the socket that no event will tell of.
+    pub(crate) unread: bool,
+}
+
+/// A request head that has come in part.
+pub(crate) struct Heading {
+    pub(crate) answer: Box<Answer>,
+    pub(crate) parser: HeadParser,
+}
+
+/// A request whose body is on its way.
+pub(crate) struct Upload {
+    pub(crate) answer: Box<Answer>,
+    pub(crate) decoder: BodyDecoder,
+    pub(crate) spool: Spool,
+}
+
+/// A response that the client has not taken whole.
+pub(crate) struct Leaving {
+    pub(crate) then: Then,
+    pub(crate) ahead: Ahead,
+    /// The finished exchange, for the log. None after a refusal.
+    pub(crate) answer: Option<Box<Answer>>,
+}
+
+pub(crate) enum Stage {
+    Idle,
+    Head(Box<Heading>),
+    Body(Box<Upload>),
+    /// Queued or answered by the application.
+    Running(Ahead),
+    Draining(Box<Leaving>),
+    /// Until this time at most.
+    Lingering(Millis),
+    Closed,
+}
+
+/// What the owner does next.
+pub(crate) enum Next {
+    /// Queue the request; ownership goes with it.
+    Run(Box<Answer>),
+    /// Let go until the next event.
+    Rest,
+    /// Close.
+    Close,
+}
+
+/// What some bytes came to.
+pub(crate) enum Intake {
+    /// All are taken in.
+    More,
+    /// A request is complete after so many of them.
+    Complete(Box<Answer>, usize),
+    /// They are refused.
+    Refused(Refusal, RequestFacts),
+}
+
+impl Connection {
+    /// Gives bytes of the client to the stage.
+    pub(crate) fn take_in(&self, stage: &mut Stage, bytes: &[u8]) -> Intake {
+        match stage {
+            Stage::Idle => {
+                let mut answer = local::take_answer();
+                let mut parser = HeadParser::default();
+                let limits = &self.reactor().config().limits;
+                match parser.parse(bytes, limits, &mut answer.request.head) {
+                    HeadStep::NeedMore => {
+                        answer.request.bytes.extend_from_slice(bytes);
+                        *stage = Stage::Head(Box::new(Heading { answer, parser }));
+                        self.due_in(millis(self.reactor().config().header_timeout));
+                        Intake::More
+                    }
+                    HeadStep::Complete => {
+                        let length = answer.request.head.length;
+                        answer.request.bytes.extend_from_slice(&bytes[..length]);
+                        self.begin_body(stage, answer, bytes, length)
+                    }
+                    HeadStep::Refused(refusal) => {
+                        let facts = RequestFacts::of_refused(bytes, &answer.request.head);
+                        local::give_answer(answer);
+                        Intake::Refused(refusal, facts)
+                    }
+                }
+            }
+            Stage::Head(heading) => {
+                let limits = &self.reactor().config().limits;
+                let Heading { answer, parser } = &mut **heading;
+                let before = answer.request.bytes.len();
+                answer.request.bytes.extend_from_slice(bytes);
+                match parser.parse(&answer.request.bytes, limits, &mut answer.request.head) {
+                    HeadStep::NeedMore => Intake::More,
+                    HeadStep::Complete => {
+                        let length = answer.request.head.length;
+                        answer.request.bytes.truncate(length);
+                        let Stage::Head(heading) = std::mem::replace(stage, Stage::Idle) else { return Intake::More };
+                        self.begin_body(stage, heading.answer, bytes, length - before)
+                    }
+                    HeadStep::Refused(refusal) => {
+                        Intake::Refused(refusal, RequestFacts::of_refused(&answer.request.bytes, &answer.request.head))
+                    }
+                }
+            }
+            Stage::Body(_) => self.take_body(stage, bytes, 0),
+            Stage::Lingering(until) => {
+                let left = until.saturating_sub(self.reactor().clock().now());
+                self.due_in(LINGER.min(left));
+                Intake::More
+            }
+            Stage::Running(_) | Stage::Draining(_) | Stage::Closed => Intake::More,
+        }
+    }
+
+    /// The head is complete; `bytes[at..]` is what came after it.
+    fn begin_body(&self, stage: &mut Stage, mut answer: Box<Answer>, bytes: &[u8], at: usize) -> Intake {
+        let request = &mut answer.request;
+        let limits = &self.reactor().config().limits;
+        request.framing = match framing::request_framing(&request.bytes, &request.head, limits) {
+            Ok(framing) => framing,
+            Err(refusal) => {
+                return Intake::Refused(refusal, RequestFacts::of_refused(&request.bytes, &request.head));
+            }
+        };
+        answer.facts = RequestFacts::of(&request.bytes, &request.head, &request.framing);
+        let expected = match request.framing.body {
+            BodyLength::None | BodyLength::Known(0) => return Intake::Complete(answer, at),
+            BodyLength::Known(length) => Some(length),
+            BodyLength::Chunked => None,
+        };
+        if request.framing.expects_continue && at == bytes.len() {
+            // An error shows at the next read.
+            let _ = self.wire().transmit(&[std::io::IoSlice::new(encode::CONTINUE)], false);
+        }
+        let decoder = BodyDecoder::new(request.framing.body, limits.body);
+        *stage = Stage::Body(Box::new(Upload { answer, decoder, spool: Spool::new(expected) }));
+        self.take_body(stage, bytes, at)
+    }
+
+    fn take_body(&self, stage: &mut Stage, bytes: &[u8], mut at: usize) -> Intake {
+        let Stage::Body(upload) = stage else { return Intake::More };
+        let mut facts = upload.answer.facts;
+        facts.keep_alive = false;
+        loop {
+            match upload.decoder.decode(&bytes[at..]) {
+                BodyStep::Data { consumed, data } => {
+                    let data = &bytes[at..][data];
+                    if let Err(fault) = upload.spool.append(data, self.reactor().config().body_memory) {
+                        return Intake::Refused(self.spool_fault(&fault), facts);
+                    }
+                    at += consumed;
+                }
+                BodyStep::NeedMore { .. } => {
+                    self.due_in(millis(self.reactor().config().body_timeout));
+                    return Intake::More;
+                }
+                BodyStep::Done { consumed } => {
+                    let Stage::Body(upload) = std::mem::replace(stage, Stage::Idle) else { return Intake::More };
+                    let Upload { mut answer, spool, .. } = *upload;
+                    match spool.finish() {
+                        Ok(body) => answer.request.body = body,
+                        Err(fault) => return Intake::Refused(self.spool_fault(&fault), facts),
+                    }
+                    return Intake::Complete(answer, at + consumed);
+                }
+                BodyStep::Refused(refusal) => return Intake::Refused(refusal, facts),
+            }
+        }
+    }
+
+    fn spool_fault(&self, fault: &std::io::Error) -> Refusal {
+        self.reactor().log(
+            Level::Error,
+            &format!("a request body could not be stored in {}: {fault}", std::env::temp_dir().display()),
+        );
+        Refusal::new(507, "The server cannot store the request body.")
+    }
+}
