@@ -21,12 +21,14 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use crate::ClientDisconnected;
 use crate::blocks::{Delivered, deliver};
 use crate::calls::call;
-use crate::environ::{EnvironMaker, Memo, NoEnviron};
+use crate::environ::{EnvironMaker, NoEnviron};
 use crate::errors::{self, Lines, request_line, traceback_page};
 use crate::input::Input;
+use crate::memo::Memo;
 use crate::names::names;
 use crate::pool::Pool;
-use crate::response::{Door, Response, StartResponse, is_only_ours};
+use crate::response::{Response, StartResponse};
+use crate::start_response::{Door, is_only_ours};
 
 /// A WSGI application and what the server needs to call it.
 pub(crate) struct PythonApplication {

@@ -11,8 +11,6 @@
 //! - A UNIX socket has no client address: `REMOTE_ADDR` is empty (RFC 3875 wants it there), `REMOTE_PORT` is absent.
 //! - An IPv4 client of an IPv6 listener is shown by its IPv4 address.
 
-use std::net::SocketAddr;
-
 use penstock_http::framing::BodyLength;
 use penstock_http::head::{TargetForm, Version};
 use penstock_server::exchange::Request;
@@ -20,6 +18,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
+use crate::memo::{KnownTarget, Memo};
 use crate::names::{Names, Role, environ_name, names};
 use crate::settings::Underscores;
 use crate::target::{path_info, percent_decode};
@@ -77,41 +76,6 @@ impl From<PyErr> for NoEnviron {
     fn from(error: PyErr) -> Self {
         Self::Error(error)
     }
-}
-
-/// Fields are remembered at this many positions, and values up to this size.
-const POSITIONS: usize = 32;
-const REMEMBERED_VALUE: usize = 1024;
-
-/// The last strings one thread made. Requests of one client and one kind repeat most of their head, and comparing
-/// bytes is cheaper than making a `str`.
-#[derive(Default)]
-pub(crate) struct Memo {
-    fields: Vec<Option<KnownField>>,
-    target: Option<KnownTarget>,
-    peer: Option<KnownPeer>,
-    host: Option<(Vec<u8>, Py<PyString>)>,
-}
-
-struct KnownField {
-    name: Vec<u8>,
-    value: Vec<u8>,
-    /// Key and value; `None` for a field that `environ` does not show.
-    item: Option<(Py<PyString>, Py<PyString>)>,
-}
-
-struct KnownTarget {
-    target: Vec<u8>,
-    form: TargetForm,
-    raw: Py<PyString>,
-    path: Py<PyString>,
-    query: Py<PyString>,
-}
-
-struct KnownPeer {
-    address: SocketAddr,
-    host: Py<PyString>,
-    port: Py<PyString>,
 }
 
 impl EnvironMaker {
@@ -315,50 +279,6 @@ impl EnvironMaker {
             text.bind(py).to_str()?
         );
         environ.set_item(key, joined)
-    }
-}
-
-impl Memo {
-    fn remember(&mut self, position: usize, name: &[u8], value: &[u8], item: Option<(Py<PyString>, Py<PyString>)>) {
-        if position >= POSITIONS || value.len() > REMEMBERED_VALUE {
-            return;
-        }
-        if self.fields.len() <= position {
-            self.fields.resize_with(position + 1, || None);
-        }
-        match &mut self.fields[position] {
-            Some(known) => {
-                known.name.clear();
-                known.name.extend_from_slice(name);
-                known.value.clear();
-                known.value.extend_from_slice(value);
-                known.item = item;
-            }
-            empty => *empty = Some(KnownField { name: name.to_vec(), value: value.to_vec(), item }),
-        }
-    }
-
-    fn peer(&mut self, py: Python<'_>, address: SocketAddr) -> PyResult<&KnownPeer> {
-        let known = match self.peer.take() {
-            Some(known) if known.address == address => known,
-            other => {
-                let host = match other {
-                    Some(known) if known.address.ip() == address.ip() => known.host,
-                    _ => latin1(py, address.ip().to_canonical().to_string().as_bytes())?.unbind(),
-                };
-                let port = latin1(py, address.port().to_string().as_bytes())?.unbind();
-                KnownPeer { address, host, port }
-            }
-        };
-        Ok(self.peer.insert(known))
-    }
-
-    fn host(&mut self, py: Python<'_>, value: &[u8]) -> PyResult<&Py<PyString>> {
-        let known = match self.host.take() {
-            Some(known) if known.0 == value => known,
-            _ => (value.to_vec(), latin1(py, value)?.unbind()),
-        };
-        Ok(&self.host.insert(known).1)
     }
 }
 

@@ -1,7 +1,7 @@
 //! `penstock._penstock`: the Python door of Penstock, and the only crate that knows CPython.
 //!
 //! Reading the files in this order is reading a request: `server`, `pool`, `app`, `environ` (with `names` and
-//! `target`), `input`, `response` (with `headers`), `blocks`, `file_wrapper`, `errors`.
+//! `target`), `input`, `start_response` (with `headers`), `response`, `blocks`, `file_wrapper`, `errors`.
 
 mod app;
 mod blocks;
@@ -14,12 +14,14 @@ mod file_wrapper;
 mod headers;
 mod input;
 mod listeners;
+mod memo;
 mod names;
 mod payload;
 mod pool;
 mod response;
 mod server;
 mod settings;
+mod start_response;
 mod target;
 mod text;
 

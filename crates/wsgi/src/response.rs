@@ -1,4 +1,4 @@
-//! `start_response`, the `write()` it answers, and the response they share with the thread that carries the request.
+//! The response while its request is carried, and the one place where it is.
 //!
 //! The response lives in one place, [`StartResponse::phase`]. Whoever works with it (the carrying thread, or Python code
 //! calling `start_response` or `write`) takes it out and puts it back, so no lock is held while Python code runs or
@@ -8,19 +8,16 @@
 //! All functions run attached, on any thread.
 
 use std::os::raw::c_int;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::slice;
 use std::sync::Arc;
 
 use penstock_server::exchange::{Exchange, Position, Sent};
-use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PySystemError, PyTypeError};
+use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyString};
 
-use crate::ClientDisconnected;
 use crate::cell::AttachedCell;
-use crate::headers::{LastHead, fill, header_list};
+use crate::headers::LastHead;
 use crate::payload::Borrowed;
 use crate::text::type_name;
 
@@ -92,12 +89,26 @@ enum Phase {
 #[pyclass(frozen, name = "StartResponse", module = "penstock._penstock")]
 pub(crate) struct StartResponse {
     phase: AttachedCell<Phase>,
-    /// The `write` callable. It refers back to this object; [`Door::close`] breaks the circle.
+    /// The `write` callable. It refers back to this object; `Door::close` breaks the circle.
     write: AttachedCell<Option<Py<PyAny>>>,
+    /// What the last `start_response` gave.
     last_head: AttachedCell<Option<Box<LastHead>>>,
 }
 
 impl StartResponse {
+    pub(crate) fn new() -> Self {
+        Self {
+            phase: AttachedCell::new(Phase::Over),
+            write: AttachedCell::new(None),
+            last_head: AttachedCell::new(None),
+        }
+    }
+
+    /// Begins a request.
+    pub(crate) fn begin(&self, py: Python<'_>, response: Response) {
+        drop(self.phase.replace(py, Phase::Held(response)));
+    }
+
     /// Takes the response out; it must be put back.
     ///
     /// # Errors
@@ -170,257 +181,15 @@ impl StartResponse {
         }
     }
 
-    fn write_callable<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let write = self.write.replace(py, None);
-        let answer = write.as_ref().map(|write| write.bind(py).clone());
-        self.write.replace(py, write);
-        answer.ok_or_else(|| PyRuntimeError::new_err("start_response() was called after the response had ended"))
-    }
-}
-
-/// A `start_response` callable with what it is bound to, used again as long as no application keeps it.
-pub(crate) struct Door {
-    state: Py<StartResponse>,
-    callable: Py<PyAny>,
-}
-
-impl Door {
-    pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
-        let state = Py::new(
-            py,
-            StartResponse {
-                phase: AttachedCell::new(Phase::Over),
-                write: AttachedCell::new(None),
-                last_head: AttachedCell::new(None),
-            },
-        )?;
-        let callable = bound_function(py, &START_RESPONSE, &state)?;
-        let write = bound_function(py, &WRITE, &state)?;
-        state.get().write.replace(py, Some(write));
-        Ok(Self { state, callable })
+    /// Exchanges the `write` callable.
+    pub(crate) fn replace_write(&self, py: Python<'_>, write: Option<Py<PyAny>>) -> Option<Py<PyAny>> {
+        self.write.replace(py, write)
     }
 
-    /// Opens it for a request.
-    pub(crate) fn open(&self, py: Python<'_>, response: Response) {
-        drop(self.state.get().phase.replace(py, Phase::Held(response)));
+    /// Exchanges the last head.
+    pub(crate) fn replace_last_head(&self, py: Python<'_>, last: Option<Box<LastHead>>) -> Option<Box<LastHead>> {
+        self.last_head.replace(py, last)
     }
-
-    pub(crate) fn state(&self) -> &StartResponse {
-        self.state.get()
-    }
-
-    pub(crate) fn callable<'py>(&self, py: Python<'py>) -> &Bound<'py, PyAny> {
-        self.callable.bind(py)
-    }
-
-    /// True when nobody else refers to the callables, so that the next request can use them.
-    pub(crate) fn is_ours(&self, py: Python<'_>) -> bool {
-        let state = self.state.get();
-        let write = state.write.replace(py, None);
-        let write_is_ours = write.as_ref().is_some_and(|write| is_only_ours(write.bind(py), 1));
-        state.write.replace(py, write);
-        // The state is referred to by this door and by the two callables.
-        write_is_ours && is_only_ours(self.callable.bind(py), 1) && is_only_ours(self.state.bind(py).as_any(), 3)
-    }
-
-    /// Ends its use for good.
-    pub(crate) fn close(self, py: Python<'_>) {
-        let state = self.state.get();
-        drop(state.end(py));
-        drop(state.write.replace(py, None));
-    }
-}
-
-/// True when all references to an object are the `known` ones of our own.
-pub(crate) fn is_only_ours(object: &Bound<'_, PyAny>, known: ffi::Py_ssize_t) -> bool {
-    // Free-threaded builds split the count between threads, so that it cannot be asked this.
-    // SAFETY: reads the count of a live object.
-    !cfg!(Py_GIL_DISABLED) && unsafe { ffi::Py_REFCNT(object.as_ptr()) } == known
-}
-
-struct Method(ffi::PyMethodDef);
-
-// SAFETY: CPython reads a method definition and never writes it; the pointers in it are to constants.
-unsafe impl Sync for Method {}
-
-static START_RESPONSE: Method = Method(ffi::PyMethodDef {
-    ml_name: c"start_response".as_ptr(),
-    ml_meth: ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: start_response_entry },
-    ml_flags: ffi::METH_FASTCALL | ffi::METH_KEYWORDS,
-    ml_doc: c"start_response(status, headers, exc_info=None)\n--\n\nPEP 3333, \"The start_response() Callable\"."
-        .as_ptr(),
-});
-
-static WRITE: Method = Method(ffi::PyMethodDef {
-    ml_name: c"write".as_ptr(),
-    ml_meth: ffi::PyMethodDefPointer { PyCFunction: write_entry },
-    ml_flags: ffi::METH_O,
-    ml_doc: c"write(body_data)\n--\n\nSends a block at once. PEP 3333, \"The write() Callable\".".as_ptr(),
-});
-
-fn bound_function(py: Python<'_>, method: &'static Method, state: &Py<StartResponse>) -> PyResult<Py<PyAny>> {
-    // SAFETY: the definition is static and never written; the function takes its own reference to `state`.
-    unsafe {
-        let function = ffi::PyCFunction_NewEx((&raw const method.0).cast_mut(), state.as_ptr(), std::ptr::null_mut());
-        Ok(Bound::from_owned_ptr_or_err(py, function)?.unbind())
-    }
-}
-
-/// Runs a call from CPython: errors become exceptions, and so do panics, which must not cross into C.
-fn guarded(py: Python<'_>, call: impl FnOnce() -> PyResult<*mut ffi::PyObject>) -> *mut ffi::PyObject {
-    let error = match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(Ok(answer)) => return answer,
-        Ok(Err(error)) => error,
-        Err(_panic) => PySystemError::new_err("penstock: internal error while the response was written"),
-    };
-    error.restore(py);
-    std::ptr::null_mut()
-}
-
-unsafe extern "C" fn start_response_entry(
-    state: *mut ffi::PyObject,
-    arguments: *const *mut ffi::PyObject,
-    count: ffi::Py_ssize_t,
-    keywords: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: CPython calls this attached, with the `StartResponse` it was bound to, `count` positional arguments and
-    // after them one for each name in the tuple `keywords`; all of them live until the call returns.
-    let (py, state, arguments, keywords) = unsafe {
-        let py = Python::assume_attached();
-        let names = if keywords.is_null() { None } else { Some(Bound::from_borrowed_ptr(py, keywords)) };
-        let named = names.as_ref().map_or(0, |names| ffi::PyTuple_GET_SIZE(names.as_ptr()));
-        let total = usize::try_from(count + named).unwrap_or(0);
-        let arguments = if total == 0 { &[] } else { slice::from_raw_parts(arguments, total) };
-        (py, Bound::from_borrowed_ptr(py, state), arguments, names)
-    };
-    guarded(py, || {
-        let arguments = Arguments::parse(py, arguments, usize::try_from(count).unwrap_or(0), keywords)?;
-        // SAFETY: only `bound_function` binds this entry, and only to a `StartResponse`.
-        let state = unsafe { state.cast_unchecked::<StartResponse>() };
-        start_response(py, state.get(), &arguments).map(Bound::into_ptr)
-    })
-}
-
-unsafe extern "C" fn write_entry(state: *mut ffi::PyObject, data: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: CPython calls this attached, with the `StartResponse` it was bound to and one argument, both alive until
-    // the call returns.
-    let (py, state, data) = unsafe {
-        let py = Python::assume_attached();
-        (py, Bound::from_borrowed_ptr(py, state), Bound::from_borrowed_ptr(py, data))
-    };
-    guarded(py, || {
-        // SAFETY: only `bound_function` binds this entry, and only to a `StartResponse`.
-        let state = unsafe { state.cast_unchecked::<StartResponse>() };
-        write(state.get(), &data)?;
-        Ok(py.None().into_ptr())
-    })
-}
-
-struct Arguments<'py> {
-    status: Bound<'py, PyAny>,
-    headers: Bound<'py, PyAny>,
-    exc_info: Option<Bound<'py, PyAny>>,
-}
-
-impl<'py> Arguments<'py> {
-    fn parse(
-        py: Python<'py>,
-        given: &[*mut ffi::PyObject],
-        positional: usize,
-        keywords: Option<Bound<'py, PyAny>>,
-    ) -> PyResult<Self> {
-        let mut places: [Option<Bound<'py, PyAny>>; 3] = [None, None, None];
-        if positional > places.len() {
-            return Err(PyTypeError::new_err(format!(
-                "start_response() takes status, headers and exc_info, but {positional} arguments were given"
-            )));
-        }
-        for (place, argument) in places.iter_mut().zip(&given[..positional]) {
-            // SAFETY: an argument lives until the call returns.
-            *place = Some(unsafe { Bound::from_borrowed_ptr(py, *argument) });
-        }
-        if let Some(keywords) = keywords {
-            for (name, argument) in keywords.try_iter()?.zip(&given[positional..]) {
-                let name = name?;
-                let place = match name.cast::<PyString>()?.to_str()? {
-                    "status" => 0,
-                    "headers" | "response_headers" => 1,
-                    "exc_info" => 2,
-                    other => {
-                        return Err(PyTypeError::new_err(format!("start_response() has no argument named {other:?}")));
-                    }
-                };
-                if places[place].is_some() {
-                    return Err(PyTypeError::new_err("start_response() got one argument twice"));
-                }
-                // SAFETY: an argument lives until the call returns.
-                places[place] = Some(unsafe { Bound::from_borrowed_ptr(py, *argument) });
-            }
-        }
-        match places {
-            [Some(status), Some(headers), exc_info] => {
-                Ok(Self { status, headers, exc_info: exc_info.filter(|object| !object.is_none()) })
-            }
-            _ => Err(PyTypeError::new_err("start_response() needs a status and a list of headers")),
-        }
-    }
-}
-
-/// PEP 3333 "The start_response() Callable".
-fn start_response<'py>(
-    py: Python<'py>,
-    state: &StartResponse,
-    arguments: &Arguments<'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let headers = header_list(&arguments.headers)?;
-    let mut response = state.take(py)?;
-    let mut last = state.last_head.replace(py, None).unwrap_or_default();
-    let result = begin(&mut response, arguments, &headers, &mut last);
-    state.last_head.replace(py, Some(last));
-    state.put(py, response);
-    result?;
-    state.write_callable(py)
-}
-
-/// Fills the response's head. No Python code runs in here.
-fn begin(
-    response: &mut Response,
-    arguments: &Arguments<'_>,
-    headers: &Bound<'_, PyAny>,
-    last: &mut LastHead,
-) -> PyResult<()> {
-    if let Some(exc_info) = &arguments.exc_info {
-        if response.exchange.head_sent() {
-            return Err(raised_again(exc_info));
-        }
-    } else if response.started {
-        return Err(PyAssertionError::new_err("start_response() was called a second time without exc_info (PEP 3333)"));
-    }
-    response.started = false;
-    fill(response.exchange.head(), &arguments.status, headers, last)?;
-    response.started = true;
-    Ok(())
-}
-
-/// The exception that an application passed as `exc_info` although its head had already left.
-fn raised_again(exc_info: &Bound<'_, PyAny>) -> PyErr {
-    let parts = exc_info.cast::<PyTuple>().ok().filter(|parts| parts.len() == 3);
-    let Some(parts) = parts else {
-        return PyAssertionError::new_err("exc_info must be what sys.exc_info() answers");
-    };
-    match parts.get_item(1) {
-        Ok(value) if value.is_instance_of::<pyo3::exceptions::PyBaseException>() => PyErr::from_value(value),
-        _ => PyAssertionError::new_err("exc_info must be what sys.exc_info() answers"),
-    }
-}
-
-/// PEP 3333 "The write() Callable".
-fn write(state: &StartResponse, data: &Bound<'_, PyAny>) -> PyResult<()> {
-    let block = as_block(data)?;
-    if !block.as_bytes().is_empty() && state.send(&block, Position::More)? == Sent::Gone {
-        return Err(ClientDisconnected::new_err("the client is gone"));
-    }
-    Ok(())
 }
 
 /// A block as `bytes`: itself, or a copy of another buffer. Text and the rest are errors.
