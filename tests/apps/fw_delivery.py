@@ -1,0 +1,68 @@
+"""What a proxy or a tool wants to fetch: large answers in each shape, the digest of an upload, and who asked.
+
+/bytes/N in one block, /blocks/N from a generator, /file/N through wsgi.file_wrapper; /digest of a body; /seen/KEY counts
+the requests for /check/KEY. Any other path: environ as JSON.
+"""
+
+import hashlib
+import json
+import tempfile
+import threading
+
+PATTERN = bytes(range(251))
+BLOCK = 10_000
+
+counts = {}
+lock = threading.Lock()
+
+
+def content(length):
+    """The first `length` bytes of a pattern that no power of two divides."""
+    return (PATTERN * (length // len(PATTERN) + 1))[:length]
+
+
+def blocks(length):
+    whole = content(length)
+    for start in range(0, length, BLOCK):
+        yield whole[start : start + BLOCK]
+
+
+def as_file(environ, length):
+    file = tempfile.TemporaryFile()
+    file.write(content(length))
+    file.seek(0)
+    return environ["wsgi.file_wrapper"](file)
+
+
+def digest(body):
+    sha, length = hashlib.sha256(), 0
+    while block := body.read(65536):
+        sha.update(block)
+        length += len(block)
+    return {"sha256": sha.hexdigest(), "length": length}
+
+
+def app(environ, start_response):
+    _, kind, *rest = environ["PATH_INFO"].split("/")
+    if kind in ("bytes", "blocks", "file"):
+        length = int(rest[0])
+        headers = [("Content-Type", "application/octet-stream")]
+        if kind == "file":
+            headers.append(("Content-Length", rest[0]))
+        start_response("200 OK", headers)
+        if kind == "file":
+            return as_file(environ, length)
+        return blocks(length) if kind == "blocks" else [content(length)]
+    if kind == "check":
+        with lock:
+            counts[rest[0]] = counts.get(rest[0], 0) + 1
+        answer = {"well": True}
+    elif kind == "seen":
+        answer = {"count": counts.get(rest[0], 0)}
+    elif kind == "digest":
+        answer = digest(environ["wsgi.input"])
+    else:
+        answer = {}
+    answer |= {key: value for key, value in environ.items() if isinstance(value, str)}
+    start_response("200 OK", [("Content-Type", "application/json")])
+    return [json.dumps(answer).encode()]

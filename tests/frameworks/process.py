@@ -1,0 +1,103 @@
+"""Foreign servers beside Penstock, as real processes with a configuration of their own in a directory of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+from harness.addresses import Address
+
+DEADLINE = 20.0
+
+
+class Process:
+    """A command that listens on `address`; stopped with `stop_signal`, which it must obey with status 0.
+
+    `files` are written into `self.directory` first; "{directory}" in their text and in the command becomes its path.
+    """
+
+    def __init__(
+        self,
+        *command: str,
+        address: Address,
+        files: dict[str, str] | None = None,
+        cwd: Path | None = None,
+        environment: dict[str, str] | None = None,
+        stop_signal: signal.Signals = signal.SIGTERM,
+        statuses: tuple[int, ...] = (0,),
+    ) -> None:
+        # A short path: UNIX sockets have room for 107 bytes.
+        self.directory = Path(tempfile.mkdtemp(prefix="pst-"))
+        self.address = address
+        for name, text in (files or {}).items():
+            (self.directory / name).write_text(text.replace("{directory}", str(self.directory)))
+        self.command = [part.replace("{directory}", str(self.directory)) for part in command]
+        self._stop_signal = stop_signal
+        self._statuses = statuses
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
+        with (self.directory / "output").open("wb") as output:
+            self.process = subprocess.Popen(
+                self.command,
+                cwd=cwd or self.directory,
+                env={**clean, **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        try:
+            self._await()
+        except BaseException:
+            self._kill()
+            raise
+
+    def _await(self) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while True:
+            if self.process.poll() is not None:
+                pytest.fail(f"{self.command} ended with status {self.process.returncode}:\n{self.log}")
+            try:
+                self.address.connect().close()
+                return
+            except OSError:
+                if time.monotonic() > deadline:
+                    pytest.fail(f"{self.command} does not listen:\n{self.log}")
+                time.sleep(0.01)
+
+    def _kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    @property
+    def log(self) -> str:
+        """All that the process has written so far, to its output or to files named *.log."""
+        paths = [self.directory / "output", *sorted(self.directory.glob("*.log"))]
+        return "".join(path.read_text(errors="replace") for path in paths)
+
+    @property
+    def url(self) -> str:
+        """URL of the root."""
+        return self.address.url
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if error is not None:
+                sys.stderr.write(f"--- log of {' '.join(self.command)}\n{self.log}")
+                return
+            self.process.send_signal(self._stop_signal)
+            status = self.process.wait(DEADLINE)
+            if status not in self._statuses:
+                pytest.fail(f"{' '.join(self.command)} ended with status {status}:\n{self.log}")
+        finally:
+            self._kill()
