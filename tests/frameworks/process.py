@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -16,6 +18,15 @@ import pytest
 from harness.addresses import Address
 
 DEADLINE = 20.0
+
+
+def await_that(condition: Callable[[], bool]) -> None:
+    """Waits until something becomes true that another process does on its own account; fails when it never does."""
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"did not become true: {inspect.getsource(condition).strip()}")
+        time.sleep(0.01)
 
 
 class Process:

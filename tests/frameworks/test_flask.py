@@ -1,0 +1,122 @@
+"""A Flask application under `penstock fw_flask:app`."""
+
+import hashlib
+from pathlib import Path
+
+import httpx
+import pytest
+from frameworks.process import await_that
+from harness.server import APPS, Server
+from harness.tools import need_module
+
+need_module("flask")
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Server("fw_flask:app") as server:
+        yield server
+
+
+@pytest.fixture
+def client(server, browser):
+    return browser(server)
+
+
+def test_a_page(client):
+    answer = client.get("/")
+    assert (answer.status_code, answer.text) == (200, "<h1>Seeds</h1>")
+    assert answer.headers["content-length"] == "14"
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+
+
+def test_paths_and_queries_arrive_decoded_once(client, server):
+    answer = client.get("/seeds/caf%C3%A9%20%2541/x", params={"tag": ["ä b", "+&="]}, headers={"Host": "shop.example:81"})
+    assert answer.json() == {
+        "name": "café %41/x",
+        "tags": ["ä b", "+&="],
+        "url": "http://shop.example:81/seeds/caf%C3%A9%20%2541/x",
+    }
+
+
+def test_a_session_in_a_signed_cookie(client):
+    assert client.get("/me").status_code == 401
+    answer = client.post("/login", data={"name": "Ørsted"})
+    assert (answer.status_code, answer.headers["location"]) == (302, "/me")
+    assert client.get("/me").json() == {"name": "Ørsted", "visits": 1, "said": ["welcome"]}
+    assert client.get("/me").json() == {"name": "Ørsted", "visits": 2, "said": []}
+    client.cookies.set("session", "forged", domain="127.0.0.1")
+    assert client.get("/me").status_code == 401
+
+
+def test_an_upload_of_files_and_fields(client):
+    large, small = b"\x00\r\n--x\r\n" * 400_000, b"tiny"
+    answer = client.post("/upload", data={"note": "two"}, files=[("a", ("l.bin", large)), ("b", ("ü.txt", small))])
+    assert answer.json() == {
+        "files": [
+            {"field": "a", "name": "l.bin", "sha256": hashlib.sha256(large).hexdigest()},
+            {"field": "b", "name": "ü.txt", "sha256": hashlib.sha256(small).hexdigest()},
+        ],
+        "form": {"note": "two"},
+    }
+
+
+def test_a_chunked_body_is_read_to_its_end(client):
+    assert client.post("/raw", content=(b"x" * size for size in (1, 70_000, 3))).json()["length"] == 70_004
+    assert client.post("/raw", content=b"y" * 70_004).json() == {"length": 70_004, "told": 70_004}
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_above_the_limit_of_the_application(client, chunked):
+    body = b"z" * 1_000_000
+    answer = client.post("/small", content=iter([body]) if chunked else body)
+    assert answer.status_code == 413
+    assert "exceeds the capacity limit" in answer.text
+    assert client.post("/small", content=b"z" * 1000).json() == {"length": 1000}
+
+
+def test_a_stream_with_the_request_context(client):
+    with client.stream("GET", "/stream", params={"of": "oats"}) as answer:
+        assert answer.headers["transfer-encoding"] == "chunked"
+        lines = list(answer.iter_lines())
+    assert lines == [f"{number},oats" for number in range(1000)]
+
+
+def test_send_file_from_memory(client):
+    answer = client.get("/download")
+    assert answer.content == b"seed" * 50_000
+    assert answer.headers["content-length"] == "200000"
+
+
+def test_send_file_from_disk_with_conditions_and_ranges(client):
+    source = (Path(APPS) / "fw_flask.py").read_bytes()
+    whole = client.get("/source")
+    assert (whole.status_code, whole.content) == (200, source)
+    unchanged = client.get("/source", headers={"If-None-Match": whole.headers["etag"]})
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
+    part = client.get("/source", headers={"Range": "bytes=10-29"})
+    assert (part.status_code, part.content) == (206, source[10:30])
+    assert part.headers["content-range"] == f"bytes 10-29/{len(source)}"
+    assert client.get("/source", headers={"Range": f"bytes={len(source)}-"}).status_code == 416
+
+
+def test_head_and_options_and_a_wrong_method(client):
+    answer = client.head("/download")
+    assert (answer.content, answer.headers["content-length"]) == (b"", "200000")
+    assert set(client.options("/me").headers["allow"].split(", ")) == {"GET", "HEAD", "OPTIONS"}
+    assert client.delete("/me").status_code == 405
+
+
+def test_an_error_in_a_view_is_a_page_and_a_line_in_the_log(client, server):
+    answer = client.get("/fails")
+    assert answer.status_code == 500
+    assert "Internal Server Error" in answer.text
+    assert "ValueError: the view has failed" in server.log
+    assert client.get("/").status_code == 200
+
+
+def test_an_error_in_a_stream_breaks_the_connection(client, server):
+    with pytest.raises(httpx.RemoteProtocolError):
+        client.get("/stream-fails")
+    await_that(lambda: "ValueError: the stream has failed" in server.log)
+    assert client.get("/").status_code == 200
