@@ -168,7 +168,7 @@ impl Answer {
         position: Position,
         keep: &mut dyn FnMut(usize) -> Box<dyn Payload>,
     ) -> Sent {
-        if let (Pace::Gathering, Position::More, [block]) = (self.pace, position, blocks)
+        if let (Position::More, [block]) = (position, blocks)
             && let Some(sent) = self.gather(block)
         {
             return sent;
@@ -287,8 +287,9 @@ impl Answer {
 
     /// A block of a response whose blocks come quickly: appends it to what the I/O side sends next. `None`: this block
     /// is to be sent directly.
-    fn gather(&mut self, block: &[u8]) -> Option<Sent> {
-        if block.len() >= GATHER_BELOW || self.gone || self.ended {
+    #[inline]
+    pub(crate) fn gather(&mut self, block: &[u8]) -> Option<Sent> {
+        if !matches!(self.pace, Pace::Gathering) || block.len() >= GATHER_BELOW || self.gone || self.ended {
             return None;
         }
         let known = matches!(self.framing, Some(ResponseFraming { body: ResponseBody::Known(_), .. }));

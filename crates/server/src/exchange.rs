@@ -84,6 +84,13 @@ impl Exchange {
         self.answer_mut().send(blocks, position, keep)
     }
 
+    /// The short way of [`Exchange::send`] for a small block of a response whose blocks come quickly. `None`: it does
+    /// not apply, nothing was done.
+    #[inline]
+    pub fn gather(&mut self, block: &[u8]) -> Option<Sent> {
+        self.answer_mut().gather(block)
+    }
+
     /// Sends `length` bytes of a file from `offset` by `sendfile`. If nothing was sent before and `position` is `Last`,
     /// `length` becomes the `Content-Length`.
     pub fn send_file(&mut self, file: OwnedFd, offset: u64, length: u64, position: Position) -> Sent {

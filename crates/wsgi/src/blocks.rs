@@ -246,6 +246,14 @@ fn bytes_of<'a>(blocks: &'a Bound<'_, PyTuple>, item: &Bound<'_, PyAny>) -> PyRe
 fn deliver_each(py: Python<'_>, state: &StartResponse, blocks: Bound<'_, PyIterator>, one_block: bool) -> PyResult<()> {
     let mut first = true;
     while let Some(block) = calls::next(&blocks)? {
+        if let Ok(block) = block.cast_exact::<PyBytes>()
+            && let Some(sent) = state.gather(py, block.as_bytes())
+        {
+            match sent {
+                Sent::Taken | Sent::Full => continue,
+                Sent::Enough | Sent::Gone => break,
+            }
+        }
         let block = as_block(&block)?;
         let length = block.as_bytes().len();
         if length == 0 {
