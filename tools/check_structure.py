@@ -38,9 +38,10 @@ LAYERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("reactor",),
     ),
     "wsgi": (
-        ("cell", "errors", "input", "names", "payload", "pool", "target", "text"),
+        ("calls", "cell", "errors", "input", "memo", "names", "payload", "pool", "target", "text"),
         ("error_stream", "headers", "settings"),
         ("environ", "response"),
+        ("start_response",),
         ("file_wrapper", "listeners"),
         ("blocks",),
         ("app",),
