@@ -28,7 +28,7 @@ def blocks(length):
 
 
 def as_file(environ, length):
-    file = tempfile.TemporaryFile()
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the server, through the wrapper
     file.write(content(length))
     file.seek(0)
     return environ["wsgi.file_wrapper"](file)

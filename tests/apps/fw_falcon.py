@@ -43,7 +43,9 @@ class Form:
     """Multipart, part by part, as it is read from wsgi.input."""
 
     def on_post(self, req, resp):
-        resp.media = [{"name": part.name, "file": part.filename, "size": len(part.get_data())} for part in req.get_media()]
+        resp.media = [
+            {"name": part.name, "file": part.filename, "size": len(part.get_data())} for part in req.get_media()
+        ]
 
 
 class Stream:

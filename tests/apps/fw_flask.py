@@ -3,8 +3,20 @@
 import hashlib
 import io
 
-from flask import Flask, Response, abort, flash, get_flashed_messages, jsonify, redirect, request, send_file, session
-from flask import stream_with_context, url_for
+from flask import (
+    Flask,
+    Response,
+    abort,
+    flash,
+    get_flashed_messages,
+    jsonify,
+    redirect,
+    request,
+    send_file,
+    session,
+    stream_with_context,
+    url_for,
+)
 
 app = Flask(__name__)
 app.secret_key = "a secret of the tests"

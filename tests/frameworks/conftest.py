@@ -1,4 +1,4 @@
-"""Fixtures for whole applications and whole tools: frameworks under a real `penstock`, curl, ab, wrk, and proxies in front."""
+"""Fixtures for the tests of whole frameworks under a real `penstock`, of clients, and of proxies in front of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.server import Server
 
 @pytest.fixture
 def browser() -> Iterator[Callable[..., httpx.Client]]:
-    """`browser(server)`: an HTTP client that keeps cookies and connections, with relative URLs, and follows nothing by itself."""
+    """`browser(server)`: a client of this server that keeps cookies and connections, and follows no redirect."""
     clients: list[httpx.Client] = []
 
     def open_client(server: Server, **options: object) -> httpx.Client:

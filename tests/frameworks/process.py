@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 import pytest
 from harness.addresses import Address
@@ -98,10 +97,10 @@ class Process:
         """URL of the root."""
         return self.address.url
 
-    def __enter__(self) -> Process:
+    def __enter__(self):
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is not None:
                 sys.stderr.write(f"--- log of {' '.join(self.command)}\n{self.log}")

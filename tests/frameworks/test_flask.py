@@ -31,7 +31,9 @@ def test_a_page(client):
 
 
 def test_paths_and_queries_arrive_decoded_once(client, server):
-    answer = client.get("/seeds/caf%C3%A9%20%2541/x", params={"tag": ["ä b", "+&="]}, headers={"Host": "shop.example:81"})
+    answer = client.get(
+        "/seeds/caf%C3%A9%20%2541/x", params={"tag": ["ä b", "+&="]}, headers={"Host": "shop.example:81"}
+    )
     assert answer.json() == {
         "name": "café %41/x",
         "tags": ["ä b", "+&="],
