@@ -211,7 +211,9 @@ impl Answer {
         self.end_if_last(position);
         out.push_copy(&self.staging);
         self.staging.clear();
-        out.flush(connection.wire());
+        if !self.leaves_rest(&out) {
+            out.flush(connection.wire());
+        }
         self.settle(&mut out, &connection)
     }
 
@@ -445,16 +447,16 @@ impl Answer {
         }
         self.staging.clear();
         self.pieces.clear();
-        let left_to_io = self.ended && self.may_hand_over(&out, &connection);
-        if !out.is_empty() && !out.is_blocked() && !left_to_io {
+        if !out.is_empty() && !out.is_blocked() && !self.leaves_rest(&out) {
             out.flush(connection.wire());
         }
         self.settle(&mut out, &connection)
     }
 
-    /// True when much is left of a finished response, and another thread is there to send it.
-    fn may_hand_over(&self, out: &Outbox, connection: &Connection) -> bool {
-        matches!(self.pace, Pace::Gathering) && out.bytes() > HAND_OVER && connection.reactor().has_io_thread()
+    /// True when the response is finished and much of it is left to send: the I/O side does that, without the
+    /// interpreter.
+    fn leaves_rest(&self, out: &Outbox) -> bool {
+        self.ended && !out.is_broken() && !out.is_blocked() && (out.has_file() || out.bytes() > HAND_OVER)
     }
 
     /// The short way: everything is in one buffer.
@@ -575,7 +577,7 @@ impl Answer {
         let hand_over = {
             let mut out = lock(connection.outbox());
             connection.push_gathered(&mut out);
-            !out.is_broken() && !out.is_blocked() && self.may_hand_over(&out, &connection)
+            self.leaves_rest(&out)
         };
         connection.exchange_done(then, self, hand_over);
     }

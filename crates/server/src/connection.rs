@@ -16,6 +16,7 @@ use crate::answer::Answer;
 use crate::claim::{self, Bits, Claim};
 use crate::exchange::Exchange;
 use crate::gather::Gather;
+use crate::handler::Level;
 use crate::outbox::{Flush, Outbox};
 use crate::reactor::Reactor;
 use crate::record::Ending;
@@ -30,6 +31,9 @@ use crate::{local, lock};
 pub(crate) const LINGER: u64 = 2_000;
 /// And so long in all (milliseconds).
 const LINGER_IN_ALL: u64 = 30_000;
+
+/// Events after which there is something to read, be it the end.
+const READABLE: Bits = claim::READ | claim::READ_END | claim::GONE;
 
 /// One client connection.
 pub(crate) struct Connection {
@@ -141,7 +145,9 @@ impl Connection {
         if bits & claim::EXPIRED != 0 && self.deadline.has_come(self.reactor.clock().now()) {
             return self.expire(&mut stage);
         }
-        if let Stage::Draining(_) = *stage {
+        if let Stage::Draining(leaving) = &mut *stage {
+            // What the client sends meanwhile makes no second edge: remember to read it.
+            leaving.ahead.unread |= bits & READABLE != 0;
             let mut out = lock(&self.out);
             if bits & claim::WRITE != 0 {
                 out.set_blocked(false);
@@ -153,8 +159,17 @@ impl Connection {
                     self.due_in(millis(self.reactor.config().write_timeout));
                     return Next::Rest;
                 }
-                Flush::Broken => return self.after_response(&mut stage, true, bits),
-                Flush::Empty => return self.after_response(&mut stage, false, bits),
+                Flush::Broken => return self.after_response(&mut stage, Some(Ending::ClientGone)),
+                Flush::Short(missing) => {
+                    self.reactor.log(
+                        Level::Error,
+                        &format!(
+                            "a file shrank while it was sent: {missing} bytes are missing; the connection was broken"
+                        ),
+                    );
+                    return self.after_response(&mut stage, Some(Ending::Broken));
+                }
+                Flush::Empty => return self.after_response(&mut stage, None),
             }
         }
         self.read(&mut stage, bits)
@@ -162,7 +177,6 @@ impl Connection {
 
     /// Reads what the client sent, if an event says that there may be something.
     fn read(&self, stage: &mut Stage, bits: Bits) -> Next {
-        const READABLE: Bits = claim::READ | claim::READ_END | claim::GONE;
         if bits & (READABLE | claim::STOP) == 0 {
             return Next::Rest;
         }
@@ -268,7 +282,7 @@ impl Connection {
                 self.due_in(millis(self.reactor.config().write_timeout));
                 Next::Rest
             }
-            Flush::Broken => Next::Close,
+            Flush::Broken | Flush::Short(_) => Next::Close,
             Flush::Empty => {
                 self.linger(stage);
                 // What is in the socket already makes no further edge: look at it.
@@ -304,20 +318,18 @@ impl Connection {
         }
     }
 
-    /// The response has left, or never will (`broken`).
-    fn after_response(&self, stage: &mut Stage, broken: bool, bits: Bits) -> Next {
+    /// The response has left, or never will (`broken` says why).
+    fn after_response(&self, stage: &mut Stage, broken: Option<Ending>) -> Next {
         let Stage::Draining(leaving) = std::mem::replace(stage, Stage::Idle) else { return Next::Rest };
         let Leaving { then, ahead, answer } = *leaving;
         if let Some(mut answer) = answer {
-            if broken {
-                answer.record.ending = Ending::ClientGone;
-            }
+            answer.record.ending = broken.unwrap_or(answer.record.ending);
             self.reactor.account(answer, self);
         }
-        if broken {
+        if broken.is_some() {
             return Next::Close;
         }
-        let unread = ahead.unread || bits & claim::READ != 0;
+        let unread = ahead.unread;
         match then {
             Then::Reset => {
                 self.wire.reset_on_close();
@@ -326,7 +338,7 @@ impl Connection {
             // With bytes of the client unread, closing would reset the connection under the response.
             Then::Linger | Then::Close if then == Then::Linger || unread || !ahead.bytes.is_empty() => {
                 self.linger(stage);
-                self.read(stage, claim::READ)
+                self.read(stage, READABLE)
             }
             Then::Linger | Then::Close => Next::Close,
             Then::Keep => {
@@ -337,7 +349,7 @@ impl Connection {
                     return next;
                 }
                 if unread {
-                    return self.read(stage, claim::READ | bits);
+                    return self.read(stage, READABLE);
                 }
                 self.rest(stage)
             }

@@ -37,8 +37,10 @@ pub(crate) enum Flush {
     Empty,
     /// The socket takes no more for now.
     Blocked,
-    /// The connection is broken, or a file ended before its promised length.
+    /// The connection is broken.
     Broken,
+    /// A file ended so many bytes before its promised length: the body cannot be completed.
+    Short(u64),
 }
 
 /// Bytes and files that wait for the socket, in order.
@@ -66,6 +68,11 @@ impl Outbox {
     /// Bytes of memory that wait.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// True when a file waits.
+    pub(crate) fn has_file(&self) -> bool {
+        self.blocks.iter().any(|block| matches!(block, Block::File { .. }))
     }
 
     /// True when the connection is broken: what is appended goes nowhere.
@@ -163,8 +170,15 @@ impl Outbox {
                     self.blocked = true;
                     return Flush::Blocked;
                 }
-                // For a file, the end before the promised length: the body cannot be completed.
-                Io::End | Io::Broken => {
+                Io::End => {
+                    let left = match self.blocks.front() {
+                        Some(Block::File { left, .. }) => *left,
+                        _ => 0,
+                    };
+                    self.break_off();
+                    return Flush::Short(left);
+                }
+                Io::Broken => {
                     self.break_off();
                     return Flush::Broken;
                 }

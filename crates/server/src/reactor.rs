@@ -220,6 +220,9 @@ impl Reactor {
 
     /// How long to wait for events: not long while requests wait, whose runners may be stuck.
     fn next_timeout(&self) -> Option<Duration> {
+        if self.streams.has_left() {
+            return Some(Duration::ZERO);
+        }
         if self.ready.len() > 0 {
             return Some(NAP);
         }
@@ -429,15 +432,13 @@ impl Reactor {
         }
     }
 
-    /// True when a thread other than the caller, who runs the application, is there to send what it leaves.
-    pub(crate) fn has_io_thread(&self) -> bool {
-        !self.config.single_thread && self.crew.is_led()
-    }
-
-    /// A finished response whose rest the I/O side sends at once.
+    /// A finished response of which much is left: whoever leads sends it, without the interpreter. That may be this
+    /// very thread, when it comes back from the application.
     pub(crate) fn hand_over(&self, connection: Arc<Connection>) {
         self.streams.leave(connection);
-        self.poller.ring();
+        if !self.config.single_thread && self.crew.is_led() {
+            self.poller.ring();
+        }
     }
 
     /// A runner makes sure that somebody can take the helm while it runs.

@@ -23,6 +23,7 @@ struct Lists {
 pub(crate) struct Streams {
     lists: Mutex<Lists>,
     count: AtomicUsize,
+    left: AtomicUsize,
 }
 
 impl Streams {
@@ -35,7 +36,13 @@ impl Streams {
     /// The response of the connection is finished; its owner is now whoever takes it from here.
     pub(crate) fn leave(&self, connection: Arc<Connection>) {
         self.count.fetch_add(1, Ordering::AcqRel);
+        self.left.fetch_add(1, Ordering::AcqRel);
         lock(&self.lists).left.push(connection);
+    }
+
+    /// True when a finished response waits to be taken over.
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(Ordering::Acquire) > 0
     }
 
     /// True when a tick has something to look at.
@@ -61,6 +68,7 @@ impl Streams {
             (std::mem::take(&mut lists.left), gathering)
         };
         self.count.fetch_sub(left.len(), Ordering::AcqRel);
+        self.left.fetch_sub(left.len(), Ordering::AcqRel);
         for connection in left {
             connection.take_over();
         }
