@@ -6,9 +6,9 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = []
+    dependencies = []  # noqa: RUF012 - as Django wants it
 
-    operations = [
+    operations = [  # noqa: RUF012
         migrations.CreateModel(
             name="Seed",
             fields=[

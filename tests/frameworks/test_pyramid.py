@@ -1,0 +1,82 @@
+"""A Pyramid application through `pserve site.ini`, whose section says `use = egg:penstock`."""
+
+import hashlib
+import sys
+from pathlib import Path
+
+import pytest
+from frameworks.process import Process
+from harness.addresses import free_address
+from harness.peers import PEER
+from harness.server import APPS
+from harness.tools import missing, need_module
+
+need_module("pyramid")
+if PEER:
+    pytest.skip("the ini file names penstock", allow_module_level=True)
+
+SITE = APPS / "pyramid_site"
+
+
+@pytest.fixture(scope="module")
+def server():
+    pserve = Path(sys.executable).with_name("pserve")
+    if not pserve.exists():
+        missing(f"{pserve} is not installed")
+    address = free_address()
+    command = (sys.executable, str(pserve), str(SITE / "site.ini"), f"port={address.port}")
+    with Process(*command, address=address, environment={"PYTHONPATH": str(APPS)}) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server, browser):
+    return browser(server)
+
+
+def test_a_view_with_the_settings_of_the_ini_file(client):
+    answer = client.get("/", params={"a": ["1", "ü"], "b": "2"})
+    title = f"Seeds of {SITE / 'site.ini'}"
+    assert answer.json() == {"title": title, "path": "/", "query": {"a": ["1", "ü"], "b": "2"}}
+    assert answer.headers["x-tween"] == title
+    assert answer.headers["server"] == "penstock"
+
+
+def test_a_session_through_a_redirect(client, server):
+    for seed, kept in (("rye", ["rye"]), ("Weiß", ["rye", "Weiß"])):
+        answer = client.post("/basket", data={"seed": seed})
+        assert (answer.status_code, answer.headers["location"]) == (302, f"{server.url}/basket")
+        assert client.get("/basket").json() == {"seeds": kept, "said": ["added"]}
+
+
+def test_an_upload_within_the_limit_of_the_ini_file_and_one_above(client):
+    body = b"\r\n--" * 450_000
+    answer = client.post("/upload", files={"file": ("b.bin", body)})
+    assert answer.json() == {"name": "b.bin", "sha256": hashlib.sha256(body).hexdigest()}
+    assert client.post("/upload", files={"file": ("c.bin", b"x" * (2 << 20))}).status_code == 413
+
+
+def test_an_app_iter(client):
+    assert client.get("/rows").text == "".join(f"{number}\n" for number in range(3000))
+
+
+def test_files(client):
+    source = (SITE / "__init__.py").read_bytes()
+    answer = client.get("/source")
+    assert (answer.content, answer.headers["content-length"]) == (source, str(len(source)))
+    sheet = client.get("/static/seeds.css")
+    assert sheet.content == (SITE / "static/seeds.css").read_bytes()
+    assert sheet.headers["cache-control"] == "max-age=60"
+    unchanged = client.get("/static/seeds.css", headers={"If-Modified-Since": sheet.headers["last-modified"]})
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
+
+
+def test_an_exception_view_and_a_page_that_is_missing(client):
+    answer = client.get("/fails")
+    assert (answer.status_code, answer.json()) == (503, {"error": "no such shelf"})
+    assert client.get("/none").status_code == 404
+
+
+def test_the_ini_file_rules_the_log(client, server):
+    client.get("/")
+    assert f"ini-log INFO penstock listening on http://127.0.0.1:{server.address.port}" in server.log
