@@ -1,14 +1,16 @@
 """Shapes of responses whose bytes the client can work out for itself, and what the process knows about itself.
 
-A path names the shape, its query the sizes: /list?size=N, /bytes, /generator, /file, /each. What a test shall control goes
+A path names the shape, its query the sizes: /list?size=N, /bytes, /generator, /file. What a test shall control goes
 through `/wait?gate=G` (answers once the gate is open) and `/open?gate=G`; `/seen?gate=G` answers how many wait.
 """
 
 import hashlib
 import json
 import os
+import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from urllib.parse import parse_qs
 
@@ -36,8 +38,23 @@ def gate(name):
         return gates.setdefault(name, threading.Event())
 
 
+class FileGate:
+    """A gate that is open once a file exists, for a server that takes no more requests."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def wait(self, deadline):
+        until = time.monotonic() + deadline
+        while not os.path.exists(self.path):
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.005)
+        return True
+
+
 def pass_gate(name):
-    event = gate(name)
+    event = FileGate(name) if name.startswith("/") else gate(name)
     with gates_lock:
         waiting[name] += 1
     try:
@@ -158,8 +175,13 @@ def answer(environ, start_response):
 
         status = subprocess.run(["cat", "/proc/self/status"], capture_output=True, check=True).stdout
         return [line + b"\n" for line in status.split(b"\n") if line.startswith((b"Sig", b"Shd"))]
-    if shape == "pid":
-        return [str(os.getpid()).encode()]
+    if shape == "descriptors":
+        import subprocess
+
+        script = "import os; print(*[os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd') if int(n) > 2 "
+        script += "and os.path.exists(f'/proc/self/fd/{n}')], sep='\\n')"
+        command = [sys.executable, "-c", script]
+        return [subprocess.run(command, capture_output=True, check=True, close_fds=False).stdout]
     return [b"pong"]
 
 

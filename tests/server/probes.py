@@ -1,19 +1,17 @@
-"""What the tests of the server's threads, delivery and processes share."""
+"""What the tests of the server's threads, delivery and processes share: questions to the process and to its application."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.server import APPS, Server
-
-if str(APPS) not in sys.path:
-    sys.path.append(str(APPS))
+from harness.server import Server
+from harness.wire import Client
 
 DEADLINE = 20.0
 
@@ -51,3 +49,34 @@ def resident(server: Server) -> int:
     """Bytes of the process in memory."""
     status = Path(f"/proc/{server.pid}/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0]) * 1024
+
+
+PATTERN = bytes(range(256)) * 4096
+
+
+def pattern(size: int, start: int = 0) -> bytes:
+    """`size` bytes from `start` on of the endless pattern that srv_shapes.py sends."""
+    start %= 256
+    return (PATTERN * (1 + (start + size) // len(PATTERN)))[start : start + size]
+
+
+def digest(data: bytes) -> str:
+    """For comparisons whose failure shall not print megabytes."""
+    return f"{len(data)} bytes {hashlib.sha256(data).hexdigest()}"
+
+
+def open_gate(server: Server, gate: str) -> None:
+    """Lets those go on who wait there."""
+    told(server, f"/open?gate={gate}")
+
+
+def await_waiting(server: Server, gate: str, count: int) -> None:
+    """Returns once `count` requests wait at a gate."""
+    eventually(lambda: told(server, f"/seen?gate={gate}") == count, f"{count} requests at the gate {gate}")
+
+
+def asking(server: Server, target: str, *fields: str, deadline: float = 30.0) -> Client:
+    """A connection on which a request has been sent."""
+    client = server.client(deadline)
+    client.send(request(target, *fields))
+    return client

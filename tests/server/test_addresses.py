@@ -1,0 +1,104 @@
+"""Where a server listens, and what the processes that it starts inherit."""
+
+import os
+import re
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+from harness.addresses import Address, free_address
+from harness.server import APPS, Server
+from harness.tools import missing
+from harness.wire import Client
+from server.probes import pattern, request
+
+
+def pong(address):
+    with Client(address) as client:
+        client.send(request("/"))
+        assert client.response().body == b"pong"
+
+
+def test_a_unix_socket_with_its_mode(tmp_path):
+    path = tmp_path / "app.sock"
+    with Server("srv_shapes:app", address=Address(path=str(path)), socket_mode="0640") as server:
+        assert stat.S_ISSOCK(path.stat().st_mode)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        pong(server.address)
+        with server.client() as client:
+            client.send(request("/generator?size=3000000&block=700"))
+            assert client.response().body == pattern(3_000_000)
+    assert not path.exists(), "the socket file goes with the server"
+
+
+@pytest.mark.parametrize("umask, mode", [("0027", 0o750), ("0", 0o777)])
+def test_a_unix_socket_under_a_umask(tmp_path, umask, mode):
+    path = tmp_path / "app.sock"
+    with Server("srv_shapes:app", address=Address(path=str(path)), umask=umask) as server:
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+        pong(server.address)
+
+
+def test_a_socket_that_the_parent_opened():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = Address(*listener.getsockname())
+        number = listener.fileno()
+        os.set_inheritable(number, True)
+        with Server("srv_shapes:app", "--bind", f"fd://{number}", address=address, pass_fds=[number]) as server:
+            pong(address)
+            with server.client() as client:
+                client.send(request("/generator?size=30000&block=70"))
+                assert client.response().body == pattern(30_000)
+
+
+def test_a_unix_socket_that_the_parent_opened(tmp_path):
+    path = str(tmp_path / "parent.sock")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        number = listener.fileno()
+        address = Address(path=path)
+        with Server("srv_shapes:app", "--bind", f"fd://{number}", address=address, pass_fds=[number]):
+            pong(address)
+    assert Path(path).exists(), "its owner is the parent"
+
+
+def test_several_addresses_of_all_kinds(tmp_path):
+    first, second = free_address(), free_address()
+    path = tmp_path / "app.sock"
+    binds = ["--bind", first.bind, "--bind", second.bind, "--bind", f"unix:{path}"]
+    with Server("srv_shapes:app", *binds, address=first):
+        for address in (first, second, Address(path=str(path))):
+            for _ in range(3):
+                pong(address)
+
+
+def test_ipv6():
+    try:
+        address = free_address("::1")
+    except (OSError, RuntimeError):
+        missing("this machine has no IPv6")
+    with Server("srv_shapes:app", address=address):
+        pong(address)
+
+
+def test_port_0_is_a_free_port_that_the_log_names():
+    helper = free_address()
+    with Server("srv_shapes:app", "--bind", helper.bind, "--bind", "127.0.0.1:0", address=helper) as server:
+        ports = {int(port) for port in re.findall(r"listening on http://127\.0\.0\.1:([0-9]+)", server.log)}
+        assert len(ports) == 2
+        (port,) = ports - {helper.port}
+        assert port > 0
+        pong(Address("127.0.0.1", port))
+
+
+def test_a_process_that_the_application_starts_has_the_default_signal_mask_and_no_socket_of_ours():
+    with Server("srv_shapes:app", threads=2) as server:
+        for _ in range(3):
+            status = dict(line.split(":\t") for line in server.get("/mask").body.decode().splitlines())
+            assert int(status["SigBlk"], 16) == 0
+            # Python ignores SIGXFSZ (25) and, before the child is run, restores it; nothing else may be ignored.
+            assert int(status["SigIgn"], 16) == 0
+        held = [target.decode() for target in server.get("/descriptors").body.splitlines()]
+        assert not [target for target in held if "socket" in target or "eventpoll" in target or "eventfd" in target]

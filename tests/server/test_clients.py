@@ -1,0 +1,181 @@
+"""Slow clients hold nothing, clients that vanish leave nothing behind."""
+
+import hashlib
+import socket
+import struct
+import threading
+from contextlib import ExitStack
+
+import pytest
+from harness.server import Server
+from server.probes import PATTERN, asking, await_waiting, descriptors, digest, eventually, open_gate, pattern, request, resident, told
+
+BIG = 50_000_000
+BIG_HASH = hashlib.sha256(pattern(BIG)).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Server("srv_shapes:app", threads=3) as server:
+        yield server
+
+
+@pytest.mark.parametrize("shape", ["list", "bytes", "generator", "file", "file?wrapped=1", "generator?block=100"])
+def test_a_slow_reader_gets_every_byte_and_holds_nobody_up(server, shape):
+    if "block=100" in shape:
+        # So many blocks take their time; fewer bytes than the others, still more than sockets hold.
+        size, expected = BIG // 4, hashlib.sha256(pattern(BIG // 4)).hexdigest()
+    else:
+        size, expected = BIG, BIG_HASH
+    target = f"/{shape}{'&' if '?' in shape else '?'}size={size}"
+    with ExitStack() as stack:
+        # As many as there are application threads; a generator holds its thread only while it has blocks to give.
+        readers = [stack.enter_context(asking(server, target)) for _ in range(1 if "generator" in shape else 3)]
+        heads = [reader.head() for reader in readers]
+        for _ in range(20):
+            assert server.get("/").body == b"pong"
+        for reader, head in zip(readers, heads, strict=True):
+            got = hashlib.sha256()
+            if "content-length" in head:
+                assert int(head["content-length"]) == size
+                left = size
+                while left:
+                    piece = reader.read(min(left, 1 << 18))
+                    assert piece, f"{left} bytes are missing"
+                    got.update(piece)
+                    left -= len(piece)
+            else:
+                while piece := reader.chunk(head):
+                    got.update(piece)
+                    head.body = b""
+            assert got.hexdigest() == expected
+            reader.send(request("/"))
+            assert reader.response().body == b"pong"
+
+
+@pytest.mark.parametrize("block", [1, 100, 20_000, 300_000])
+@pytest.mark.parametrize("way", ["close", "reset"])
+def test_a_client_that_vanishes_frees_the_thread_and_the_generator_is_closed(server, block, way):
+    key = f"gone-{block}-{way}"
+    # The gate is never opened: only the vanished client can end this response.
+    clients = [asking(server, f"/late?gate={key}&block={block}&key={key}") for _ in range(3)]
+    for client in clients:
+        client.head()
+        assert client.read(1)
+        if way == "reset":
+            client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+    eventually(lambda: told(server, f"/closed?key={key}") == 3, "three generators closed")
+    # All threads are free again: as many requests as there are threads run at once.
+    with ExitStack() as stack:
+        waiting = [stack.enter_context(asking(server, f"/wait?gate=after-{key}")) for _ in range(2)]
+        await_waiting(server, f"after-{key}", 2)
+        open_gate(server, f"after-{key}")
+        assert [client.response().status for client in waiting] == [200, 200]
+
+
+def test_a_client_that_vanishes_while_the_generator_waits_for_room(server):
+    key = "room"
+    client = asking(server, f"/late?gate={key}&block=60000&key={key}")
+    client.head()
+    # It produces until the queue is full, which it is when memory no longer grows; the client has read nothing.
+    threading.Event().wait(0.3)
+    client.close()
+    eventually(lambda: told(server, f"/closed?key={key}") == 1, "the generator closed")
+
+
+def test_a_generator_of_any_length_for_a_slow_reader_needs_little_memory():
+    size = 200 * len(PATTERN)
+    with Server("srv_shapes:app") as server:
+        with asking(server, "/generator?size=1000000&block=1000") as client:
+            client.response()
+        before = resident(server)
+        most = before
+        got = hashlib.sha256()
+        with asking(server, f"/generator?size={size}&block=50000&length={size}") as client:
+            client.head()
+            taken = 0
+            while taken < size:
+                piece = client.read(min(1 << 20, size - taken))
+                assert piece
+                got.update(piece)
+                taken += len(piece)
+                most = max(most, resident(server))
+        assert most - before < 64 << 20
+        assert got.hexdigest() == hashlib.sha256(PATTERN * (size // len(PATTERN))).hexdigest()
+
+
+def test_the_next_request_of_a_connection_does_not_wait_for_close(server):
+    # close() waits until the request behind it in the same segment has been answered, as code after the response may.
+    with server.client(10.0) as client:
+        client.send(
+            request("/wait?gate=prelude")
+            + request("/generator?size=5&closing=behind&key=behind")
+            + request("/open?gate=behind")
+        )
+        await_waiting(server, "prelude", 1)
+        open_gate(server, "prelude")
+        assert client.response().status == 200
+        assert client.response().body == pattern(5)
+        assert client.response().body == b'"open"', "the third request waited for close() of the second"
+    eventually(lambda: told(server, "/closed?key=behind") == 1, "close()")
+
+
+# --write-timeout counts from the last byte that the client took, and only while something waits for it.
+
+@pytest.fixture(scope="module")
+def impatient():
+    with Server("srv_shapes:app", threads=3, write_timeout=1) as impatient:
+        yield impatient
+
+
+def test_a_client_that_takes_nothing_is_given_up(impatient):
+    with asking(impatient, "/generator?size=100000000&block=100000&key=stuck") as client:
+        client.head()
+        eventually(lambda: told(impatient, "/closed?key=stuck") == 1, "the generator closed")
+
+
+def test_a_finished_response_is_given_up_when_nothing_else_happens(impatient, tmp_path):
+    # The thread that finishes the response is not the one that polls, which has no other reason to wake.
+    before = descriptors(impatient)
+    gate = str(tmp_path / "gate")
+    with asking(impatient, f"/pause?size=10&then=50000000&gate={gate}&key={gate}") as client:
+        head = client.head()
+        client.chunk(head)
+        (tmp_path / "gate").touch()
+        assert descriptors(impatient) > before
+        # The client is open and takes nothing, and nobody else asks the server for anything.
+        eventually(lambda: descriptors(impatient) <= before, "the connection given up")
+
+
+def test_a_slow_application_is_no_slow_client(impatient):
+    with asking(impatient, "/pause?size=5000000&then=4&gate=slow") as client:
+        head = client.head()
+        threading.Event().wait(0.2)  # The queue is full now, and the deadline set.
+        while len(head.body) < 5_000_000:
+            client.chunk(head)
+        threading.Event().wait(1.5)  # The deadline is over; nothing waits for the client.
+        open_gate(impatient, "slow")
+        while client.chunk(head):
+            pass
+        assert digest(head.body) == digest(pattern(5_000_004))
+        client.send(request("/"))
+        assert client.response().body == b"pong", "the connection was kept"
+
+
+def test_a_fast_client_of_a_long_stream_is_not_given_up(impatient):
+    with asking(impatient, "/late?gate=long&block=50&key=long") as client:
+        head = client.head()
+        threading.Event().wait(0.3)  # Blocked once: a deadline is set ...
+        client.sock.settimeout(10)
+        stop = threading.Timer(2.5, open_gate, (impatient, "long"))  # ... and passes while blocks flow.
+        stop.start()
+        taken = 0
+        while piece := client.chunk(head):
+            assert digest(piece) == digest(pattern(len(piece), taken))
+            taken += len(piece)
+            head.body = b""
+        stop.join()
+        client.send(request("/"))
+        assert client.response().body == b"pong"
+

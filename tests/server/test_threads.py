@@ -1,0 +1,107 @@
+"""Threads grow when the application waits, up to --threads; one is always left for I/O."""
+
+import hashlib
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+from harness.server import Server
+from server.probes import asking, await_waiting, digest, open_gate, pattern, request, told
+
+
+@pytest.mark.parametrize("clients", [1, 8, 100, 300])
+def test_threads_grow_for_an_application_that_sleeps_and_not_beyond_the_limit(clients):
+    limit = 40
+    with Server("srv_shapes:app", threads=limit) as server, ExitStack() as stack:
+        waiting = [stack.enter_context(asking(server, f"/sleep?seconds=0.02&key={number}")) for number in range(clients)]
+        for number, client in enumerate(waiting):
+            response = client.response()
+            assert response.status == 200
+            assert response.body == b'{"key": "%d"}' % number
+        process = told(server, "/process")
+        # Two more than the crew: the main thread, and the one that announces the end.
+        crew = [name for kind, name in process["threads"] if name.startswith("penstock") and name != "penstock-end"]
+        assert len(crew) <= limit + 1
+        assert process["active"] <= limit + 3
+        assert process["most_running"] <= limit
+        if clients == 1:
+            assert len(crew) <= 4, "threads without need"
+
+
+def test_the_limit_is_reached_when_that_many_requests_wait():
+    with Server("srv_shapes:app", threads=7) as server, ExitStack() as stack:
+        waiting = [stack.enter_context(asking(server, "/wait?gate=all")) for _ in range(6)]
+        await_waiting(server, "all", 6)
+        assert told(server, "/process")["most_running"] == 7
+        open_gate(server, "all")
+        assert [client.response().status for client in waiting] == [200] * 6
+
+
+def test_threads_are_named_threads_of_the_threading_module():
+    with Server("srv_shapes:app", threads=6) as server, ExitStack() as stack:
+        waiting = [stack.enter_context(asking(server, "/wait?gate=named")) for _ in range(5)]
+        await_waiting(server, "named", 5)
+        process = told(server, "/process")
+        open_gate(server, "named")
+        for client in waiting:
+            client.response()
+        assert not [name for kind, name in process["threads"] if kind == "_DummyThread" or name.startswith("Dummy")]
+        crew = [name for kind, name in process["threads"] if name.startswith("penstock")]
+        assert len(crew) >= 6
+        assert len(set(crew)) == len(crew), "names tell threads apart"
+        assert process["current"][0] == "Thread"
+        assert process["current"][1] in crew
+
+
+def test_one_thread_runs_one_request_at_a_time_and_always_on_the_same_thread():
+    with Server("srv_shapes:app", threads=1) as server:
+        told(server, "/process")
+        with ExitStack() as stack:
+            # Clients that leave their responses in the socket, and heads that never end.
+            for _ in range(5):
+                stack.enter_context(asking(server, "/list?size=20000000"))
+                stack.enter_context(server.client()).send(b"GET /slow HTTP/1.1\r\nHost: t")
+            def ask(number):
+                with asking(server, f"/sleep?seconds=0.001&key={number}") as client:
+                    assert client.response().body == b'{"key": "%d"}' % number
+                    client.send(request(f"/generator?size=3000&block=10&key={number}") * 3)
+                    for _ in range(3):
+                        assert client.response().body == pattern(3000)
+
+            with ThreadPoolExecutor(20) as pool:
+                for outcome in [pool.submit(ask, number) for number in range(80)]:
+                    outcome.result(30)
+            # Again and again after the threads came to rest.
+            for number in range(20):
+                threading.Event().wait(0.03)
+                ask(number)
+        process = told(server, "/process")
+        assert process["most_running"] == 1
+        assert process["idents"] == 1
+
+
+def test_blocked_application_threads_do_not_block_what_needs_none_of_them(tmp_path):
+    with Server("srv_shapes:app", threads=2, body_memory=1000) as server, ExitStack() as stack:
+        size = 30_000_000
+        slow = stack.enter_context(asking(server, f"/list?size={size}"))
+        head = slow.head()
+        gate = str(tmp_path / "gate")
+        blocked = [stack.enter_context(asking(server, f"/wait?gate={gate}")) for _ in range(2)]
+        fence = stack.enter_context(asking(server, "/process"))
+        body = pattern(3_000_000)
+        upload = stack.enter_context(server.client())
+        upload.send(b"POST /body HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n" % len(body))
+        for _ in range(20):
+            with server.client() as bad:
+                bad.send(b"GET / HTTP/1.1\r\nHost : t\r\n\r\n")
+                assert bad.response().status == 400
+                bad.at_end()
+        # More than the sockets hold: it must be read although nobody can run the application.
+        upload.send(body)
+        assert digest(slow.body_of(head).body) == digest(pattern(size))
+        (tmp_path / "gate").touch()
+        assert [client.response().status for client in blocked] == [200, 200]
+        assert fence.response().status == 200
+        assert json.loads(upload.response().body)["hash"] == hashlib.sha256(body).hexdigest()
