@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.addresses import Address
+from harness.addresses import Address, free_address
+from harness.server import Server
 
 DEADLINE = 20.0
 
@@ -26,6 +27,12 @@ def await_that(condition: Callable[[], bool]) -> None:
         if time.monotonic() > deadline:
             pytest.fail(f"did not become true: {inspect.getsource(condition).strip()}")
         time.sleep(0.01)
+
+
+def both(path: str, application: str = "fw_delivery:app", **options: object) -> Server:
+    """A server that listens on the UNIX socket `path`, and on TCP to tell that it does."""
+    address = free_address()
+    return Server(application, "--bind", address.bind, "--bind", f"unix:{path}", address=address, **options)
 
 
 class Process:
