@@ -223,6 +223,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
         core="outbox_limit",
     ),
     Option(
+        "response_buffer",
+        values.size(65536),
+        256 << 20,
+        "Of all responses together, keep this much memory for clients that take them slowly; past it, application"
+        " threads wait for their clients.",
+        LIMITS,
+        core="response_buffer",
+    ),
+    Option(
         "header_timeout",
         values.seconds(zero=False),
         15.0,

@@ -24,7 +24,7 @@ LAYERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("body", "encode"),
     ),
     "server": (
-        ("sys", "claim", "crew", "record", "segments", "timers"),
+        ("sys", "budget", "claim", "crew", "record", "segments", "timers"),
         ("accept", "wire"),
         ("outbox", "gather", "request"),
         ("spool", "log_format"),

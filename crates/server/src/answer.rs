@@ -532,10 +532,11 @@ impl Answer {
         if !out.is_empty() {
             connection.await_client();
         }
-        if self.ended {
-            Sent::Enough
-        } else if out.bytes() > connection.reactor().config().outbox_limit {
+        // A finished response is left to the I/O side, unless there is no memory left for it to wait in.
+        if out.bytes() > connection.high_water() && !(self.ended && connection.has_budget()) {
             Sent::Full
+        } else if self.ended {
+            Sent::Enough
         } else {
             Sent::Taken
         }

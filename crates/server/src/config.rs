@@ -25,6 +25,9 @@ pub struct Config {
     pub write_timeout: Duration,
     /// A response that its client does not take is queued up to this size; then the application waits.
     pub outbox_limit: usize,
+    /// All responses that clients have not taken are queued up to this size in memory; past it, every application
+    /// thread waits until its own client has taken nearly all.
+    pub response_buffer: usize,
     /// The `Server` field of responses whose application sends none; empty: no such field.
     pub server_name: String,
     /// Where to write the access log, and how.
@@ -43,6 +46,7 @@ impl Default for Config {
             idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(60),
             outbox_limit: 4 << 20,
+            response_buffer: 256 << 20,
             server_name: String::from("penstock"),
             access_log: None,
         }

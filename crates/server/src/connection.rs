@@ -32,6 +32,9 @@ pub(crate) const LINGER: u64 = 2_000;
 /// And so long in all (milliseconds).
 const LINGER_IN_ALL: u64 = 30_000;
 
+/// What may wait for one client when the memory for all of them is used up.
+const OVER_BUDGET: usize = 64 * 1024;
+
 /// Events after which there is something to read, be it the end.
 const READABLE: Bits = claim::READ | claim::READ_END | claim::GONE;
 
@@ -56,11 +59,11 @@ impl Connection {
             claim: Claim::owned(),
             key,
             wire,
+            out: Mutex::new(Outbox::new(reactor.budget().clone())),
             reactor,
             endpoints,
             deadline: Deadline::new(),
             stage: Mutex::new(Stage::Idle),
-            out: Mutex::new(Outbox::default()),
             gather: Mutex::new(Gather::default()),
             room: Condvar::new(),
         }
@@ -371,9 +374,9 @@ impl Connection {
         } else if !out.is_blocked() && out.flush(&self.wire) == Flush::Blocked {
             self.await_client();
         }
-        let full = out.bytes() > self.reactor.config().outbox_limit;
+        let full = out.bytes() > self.high_water();
         lock(&self.gather).tell(full, out.is_broken());
-        if !full || out.is_broken() {
+        if out.bytes() <= self.low_water() || out.is_broken() {
             self.room.notify_all();
         }
     }
@@ -405,8 +408,19 @@ impl Connection {
         lock(&self.gather).stays_listed(moved)
     }
 
+    /// True while the responses of all connections keep within their memory.
+    pub(crate) fn has_budget(&self) -> bool {
+        self.reactor.budget().used() <= self.reactor.config().response_buffer
+    }
+
+    /// What may wait for this client before its producer waits, too.
+    pub(crate) fn high_water(&self) -> usize {
+        let limit = self.reactor.config().outbox_limit;
+        if self.has_budget() { limit } else { limit.min(OVER_BUDGET) }
+    }
+
     fn low_water(&self) -> usize {
-        self.reactor.config().outbox_limit / 2
+        self.high_water() / 2
     }
 
     /// Something waits for the client to take it: give it `write_timeout` from now.

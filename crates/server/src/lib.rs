@@ -6,6 +6,7 @@
 mod accept;
 pub mod access_log;
 mod answer;
+mod budget;
 mod claim;
 pub mod config;
 mod connection;

@@ -6,7 +6,9 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
+use crate::budget::Budget;
 use crate::segments;
 use crate::sys::Io;
 use crate::wire::Wire;
@@ -44,8 +46,8 @@ pub(crate) enum Flush {
 }
 
 /// Bytes and files that wait for the socket, in order.
-#[derive(Default)]
 pub(crate) struct Outbox {
+    budget: Arc<Budget>,
     blocks: VecDeque<Block>,
     /// Bytes of memory that wait (files do not count).
     bytes: usize,
@@ -60,6 +62,11 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
+    /// An empty outbox, which charges what it holds to `budget`.
+    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+        Self { budget, blocks: VecDeque::new(), bytes: 0, broken: false, blocked: false, writes: 0, sent: 0 }
+    }
+
     /// True when nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks.is_empty()
@@ -84,7 +91,21 @@ impl Outbox {
     pub(crate) fn break_off(&mut self) {
         self.broken = true;
         self.bytes = 0;
-        self.blocks = VecDeque::new();
+        for block in std::mem::take(&mut self.blocks) {
+            self.let_go(block);
+        }
+    }
+
+    /// A block that is not sent any further, or is sent.
+    fn let_go(&self, block: Block) {
+        match block {
+            Block::Copied { bytes, at } => {
+                self.budget.give_back(bytes.len() - at);
+                segments::give(bytes);
+            }
+            Block::Kept { payload, .. } => self.budget.give_back_shared(payload.bytes()),
+            Block::File { .. } => {}
+        }
     }
 
     /// Write calls and bytes since the last call.
@@ -98,6 +119,7 @@ impl Outbox {
             return;
         }
         self.bytes += more.len();
+        self.budget.charge(more.len());
         if let Some(Block::Copied { bytes, .. }) = self.blocks.back_mut()
             && bytes.len() + more.len() <= TAIL.max(bytes.capacity())
         {
@@ -113,6 +135,7 @@ impl Outbox {
             return;
         }
         self.bytes += bytes.len() - at;
+        self.budget.charge(bytes.len() - at);
         self.blocks.push_back(Block::Copied { bytes, at });
     }
 
@@ -132,6 +155,7 @@ impl Outbox {
             return;
         }
         self.bytes += end - at;
+        self.budget.charge_shared(payload.bytes());
         self.blocks.push_back(Block::Kept { payload, at, end });
     }
 
@@ -218,6 +242,7 @@ impl Outbox {
                     let step = count.min(bytes.len() - *at);
                     *at += step;
                     self.bytes -= step;
+                    self.budget.give_back(step);
                     count -= step;
                     bytes.len() - *at
                 }
@@ -239,12 +264,18 @@ impl Outbox {
             if left > 0 {
                 return;
             }
-            if let Some(Block::Copied { bytes, .. }) = self.blocks.pop_front() {
-                segments::give(bytes);
+            if let Some(block) = self.blocks.pop_front() {
+                self.let_go(block);
             }
         }
         if self.blocks.is_empty() {
             self.blocks = VecDeque::new();
         }
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        self.break_off();
     }
 }

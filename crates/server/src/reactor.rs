@@ -14,6 +14,7 @@ use penstock_http::limits::Refusal;
 use crate::accept::{Accepted, Listener};
 use crate::access_log::AccessLog;
 use crate::answer::Answer;
+use crate::budget::Budget;
 use crate::claim;
 use crate::config::Config;
 use crate::connection::Connection;
@@ -56,6 +57,8 @@ pub struct Stats {
     pub running: u64,
     /// Complete requests that wait for a thread.
     pub queued: u64,
+    /// Bytes of memory in responses that clients have not taken.
+    pub buffered: u64,
 }
 
 /// One server: its sockets, connections, queue and threads.
@@ -76,6 +79,7 @@ pub struct Reactor {
     over: Condvar,
     access_log: Option<AccessLog>,
     streams: Streams,
+    budget: Arc<Budget>,
     accepted: AtomicU64,
     requests: AtomicU64,
     refused: AtomicU64,
@@ -110,6 +114,7 @@ impl Reactor {
             over: Condvar::new(),
             access_log,
             streams: Streams::default(),
+            budget: Arc::default(),
             accepted: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -378,6 +383,7 @@ impl Reactor {
             threads: self.crew.total() as u64,
             running: self.ready.running() as u64,
             queued: self.ready.len() as u64,
+            buffered: self.budget.used() as u64,
         }
     }
 
@@ -399,6 +405,10 @@ impl Reactor {
 
     pub(crate) fn config(&self) -> &Config {
         &self.config
+    }
+
+    pub(crate) fn budget(&self) -> &Arc<Budget> {
+        &self.budget
     }
 
     pub(crate) fn ready(&self) -> &Ready {

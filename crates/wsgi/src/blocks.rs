@@ -229,7 +229,7 @@ fn send_tuple(py: Python<'_>, state: &StartResponse, blocks: &Bound<'_, PyTuple>
             })
         })
     };
-    response.noted(sent);
+    response.settle(py, sent);
     state.put(py, response);
     Ok(())
 }

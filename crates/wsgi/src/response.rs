@@ -172,7 +172,7 @@ impl StartResponse {
         let py = block.py();
         let mut response = self.take_started(py)?;
         let mut sent = response.send(block, position);
-        if sent == Sent::Full && position == Position::More {
+        if sent == Sent::Full {
             sent = response.settle(py, sent);
         }
         self.put(py, response);

@@ -93,7 +93,8 @@ impl Server {
 
     /// Counters and gauges: connections, requests, threads, running, queued and others.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let Stats { connections, accepted, requests, refused, threads, running, queued } = self.reactor.stats();
+        let Stats { connections, accepted, requests, refused, threads, running, queued, buffered } =
+            self.reactor.stats();
         let stats = PyDict::new(py);
         for (name, value) in [
             ("connections", connections),
@@ -103,6 +104,7 @@ impl Server {
             ("threads", threads),
             ("running", running),
             ("queued", queued),
+            ("buffered", buffered),
         ] {
             stats.set_item(name, value)?;
         }
