@@ -103,6 +103,15 @@ class Server:
         size = os.fstat(self._log.fileno()).st_size
         return os.pread(self._log.fileno(), size, 0).decode(errors="replace")
 
+    def logged(self, text: str, deadline: float = 10.0) -> bool:
+        """True once the log has `text`: a line may be written just after the response that it belongs to."""
+        end = time.monotonic() + deadline
+        while text not in self.log:
+            if time.monotonic() > end or self.process.poll() is not None:
+                return text in self.log
+            time.sleep(0.01)
+        return True
+
     @property
     def url(self) -> str:
         """URL of the root."""

@@ -74,7 +74,7 @@ def test_a_body_is_framed_exactly(server: Server, path: str, body: bytes, framin
             assert lives(client)
 
 
-@pytest.mark.parametrize("path", ["/", "/list", "/lengthed-generator", "/empty-list"])
+@pytest.mark.parametrize("path", ["/", "/list", "/lengthed-generator"])
 def test_head_has_the_fields_of_get(server: Server, path: str) -> None:
     with server.client() as client:
         get, head = ask(client, path), ask(client, path, "HEAD")
@@ -82,9 +82,11 @@ def test_head_has_the_fields_of_get(server: Server, path: str) -> None:
         assert strip[0] == strip[1], "RFC 9110 section 9.3.2"
 
 
-def test_head_of_a_generator_claims_no_length(server: Server) -> None:
+@pytest.mark.parametrize("path", ["/generator", "/empty-list"])
+def test_head_claims_no_length_that_only_the_body_knows(server: Server, path: str) -> None:
+    # An empty list is what frameworks answer to HEAD: the length 0 would be that of no GET.
     with server.client() as client:
-        response = ask(client, "/generator", "HEAD")
+        response = ask(client, path, "HEAD")
         assert "content-length" not in response
         assert lives(client)
 
@@ -164,7 +166,7 @@ def test_a_field_that_would_break_the_head_is_refused(server: Server, name: str,
         assert response.status == 500
         assert "X-Injected" not in response
         assert b"Injected" not in response.body
-    assert "Error" in server.log
+    assert server.logged("Error"), "the log says why"
 
 
 @pytest.mark.parametrize(
@@ -243,15 +245,25 @@ def test_no_body_where_one_was_promised_is_an_error(server: Server) -> None:
             assert broken.response is None or broken.response.body == b""
 
 
-@pytest.mark.parametrize("path", ["/crash-in-body", "/exit-in-body", "/text-second"])
+@pytest.mark.parametrize("path", ["/crash-in-body", "/exit-in-body"])
 def test_an_exception_in_the_body_breaks_visibly(server: Server, path: str) -> None:
     with server.client() as client, pytest.raises(Broken) as broken:
         ask(client, path)
     response = broken.value.response
     assert response is not None
     assert response.status == 200
-    assert response.body in (b"one", b"hello")
+    assert response.body == b"one"
     assert 0 not in response.chunks, "a last chunk would make it look complete"
+
+
+def test_text_among_the_blocks_is_an_error_or_breaks_visibly(server: Server) -> None:
+    # Whether the first block has left when the second is looked at depends on the shape of the iterable.
+    with server.client() as client:
+        try:
+            assert ask(client, "/text-second").status == 500
+        except Broken as broken:
+            assert broken.response is not None
+            assert 0 not in broken.response.chunks
 
 
 @pytest.mark.parametrize("path", ["/crash-in-body", "/exit-in-body"])
@@ -305,5 +317,5 @@ def test_empty_blocks_do_not_end_a_chunked_body(server: Server) -> None:
     with server.client() as client:
         response = ask(client, "/generator")
         assert response.body == b"onetwothree"
-        assert response.chunks
-        assert all(response.chunks)
+        assert response.chunks[-1] == 0
+        assert all(response.chunks[:-1])
