@@ -35,6 +35,16 @@ def both(path: str, application: str = "fw_delivery:app", **options: object) -> 
     return Server(application, "--bind", address.bind, "--bind", f"unix:{path}", address=address, **options)
 
 
+def connections(server, path):
+    """How many clients the kernel lists as connected to the server over TCP, or over its UNIX socket `path`."""
+    if path:
+        rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+        return sum(len(row) == 8 and row[7] == path and row[5] == "03" for row in rows)
+    port = f":{server.address.port:04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(port) and row[3] == "01" for row in rows)
+
+
 class Process:
     """A command that listens on `address`; stopped with `stop_signal`, which it must obey with status 0.
 

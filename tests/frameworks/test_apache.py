@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from apps.fw_delivery import content
-from frameworks.process import Process, both
+from frameworks.process import Process, both, connections
 from harness.addresses import free_address
 from harness.tools import missing, need_tool
 
@@ -34,13 +34,14 @@ ServerLimit 1
 ThreadsPerChild 16
 MaxRequestWorkers 16
 ProxyPass /tcp/ http://%(tcp)s/ ping=20 timeout=20
-ProxyPass /unix/ unix:%(unix)s|http://penstock/ ping=20 timeout=20
+ProxyPass /unix/ unix:%(unix)s|http://penstock/ ping=20 timeout=20 enablereuse=on
 """
 PLACES = pytest.mark.parametrize("place", ["tcp", "unix"])
 
 
 @pytest.fixture(scope="module")
-def apache():
+def trio():
+    """penstock, the Apache before it, and the path of the UNIX socket between them."""
     with tempfile.TemporaryDirectory(prefix="pst-") as directory, both(f"{directory}/s") as server:
         address = free_address()
         config = CONFIG
@@ -59,13 +60,13 @@ def apache():
             os.chmod(directory, 0o755)
             os.chmod(f"{directory}/s", 0o666)
         with Process(*command, address=address, files={"apache.conf": config}) as apache:
-            yield apache
+            yield server, apache, f"{directory}/s"
             assert "proxy:error" not in apache.log, apache.log
 
 
 @pytest.fixture
-def client(apache, browser):
-    return browser(apache)
+def client(trio, browser):
+    return browser(trio[1])
 
 
 @PLACES
@@ -89,14 +90,15 @@ def test_an_upload(client, place, length, chunked):
 
 
 @PLACES
-def test_connections_are_kept(client, place):
-    seen = []
+def test_connections_are_kept(trio, client, place):
+    server, _, path = trio
+    ports = set()
     for length in range(50):
         assert client.get(f"/{place}/{('bytes', 'blocks', 'file')[length % 3]}/{length}").content == content(length)
-        seen.append(client.get(f"/{place}/").json().get("REMOTE_PORT"))
-    if place == "tcp":
-        # A pool for each child process, which has 16 threads.
-        assert len(set(seen)) <= 16
+        ports.add(client.get(f"/{place}/").json().get("REMOTE_PORT"))
+    # A pool of the child process, of which each of its 16 threads may take one.
+    assert len(ports) <= 16
+    assert 1 <= connections(server, path if place == "unix" else "") <= 16
 
 
 @PLACES

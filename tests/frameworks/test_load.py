@@ -16,7 +16,7 @@ local threads = {}
 bad, seen = 0, 0
 function setup(thread) table.insert(threads, thread) end
 function init()
-    local one = wrk.format("GET", "/%(shape)s/%(length)d")
+    local one = wrk.format("GET", "/%(target)s")
     request = function() return string.rep(one, %(depth)d) end
 end
 function response(status, headers, body)
@@ -87,13 +87,11 @@ def test_ab_posts(server, tmp_path):
 
 
 @pytest.mark.parametrize("depth", [1, 8], ids=["one-by-one", "pipelined"])
-@pytest.mark.parametrize(
-    ("shape", "length"), [("bytes", 700), ("bytes", 300_000), ("blocks", 35_000), ("file", 35_000)]
-)
-def test_wrk(server, tmp_path, shape, length, depth):
+@pytest.mark.parametrize("target", ["bytes/700", "bytes/300000", "blocks/35000", "file/35000"])
+def test_wrk(server, tmp_path, target, depth):
     body, script = tmp_path / "body", tmp_path / "script.lua"
-    body.write_bytes(content(length))
-    script.write_text(SCRIPT % {"path": body, "shape": shape, "length": length, "depth": depth})
+    body.write_bytes(content(int(target.partition("/")[2])))
+    script.write_text(SCRIPT % {"path": body, "target": target, "depth": depth})
     report = run(need_tool("wrk"), "-t1", "-c16", "-d1s", "--timeout", "20s", "-s", str(script), server.url)
     (seen, bad) = map(int, re.search(r"^seen (\d+) bad (\d+)", report, re.MULTILINE).groups())
     errors = dict(re.findall(r"^(connect|read|write|status|timeout) (\d+)", report, re.MULTILINE))

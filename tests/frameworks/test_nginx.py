@@ -5,12 +5,11 @@ import os
 import re
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import httpx
 import pytest
 from apps.fw_delivery import content
-from frameworks.process import Process, both
+from frameworks.process import Process, both, connections
 from harness.addresses import free_address
 from harness.tools import need_tool
 
@@ -81,16 +80,6 @@ def nginx(pair):
 @pytest.fixture
 def client(nginx, browser):
     return browser(nginx)
-
-
-def connections(server, path):
-    """How many clients are connected to the server: over TCP by its descriptors, over `path` as the kernel lists them."""
-    if path:
-        rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
-        return sum(len(row) == 8 and row[7] == path and row[5] == "03" for row in rows)
-    port = f":{server.address.port:04X}"
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(row[1].endswith(port) and row[3] == "01" for row in rows)
 
 
 @PLACES
