@@ -90,18 +90,28 @@ def in_blocks(size, block):
         yield pattern(start, min(block, size - start))
 
 
-def app(environ, start_response):
-    global running, most_running
-    with gates_lock:
-        running += 1
-        most_running = max(most_running, running)
-        idents.add(threading.get_ident())
-        names[threading.current_thread().name] += 1
-    try:
-        return answer(environ, start_response)
-    finally:
+def counted(application):
+    """Notes how many requests run at once, and on which threads."""
+
+    def app(environ, start_response):
+        global running, most_running
         with gates_lock:
-            running -= 1
+            running += 1
+            most_running = max(most_running, running)
+            idents.add(threading.get_ident())
+            names[threading.current_thread().name] += 1
+        try:
+            return application(environ, start_response)
+        finally:
+            with gates_lock:
+                running -= 1
+
+    return app
+
+
+@counted
+def app(environ, start_response):
+    return answer(environ, start_response)
 
 
 def answer(environ, start_response):

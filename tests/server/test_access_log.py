@@ -1,0 +1,168 @@
+"""The access log: a line for each request and never two, whatever the client sends."""
+
+import json
+import re
+import signal
+import threading
+from collections import Counter
+
+import pytest
+from harness.server import Server
+from server.probes import asking, await_waiting, eventually, open_gate, request, told
+
+HOSTILE = 'x" 200 9\\ "-"\xff\x85\xa0\t127.0.0.1 - - [21/Nov/2026:00:00:00 +0000] "GET /forged HTTP/1.1" 200 4'
+CLF = re.compile(
+    r'127\.0\.0\.1 - - \[\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d \+0000\] "([^"\\]|\\.)*" \d{3} \d+'
+)
+COMBINED = re.compile(CLF.pattern + r' "([^"\\]|\\.)*" "([^"\\]|\\.)*"')
+
+
+def lines_of(path, count):
+    """The lines of the log, once there are `count`, without a half line at the end."""
+
+    def lines():
+        text = path.read_bytes() if path.exists() else b""
+        found = text.split(b"\n")[:-1]
+        return found if len(found) >= count else None
+
+    return [line.decode("ascii") for line in eventually(lines, f"{count} lines in the log")]
+
+
+@pytest.mark.parametrize("format", ["common", "combined"])
+def test_lines_of_the_common_formats_cannot_be_forged(tmp_path, format):
+    line = COMBINED if format == "combined" else CLF
+    path = tmp_path / "log"
+    with Server("srv_shapes:app", access_log=path, access_log_format=format) as server:
+        fields = (f"User-Agent: {HOSTILE}", f"Referer: {HOSTILE}")
+        server.get("/", *fields)
+        server.get("/?%0a%0d%22'(;)", *fields)
+        server.get("/?last")
+        lines = lines_of(path, 3)
+        assert len(lines) == 3
+        for text in lines:
+            assert text.isprintable()
+            assert line.fullmatch(text), text
+        assert '"GET / HTTP/1.1" 200 4' in lines[0]
+        if format == "combined":
+            assert lines[2].endswith('"-" "-"')
+
+
+def test_a_line_of_json_is_an_object_with_what_the_client_sent(tmp_path):
+    path = tmp_path / "log"
+    with Server("srv_shapes:app", access_log=path, access_log_format="json") as server:
+        server.get("/list?size=1234", f"User-Agent: {HOSTILE}")
+        (entry,) = [json.loads(line) for line in lines_of(path, 1)]
+    assert entry["user_agent"] == HOSTILE
+    assert (entry["method"], entry["target"], entry["path"], entry["query"]) == (
+        "GET",
+        "/list?size=1234",
+        "/list",
+        "size=1234",
+    )
+    assert (entry["status"], entry["bytes"], entry["ending"], entry["host"]) == (200, 1234, "complete", "test")
+    assert (entry["protocol"], entry["client"], entry["blocks"]) == ("HTTP/1.1", "127.0.0.1", 1)
+    assert 0 <= entry["queued_ms"] <= entry["duration_ms"]
+
+
+def test_a_format_of_ones_own(tmp_path):
+    path = tmp_path / "log"
+    format = "{{{method}}} {path}|{query}|{status}|{bytes}|{ending}"
+    with Server("srv_shapes:app", access_log=path, access_log_format=format) as server:
+        server.get("/list?size=5")
+        assert lines_of(path, 1) == ["{GET} /list|size=5|200|5|complete"]
+
+
+def test_how_a_response_ended(tmp_path):
+    path = tmp_path / "log"
+    with Server("srv_shapes:app", access_log=path, access_log_format="{path} {ending}") as server:
+        with asking(server, "/late?gate=never&block=100&key=gone") as client:
+            client.head()
+        eventually(lambda: told(server, "/closed?key=gone") == 1, "the generator closed")
+        server.get("/generator?size=10")
+        with asking(server, "/generator?size=10&length=20") as client:
+            client.rest()
+        with asking(server, "/list?size=30000000") as client:
+            client.head()
+        wanted = {"/late client-gone", "/generator complete", "/generator broken", "/list client-gone"}
+        eventually(lambda: wanted <= set(lines_of(path, 1)), "the endings")
+        assert not {"/late complete", "/late broken", "/list complete"} & set(lines_of(path, 1))
+
+
+def test_the_time_of_a_response_lasts_until_the_client_has_it(tmp_path):
+    path = tmp_path / "log"
+    with Server("srv_shapes:app", access_log=path, access_log_format="{path} {duration_ms} {app_ms}") as server:
+        with asking(server, "/list?size=30000000") as client:
+            head = client.head()
+            threading.Event().wait(1.0)
+            client.body_of(head)
+        (line,) = lines_of(path, 1)
+        name, duration, app = line.split()
+        # What the client left in the sockets for a second belongs to the response, not to the application.
+        assert float(duration) >= 1000
+        assert float(app) < float(duration)
+
+
+def test_refused_requests_are_in_the_log_too(tmp_path):
+    path = tmp_path / "log"
+    with Server("srv_shapes:app", access_log=path, access_log_format="common") as server:
+        with server.client() as client:
+            client.send(b"GET /bad HTTP/1.1\r\nHost : t\r\n\r\n")
+            assert client.response().status == 400
+        server.get("/good")
+        lines = lines_of(path, 1)
+        assert eventually(lambda: [line for line in lines_of(path, 1) if " 400 " in line], "the 400", 3), lines
+
+
+def test_every_request_is_logged_exactly_once_under_load(tmp_path):
+    path = tmp_path / "log"
+    clients, rounds = 16, 10
+    shapes = ["list", "generator", "bytes", "file", "list", "generator", "pong", "list"]
+    with Server("srv_shapes:app", threads=4, access_log=path, access_log_format="{target} {status} {bytes}") as server:
+
+        def load(number):
+            with server.client(30) as client:
+                for turn in range(rounds):
+                    targets = [f"/{shape}?size={number}&n={turn}-{place}" for place, shape in enumerate(shapes)]
+                    client.send(b"".join(map(request, targets)))
+                    for _ in targets:
+                        assert client.response().status == 200
+
+        threads = [threading.Thread(target=load, args=(number,)) for number in range(clients)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        server.send_signal(signal.SIGTERM)
+        assert server.wait() == 0
+        lines = [line.decode() for line in path.read_bytes().splitlines()]
+    assert len(lines) == clients * rounds * len(shapes)
+    twice = [line for line, count in Counter(line.split()[0] for line in lines).items() if count > 1]
+    assert not twice
+    assert all(line.split()[1] == "200" for line in lines)
+
+
+def test_sigusr1_opens_the_log_anew_after_a_rename(tmp_path):
+    path, old = tmp_path / "log", tmp_path / "log.1"
+    with Server("srv_shapes:app", access_log=path, access_log_format="{target}") as server:
+        for turn in range(3):
+            target = f"/?turn={turn}"
+            server.get(target)
+            assert lines_of(path, 1) == [target]
+            path.rename(old)
+            server.get(target + "&renamed")
+            assert lines_of(old, 2) == [target, target + "&renamed"]
+            server.send_signal(signal.SIGUSR1)
+            eventually(path.exists, "the new file")
+        server.get("/?after")
+        assert lines_of(path, 1) == ["/?after"]
+
+
+def test_the_log_does_not_wait_for_an_application_that_holds_a_request(tmp_path):
+    path = tmp_path / "log"
+    with Server("srv_shapes:app", threads=2, access_log=path, access_log_format="{path}") as server:
+        with asking(server, "/wait?gate=held") as client:
+            await_waiting(server, "held", 1)
+            server.get("/quick")
+            assert "/quick" in lines_of(path, 2)
+            open_gate(server, "held")
+            client.response()

@@ -1,0 +1,65 @@
+"""A small response is one segment: the client's kernel counts."""
+
+import socket
+import struct
+
+import pytest
+from harness.server import Server
+from server.probes import pattern, request
+
+# struct tcp_info of linux/tcp.h: tcpi_data_segs_in.
+DATA_SEGS_IN = 152
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Server("srv_shapes:app") as server:
+        yield server
+
+
+def segments(client):
+    info = client.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    return struct.unpack_from("I", info, DATA_SEGS_IN)[0]
+
+
+ONE_SEGMENT = [
+    "/list?size=900",
+    "/list?size=9000&block=300",
+    "/bytes?size=500",
+    "/generator?size=4&length=4",
+    "/generator?size=9000&block=9000&length=9000",
+    "/file?size=500",
+    "/",
+]
+
+
+@pytest.mark.parametrize("target", ONE_SEGMENT)
+def test_head_and_body_share_a_segment(server, target):
+    with server.client() as client:
+        for count in range(1, 6):
+            client.send(request(target))
+            client.response()
+            assert segments(client) == count
+
+
+def test_an_error_is_one_segment(server):
+    with server.client() as client:
+        client.send(b"GET / HTTP/1.1\r\n\r\n")
+        assert client.response().status == 400
+        assert segments(client) == 1
+
+
+def test_the_first_block_of_a_generator_leaves_with_the_head(server):
+    # Whether a second block follows is not known when the first leaves: the end is a segment of its own.
+    with server.client() as client:
+        client.send(request("/generator?size=700"))
+        assert client.response().body == pattern(700)
+        assert segments(client) == 2
+
+
+def test_pipelined_requests_are_answered_in_a_segment_each_at_most(server):
+    with server.client() as client:
+        client.send(request("/list?size=200") * 20)
+        for _ in range(20):
+            assert client.response().body == pattern(200)
+        assert segments(client) <= 20
