@@ -265,6 +265,23 @@ OPTIONS: Final[tuple[Option, ...]] = (
         core="write_timeout",
     ),
     Option(
+        "min_body_rate",
+        values.size(),
+        240,
+        "Bytes a second that a request body must arrive with on average, after --body-timeout; then 408. 0: any rate.",
+        TIMES,
+        core="min_body_rate",
+    ),
+    Option(
+        "min_response_rate",
+        values.size(),
+        240,
+        "Bytes a second that a client must take a waiting response with on average, after --write-timeout; else it is"
+        " given up. 0: any rate.",
+        TIMES,
+        core="min_response_rate",
+    ),
+    Option(
         "graceful_timeout",
         values.seconds(zero=True),
         30.0,
@@ -304,6 +321,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Server field of responses whose application sends none. Empty: no such field.",
         RESPONSES,
         core="server_header",
+    ),
+    Option(
+        "server_timing",
+        values.boolean(),
+        False,
+        "Tell in a Server-Timing field how long a request was queued and how long the application took to its first"
+        " block; browsers show it.",
+        RESPONSES,
+        core="server_timing",
     ),
     Option(
         "access_log",

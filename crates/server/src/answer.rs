@@ -20,7 +20,7 @@ use crate::gather::Appended;
 use crate::local;
 use crate::lock;
 use crate::outbox::{Outbox, Payload};
-use crate::record::{Ending, Record};
+use crate::record::{Ending, Path, Record, millis_between};
 use crate::request::{Request, RequestBody};
 use crate::stage::Then;
 use crate::sys::Io;
@@ -183,6 +183,7 @@ impl Answer {
             self.stage(blocks, allowed);
         }
         self.end_if_last(position);
+        self.record.blocks += blocks.iter().filter(|block| !block.is_empty()).count() as u64;
         let sent = self.transmit(blocks, keep);
         if !self.ended && total < GATHER_BELOW {
             self.learn_pace(asked);
@@ -199,6 +200,8 @@ impl Answer {
             self.stage_chunk_header(usize::try_from(allowed).unwrap_or(usize::MAX));
         }
         self.record.body_bytes += allowed;
+        self.record.blocks += 1;
+        self.record.path = Path::Sendfile;
         let Some(connection) = self.connection.clone() else { return Sent::Gone };
         let mut out = lock(connection.outbox());
         connection.push_gathered(&mut out);
@@ -219,7 +222,10 @@ impl Answer {
 
     pub(crate) fn wait(&mut self) -> Sent {
         let Some(connection) = self.connection.as_ref() else { return Sent::Gone };
-        if connection.wait_for_room() {
+        let from = Instant::now();
+        let has_room = connection.wait_for_room();
+        self.record.waited += from.elapsed();
+        if has_room {
             Sent::Taken
         } else {
             self.gone = true;
@@ -256,8 +262,11 @@ impl Answer {
         if self.gone {
             return None;
         }
+        if self.connection.as_ref().is_none_or(|connection| connection.is_gone()) {
+            self.gone = true;
+            return None;
+        }
         if total > 0 {
-            self.record.blocks += 1;
             self.record.first_block.get_or_insert(now);
         }
         let Some(framing) = self.framing else {
@@ -265,6 +274,10 @@ impl Answer {
                 return None;
             }
             let framing = self.commit((position == Position::Last).then_some(total));
+            // One block that is all its Content-Length promised leaves in one go, too.
+            let whole =
+                position == Position::Last || matches!(framing.body, ResponseBody::Known(length) if length == total);
+            self.record.path = if whole { Path::OneWrite } else { Path::Direct };
             return Some(self.allowed(framing, total));
         };
         Some(self.allowed(framing, total))
@@ -342,6 +355,7 @@ impl Answer {
         lock(connection.gather()).list(self.is_chunked());
         connection.reactor().stream(connection.clone());
         self.pace = Pace::Gathering;
+        self.record.path = self.record.path.max(Path::Gathered);
     }
 
     /// Completes the head and puts it at the front of what is sent next.
@@ -349,6 +363,9 @@ impl Answer {
         let stopping = self.connection.as_ref().is_none_or(|connection| connection.reactor().is_stopping());
         let mut facts = self.facts;
         facts.keep_alive &= !stopping;
+        if self.connection.as_ref().is_some_and(|connection| connection.reactor().config().server_timing) {
+            self.add_server_timing();
+        }
         let framing = local::with_date(|date| {
             let server = self.connection.as_ref().map_or("", |c| c.reactor().config().server_name.as_str());
             self.head.finish(facts, total, date, server.as_bytes())
@@ -365,6 +382,16 @@ impl Answer {
         }
         self.framing = Some(framing);
         framing
+    }
+
+    /// The `Server-Timing` field: what is known of the request when its head leaves.
+    fn add_server_timing(&mut self) {
+        let Record { queued, started, first_block, .. } = self.record;
+        let queue = millis_between(Some(queued), started).unwrap_or(0.0);
+        let app = millis_between(started, first_block.or_else(|| Some(Instant::now()))).unwrap_or(0.0);
+        let value = format!("queue;dur={queue:.3}, app;dur={app:.3};desc=\"until the first block\"");
+        // The value is ours and has no forbidden byte.
+        let _ = self.head.field(b"Server-Timing", value.as_bytes());
     }
 
     fn stage_chunk_header(&mut self, length: usize) {
@@ -529,9 +556,7 @@ impl Answer {
             self.gone = true;
             return Sent::Gone;
         }
-        if !out.is_empty() {
-            connection.await_client();
-        }
+        connection.await_client(out, false);
         // A finished response is left to the I/O side, unless there is no memory left for it to wait in.
         if out.bytes() > connection.high_water() && !(self.ended && connection.has_budget()) {
             Sent::Full

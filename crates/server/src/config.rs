@@ -30,6 +30,13 @@ pub struct Config {
     pub response_buffer: usize,
     /// The `Server` field of responses whose application sends none; empty: no such field.
     pub server_name: String,
+    /// Tell times of each request in a `Server-Timing` field.
+    pub server_timing: bool,
+    /// Bytes a second that a request body must arrive with on average, after `body_timeout`; 0: no such rule.
+    pub min_body_rate: u64,
+    /// Bytes a second that a client must take a waiting response with on average, after `write_timeout`; 0: no such
+    /// rule.
+    pub min_response_rate: u64,
     /// Where to write the access log, and how.
     pub access_log: Option<crate::access_log::AccessLogConfig>,
 }
@@ -48,6 +55,9 @@ impl Default for Config {
             outbox_limit: 4 << 20,
             response_buffer: 256 << 20,
             server_name: String::from("penstock"),
+            server_timing: false,
+            min_body_rate: 240,
+            min_response_rate: 240,
             access_log: None,
         }
     }

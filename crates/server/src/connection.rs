@@ -23,7 +23,7 @@ use crate::record::Ending;
 use crate::request::Endpoints;
 use crate::stage::{Ahead, Intake, Leaving, Next, Stage, Then};
 use crate::sys::Io;
-use crate::timers::{Deadline, NEVER, millis};
+use crate::timers::{Deadline, Millis, NEVER, millis};
 use crate::wire::Wire;
 use crate::{local, lock};
 
@@ -34,6 +34,16 @@ const LINGER_IN_ALL: u64 = 30_000;
 
 /// What may wait for one client when the memory for all of them is used up.
 const OVER_BUDGET: usize = 64 * 1024;
+
+/// A deadline at `now` for something that has gone on since `since`: within `pause` of now, and as long as `moved` bytes
+/// may take at `rate` bytes a second (0: any time) after a first `pause`.
+pub(crate) fn within_rate(now: Millis, since: Millis, pause: Millis, moved: u64, rate: u64) -> Millis {
+    let by_pause = now.saturating_add(pause);
+    match moved.saturating_mul(1_000).checked_div(rate) {
+        Some(time) => by_pause.min(since.saturating_add(pause).saturating_add(time)),
+        None => by_pause,
+    }
+}
 
 /// Events after which there is something to read, be it the end.
 const READABLE: Bits = claim::READ | claim::READ_END | claim::GONE;
@@ -156,12 +166,10 @@ impl Connection {
                 out.set_blocked(false);
             }
             let flushed = out.flush(&self.wire);
+            self.await_client(&mut out, bits & claim::WRITE != 0);
             drop(out);
             match flushed {
-                Flush::Blocked => {
-                    self.due_in(millis(self.reactor.config().write_timeout));
-                    return Next::Rest;
-                }
+                Flush::Blocked => return Next::Rest,
                 Flush::Broken => return self.after_response(&mut stage, Some(Ending::ClientGone)),
                 Flush::Short(missing) => {
                     self.reactor.log(
@@ -279,12 +287,10 @@ impl Connection {
         let mut out = lock(&self.out);
         out.push_copy(&page);
         let flushed = out.flush(&self.wire);
+        self.await_client(&mut out, true);
         drop(out);
         match flushed {
-            Flush::Blocked => {
-                self.due_in(millis(self.reactor.config().write_timeout));
-                Next::Rest
-            }
+            Flush::Blocked => Next::Rest,
             Flush::Broken | Flush::Short(_) => Next::Close,
             Flush::Empty => {
                 self.linger(stage);
@@ -369,10 +375,11 @@ impl Connection {
         if out.is_empty() {
             return;
         }
-        if bits & claim::EXPIRED != 0 && self.deadline.has_come(self.reactor.clock().now()) {
+        if bits & claim::EXPIRED != 0 && out.is_blocked() && self.deadline.has_come(self.reactor.clock().now()) {
             out.break_off();
-        } else if !out.is_blocked() && out.flush(&self.wire) == Flush::Blocked {
-            self.await_client();
+        } else if !out.is_blocked() {
+            out.flush(&self.wire);
+            self.await_client(&mut out, bits & claim::WRITE != 0);
         }
         let full = out.bytes() > self.high_water();
         lock(&self.gather).tell(full, out.is_broken());
@@ -423,9 +430,24 @@ impl Connection {
         self.high_water() / 2
     }
 
-    /// Something waits for the client to take it: give it `write_timeout` from now.
-    pub(crate) fn await_client(&self) {
-        self.due_in(millis(self.reactor.config().write_timeout));
+    /// After a write: how long the client has for what it has not taken. `progress`: it has just taken something.
+    pub(crate) fn await_client(&self, out: &mut Outbox, progress: bool) {
+        if out.is_empty() {
+            if out.end_wait() {
+                self.reactor.timers().set(&self.deadline, self.key, NEVER);
+            }
+            return;
+        }
+        if !out.is_blocked() {
+            return;
+        }
+        let config = self.reactor.config();
+        let now = self.reactor.clock().now();
+        let (since, taken, begins) = out.wait_since(now);
+        if begins || progress {
+            let due = within_rate(now, since, millis(config.write_timeout), taken, config.min_response_rate);
+            self.reactor.timers().set(&self.deadline, self.key, due);
+        }
     }
 
     /// Blocks until the outbox has room. False: it never will.

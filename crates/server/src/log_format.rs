@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use penstock_http::head::{RequestHead, Version};
 
-use crate::record::{Ending, Record};
+use crate::record::{Record, millis_between};
 use crate::request::Endpoints;
 
 /// One finished request, as the log sees it.
@@ -72,8 +72,10 @@ atoms! {
     QueuedMs "queued_ms" "milliseconds until an application thread took it",
     AppMs "app_ms" "milliseconds the application thread spent on it",
     FirstBlockMs "first_block_ms" "milliseconds from the call of the application to its first non-empty block",
-    Blocks "blocks" "writes of one or more non-empty blocks by the application",
+    Blocks "blocks" "blocks the application made, empty ones aside",
     Writes "writes" "write system calls",
+    WaitedMs "waited_ms" "milliseconds the application thread waited for the client to take what was queued",
+    Delivery "delivery" "one-write, direct, gathered, sendfile or none: how the body travelled",
     Ending "ending" "complete, client-gone or broken",
     Host "host" "the Host field",
     Referer "referer" "the Referer field",
@@ -192,18 +194,15 @@ fn value(atom: Atom, entry: &Entry) -> Value<'_> {
         }),
         Atom::Status => Value::Number(u64::from(record.status)),
         Atom::Bytes => Value::Number(record.body_bytes),
-        Atom::DurationMs => Value::Millis(between(Some(record.queued), Some(entry_end(record)))),
-        Atom::QueuedMs => Value::Millis(between(Some(record.queued), record.started)),
-        Atom::AppMs => Value::Millis(between(record.started, record.finished)),
-        Atom::FirstBlockMs => Value::Millis(between(record.started, record.first_block)),
+        Atom::DurationMs => Value::Millis(millis_between(Some(record.queued), Some(entry_end(record)))),
+        Atom::QueuedMs => Value::Millis(millis_between(Some(record.queued), record.started)),
+        Atom::AppMs => Value::Millis(millis_between(record.started, record.finished)),
+        Atom::FirstBlockMs => Value::Millis(millis_between(record.started, record.first_block)),
         Atom::Blocks => Value::Number(record.blocks),
         Atom::Writes => Value::Number(u64::from(record.writes)),
-        Atom::Ending => Value::Text(match record.ending {
-            Ending::Open => b"open",
-            Ending::Complete => b"complete",
-            Ending::ClientGone => b"client-gone",
-            Ending::Broken => b"broken",
-        }),
+        Atom::Delivery => Value::Text(record.path.name().as_bytes()),
+        Atom::WaitedMs => Value::Millis(Some(record.waited.as_secs_f64() * 1e3)),
+        Atom::Ending => Value::Text(record.ending.name().as_bytes()),
         Atom::Host => Value::Text(field(entry, b"host")),
         Atom::Referer => Value::Text(field(entry, b"referer")),
         Atom::UserAgent => Value::Text(field(entry, b"user-agent")),
@@ -212,10 +211,6 @@ fn value(atom: Atom, entry: &Entry) -> Value<'_> {
 
 fn entry_end(record: &Record) -> Instant {
     record.drained.or(record.finished).unwrap_or(record.queued)
-}
-
-fn between(from: Option<Instant>, to: Option<Instant>) -> Option<f64> {
-    Some(to?.saturating_duration_since(from?).as_secs_f64() * 1e3)
 }
 
 fn field<'a>(entry: &'a Entry, name: &[u8]) -> &'a [u8] {

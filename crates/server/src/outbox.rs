@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::budget::Budget;
 use crate::segments;
 use crate::sys::Io;
+use crate::timers::Millis;
 use crate::wire::Wire;
 
 /// Slices a write gathers at most (the kernel's limit is 1,024).
@@ -55,6 +56,8 @@ pub(crate) struct Outbox {
     broken: bool,
     /// The socket was full at the last write: it will tell when it takes more.
     blocked: bool,
+    /// Since when the client has been waited for without a pause, and what had been sent then.
+    waiting: Option<(Millis, u64)>,
     /// Write calls made here.
     writes: u32,
     /// Bytes taken by the kernel here.
@@ -64,7 +67,16 @@ pub(crate) struct Outbox {
 impl Outbox {
     /// An empty outbox, which charges what it holds to `budget`.
     pub(crate) fn new(budget: Arc<Budget>) -> Self {
-        Self { budget, blocks: VecDeque::new(), bytes: 0, broken: false, blocked: false, writes: 0, sent: 0 }
+        Self {
+            budget,
+            blocks: VecDeque::new(),
+            bytes: 0,
+            broken: false,
+            blocked: false,
+            waiting: None,
+            writes: 0,
+            sent: 0,
+        }
     }
 
     /// True when nothing waits.
@@ -108,9 +120,9 @@ impl Outbox {
         }
     }
 
-    /// Write calls and bytes since the last call.
-    pub(crate) fn take_counts(&mut self) -> (u32, u64) {
-        (std::mem::take(&mut self.writes), std::mem::take(&mut self.sent))
+    /// Write calls since the last call.
+    pub(crate) fn take_writes(&mut self) -> u32 {
+        std::mem::take(&mut self.writes)
     }
 
     /// Appends a copy.
@@ -147,6 +159,19 @@ impl Outbox {
     /// The socket was found full, or has told that it takes more.
     pub(crate) fn set_blocked(&mut self, blocked: bool) {
         self.blocked = blocked;
+    }
+
+    /// The client has to take something before more can be sent. Since when it has been waited for, and the bytes it has
+    /// taken since; `true`: the wait begins now.
+    pub(crate) fn wait_since(&mut self, now: Millis) -> (Millis, u64, bool) {
+        let begins = self.waiting.is_none();
+        let (since, sent) = *self.waiting.get_or_insert((now, self.sent));
+        (since, self.sent - sent, begins)
+    }
+
+    /// The client has taken everything. True when it was waited for.
+    pub(crate) fn end_wait(&mut self) -> bool {
+        self.waiting.take().is_some()
     }
 
     /// Appends `payload.bytes()[at..end]` by reference.

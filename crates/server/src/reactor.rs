@@ -466,8 +466,8 @@ impl Reactor {
     pub(crate) fn account(&self, mut answer: Box<Answer>, connection: &Connection) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         if let Some(log) = &self.access_log {
-            let (writes, _) = lock(connection.outbox()).take_counts();
-            answer.record.writes += writes;
+            answer.record.writes += lock(connection.outbox()).take_writes();
+            answer.record.drained = Some(std::time::Instant::now());
             log.write(answer);
         } else {
             local::give_answer(answer);

@@ -189,14 +189,18 @@ impl<'a> Turn<'a> {
                 queue = lock(&ready.queue);
             }
         }
-        let next = queue.requests.pop_front();
-        ready.length.store(queue.requests.len(), Ordering::Release);
-        if let Some(mut exchange) = next {
+        while let Some(mut exchange) = queue.requests.pop_front() {
+            ready.length.store(queue.requests.len(), Ordering::Release);
             ready.moved.fetch_add(1, Ordering::Release);
             queue.moved_at = now;
             drop(queue);
-            exchange.begin(now);
-            return Some(exchange);
+            // Nobody is there to answer: the application is not called.
+            if !exchange.client_gone() {
+                exchange.begin(now);
+                return Some(exchange);
+            }
+            drop(exchange);
+            queue = lock(&ready.queue);
         }
         queue.running -= 1;
         self.state = State::Left;

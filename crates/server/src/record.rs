@@ -3,7 +3,37 @@
 //!
 //! Belongs to the exchange, so to the thread that carries the request.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How the body of a response travelled. Of several ways, the last in this order is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Path {
+    /// Nothing was sent.
+    #[default]
+    None,
+    /// Head and whole body in one go.
+    OneWrite,
+    /// Each block as it came, by the thread that made it.
+    Direct,
+    /// Blocks gathered, and the I/O side sent them.
+    Gathered,
+    /// `sendfile`.
+    Sendfile,
+}
+
+impl Path {
+    /// Its name in logs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::OneWrite => "one-write",
+            Self::Direct => "direct",
+            Self::Gathered => "gathered",
+            Self::Sendfile => "sendfile",
+        }
+    }
+}
 
 /// How a response ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,8 +70,25 @@ pub struct Record {
     pub blocks: u64,
     /// Write system calls.
     pub writes: u32,
+    /// How the body travelled.
+    pub path: Path,
+    /// How long the application's thread waited for its client.
+    pub waited: Duration,
     /// How it ended.
     pub ending: Ending,
+}
+
+impl Ending {
+    /// Its name in logs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Complete => "complete",
+            Self::ClientGone => "client-gone",
+            Self::Broken => "broken",
+        }
+    }
 }
 
 impl Record {
@@ -57,7 +104,15 @@ impl Record {
             body_bytes: 0,
             blocks: 0,
             writes: 0,
+            path: Path::None,
+            waited: Duration::ZERO,
             ending: Ending::Open,
         }
     }
+}
+
+/// Milliseconds between two moments, if both have come.
+#[must_use]
+pub fn millis_between(from: Option<Instant>, to: Option<Instant>) -> Option<f64> {
+    Some(to?.saturating_duration_since(from?).as_secs_f64() * 1e3)
 }

@@ -9,7 +9,7 @@ use penstock_http::head::{HeadParser, HeadStep};
 use penstock_http::limits::Refusal;
 
 use crate::answer::Answer;
-use crate::connection::{Connection, LINGER};
+use crate::connection::{Connection, LINGER, within_rate};
 use crate::handler::Level;
 use crate::local;
 use crate::spool::Spool;
@@ -47,6 +47,9 @@ pub(crate) struct Upload {
     pub(crate) answer: Box<Answer>,
     pub(crate) decoder: BodyDecoder,
     pub(crate) spool: Spool,
+    /// When the head was complete, and the body bytes that have come since.
+    pub(crate) since: Millis,
+    pub(crate) received: u64,
 }
 
 /// A response that the client has not taken whole.
@@ -165,7 +168,13 @@ impl Connection {
             let _ = self.wire().transmit(&[std::io::IoSlice::new(encode::CONTINUE)], false);
         }
         let decoder = BodyDecoder::new(request.framing.body, limits.body);
-        *stage = Stage::Body(Box::new(Upload { answer, decoder, spool: Spool::new(expected) }));
+        *stage = Stage::Body(Box::new(Upload {
+            answer,
+            decoder,
+            spool: Spool::new(expected),
+            since: self.reactor().clock().now(),
+            received: 0,
+        }));
         self.take_body(stage, bytes, at)
     }
 
@@ -180,10 +189,14 @@ impl Connection {
                     if let Err(fault) = upload.spool.append(data, self.reactor().config().body_memory) {
                         return Intake::Refused(self.spool_fault(&fault), facts);
                     }
+                    upload.received += data.len() as u64;
                     at += consumed;
                 }
                 BodyStep::NeedMore { .. } => {
-                    self.due_in(millis(self.reactor().config().body_timeout));
+                    let (config, now) = (self.reactor().config(), self.reactor().clock().now());
+                    let pause = millis(config.body_timeout);
+                    let due = within_rate(now, upload.since, pause, upload.received, config.min_body_rate);
+                    self.due_in(due.saturating_sub(now));
                     return Intake::More;
                 }
                 BodyStep::Done { consumed } => {

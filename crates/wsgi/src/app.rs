@@ -156,6 +156,7 @@ impl PythonApplication {
         let open = Open { door: Some(door), py };
         let Some(door) = &open.door else { return };
         door.open(py, Response { exchange, started: false, gone: false });
+        self.maker.add_questions(&environ, door.questions());
 
         // Values that the application sets in context variables end with the request.
         let context = Context::enter(py);

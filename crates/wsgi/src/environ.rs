@@ -101,6 +101,8 @@ impl EnvironMaker {
             template.set_item(&names.wsgi_version, (1, 0))?;
             template.set_item(&names.wsgi_url_scheme, constants.url_scheme)?;
             template.set_item(&names.wsgi_input, py.None())?;
+            template.set_item(&names.delivery, py.None())?;
+            template.set_item(&names.client_gone, py.None())?;
             template.set_item(&names.wsgi_errors, &constants.errors)?;
             template.set_item(&names.wsgi_multithread, constants.multithread)?;
             template.set_item(&names.wsgi_multiprocess, constants.multiprocess)?;
@@ -151,6 +153,14 @@ impl EnvironMaker {
         }
         self.set_fields(py, &environ, memo, request)?;
         Ok(environ)
+    }
+
+    /// Adds what the application can ask about its request: `penstock.delivery` and `penstock.client_gone`.
+    pub(crate) fn add_questions(&self, environ: &Bound<'_, PyDict>, [delivery, client_gone]: &[Py<PyAny>; 2]) {
+        // The dict has room for them, and their keys are strings: setting fails only when memory is out, and then the
+        // application's own code is the better place to find that out.
+        let _ = set(environ, &self.names.delivery, delivery);
+        let _ = set(environ, &self.names.client_gone, client_gone);
     }
 
     fn copy_of_template<'py>(&self, py: Python<'py>, listener: usize) -> PyResult<Bound<'py, PyDict>> {

@@ -91,6 +91,8 @@ names! {
     wsgi_version = "wsgi.version",
     wsgi_url_scheme = "wsgi.url_scheme",
     wsgi_input = "wsgi.input",
+    delivery = "penstock.delivery",
+    client_gone = "penstock.client_gone",
     wsgi_errors = "wsgi.errors",
     wsgi_multithread = "wsgi.multithread",
     wsgi_multiprocess = "wsgi.multiprocess",

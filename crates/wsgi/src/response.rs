@@ -11,6 +11,7 @@ use std::os::raw::c_int;
 use std::sync::Arc;
 
 use penstock_server::exchange::{Exchange, Position, Sent};
+use penstock_server::record::Record;
 use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -93,6 +94,8 @@ pub(crate) struct StartResponse {
     write: AttachedCell<Option<Py<PyAny>>>,
     /// What the last `start_response` gave.
     last_head: AttachedCell<Option<Box<LastHead>>>,
+    /// The record of a response that is over, and whether its client had gone.
+    last_record: AttachedCell<Option<(Record, bool)>>,
 }
 
 impl StartResponse {
@@ -101,6 +104,7 @@ impl StartResponse {
             phase: AttachedCell::new(Phase::Over),
             write: AttachedCell::new(None),
             last_head: AttachedCell::new(None),
+            last_record: AttachedCell::new(None),
         }
     }
 
@@ -197,13 +201,33 @@ impl StartResponse {
     /// Ends the request: from now on nobody reaches the response. `None` when another thread has it at this moment.
     pub(crate) fn end(&self, py: Python<'_>) -> Option<Response> {
         match self.phase.replace(py, Phase::Over) {
-            Phase::Held(response) => Some(response),
+            Phase::Held(response) => {
+                let record = *response.exchange.record();
+                self.last_record.replace(py, Some((record, response.exchange.client_gone())));
+                Some(response)
+            }
             Phase::Over => None,
             Phase::Taken | Phase::Abandoned => {
                 self.phase.replace(py, Phase::Abandoned);
                 None
             }
         }
+    }
+
+    /// The record of the response as far as it has come, or of the last one that is over; and whether its client has
+    /// gone.
+    pub(crate) fn record(&self, py: Python<'_>) -> Option<(Record, bool)> {
+        // SAFETY: reading a record and a flag calls nothing of Python.
+        let now = unsafe {
+            self.phase.peek(py, |phase| match phase {
+                Phase::Held(response) => Some((*response.exchange.record(), response.exchange.client_gone())),
+                _ => None,
+            })
+        };
+        now.or_else(|| {
+            // SAFETY: as above.
+            unsafe { self.last_record.peek(py, |record| *record) }
+        })
     }
 
     /// Exchanges the `write` callable.

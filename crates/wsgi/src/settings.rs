@@ -29,6 +29,9 @@ pub(crate) const SETTINGS: &[&str] = &[
     "write_timeout",
     "outbox_limit",
     "response_buffer",
+    "min_body_rate",
+    "min_response_rate",
+    "server_timing",
     "server_header",
     "root_path",
     "underscore_headers",
@@ -89,6 +92,9 @@ impl Settings {
                 write_timeout: from.seconds("write_timeout")?,
                 outbox_limit: from.whole("outbox_limit", 1)?,
                 response_buffer: from.whole("response_buffer", 1)?,
+                min_body_rate: from.value("min_body_rate", "a whole number of bytes")?,
+                min_response_rate: from.value("min_response_rate", "a whole number of bytes")?,
+                server_timing: from.value("server_timing", "a bool")?,
                 server_name: from.field_value("server_header")?,
                 access_log: from.access_log()?,
             },
@@ -216,7 +222,7 @@ mod tests {
     fn complete(py: Python<'_>) -> Bound<'_, PyDict> {
         let text = c"dict(threads=4, single_thread=False, request_line_limit=8190, header_bytes_limit=65536,
             header_count_limit=128, max_body=1 << 30, body_memory=1 << 20, header_timeout=15.0, body_timeout=30,
-            idle_timeout=75.0, write_timeout=60.0, outbox_limit=1 << 20, response_buffer=1 << 28, server_header='penstock', root_path='/a%20b/',
+            idle_timeout=75.0, write_timeout=60.0, outbox_limit=1 << 20, response_buffer=1 << 28, min_body_rate=240, min_response_rate=0, server_timing=False, server_header='penstock', root_path='/a%20b/',
             underscore_headers='drop', url_scheme='http', access_log=None, access_log_format='combined', debug=False,
             multithread=True, multiprocess=False)";
         py.eval(text, None, None).unwrap().cast_into().unwrap()

@@ -4,12 +4,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
+use std::time::Instant;
 
 use penstock_server::exchange::{Position, Sent};
+use penstock_server::record::{Record, millis_between};
 use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PySystemError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyString, PyTuple};
 
 use crate::ClientDisconnected;
 use crate::headers::{LastHead, fill, header_list};
@@ -19,6 +21,8 @@ use crate::response::{Response, StartResponse, as_block};
 pub(crate) struct Door {
     state: Py<StartResponse>,
     callable: Py<PyAny>,
+    /// `environ["penstock.delivery"]` and `environ["penstock.client_gone"]`.
+    questions: [Py<PyAny>; 2],
 }
 
 impl Door {
@@ -27,7 +31,8 @@ impl Door {
         let callable = bound_function(py, &START_RESPONSE, &state)?;
         let write = bound_function(py, &WRITE, &state)?;
         state.get().replace_write(py, Some(write));
-        Ok(Self { state, callable })
+        let questions = [bound_function(py, &DELIVERY, &state)?, bound_function(py, &CLIENT_GONE, &state)?];
+        Ok(Self { state, callable, questions })
     }
 
     /// Opens it for a request.
@@ -43,14 +48,22 @@ impl Door {
         self.callable.bind(py)
     }
 
+    /// What the application can ask about its request: the record of its delivery, and whether its client has gone.
+    pub(crate) fn questions(&self) -> &[Py<PyAny>; 2] {
+        &self.questions
+    }
+
     /// True when nobody else refers to the callables, so that the next request can use them.
     pub(crate) fn is_ours(&self, py: Python<'_>) -> bool {
         let state = self.state.get();
         let write = state.replace_write(py, None);
         let write_is_ours = write.as_ref().is_some_and(|write| is_only_ours(write.bind(py), 1));
         state.replace_write(py, write);
-        // The state is referred to by this door and by the two callables.
-        write_is_ours && is_only_ours(self.callable.bind(py), 1) && is_only_ours(self.state.bind(py).as_any(), 3)
+        // The state is referred to by this door and by the four callables.
+        write_is_ours
+            && is_only_ours(self.callable.bind(py), 1)
+            && self.questions.iter().all(|question| is_only_ours(question.bind(py), 1))
+            && is_only_ours(self.state.bind(py).as_any(), 5)
     }
 
     /// Ends its use for good.
@@ -87,6 +100,67 @@ static WRITE: Method = Method(ffi::PyMethodDef {
     ml_flags: ffi::METH_O,
     ml_doc: c"write(body_data)\n--\n\nSends a block at once. PEP 3333, \"The write() Callable\".".as_ptr(),
 });
+
+static DELIVERY: Method = Method(ffi::PyMethodDef {
+    ml_name: c"delivery".as_ptr(),
+    ml_meth: ffi::PyMethodDefPointer { PyCFunction: delivery_entry },
+    ml_flags: ffi::METH_NOARGS,
+    ml_doc:
+        c"delivery()\n--\n\nHow this request has been delivered so far: a dict of times in milliseconds and counts."
+            .as_ptr(),
+});
+
+static CLIENT_GONE: Method = Method(ffi::PyMethodDef {
+    ml_name: c"client_gone".as_ptr(),
+    ml_meth: ffi::PyMethodDefPointer { PyCFunction: client_gone_entry },
+    ml_flags: ffi::METH_NOARGS,
+    ml_doc: c"client_gone()\n--\n\nTrue when the client of this request is known to have left.".as_ptr(),
+});
+
+unsafe extern "C" fn delivery_entry(state: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: CPython calls this attached, with the `StartResponse` it was bound to, alive until the call returns.
+    let (py, state) = unsafe {
+        let py = Python::assume_attached();
+        (py, Bound::from_borrowed_ptr(py, state))
+    };
+    guarded(py, || {
+        // SAFETY: only `bound_function` binds this entry, and only to a `StartResponse`.
+        let state = unsafe { state.cast_unchecked::<StartResponse>() };
+        Ok(delivery(py, state.get().record(py).map(|(record, _)| record))?.into_ptr())
+    })
+}
+
+unsafe extern "C" fn client_gone_entry(state: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: CPython calls this attached, with the `StartResponse` it was bound to, alive until the call returns.
+    let (py, state) = unsafe {
+        let py = Python::assume_attached();
+        (py, Bound::from_borrowed_ptr(py, state))
+    };
+    guarded(py, || {
+        // SAFETY: only `bound_function` binds this entry, and only to a `StartResponse`.
+        let state = unsafe { state.cast_unchecked::<StartResponse>() };
+        Ok(PyBool::new(py, state.get().record(py).is_some_and(|(_, gone)| gone)).to_owned().into_ptr())
+    })
+}
+
+/// A delivery record as a dict; empty before the first request of the place.
+fn delivery(py: Python<'_>, record: Option<Record>) -> PyResult<Bound<'_, PyDict>> {
+    let told = PyDict::new(py);
+    if let Some(record) = record {
+        let until = record.finished.or_else(|| Some(Instant::now()));
+        told.set_item("queued_ms", millis_between(Some(record.queued), record.started))?;
+        told.set_item("app_ms", millis_between(record.started, until))?;
+        told.set_item("first_block_ms", millis_between(record.started, record.first_block))?;
+        told.set_item("waited_ms", record.waited.as_secs_f64() * 1e3)?;
+        told.set_item("blocks", record.blocks)?;
+        told.set_item("bytes", record.body_bytes)?;
+        told.set_item("writes", record.writes)?;
+        told.set_item("delivery", record.path.name())?;
+        told.set_item("status", record.status)?;
+        told.set_item("ending", record.ending.name())?;
+    }
+    Ok(told)
+}
 
 fn bound_function(py: Python<'_>, method: &'static Method, state: &Py<StartResponse>) -> PyResult<Py<PyAny>> {
     // SAFETY: the definition is static and never written; the function takes its own reference to `state`.
