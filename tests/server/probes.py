@@ -1,4 +1,4 @@
-"""What the tests of the server's threads, delivery and processes share: questions to the process and to its application."""
+"""What the tests of whole servers share: questions to the process and to its application."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from harness.server import Server
 from harness.wire import Client
 
-DEADLINE = 20.0
+DEADLINE = 10.0
 
 
 def eventually(probe: Callable[[], Any], what: str, deadline: float = DEADLINE) -> Any:

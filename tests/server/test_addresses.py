@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from harness.addresses import Address, free_address
-from harness.server import APPS, Server
+from harness.server import Server
 from harness.tools import missing
 from harness.wire import Client
 from server.probes import eventually, pattern, request

@@ -9,7 +9,19 @@ from contextlib import ExitStack
 import pytest
 from harness.server import Server
 from harness.wire import Broken
-from server.probes import PATTERN, asking, await_waiting, descriptors, digest, eventually, open_gate, pattern, request, resident, told
+from server.probes import (
+    PATTERN,
+    asking,
+    await_waiting,
+    descriptors,
+    digest,
+    eventually,
+    open_gate,
+    pattern,
+    request,
+    resident,
+    told,
+)
 
 BIG = 50_000_000
 BIG_HASH = hashlib.sha256(pattern(BIG)).hexdigest()
@@ -123,6 +135,7 @@ def test_the_next_request_of_a_connection_does_not_wait_for_close(server):
 
 
 # --write-timeout counts from the last byte that the client took, and only while something waits for it.
+
 
 @pytest.fixture(scope="module")
 def impatient():

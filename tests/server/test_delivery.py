@@ -1,4 +1,4 @@
-"""Generators of any rhythm: the client gets all that was yielded, in order, and what was yielded before a pause in the pause."""
+"""Generators of any rhythm: the client gets all of it in order, and what came before a pause while the pause lasts."""
 
 import itertools
 import json
@@ -113,7 +113,7 @@ def test_any_rhythm_of_blocks_arrives_whole_and_at_once(addresses, family, frami
 def test_the_last_of_so_many_quick_blocks_is_not_held_back(addresses, framing, quick):
     # The way of delivery changes after a few quick blocks; the change must not keep a block.
     burst = [[10, "block"]] * quick
-    check(addresses, "tcp", framing, (burst + [[0, "pause"]]) * 6 + burst)
+    check(addresses, "tcp", framing, [*burst, [0, "pause"]] * 6 + burst)
 
 
 def test_a_pause_before_the_first_block_and_after_the_last(addresses):

@@ -46,6 +46,7 @@ def many_descriptors(needed):
 
 def test_thousands_of_idle_connections_while_requests_go_on():
     with many_descriptors(IDLE + 500), Server("srv_shapes:app", threads=4) as server, ExitStack() as stack:
+        is_healthy(server)
         before = descriptors(server)
         clients = []
         for number in range(IDLE):
@@ -67,11 +68,13 @@ def test_thousands_of_idle_connections_while_requests_go_on():
         is_healthy(server)
 
 
+LINES = [
+    *(b"GET / HTTP/1.1\r\n", b"POST /body HTTP/1.1\r\n", b"Host: t\r\n", b"Connection: close\r\n"),
+    *(b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"5\r\nabcde\r\n", b"0\r\n"),
+    *(b"\r\n", b"\n", b"\r", b"\0", b" ", b":"),
+]
 NEAR_HTTP = st.lists(
-    st.sampled_from(
-        [b"GET / HTTP/1.1\r\n", b"Host: t\r\n", b"\r\n", b"\n", b"\r", b"\0", b"Content-Length: 5\r\n", b" ", b":", b"0\r\n"]
-        + [b"Transfer-Encoding: chunked\r\n", b"5\r\nabcde\r\n", b"POST /body HTTP/1.1\r\n", b"Connection: close\r\n"]
-    ),
+    st.sampled_from(LINES),
     max_size=12,
 ).map(b"".join)
 
@@ -128,8 +131,10 @@ def bad_connection(server, kind, numbers):
             client.at_end()
 
 
-KINDS = ["good", "refused", "nothing", "half a head", "half a body", "body without a reader", "response not read", "reset"]
-KINDS += ["half close", "good"]
+KINDS = [
+    *("good", "refused", "nothing", "half a head", "half a body"),
+    *("body without a reader", "response not read", "reset", "half close", "good"),
+]
 
 
 def test_a_thousand_good_bad_and_broken_connections_leave_no_descriptor(server):

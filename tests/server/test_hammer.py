@@ -1,4 +1,4 @@
-"""Many connections at once, requests cut anywhere: every response belongs to its request, none is lost, none comes twice."""
+"""Many connections at once, requests cut anywhere: every response belongs to its request, none is lost."""
 
 import hashlib
 import random
@@ -29,7 +29,8 @@ def made(numbers, name):
         head = f"GET {target} HTTP/1.1\r\n{fields}\r\n".encode()
         return head, (name, size, body)
     if numbers.random() < 0.5:
-        return f"POST {target} HTTP/1.1\r\n{fields}Content-Length: {len(body)}\r\n\r\n".encode() + body, (name, size, body)
+        head = f"POST {target} HTTP/1.1\r\n{fields}Content-Length: {len(body)}\r\n\r\n".encode()
+        return head + body, (name, size, body)
     coded, at = [], 0
     while at < len(body):
         piece = body[at : at + numbers.randint(1, 40_000)]

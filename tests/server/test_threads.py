@@ -15,7 +15,8 @@ from server.probes import asking, await_waiting, digest, open_gate, pattern, req
 def test_threads_grow_for_an_application_that_sleeps_and_not_beyond_the_limit(clients):
     limit = 40
     with Server("srv_shapes:app", threads=limit) as server, ExitStack() as stack:
-        waiting = [stack.enter_context(asking(server, f"/sleep?seconds=0.02&key={number}")) for number in range(clients)]
+        targets = [f"/sleep?seconds=0.02&key={number}" for number in range(clients)]
+        waiting = [stack.enter_context(asking(server, target)) for target in targets]
         for number, client in enumerate(waiting):
             response = client.response()
             assert response.status == 200
@@ -63,6 +64,7 @@ def test_one_thread_runs_one_request_at_a_time_and_always_on_the_same_thread():
             for _ in range(5):
                 stack.enter_context(asking(server, "/list?size=20000000"))
                 stack.enter_context(server.client()).send(b"GET /slow HTTP/1.1\r\nHost: t")
+
             def ask(number):
                 with asking(server, f"/sleep?seconds=0.001&key={number}") as client:
                     assert client.response().body == b'{"key": "%d"}' % number
