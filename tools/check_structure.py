@@ -27,7 +27,7 @@ LAYERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("sys", "budget", "claim", "crew", "record", "segments", "timers"),
         ("accept", "wire"),
         ("outbox", "gather", "request"),
-        ("spool", "log_format"),
+        ("layout", "spool", "log_format"),
         # The spare parts of a thread are answers, and an answer takes its date from the thread.
         ("answer", "local"),
         ("access_log",),

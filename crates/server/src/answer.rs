@@ -6,7 +6,6 @@
 //! Thread: an answer belongs to the thread that carries the exchange; only the outbox and the gather of its connection
 //! are shared, behind their locks.
 
-use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,20 +16,14 @@ use penstock_http::head::Version;
 
 use crate::connection::Connection;
 use crate::gather::Appended;
+use crate::layout::Layout;
 use crate::local;
 use crate::lock;
 use crate::outbox::{Outbox, Payload};
 use crate::record::{Ending, Path, Record, millis_between};
 use crate::request::{Request, RequestBody};
 use crate::stage::Then;
-use crate::sys::Io;
 
-/// Blocks below this size are copied next to each other: cheaper than a slice of their own for the kernel.
-const COPY_BELOW: usize = 2048;
-/// What the socket did not take of a large block is copied below this size, held by reference from it on.
-const KEEP_FROM: usize = 4096;
-/// Slices of one write.
-const SLICES: usize = 64;
 /// Blocks of this size and larger are never copied into a gather.
 const GATHER_BELOW: usize = 16 * 1024;
 /// A block is quick that comes so soon after the one before was sent.
@@ -68,14 +61,6 @@ pub struct Short {
     /// Bytes promised and not sent.
     pub missing: u64,
 }
-/// A part of what one `send` writes.
-struct Piece {
-    /// `None`: in the staging buffer; else in the block of this index.
-    block: Option<usize>,
-    at: usize,
-    end: usize,
-}
-
 /// A request and the answer to it: one allocation, reused with all its buffers by later requests of the thread.
 pub(crate) struct Answer {
     pub(crate) request: Request,
@@ -89,8 +74,7 @@ pub(crate) struct Answer {
     /// The last byte of the body has been given out.
     ended: bool,
     gone: bool,
-    staging: Vec<u8>,
-    pieces: Vec<Piece>,
+    layout: Layout,
     pace: Pace,
 }
 
@@ -118,8 +102,7 @@ impl Answer {
             left: 0,
             ended: false,
             gone: false,
-            staging: Vec::new(),
-            pieces: Vec::new(),
+            layout: Layout::default(),
             pace: Pace::Unknown,
         }
     }
@@ -136,10 +119,8 @@ impl Answer {
         self.left = 0;
         self.ended = false;
         self.gone = false;
-        self.staging.clear();
-        self.pieces.clear();
         self.pace = Pace::Unknown;
-        self.request.bytes.capacity() <= KEEP && self.staging.capacity() <= KEEP
+        self.request.bytes.capacity() <= KEEP && self.layout.clear() <= KEEP
     }
 }
 
@@ -180,7 +161,9 @@ impl Answer {
         };
         let allowed = usize::try_from(allowed).unwrap_or(total);
         if allowed > 0 {
-            self.stage(blocks, allowed);
+            self.record.body_bytes += allowed as u64;
+            let chunked = self.is_chunked();
+            self.layout.add_blocks(blocks, allowed, chunked);
         }
         self.end_if_last(position);
         self.record.blocks += blocks.iter().filter(|block| !block.is_empty()).count() as u64;
@@ -197,7 +180,7 @@ impl Answer {
         };
         let chunked = self.is_chunked();
         if allowed > 0 && chunked {
-            self.stage_chunk_header(usize::try_from(allowed).unwrap_or(usize::MAX));
+            self.layout.add_chunk_header(usize::try_from(allowed).unwrap_or(usize::MAX));
         }
         self.record.body_bytes += allowed;
         self.record.blocks += 1;
@@ -205,15 +188,15 @@ impl Answer {
         let Some(connection) = self.connection.clone() else { return Sent::Gone };
         let mut out = lock(connection.outbox());
         connection.push_gathered(&mut out);
-        out.push_copy(&self.staging);
-        self.staging.clear();
+        out.push_copy(self.layout.staging());
+        self.layout.clear();
         out.push_file(file, offset, allowed);
         if allowed > 0 && chunked {
             out.push_copy(encode::CHUNK_END);
         }
         self.end_if_last(position);
-        out.push_copy(&self.staging);
-        self.staging.clear();
+        out.push_copy(self.layout.staging());
+        self.layout.clear();
         if !self.leaves_rest(&out) {
             out.flush(connection.wire());
         }
@@ -371,7 +354,7 @@ impl Answer {
             self.head.finish(facts, total, date, server.as_bytes())
         });
         self.record.status = self.head.status_code();
-        self.staging.extend_from_slice(self.head.bytes());
+        self.layout.staging().extend_from_slice(self.head.bytes());
         match framing.body {
             ResponseBody::Known(length) => {
                 self.left = length;
@@ -394,49 +377,6 @@ impl Answer {
         let _ = self.head.field(b"Server-Timing", value.as_bytes());
     }
 
-    fn stage_chunk_header(&mut self, length: usize) {
-        let mut line = [0; 20];
-        let end = encode::chunk_header(length, &mut line);
-        self.staging.extend_from_slice(&line[..end]);
-    }
-
-    /// Lays out the first `allowed` bytes of the blocks: small ones in the staging buffer, large ones by reference.
-    fn stage(&mut self, blocks: &[&[u8]], mut allowed: usize) {
-        self.record.body_bytes += allowed as u64;
-        let chunked = self.is_chunked();
-        if chunked {
-            self.stage_chunk_header(allowed);
-        }
-        let mut from = 0;
-        for (index, block) in blocks.iter().enumerate() {
-            let length = block.len().min(allowed);
-            allowed -= length;
-            if length < COPY_BELOW {
-                self.staging.extend_from_slice(&block[..length]);
-            } else {
-                self.stage_piece(&mut from);
-                self.pieces.push(Piece { block: Some(index), at: 0, end: length });
-            }
-            if allowed == 0 {
-                break;
-            }
-        }
-        if chunked {
-            self.staging.extend_from_slice(encode::CHUNK_END);
-        }
-        if !self.pieces.is_empty() {
-            self.stage_piece(&mut from);
-        }
-    }
-
-    /// What has been staged since `from` becomes a piece.
-    fn stage_piece(&mut self, from: &mut usize) {
-        if self.staging.len() > *from {
-            self.pieces.push(Piece { block: None, at: *from, end: self.staging.len() });
-            *from = self.staging.len();
-        }
-    }
-
     fn end_if_last(&mut self, position: Position) {
         if position == Position::Last {
             self.end();
@@ -452,11 +392,7 @@ impl Answer {
         }
         self.ended = true;
         if self.is_chunked() {
-            let from = self.staging.len();
-            self.staging.extend_from_slice(encode::LAST_CHUNK);
-            if !self.pieces.is_empty() {
-                self.pieces.push(Piece { block: None, at: from, end: self.staging.len() });
-            }
+            self.layout.add_last_chunk();
         }
     }
 
@@ -467,13 +403,7 @@ impl Answer {
         if matches!(self.pace, Pace::Gathering) {
             connection.push_gathered(&mut out);
         }
-        if self.pieces.is_empty() {
-            self.transmit_staging(&mut out, &connection);
-        } else {
-            self.transmit_pieces(blocks, keep, &mut out, &connection);
-        }
-        self.staging.clear();
-        self.pieces.clear();
+        self.record.writes += self.layout.transmit(connection.wire(), &mut out, blocks, keep);
         if !out.is_empty() && !out.is_blocked() && !self.leaves_rest(&out) {
             out.flush(connection.wire());
         }
@@ -484,70 +414,6 @@ impl Answer {
     /// interpreter.
     fn leaves_rest(&self, out: &Outbox) -> bool {
         self.ended && !out.is_broken() && !out.is_blocked() && (out.has_file() || out.bytes() > HAND_OVER)
-    }
-
-    /// The short way: everything is in one buffer.
-    fn transmit_staging(&mut self, out: &mut Outbox, connection: &Connection) {
-        let mut sent = 0;
-        while out.is_empty() && !out.is_broken() && sent < self.staging.len() {
-            self.record.writes += 1;
-            match connection.wire().transmit(&[IoSlice::new(&self.staging[sent..])], false) {
-                Io::Moved(count) => sent += count,
-                Io::WouldBlock => {
-                    out.set_blocked(true);
-                    break;
-                }
-                Io::End | Io::Broken => out.break_off(),
-            }
-        }
-        out.push_copy(&self.staging[sent..]);
-    }
-
-    fn transmit_pieces(
-        &mut self,
-        blocks: &[&[u8]],
-        keep: &mut dyn FnMut(usize) -> Box<dyn Payload>,
-        out: &mut Outbox,
-        connection: &Connection,
-    ) {
-        let staging = &self.staging;
-        let bytes_of = |piece: &Piece| match piece.block {
-            None => &staging[piece.at..piece.end],
-            Some(index) => &blocks[index][piece.at..piece.end],
-        };
-        let mut first = 0;
-        while out.is_empty() && !out.is_broken() && first < self.pieces.len() {
-            let mut slices = [IoSlice::new(&[]); SLICES];
-            let mut count = 0;
-            for (slice, piece) in slices.iter_mut().zip(&self.pieces[first..]) {
-                *slice = IoSlice::new(bytes_of(piece));
-                count += 1;
-            }
-            self.record.writes += 1;
-            match connection.wire().transmit(&slices[..count], false) {
-                Io::Moved(mut moved) => {
-                    while let Some(piece) = self.pieces.get_mut(first).filter(|_| moved > 0) {
-                        let step = moved.min(piece.end - piece.at);
-                        piece.at += step;
-                        moved -= step;
-                        if piece.at == piece.end {
-                            first += 1;
-                        }
-                    }
-                }
-                Io::WouldBlock => {
-                    out.set_blocked(true);
-                    break;
-                }
-                Io::End | Io::Broken => out.break_off(),
-            }
-        }
-        for piece in &self.pieces[first..] {
-            match piece.block {
-                Some(index) if piece.end - piece.at >= KEEP_FROM => out.push_kept(keep(index), piece.at, piece.end),
-                _ => out.push_copy(bytes_of(piece)),
-            }
-        }
     }
 
     /// After a write: what the application is told.
@@ -580,7 +446,7 @@ impl Answer {
         self.record.status = status;
         let sentence = detail.unwrap_or("The application failed; its log has the reason.");
         let server = connection.reactor().config().server_name.as_bytes();
-        local::with_date(|date| encode::error_response(status, sentence, facts, date, server, &mut self.staging));
+        local::with_date(|date| encode::error_response(status, sentence, facts, date, server, self.layout.staging()));
         self.framing = Some(ResponseFraming { body: ResponseBody::None, keep_alive: facts.keep_alive });
         self.ended = true;
         self.transmit(&[], &mut |_| Box::new(Nothing));

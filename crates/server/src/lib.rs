@@ -14,6 +14,7 @@ mod crew;
 pub mod exchange;
 mod gather;
 pub mod handler;
+mod layout;
 mod local;
 mod log_format;
 mod outbox;

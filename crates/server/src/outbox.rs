@@ -89,6 +89,11 @@ impl Outbox {
         self.bytes
     }
 
+    /// True when nothing waits and the socket may take something: a write may go past the outbox.
+    pub(crate) fn takes_writes(&self) -> bool {
+        self.blocks.is_empty() && !self.broken && !self.blocked
+    }
+
     /// True when a file waits.
     pub(crate) fn has_file(&self) -> bool {
         self.blocks.iter().any(|block| matches!(block, Block::File { .. }))

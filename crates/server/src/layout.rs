@@ -1,0 +1,178 @@
+//! What one `send` writes: small parts copied next to each other in a staging buffer, large blocks by reference.
+//!
+//! Belongs to the thread that carries the exchange. Reused, with its room, by later requests of the thread.
+
+use std::io::IoSlice;
+
+use penstock_http::encode;
+
+use crate::outbox::{Outbox, Payload};
+use crate::sys::Io;
+use crate::wire::Wire;
+
+/// Blocks below this size are copied next to each other: cheaper than a slice of their own for the kernel.
+const COPY_BELOW: usize = 2048;
+/// What the socket did not take of a large block is copied below this size, held by reference from it on.
+const KEEP_FROM: usize = 4096;
+/// Slices of one write.
+const SLICES: usize = 64;
+
+/// A part of what is written.
+struct Piece {
+    /// `None`: in the staging buffer; else in the block of this index.
+    block: Option<usize>,
+    at: usize,
+    end: usize,
+}
+
+/// See the module. Without pieces, everything is in the staging buffer.
+#[derive(Default)]
+pub(crate) struct Layout {
+    staging: Vec<u8>,
+    pieces: Vec<Piece>,
+}
+
+impl Layout {
+    /// Forgets everything but its room, of which it answers the size.
+    pub(crate) fn clear(&mut self) -> usize {
+        self.staging.clear();
+        self.pieces.clear();
+        self.staging.capacity()
+    }
+
+    /// The staging buffer, to append to before any block is added.
+    pub(crate) fn staging(&mut self) -> &mut Vec<u8> {
+        &mut self.staging
+    }
+
+    /// The line before a chunk.
+    pub(crate) fn add_chunk_header(&mut self, length: usize) {
+        let mut line = [0; 20];
+        let end = encode::chunk_header(length, &mut line);
+        self.staging.extend_from_slice(&line[..end]);
+    }
+
+    /// The first `allowed` bytes of the blocks, as one chunk if `chunked`.
+    pub(crate) fn add_blocks(&mut self, blocks: &[&[u8]], mut allowed: usize, chunked: bool) {
+        if chunked {
+            self.add_chunk_header(allowed);
+        }
+        let mut from = 0;
+        for (index, block) in blocks.iter().enumerate() {
+            let length = block.len().min(allowed);
+            allowed -= length;
+            if length < COPY_BELOW {
+                self.staging.extend_from_slice(&block[..length]);
+            } else {
+                self.close_piece(&mut from);
+                self.pieces.push(Piece { block: Some(index), at: 0, end: length });
+            }
+            if allowed == 0 {
+                break;
+            }
+        }
+        if chunked {
+            self.staging.extend_from_slice(encode::CHUNK_END);
+        }
+        if !self.pieces.is_empty() {
+            self.close_piece(&mut from);
+        }
+    }
+
+    /// What has been staged since `from` becomes a piece.
+    fn close_piece(&mut self, from: &mut usize) {
+        if self.staging.len() > *from {
+            self.pieces.push(Piece { block: None, at: *from, end: self.staging.len() });
+            *from = self.staging.len();
+        }
+    }
+
+    /// The last chunk.
+    pub(crate) fn add_last_chunk(&mut self) {
+        let mut from = self.staging.len();
+        self.staging.extend_from_slice(encode::LAST_CHUNK);
+        if !self.pieces.is_empty() {
+            self.close_piece(&mut from);
+        }
+    }
+
+    /// Writes it, unless something waits before it; queues what the socket does not take; is empty afterwards. Answers
+    /// the number of write calls.
+    pub(crate) fn transmit(
+        &mut self,
+        wire: &Wire,
+        out: &mut Outbox,
+        blocks: &[&[u8]],
+        keep: &mut dyn FnMut(usize) -> Box<dyn Payload>,
+    ) -> u32 {
+        let writes = if self.pieces.is_empty() {
+            self.transmit_staging(wire, out)
+        } else {
+            self.transmit_pieces(wire, out, blocks, keep)
+        };
+        self.clear();
+        writes
+    }
+
+    /// The short way: everything is in one buffer.
+    fn transmit_staging(&self, wire: &Wire, out: &mut Outbox) -> u32 {
+        let mut sent = 0;
+        let mut writes = 0;
+        while out.takes_writes() && sent < self.staging.len() {
+            writes += 1;
+            match wire.transmit(&[IoSlice::new(&self.staging[sent..])], false) {
+                Io::Moved(count) => sent += count,
+                Io::WouldBlock => out.set_blocked(true),
+                Io::End | Io::Broken => out.break_off(),
+            }
+        }
+        out.push_copy(&self.staging[sent..]);
+        writes
+    }
+
+    fn transmit_pieces(
+        &mut self,
+        wire: &Wire,
+        out: &mut Outbox,
+        blocks: &[&[u8]],
+        keep: &mut dyn FnMut(usize) -> Box<dyn Payload>,
+    ) -> u32 {
+        let staging = &self.staging;
+        let bytes_of = |piece: &Piece| match piece.block {
+            None => &staging[piece.at..piece.end],
+            Some(index) => &blocks[index][piece.at..piece.end],
+        };
+        let mut first = 0;
+        let mut writes = 0;
+        while out.takes_writes() && first < self.pieces.len() {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let mut count = 0;
+            for (slice, piece) in slices.iter_mut().zip(&self.pieces[first..]) {
+                *slice = IoSlice::new(bytes_of(piece));
+                count += 1;
+            }
+            writes += 1;
+            match wire.transmit(&slices[..count], false) {
+                Io::Moved(mut moved) => {
+                    while let Some(piece) = self.pieces.get_mut(first).filter(|_| moved > 0) {
+                        let step = moved.min(piece.end - piece.at);
+                        piece.at += step;
+                        moved -= step;
+                        if piece.at == piece.end {
+                            first += 1;
+                        }
+                    }
+                }
+                Io::WouldBlock => out.set_blocked(true),
+                Io::End | Io::Broken => out.break_off(),
+            }
+        }
+        for piece in &self.pieces[first..] {
+            match piece.block {
+                Some(index) if piece.end - piece.at >= KEEP_FROM => out.push_kept(keep(index), piece.at, piece.end),
+                _ => out.push_copy(bytes_of(piece)),
+            }
+        }
+        writes
+    }
+}
