@@ -11,7 +11,9 @@ def app(environ, start_response):
     seen = {key: value for key, value in environ.items() if isinstance(value, (str, int, bool))}
     seen["body"] = body.decode("latin-1")
     text = json.dumps(seen).encode()
-    path = environ["PATH_INFO"].encode("latin-1", "replace").decode("ascii", "replace").replace("\r", "").replace("\n", "")
+    path = (
+        environ["PATH_INFO"].encode("latin-1", "replace").decode("ascii", "replace").replace("\r", "").replace("\n", "")
+    )
     path = "".join(letter if " " < letter < "\x7f" else "?" for letter in path)
     start_response(
         "200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(text))), ("X-Path", path or "-")]

@@ -6,22 +6,6 @@ import threading
 TEXT = [("Content-Type", "text/plain")]
 
 
-class Body:
-    """An iterable that counts how often it is closed."""
-
-    closed = {}
-
-    def __init__(self, key, blocks):
-        self.key, self.blocks = key, blocks
-        self.closed[key] = 0
-
-    def __iter__(self):
-        return iter(self.blocks)
-
-    def close(self):
-        self.closed[self.key] += 1
-
-
 def app(environ, start_response):
     name = environ["PATH_INFO"].strip("/").replace("-", "_")
     return globals()["answer_" + name](environ, start_response)
@@ -158,12 +142,15 @@ def answer_crash_after_complete(environ, start_response):
 
 
 def answer_crash_in_close(environ, start_response):
-    class Crashing(Body):
+    class Crashing:
+        def __iter__(self):
+            yield b"hello"
+
         def close(self):
             raise RuntimeError("in close")
 
     start_response("200 OK", TEXT)
-    return Crashing("crash", [b"hello"])
+    return Crashing()
 
 
 def answer_exit(environ, start_response):

@@ -1,4 +1,6 @@
-"""A table of requests and what must become of them, each tried three ways: whole, byte by byte, with another request behind.
+"""A table of requests and what must become of them, each tried three ways.
+
+The ways: whole, byte by byte, and with another request behind.
 
 After the answers a *canary* request tells whether the connection lives. In the third way the canary is in the same
 segment as the case: after a refusal it must stay unanswered, or somebody else's request was smuggled through.
@@ -83,7 +85,9 @@ def status(*allowed: int, then: str = "open", called: bool | None = None) -> Out
 
 def then_refused(first: dict[str, Any], *allowed: int) -> Outcome:
     """A good request answered, the one behind it refused."""
-    return Outcome((Answer(frozenset({200}), first, True), Answer(frozenset(allowed or (400,)), called=False)), "closed")
+    return Outcome(
+        (Answer(frozenset({200}), first, True), Answer(frozenset(allowed or (400,)), called=False)), "closed"
+    )
 
 
 NOTHING = Outcome((), "closed")
@@ -193,7 +197,13 @@ def _difference(outcome: Outcome, answers: list[Response], then: str, half_close
             return "an error response must have a length"
         if expected.saw and got.body and (reason := _unseen(expected.saw, json.loads(got.body))):
             return reason
-    if then == "closed" and not half_closed and answers and answers[-1].version == "1.1" and "close" not in answers[-1].connection:
+    if (
+        then == "closed"
+        and not half_closed
+        and answers
+        and answers[-1].version == "1.1"
+        and "close" not in answers[-1].connection
+    ):
         return "who closes says so: Connection: close (RFC 9112 section 9.6)"
     return ""
 

@@ -1,4 +1,4 @@
-"""A real server process with one of the applications in tests/apps: started, talked to, stopped, and held to a clean end."""
+"""A real server process with an application of tests/apps: started, talked to, stopped, and held to a clean end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Server:
                 command += ["--bind", self.address.bind]
             for name, value in options.items():
                 command += [f"--{name.replace('_', '-')}", str(value)]
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__, after the process
         self._ended_log = ""
         self.command = command
         clean = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
@@ -77,10 +77,12 @@ class Server:
                     pytest.fail(f"{' '.join(self.command)} does not listen:\n{self.log}")
                 time.sleep(0.01)
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Server:  # noqa: PYI034 - typing.Self is of Python 3.11
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.process.poll() is None:
             if error is not None:
                 self.process.kill()

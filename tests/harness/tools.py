@@ -1,4 +1,4 @@
-"""Missing tools: a skip with its reason on a developer's machine, a failure where CI=true says that all must be there."""
+"""Missing tools: a skip with its reason on a developer's machine, a failure where CI=true promises all of them."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ exact, a body that has none must have none, and whatever follows a response must
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 from dataclasses import dataclass, field
@@ -26,7 +27,9 @@ class Broken(Exception):
     """The connection ended before the response did; `response` is what had come, `reset` how it ended."""
 
     def __init__(self, response: Response | None, reset: bool, rest: bytes = b"") -> None:
-        super().__init__(f"broken by {'a reset' if reset else 'the end of the stream'} in {response!r}, rest {rest[:80]!r}")
+        super().__init__(
+            f"broken by {'a reset' if reset else 'the end of the stream'} in {response!r}, rest {rest[:80]!r}"
+        )
         self.response = response
         self.reset = reset
         self.rest = rest
@@ -60,7 +63,9 @@ class Response:
     @property
     def connection(self) -> set[str]:
         """The options of the Connection field."""
-        return {option.strip().lower() for value in self.all("connection") for option in value.split(",") if option.strip()}
+        return {
+            option.strip().lower() for value in self.all("connection") for option in value.split(",") if option.strip()
+        }
 
 
 class Client:
@@ -72,7 +77,7 @@ class Client:
         self.ended = False
         self.reset = False
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Client:  # noqa: PYI034 - typing.Self is of Python 3.11
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -98,10 +103,8 @@ class Client:
 
     def finish_sending(self) -> None:
         """Half-closes: nothing more will be sent, answers are still welcome."""
-        try:
+        with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
 
     # Receiving
 
@@ -193,7 +196,7 @@ class Client:
                 raise NotHttp(f"{single} twice: {response.all(single)}")
 
     def response(self, method: str = "GET", version: str = "1.1") -> Response:
-        """The next final response to a request with this method and version; `Broken` when it does not end as it must."""
+        """The next final response to a request of this method and version; raises `Broken` when it is cut off."""
         interim = []
         while (response := self.head()).status < 200 and response.status != 101:
             interim.append(response)

@@ -15,7 +15,13 @@ GET = b"GET / HTTP/1.1"
 POST = b"POST / HTTP/1.1"
 
 DEFAULTS: list[Case] = [
-    case("request-line-of-8000", "9112 3", request(b"GET /" + b"a" * 7980 + b" HTTP/1.1"), ok(), why="8000 octets at least should be taken"),
+    case(
+        "request-line-of-8000",
+        "9112 3",
+        request(b"GET /" + b"a" * 7980 + b" HTTP/1.1"),
+        ok(),
+        why="8000 octets at least should be taken",
+    ),
     case("request-line-of-100000", "9110 15.5.15", request(b"GET /" + b"a" * 100_000 + b" HTTP/1.1"), refused(414)),
     case("query-of-100000", "9110 15.5.15", request(b"GET /?" + b"a" * 100_000 + b" HTTP/1.1"), refused(414)),
     case("target-without-end", "9110 15.5.15", b"GET /" + b"a" * 1_000_000, refused(414, 400)),
@@ -23,7 +29,12 @@ DEFAULTS: list[Case] = [
     case("field-without-end", "6585 5", b"GET / HTTP/1.1\r\nHost: a\r\nX-A: " + b"b" * 1_000_000, refused(431)),
     case("field-name-without-end", "6585 5", b"GET / HTTP/1.1\r\nHost: a\r\n" + b"b" * 1_000_000, refused(431, 400)),
     case("ten-thousand-fields", "6585 5", request(GET, *(b"X-%d: y" % n for n in range(10_000))), refused(431)),
-    case("fields-of-a-megabyte", "6585 5", request(GET, *(b"X-%d: " % n + b"y" * 20_000 for n in range(50))), refused(431)),
+    case(
+        "fields-of-a-megabyte",
+        "6585 5",
+        request(GET, *(b"X-%d: " % n + b"y" * 20_000 for n in range(50))),
+        refused(431),
+    ),
 ]
 
 LIMITED: list[Case] = [
@@ -35,16 +46,37 @@ LIMITED: list[Case] = [
     case("body-at-the-limit", "9110 15.5.14", request(POST, b"Content-Length: 1000", body=b"x" * 1000), ok()),
     case("body-beyond", "9110 15.5.14", request(POST, b"Content-Length: 1001", body=b"x" * 1001), refused(413)),
     case("body-far-beyond", "9110 15.5.14", request(POST, b"Content-Length: 9999999999", body=b"x"), refused(413)),
-    case("chunks-at-the-limit", "9110 15.5.14", request(POST, b"Transfer-Encoding: chunked", body=b"3e8\r\n" + b"x" * 1000 + b"\r\n0\r\n\r\n"), ok()),
-    case("chunk-beyond", "9110 15.5.14", request(POST, b"Transfer-Encoding: chunked", body=b"3e9\r\n" + b"x" * 1001 + b"\r\n0\r\n\r\n"), refused(413)),
-    case("chunks-beyond", "9110 15.5.14", request(POST, b"Transfer-Encoding: chunked", body=b"1\r\nx\r\n" * 1001 + b"0\r\n\r\n"), refused(413)),
+    case(
+        "chunks-at-the-limit",
+        "9110 15.5.14",
+        request(POST, b"Transfer-Encoding: chunked", body=b"3e8\r\n" + b"x" * 1000 + b"\r\n0\r\n\r\n"),
+        ok(),
+    ),
+    case(
+        "chunk-beyond",
+        "9110 15.5.14",
+        request(POST, b"Transfer-Encoding: chunked", body=b"3e9\r\n" + b"x" * 1001 + b"\r\n0\r\n\r\n"),
+        refused(413),
+    ),
+    case(
+        "chunks-beyond",
+        "9110 15.5.14",
+        request(POST, b"Transfer-Encoding: chunked", body=b"1\r\nx\r\n" * 1001 + b"0\r\n\r\n"),
+        refused(413),
+    ),
 ]
 
 
 @pytest.fixture(scope="module")
 def limited() -> Iterator[Server]:
     with Server(
-        "echo:app", request_line_limit=100, header_bytes_limit=1000, header_count_limit=5, max_body=1000, header_timeout=1, body_timeout=1
+        "echo:app",
+        request_line_limit=100,
+        header_bytes_limit=1000,
+        header_count_limit=5,
+        max_body=1000,
+        header_timeout=1,
+        body_timeout=1,
     ) as server:
         yield server
 
@@ -214,7 +246,9 @@ def test_a_client_that_goes_away_harms_nobody(echo: Server, wire: bytes, how: st
     assert echo.get("/after").status == 200
 
 
-@pytest.mark.parametrize("start", [b"GET /x HTTP/1.1\r\nHost: a\r\n", b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel"])
+@pytest.mark.parametrize(
+    "start", [b"GET /x HTTP/1.1\r\nHost: a\r\n", b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel"]
+)
 def test_a_request_cut_short_never_reaches_the_application(echo: Server, start: bytes) -> None:
     with echo.client() as client:
         client.send(start)

@@ -54,7 +54,10 @@ SHAPES = {
     "empty-blocks": (lambda: [b"", b""], b""),
     "empty-blocks-between": (lambda: iter([b"", b"one", b"", b"two", b""]), b"onetwo"),
     "one-byte-blocks": (lambda: (b"%c" % (65 + n % 26) for n in range(5000)), bytes(65 + n % 26 for n in range(5000))),
-    "large-blocks": (lambda: (bytes([n]) * 500_000 for n in range(8)), b"".join(bytes([n]) * 500_000 for n in range(8))),
+    "large-blocks": (
+        lambda: (bytes([n]) * 500_000 for n in range(8)),
+        b"".join(bytes([n]) * 500_000 for n in range(8)),
+    ),
     "large-list": (lambda: [b"x" * 1000] * 5000, b"x" * 5_000_000),
     "sizes-around-powers-of-two": (
         lambda: (b"y" * (size + off) for size in (1024, 4096, 16384, 65536) for off in (-1, 0, 1)),
@@ -127,7 +130,11 @@ def test_a_wrong_shape_is_a_500_and_the_server_goes_on(plain, shape) -> None:
     assert plain.ask().status == 500
 
 
-@pytest.mark.parametrize("make", [lambda: [bytearray(b"ok")], lambda: [memoryview(b"ok")], lambda: bytearray(b"ok")], ids=["bytearray", "memoryview", "bare"])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: [bytearray(b"ok")], lambda: [memoryview(b"ok")], lambda: bytearray(b"ok")],
+    ids=["bytearray", "memoryview", "bare"],
+)
 def test_other_buffers_are_sent_or_refused(plain, make) -> None:
     # PEP 3333 speaks of bytes only. Sent exactly or refused; never as the text of their repr.
     response = plain.serve(returning(make)).ask()

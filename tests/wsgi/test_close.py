@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import threading
 
@@ -75,8 +76,14 @@ def test_close_is_called_once_when_there_must_be_no_body(plain, shape, status) -
     assert once(made)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("x"), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), MemoryError()], ids=lambda e: type(e).__name__)
-@pytest.mark.parametrize("blocks", [[], [b"a"], [b"", b""], [b"a", b"b", b"c"]], ids=["at-once", "after-one", "after-empty", "after-three"])
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("x"), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), MemoryError()],
+    ids=lambda e: type(e).__name__,
+)
+@pytest.mark.parametrize(
+    "blocks", [[], [b"a"], [b"", b""], [b"a", b"b", b"c"]], ids=["at-once", "after-one", "after-empty", "after-three"]
+)
 def test_close_is_called_once_after_an_exception(plain, error, blocks) -> None:
     made = serve(plain, lambda: Counted([*blocks, error]))
     try:
@@ -113,10 +120,8 @@ def test_close_is_called_once_when_the_head_is_refused(plain) -> None:
 
     def app(environ, start_response):
         made.append(Counted([b"a"]))
-        try:
+        with contextlib.suppress(ValueError):
             start_response("200 OK", [("X-A", "b\r\nc")])
-        except Exception:
-            pass
         return made[-1]
 
     assert plain.serve(app).ask().status == 500

@@ -41,8 +41,15 @@ def test_environ_is_a_real_dict(exchange, look) -> None:
 def test_the_required_keys_are_native_strings(exchange, look) -> None:
     exchange.ask("/a/b?c=d")
     expected = {
-        "REQUEST_METHOD": "GET", "SCRIPT_NAME": "", "PATH_INFO": "/a/b", "QUERY_STRING": "c=d", "SERVER_PROTOCOL": "HTTP/1.1",
-        "SERVER_NAME": exchange.address.host, "SERVER_PORT": str(exchange.address.port), "REMOTE_ADDR": "127.0.0.1", "HTTP_HOST": "test",
+        "REQUEST_METHOD": "GET",
+        "SCRIPT_NAME": "",
+        "PATH_INFO": "/a/b",
+        "QUERY_STRING": "c=d",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "SERVER_NAME": exchange.address.host,
+        "SERVER_PORT": str(exchange.address.port),
+        "REMOTE_ADDR": "127.0.0.1",
+        "HTTP_HOST": "test",
         "wsgi.url_scheme": "http",
     }
     got = {key: look.environ.get(key) for key in expected}
@@ -98,9 +105,18 @@ def test_each_request_has_its_own_environ(exchange, look) -> None:
 @pytest.mark.parametrize(
     ("target", "path", "query"),
     [
-        ("/", "/", ""), ("/?", "/", ""), ("/a%20b", "/a b", ""), ("/a+b", "/a+b", ""), ("/%2525", "/%25", ""), ("/%2e%2e/x", "/../x", ""),
-        ("/caf%C3%A9", "/caf\u00c3\u00a9", ""), ("/%E2%82%AC", "/\u00e2\u0082\u00ac", ""), ("/%FF%00%7F", "/\u00ff\0\x7f", ""),
-        ("/a%2Fb%3Fc", "/a/b?c", ""), ("/x?a=%C3%A9&b=%20+", "/x", "a=%C3%A9&b=%20+"), ("/x?y?z", "/x", "y?z"),
+        ("/", "/", ""),
+        ("/?", "/", ""),
+        ("/a%20b", "/a b", ""),
+        ("/a+b", "/a+b", ""),
+        ("/%2525", "/%25", ""),
+        ("/%2e%2e/x", "/../x", ""),
+        ("/caf%C3%A9", "/caf\u00c3\u00a9", ""),
+        ("/%E2%82%AC", "/\u00e2\u0082\u00ac", ""),
+        ("/%FF%00%7F", "/\u00ff\0\x7f", ""),
+        ("/a%2Fb%3Fc", "/a/b?c", ""),
+        ("/x?a=%C3%A9&b=%20+", "/x", "a=%C3%A9&b=%20+"),
+        ("/x?y?z", "/x", "y?z"),
     ],
 )
 def test_the_path_is_decoded_once_into_latin_1(exchange, look, target, path, query) -> None:
@@ -118,7 +134,14 @@ def test_every_octet_survives_the_path(exchange, look) -> None:
 
 @pytest.mark.parametrize(
     ("target", "script", "path"),
-    [("/app", "/app", ""), ("/app/", "/app", "/"), ("/app/x", "/app", "/x"), ("/application", None, None), ("/other", None, None), ("/app/app", "/app", "/app")],
+    [
+        ("/app", "/app", ""),
+        ("/app/", "/app", "/"),
+        ("/app/x", "/app", "/x"),
+        ("/application", None, None),
+        ("/other", None, None),
+        ("/app/app", "/app", "/app"),
+    ],
 )
 def test_the_root_path_goes_to_script_name(exchange, target, script, path) -> None:
     look = Look()
@@ -136,7 +159,12 @@ def test_the_root_path_goes_to_script_name(exchange, target, script, path) -> No
 def test_fields_become_http_keys(exchange, look) -> None:
     exchange.ask("/", "X-Some-Thing: a", "Accept: */*", "x-lower: b", "DNT: 1")
     environ = look.environ
-    assert (environ["HTTP_X_SOME_THING"], environ["HTTP_ACCEPT"], environ["HTTP_X_LOWER"], environ["HTTP_DNT"]) == ("a", "*/*", "b", "1")
+    assert (environ["HTTP_X_SOME_THING"], environ["HTTP_ACCEPT"], environ["HTTP_X_LOWER"], environ["HTTP_DNT"]) == (
+        "a",
+        "*/*",
+        "b",
+        "1",
+    )
 
 
 def test_content_type_and_length_have_no_prefix(exchange, look) -> None:
@@ -169,7 +197,9 @@ def test_repeated_fields_are_joined_and_cookies_with_semicolons(exchange, look) 
 
 
 def test_fields_with_underscores_are_dropped(exchange, look) -> None:
-    exchange.ask("/", "X-Real: good", "X_Real: evil", "_: x", "__proto__: x", "Content_Length: 5", "REMOTE_ADDR: 6.6.6.6")
+    exchange.ask(
+        "/", "X-Real: good", "X_Real: evil", "_: x", "__proto__: x", "Content_Length: 5", "REMOTE_ADDR: 6.6.6.6"
+    )
     assert look.environ["HTTP_X_REAL"] == "good"
     assert not [key for key in look.environ if "PROTO__" in key]
     assert look.environ["REMOTE_ADDR"] == "127.0.0.1"
