@@ -21,6 +21,14 @@ def is_refused(server):
     return False
 
 
+def begin_to_stop(server, number):
+    """Sends the signal, and returns once the server acts on it: idle connections end."""
+    with asking(server, "/") as idle:
+        assert idle.response().status == 200
+        server.send_signal(number)
+        idle.at_end(clean=True)
+
+
 @pytest.mark.parametrize("number", STOPS)
 def test_in_flight_requests_finish_and_everything_else_ends(number, tmp_path):
     gate = tmp_path / "gate"
@@ -59,7 +67,8 @@ def test_in_flight_requests_finish_and_everything_else_ends(number, tmp_path):
 def test_queued_requests_are_answered(number, tmp_path):
     gate = tmp_path / "gate"
     with Server("srv_shapes:app", threads=1) as server, ExitStack() as stack:
-        told(server, "/process")
+        idle = stack.enter_context(asking(server, "/"))
+        assert idle.response().status == 200
         running = stack.enter_context(asking(server, f"/wait?gate={gate}&key=0"))
         queued = [stack.enter_context(server.client(30)) for _ in range(8)]
         for client in queued:
@@ -69,7 +78,7 @@ def test_queued_requests_are_answered(number, tmp_path):
             bad.send(b"\0\r\n\r\n")
             assert bad.response().status == 400
         server.send_signal(number)
-        eventually(lambda: is_refused(server), "new connections refused")
+        idle.at_end(clean=True)
         gate.touch()
         assert running.response().status == 200
         for client in queued:
@@ -84,8 +93,7 @@ def test_a_body_on_its_way_is_received_and_answered():
         client.send(b"POST /body HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000\r\n\r\n" + bytes(1000))
         head.send(b"GET / HTTP/1.1\r\n")
         told(server, "/process")
-        server.send_signal(signal.SIGTERM)
-        eventually(lambda: is_refused(server), "new connections refused")
+        begin_to_stop(server, signal.SIGTERM)
         head.send(b"Host: t\r\n\r\n")
         assert head.response().body == b"pong"
         head.at_end(clean=True)
@@ -102,8 +110,7 @@ def test_a_pipelined_request_behind_the_last_answer_is_not_begun(tmp_path):
     with Server("srv_shapes:app") as server, server.client() as client:
         client.send(request(f"/wait?gate={gate}") + request("/?behind"))
         await_waiting(server, str(gate), 1)
-        server.send_signal(signal.SIGTERM)
-        eventually(lambda: is_refused(server), "new connections refused")
+        begin_to_stop(server, signal.SIGTERM)
         gate.touch()
         answer = client.response()
         assert answer.connection == {"close"}
@@ -115,8 +122,7 @@ def test_a_pipelined_request_behind_the_last_answer_is_not_begun(tmp_path):
 def test_a_second_signal_stops_now(number):
     with Server("srv_shapes:app") as server, asking(server, "/wait?gate=/nowhere/never") as client:
         await_waiting(server, "/nowhere/never", 1)
-        server.send_signal(number)
-        eventually(lambda: is_refused(server), "new connections refused")
+        begin_to_stop(server, number)
         assert server.process.poll() is None
         server.send_signal(number)
         client.at_end()
