@@ -12,6 +12,7 @@ import argparse
 import json
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -39,7 +40,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="load in a round (1); wrk counts whole seconds")
     parser.add_argument("--minutes", type=float, help="no round begins that would end later (38; 2.5 with --quick)")
     parser.add_argument("--quick", action="store_true", help=f"one round of {', '.join(QUICK_PEERS)}")
-    parser.add_argument("--output", type=Path, default=RESULTS, help=f"the JSON file ({RESULTS}); the report is beside it")
+    parser.add_argument(
+        "--output", type=Path, default=RESULTS, help=f"the JSON file ({RESULTS}); the report is beside it"
+    )
     parser.add_argument("--chart", type=Path, default=CHART, help=f"the chart that `chart` writes ({CHART})")
     return parser.parse_args()
 
@@ -92,6 +95,8 @@ def run(asked: argparse.Namespace) -> int:
     seconds = asked.seconds or 1.0
     limit = 60 * (asked.minutes or (2.5 if asked.quick else 38))
     facts = machine.facts()
+    # So that a terminated benchmark stops its servers.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     machine.take_load_core()
     files.make()
     begun = time.perf_counter()

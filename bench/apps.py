@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from bench import files
 
@@ -82,7 +82,7 @@ def deck_file(environ: Environ, start_response: Start) -> Body:
     if environ["PATH_INFO"] == "/ready":
         return small(start_response, b"ready")
     start_response("200 OK", deck_headers())
-    return open(DECK_PATH, "rb")
+    return DECK_PATH.open("rb")
 
 
 def deck_wrapper(environ: Environ, start_response: Start) -> Body:
@@ -90,7 +90,7 @@ def deck_wrapper(environ: Environ, start_response: Start) -> Body:
     if environ["PATH_INFO"] == "/ready":
         return small(start_response, b"ready")
     start_response("200 OK", deck_headers())
-    file = open(DECK_PATH, "rb")
+    file = DECK_PATH.open("rb")
     if "wsgi.file_wrapper" in environ:
         wrapped: Body = environ["wsgi.file_wrapper"](file, 65536)
         return wrapped
@@ -108,7 +108,7 @@ def page(environ: Environ, start_response: Start) -> Body:
 class Timed:
     """A response that notes the time from the call of the application to close(); its blocks come from a generator."""
 
-    times: list[float] = []
+    times: ClassVar[list[float]] = []
 
     def __init__(self, begun: float, blocks: Iterator[bytes]) -> None:
         self.begun = begun
@@ -142,6 +142,8 @@ def words(environ: Environ, start_response: Start) -> Body:
     begun = time.perf_counter()
     if environ["PATH_INFO"] == "/times":
         return Timed.answer(start_response)
+    if environ["PATH_INFO"] == "/ready":
+        return small(start_response, b"ready")
     start_response("200 OK", [("Content-Type", "text/plain; charset=utf-8")])
     return Timed(begun, word_blocks())
 
@@ -162,6 +164,8 @@ BLOCK = DECK[:4096]
 
 def blocks(environ: Environ, start_response: Start) -> Body:
     """25 blocks of 4 KiB from a generator."""
+    if environ["PATH_INFO"] == "/ready":
+        return small(start_response, b"ready")
     start_response("200 OK", [("Content-Type", "application/octet-stream"), ("Content-Length", "102400")])
     return (BLOCK for _ in range(25))
 

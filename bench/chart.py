@@ -56,9 +56,7 @@ def draw(document: dict[str, Any], path: Path) -> None:
         scatter(axes, columns, rows, name, marker=MARKERS[at % len(MARKERS)], color=colours(at % 20), s=30, alpha=0.85)
     scatter(axes, columns, rows, NGINX, label="nginx, sendfile", marker="|", color="black", s=260, linewidth=1.6)
     floors = {key.removesuffix("_app"): column for key, column in columns.items() if key.endswith("_app")}
-    scatter(
-        axes, floors, rows, ITERATION, label="iterating, no server", marker="|", color="gray", s=260, linewidth=1.6
-    )
+    scatter(axes, floors, rows, ITERATION, label="iterating, no server", marker="|", color="gray", s=260, linewidth=1.6)
     scatter(axes, columns, rows, PENSTOCK, marker="o", color=ACCENT, s=75, zorder=5, edgecolor="white")
     for key, row in rows.items():
         silent = [name for name in peers if name in columns[key].cells and columns[key].figure(name) is None]

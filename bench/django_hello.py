@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import django
-from django.conf import settings
-from django.core.wsgi import get_wsgi_application
-from django.http import HttpRequest, HttpResponse
-from django.urls import path
+import django  # type: ignore[import-untyped,unused-ignore]
+from django.conf import settings  # type: ignore[import-untyped,unused-ignore]
+from django.core.wsgi import get_wsgi_application  # type: ignore[import-untyped,unused-ignore]
+from django.http import HttpRequest, HttpResponse  # type: ignore[import-untyped,unused-ignore]
+from django.urls import path  # type: ignore[import-untyped,unused-ignore]
 
 settings.configure(
     ALLOWED_HOSTS=["127.0.0.1", "localhost"],

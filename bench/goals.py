@@ -39,7 +39,7 @@ class AtMost:
         goal = f"at most {column.metric.show(self.most)} {column.metric.unit}"
         figure = column.figure(PENSTOCK)
         if figure is None:
-            return Verdict(goal, "not measured", None)
+            return without_figure(goal, column)
         return Verdict(goal, column.metric.show(figure), figure <= self.most)
 
 
@@ -53,7 +53,7 @@ class AtLeast:
         goal = f"at least {column.metric.show(self.least)} {column.metric.unit}"
         figure = column.figure(PENSTOCK)
         if figure is None:
-            return Verdict(goal, "not measured", None)
+            return without_figure(goal, column)
         return Verdict(goal, column.metric.show(figure), figure >= self.least)
 
 
@@ -64,7 +64,7 @@ class NoErrors:
     def judge(self, column: Column) -> Verdict:
         cell = column.cells.get(PENSTOCK)
         if cell is None or not cell.rounds:
-            return Verdict("no errors", "not measured", None)
+            return without_figure("no errors", column)
         return Verdict("no errors", f"{cell.errors} errors", cell.errors == 0)
 
 
@@ -79,7 +79,7 @@ class Times:
         ratio = advantage(column, self.than)
         goal = f"at least {self.factor:g} x {'nginx with sendfile' if self.than == NGINX else self.than}"
         if ratio is None:
-            return Verdict(goal, "not measured", None)
+            return without_figure(goal, column)
         return Verdict(goal, f"{ratio:.2f} x", ratio >= self.factor)
 
 
@@ -94,7 +94,7 @@ class TimesBest:
         ratio = advantage(column, best) if best is not None else None
         goal = f"at least {self.factor:g} x the best peer"
         if ratio is None:
-            return Verdict(goal, "not measured", None)
+            return without_figure(goal, column)
         return Verdict(goal, f"{ratio:.2f} x {best}", ratio >= self.factor)
 
 
@@ -108,8 +108,16 @@ class FloorTimes:
         ratio = advantage(column, ITERATION)
         goal = f"at most {self.factor:g} x the floor"
         if ratio is None:
-            return Verdict(goal, "not measured", None)
+            return without_figure(goal, column)
         return Verdict(goal, f"{1 / ratio:.2f} x", 1 / ratio <= self.factor)
+
+
+def without_figure(goal: str, column: Column) -> Verdict:
+    """A round that gave Penstock no figure is a goal missed; a run without Penstock or its rival tells nothing."""
+    cell = column.cells.get(PENSTOCK)
+    if cell is not None and cell.rounds and not cell.values:
+        return Verdict(goal, "no figure", False)
+    return Verdict(goal, "not measured", None)
 
 
 def advantage(column: Column, other: str) -> float | None:
@@ -118,5 +126,7 @@ def advantage(column: Column, other: str) -> float | None:
     if ours is None or theirs is None:
         return None
     pairs = [(ours.values[number], theirs.values[number]) for number in ours.values.keys() & theirs.values.keys()]
-    ratios = [(mine / yours if column.metric.more_is_better else yours / mine) for mine, yours in pairs if mine and yours]
+    ratios = [
+        (mine / yours if column.metric.more_is_better else yours / mine) for mine, yours in pairs if mine and yours
+    ]
     return median(ratios) if ratios else None

@@ -87,7 +87,8 @@ class Server:
 
     def wait_until_ready(self) -> None:
         """Returns when `/ready` has been answered. Raises NotServing."""
-        while (left := START_SECONDS - (time.perf_counter() - self.begun)) > 0:
+        end = time.perf_counter() + START_SECONDS
+        while (left := end - time.perf_counter()) > 0:
             if self.process.poll() is not None:
                 raise NotServing(f"ended with status {self.process.returncode}: {self.last_words()}")
             if self.answers(min(left, 2.0)):
@@ -128,8 +129,11 @@ class Server:
 
     def last_words(self) -> str:
         self.log.flush()
-        lines = [line.strip() for line in (self.state / "log").read_text(errors="replace").splitlines()]
-        said = [line for line in lines if line]
+        text = (self.state / "log").read_text(errors="replace")
+        # The report is read on other machines.
+        for path, short in ((files.DIRECTORY.parent.parent, "."), (commands().parent, ".venv"), (Path.home(), "~")):
+            text = text.replace(str(path), short)
+        said = [line.strip() for line in text.splitlines() if line.strip()]
         return said[-1][:200] if said else "it printed nothing"
 
     def signal(self, number: int) -> None:

@@ -25,7 +25,7 @@ def facts() -> dict[str, str]:
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "wrk": first_line("wrk", "-v"),
         "curl": first_line("curl", "--version"),
-        "load before": "{:.2f} processes wanted a core in the last minute".format(os.getloadavg()[0]),
+        "load before": f"{os.getloadavg()[0]:.2f} processes wanted a core in the last minute",
     }
 
 

@@ -5,7 +5,8 @@ are off everywhere, which is every server's default unless a flag says so here. 
 peer's limits where a scenario holds thousands of connections.
 
 In a command {bin} is the environment's directory of commands, {app} the application as module:name, {module} and
-{name} its parts, {host} and {port} the address, {socket} a UNIX socket, {state} a directory for the server's own files.
+{name} its parts, {host} and {port} the address, {socket} a UNIX socket, {state} a directory for the server's own files,
+{many} the place of the options of that name where it is not the end.
 """
 
 from __future__ import annotations
@@ -54,12 +55,16 @@ class Peer:
         template = self.unix if over_unix and self.unix is not None else self.command
         line = as_ordinary_user() + template if self.package == "mod_wsgi" else template
         module, _, name = values["app"].partition(":")
-        return shlex.split(f"{line} {self.many if many else ''}".format(module=module, name=name, **values))
+        if "{many}" not in line:
+            line += " {many}"
+        return shlex.split(line.format(module=module, name=name, many=self.many if many else "", **values))
 
     def shown(self, app: str = "bench.apps:pong") -> str:
         """The command as a reader would type it from the repository root."""
-        values = {"bin": ".venv/bin", "host": "127.0.0.1", "port": "8000", "socket": "/tmp/app.sock", "state": "/tmp/x"}
-        return shlex.join(self.arguments(app=app, **values))
+        line = self.arguments(
+            app=app, bin=".venv/bin", host="127.0.0.1", port="8000", socket="/tmp/app.sock", state="/tmp/x"
+        )
+        return shlex.join(line)
 
 
 def as_ordinary_user() -> str:
@@ -125,7 +130,6 @@ PEERS = (
         "uwsgi",
         UWSGI + "--http {host}:{port} --http-keepalive",
         "Its quickstart's way to face clients without a web server: the HTTP router in front of the workers.",
-        many="--http-keepalive 75 --http-events 20000",
     ),
     Peer(
         "uwsgi http11",
@@ -137,7 +141,7 @@ PEERS = (
     Peer(
         "waitress",
         "waitress",
-        "{bin}/waitress-serve --threads 8 --listen {host}:{port} {app}",
+        "{bin}/waitress-serve --threads 8 {many} --listen {host}:{port} {app}",
         "All defaults but the threads.",
         unix="{bin}/waitress-serve --threads 8 --unix-socket {socket} {app}",
         many="--connection-limit 20000 --asyncore-use-poll",

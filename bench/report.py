@@ -17,7 +17,9 @@ from bench.scenarios.scenario import Scenario
 LABELS = {NGINX: "*floor: nginx, sendfile*", ITERATION: "*floor: iterating, no server*"}
 
 
-def document(columns: dict[str, Column], asked: dict[str, Any], facts: dict[str, str], minutes: float) -> dict[str, Any]:
+def document(
+    columns: dict[str, Column], asked: dict[str, Any], facts: dict[str, str], minutes: float
+) -> dict[str, Any]:
     """What goes into the JSON file."""
     return {
         "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -94,7 +96,10 @@ def terminal(column: Column) -> str:
     widths = [max(len(row[at]) for row in rows) for at in range(5)]
     lines = []
     for row in rows:
-        cells = [row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:4], widths[1:4], strict=True))]
+        cells = [
+            row[0].ljust(widths[0]),
+            *(text.rjust(width) for text, width in zip(row[1:4], widths[1:4], strict=True)),
+        ]
         lines.append("  " + "  ".join([*cells, row[4].ljust(widths[4]), row[5]]).rstrip())
     return "\n".join([head, *lines])
 
@@ -120,8 +125,8 @@ def markdown(document: dict[str, Any]) -> str:
     names = [name for name in order(columns) if any(name in column.cells for column in columns.values())]
     parts = [
         "# Benchmark",
-        f"Measured {document['when']} in {document['minutes']} minutes by `{asked['command']}`: up to {asked['rounds']} "
-        f"interleaved rounds of {asked['seconds']:g} s; every figure is the median of its rounds. The server has one "
+        f"Measured {document['when']} in {document['minutes']} minutes by `{asked['command']}`: up to "
+        f"{asked['rounds']} interleaved rounds of {asked['seconds']:g} s; every figure is the median of its rounds. The server has one "
         "core, the load another, all over the loopback interface. Under each figure is how many times better Penstock "
         "was (the median of the ratios of single rounds; below 1 it was worse). **!** means errors, time-outs or wrong "
         "answers; the notes say which. No figure means that there was no whole answer.",
@@ -184,7 +189,12 @@ def notes(columns: dict[str, Column]) -> str:
 def reproduce(document: dict[str, Any], done: list[Scenario], names: list[str]) -> str:
     """The commands of the servers, with their reasons, and of the loads."""
     rows = [
-        [peer.name, document["versions"].get(peer.name) or "not installed", f"`{document['commands'][peer.name]}`", peer.why]
+        [
+            peer.name,
+            document["versions"].get(peer.name) or "not installed",
+            f"`{document['commands'][peer.name]}`",
+            peer.why,
+        ]
         for peer in (*PEERS, FLOOR)
         if peer.name in names
     ]

@@ -85,7 +85,9 @@ class Contest:
 
     def turn(self, peer: Peer, number: int) -> None:
         """One round of one server."""
-        server = self.server(peer) if self.scenario.fresh else self.running[peer.name]
+        if self.scenario.fresh:
+            self.running[peer.name] = self.server(peer)
+        server = self.running[peer.name]
         try:
             if server.ready_after is None:
                 server.wait_until_ready()
@@ -101,8 +103,8 @@ class Contest:
         if not sample.values:
             self.failures[peer.name] = self.failures.get(peer.name, 0) + 1
         if self.scenario.fresh or not sample.values:
-            self.running.pop(peer.name, None)
             server.stop()
+            del self.running[peer.name]
 
     def check_body(self, server: Server) -> None:
         """Compares the bytes of one response; what arrives wrong is an error beside whatever figure there is."""

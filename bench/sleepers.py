@@ -1,4 +1,4 @@
-"""Many clients that each ask, wait for the answer, and ask again; one loop, connections kept where the server keeps them."""
+"""Many clients that each ask, wait for the answer, and ask again: one loop, connections kept where the server does."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import select
 import signal
 import subprocess
 import time
@@ -26,33 +25,30 @@ class Count:
         for pid in pids:
             line += ["-p", str(pid)]
         self.awaited = {str(pid) for pid in pids}
-        self.process = subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        # A file: a pipe that nobody reads would stop strace, and with it the server.
+        self.told = report.with_suffix(".told")
+        with self.told.open("wb") as told:
+            self.process = subprocess.Popen(line, stderr=told, stdout=subprocess.DEVNULL)
 
-    def __enter__(self) -> Count:
+    def __enter__(self) -> None:
         """Returns when strace has said of every process that it is attached."""
-        assert self.process.stderr is not None
-        said = b""
         end = time.perf_counter() + ATTACH_SECONDS
-        while self.awaited:
-            ready, _, _ = select.select([self.process.stderr], [], [], max(0.0, end - time.perf_counter()))
-            part = self.process.stderr.read1(65536) if ready else b""  # type: ignore[attr-defined]
-            if not part:
+        while not self.awaited <= set(re.findall(r"Process (\d+) attached", self.told.read_text())):
+            if self.process.poll() is not None or time.perf_counter() > end:
                 self.process.kill()
                 self.process.wait()
-                raise subprocess.SubprocessError(f"strace: {said.decode(errors='replace').strip()[-200:]}")
-            said += part
-            self.awaited -= set(re.findall(r"Process (\d+) attached", said.decode(errors="replace")))
-        return self
+                raise subprocess.SubprocessError(f"strace: {self.told.read_text().strip()[-200:]}")
+            time.sleep(0.01)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.process.send_signal(signal.SIGINT)
         try:
-            self.process.communicate(timeout=ATTACH_SECONDS)
+            self.process.wait(ATTACH_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.communicate()
+            self.process.wait()
         if self.report.exists():
             self.calls = read(self.report.read_text())
 

@@ -46,7 +46,9 @@ def words(name: str, title: str, short: str, over_unix: bool) -> Fetch:
         "bench.apps:words",
         (
             milliseconds(name, f"{title}: whole response", short),
-            milliseconds(f"{name}_app", f"{title}: in the application", f"{short}, app", FloorTimes(2.0), TimesBest(4.0)),
+            milliseconds(
+                f"{name}_app", f"{title}: in the application", f"{short}, app", FloorTimes(2.0), TimesBest(4.0)
+            ),
         ),
         over_unix=over_unix,
         content="words",
@@ -62,7 +64,12 @@ SCENARIOS: tuple[Scenario, ...] = (
         SMALL,
         "bench.apps:pong",
         rate(
-            "pong_c64", "Pong, 64 connections", "pong c64", Times(1.15, "fastwsgi"), Times(1.3, "bjoern"), Times(1.7, "granian")
+            "pong_c64",
+            "Pong, 64 connections",
+            "pong c64",
+            Times(1.15, "fastwsgi"),
+            Times(1.3, "bjoern"),
+            Times(1.7, "granian"),
         ),
         connections=64,
     ),
@@ -221,6 +228,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         fresh=True,
         rounds=2,
     ),
+    # Three, and what attaching and the one connection add to 2,000 requests.
     Syscalls(
         "calls",
         "System calls of a hello",

@@ -14,11 +14,12 @@ from bench.scenarios.scenario import Ask, Scenario
 
 CONNECTIONS = 10_000
 QUICK_CONNECTIONS = 2_000
-OPENING_SECONDS = 25.0
+OPENING_SECONDS = 15.0
 # Source addresses of the loopback network share the connections, or one address could run out of ports.
 EACH_ADDRESS = 2_000
-# The server is given up after so many refusals one after the other.
+# The server is given up after so many refusals one after the other, or when it has closed most of the first ones.
 MOST_REFUSALS = 3
+FIRST = 1_000
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Idle(Scenario):
                     refused = 0
                 except OSError:
                     refused += 1
+                if len(connections) == FIRST and still_open(connections) < FIRST / 2:
+                    break
             held = still_open(connections)
             grown = server.memory() - before
         finally:

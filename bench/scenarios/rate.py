@@ -37,4 +37,6 @@ class Rate(Scenario):
         return cast(bytes, getattr(files, self.content)()) if self.content else None
 
     def reproduce(self) -> str:
-        return shlex.join(wrk.command(f"http://127.0.0.1:8000{self.path}", self.connections, 1, self.core(), self.close))
+        return shlex.join(
+            wrk.command(f"http://127.0.0.1:8000{self.path}", self.connections, 1, self.core(), self.close)
+        )

@@ -1,0 +1,33 @@
+"""The table of servers and that of scenarios."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import peers, scenarios
+
+
+@pytest.mark.parametrize("peer", [*peers.PEERS, peers.FLOOR], ids=lambda peer: peer.name)
+@pytest.mark.parametrize("many", [False, True])
+def test_every_command_can_be_filled_in(peer: peers.Peer, many: bool) -> None:
+    values = {"app": "a:b", "host": "h", "port": "1", "bin": "bin", "socket": "s", "state": "d"}
+    for over_unix in (False, True):
+        line = " ".join(peer.arguments(over_unix, many, **values))
+        assert "{" not in line
+        assert not many or peer.many in line
+
+
+def test_a_word_of_a_name_chooses() -> None:
+    assert [peer.name for peer in peers.by_name(["gthread", "bjoern"])] == ["gunicorn gthread", "bjoern"]
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="no such server: unicorn"):
+        peers.by_name(["penstock", "unicorn"])
+    with pytest.raises(ValueError, match="no such scenario: ping"):
+        scenarios.by_name(["ping"])
+
+
+def test_no_two_metrics_share_a_key() -> None:
+    keys = [metric.key for scenario in scenarios.SCENARIOS for metric in scenario.metrics]
+    assert len(keys) == len(set(keys))
