@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from bench import chart, files, machine, peers, report, scenarios
@@ -100,20 +101,21 @@ def run(asked: argparse.Namespace) -> int:
     machine.take_load_core()
     files.make()
     begun = time.perf_counter()
-    columns = play(chosen, servers, rounds, Ask(seconds, asked.quick), begun + limit)
     what = {"command": shlex.join(["python", "-m", "bench", *sys.argv[1:]]), "rounds": rounds, "seconds": seconds}
-    document = report.document(columns, what, facts, (time.perf_counter() - begun) / 60)
-    written = report.write(document, asked.output)
-    print(f"\nGoals\n{report.goals_terminal(columns)}\n")
-    print(f"{asked.output}\n{written}")
+    columns: dict[str, Column] = {}
+    for found in play(chosen, servers, rounds, Ask(seconds, asked.quick), begun + limit):
+        columns |= found
+        # After each scenario, so that a run that is interrupted has been worth its time.
+        report.write(report.document(columns, what, facts, (time.perf_counter() - begun) / 60), asked.output)
+    print(f"Goals\n{report.goals_terminal(columns)}\n")
+    print(f"{asked.output}\n{asked.output.with_suffix('.md')}")
     return 0
 
 
 def play(
     chosen: tuple[Scenario, ...], servers: tuple[peers.Peer, ...], rounds: int, ask: Ask, end: float
-) -> dict[str, Column]:
-    """Every scenario, each with its share of the time that is left."""
-    columns: dict[str, Column] = {}
+) -> Iterator[dict[str, Column]]:
+    """Every scenario, each with its share of the time that is left, until there is none."""
     for at, scenario in enumerate(chosen):
         head = f"[{at + 1}/{len(chosen)}] {scenario.title}"
 
@@ -124,14 +126,16 @@ def play(
                 print(f"{head}: {text}", file=sys.stderr, flush=True)
 
         now = time.perf_counter()
+        if now > end:
+            print(f"out of time, not measured: {', '.join(left.name for left in chosen[at:])}", flush=True)
+            break
         until = now + (end - now) / (len(chosen) - at)
         found = Contest(scenario, servers, ask, progress).run(min(rounds, scenario.rounds or rounds), until)
         if sys.stderr.isatty():
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
         for column in found.values():
             print(report.terminal(column) + "\n", flush=True)
-        columns |= found
-    return columns
+        yield found
 
 
 if __name__ == "__main__":

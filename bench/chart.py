@@ -72,7 +72,7 @@ def draw(document: dict[str, Any], path: Path) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.11), ncols=5, frameon=False, fontsize=8)
-    figure.text(0.01, 0.005, footnote(document), size=6.5, color="#666", va="bottom")
+    axes.set_title(footnote(document), size=7, color="#666", loc="right")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, bbox_inches="tight", facecolor="white", metadata={"Date": None})
     pyplot.close(figure)
@@ -80,9 +80,19 @@ def draw(document: dict[str, Any], path: Path) -> None:
 
 def scatter(axes: Any, columns: dict[str, Column], rows: dict[str, int], name: str, **style: Any) -> None:
     style.setdefault("label", name)
-    points = [(time, row) for key, row in rows.items() if key in columns and (time := milliseconds(columns[key], name))]
-    if points:
-        axes.scatter([time for time, _ in points], [row for _, row in points], **style)
+    points = {key: time for key in rows if key in columns and (time := milliseconds(columns[key], name))}
+    clean = [key for key in points if not columns[key].cells[name].errors]
+    faulty = [key for key in points if columns[key].cells[name].errors]
+    if not points:
+        return
+    # With no clean point too: a server of which every figure has errors stands in the legend all the same.
+    axes.scatter([points[key] for key in clean], [rows[key] for key in clean], **style)
+    if not faulty:
+        return
+    hollow = {**style, "label": None, "facecolors": "none", "edgecolors": style.pop("color")}
+    hollow.pop("color")
+    hollow.pop("edgecolor", None)
+    axes.scatter([points[key] for key in faulty], [rows[key] for key in faulty], **hollow)
 
 
 def label(column: Column, text: str) -> str:
@@ -92,4 +102,5 @@ def label(column: Column, text: str) -> str:
 
 def footnote(document: dict[str, Any]) -> str:
     facts = document["machine"]
-    return f"{facts['processor']}, {facts['python']}, {document['when'][:10]}; medians of interleaved rounds"
+    where = f"{facts['processor']}, {facts['python']}, {document['when'][:10]}"
+    return f"{where}; medians of interleaved rounds; hollow: with errors"

@@ -125,11 +125,11 @@ def markdown(document: dict[str, Any]) -> str:
     names = [name for name in order(columns) if any(name in column.cells for column in columns.values())]
     parts = [
         "# Benchmark",
-        f"Measured {document['when']} in {document['minutes']} minutes by `{asked['command']}`: up to "
-        f"{asked['rounds']} interleaved rounds of {asked['seconds']:g} s; every figure is the median of its rounds. The server has one "
-        "core, the load another, all over the loopback interface. Under each figure is how many times better Penstock "
-        "was (the median of the ratios of single rounds; below 1 it was worse). **!** means errors, time-outs or wrong "
-        "answers; the notes say which. No figure means that there was no whole answer.",
+        f"Measured {document['when']} in {document['minutes']} minutes by `{asked['command']}`: "
+        f"up to {asked['rounds']} interleaved rounds of {asked['seconds']:g} s; every figure is the median of its "
+        "rounds. The server has one core, the load another, all over the loopback interface. Under each figure is how "
+        "many times better Penstock was (the median of the ratios of single rounds; below 1 it was worse). **!** means "
+        "errors, time-outs or wrong answers; the notes say which. No figure means that there was no whole answer.",
         table(["", ""], [[key, value] for key, value in document["machine"].items()]),
     ]
     judged = [[columns[key].metric.title, it.goal, it.measured, word(it.met)] for key, it in verdicts(columns)]
