@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from harness.server import Server
-from harness.wire import Client
+from harness.wire import Client, Response
 
 DEADLINE = 10.0
 
@@ -80,3 +80,18 @@ def asking(server: Server, target: str, *fields: str, deadline: float = 30.0) ->
     client = server.client(deadline)
     client.send(request(target, *fields))
     return client
+
+
+def taken(client: Client, head: Response) -> str:
+    """The digest of the body that belongs to a head, read piece by piece."""
+    got, size = hashlib.sha256(), 0
+    length = int(head["content-length"]) if "content-length" in head else None
+    while length is None or size < length:
+        piece = client.chunk(head) if length is None else client.read(min(length - size, 1 << 18))
+        head.body = b""
+        if not piece:
+            assert length is None, f"the body ends after {size} of {length} bytes"
+            break
+        got.update(piece)
+        size += len(piece)
+    return f"{size} bytes {got.hexdigest()}"

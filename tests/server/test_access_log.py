@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 from harness.server import Server
-from server.probes import asking, await_waiting, eventually, open_gate, request, told
+from server.probes import asking, await_waiting, eventually, open_gate, request, taken, told
 
 HOSTILE = 'x" 200 9\\ "-"\xff\x85\xa0\t127.0.0.1 - - [21/Nov/2026:00:00:00 +0000] "GET /forged HTTP/1.1" 200 4'
 CLF = re.compile(r'127\.0\.0\.1 - - \[\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d \+0000\] "([^"\\]|\\.)*" \d{3} \d+')
@@ -92,7 +92,7 @@ def test_the_time_of_a_response_lasts_until_the_client_has_it(tmp_path):
         with asking(server, "/list?size=30000000") as client:
             head = client.head()
             threading.Event().wait(1.0)
-            client.body_of(head)
+            taken(client, head)
         (line,) = lines_of(path, 1)
         _, duration, app = line.split()
         # What the client left in the sockets for a second belongs to the response, not to the application.

@@ -56,7 +56,7 @@ def test_thousands_of_idle_connections_while_requests_go_on():
             clients.append(client)
             if number % 100 == 0:
                 is_healthy(server)
-        assert descriptors(server) >= before + IDLE
+        assert descriptors(server) > IDLE
         # None was dropped, each is answered again, in any order.
         random.Random(1).shuffle(clients)
         for client in clients:
