@@ -20,6 +20,7 @@ from server.probes import (
     pattern,
     request,
     resident,
+    taken,
     told,
 )
 
