@@ -58,9 +58,12 @@ def serve_in_thread(
     addresses = [sockets.parse(text) for text in chosen["bind"]]
     with sockets.bound(addresses, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"]) as listeners:
         server = worker.core(app, chosen, listeners)
+        url = listeners[0].url
+        for listener in listeners:
+            listener.hand_over()
         server.start()
         try:
-            yield listeners[0].url
+            yield url
         finally:
             server.stop(chosen["graceful_timeout"])
             server.join()

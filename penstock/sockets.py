@@ -141,6 +141,12 @@ class Listener:
             "::",
         )
 
+    def hand_over(self) -> None:
+        """The core has a duplicate: ours is closed, so that the core's close ends the listening. The file of a UNIX
+        socket stays until `close`."""
+        if not isinstance(self.address, InheritedAddress):
+            self.socket.close()
+
     def close(self) -> None:
         """Closes it; an inherited descriptor is left to whoever opened it."""
         if isinstance(self.address, InheritedAddress):

@@ -56,6 +56,8 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> boo
             log.revive()
         server = core(application, chosen, listeners)
         _announce(chosen, application, listeners)
+        for listener in listeners:
+            listener.hand_over()
         if chosen["debug"]:
             _run_here(server, chosen["graceful_timeout"])
         else:

@@ -17,8 +17,10 @@ pub(crate) struct Listener {
 
 /// What a round of accepting came to.
 pub(crate) enum Accepted {
-    /// Nobody waits any more, or it is the others' turn.
-    Done,
+    /// Nobody waits any more.
+    All,
+    /// It is the others' turn; more may wait.
+    Some,
     /// This process has no descriptors or memory left: accepting must pause.
     Exhausted(std::io::Error),
 }
@@ -29,10 +31,10 @@ impl Listener {
         for _ in 0..AT_ONCE {
             match sys::accept(self.socket.as_fd()) {
                 Ok(Some((socket, peer))) => welcome(socket, peer),
-                Ok(None) => return Accepted::Done,
+                Ok(None) => return Accepted::All,
                 Err(fault) => return Accepted::Exhausted(fault),
             }
         }
-        Accepted::Done
+        Accepted::Some
     }
 }

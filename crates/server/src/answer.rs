@@ -21,7 +21,7 @@ use crate::local;
 use crate::lock;
 use crate::outbox::{Outbox, Payload};
 use crate::record::{Ending, Path, Record, millis_between};
-use crate::request::{Request, RequestBody};
+use crate::request::{Endpoints, Request, RequestBody};
 use crate::stage::Then;
 
 /// Blocks of this size and larger are never copied into a gather.
@@ -137,6 +137,13 @@ impl Answer {
     /// The connection that the request came by, which the answer now owns.
     pub(crate) fn attach(&mut self, connection: Arc<Connection>) {
         self.connection = Some(connection);
+    }
+
+    /// The request was refused with this status before any application saw it: a record for the log.
+    pub(crate) fn refuse(&mut self, status: u16, endpoints: Endpoints) {
+        let now = Instant::now();
+        self.request.endpoints = endpoints;
+        self.record = Record { status, path: Path::OneWrite, ending: Ending::Complete, ..Record::new(now) };
     }
 
     pub(crate) fn is_committed(&self) -> bool {

@@ -32,6 +32,8 @@ pub(crate) const LINGER: u64 = 2_000;
 /// And so long in all (milliseconds).
 const LINGER_IN_ALL: u64 = 30_000;
 
+/// How long an idle connection of a draining server is kept for a request that is on its way (milliseconds).
+const LAST_CALL: u64 = 250;
 /// What may wait for one client when the memory for all of them is used up.
 const OVER_BUDGET: usize = 64 * 1024;
 
@@ -110,7 +112,7 @@ impl Connection {
 
     pub(crate) fn due_in(&self, time: u64) {
         let now = self.reactor.clock().now();
-        self.reactor.timers().set(&self.deadline, self.key, now.saturating_add(time));
+        self.reactor.set_deadline(self, now.saturating_add(time));
     }
 
     /// The owner of a new connection lets it go for the first time.
@@ -213,9 +215,13 @@ impl Connection {
         })
     }
 
-    /// Nothing more to read now. A draining server does not wait for requests that have not begun.
+    /// Nothing more to read now. A draining server does not wait long for requests that have not begun: but one that is
+    /// on its way already shall not be lost.
     fn rest(&self, stage: &Stage) -> Next {
-        if matches!(stage, Stage::Idle) && self.reactor.is_stopping() { Next::Close } else { Next::Rest }
+        if matches!(stage, Stage::Idle) && self.reactor.is_stopping() {
+            self.due_in(LAST_CALL);
+        }
+        Next::Rest
     }
 
     /// Gives bytes to the stage. `None`: all are taken in, and more are wanted.
@@ -226,39 +232,27 @@ impl Connection {
                 answer.request.endpoints = self.endpoints;
                 answer.record = crate::record::Record::new(Instant::now());
                 *stage = Stage::Running(Ahead { bytes: bytes[consumed..].to_vec(), unread });
-                self.reactor.timers().set(&self.deadline, self.key, NEVER);
+                self.reactor.set_deadline(self, NEVER);
                 Some(Next::Run(answer))
             }
-            Intake::Refused(refusal, facts) => Some(self.refuse(stage, refusal, facts)),
+            Intake::Refused(refusal, answer) => Some(self.refuse(stage, refusal, answer)),
         }
     }
 
     /// The client has ended its direction.
     fn end_of_input(&self, stage: &mut Stage) -> Next {
-        match stage {
-            Stage::Head(heading) if heading.parser.started() => {
-                let facts = RequestFacts::of_refused(&heading.answer.request.bytes, &heading.answer.request.head);
-                self.refuse(stage, Refusal::new(400, "The request ended before its head was complete."), facts)
-            }
-            Stage::Body(upload) => {
-                let facts = RequestFacts { keep_alive: false, ..upload.answer.facts };
-                self.refuse(stage, Refusal::new(400, "The request ended before its body was complete."), facts)
-            }
-            _ => Next::Close,
+        match stage.take_unfinished() {
+            Some((answer, part)) => self.refuse(stage, part.cut_short(), answer),
+            None => Next::Close,
         }
     }
 
     /// The deadline of the stage has come.
     fn expire(&self, stage: &mut Stage) -> Next {
+        if let Some((answer, part)) = stage.take_unfinished() {
+            return self.refuse(stage, part.late(), answer);
+        }
         match stage {
-            Stage::Head(heading) if heading.parser.started() => {
-                let facts = RequestFacts::of_refused(&heading.answer.request.bytes, &heading.answer.request.head);
-                self.refuse(stage, Refusal::new(408, "The request head did not arrive in time."), facts)
-            }
-            Stage::Body(upload) => {
-                let facts = RequestFacts { keep_alive: false, ..upload.answer.facts };
-                self.refuse(stage, Refusal::new(408, "The request body did not arrive in time."), facts)
-            }
             Stage::Draining(leaving) => {
                 if let Some(mut answer) = leaving.answer.take() {
                     answer.record.ending = Ending::ClientGone;
@@ -267,22 +261,24 @@ impl Connection {
                 Next::Close
             }
             Stage::Running(_) => Next::Rest,
-            Stage::Idle | Stage::Head(_) | Stage::Lingering(_) | Stage::Closed => Next::Close,
+            Stage::Idle | Stage::Head(_) | Stage::Body(_) | Stage::Lingering(_) | Stage::Closed => Next::Close,
         }
     }
 
     /// Answers an error and ends the connection, leaving the client time to read it.
-    fn refuse(&self, stage: &mut Stage, refusal: Refusal, facts: RequestFacts) -> Next {
+    fn refuse(&self, stage: &mut Stage, refusal: Refusal, mut answer: Box<Answer>) -> Next {
         let mut page = Vec::with_capacity(512);
         let server = self.reactor.config().server_name.as_bytes();
+        let facts = RequestFacts::of_refused(&answer.request.bytes, &answer.request.head);
         local::with_date(|date| {
             encode::error_response(refusal.status, refusal.reason, facts, date, server, &mut page);
         });
-        self.reactor.count_refusal(refusal);
+        self.reactor.count_refusal();
+        answer.refuse(refusal.status, self.endpoints);
         *stage = Stage::Draining(Box::new(Leaving {
             then: Then::Linger,
             ahead: Ahead { bytes: Vec::new(), unread: true },
-            answer: None,
+            answer: Some(answer),
         }));
         let mut out = lock(&self.out);
         out.push_copy(&page);
@@ -293,9 +289,8 @@ impl Connection {
             Flush::Blocked => Next::Rest,
             Flush::Broken | Flush::Short(_) => Next::Close,
             Flush::Empty => {
-                self.linger(stage);
-                // What is in the socket already makes no further edge: look at it.
-                self.claim.raise(claim::READ);
+                // From the loop of the owner and not from here, which may be inside a read.
+                self.claim.raise(claim::WRITE);
                 Next::Rest
             }
         }
@@ -319,6 +314,7 @@ impl Connection {
                 _ => Ahead::default(),
             };
             *stage = Stage::Draining(Box::new(Leaving { then, ahead, answer: Some(answer) }));
+            self.reactor.count_request();
         }
         if hand_over {
             self.reactor.hand_over(self.clone());
@@ -434,7 +430,7 @@ impl Connection {
     pub(crate) fn await_client(&self, out: &mut Outbox, progress: bool) {
         if out.is_empty() {
             if out.end_wait() {
-                self.reactor.timers().set(&self.deadline, self.key, NEVER);
+                self.reactor.set_deadline(self, NEVER);
             }
             return;
         }
@@ -446,7 +442,7 @@ impl Connection {
         let (since, taken, begins) = out.wait_since(now);
         if begins || progress {
             let due = within_rate(now, since, millis(config.write_timeout), taken, config.min_response_rate);
-            self.reactor.timers().set(&self.deadline, self.key, due);
+            self.reactor.set_deadline(self, due);
         }
     }
 

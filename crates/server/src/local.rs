@@ -1,6 +1,6 @@
 //! What each thread keeps for itself between requests: a read buffer, spare exchanges, the `Date` of this second.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use crate::answer::Answer;
 use crate::timers::DateCache;
@@ -17,6 +17,7 @@ type Spares = Vec<Box<Answer>>;
 thread_local! {
     static READ: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static ANSWERS: RefCell<Spares> = const { RefCell::new(Vec::new()) };
+    static LEADING: Cell<bool> = const { Cell::new(false) };
     static DATE: RefCell<DateCache> = const { RefCell::new(DateCache::new()) };
 }
 
@@ -49,4 +50,17 @@ pub(crate) fn give_answer(mut answer: Box<Answer>) {
             }
         });
     }
+}
+
+/// Runs what the thread does as the leader.
+pub(crate) fn leading<T>(work: impl FnOnce() -> T) -> T {
+    LEADING.set(true);
+    let done = work();
+    LEADING.set(false);
+    done
+}
+
+/// True while the thread leads: it will look around by itself before it waits.
+pub(crate) fn is_leading() -> bool {
+    LEADING.get()
 }

@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::time::Duration;
 
-use penstock_http::limits::Refusal;
-
 use crate::accept::{Accepted, Listener};
 use crate::access_log::AccessLog;
 use crate::answer::Answer;
@@ -27,7 +25,7 @@ use crate::request::Endpoints;
 use crate::slots::{SPECIAL, Slots};
 use crate::streams::Streams;
 use crate::sys::{ALARM, Events, Poller, Readiness};
-use crate::timers::{Clock, Due, NEVER, Timers, millis};
+use crate::timers::{Clock, Due, Millis, NEVER, Timers, millis};
 use crate::wire::Wire;
 use crate::{local, lock, read, wait_for, write};
 
@@ -200,7 +198,7 @@ impl Reactor {
                 }
             }
             self.poll(events, self.next_timeout())?;
-            self.serve(events);
+            local::leading(|| self.serve(events));
         }
         Ok(())
     }
@@ -253,7 +251,8 @@ impl Reactor {
             if key == ALARM {
                 self.poller.silence();
             } else if key & SPECIAL != 0 {
-                self.accept((key & !SPECIAL) as usize);
+                // What is left after one round makes the next event: the listener is level-triggered.
+                let _ = self.accept((key & !SPECIAL) as usize);
             } else if let Some(connection) = self.slots.get(key) {
                 connection.report(bits(readiness));
             }
@@ -265,9 +264,10 @@ impl Reactor {
         }
     }
 
-    fn accept(self: &Arc<Self>, index: usize) {
+    /// Takes connections in. True when more may be waiting.
+    fn accept(self: &Arc<Self>, index: usize) -> bool {
         let listeners = read(&self.listeners);
-        let Some(listener) = listeners.get(index) else { return };
+        let Some(listener) = listeners.get(index) else { return false };
         let accepted = listener.accept(|socket, peer| {
             let key = self.slots.key_for(socket.as_fd());
             let endpoints = Endpoints { peer, listener: index };
@@ -281,14 +281,19 @@ impl Reactor {
             }
             connection.welcome();
         });
-        if let Accepted::Exhausted(fault) = accepted {
-            self.log(
-                Level::Warning,
-                &format!("cannot accept connections: {fault}; raise the limit of open files (ulimit -n)"),
-            );
-            // The listener is level-triggered: without a pause this would be a busy loop.
-            self.poller.forget(listener.socket.as_fd());
-            self.timers.wake(SPECIAL | index as u64, self.clock.now() + ACCEPT_PAUSE);
+        match accepted {
+            Accepted::All => false,
+            Accepted::Some => true,
+            Accepted::Exhausted(fault) => {
+                self.log(
+                    Level::Warning,
+                    &format!("cannot accept connections: {fault}; raise the limit of open files (ulimit -n)"),
+                );
+                // The listener is level-triggered: without a pause this would be a busy loop.
+                self.poller.forget(listener.socket.as_fd());
+                self.timers.wake(SPECIAL | index as u64, self.clock.now() + ACCEPT_PAUSE);
+                false
+            }
         }
     }
 
@@ -312,11 +317,14 @@ impl Reactor {
     /// The server is to stop: no new connections, idle ones close, the rest finishes until the deadline.
     fn drain(self: &Arc<Self>) {
         if self.swept.swap(DRAINING, Ordering::AcqRel) == RUNNING {
-            let listeners = std::mem::take(&mut *write(&self.listeners));
-            for listener in &listeners {
+            // Whoever has connected already is served: closing the listener would reset them.
+            let listeners = read(&self.listeners).len();
+            for index in 0..listeners {
+                while self.accept(index) {}
+            }
+            for listener in std::mem::take(&mut *write(&self.listeners)) {
                 self.poller.forget(listener.socket.as_fd());
             }
-            drop(listeners);
             for connection in self.slots.all() {
                 connection.report(claim::STOP);
             }
@@ -415,8 +423,19 @@ impl Reactor {
         &self.ready
     }
 
-    pub(crate) fn timers(&self) -> &Timers {
-        &self.timers
+    /// Sets the deadline of a connection, from any thread.
+    pub(crate) fn set_deadline(&self, connection: &Connection, due: Millis) {
+        if self.timers.set(connection.deadline(), connection.key(), due) {
+            self.wake_leader();
+        }
+    }
+
+    /// A thread that waits for events looks around at once. One that leads from inside the application needs no call:
+    /// it polls when it comes back, or the watcher does.
+    fn wake_leader(&self) {
+        if !self.config.single_thread && self.crew.is_led() && !local::is_leading() {
+            self.poller.ring();
+        }
     }
 
     pub(crate) fn clock(&self) -> &Clock {
@@ -430,25 +449,21 @@ impl Reactor {
     /// Puts a complete request into the queue.
     pub(crate) fn queue(&self, exchange: Exchange) {
         self.ready.push(exchange);
+        // An application thread that read the next request of its connection may be long in taking it.
+        self.wake_leader();
     }
 
     /// A response that gathers its blocks: the I/O side sends them from now on.
     pub(crate) fn stream(&self, connection: Arc<Connection>) {
         self.streams.list(connection);
-        // A leader that waits for events must not wait for long. One that is inside the application is relieved by the
-        // watcher within a tick.
-        if self.crew.is_led() {
-            self.poller.ring();
-        }
+        self.wake_leader();
     }
 
     /// A finished response of which much is left: whoever leads sends it, without the interpreter. That may be this
     /// very thread, when it comes back from the application.
     pub(crate) fn hand_over(&self, connection: Arc<Connection>) {
         self.streams.leave(connection);
-        if !self.config.single_thread && self.crew.is_led() {
-            self.poller.ring();
-        }
+        self.wake_leader();
     }
 
     /// A runner makes sure that somebody can take the helm while it runs.
@@ -462,9 +477,13 @@ impl Reactor {
         }
     }
 
-    /// A request is over: counts it, logs it, keeps its room.
-    pub(crate) fn account(&self, mut answer: Box<Answer>, connection: &Connection) {
+    /// The application has answered a request.
+    pub(crate) fn count_request(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A response has left, or never will: logs it, keeps its room.
+    pub(crate) fn account(&self, mut answer: Box<Answer>, connection: &Connection) {
         if let Some(log) = &self.access_log {
             answer.record.writes += lock(connection.outbox()).take_writes();
             answer.record.drained = Some(std::time::Instant::now());
@@ -474,7 +493,7 @@ impl Reactor {
         }
     }
 
-    pub(crate) fn count_refusal(&self, _refusal: Refusal) {
+    pub(crate) fn count_refusal(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -89,7 +89,53 @@ pub(crate) enum Intake {
     /// A request is complete after so many of them.
     Complete(Box<Answer>, usize),
     /// They are refused.
-    Refused(Refusal, RequestFacts),
+    Refused(Refusal, Box<Answer>),
+}
+
+/// The part of a request that is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Head,
+    Body,
+}
+
+impl Part {
+    /// Why a request is refused whose client ended in this part.
+    pub(crate) fn cut_short(self) -> Refusal {
+        match self {
+            Self::Head => Refusal::new(400, "The request ended before its head was complete."),
+            Self::Body => Refusal::new(400, "The request ended before its body was complete."),
+        }
+    }
+
+    /// Why a request is refused of which this part was too slow.
+    pub(crate) fn late(self) -> Refusal {
+        match self {
+            Self::Head => Refusal::new(408, "The request head did not arrive in time."),
+            Self::Body => Refusal::new(408, "The request body did not arrive in time."),
+        }
+    }
+}
+
+impl Stage {
+    /// Takes out a request that has begun and is not complete.
+    pub(crate) fn take_unfinished(&mut self) -> Option<(Box<Answer>, Part)> {
+        match std::mem::replace(self, Self::Idle) {
+            Self::Head(heading) if heading.parser.started() => Some((heading.answer, Part::Head)),
+            Self::Body(upload) => Some((upload.answer, Part::Body)),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+}
+
+fn refused(stage: &mut Stage, refusal: Refusal) -> Intake {
+    match stage.take_unfinished() {
+        Some((answer, _)) => Intake::Refused(refusal, answer),
+        None => Intake::More,
+    }
 }
 
 impl Connection {
@@ -113,9 +159,8 @@ impl Connection {
                         self.begin_body(stage, answer, bytes, length)
                     }
                     HeadStep::Refused(refusal) => {
-                        let facts = RequestFacts::of_refused(bytes, &answer.request.head);
-                        local::give_answer(answer);
-                        Intake::Refused(refusal, facts)
+                        answer.request.bytes.extend_from_slice(bytes);
+                        Intake::Refused(refusal, answer)
                     }
                 }
             }
@@ -133,7 +178,8 @@ impl Connection {
                         self.begin_body(stage, heading.answer, bytes, length - before)
                     }
                     HeadStep::Refused(refusal) => {
-                        Intake::Refused(refusal, RequestFacts::of_refused(&answer.request.bytes, &answer.request.head))
+                        let Stage::Head(heading) = std::mem::replace(stage, Stage::Idle) else { return Intake::More };
+                        Intake::Refused(refusal, heading.answer)
                     }
                 }
             }
@@ -154,7 +200,7 @@ impl Connection {
         request.framing = match framing::request_framing(&request.bytes, &request.head, limits) {
             Ok(framing) => framing,
             Err(refusal) => {
-                return Intake::Refused(refusal, RequestFacts::of_refused(&request.bytes, &request.head));
+                return Intake::Refused(refusal, answer);
             }
         };
         answer.facts = RequestFacts::of(&request.bytes, &request.head, &request.framing);
@@ -180,14 +226,13 @@ impl Connection {
 
     fn take_body(&self, stage: &mut Stage, bytes: &[u8], mut at: usize) -> Intake {
         let Stage::Body(upload) = stage else { return Intake::More };
-        let mut facts = upload.answer.facts;
-        facts.keep_alive = false;
         loop {
             match upload.decoder.decode(&bytes[at..]) {
                 BodyStep::Data { consumed, data } => {
                     let data = &bytes[at..][data];
                     if let Err(fault) = upload.spool.append(data, self.reactor().config().body_memory) {
-                        return Intake::Refused(self.spool_fault(&fault), facts);
+                        let refusal = self.spool_fault(&fault);
+                        return refused(stage, refusal);
                     }
                     upload.received += data.len() as u64;
                     at += consumed;
@@ -204,11 +249,11 @@ impl Connection {
                     let Upload { mut answer, spool, .. } = *upload;
                     match spool.finish() {
                         Ok(body) => answer.request.body = body,
-                        Err(fault) => return Intake::Refused(self.spool_fault(&fault), facts),
+                        Err(fault) => return Intake::Refused(self.spool_fault(&fault), answer),
                     }
                     return Intake::Complete(answer, at + consumed);
                 }
-                BodyStep::Refused(refusal) => return Intake::Refused(refusal, facts),
+                BodyStep::Refused(refusal) => return refused(stage, refusal),
             }
         }
     }

@@ -82,13 +82,18 @@ pub(crate) enum Due {
 }
 
 impl Timers {
-    /// Sets the deadline of the connection `key`.
-    pub(crate) fn set(&self, deadline: &Deadline, key: u64, due: Millis) {
+    /// Sets the deadline of the connection `key`. True when it is now the earliest of all: a thread that waits for the
+    /// one before has to be woken.
+    pub(crate) fn set(&self, deadline: &Deadline, key: u64, due: Millis) -> bool {
         deadline.due.store(due, Ordering::SeqCst);
         if due < deadline.armed.load(Ordering::SeqCst) {
             deadline.armed.store(due, Ordering::Release);
-            lock(&self.entries).push(Reverse((due, key)));
+            let mut entries = lock(&self.entries);
+            let earliest = entries.peek().is_none_or(|Reverse((earliest, _))| due < *earliest);
+            entries.push(Reverse((due, key)));
+            return earliest;
         }
+        false
     }
 
     /// An entry of something that is no connection.

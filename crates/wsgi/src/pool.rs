@@ -4,12 +4,18 @@
 //! application that never returns must not keep the process from ending.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use penstock_server::reactor::Reactor;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+
+/// Seconds a thread has to end that has nothing left to do.
+const THREAD_END: f64 = 1.0;
+
+/// Thread objects kept before those that have ended are sought out.
+const MANY_THREADS: usize = 256;
 
 /// Starts threads for one reactor.
 #[derive(Default)]
@@ -17,6 +23,8 @@ pub(crate) struct Pool {
     /// Weak: the reactor owns the application, which owns this.
     reactor: OnceLock<Weak<Reactor>>,
     started: AtomicU64,
+    /// The `threading.Thread` objects, for the end.
+    threads: Mutex<Vec<Py<PyAny>>>,
 }
 
 impl Pool {
@@ -34,8 +42,31 @@ impl Pool {
         options.set_item("target", body)?;
         options.set_item("name", format!("penstock-{number}"))?;
         options.set_item("daemon", true)?;
-        py.import("threading")?.call_method("Thread", (), Some(&options))?.call_method0("start")?;
+        let thread = py.import("threading")?.call_method("Thread", (), Some(&options))?;
+        thread.call_method0("start")?;
+        let mut threads = self.take_threads();
+        // Those that ended for want of work are forgotten now and then.
+        if threads.len() > MANY_THREADS {
+            threads.retain(|thread| {
+                thread.bind(py).call_method0("is_alive").is_ok_and(|alive| alive.is_truthy().unwrap_or(true))
+            });
+        }
+        threads.push(thread.unbind());
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).append(&mut threads);
         Ok(())
+    }
+
+    fn take_threads(&self) -> Vec<Py<PyAny>> {
+        std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// After the reactor has ended: waits for its threads to be gone, of which none is inside the application.
+    pub(crate) fn join_threads(&self, py: Python<'_>) {
+        for thread in self.take_threads() {
+            // A thread cannot join itself; then the server was joined from within a request, and there is no end to
+            // wait for.
+            let _ = thread.bind(py).call_method1("join", (THREAD_END,));
+        }
     }
 
     /// Ends the reactor, from within a request.

@@ -88,7 +88,11 @@ impl Server {
     #[pyo3(signature = (timeout=None))]
     fn join(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let timeout = timeout.map(seconds).transpose()?;
-        Ok(py.detach(|| self.reactor.join(timeout)))
+        let ended = py.detach(|| self.reactor.join(timeout));
+        if ended && self.reactor.stats().running == 0 {
+            self.application.pool().join_threads(py);
+        }
+        Ok(ended)
     }
 
     /// Counters and gauges: connections, requests, threads, running, queued and others.
