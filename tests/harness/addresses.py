@@ -35,7 +35,11 @@ class Address:
         if self.path:
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             sock.settimeout(deadline)
-            sock.connect(self.path)
+            try:
+                sock.connect(self.path)
+            except OSError:
+                sock.close()
+                raise
             return sock
         sock = socket.create_connection((self.host, self.port), timeout=deadline)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -205,7 +205,7 @@ impl Answer {
         out.push_copy(self.layout.staging());
         self.layout.clear();
         if !self.leaves_rest(&out) {
-            out.flush(connection.wire());
+            out.flush_all(connection.wire());
         }
         self.settle(&mut out, &connection)
     }
@@ -412,7 +412,7 @@ impl Answer {
         }
         self.record.writes += self.layout.transmit(connection.wire(), &mut out, blocks, keep);
         if !out.is_empty() && !out.is_blocked() && !self.leaves_rest(&out) {
-            out.flush(connection.wire());
+            out.flush_all(connection.wire());
         }
         self.settle(&mut out, &connection)
     }

@@ -144,6 +144,11 @@ impl Connection {
                         return;
                     }
                 }
+                Next::Later => {
+                    // Still claimed: the leader carries on after a look at the others.
+                    self.reactor.hand_over(self.clone());
+                    return;
+                }
                 Next::Close => {
                     *lock(&self.stage) = Stage::Closed;
                     lock(&self.out).break_off();
@@ -172,6 +177,7 @@ impl Connection {
             drop(out);
             match flushed {
                 Flush::Blocked => return Next::Rest,
+                Flush::More => return Next::Later,
                 Flush::Broken => return self.after_response(&mut stage, Some(Ending::ClientGone)),
                 Flush::Short(missing) => {
                     self.reactor.log(
@@ -286,7 +292,7 @@ impl Connection {
         self.await_client(&mut out, true);
         drop(out);
         match flushed {
-            Flush::Blocked => Next::Rest,
+            Flush::Blocked | Flush::More => Next::Rest,
             Flush::Broken | Flush::Short(_) => Next::Close,
             Flush::Empty => {
                 // From the loop of the owner and not from here, which may be inside a read.
@@ -374,7 +380,7 @@ impl Connection {
         if bits & claim::EXPIRED != 0 && out.is_blocked() && self.deadline.has_come(self.reactor.clock().now()) {
             out.break_off();
         } else if !out.is_blocked() {
-            out.flush(&self.wire);
+            out.flush_all(&self.wire);
             self.await_client(&mut out, bits & claim::WRITE != 0);
         }
         let full = out.bytes() > self.high_water();

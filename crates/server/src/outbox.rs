@@ -27,6 +27,9 @@ pub trait Payload: Send {
     fn bytes(&self) -> &[u8];
 }
 
+/// Bytes a flush writes before it is the other connections' turn.
+const TURN: u64 = 4 << 20;
+
 enum Block {
     Copied { bytes: Vec<u8>, at: usize },
     Kept { payload: Box<dyn Payload>, at: usize, end: usize },
@@ -40,6 +43,8 @@ pub(crate) enum Flush {
     Empty,
     /// The socket takes no more for now.
     Blocked,
+    /// The socket would take more, but it is the others' turn.
+    More,
     /// The connection is broken.
     Broken,
     /// A file ended so many bytes before its promised length: the body cannot be completed.
@@ -197,9 +202,14 @@ impl Outbox {
         self.blocks.push_back(Block::File { file, offset, left });
     }
 
-    /// Writes as much as the socket takes.
+    /// Writes as much as the socket takes, but no more than a turn's worth: one fast client must not keep the others
+    /// waiting.
     pub(crate) fn flush(&mut self, wire: &Wire) -> Flush {
+        let until = self.sent + TURN;
         loop {
+            if self.sent >= until && !self.blocks.is_empty() {
+                return Flush::More;
+            }
             if self.broken {
                 return Flush::Broken;
             }
@@ -238,6 +248,11 @@ impl Outbox {
                 }
             }
         }
+    }
+
+    /// Writes as much as the socket takes. For an outbox whose producer is still at it, which limits what it holds.
+    pub(crate) fn flush_all(&mut self, wire: &Wire) {
+        while self.flush(wire) == Flush::More {}
     }
 
     fn transmit_memory(&self, wire: &Wire) -> Io {

@@ -34,6 +34,12 @@ const BATCH: usize = 32;
 /// How long accepting pauses when the process has no descriptors left (milliseconds).
 const ACCEPT_PAUSE: u64 = 100;
 
+/// Rounds of accepting (see [`crate::accept`]) before a draining server closes a listener, so that a flood of clients
+/// does not keep it from ending.
+const LAST_ROUNDS: usize = 256;
+/// How often a leader looks at a queue for which there is no thread.
+const FULL_NAP: Duration = Duration::from_millis(10);
+
 const RUNNING: u8 = 0;
 const DRAINING: u8 = 1;
 const ENDED: u8 = 2;
@@ -227,7 +233,8 @@ impl Reactor {
             return Some(Duration::ZERO);
         }
         if self.ready.len() > 0 {
-            return Some(NAP);
+            // With every application thread in use there is nothing to hurry for: a runner takes the next request.
+            return Some(if self.crew.free() > 1 { NAP } else { FULL_NAP });
         }
         if self.streams.are_any() {
             return Some(TICK);
@@ -254,13 +261,25 @@ impl Reactor {
                 // What is left after one round makes the next event: the listener is level-triggered.
                 let _ = self.accept((key & !SPECIAL) as usize);
             } else if let Some(connection) = self.slots.get(key) {
-                connection.report(bits(readiness));
+                self.tell(&connection, bits(readiness));
             }
         }
-        self.streams.tick();
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.streams.tick())).is_err() {
+            self.log(Level::Error, "a response ended in a panic of the server");
+        }
         self.expire();
         if self.phase.load(Ordering::Acquire) != RUNNING {
             self.drain();
+        }
+    }
+
+    /// Reports events to a connection. A panic in there costs that connection and not the leader.
+    fn tell(&self, connection: &Arc<Connection>, bits: claim::Bits) {
+        let report = std::panic::AssertUnwindSafe(|| connection.report(bits));
+        if std::panic::catch_unwind(report).is_err() {
+            self.log(Level::Error, "a connection ended in a panic of the server");
+            connection.cut();
+            self.forget(connection);
         }
     }
 
@@ -309,7 +328,7 @@ impl Reactor {
             } else if let Some(connection) = self.slots.get(key)
                 && self.timers.judge(connection.deadline(), key, entry, now) == Due::Now
             {
-                connection.report(claim::EXPIRED);
+                self.tell(&connection, claim::EXPIRED);
             }
         }
     }
@@ -320,13 +339,17 @@ impl Reactor {
             // Whoever has connected already is served: closing the listener would reset them.
             let listeners = read(&self.listeners).len();
             for index in 0..listeners {
-                while self.accept(index) {}
+                for _ in 0..LAST_ROUNDS {
+                    if !self.accept(index) {
+                        break;
+                    }
+                }
             }
             for listener in std::mem::take(&mut *write(&self.listeners)) {
                 self.poller.forget(listener.socket.as_fd());
             }
             for connection in self.slots.all() {
-                connection.report(claim::STOP);
+                self.tell(&connection, claim::STOP);
             }
         }
         let quiet = self.slots.len() == 0 && self.ready.len() == 0 && self.ready.running() == 0;
@@ -341,10 +364,11 @@ impl Reactor {
             return;
         }
         write(&self.listeners).clear();
-        for connection in self.slots.all() {
+        drop(self.ready.clear());
+        // Connections and reactor refer to each other: this lets both go.
+        for connection in self.slots.clear() {
             connection.cut();
         }
-        drop(self.ready.clear());
         self.poller.ring();
         self.crew.end();
         if let Some(log) = &self.access_log {

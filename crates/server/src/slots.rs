@@ -55,6 +55,13 @@ impl Slots {
         true
     }
 
+    /// Empties the table.
+    pub(crate) fn clear(&self) -> Vec<Arc<Connection>> {
+        let connections: Vec<_> = write(&self.table).drain(..).flatten().collect();
+        self.count.store(0, Ordering::Release);
+        connections
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }

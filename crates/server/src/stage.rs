@@ -78,6 +78,8 @@ pub(crate) enum Next {
     Run(Box<Answer>),
     /// Let go until the next event.
     Rest,
+    /// There is more to send now, but it is the others' turn.
+    Later,
     /// Close.
     Close,
 }

@@ -114,18 +114,18 @@ impl Timers {
     pub(crate) fn judge(&self, deadline: &Deadline, key: u64, entry: Millis, now: Millis) -> Due {
         let due = deadline.due.load(Ordering::SeqCst);
         let armed = deadline.armed.load(Ordering::SeqCst);
-        if due <= now {
-            if armed == entry {
-                deadline.armed.store(NEVER, Ordering::SeqCst);
-            }
+        if due <= now && armed != entry {
             return Due::Now;
         }
         if armed == entry {
             deadline.armed.store(NEVER, Ordering::SeqCst);
             // `set` may run at the same moment on another thread; at worst the connection has two entries.
-            let due = deadline.due.load(Ordering::SeqCst);
-            if due != NEVER {
-                self.set(deadline, key, due);
+            let later = deadline.due.load(Ordering::SeqCst);
+            if later != NEVER && later > now {
+                self.set(deadline, key, later);
+            }
+            if later <= now {
+                return Due::Now;
             }
         }
         Due::NotYet
