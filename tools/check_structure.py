@@ -24,8 +24,8 @@ LAYERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("body", "encode"),
     ),
     "server": (
-        ("sys", "budget", "claim", "crew", "record", "segments", "timers"),
-        ("accept", "wire"),
+        ("sys", "budget", "claim", "load", "record", "segments", "timers"),
+        ("accept", "crew", "wire"),
         ("outbox", "gather", "request"),
         ("layout", "spool", "log_format"),
         # The spare parts of a thread are answers, and an answer takes its date from the thread.

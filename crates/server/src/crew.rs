@@ -1,9 +1,12 @@
 //! The threads of a reactor and who does what: one leads, one watches, the others are parked or run the application.
 //!
 //! The **leader** polls, reads, parses, and runs the application itself. While it does, the helm is *lent*: the
-//! **watcher** looks every [`NAP`] and takes the helm when the leader has not come back. So a request costs no hand-off
-//! while the application is quick, and I/O never waits for an application that is not. Parked threads are not
-//! woken by traffic at all; the most recently parked one is promoted first.
+//! **watcher** looks every [`NAP`]. If the leader has not come back and the process has been idle meanwhile, the
+//! application waits for something: the watcher takes the helm. If the process is busy, a second runner would only fight
+//! for the interpreter: the watcher *relieves* the leader, that is, it polls and serves I/O once every
+//! [`RELIEF`], and goes on watching. So a request costs no hand-off while the application is quick, and I/O never waits
+//! for an application that is not. Parked threads are not woken by traffic at all; the most recently parked one is
+//! promoted first.
 //!
 //! The helm is one atomic word. Roles change under the crew's lock, which no request takes on its way.
 
@@ -11,16 +14,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use crate::load::Load;
 use crate::{lock, wait_for};
 
 /// How long the watcher sleeps before it looks whether a lent helm has come back.
 pub(crate) const NAP: Duration = Duration::from_micros(200);
-/// The same while the leader comes and goes: nobody is stuck.
-const LONG_NAP: Duration = Duration::from_millis(1);
+/// The same while the leader comes and goes, and how long I/O waits at most for a leader that computes.
+pub(crate) const RELIEF: Duration = Duration::from_millis(1);
 /// So many long naps without any traffic, and the watcher sleeps until it is called.
 const IDLE_NAPS: u32 = 20;
-/// So many naps without the leader coming back, and the helm is taken although requests move.
-const PATIENCE: u32 = 5;
 /// A parked thread beyond the spare ones ends after this time.
 const RETIRE_AFTER: Duration = Duration::from_secs(20);
 /// Parked threads that stay for ever.
@@ -45,6 +47,14 @@ pub(crate) struct Helm(u64);
 const LENT: u64 = 1;
 const LEND: u64 = 2;
 const TERM: u64 = 1 << 32;
+
+/// What the watcher sees and does of the server it belongs to.
+pub(crate) trait Scene {
+    /// Requests wait that only this thread may run.
+    fn wants_me(&self) -> bool;
+    /// Polls and serves I/O once, for a leader that is busy in the application.
+    fn relieve(&mut self);
+}
 
 struct Parked {
     role: Mutex<Option<Role>>,
@@ -226,41 +236,37 @@ impl Crew {
         std::mem::take(&mut *take_it)
     }
 
-    /// Watcher: watches until the helm must be taken (the new role leads) or the crew ends. `moved` tells the requests
-    /// taken so far.
-    pub(crate) fn watch(&self, moved: impl Fn() -> u64, wanted: impl Fn() -> bool) -> Role {
+    /// Watcher: watches until the helm must be taken (the new role leads) or the crew ends.
+    pub(crate) fn watch(&self, scene: &mut impl Scene) -> Role {
         let mut seen = self.helm.load(Ordering::SeqCst);
-        let mut seen_moved = moved();
-        let mut strikes = 0;
+        let mut load = Load::now();
+        let mut suspicious = true;
         let mut idle = 0;
-        // Short naps while somebody may be stuck; long ones while the leader is seen to come and go.
-        let mut fresh = true;
         loop {
-            let called = self.nap(if fresh || strikes > 0 { NAP } else { LONG_NAP });
-            fresh = false;
-            if lock(&self.roster).ended {
+            let called = self.nap(if suspicious { NAP } else { RELIEF });
+            if self.has_ended() {
                 return Role::Retire;
             }
             let helm = self.helm.load(Ordering::SeqCst);
             let lent = helm & LENT == LENT;
-            if lent && (called || helm == seen) {
-                strikes += 1;
-                if (called || wanted() || moved() == seen_moved || strikes >= PATIENCE)
-                    && let Some(helm) = self.take_helm(helm)
-                {
+            let stayed = lent && helm == seen;
+            if lent && (called || (stayed && (scene.wants_me() || load.was_idle()))) {
+                if let Some(helm) = self.take_helm(helm) {
                     return Role::Lead(helm);
                 }
-            } else {
-                strikes = 0;
-                idle = if !lent && helm == seen { idle + 1 } else { 0 };
+            } else if stayed && !suspicious {
+                scene.relieve();
             }
+            idle = if !lent && helm == seen { idle + 1 } else { 0 };
+            // A leader that is away for a whole long nap computes: looking more often would only disturb it.
+            suspicious = false;
             if idle >= IDLE_NAPS {
                 self.sleep_until_called();
                 idle = 0;
-                fresh = true;
+                suspicious = true;
             }
             seen = self.helm.load(Ordering::SeqCst);
-            seen_moved = moved();
+            load = Load::now();
         }
     }
 
@@ -311,7 +317,16 @@ fn call(parked: &Parked, role: Role) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::panic)]
-    use super::{Crew, Role};
+    use super::{Crew, Role, Scene};
+
+    struct Nothing;
+
+    impl Scene for Nothing {
+        fn wants_me(&self) -> bool {
+            false
+        }
+        fn relieve(&mut self) {}
+    }
 
     fn led(role: Role) -> super::Helm {
         match role {
@@ -349,7 +364,7 @@ mod tests {
         let mut first = led(crew.next_role());
         assert_eq!(crew.next_role(), Role::Watch);
         assert!(crew.lend(&mut first, false));
-        let mut second = led(crew.watch(|| 0, || false));
+        let mut second = led(crew.watch(&mut Nothing));
         assert!(!crew.resume(&mut first));
         assert_eq!(crew.next_role(), Role::Watch);
         assert!(crew.lend(&mut second, false));
@@ -364,7 +379,7 @@ mod tests {
         let mut first = led(crew.next_role());
         assert_eq!(crew.next_role(), Role::Watch);
         std::thread::scope(|scope| {
-            let watcher = scope.spawn(|| crew.watch(|| 0, || false));
+            let watcher = scope.spawn(|| crew.watch(&mut Nothing));
             while !crew.asleep.load(std::sync::atomic::Ordering::SeqCst) {
                 std::thread::yield_now();
             }

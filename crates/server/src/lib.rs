@@ -15,6 +15,7 @@ pub mod exchange;
 mod gather;
 pub mod handler;
 mod layout;
+mod load;
 mod local;
 mod log_format;
 mod outbox;

@@ -16,10 +16,11 @@ use crate::budget::Budget;
 use crate::claim;
 use crate::config::Config;
 use crate::connection::Connection;
-use crate::crew::{Crew, Helm, NAP, Role};
+use crate::crew::{Crew, Helm, NAP, Role, Scene};
 use crate::exchange::Exchange;
 use crate::gather::TICK;
 use crate::handler::{Application, Level};
+use crate::load::Load;
 use crate::ready::{Ready, Turn, Verdict};
 use crate::request::Endpoints;
 use crate::slots::{SPECIAL, Slots};
@@ -133,7 +134,7 @@ impl Reactor {
             match self.crew.next_role() {
                 Role::Lead(helm) => self.lead_on(helm, number, &mut events),
                 Role::Watch => {
-                    let role = self.crew.watch(|| self.ready.moved(), || self.is_wanted(number));
+                    let role = self.crew.watch(&mut Watch { reactor: self, number, events: &mut events });
                     if let Role::Lead(helm) = role {
                         self.lead_on(helm, number, &mut events);
                     }
@@ -180,19 +181,20 @@ impl Reactor {
 
     /// Leads until the helm is lost or the server ends.
     fn lead(self: &Arc<Self>, mut helm: Helm, number: usize, events: &mut Events) -> io::Result<()> {
-        // The count of requests taken when those that wait were seen to wait. A thread that took the helm did so
-        // because its leader was stuck: it need not wait to see that again.
-        let mut waiting = Some(self.ready.moved());
+        // The count of requests taken, and the load, when those that wait were seen to wait. `None`: none do.
+        let mut waiting: Option<(u64, Load)> = None;
         while !self.has_ended() {
-            match self.ready.verdict(waiting) {
+            let moved = self.ready.moved();
+            let stuck = waiting.as_ref().is_some_and(|(then, load)| *then == moved && load.was_idle());
+            match self.ready.verdict(stuck) {
                 Verdict::Idle => waiting = None,
-                Verdict::Watch => waiting = Some(self.ready.moved()),
+                Verdict::Watch => waiting = Some((moved, Load::now())),
                 Verdict::Run if !self.may_run(number) => {
                     self.crew.offer(&mut helm);
                     return Ok(());
                 }
                 Verdict::Run => {
-                    waiting = Some(self.ready.moved());
+                    waiting = None;
                     if self.crew.lend(&mut helm, self.ready.is_eager()) {
                         if self.ready.try_enter() {
                             self.run();
@@ -525,6 +527,26 @@ impl Reactor {
     pub(crate) fn forget(&self, connection: &Connection) {
         if self.slots.remove(connection.key()) && self.is_stopping() && self.slots.len() == 0 {
             self.poller.ring();
+        }
+    }
+}
+
+/// What a watching thread needs of the reactor.
+struct Watch<'a> {
+    reactor: &'a Arc<Reactor>,
+    number: usize,
+    events: &'a mut Events,
+}
+
+impl Scene for Watch<'_> {
+    fn wants_me(&self) -> bool {
+        self.reactor.is_wanted(self.number)
+    }
+
+    fn relieve(&mut self) {
+        // An error here is an error of the leader's next poll, too, which reports it.
+        if self.reactor.poll(self.events, Some(Duration::ZERO)).is_ok() {
+            local::leading(|| self.reactor.serve(self.events));
         }
     }
 }

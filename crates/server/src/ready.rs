@@ -3,10 +3,10 @@
 //! - Requests are taken in the order in which they became complete.
 //! - A thread that runs the application takes the next one without letting go of the interpreter.
 //! - At most one other thread waits for the interpreter in order to start a request.
-//! - One more thread joins only when the head of the queue has not moved for a while: then those that run are blocked
-//!   (the newcomer gets the interpreter at once) or compute for long. A newcomer that had to force the interpreter out
-//!   of a computing thread's hands turns back, unless the head has been stuck for [`FORCED_ENTRY`]: threads are added
-//!   when the application waits, not when the interpreter itself is the bottleneck.
+//! - One more thread joins only when the head of the queue has not moved for a while and the process has been idle:
+//!   then those that run wait for something, and the newcomer gets the interpreter at once. A newcomer that had to wait
+//!   for the interpreter, or finds that requests have moved on, turns back, unless the head has been stuck for
+//!   [`FORCED_ENTRY`]: threads are added when the application waits, not when the interpreter is the bottleneck.
 //! - An application that was seen to wait is believed to wait again: the queue is *eager* then, and the next thread
 //!   joins at once. Each join that finds nothing to do, or the interpreter busy, lowers that belief.
 //!
@@ -22,8 +22,8 @@ use crate::exchange::Exchange;
 use crate::lock;
 use crate::reactor::Reactor;
 
-/// An entry that took this long was forced: CPython's default switch interval is 5 ms.
-const FORCED: Duration = Duration::from_millis(4);
+/// A thread that got the interpreter within this time found it free.
+const FREE: Duration = Duration::from_micros(500);
 /// A head of the queue that is stuck for this long gets a thread even if the interpreter is busy.
 const FORCED_ENTRY: Duration = Duration::from_millis(50);
 
@@ -96,8 +96,8 @@ impl Ready {
         lock(&self.queue).running
     }
 
-    /// What to do now. `stuck_since`: the value of [`Ready::moved`] some time ago, if requests waited already then.
-    pub(crate) fn verdict(&self, stuck_since: Option<u64>) -> Verdict {
+    /// What to do now. `stuck`: requests have waited for a while, none was taken and the process was idle.
+    pub(crate) fn verdict(&self, stuck: bool) -> Verdict {
         if self.len() == 0 {
             return Verdict::Idle;
         }
@@ -105,12 +105,8 @@ impl Ready {
         if queue.requests.is_empty() {
             return Verdict::Idle;
         }
-        let stuck = stuck_since == Some(self.moved());
-        if (queue.running == 0 || stuck || self.is_eager()) && !self.entering.load(Ordering::Acquire) {
-            Verdict::Run
-        } else {
-            Verdict::Watch
-        }
+        let run = queue.running == 0 || stuck || self.is_eager() || queue.moved_at.elapsed() >= FORCED_ENTRY;
+        if run && !self.entering.load(Ordering::Acquire) { Verdict::Run } else { Verdict::Watch }
     }
 
     /// True when requests are believed to wait in the application, so that another thread joins at once.
@@ -226,7 +222,7 @@ fn judge(queue: &Queue, now: Instant, waited: Duration, moved: bool, eager: bool
         Join::Vain
     } else if queue.running == 0 {
         Join::First
-    } else if waited < FORCED && (eager || !moved) {
+    } else if waited < FREE && (eager || !moved) {
         Join::Useful
     } else if !moved && now.duration_since(queue.moved_at) >= FORCED_ENTRY {
         Join::Forced
