@@ -228,10 +228,11 @@ impl Answer {
     }
 
     pub(crate) fn finish(mut self: Box<Self>) -> Result<(), Short> {
-        self.record.finished = Some(Instant::now());
+        let now = self.connection.as_ref().map_or_else(Instant::now, |connection| connection.reactor().clock().read());
+        self.record.finished = Some(now);
         if !self.gone && (!self.ended || matches!(self.pace, Pace::Gathering)) {
             if self.framing.is_none() {
-                self.commit(Some(0));
+                self.commit(Some(0), now);
             }
             self.end();
             self.transmit(&[], &mut |_| Box::new(Nothing));
@@ -263,7 +264,7 @@ impl Answer {
             if total == 0 && position == Position::More {
                 return None;
             }
-            let framing = self.commit((position == Position::Last).then_some(total));
+            let framing = self.commit((position == Position::Last).then_some(total), now);
             // One block that is all its Content-Length promised leaves in one go, too.
             let whole =
                 position == Position::Last || matches!(framing.body, ResponseBody::Known(length) if length == total);
@@ -349,14 +350,14 @@ impl Answer {
     }
 
     /// Completes the head and puts it at the front of what is sent next.
-    fn commit(&mut self, total: Option<u64>) -> ResponseFraming {
+    fn commit(&mut self, total: Option<u64>, now: Instant) -> ResponseFraming {
         let stopping = self.connection.as_ref().is_none_or(|connection| connection.reactor().is_stopping());
         let mut facts = self.facts;
         facts.keep_alive &= !stopping;
         if self.connection.as_ref().is_some_and(|connection| connection.reactor().config().server_timing) {
-            self.add_server_timing();
+            self.add_server_timing(now);
         }
-        let framing = local::with_date(|date| {
+        let framing = local::with_date(now, |date| {
             let server = self.connection.as_ref().map_or("", |c| c.reactor().config().server_name.as_str());
             self.head.finish(facts, total, date, server.as_bytes())
         });
@@ -375,10 +376,10 @@ impl Answer {
     }
 
     /// The `Server-Timing` field: what is known of the request when its head leaves.
-    fn add_server_timing(&mut self) {
+    fn add_server_timing(&mut self, now: Instant) {
         let Record { queued, started, first_block, .. } = self.record;
         let queue = millis_between(Some(queued), started).unwrap_or(0.0);
-        let app = millis_between(started, first_block.or_else(|| Some(Instant::now()))).unwrap_or(0.0);
+        let app = millis_between(started, first_block.or(Some(now))).unwrap_or(0.0);
         let value = format!("queue;dur={queue:.3}, app;dur={app:.3};desc=\"until the first block\"");
         // The value is ours and has no forbidden byte.
         let _ = self.head.field(b"Server-Timing", value.as_bytes());
@@ -453,7 +454,10 @@ impl Answer {
         self.record.status = status;
         let sentence = detail.unwrap_or("The application failed; its log has the reason.");
         let server = connection.reactor().config().server_name.as_bytes();
-        local::with_date(|date| encode::error_response(status, sentence, facts, date, server, self.layout.staging()));
+        let now = Instant::now();
+        local::with_date(now, |date| {
+            encode::error_response(status, sentence, facts, date, server, self.layout.staging())
+        });
         self.framing = Some(ResponseFraming { body: ResponseBody::None, keep_alive: facts.keep_alive });
         self.ended = true;
         self.transmit(&[], &mut |_| Box::new(Nothing));

@@ -6,7 +6,6 @@
 //! compiler, and not a comment, says that two threads cannot be in it.
 
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Instant;
 
 use penstock_http::encode;
 use penstock_http::framing::RequestFacts;
@@ -19,7 +18,7 @@ use crate::gather::Gather;
 use crate::handler::Level;
 use crate::outbox::{Flush, Outbox};
 use crate::reactor::Reactor;
-use crate::record::Ending;
+use crate::record::{Ending, Record};
 use crate::request::Endpoints;
 use crate::stage::{Ahead, Intake, Leaving, Next, Stage, Then};
 use crate::sys::Io;
@@ -111,7 +110,7 @@ impl Connection {
     }
 
     pub(crate) fn due_in(&self, time: u64) {
-        let now = self.reactor.clock().now();
+        let now = self.reactor.clock().recent_millis();
         self.reactor.set_deadline(self, now.saturating_add(time));
     }
 
@@ -236,7 +235,7 @@ impl Connection {
             Intake::More => None,
             Intake::Complete(mut answer, consumed) => {
                 answer.request.endpoints = self.endpoints;
-                answer.record = crate::record::Record::new(Instant::now());
+                answer.record = Record::new(self.reactor.clock().recent());
                 *stage = Stage::Running(Ahead { bytes: bytes[consumed..].to_vec(), unread });
                 self.reactor.set_deadline(self, NEVER);
                 Some(Next::Run(answer))
@@ -276,7 +275,7 @@ impl Connection {
         let mut page = Vec::with_capacity(512);
         let server = self.reactor.config().server_name.as_bytes();
         let facts = RequestFacts::of_refused(&answer.request.bytes, &answer.request.head);
-        local::with_date(|date| {
+        local::with_date(self.reactor.clock().recent(), |date| {
             encode::error_response(refusal.status, refusal.reason, facts, date, server, &mut page);
         });
         self.reactor.count_refusal();

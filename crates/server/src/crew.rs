@@ -21,6 +21,8 @@ use crate::{lock, wait_for};
 pub(crate) const NAP: Duration = Duration::from_micros(200);
 /// The same while the leader comes and goes, and how long I/O waits at most for a leader that computes.
 pub(crate) const RELIEF: Duration = Duration::from_millis(1);
+/// How seldom the watcher looks after a leader that comes and goes.
+const CALM: Duration = Duration::from_millis(4);
 /// So many long naps without any traffic, and the watcher sleeps until it is called.
 const IDLE_NAPS: u32 = 20;
 /// A parked thread beyond the spare ones ends after this time.
@@ -56,6 +58,18 @@ pub(crate) trait Scene {
     fn relieve(&mut self);
 }
 
+/// What the watcher is called for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Call {
+    /// Nothing.
+    #[default]
+    None,
+    /// To look soon.
+    Look,
+    /// To take the helm if it is lent, without looking twice.
+    Take,
+}
+
 struct Parked {
     role: Mutex<Option<Role>>,
     called: Condvar,
@@ -83,8 +97,8 @@ pub(crate) struct Crew {
     hiring: AtomicBool,
     /// The watcher is in its deep sleep.
     asleep: AtomicBool,
-    /// The watcher is to take a lent helm without looking twice.
-    bell: Mutex<bool>,
+    /// What the watcher is called for.
+    bell: Mutex<Call>,
     rung: Condvar,
 }
 
@@ -99,7 +113,7 @@ impl Crew {
             free: AtomicUsize::new(0),
             hiring: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
-            bell: Mutex::new(false),
+            bell: Mutex::new(Call::None),
             rung: Condvar::new(),
         }
     }
@@ -193,7 +207,7 @@ impl Crew {
         self.helm.store(helm.0, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if at_once || self.asleep.load(Ordering::SeqCst) {
-            self.call_watcher(at_once);
+            self.call_watcher(if at_once { Call::Take } else { Call::Look });
         }
         true
     }
@@ -211,7 +225,7 @@ impl Crew {
     pub(crate) fn offer(&self, helm: &mut Helm) {
         helm.0 |= LENT;
         self.helm.store(helm.0, Ordering::SeqCst);
-        self.call_watcher(true);
+        self.call_watcher(Call::Take);
     }
 
     /// True when a thread is polling, or about to: nobody who leads is inside the application.
@@ -219,54 +233,68 @@ impl Crew {
         self.helm.load(Ordering::SeqCst) & LENT == 0
     }
 
-    fn call_watcher(&self, at_once: bool) {
-        let mut take_it = lock(&self.bell);
-        *take_it |= at_once;
+    /// A response gathers blocks while the leader is away: the watcher looks more often.
+    pub(crate) fn alert(&self) {
+        self.call_watcher(Call::Look);
+    }
+
+    fn call_watcher(&self, call: Call) {
+        let mut bell = lock(&self.bell);
+        *bell = call.max(*bell);
         self.asleep.store(false, Ordering::SeqCst);
-        drop(take_it);
+        drop(bell);
         self.rung.notify_all();
     }
 
-    /// Watcher: sleeps for a while, or until it is called. True: it was told to take the helm.
-    fn nap(&self, time: Duration) -> bool {
-        let mut take_it = lock(&self.bell);
-        if !*take_it {
-            take_it = wait_for(&self.rung, take_it, time).0;
+    /// Watcher: sleeps for a while, or until it is called.
+    fn nap(&self, time: Duration) -> Call {
+        let mut bell = lock(&self.bell);
+        if *bell == Call::None {
+            bell = wait_for(&self.rung, bell, time).0;
         }
-        std::mem::take(&mut *take_it)
+        std::mem::take(&mut *bell)
     }
 
     /// Watcher: watches until the helm must be taken (the new role leads) or the crew ends.
     pub(crate) fn watch(&self, scene: &mut impl Scene) -> Role {
         let mut seen = self.helm.load(Ordering::SeqCst);
-        let mut load = Load::now();
-        let mut suspicious = true;
+        // Only a lent helm is a reason to ask for the load.
+        let mut load = is_lent(seen).then(Load::now);
+        let mut nap = NAP;
         let mut idle = 0;
         loop {
-            let called = self.nap(if suspicious { NAP } else { RELIEF });
+            let call = self.nap(nap);
             if self.has_ended() {
                 return Role::Retire;
             }
             let helm = self.helm.load(Ordering::SeqCst);
-            let lent = helm & LENT == LENT;
+            let lent = is_lent(helm);
             let stayed = lent && helm == seen;
-            if lent && (called || (stayed && (scene.wants_me() || load.was_idle()))) {
+            // After a call to look, hardly any time has passed to judge by.
+            let stays_away =
+                stayed && call == Call::None && (scene.wants_me() || load.is_some_and(|load| load.was_idle()));
+            let take = call == Call::Take || stays_away;
+            if lent && take {
                 if let Some(helm) = self.take_helm(helm) {
                     return Role::Lead(helm);
                 }
-            } else if stayed && !suspicious {
+            } else if stayed && call == Call::None && nap > NAP {
                 scene.relieve();
             }
+            // The longer the leader is seen to come and go, the less it is disturbed.
+            nap = match call {
+                Call::Look => NAP,
+                _ if stayed || nap == NAP => RELIEF,
+                _ => (nap * 2).min(CALM),
+            };
             idle = if !lent && helm == seen { idle + 1 } else { 0 };
-            // A leader that is away for a whole long nap computes: looking more often would only disturb it.
-            suspicious = false;
             if idle >= IDLE_NAPS {
                 self.sleep_until_called();
                 idle = 0;
-                suspicious = true;
+                nap = NAP;
             }
             seen = self.helm.load(Ordering::SeqCst);
-            load = Load::now();
+            load = is_lent(seen).then(Load::now);
         }
     }
 
@@ -290,6 +318,9 @@ impl Crew {
             guard = wait_for(&self.rung, guard, RETIRE_AFTER).0;
         }
         self.asleep.store(false, Ordering::SeqCst);
+        if *guard == Call::Look {
+            *guard = Call::None;
+        }
     }
 
     fn has_ended(&self) -> bool {
@@ -305,8 +336,12 @@ impl Crew {
                 call(&parked, Role::Retire);
             }
         }
-        self.call_watcher(false);
+        self.call_watcher(Call::Look);
     }
+}
+
+fn is_lent(helm: u64) -> bool {
+    helm & LENT == LENT
 }
 
 fn call(parked: &Parked, role: Role) {

@@ -1,6 +1,7 @@
 //! What each thread keeps for itself between requests: a read buffer, spare exchanges, the `Date` of this second.
 
 use std::cell::{Cell, RefCell};
+use std::time::Instant;
 
 use crate::answer::Answer;
 use crate::timers::DateCache;
@@ -31,9 +32,9 @@ pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut [u8]) -> T) -> T {
     })
 }
 
-/// Runs `work` with the 29 bytes of the current `Date`.
-pub(crate) fn with_date<T>(work: impl FnOnce(&[u8]) -> T) -> T {
-    DATE.with_borrow_mut(|date| work(date.now()))
+/// Runs `work` with the 29 bytes of the `Date` of `now`.
+pub(crate) fn with_date<T>(now: Instant, work: impl FnOnce(&[u8]) -> T) -> T {
+    DATE.with_borrow_mut(|date| work(date.at(now)))
 }
 
 /// An empty exchange.

@@ -236,12 +236,13 @@ impl Reactor {
         }
         if self.ready.len() > 0 {
             // With every application thread in use there is nothing to hurry for: a runner takes the next request.
-            return Some(if self.crew.free() > 1 { NAP } else { FULL_NAP });
+            let may_help = self.crew.free() > 1 || self.crew.total() <= self.config.threads;
+            return Some(if may_help { NAP } else { FULL_NAP });
         }
         if self.streams.are_any() {
             return Some(TICK);
         }
-        let now = self.clock.now();
+        let now = self.clock.recent_millis();
         let timer = self.timers.next(now);
         if self.phase.load(Ordering::Acquire) == RUNNING {
             return timer;
@@ -251,7 +252,9 @@ impl Reactor {
     }
 
     fn poll(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<bool> {
-        self.poller.wait(events, timeout)
+        let interrupted = self.poller.wait(events, timeout);
+        self.clock.read();
+        interrupted
     }
 
     /// What came: connections, bytes, deadlines, a wish to stop.
@@ -319,7 +322,7 @@ impl Reactor {
     }
 
     fn expire(self: &Arc<Self>) {
-        let now = self.clock.now();
+        let now = self.clock.recent_millis();
         while let Some((entry, key)) = self.timers.pop(now) {
             if key & SPECIAL != 0 {
                 let listeners = read(&self.listeners);
@@ -483,6 +486,9 @@ impl Reactor {
     pub(crate) fn stream(&self, connection: Arc<Connection>) {
         self.streams.list(connection);
         self.wake_leader();
+        if !self.crew.is_led() {
+            self.crew.alert();
+        }
     }
 
     /// A finished response of which much is left: whoever leads sends it, without the interpreter. That may be this

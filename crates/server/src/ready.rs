@@ -164,7 +164,6 @@ impl<'a> Turn<'a> {
     #[allow(clippy::should_implement_trait, reason = "a turn has side effects at its ends and is no iterator")]
     pub fn next(&mut self) -> Option<Exchange> {
         let ready = self.reactor.ready();
-        let now = Instant::now();
         let mut queue = lock(&ready.queue);
         match self.state {
             State::Left => return None,
@@ -172,6 +171,7 @@ impl<'a> Turn<'a> {
             State::Entering => {
                 ready.entering.store(false, Ordering::Release);
                 let moved = ready.moved() != self.seen;
+                let now = Instant::now();
                 let join = judge(&queue, now, now.duration_since(self.asked), moved, ready.is_eager());
                 ready.learn(join);
                 if join == Join::Vain {
@@ -188,6 +188,7 @@ impl<'a> Turn<'a> {
         while let Some(mut exchange) = queue.requests.pop_front() {
             ready.length.store(queue.requests.len(), Ordering::Release);
             ready.moved.fetch_add(1, Ordering::Release);
+            let now = Instant::now();
             queue.moved_at = now;
             drop(queue);
             // Nobody is there to answer: the application is not called.

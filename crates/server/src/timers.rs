@@ -20,25 +20,42 @@ pub(crate) type Millis = u64;
 /// No deadline.
 pub(crate) const NEVER: Millis = u64::MAX;
 
-/// The server's only clock.
+/// The server's only clock. Reading the time costs as much as parsing a field line, so what happens together shares one
+/// reading: the loop takes one after each wait, and a response one when it ends.
 pub(crate) struct Clock {
     began: Instant,
+    /// The latest reading, in nanoseconds since `began`.
+    recent: AtomicU64,
 }
 
 impl Clock {
     /// A clock that begins now.
     pub(crate) fn new() -> Self {
-        Self { began: Instant::now() }
+        Self { began: Instant::now(), recent: AtomicU64::new(0) }
     }
 
-    /// Now, in milliseconds.
+    /// Takes a reading.
+    pub(crate) fn read(&self) -> Instant {
+        let now = Instant::now();
+        let since = u64::try_from(now.saturating_duration_since(self.began).as_nanos()).unwrap_or(NEVER);
+        self.recent.store(since, Ordering::Release);
+        now
+    }
+
+    /// The latest reading, which may be as old as what the calling thread does now.
+    pub(crate) fn recent(&self) -> Instant {
+        self.began + Duration::from_nanos(self.recent.load(Ordering::Acquire))
+    }
+
+    /// The latest reading, in milliseconds.
+    pub(crate) fn recent_millis(&self) -> Millis {
+        self.recent.load(Ordering::Acquire) / 1_000_000
+    }
+
+    /// Takes a reading, in milliseconds.
     pub(crate) fn now(&self) -> Millis {
-        self.at(Instant::now())
-    }
-
-    /// An instant, in milliseconds.
-    pub(crate) fn at(&self, instant: Instant) -> Millis {
-        u64::try_from(instant.saturating_duration_since(self.began).as_millis()).unwrap_or(NEVER - 1)
+        self.read();
+        self.recent_millis()
     }
 }
 
@@ -139,26 +156,27 @@ impl Timers {
 
 /// The `Date` field value, made anew once a second.
 pub(crate) struct DateCache {
-    second: u64,
+    until: Option<Instant>,
     text: [u8; 29],
 }
 
 impl DateCache {
     /// An empty cache.
     pub(crate) const fn new() -> Self {
-        Self { second: u64::MAX, text: [b' '; 29] }
+        Self { until: None, text: [b' '; 29] }
     }
 
-    /// The IMF-fixdate of now (RFC 9110 section 5.6.7).
-    pub(crate) fn now(&mut self) -> &[u8; 29] {
-        let now = SystemTime::now();
-        let second = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        if second != self.second {
-            self.second = second;
-            let text = httpdate::fmt_http_date(now);
+    /// The IMF-fixdate of `now` (RFC 9110 section 5.6.7).
+    pub(crate) fn at(&mut self, now: Instant) -> &[u8; 29] {
+        if self.until.is_none_or(|until| now >= until) {
+            let wall = SystemTime::now();
+            let since = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let text = httpdate::fmt_http_date(wall);
             if let Ok(bytes) = <[u8; 29]>::try_from(text.as_bytes()) {
                 self.text = bytes;
             }
+            self.until =
+                Some(now + Duration::from_secs(1).saturating_sub(Duration::from_nanos(since.subsec_nanos().into())));
         }
         &self.text
     }
