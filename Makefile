@@ -38,11 +38,11 @@ test-python: build .venv/.test ## Run the tests of the package and of whole serv
 	tools/debian-packages.sh $(TEST_PACKAGES)
 	$(BIN)/python -m pytest $(ARGS)
 
-bench: build .venv/.bench ## Compare with other servers: ratios, interleaved, on this machine
+bench: build bench-packages ## Compare with other servers: ratios, interleaved, on this machine
+	$(BIN)/python -m bench install
 	$(BIN)/python -m bench
 
 # Before the peers themselves: some are built from source.
-.venv/.bench: | bench-packages
 bench-packages:
 	@tools/debian-packages.sh $(BENCH_PACKAGES)
 
@@ -59,6 +59,7 @@ lint-python: build .venv/.lint
 	$(BIN)/mypy penstock examples tools
 	$(BIN)/python -m mypy.stubtest penstock._penstock
 	$(BIN)/python tools/options_page.py --check
+	$(BIN)/python tools/check_behaviour.py
 
 format: .venv/.lint ## Format the sources
 	cargo fmt --all
@@ -98,6 +99,6 @@ clean: ## Remove everything that was built
 	@$(call quietly,$(BIN)/maturin develop --release --locked)
 	@touch $@
 
-.venv/.test .venv/.bench .venv/.lint: .venv/.%: pyproject.toml .venv/.made
+.venv/.test .venv/.lint: .venv/.%: pyproject.toml .venv/.made
 	$(BIN)/python tools/extra.py $* | $(BIN)/pip install --quiet -r /dev/stdin
 	@touch $@
