@@ -1,6 +1,6 @@
 """Checks that every test that docs/behaviour.md names exists.
 
-    python tools/check_behaviour.py
+python tools/check_behaviour.py
 """
 
 from __future__ import annotations
