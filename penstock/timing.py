@@ -4,9 +4,9 @@
 
     application = timed(application)
 
-A line per request goes to the logger `penstock.timing`, at level INFO. The time runs from the call of the application to
-the end of `close()`, so a figure from one server and a figure from another mean the same thing: a server that lets the
-application go early shows it here.
+A line per request goes to the logger `penstock.timing`, at level INFO. The time runs from the call of the application
+to the end of `close()`, so a figure from one server and a figure from another mean the same thing: a server that lets
+the application go early shows it here.
 """
 
 from __future__ import annotations
