@@ -88,6 +88,8 @@ ACCESS_LOG_ATOMS: Final = {
     "first_block_ms": "from the call of the application to its first block that is not empty, milliseconds",
     "blocks": "blocks that the application returned",
     "writes": "system calls that wrote the response",
+    "waited_ms": "the application's thread waiting for the client to take what was queued, milliseconds",
+    "delivery": "`one-write`, `direct`, `gathered`, `sendfile` or `none`: how the body travelled",
     "ending": "`complete`, `client-gone` or `broken`",
     "host": "`Host` field",
     "referer": "`Referer` field",
