@@ -443,6 +443,7 @@ impl Answer {
 
     pub(crate) fn fail(mut self: Box<Self>, status: u16, detail: Option<&str>) {
         self.record.finished = Some(Instant::now());
+        self.gone |= self.client_gone();
         if self.framing.is_some() || self.gone {
             let ending = if self.gone { Ending::ClientGone } else { Ending::Broken };
             self.close(ending);

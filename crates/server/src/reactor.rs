@@ -374,6 +374,7 @@ impl Reactor {
         for connection in self.slots.clear() {
             connection.cut();
         }
+        self.streams.clear();
         self.poller.ring();
         self.crew.end();
         if let Some(log) = &self.access_log {

@@ -50,6 +50,14 @@ impl Streams {
         self.count.load(Ordering::Acquire) > 0
     }
 
+    /// Forgets everything, when the server ends.
+    pub(crate) fn clear(&self) {
+        let lists = std::mem::take(&mut *lock(&self.lists));
+        self.count.store(0, Ordering::Release);
+        self.left.store(0, Ordering::Release);
+        drop(lists);
+    }
+
     /// Sends what has gathered, if a tick has passed, and what was left.
     pub(crate) fn tick(&self) {
         if !self.are_any() {
