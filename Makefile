@@ -33,6 +33,7 @@ test: test-rust test-python ## Run every test, Rust and Python
 
 test-rust: .venv/.made ## Run the tests of the Rust crates
 	cargo test --locked --quiet --workspace --exclude penstock-wsgi
+	tools/test_wsgi_crate.sh
 
 test-python: build .venv/.test ## Run the tests of the package and of whole servers
 	tools/debian-packages.sh $(TEST_PACKAGES)
@@ -71,6 +72,7 @@ build: .venv/.installed ## Build the core in release mode, into penstock/
 	@$(call quietly,$(BIN)/maturin develop --release --locked --skip-install)
 
 fuzz: ## Fuzz the head and body decoders, FUZZ_SECONDS each
+	tools/debian-packages.sh c++=g++
 	cargo fuzz --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-fuzz
 	for target in head body; do \
 	    mkdir -p fuzz/corpus/$$target; \

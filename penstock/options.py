@@ -187,7 +187,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "header_bytes_limit",
         values.size(256),
         65536,
-        "Most bytes of a request head; a larger one is answered 431.",
+        "Most bytes of all field lines of a request; more are answered 431.",
         LIMITS,
         core="header_bytes_limit",
     ),

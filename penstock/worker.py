@@ -113,9 +113,9 @@ def _run(server: Server, graceful_timeout: float) -> None:
 
 def _announce_end(server: Server, writer: socket.socket) -> None:
     server.join()
-    writer.setblocking(True)
     # The main thread has left, and closed the socket, if an exception ended it.
     with contextlib.suppress(OSError):
+        writer.setblocking(True)
         writer.send(bytes((_ENDED,)))
 
 

@@ -432,7 +432,7 @@ impl Answer {
         }
         connection.await_client(out, false);
         // A finished response is left to the I/O side, unless there is no memory left for it to wait in.
-        if out.bytes() > connection.high_water() && !(self.ended && connection.has_budget()) {
+        if out.is_blocked() && out.bytes() > connection.high_water() && !(self.ended && connection.has_budget()) {
             Sent::Full
         } else if self.ended {
             Sent::Enough

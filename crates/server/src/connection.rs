@@ -6,6 +6,7 @@
 //! compiler, and not a comment, says that two threads cannot be in it.
 
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use penstock_http::encode;
 use penstock_http::framing::RequestFacts;
@@ -33,6 +34,10 @@ const LINGER_IN_ALL: u64 = 30_000;
 
 /// How long an idle connection of a draining server is kept for a request that is on its way (milliseconds).
 const LAST_CALL: u64 = 250;
+/// Full reads of one connection before it is the others' turn.
+const READS: usize = 16;
+/// How often a single-threaded server that waits for a client looks for signals.
+const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 /// What may wait for one client when the memory for all of them is used up.
 const OVER_BUDGET: usize = 64 * 1024;
 
@@ -171,8 +176,10 @@ impl Connection {
             if bits & claim::WRITE != 0 {
                 out.set_blocked(false);
             }
+            let before = out.sent();
             let flushed = out.flush(&self.wire);
-            self.await_client(&mut out, bits & claim::WRITE != 0);
+            let progress = out.sent() > before;
+            self.await_client(&mut out, progress);
             drop(out);
             match flushed {
                 Flush::Blocked => return Next::Rest,
@@ -199,7 +206,7 @@ impl Connection {
             return Next::Rest;
         }
         local::with_scratch(|scratch| {
-            loop {
+            for _ in 0..READS {
                 match self.wire.receive(scratch) {
                     Io::Moved(count) => {
                         // A short read has emptied the socket: the next byte makes a new edge. Only the client's end
@@ -217,6 +224,9 @@ impl Connection {
                     Io::Broken => return Next::Close,
                 }
             }
+            // There is more, but it is the others' turn.
+            self.claim.raise(claim::READ | bits & claim::READ_END);
+            Next::Later
         })
     }
 
@@ -292,7 +302,7 @@ impl Connection {
         drop(out);
         match flushed {
             Flush::Blocked | Flush::More => Next::Rest,
-            Flush::Broken | Flush::Short(_) => Next::Close,
+            Flush::Broken | Flush::Short(_) => self.after_response(stage, Some(Ending::ClientGone)),
             Flush::Empty => {
                 // From the loop of the owner and not from here, which may be inside a read.
                 self.claim.raise(claim::WRITE);
@@ -379,8 +389,10 @@ impl Connection {
         if bits & claim::EXPIRED != 0 && out.is_blocked() && self.deadline.has_come(self.reactor.clock().now()) {
             out.break_off();
         } else if !out.is_blocked() {
+            let before = out.sent();
             out.flush_all(&self.wire);
-            self.await_client(&mut out, bits & claim::WRITE != 0);
+            let progress = out.sent() > before;
+            self.await_client(&mut out, progress);
         }
         let full = out.bytes() > self.high_water();
         lock(&self.gather).tell(full, out.is_broken());
@@ -439,10 +451,14 @@ impl Connection {
             }
             return;
         }
+        let config = self.reactor.config();
         if !out.is_blocked() {
+            // It takes what it gets; the rest is sent at our next turn.
+            if progress {
+                self.due_in(millis(config.write_timeout));
+            }
             return;
         }
-        let config = self.reactor.config();
         let now = self.reactor.clock().now();
         let (since, taken, begins) = out.wait_since(now);
         if begins || progress {
@@ -453,11 +469,46 @@ impl Connection {
 
     /// Blocks until the outbox has room. False: it never will.
     pub(crate) fn wait_for_room(&self) -> bool {
+        if self.reactor.config().single_thread {
+            return self.make_room();
+        }
         let mut out = lock(&self.out);
         while !out.is_broken() && out.bytes() + lock(&self.gather).len() > self.low_water() {
             out = crate::wait(&self.room, out);
         }
         !out.is_broken()
+    }
+
+    /// The same where no other thread drains: waits for the client and writes by itself.
+    fn make_room(&self) -> bool {
+        let mut idle = Duration::ZERO;
+        loop {
+            let mut out = lock(&self.out);
+            out.set_blocked(false);
+            self.push_gathered(&mut out);
+            let before = out.sent();
+            out.flush_all(&self.wire);
+            if out.is_broken() || out.bytes() <= self.low_water() {
+                return !out.is_broken();
+            }
+            idle = if out.sent() > before { Duration::ZERO } else { idle + SIGNAL_CHECK };
+            if idle >= self.reactor.config().write_timeout || self.reactor.must_end() {
+                out.break_off();
+                return false;
+            }
+            drop(out);
+            self.wire.wait_writable(SIGNAL_CHECK);
+        }
+    }
+
+    /// After [`Connection::cut`], when the server ends: a response that was on its way is logged as such.
+    pub(crate) fn account_cut(&self) {
+        if let Stage::Draining(leaving) = &mut *lock(&self.stage)
+            && let Some(mut answer) = leaving.answer.take()
+        {
+            answer.record.ending = Ending::Broken;
+            self.reactor.account(answer, self);
+        }
     }
 
     /// Breaks the connection from any thread: readers and writers see it, the owner cleans up.

@@ -130,6 +130,11 @@ impl Outbox {
         }
     }
 
+    /// Bytes the kernel has taken from here.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
     /// Write calls since the last call.
     pub(crate) fn take_writes(&mut self) -> u32 {
         std::mem::take(&mut self.writes)

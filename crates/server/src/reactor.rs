@@ -269,9 +269,13 @@ impl Reactor {
                 self.tell(&connection, bits(readiness));
             }
         }
-        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.streams.tick())).is_err() {
-            self.log(Level::Error, "a response ended in a panic of the server");
-        }
+        self.streams.tick(|connection, work| {
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
+                self.log(Level::Error, "a response ended in a panic of the server");
+                connection.cut();
+                self.forget(connection);
+            }
+        });
         self.expire();
         if self.phase.load(Ordering::Acquire) != RUNNING {
             self.drain();
@@ -369,10 +373,13 @@ impl Reactor {
             return;
         }
         write(&self.listeners).clear();
-        drop(self.ready.clear());
+        for exchange in self.ready.clear() {
+            exchange.fail(503, Some("The server is stopping."));
+        }
         // Connections and reactor refer to each other: this lets both go.
         for connection in self.slots.clear() {
             connection.cut();
+            connection.account_cut();
         }
         self.streams.clear();
         self.poller.ring();
@@ -472,6 +479,12 @@ impl Reactor {
         &self.clock
     }
 
+    /// True when a single-threaded loop must not wait any longer: a signal asks it to end, or its graceful time is over.
+    pub(crate) fn must_end(&self) -> bool {
+        let interrupted = self.application.interrupted();
+        interrupted || (self.is_stopping() && self.clock.now() >= self.stop_by.load(Ordering::Acquire))
+    }
+
     pub(crate) fn log(&self, level: Level, message: &str) {
         self.application.log(level, message);
     }
@@ -555,6 +568,9 @@ impl Scene for Watch<'_> {
         if self.reactor.poll(self.events, Some(Duration::ZERO)).is_ok() {
             local::leading(|| self.reactor.serve(self.events));
         }
+        // The leader may have come back meanwhile and wait already: what was taken in here, and an alarm that was
+        // silenced here, is news for it.
+        self.reactor.wake_leader();
     }
 }
 

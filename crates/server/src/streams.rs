@@ -58,8 +58,8 @@ impl Streams {
         drop(lists);
     }
 
-    /// Sends what has gathered, if a tick has passed, and what was left.
-    pub(crate) fn tick(&self) {
+    /// Sends what has gathered, if a tick has passed, and what was left. `guard` runs the work at each connection.
+    pub(crate) fn tick(&self, guard: impl Fn(&Arc<Connection>, &mut dyn FnMut())) {
         if !self.are_any() {
             return;
         }
@@ -78,10 +78,17 @@ impl Streams {
         self.count.fetch_sub(left.len(), Ordering::AcqRel);
         self.left.fetch_sub(left.len(), Ordering::AcqRel);
         for connection in left {
-            connection.take_over();
+            guard(&connection, &mut || connection.take_over());
         }
         let before = gathering.len();
-        let mut listed: Vec<_> = gathering.into_iter().filter(|connection| connection.tick()).collect();
+        let mut listed: Vec<_> = gathering
+            .into_iter()
+            .filter(|connection| {
+                let mut stays = false;
+                guard(connection, &mut || stays = connection.tick());
+                stays
+            })
+            .collect();
         self.count.fetch_sub(before - listed.len(), Ordering::AcqRel);
         if !listed.is_empty() {
             lock(&self.lists).gathering.append(&mut listed);

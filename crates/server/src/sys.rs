@@ -93,6 +93,15 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, Op
     }
 }
 
+/// Blocks until the socket takes bytes or is broken, for at most `time`; a signal ends the wait.
+pub(crate) fn wait_writable(socket: BorrowedFd<'_>, time: Duration) {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let limit =
+        Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) };
+    // Whatever it says, the next write tells more.
+    let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::OUT)], Some(&limit));
+}
+
 /// Ends our direction of the connection; the peer reads end-of-file after what was sent.
 pub(crate) fn end_sending(socket: BorrowedFd<'_>) {
     // An error means that the peer is gone, which is what we want.

@@ -103,6 +103,11 @@ impl Timers {
     /// one before has to be woken.
     pub(crate) fn set(&self, deadline: &Deadline, key: u64, due: Millis) -> bool {
         deadline.due.store(due, Ordering::SeqCst);
+        self.arm(deadline, key, due)
+    }
+
+    /// Makes sure that there is an entry for a deadline at `due`. True when it is now the earliest of all.
+    fn arm(&self, deadline: &Deadline, key: u64, due: Millis) -> bool {
         if due < deadline.armed.load(Ordering::SeqCst) {
             deadline.armed.store(due, Ordering::Release);
             let mut entries = lock(&self.entries);
@@ -139,7 +144,7 @@ impl Timers {
             // `set` may run at the same moment on another thread; at worst the connection has two entries.
             let later = deadline.due.load(Ordering::SeqCst);
             if later != NEVER && later > now {
-                self.set(deadline, key, later);
+                self.arm(deadline, key, later);
             }
             if later <= now {
                 return Due::Now;

@@ -4,6 +4,7 @@
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use crate::sys::{self, Io};
 
@@ -31,6 +32,11 @@ impl Wire {
     /// Sends part of a file.
     pub(crate) fn transmit_file(&self, file: BorrowedFd<'_>, offset: u64, count: usize) -> Io {
         sys::transmit_file(self.socket.as_fd(), file, offset, count)
+    }
+
+    /// Blocks until the socket takes bytes or is broken, for at most `time`.
+    pub(crate) fn wait_writable(&self, time: Duration) {
+        sys::wait_writable(self.socket.as_fd(), time);
     }
 
     /// Ends our direction; the client reads end-of-file after the last byte.

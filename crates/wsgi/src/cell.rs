@@ -19,8 +19,8 @@ pub(crate) struct AttachedCell<T> {
     value: Mutex<T>,
 }
 
-// SAFETY: `replace` is the only access. It needs an attached thread, and the interpreter lock lets one thread at a time
-// be attached; `mem::replace` cannot let go of that lock.
+// SAFETY: `replace` and `peek` are the only accesses. Both need an attached thread, and the interpreter lock lets one
+// thread at a time be attached; `mem::replace` cannot let go of that lock, and what `peek` runs must not.
 #[cfg(not(Py_GIL_DISABLED))]
 unsafe impl<T: Send> Sync for AttachedCell<T> {}
 
