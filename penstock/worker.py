@@ -147,7 +147,13 @@ def _run_here(server: Server, graceful_timeout: float) -> None:
     def stop(number: int, frame: FrameType | None) -> None:
         _stop(server, graceful_timeout, number)
 
-    with _handled({signal.SIGTERM: stop, signal.SIGUSR1: lambda number, frame: _reopen_logs(server)}):
+    handlers: dict[signal.Signals, Handler] = {
+        # Also where whoever started us ignores it, as a shell does for its background jobs.
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: stop,
+        signal.SIGUSR1: lambda number, frame: _reopen_logs(server),
+    }
+    with _handled(handlers):
         try:
             server.run_here()
         finally:
