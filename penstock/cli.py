@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from typing import Any, Final, NoReturn
 
@@ -187,6 +188,9 @@ def _toml(value: object) -> str:
 
 def main() -> NoReturn:
     """The entry point of the command."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell ignores SIGINT for its background jobs, and Python then leaves it so: a server heeds it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         outcome = cli.main(standalone_mode=False)
     except click.ClickException as error:

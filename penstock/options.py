@@ -128,7 +128,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         values.boolean(),
         False,
         "For development: one process, one thread, the application on the main thread so that breakpoint() works in "
-        "the terminal, and tracebacks in the browser.",
+        "the terminal, and tracebacks of what the framework lets through in the browser.",
         APPLICATION,
         core="debug",
     ),

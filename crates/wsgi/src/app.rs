@@ -138,6 +138,26 @@ impl PythonApplication {
             let message = format!("internal error, the connection was closed: {}", what_panicked(panic.as_ref()));
             errors::log(py, Level::Error, &message, None);
         }
+        if self.single_thread {
+            self.take_ctrl_c_back(py);
+        }
+    }
+
+    /// `pdb` installs a handler of its own for Ctrl-C when it continues, and leaves it: between requests Ctrl-C ends the
+    /// server again.
+    fn take_ctrl_c_back(&self, py: Python<'_>) {
+        let taken_back = (|| -> PyResult<()> {
+            let signal = py.import("signal")?;
+            let ours = signal.getattr("default_int_handler")?;
+            let number = signal.getattr("SIGINT")?;
+            if !signal.call_method1("getsignal", (&number,))?.is(&ours) {
+                signal.call_method1("signal", (number, ours))?;
+            }
+            Ok(())
+        })();
+        if let Err(error) = taken_back {
+            errors::log(py, Level::Warning, "Ctrl-C may not end the server any more", Some(&error));
+        }
     }
 
     fn carry(&self, py: Python<'_>, desk: &mut Desk, mut exchange: Exchange) {
