@@ -3,12 +3,14 @@
     penstock examples/seeds.py
 
 It is a plain WSGI application: run it under any server and compare. The files are made at start, the same on every
-machine.
+machine. Its page links every shape; where the server tells (`environ["penstock.delivery"]`), it shows beside each link
+how the last response of this process was delivered. /records gives the same as JSON.
 """
 
 from __future__ import annotations
 
 import html
+import json
 import os
 import random
 import tempfile
@@ -16,10 +18,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 Environ = dict[str, Any]
 Start = Callable[..., Any]
 Body = Iterable[bytes]
+Record = dict[str, Any]
 
 DECK_BYTES = 688_128
 WORDS_BYTES = 2_493_109
@@ -221,67 +225,203 @@ def blocks_of_input(stream: Any, length: int | None) -> Iterator[bytes]:
         yield block
 
 
+# By path, what the last request was given to ask about its delivery; asked later, it tells how it went on. Storing
+# one item of a dict is atomic, so threads need no lock; and nothing is wrapped, so a list stays a list to the server.
+LAST: dict[str, Callable[[], Record]] = {}
+
+
 def app(environ: Environ, start_response: Start) -> Body:
     """The WSGI application."""
     path = environ.get("PATH_INFO") or "/"
     if path == "/":
         return index(environ, start_response)
+    if path == "/records":
+        return records(environ, start_response)
     found = next((each for each in SHAPES if each.path == path), None)
     if found is not None:
+        if "penstock.delivery" in environ:
+            LAST[path] = environ["penstock.delivery"]
         return found.respond(environ, start_response)
     start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", "14")])
     return [b"No such shape\n"]
 
 
-STYLE = """
-:root {
-  color-scheme: light dark;
-  --ink: #1b2a33; --dim: #5d707b; --line: #d9e0e3; --card: #fff; --back: #f4f6f6; --go: #00695f;
+def answer(start_response: Start, content_type: str, text: str) -> Body:
+    """What changes with every request."""
+    body = text.encode()
+    headers = [("Content-Type", content_type), ("Content-Length", str(len(body))), ("Cache-Control", "no-store")]
+    start_response("200 OK", headers)
+    return [body]
+
+
+def last_record(path: str) -> Record | None:
+    """How the last response of a shape was delivered; None if there was none, or if the server does not tell."""
+    ask = LAST.get(path)
+    return None if ask is None else ask()
+
+
+def records(environ: Environ, start_response: Start) -> Body:
+    """The record of each shape's last response, null where there is none."""
+    told = {"told": "penstock.delivery" in environ, "records": {each.path: last_record(each.path) for each in SHAPES}}
+    return answer(start_response, "application/json", json.dumps(told, indent=1) + "\n")
+
+
+def milliseconds(value: float | None) -> str:
+    """A time with as many places as say something."""
+    return "\N{EN DASH}" if value is None else f"{value:,.{2 if value < 10 else 1 if value < 100 else 0}f} ms"
+
+
+def figures(record: Record) -> dict[str, str]:
+    """A record in words. The time in the application is told when it is over: until then it only grows."""
+    return {
+        "Application": milliseconds(None if record["ending"] == "open" else record["app_ms"]),
+        "First block": milliseconds(record["first_block_ms"]),
+        "Blocks": f"{record['blocks']:,}",
+        "Bytes": f"{record['bytes']:,}",
+        "Writes": f"{record['writes']:,}",
+        "Delivery": record["delivery"],
+        "Ending": record["ending"].replace("-", " "),
+    }
+
+
+def row(root: str, each: Shape, is_told: bool) -> str:
+    """A shape, and how its last response was delivered."""
+    record = last_record(each.path)
+    if record:
+        pairs = "".join(f"<div><dt>{name}<dd>{html.escape(text)}</div>" for name, text in figures(record).items())
+        told = f'<dl class="told {html.escape(record["ending"])}">{pairs}</dl>'
+    else:
+        told = f'<p class="told">{"" if not is_told else "Not asked for yet." if record is None else "On its way."}</p>'
+    return (
+        f'<li><a href="{root}{each.path}">{html.escape(each.title)}</a><code>{each.path}</code>'
+        f'<button type="button" hidden aria-label="Try {html.escape(each.title)}">Try</button>'
+        f"<p>{html.escape(each.detail)}</p>{told}<output></output></li>\n"
+    )
+
+
+LEGEND = {
+    "Application": "how long it had the request: from its call until its last block was taken",
+    "First block": "how long until its first byte",
+    "Blocks": "how many pieces it made of so many bytes",
+    "Writes": "system calls that its thread made for them; those of other threads are not counted",
+    "Delivery": "one-write: head and body together; direct: each block as it came; gathered: quick blocks collected"
+    " while others are sent; sendfile: the file, by the kernel",
+    "Ending": "complete, client gone, broken (an exception, or less than was promised), or open: not over yet",
 }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4ebee; --dim: #93a5ae; --line: #2c3a42; --card: #172128; --back: #10181d; --go: #58c9ba; }
-}
-* { box-sizing: border-box }
-body { margin: 0; padding: 3rem 1.25rem; font: 1rem/1.5 system-ui, sans-serif }
-body { background: var(--back); color: var(--ink) }
-main { max-width: 46rem; margin: auto }
-h1 { margin: 0; font-size: 2rem; letter-spacing: -.02em }
-header p { margin: .4rem 0 2rem; color: var(--dim) }
-ul { margin: 0; padding: 0; list-style: none }
-ul { background: var(--card); border: 1px solid var(--line); border-radius: .75rem }
-li { display: grid; grid-template-columns: 1fr auto; gap: .1rem 1rem; padding: .9rem 1.2rem }
-li + li { border-top: 1px solid var(--line) }
-li p { margin: 0; grid-column: 1 / -1; color: var(--dim); font-size: .925rem }
-a { color: var(--go); font-weight: 600; text-decoration: none }
-a:hover, a:focus-visible { text-decoration: underline }
-code { font: .875rem ui-monospace, monospace; color: var(--dim); align-self: center }
-form { display: flex; gap: .6rem; margin-top: 1.5rem }
-input, button { font: inherit; color: inherit; padding: .5rem .8rem }
-input, button { border: 1px solid var(--line); border-radius: .5rem }
-input { flex: 1; min-width: 0; background: var(--card) }
-button { background: var(--go); border-color: var(--go); color: var(--back); font-weight: 600; cursor: pointer }
-footer { margin-top: 2rem; color: var(--dim); font-size: .875rem; overflow-wrap: anywhere }
-"""
 
 
 def index(environ: Environ, start_response: Start) -> Body:
     """A page that links every shape."""
-    root = html.escape(environ.get("SCRIPT_NAME", ""))
-    rows = "".join(
-        f'<li><a href="{root}{each.path}">{html.escape(each.title)}</a><code>{each.path}</code>'
-        f"<p>{html.escape(each.detail)}</li>\n"
-        for each in SHAPES
-    )
+    root = html.escape(quote(environ.get("SCRIPT_NAME", ""), encoding="latin-1"))
     server = html.escape(environ.get("SERVER_SOFTWARE", "an unnamed server"))
-    body = (
+    host = f"http://{html.escape(environ.get('HTTP_HOST', '127.0.0.1:8000'))}{root}"
+    is_told = "penstock.delivery" in environ
+    if is_told:
+        legend = "".join(f"<dt>{name}<dd>{text}" for name, text in LEGEND.items())
+        told = "Beside each is how its last response was delivered. Follow a link and come back."
+        more = f"<details><summary>What the figures say</summary><dl>{legend}</dl></details>\n"
+        also = f"<p>The figures as JSON: <code>curl -s {host}/records</code></p>"
+    else:
+        told, more, also = "This server does not tell how it delivers them; penstock does.", "", ""
+    rows = "".join(row(root, each, is_told) for each in SHAPES)
+    return answer(
+        start_response,
+        "text/html; charset=utf-8",
         '<!doctype html>\n<html lang="en"><meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width">\n'
+        '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">\n'
         f"<title>Seeds</title>\n<style>{STYLE}</style>\n<main>\n<header><h1>Seeds</h1>\n"
-        f"<p>One application, {len(SHAPES)} shapes of response. Served by {server}.</header>\n<ul>\n{rows}</ul>\n"
+        f"<p>One application, {len(SHAPES)} shapes of response. Served by {server}. {told}</p>"
+        f'<button type="button" hidden>Try every shape</button></header>\n<ul>\n{rows}</ul>\n'
         f'<form action="{root}/echo" method="post" enctype="text/plain"><input name="text" value="a request body"'
         ' aria-label="Text to send"><button>Echo</button></form>\n'
-        f"<footer>Measure one: <code>curl -so /dev/null -w '%{{time_total}}\\n' "
-        f"http://{html.escape(environ.get('HTTP_HOST', '127.0.0.1:8000'))}{root}/words</code></footer>\n</main>\n"
-    ).encode()
-    start_response("200 OK", [("Content-Type", "text/html; charset=utf-8"), ("Content-Length", str(len(body)))])
-    return [body]
+        f"<footer>{more}<p>Measure one: <code>curl -so /dev/null -w '%{{time_total}}\\n' {host}/words</code></p>{also}"
+        f"</footer>\n</main>\n<script>{SCRIPT}</script>\n",
+    )
+
+
+STYLE = """
+:root {
+  color-scheme: light dark;
+  --ink: light-dark(#1b2a33, #e4ebee); --dim: light-dark(#5d707b, #93a5ae); --line: light-dark(#d9e0e3, #2c3a42);
+  --card: light-dark(#fff, #172128); --back: light-dark(#f4f6f6, #10181d);
+  --go: light-dark(#00695f, #58c9ba); --bad: light-dark(#a8321f, #f0907e);
+}
+* { box-sizing: border-box }
+body { margin: 0; padding: 3rem 5vw; font: 1em/1.5 system-ui, sans-serif; color: var(--ink); background: var(--back) }
+main { max-width: 50rem; margin: auto }
+header { display: flex; flex-wrap: wrap; gap: .4rem 2rem; align-items: end; margin-bottom: 1.5rem }
+h1 { width: 100%; margin: 0; font-size: 2rem; letter-spacing: -.02em }
+header p { flex: 1 1 20rem; margin: 0; color: var(--dim) }
+ul { margin: 0; padding: 0; list-style: none }
+ul { background: var(--card); border: 1px solid var(--line); border-radius: 8px }
+li { display: flex; flex-wrap: wrap; align-items: center; gap: .1rem 1rem; padding: .9rem 1.2rem }
+li + li { border-top: 1px solid var(--line) }
+li > a { flex: 1 }
+li > p, li > dl, output { margin: 0; flex: 0 0 100%; color: var(--dim); font-size: .925rem }
+li dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(5.75rem, 1fr)); gap: .3rem .6rem }
+li > .told, output { margin-top: .4rem; font-variant-numeric: tabular-nums }
+[hidden], .told:empty, output:empty { display: none }
+dd { margin: 0 }
+li dt { font-size: .75rem }
+li dd { color: var(--ink); white-space: nowrap }
+.open dd { color: var(--dim) }
+.broken div:last-child dd, .client-gone div:last-child dd { color: var(--bad) }
+a { color: var(--go); font-weight: 600; text-decoration: none }
+a:hover, a:focus-visible { text-decoration: underline }
+code { font: .875rem ui-monospace, monospace; color: var(--dim) }
+@media (max-width: 34rem) { li code { display: none } }
+form { display: flex; gap: .6rem; margin-top: 1.5rem }
+input, button { font: inherit; color: inherit; padding: .5rem .8rem; border: 1px solid var(--line); border-radius: 6px }
+input { flex: 1; min-width: 0; background: var(--card) }
+button { background: none; color: var(--go); font-weight: 600; cursor: pointer }
+button:hover:enabled { border-color: var(--go) }
+button:disabled { color: var(--dim); cursor: progress }
+li button { padding: .1rem .7rem; font-size: .875rem }
+form button { background: var(--go); border-color: var(--go); color: var(--back) }
+footer { margin-top: 2rem; color: var(--dim); font-size: .875rem; overflow-wrap: anywhere }
+footer p { margin: .4rem 0 }
+footer dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; margin: .6rem 0 1rem }
+"""
+
+# Without it the page works by following a link and coming back. It takes the records from the page, fetched anew.
+SCRIPT = """
+const rows = [...document.querySelectorAll("li")];
+const all = document.querySelector("header button");
+
+async function refresh() {
+  const page = new DOMParser().parseFromString(await (await fetch(location.href)).text(), "text/html");
+  const fresh = page.querySelectorAll(".told");
+  rows.forEach((row, place) => row.querySelector(".told").replaceWith(fresh[place]));
+}
+
+async function attempt(row) {
+  const [link, button, output] = ["a", "button", "output"].map((name) => row.querySelector(name));
+  const echo = { method: "POST", body: document.querySelector("input").value };
+  const began = performance.now();
+  const since = () => `${(performance.now() - began).toFixed(1)} ms`;
+  button.disabled = true;
+  try {
+    const response = await fetch(link.href, link.pathname.endsWith("/echo") ? echo : { cache: "no-store" });
+    const reader = response.body.getReader();
+    let first, size = 0;
+    for (let part; !(part = await reader.read()).done; size += part.value.length) first ??= since();
+    if (!response.ok) throw new Error(`status ${response.status}`);
+    const whole = `all ${size.toLocaleString("en")} bytes after ${since()}`;
+    output.textContent = `In this browser: first byte after ${first ?? since()}, ${whole}.`;
+  } catch (error) {
+    output.textContent = `In this browser: failed after ${since()} (${error.message}).`;
+  }
+  await refresh().catch(() => {});
+  if (row.querySelector(".open")) setTimeout(refresh, 500);
+  button.disabled = false;
+}
+
+for (const row of rows) row.querySelector("button").onclick = () => attempt(row);
+all.onclick = async () => {
+  all.disabled = true;
+  for (const row of rows) await attempt(row);
+  all.disabled = false;
+};
+for (const button of document.querySelectorAll("button[hidden]")) button.hidden = false;
+addEventListener("pageshow", (event) => event.persisted && refresh());
+"""
