@@ -1,7 +1,7 @@
 """The applications that every server runs: plain WSGI, one for each shape of response.
 
 Requests that are not the measured one: `/ready` answers a word in the applications whose own answer a server may not
-survive, `/times` and `/growth` hand out what the application itself has measured.
+survive, `/times`, `/growth` and `/met` hand out what the application itself has measured.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 from bench import files
@@ -86,15 +87,10 @@ def deck_file(environ: Environ, start_response: Start) -> Body:
 
 
 def deck_wrapper(environ: Environ, start_response: Start) -> Body:
-    """As PEP 3333 shows it; in blocks of 64 KiB where a server has no wsgi.file_wrapper."""
     if environ["PATH_INFO"] == "/ready":
         return small(start_response, b"ready")
     start_response("200 OK", deck_headers())
-    file = DECK_PATH.open("rb")
-    if "wsgi.file_wrapper" in environ:
-        wrapped: Body = environ["wsgi.file_wrapper"](file, 65536)
-        return wrapped
-    return iter(lambda: file.read(65536), b"")
+    return wrapped(environ, DECK_PATH)
 
 
 def page(environ: Environ, start_response: Start) -> Body:
@@ -226,3 +222,86 @@ def upload(environ: Environ, start_response: Start) -> Body:
         left -= len(block)
         total += len(block)
     return small(start_response, str(total).encode())
+
+
+class Meeting:
+    """How many requests a server lets into the application at once: each waits for the others, up to a number of them
+    and some time, and goes on without them afterwards."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.now = 0
+        self.most = 0
+        self.over: float | None = None
+
+    def attend(self) -> None:
+        with self.changed:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            self.over = self.over or time.perf_counter() + MEETING_SECONDS
+            self.changed.notify_all()
+            while self.most < MEETING and (left := self.over - time.perf_counter()) > 0:
+                self.changed.wait(left)
+            self.now -= 1
+
+    def end(self) -> int:
+        """The most there were, and a new meeting."""
+        with self.changed:
+            most, self.most, self.over = self.most, 0, None
+            return most
+
+
+MEETING = 128
+MEETING_SECONDS = 0.5
+MEETINGS = Meeting()
+CROWD = bytes(files.CROWD_BYTES)
+CROWD_PATH = files.DIRECTORY / "crowd"
+FLAT_PATH = files.DIRECTORY / "flat"
+FLAT_BLOCK = bytes(65536)
+
+
+def crowd(environ: Environ, start_response: Start) -> Body:
+    """10 MB in several shapes for slow readers, the length of an upload, and pong for those who measure meanwhile."""
+    path = environ["PATH_INFO"]
+    if path == "/list":
+        return of_length(start_response, files.CROWD_BYTES, [CROWD])
+    if path == "/own":
+        # Bytes that no other response shares.
+        return of_length(start_response, files.CROWD_BYTES, [bytes(files.CROWD_BYTES)])
+    if path == "/generator":
+        blocks = (bytes(50_000) for _ in range(files.CROWD_BYTES // 50_000))
+        return of_length(start_response, files.CROWD_BYTES, blocks)
+    if path == "/file":
+        return of_length(start_response, files.CROWD_BYTES, wrapped(environ, CROWD_PATH))
+    if path == "/upload":
+        return upload(environ, start_response)
+    if path == "/meet":
+        MEETINGS.attend()
+        return small(start_response, b"met")
+    if path == "/met":
+        return small(start_response, str(MEETINGS.end()).encode())
+    return pong(environ, start_response)
+
+
+def flat(environ: Environ, start_response: Start) -> Body:
+    """2 GiB as a file, or in blocks of 64 KiB."""
+    if environ["PATH_INFO"] == "/file":
+        return of_length(start_response, files.FLAT_BYTES, wrapped(environ, FLAT_PATH))
+    if environ["PATH_INFO"] == "/generator":
+        blocks = (FLAT_BLOCK for _ in range(files.FLAT_BYTES // len(FLAT_BLOCK)))
+        return of_length(start_response, files.FLAT_BYTES, blocks)
+    return small(start_response, b"ready")
+
+
+def of_length(start_response: Start, length: int, body: Body) -> Body:
+    start_response("200 OK", [("Content-Type", "application/octet-stream"), ("Content-Length", str(length))])
+    return body
+
+
+def wrapped(environ: Environ, path: Path) -> Body:
+    """As PEP 3333 shows it; in blocks of 64 KiB where a server has no wsgi.file_wrapper."""
+    file = path.open("rb")
+    if "wsgi.file_wrapper" in environ:
+        body: Body = environ["wsgi.file_wrapper"](file, 65536)
+        return body
+    return iter(lambda: file.read(65536), b"")

@@ -5,13 +5,19 @@ The sizes come from real responses: a presentation, a word list, a page.
 
 from __future__ import annotations
 
+import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 DECK_BYTES = 688_128
 WORDS_BYTES = 2_493_109
 PAGE_BYTES = 21_324
 UPLOAD_BYTES = 20_000_000
+# What each of a crowd of slow readers asks for.
+CROWD_BYTES = 10_000_000
+# Larger than any server keeps in memory. The file is sparse: it takes no room on the disk.
+FLAT_BYTES = 2 * 1024**3
 
 DIRECTORY = Path(__file__).resolve().parent / ".files"
 
@@ -35,10 +41,21 @@ def page() -> bytes:
 def make() -> Path:
     """Writes the files that are missing and returns their directory, readable by everyone (Apache drops its rights)."""
     DIRECTORY.mkdir(mode=0o755, exist_ok=True)
-    for name, content in (("deck", deck), ("page", page), ("upload", lambda: bytes(UPLOAD_BYTES))):
+    contents: dict[str, Callable[[], bytes]] = {
+        "deck": deck,
+        "page": page,
+        "upload": lambda: bytes(UPLOAD_BYTES),
+        "crowd": lambda: bytes(CROWD_BYTES),
+        "pong": lambda: b"pong",
+    }
+    for name, content in contents.items():
         path = DIRECTORY / name
         if not path.exists():
             fresh = path.with_suffix(".new")
             fresh.write_bytes(content())
             fresh.replace(path)
+    flat = DIRECTORY / "flat"
+    if not flat.exists() or flat.stat().st_size != FLAT_BYTES:
+        flat.touch()
+        os.truncate(flat, FLAT_BYTES)
     return DIRECTORY

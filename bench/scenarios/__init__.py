@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from bench import files
 from bench.goals import AtLeast, AtMost, FloorTimes, Goal, NoErrors, Times, TimesBest
 from bench.peers import NGINX
 from bench.results import Metric
+from bench.scenarios.crowded import Crowded
 from bench.scenarios.fetch import Fetch
+from bench.scenarios.flat import Flat
 from bench.scenarios.growth import Growth
 from bench.scenarios.idle import Idle
 from bench.scenarios.rate import Rate
@@ -19,7 +22,12 @@ SMALL = "Small responses"
 LARGE = "Large responses"
 BLOCKS = "Many blocks"
 WAITING = "Applications that wait"
+CROWDS = "Crowds of slow clients"
+SIZE = "Responses larger than memory"
 COST = "What it costs"
+
+# --response-buffer and 50 MiB, what a crowd of slow clients may cost.
+CROWD_MEMORY = 256 + 50
 
 
 def rate(key: str, title: str, short: str, *goals: Goal) -> tuple[Metric, ...]:
@@ -55,6 +63,62 @@ def words(name: str, title: str, short: str, over_unix: bool) -> Fetch:
         timed=True,
         generator="word_blocks",
     )
+
+
+def crowded(
+    name: str,
+    title: str,
+    short: str,
+    *,
+    what: str = "read",
+    path: str = "/list",
+    clients: int = 1000,
+    pace: int = 100_000,
+    size: int = files.CROWD_BYTES,
+    nginx: str | None = None,
+    fits: bool = True,
+) -> Crowded:
+    """fits: the crowd's responses can wait in the memory that a server may take; of those that cannot, some have to
+    wait in the application, and nothing is promised but the memory."""
+    whole = clients * pace / 1e6
+
+    def goals(*those: Goal) -> tuple[Goal, ...]:
+        return those if fits else ()
+
+    return Crowded(
+        name,
+        title,
+        CROWDS,
+        "bench.apps:crowd",
+        (
+            Metric(name, f"{title}: pongs kept", f"{short}, pongs", "%", True, 1, goals(AtLeast(90), NoErrors())),
+            Metric(
+                f"{name}_pace",
+                f"{title}: its pace of {whole:g} MB/s",
+                f"{short}, pace",
+                "MB/s",
+                True,
+                1,
+                goals(AtLeast(0.95 * whole)),
+            ),
+            Metric(f"{name}_memory", f"{title}: memory", f"{short}, memory", "MiB", False, 1, (AtMost(CROWD_MEMORY),)),
+            Metric(f"{name}_held", f"{title}: threads held", f"{short}, held", "threads", False, 0, goals(AtMost(0))),
+        ),
+        fresh=True,
+        many=True,
+        rounds=3,
+        nginx=nginx,
+        what=what,
+        crowd_path=path,
+        clients=clients,
+        pace=pace,
+        size=size,
+    )
+
+
+def flat(name: str, title: str, short: str) -> Flat:
+    metric = Metric(name, title, short, "MB", False, 1, (AtMost(1.0), NoErrors()))
+    return Flat(name, title, SIZE, "bench.apps:flat", (metric,), path=f"/{name.removeprefix('flat_')}", rounds=2)
 
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -228,6 +292,24 @@ SCENARIOS: tuple[Scenario, ...] = (
         fresh=True,
         rounds=2,
     ),
+    crowded("crowd_list", "1,000 read a list of 10 MB at 100 KB/s", "crowd, list"),
+    crowded("crowd_file", "1,000 read a file of 10 MB at 100 KB/s", "crowd, file", path="/file", nginx="/crowd"),
+    crowded("crowd_own", "1,000 read 10 MB of their own at 100 KB/s", "crowd, own", path="/own", fits=False),
+    crowded(
+        "crowd_blocks", "1,000 read 200 blocks of 50 KB at 100 KB/s", "crowd, blocks", path="/generator", fits=False
+    ),
+    crowded(
+        "crowd_upload",
+        "500 send 1 MB at 20 KB/s",
+        "crowd, upload",
+        what="upload",
+        path="/upload",
+        clients=500,
+        pace=20_000,
+        size=1_000_000,
+    ),
+    flat("flat_file", "2 GiB through wsgi.file_wrapper: growth", "2 GiB file"),
+    flat("flat_generator", "2 GiB from a generator: growth", "2 GiB blocks"),
     # Three, and what attaching and the one connection add to 2,000 requests.
     Syscalls(
         "calls",
