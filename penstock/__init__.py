@@ -13,7 +13,7 @@ The command line is `penstock.cli`, the options are `penstock.options`.
 
 from __future__ import annotations
 
-from penstock._penstock import ClientDisconnected, __version__
+from penstock._penstock import ClientDisconnected, RequestBodyError, __version__
 from penstock.embed import run, serve_in_thread
 from penstock.errors import BindError, ConfigError, LoadError, PenstockError
 
@@ -23,6 +23,7 @@ __all__ = [
     "ConfigError",
     "LoadError",
     "PenstockError",
+    "RequestBodyError",
     "__version__",
     "run",
     "serve_in_thread",

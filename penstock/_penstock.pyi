@@ -6,7 +6,7 @@ from typing import Any, Final, NoReturn, Protocol, final
 from _typeshed import WriteableBuffer
 from _typeshed.wsgi import WSGIApplication
 
-__all__ = ["SETTINGS", "ClientDisconnected", "ErrorStream", "FileWrapper", "Input", "Server", "__version__"]
+__all__ = ["SETTINGS", "ClientDisconnected", "ErrorStream", "FileWrapper", "Input", "RequestBodyError", "Server", "__version__"]
 
 __version__: Final[str]
 
@@ -18,6 +18,15 @@ class ClientDisconnected(OSError):
 
     Raised by `wsgi.input` when the client vanished before the end of the request body.
     """
+
+class RequestBodyError(OSError):
+    """The request body is malformed, too large or too slow.
+
+    Raised by `wsgi.input` with `stream_body`. An application that lets it pass is answered for with `status`.
+    """
+
+    status: int
+    """Status of the answer: 400, 408 or 413."""
 
 @final
 class Server:
@@ -89,7 +98,7 @@ class Input:
         """Reads up to `size` bytes; all that is left if it is negative or None."""
 
     def read1(self, size: int | None = None, /) -> bytes:
-        """As `read`."""
+        """Reads up to `size` bytes, fewer where more would mean to wait for the client."""
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Reads into a writable buffer; the number of bytes read."""

@@ -217,6 +217,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
         core="body_memory",
     ),
     Option(
+        "stream_body",
+        values.boolean(),
+        False,
+        "Start the application as soon as the head of a request is there; its reads of wsgi.input then wait for the"
+        " client, and hold a thread meanwhile. Without it, bodies are read whole first.",
+        LIMITS,
+        core="stream_body",
+    ),
+    Option(
         "response_queue",
         values.size(4096),
         4 << 20,

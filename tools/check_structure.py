@@ -26,7 +26,8 @@ LAYERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "server": (
         ("sys", "budget", "claim", "load", "record", "segments", "timers"),
         ("accept", "crew", "wire"),
-        ("outbox", "gather", "request"),
+        # A request may have a body that is still arriving, which tells what part of a request was late.
+        ("outbox", "gather", "request", "inflow"),
         ("layout", "spool", "log_format"),
         # The spare parts of a thread are answers, and an answer takes its date from the thread.
         ("answer", "local"),
@@ -52,6 +53,7 @@ LAYERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
 EXCEPTIONS: Final[dict[tuple[str, str, str], str]] = {
     ("server", "answer", "connection"): "a finished answer gives the connection back, and sends through it until then",
     ("server", "answer", "stage"): "it says what follows for the connection",
+    ("server", "inflow", "connection"): "whoever reads a streamed body reads the connection's socket",
     ("server", "exchange", "connection"): "an exchange is made for a connection",
     ("server", "connection", "reactor"): "a connection sets deadlines, queues requests and closes itself there",
     ("server", "ready", "reactor"): "a turn lets the reactor account for its exchanges",

@@ -162,6 +162,19 @@ impl BodyDecoder {
         }
     }
 
+    /// Decodes all of `input`, passing over the data: never [`BodyStep::Data`].
+    pub fn skip(&mut self, input: &[u8]) -> BodyStep {
+        let mut at = 0;
+        loop {
+            match self.decode(&input[at..]) {
+                BodyStep::Data { consumed, .. } => at += consumed,
+                BodyStep::NeedMore { .. } => return BodyStep::NeedMore { consumed: input.len() },
+                BodyStep::Done { consumed } => return BodyStep::Done { consumed: at + consumed },
+                BodyStep::Refused(refusal) => return BodyStep::Refused(refusal),
+            }
+        }
+    }
+
     /// Bytes still to come, where Content-Length tells.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {

@@ -33,6 +33,14 @@ fn answer(mut exchange: Exchange) {
             file.read_to_end(&mut all).unwrap();
             all
         }
+        RequestBody::Stream(mut stream) => {
+            let mut all = Vec::new();
+            let mut block = vec![0; 64 * 1024];
+            while let Ok(read @ 1..) = stream.read(&mut block) {
+                all.extend_from_slice(&block[..read]);
+            }
+            all
+        }
     };
     let head = exchange.head();
     head.status(b"200 OK").unwrap();
@@ -41,7 +49,7 @@ fn answer(mut exchange: Exchange) {
         head.field(&[b'X', b'-', b'a' + number], b"some ordinary value of a field").unwrap();
     }
     exchange.send(&[&body], Position::Last, &mut |_| Box::new(Owned(body.clone())));
-    exchange.finish().unwrap();
+    exchange.finish();
 }
 
 impl Application for Echo {

@@ -16,6 +16,7 @@ use penstock_http::head::Version;
 
 use crate::connection::Connection;
 use crate::gather::Appended;
+use crate::inflow::Inflow;
 use crate::layout::Layout;
 use crate::local;
 use crate::lock;
@@ -55,12 +56,15 @@ pub enum Position {
     Last,
 }
 
-/// A body shorter than its `Content-Length`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Short {
-    /// Bytes promised and not sent.
+/// A response with which the application is done; some of it may still be on its way.
+#[derive(Clone, Copy, Debug)]
+pub struct Finished {
+    /// Its record.
+    pub record: Record,
+    /// Bytes that its `Content-Length` promised and that were not sent; the connection was broken then.
     pub missing: u64,
 }
+
 /// A request and the answer to it: one allocation, reused with all its buffers by later requests of the thread.
 pub(crate) struct Answer {
     pub(crate) request: Request,
@@ -68,6 +72,8 @@ pub(crate) struct Answer {
     pub(crate) record: Record,
     pub(crate) head: ResponseHead,
     connection: Option<Arc<Connection>>,
+    /// The body that the application reads as it comes.
+    pub(crate) inflow: Option<Arc<Inflow>>,
     framing: Option<ResponseFraming>,
     /// Bytes that Content-Length still promises.
     left: u64,
@@ -97,6 +103,7 @@ impl Answer {
             facts: RequestFacts { version: Version::Http11, is_head: false, keep_alive: false },
             record: Record::new(Instant::now()),
             connection: None,
+            inflow: None,
             head: ResponseHead::default(),
             framing: None,
             left: 0,
@@ -114,6 +121,7 @@ impl Answer {
         self.request.head.clear();
         self.request.body = RequestBody::Empty;
         self.connection = None;
+        self.inflow = None;
         self.head.clear();
         self.framing = None;
         self.left = 0;
@@ -136,6 +144,9 @@ impl Payload for Nothing {
 impl Answer {
     /// The connection that the request came by, which the answer now owns.
     pub(crate) fn attach(&mut self, connection: Arc<Connection>) {
+        if let Some(inflow) = &self.inflow {
+            inflow.attach(connection.clone());
+        }
         self.connection = Some(connection);
     }
 
@@ -227,7 +238,7 @@ impl Answer {
         self.gone || self.connection.as_ref().is_none_or(|connection| connection.is_gone())
     }
 
-    pub(crate) fn finish(mut self: Box<Self>) -> Result<(), Short> {
+    pub(crate) fn finish(mut self: Box<Self>) -> Finished {
         let now = self.connection.as_ref().map_or_else(Instant::now, |connection| connection.reactor().clock().read());
         self.record.finished = Some(now);
         if !self.gone && (!self.ended || matches!(self.pace, Pace::Gathering)) {
@@ -237,14 +248,13 @@ impl Answer {
             self.end();
             self.transmit(&[], &mut |_| Box::new(Nothing));
         }
-        let missing = self.left;
-        if missing > 0 && !self.gone {
-            self.close(Ending::Broken);
-            return Err(Short { missing });
-        }
-        let ending = if self.gone { Ending::ClientGone } else { Ending::Complete };
-        self.close(ending);
-        Ok(())
+        let missing = if self.gone { 0 } else { self.left };
+        let ending = match missing {
+            _ if self.gone => Ending::ClientGone,
+            0 => Ending::Complete,
+            _ => Ending::Broken,
+        };
+        Finished { record: self.close(ending), missing }
     }
 
     /// Before body bytes: commits the head if need be, and says how many of `total` may be sent. `None`: nothing is to
@@ -351,9 +361,7 @@ impl Answer {
 
     /// Completes the head and puts it at the front of what is sent next.
     fn commit(&mut self, total: Option<u64>, now: Instant) -> ResponseFraming {
-        let stopping = self.connection.as_ref().is_none_or(|connection| connection.reactor().is_stopping());
-        let mut facts = self.facts;
-        facts.keep_alive &= !stopping;
+        let facts = self.facts_for_head();
         if self.connection.as_ref().is_some_and(|connection| connection.reactor().config().server_timing) {
             self.add_server_timing(now);
         }
@@ -373,6 +381,13 @@ impl Answer {
         }
         self.framing = Some(framing);
         framing
+    }
+
+    /// What the head depends on, when it leaves.
+    fn facts_for_head(&self) -> RequestFacts {
+        let stopping = self.connection.as_ref().is_none_or(|connection| connection.reactor().is_stopping());
+        let readable = self.inflow.as_ref().is_none_or(|inflow| inflow.answered());
+        RequestFacts { keep_alive: self.facts.keep_alive && !stopping && readable, ..self.facts }
     }
 
     /// The `Server-Timing` field: what is known of the request when its head leaves.
@@ -441,20 +456,18 @@ impl Answer {
         }
     }
 
-    pub(crate) fn fail(mut self: Box<Self>, status: u16, detail: Option<&str>) {
+    pub(crate) fn fail(mut self: Box<Self>, status: u16, detail: Option<&str>) -> Finished {
         self.record.finished = Some(Instant::now());
         self.gone |= self.client_gone();
         if self.framing.is_some() || self.gone {
             let ending = if self.gone { Ending::ClientGone } else { Ending::Broken };
-            self.close(ending);
-            return;
+            return Finished { record: self.close(ending), missing: 0 };
         }
-        let Some(connection) = self.connection.clone() else { return };
-        let mut facts = self.facts;
-        facts.keep_alive &= !connection.reactor().is_stopping();
+        let facts = self.facts_for_head();
         self.record.status = status;
         let sentence = detail.unwrap_or("The application failed; its log has the reason.");
-        let server = connection.reactor().config().server_name.as_bytes();
+        let connection = self.connection.clone();
+        let server = connection.as_ref().map_or("", |c| c.reactor().config().server_name.as_str()).as_bytes();
         let now = Instant::now();
         local::with_date(now, |date| {
             encode::error_response(status, sentence, facts, date, server, self.layout.staging())
@@ -463,13 +476,18 @@ impl Answer {
         self.ended = true;
         self.transmit(&[], &mut |_| Box::new(Nothing));
         let ending = if self.gone { Ending::ClientGone } else { Ending::Complete };
-        self.close(ending);
+        Finished { record: self.close(ending), missing: 0 }
     }
 
     /// Gives the connection back.
-    fn close(mut self: Box<Self>, ending: Ending) {
-        let Some(connection) = self.connection.take() else { return };
+    fn close(mut self: Box<Self>, ending: Ending) -> Record {
         self.record.ending = ending;
+        let rest = self.inflow.take().map(|inflow| inflow.end());
+        if let Some((_, waited)) = &rest {
+            self.record.waited += *waited;
+        }
+        let record = self.record;
+        let Some(connection) = self.connection.take() else { return record };
         let until_close = matches!(self.framing, Some(ResponseFraming { body: ResponseBody::UntilClose, .. }));
         let then = match ending {
             Ending::Complete if self.framing.is_some_and(|framing| framing.keep_alive) => Then::Keep,
@@ -483,6 +501,7 @@ impl Answer {
             connection.push_gathered(&mut out);
             self.leaves_rest(&out)
         };
-        connection.exchange_done(then, self, hand_over);
+        connection.exchange_done(then, self, rest.map(|(rest, _)| rest), hand_over);
+        record
     }
 }

@@ -15,6 +15,8 @@ pub struct Config {
     pub limits: Limits,
     /// A request body up to this size stays in memory; a larger one goes to an unlinked temporary file.
     pub body_memory: usize,
+    /// The application starts when the head is there, and reads the body as it comes.
+    pub stream_body: bool,
     /// From the first byte of a request head to its end.
     pub header_timeout: Duration,
     /// Between two reads of a request body.
@@ -48,6 +50,7 @@ impl Default for Config {
             single_thread: false,
             limits: Limits::default(),
             body_memory: 1 << 20,
+            stream_body: false,
             header_timeout: Duration::from_secs(15),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),

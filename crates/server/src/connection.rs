@@ -17,6 +17,7 @@ use crate::claim::{self, Bits, Claim};
 use crate::exchange::Exchange;
 use crate::gather::Gather;
 use crate::handler::Level;
+use crate::inflow::Rest;
 use crate::outbox::{Flush, Outbox};
 use crate::reactor::Reactor;
 use crate::record::{Ending, Record};
@@ -251,6 +252,7 @@ impl Connection {
                 Some(Next::Run(answer))
             }
             Intake::Refused(refusal, answer) => Some(self.refuse(stage, refusal, answer)),
+            Intake::Unusable => Some(Next::Close),
         }
     }
 
@@ -276,7 +278,12 @@ impl Connection {
                 Next::Close
             }
             Stage::Running(_) => Next::Rest,
-            Stage::Idle | Stage::Head(_) | Stage::Body(_) | Stage::Lingering(_) | Stage::Closed => Next::Close,
+            Stage::Idle
+            | Stage::Head(_)
+            | Stage::Body(_)
+            | Stage::Dropping(_)
+            | Stage::Lingering(_)
+            | Stage::Closed => Next::Close,
         }
     }
 
@@ -293,6 +300,7 @@ impl Connection {
         *stage = Stage::Draining(Box::new(Leaving {
             then: Then::Linger,
             ahead: Ahead { bytes: Vec::new(), unread: true },
+            unread_body: None,
             answer: Some(answer),
         }));
         let mut out = lock(&self.out);
@@ -320,7 +328,14 @@ impl Connection {
 
     /// The application is done; the exchange gives the connection back to the thread it ends on.
     /// `hand_over`: much is left to send, which the I/O side does while the application's thread goes on.
-    pub(crate) fn exchange_done(self: &Arc<Self>, then: Then, answer: Box<Answer>, hand_over: bool) {
+    /// `rest`: of a body that the application has read by itself.
+    pub(crate) fn exchange_done(
+        self: &Arc<Self>,
+        then: Then,
+        answer: Box<Answer>,
+        rest: Option<Rest>,
+        hand_over: bool,
+    ) {
         {
             lock(&self.gather).reset();
             let mut stage = lock(&self.stage);
@@ -328,7 +343,12 @@ impl Connection {
                 Stage::Running(ahead) => std::mem::take(ahead),
                 _ => Ahead::default(),
             };
-            *stage = Stage::Draining(Box::new(Leaving { then, ahead, answer: Some(answer) }));
+            let (ahead, unread_body) = match rest {
+                None => (ahead, None),
+                Some(Rest::Complete(bytes)) => (Ahead { bytes, unread: true }, None),
+                Some(Rest::Unread(decoder, bytes)) => (Ahead { bytes, unread: true }, Some(decoder)),
+            };
+            *stage = Stage::Draining(Box::new(Leaving { then, ahead, unread_body, answer: Some(answer) }));
             self.reactor.count_request();
         }
         if hand_over {
@@ -341,7 +361,7 @@ impl Connection {
     /// The response has left, or never will (`broken` says why).
     fn after_response(&self, stage: &mut Stage, broken: Option<Ending>) -> Next {
         let Stage::Draining(leaving) = std::mem::replace(stage, Stage::Idle) else { return Next::Rest };
-        let Leaving { then, ahead, answer } = *leaving;
+        let Leaving { then, ahead, unread_body, answer } = *leaving;
         if let Some(mut answer) = answer {
             answer.record.ending = broken.unwrap_or(answer.record.ending);
             self.reactor.account(answer, self);
@@ -362,7 +382,12 @@ impl Connection {
             }
             Then::Linger | Then::Close => Next::Close,
             Then::Keep => {
-                self.due_in(millis(self.reactor.config().idle_timeout));
+                if let Some(decoder) = unread_body {
+                    *stage = Stage::Dropping(Box::new(decoder));
+                    self.due_in(millis(self.reactor.config().body_timeout));
+                } else {
+                    self.due_in(millis(self.reactor.config().idle_timeout));
+                }
                 if !ahead.bytes.is_empty()
                     && let Some(next) = self.feed(stage, &ahead.bytes, unread)
                 {

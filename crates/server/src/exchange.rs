@@ -9,8 +9,9 @@ use std::time::Instant;
 use penstock_http::encode::ResponseHead;
 
 use crate::answer::Answer;
-pub use crate::answer::{Position, Sent, Short};
+pub use crate::answer::{Finished, Position, Sent};
 use crate::connection::Connection;
+pub use crate::inflow::{BodyFault, BodyStream};
 pub use crate::outbox::Payload;
 use crate::record::Record;
 pub use crate::request::{Endpoints, Request, RequestBody};
@@ -109,18 +110,19 @@ impl Exchange {
 
     /// Ends the response: an empty one if nothing was sent, the last chunk of a chunked one. A body shorter than its
     /// `Content-Length` breaks the connection instead.
-    ///
-    /// # Errors
-    /// [`Short`], with the missing byte count, when fewer bytes were sent than the head promised.
-    pub fn finish(mut self) -> Result<(), Short> {
-        self.answer.take().map_or(Ok(()), Answer::finish)
+    pub fn finish(mut self) -> Finished {
+        match self.answer.take() {
+            Some(answer) => answer.finish(),
+            None => unreachable!("an exchange is consumed when it ends"),
+        }
     }
 
     /// Answers a small error page (`status` 500, 502, ...) if nothing was sent, else breaks the connection visibly.
     /// `detail` is HTML for the page's body, already escaped; `None` gives the standard sentence.
-    pub fn fail(mut self, status: u16, detail: Option<&str>) {
-        if let Some(answer) = self.answer.take() {
-            answer.fail(status, detail);
+    pub fn fail(mut self, status: u16, detail: Option<&str>) -> Finished {
+        match self.answer.take() {
+            Some(answer) => answer.fail(status, detail),
+            None => unreachable!("an exchange is consumed when it ends"),
         }
     }
 }

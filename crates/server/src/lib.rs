@@ -14,6 +14,7 @@ mod crew;
 pub mod exchange;
 mod gather;
 pub mod handler;
+mod inflow;
 mod layout;
 mod load;
 mod local;

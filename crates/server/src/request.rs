@@ -5,6 +5,9 @@ use std::net::SocketAddr;
 
 use penstock_http::framing::RequestFraming;
 use penstock_http::head::RequestHead;
+use penstock_http::limits::Refusal;
+
+use crate::inflow::BodyStream;
 
 /// A complete request: its head, where it came from, its body.
 #[derive(Default)]
@@ -30,7 +33,7 @@ pub struct Endpoints {
     pub listener: usize,
 }
 
-/// The body of a request, read whole before the application is called.
+/// The body of a request: read whole before the application is called, or read by it.
 #[derive(Default)]
 pub enum RequestBody {
     /// No body, or an empty one.
@@ -45,4 +48,31 @@ pub enum RequestBody {
         /// Its length in bytes.
         length: u64,
     },
+    /// It arrives while it is read.
+    Stream(BodyStream),
+}
+
+/// The part of a request that is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Head,
+    Body,
+}
+
+impl Part {
+    /// Why a request is refused whose client ended in this part.
+    pub(crate) fn cut_short(self) -> Refusal {
+        match self {
+            Self::Head => Refusal::new(400, "The request ended before its head was complete."),
+            Self::Body => Refusal::new(400, "The request ended before its body was complete."),
+        }
+    }
+
+    /// Why a request is refused of which this part was too slow.
+    pub(crate) fn late(self) -> Refusal {
+        match self {
+            Self::Head => Refusal::new(408, "The request head did not arrive in time."),
+            Self::Body => Refusal::new(408, "The request body did not arrive in time."),
+        }
+    }
 }

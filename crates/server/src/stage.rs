@@ -2,6 +2,8 @@
 //!
 //! Runs on the thread that holds the connection's claim.
 
+use std::sync::Arc;
+
 use penstock_http::body::{BodyDecoder, BodyStep};
 use penstock_http::encode;
 use penstock_http::framing::{self, BodyLength, RequestFacts};
@@ -11,7 +13,9 @@ use penstock_http::limits::Refusal;
 use crate::answer::Answer;
 use crate::connection::{Connection, LINGER, within_rate};
 use crate::handler::Level;
+use crate::inflow::{BodyStream, Inflow};
 use crate::local;
+use crate::request::{Part, RequestBody};
 use crate::spool::Spool;
 use crate::timers::{Millis, millis};
 
@@ -56,6 +60,8 @@ pub(crate) struct Upload {
 pub(crate) struct Leaving {
     pub(crate) then: Then,
     pub(crate) ahead: Ahead,
+    /// The body has not been read to its end, which this decoder will know.
+    pub(crate) unread_body: Option<BodyDecoder>,
     /// The finished exchange, for the log. None after a refusal.
     pub(crate) answer: Option<Box<Answer>>,
 }
@@ -67,6 +73,8 @@ pub(crate) enum Stage {
     /// Queued or answered by the application.
     Running(Ahead),
     Draining(Box<Leaving>),
+    /// Reads and drops the rest of a body that the application did not want, before the next request.
+    Dropping(Box<BodyDecoder>),
     /// Until this time at most.
     Lingering(Millis),
     Closed,
@@ -92,31 +100,8 @@ pub(crate) enum Intake {
     Complete(Box<Answer>, usize),
     /// They are refused.
     Refused(Refusal, Box<Answer>),
-}
-
-/// The part of a request that is on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    Head,
-    Body,
-}
-
-impl Part {
-    /// Why a request is refused whose client ended in this part.
-    pub(crate) fn cut_short(self) -> Refusal {
-        match self {
-            Self::Head => Refusal::new(400, "The request ended before its head was complete."),
-            Self::Body => Refusal::new(400, "The request ended before its body was complete."),
-        }
-    }
-
-    /// Why a request is refused of which this part was too slow.
-    pub(crate) fn late(self) -> Refusal {
-        match self {
-            Self::Head => Refusal::new(408, "The request head did not arrive in time."),
-            Self::Body => Refusal::new(408, "The request body did not arrive in time."),
-        }
-    }
+    /// They leave no way to tell where the next request begins.
+    Unusable,
 }
 
 impl Stage {
@@ -186,6 +171,18 @@ impl Connection {
                 }
             }
             Stage::Body(_) => self.take_body(stage, bytes, 0),
+            Stage::Dropping(decoder) => match decoder.skip(bytes) {
+                BodyStep::Done { consumed } => {
+                    *stage = Stage::Idle;
+                    self.due_in(millis(self.reactor().config().idle_timeout));
+                    match self.take_in_after(stage, bytes, consumed) {
+                        Intake::Complete(answer, more) => Intake::Complete(answer, consumed + more),
+                        other => other,
+                    }
+                }
+                BodyStep::Refused(_) => Intake::Unusable,
+                BodyStep::NeedMore { .. } | BodyStep::Data { .. } => Intake::More,
+            },
             Stage::Lingering(until) => {
                 let left = until.saturating_sub(self.reactor().clock().now());
                 self.due_in(LINGER.min(left));
@@ -193,6 +190,11 @@ impl Connection {
             }
             Stage::Running(_) | Stage::Draining(_) | Stage::Closed => Intake::More,
         }
+    }
+
+    /// The first bytes of the next request, if there are any.
+    fn take_in_after(&self, stage: &mut Stage, bytes: &[u8], at: usize) -> Intake {
+        if at == bytes.len() { Intake::More } else { self.take_in(stage, &bytes[at..]) }
     }
 
     /// The head is complete; `bytes[at..]` is what came after it.
@@ -211,7 +213,16 @@ impl Connection {
             BodyLength::Known(length) => Some(length),
             BodyLength::Chunked => None,
         };
-        if request.framing.expects_continue && at == bytes.len() {
+        let continue_due = request.framing.expects_continue && at == bytes.len();
+        let has_come = expected.is_some_and(|length| length <= (bytes.len() - at) as u64);
+        if self.reactor().config().stream_body && !has_come {
+            let decoder = BodyDecoder::new(request.framing.body, limits.body);
+            let inflow = Arc::new(Inflow::new(decoder, bytes[at..].to_vec(), continue_due));
+            request.body = RequestBody::Stream(BodyStream(inflow.clone()));
+            answer.inflow = Some(inflow);
+            return Intake::Complete(answer, bytes.len());
+        }
+        if continue_due {
             // An error shows at the next read.
             let _ = self.wire().transmit(&[std::io::IoSlice::new(encode::CONTINUE)], false);
         }

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, acceptfrom_with, recv, sendmsg, shutdown, sockopt,
@@ -95,11 +95,19 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, Op
 
 /// Blocks until the socket takes bytes or is broken, for at most `time`; a signal ends the wait.
 pub(crate) fn wait_writable(socket: BorrowedFd<'_>, time: Duration) {
-    use rustix::event::{PollFd, PollFlags, poll};
+    // Whatever it says, the next write tells more.
+    wait(socket, PollFlags::OUT, time);
+}
+
+/// Blocks until there is something to read, be it the end, for at most `time`; a signal ends the wait. True: there is.
+pub(crate) fn wait_readable(socket: BorrowedFd<'_>, time: Duration) -> bool {
+    wait(socket, PollFlags::IN, time)
+}
+
+fn wait(socket: BorrowedFd<'_>, wanted: PollFlags, time: Duration) -> bool {
     let limit =
         Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) };
-    // Whatever it says, the next write tells more.
-    let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::OUT)], Some(&limit));
+    poll(&mut [PollFd::from_borrowed_fd(socket, wanted)], Some(&limit)).is_ok_and(|ready| ready > 0)
 }
 
 /// Ends our direction of the connection; the peer reads end-of-file after what was sent.

@@ -39,6 +39,11 @@ impl Wire {
         sys::wait_writable(self.socket.as_fd(), time);
     }
 
+    /// Blocks until there is something to read, be it the end, for at most `time`. False: there is not.
+    pub(crate) fn wait_readable(&self, time: Duration) -> bool {
+        sys::wait_readable(self.socket.as_fd(), time)
+    }
+
     /// Ends our direction; the client reads end-of-file after the last byte.
     pub(crate) fn end_sending(&self) {
         sys::end_sending(self.socket.as_fd());

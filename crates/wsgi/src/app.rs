@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use penstock_server::exchange::{Exchange, RequestBody};
+use penstock_http::framing::BodyLength;
+use penstock_server::exchange::{Exchange, Finished, RequestBody};
 use penstock_server::handler::{Application, Level};
 use penstock_server::ready::Turn;
 use pyo3::exceptions::{PyAssertionError, PyKeyboardInterrupt};
@@ -18,7 +19,6 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
-use crate::ClientDisconnected;
 use crate::blocks::{Delivered, deliver};
 use crate::calls::call;
 use crate::environ::{EnvironMaker, NoEnviron};
@@ -29,6 +29,7 @@ use crate::names::names;
 use crate::pool::Pool;
 use crate::response::{Response, StartResponse};
 use crate::start_response::{Door, is_only_ours};
+use crate::{ClientDisconnected, RequestBodyError};
 
 /// A WSGI application and what the server needs to call it.
 pub(crate) struct PythonApplication {
@@ -165,13 +166,20 @@ impl PythonApplication {
         let (environ, input) = match self.environ(py, desk, &exchange, body) {
             Ok(made) => made,
             Err(NoEnviron::Underscore) => {
-                return exchange.fail(400, Some("A field name of the request has an underscore."));
+                exchange.fail(400, Some("A field name of the request has an underscore."));
+                return;
             }
-            Err(NoEnviron::Error(error)) => return self.fail(py, exchange, &error),
+            Err(NoEnviron::Error(error)) => {
+                self.fail(py, exchange, &error);
+                return;
+            }
         };
         let door = match desk.door.take().map_or_else(|| Door::new(py), Ok) {
             Ok(door) => door,
-            Err(error) => return self.fail(py, exchange, &error),
+            Err(error) => {
+                self.fail(py, exchange, &error);
+                return;
+            }
         };
         let open = Open { door: Some(door), py };
         let Some(door) = &open.door else { return };
@@ -208,9 +216,9 @@ impl PythonApplication {
         exchange: &Exchange,
         body: RequestBody,
     ) -> Result<(Bound<'py, PyDict>, Bound<'py, Input>), NoEnviron> {
-        let length = body_length(&body);
-        let input = match (length, desk.empty_input.take()) {
-            (0, Some(input)) => input.into_bound(py),
+        let length = body_length(&body, exchange.request().framing.body);
+        let input = match (&body, desk.empty_input.take()) {
+            (RequestBody::Empty, Some(input)) => input.into_bound(py),
             _ => Bound::new(py, Input::new(body))?,
         };
         let environ = self.maker.make(py, &mut desk.memo, exchange.request(), length, input.as_any())?;
@@ -233,35 +241,41 @@ impl PythonApplication {
             }
             Err(error) => Some(error),
         };
-        match error {
+        let finished = match error {
             None => {
                 let exchange = &mut response.exchange;
                 // Naming the request costs something, so it is done only where it may be needed.
                 let may_be_short = exchange.head().declared_length().unwrap_or(0) > exchange.record().body_bytes;
                 let request = (may_be_short && !response.gone).then(|| request_line(exchange.request()));
-                if let (Err(short), Some(request)) = (response.exchange.finish(), request) {
+                let finished = response.exchange.finish();
+                if let (true, Some(request)) = (finished.missing > 0, request) {
                     let message = format!(
                         "{request}: the body is {} bytes shorter than its Content-Length; the connection was broken",
-                        short.missing
+                        finished.missing
                     );
                     errors::log(py, Level::Error, &message, None);
                 }
+                finished
             }
             // Told so by write(), the application gave up: nothing went wrong.
             Some(error) if response.gone && error.is_instance_of::<ClientDisconnected>(py) => {
-                let _ = response.exchange.finish();
+                response.exchange.finish()
             }
             Some(error) => self.fail(py, response.exchange, &error),
-        }
+        };
+        state.keep_record(py, finished.record);
     }
 
     /// Logs an exception and answers with an error, or breaks the connection if the head has left.
-    fn fail(&self, py: Python<'_>, exchange: Exchange, error: &PyErr) {
+    fn fail(&self, py: Python<'_>, exchange: Exchange, error: &PyErr) -> Finished {
         if self.single_thread && error.is_instance_of::<PyKeyboardInterrupt>(py) {
-            exchange.fail(503, None);
+            let finished = exchange.fail(503, None);
             self.interrupt(error.clone_ref(py));
             self.pool.stop(Duration::ZERO);
-            return;
+            return finished;
+        }
+        if let Some((status, sentence)) = fault_of_the_client(py, error) {
+            return exchange.fail(status, Some(&sentence));
         }
         let request = request_line(exchange.request());
         let (message, page) = if exchange.head_sent() {
@@ -269,8 +283,9 @@ impl PythonApplication {
         } else {
             (format!("{request}: exception in the application"), self.debug.then(|| traceback_page(py, error)))
         };
-        exchange.fail(500, page.as_deref());
+        let finished = exchange.fail(500, page.as_deref());
         errors::log(py, Level::Error, &message, Some(error));
+        finished
     }
 
     /// PEP 3333: "If the iterable returned by the application has a close() method, the server or gateway must call
@@ -313,11 +328,26 @@ impl PythonApplication {
     }
 }
 
-fn body_length(body: &RequestBody) -> u64 {
-    match body {
-        RequestBody::Empty => 0,
-        RequestBody::Memory(bytes) => bytes.len() as u64,
-        RequestBody::File { length, .. } => *length,
+/// Status and sentence of the answer, where an exception of `wsgi.input` has gone through the application: what the client
+/// sent is to blame, and nobody else.
+fn fault_of_the_client(py: Python<'_>, error: &PyErr) -> Option<(u16, String)> {
+    if error.is_instance_of::<RequestBodyError>(py) {
+        let value = error.value(py);
+        let status = value.getattr("status").and_then(|status| status.extract()).unwrap_or(400);
+        return Some((status, value.to_string()));
+    }
+    let gone = error.is_instance_of::<ClientDisconnected>(py);
+    gone.then(|| (400, String::from("The request ended before its body was complete.")))
+}
+
+/// How long a body is; `None`: it will be known at its end.
+fn body_length(body: &RequestBody, framing: BodyLength) -> Option<u64> {
+    match (body, framing) {
+        (RequestBody::Empty, _) => Some(0),
+        (RequestBody::Memory(bytes), _) => Some(bytes.len() as u64),
+        (RequestBody::File { length, .. }, _) => Some(*length),
+        (RequestBody::Stream(_), BodyLength::Known(length)) => Some(length),
+        (RequestBody::Stream(_), _) => None,
     }
 }
 

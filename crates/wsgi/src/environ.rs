@@ -115,13 +115,14 @@ impl EnvironMaker {
         Ok(Self { names, templates, root_path: constants.root_path, underscores: constants.underscores })
     }
 
-    /// The `environ` of a request, with `input` as `wsgi.input`, which will give `body_length` bytes.
+    /// The `environ` of a request, with `input` as `wsgi.input`, which will give `body_length` bytes; `None`: nobody
+    /// knows yet.
     pub(crate) fn make<'py>(
         &self,
         py: Python<'py>,
         memo: &mut Memo,
         request: &Request,
-        body_length: u64,
+        body_length: Option<u64>,
         input: &Bound<'py, PyAny>,
     ) -> Result<Bound<'py, PyDict>, NoEnviron> {
         let names = self.names;
@@ -148,8 +149,10 @@ impl EnvironMaker {
         if let Some(host) = request.framing.host {
             set(&environ, &names.http_host, memo.host(py, host.of(bytes))?)?;
         }
-        if request.framing.body != BodyLength::None {
-            set(&environ, &names.content_length, latin1(py, body_length.to_string().as_bytes())?.as_unbound())?;
+        if request.framing.body != BodyLength::None
+            && let Some(length) = body_length
+        {
+            set(&environ, &names.content_length, latin1(py, length.to_string().as_bytes())?.as_unbound())?;
         }
         self.set_fields(py, &environ, memo, request)?;
         Ok(environ)
@@ -354,7 +357,7 @@ mod tests {
     }
 
     fn made<'py>(py: Python<'py>, maker: &EnvironMaker, memo: &mut Memo, request: &Request) -> Bound<'py, PyDict> {
-        match maker.make(py, memo, request, 3, &py.None().into_bound(py)) {
+        match maker.make(py, memo, request, Some(3), &py.None().into_bound(py)) {
             Ok(environ) => environ,
             Err(_) => panic!("no environ"),
         }
@@ -436,7 +439,7 @@ mod tests {
                 py,
                 &mut Memo::default(),
                 &request,
-                0,
+                Some(0),
                 &py.None().into_bound(py),
             );
             assert!(matches!(refused, Err(NoEnviron::Underscore)));

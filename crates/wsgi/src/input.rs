@@ -1,107 +1,203 @@
 //! `wsgi.input`: the request's body as a binary stream with the methods of `io.BufferedIOBase`.
 //!
-//! The body is complete before the application is called, so a read never waits for the network, and the end of the
-//! stream is the end of the body. A body in a file is read in large blocks with the interpreter released. The stream is
-//! not seekable (nothing may rely on a body that can be read twice), and `close()` leaves it open: it belongs to the
-//! server, and a `TextIOWrapper` around it closes it when it is collected.
+//! Mostly the body is complete before the application is called, so a read does not wait for the network; a body in a
+//! file is read in large blocks with the interpreter released. With `--stream-body` it is read as it comes, and reads
+//! wait for the client with the interpreter released. The end of the stream is the end of the body, and a body that
+//! breaks off raises. The stream is not seekable (nothing may rely on a body that can be read twice), and `close()`
+//! leaves it open: it belongs to the server, and a `TextIOWrapper` around it closes it when it is collected.
 
 use std::fs::File;
 use std::io::{self, Read};
 
 use memchr::memchr;
-use penstock_server::exchange::RequestBody;
+use penstock_server::exchange::{BodyFault, BodyStream, RequestBody};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
+use crate::{ClientDisconnected, RequestBodyError};
+
 /// Read from a file at once.
 const FILE_BLOCK: usize = 256 * 1024;
+/// Read from a client at once, where less is asked for.
+const STREAM_BLOCK: usize = 64 * 1024;
+
+/// What of a body is not in memory.
+enum Rest {
+    Nothing,
+    /// So many bytes of a file.
+    File(File, u64),
+    /// What the client still sends.
+    Stream(BodyStream),
+}
+
+/// Why a body cannot be read.
+#[derive(Debug)]
+enum Fault {
+    File(io::Error),
+    Body(BodyFault),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self::File(error)
+    }
+}
+
+impl From<Fault> for PyErr {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::File(error) => error.into(),
+            Fault::Body(BodyFault::Gone) => {
+                ClientDisconnected::new_err("the client left before its request was complete")
+            }
+            Fault::Body(BodyFault::Refused(refusal)) => Python::attach(|py| {
+                let error = RequestBodyError::new_err(refusal.reason);
+                match error.value(py).setattr("status", refusal.status) {
+                    Ok(()) => error,
+                    Err(fault) => fault,
+                }
+            }),
+            Fault::Body(BodyFault::Over) => {
+                PyValueError::new_err("wsgi.input was read after the response to its request had ended")
+            }
+        }
+    }
+}
 
 /// The unread rest of a body.
 struct Source {
     buffer: Vec<u8>,
     at: usize,
-    file: Option<File>,
-    /// Bytes of the file that are not in the buffer.
-    unread: u64,
+    rest: Rest,
 }
 
 impl Source {
     fn new(body: RequestBody) -> Self {
-        let (buffer, file, unread) = match body {
-            RequestBody::Empty => (Vec::new(), None, 0),
-            RequestBody::Memory(bytes) => (bytes, None, 0),
-            RequestBody::File { file, length } => (Vec::new(), Some(file), length),
+        let (buffer, rest) = match body {
+            RequestBody::Empty => (Vec::new(), Rest::Nothing),
+            RequestBody::Memory(bytes) => (bytes, Rest::Nothing),
+            RequestBody::File { file, length } => (Vec::new(), Rest::File(file, length)),
+            RequestBody::Stream(stream) => (Vec::new(), Rest::Stream(stream)),
         };
-        Self { buffer, at: 0, file, unread }
+        Self { buffer, at: 0, rest }
     }
 
     fn buffered(&self) -> &[u8] {
         self.buffer.get(self.at..).unwrap_or(&[])
     }
 
-    fn remaining(&self) -> usize {
-        self.buffered().len().saturating_add(usize::try_from(self.unread).unwrap_or(usize::MAX))
+    /// How many bytes are left; `None`: the client knows.
+    fn remaining(&self) -> Option<usize> {
+        let unread = match &self.rest {
+            Rest::Nothing => 0,
+            Rest::File(_, unread) => usize::try_from(*unread).unwrap_or(usize::MAX),
+            Rest::Stream(_) => return None,
+        };
+        Some(self.buffered().len().saturating_add(unread))
     }
 
     fn consume(&mut self, count: usize) {
         self.at += count;
-        if self.at >= self.buffer.len() && self.file.is_none() {
+        if self.at >= self.buffer.len() && matches!(self.rest, Rest::Nothing) {
             // Read to its end: the memory is free while the application works on its copy.
             self.buffer = Vec::new();
             self.at = 0;
         }
     }
 
-    /// Reads the next block of the file into the empty buffer.
-    fn refill(&mut self) -> io::Result<()> {
-        let Some(file) = &mut self.file else { return Ok(()) };
-        let size = FILE_BLOCK.min(usize::try_from(self.unread).unwrap_or(FILE_BLOCK));
-        self.buffer.clear();
-        self.buffer.resize(size, 0);
+    /// Reads the next block into the empty buffer, which stays empty at the end of the body.
+    fn refill(&mut self) -> Result<(), Fault> {
         self.at = 0;
-        if let Err(error) = file.read_exact(&mut self.buffer) {
-            self.buffer.clear();
-            return Err(error);
-        }
-        self.unread -= size as u64;
-        Ok(())
-    }
-
-    /// Fills `target`, which is not longer than what remains.
-    fn fill(&mut self, mut target: &mut [u8]) -> io::Result<()> {
-        while !target.is_empty() {
-            let buffered = self.buffered();
-            if !buffered.is_empty() {
-                let count = buffered.len().min(target.len());
-                let (now, later) = target.split_at_mut(count);
-                now.copy_from_slice(&buffered[..count]);
-                self.consume(count);
-                target = later;
-            } else if target.len() >= FILE_BLOCK
-                && let Some(file) = &mut self.file
-            {
-                file.read_exact(target)?;
-                self.unread -= target.len() as u64;
-                return Ok(());
-            } else if self.unread > 0 {
-                self.refill()?;
-            } else {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+        self.buffer.clear();
+        match &mut self.rest {
+            Rest::Nothing => {}
+            Rest::File(file, unread) => {
+                let size = FILE_BLOCK.min(usize::try_from(*unread).unwrap_or(FILE_BLOCK));
+                self.buffer.resize(size, 0);
+                if let Err(error) = file.read_exact(&mut self.buffer) {
+                    self.buffer.clear();
+                    return Err(error.into());
+                }
+                *unread -= size as u64;
+            }
+            Rest::Stream(stream) => {
+                self.buffer.resize(STREAM_BLOCK, 0);
+                let read = stream.read(&mut self.buffer);
+                self.buffer.truncate(*read.as_ref().unwrap_or(&0));
+                if read.map_err(Fault::Body)? == 0 {
+                    self.rest = Rest::Nothing;
+                    self.buffer = Vec::new();
+                }
             }
         }
         Ok(())
     }
 
-    /// Appends the next line, or as much of it as `limit` allows.
-    fn line(&mut self, limit: usize, line: &mut Vec<u8>) -> io::Result<()> {
+    /// Reads into `target`, not more than what is there without another wait; 0 at the end of the body.
+    fn read_some(&mut self, target: &mut [u8]) -> Result<usize, Fault> {
+        if self.buffered().is_empty() {
+            match &mut self.rest {
+                Rest::File(file, unread) if target.len() >= FILE_BLOCK => {
+                    let size = target.len().min(usize::try_from(*unread).unwrap_or(usize::MAX));
+                    file.read_exact(&mut target[..size])?;
+                    *unread -= size as u64;
+                    return Ok(size);
+                }
+                Rest::Stream(stream) if target.len() >= STREAM_BLOCK => {
+                    let count = stream.read(target).map_err(Fault::Body)?;
+                    if count == 0 {
+                        self.rest = Rest::Nothing;
+                    }
+                    return Ok(count);
+                }
+                _ => self.refill()?,
+            }
+        }
+        let buffered = self.buffered();
+        let count = buffered.len().min(target.len());
+        target[..count].copy_from_slice(&buffered[..count]);
+        self.consume(count);
+        Ok(count)
+    }
+
+    /// Fills `target`, which is not longer than what remains.
+    fn fill(&mut self, mut target: &mut [u8]) -> Result<(), Fault> {
+        while !target.is_empty() {
+            match self.read_some(target)? {
+                0 => return Err(Fault::File(io::ErrorKind::UnexpectedEof.into())),
+                count => target = &mut target[count..],
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads up to `count` bytes of a body whose length is not known: fewer only at its end, or when `at_once` is enough.
+    fn collect(&mut self, count: usize, at_once: bool) -> Result<Vec<u8>, Fault> {
+        let mut bytes = Vec::new();
+        while bytes.len() < count {
+            let at = bytes.len();
+            // Room for what may come next, and twice as much each time: what was promised need not come.
+            let room = (count - at).min(STREAM_BLOCK.max(at));
+            bytes.resize(at + room, 0);
+            let read = self.read_some(&mut bytes[at..]);
+            bytes.truncate(at + read.as_ref().unwrap_or(&0));
+            if read? == 0 || at_once {
+                break;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Appends the next line, or as much of it as `limit` allows; nothing at the end of the body.
+    fn line(&mut self, limit: usize, line: &mut Vec<u8>) -> Result<(), Fault> {
         while line.len() < limit {
             if self.buffered().is_empty() {
-                if self.unread == 0 {
+                self.refill()?;
+                if self.buffered().is_empty() {
                     break;
                 }
-                self.refill()?;
             }
             let buffered = self.buffered();
             let window = &buffered[..buffered.len().min(limit - line.len())];
@@ -122,7 +218,7 @@ impl Source {
         let window = &buffered[..buffered.len().min(limit)];
         match memchr(b'\n', window) {
             Some(at) => Some(at + 1),
-            None if self.unread == 0 || window.len() == limit => Some(window.len()),
+            None if window.len() == limit || self.remaining() == Some(window.len()) => Some(window.len()),
             None => None,
         }
     }
@@ -141,18 +237,39 @@ impl Input {
 
     /// There is nothing to read, so that another request without a body can have it.
     pub(crate) fn has_nothing(&self) -> bool {
-        self.source.buffer.capacity() == 0 && self.source.file.is_none()
+        self.source.buffer.capacity() == 0 && matches!(self.source.rest, Rest::Nothing)
     }
 
-    fn take<'py>(&mut self, py: Python<'py>, count: usize) -> PyResult<Bound<'py, PyBytes>> {
+    /// Reads `count` bytes, fewer at the end; `at_once`: and where more would mean to wait.
+    fn take<'py>(&mut self, py: Python<'py>, count: usize, at_once: bool) -> PyResult<Bound<'py, PyBytes>> {
         let source = &mut self.source;
-        let count = count.min(source.remaining());
-        if source.buffered().len() >= count {
+        let known = source.remaining().map(|remaining| count.min(remaining));
+        let in_memory = source.buffered().len();
+        let count = match known {
+            None if at_once && in_memory > 0 => count.min(in_memory),
+            _ => known.unwrap_or(count),
+        };
+        if in_memory >= count {
             let bytes = PyBytes::new(py, &source.buffered()[..count]);
             source.consume(count);
             return Ok(bytes);
         }
-        PyBytes::new_with(py, count, |target| py.detach(|| source.fill(target)).map_err(PyErr::from))
+        if known.is_some() {
+            return PyBytes::new_with(py, count, |target| py.detach(|| source.fill(target)).map_err(PyErr::from));
+        }
+        let bytes = py.detach(|| source.collect(count, at_once))?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    fn take_into(&mut self, py: Python<'_>, buffer: &PyBuffer<u8>, at_once: bool) -> PyResult<usize> {
+        if buffer.readonly() || !buffer.is_c_contiguous() {
+            return Err(PyValueError::new_err("readinto() needs a writable, contiguous buffer"));
+        }
+        let bytes = self.take(py, buffer.len_bytes(), at_once)?;
+        let data = bytes.as_bytes();
+        // SAFETY: the buffer is writable, contiguous and at least as long as `data`, which is a new object of its own.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), buffer.buf_ptr().cast::<u8>(), data.len()) };
+        Ok(data.len())
     }
 
     fn line<'py>(&mut self, py: Python<'py>, limit: usize) -> PyResult<Bound<'py, PyBytes>> {
@@ -187,32 +304,25 @@ impl Input {
     /// Reads up to `size` bytes; all that is left if it is negative or None.
     #[pyo3(signature = (size=None, /))]
     fn read<'py>(&mut self, py: Python<'py>, size: Option<isize>) -> PyResult<Bound<'py, PyBytes>> {
-        self.take(py, self::size(size))
+        self.take(py, self::size(size), false)
     }
 
-    /// As `read`.
+    /// Reads up to `size` bytes, fewer where more would mean to wait for the client.
     #[pyo3(signature = (size=None, /))]
     fn read1<'py>(&mut self, py: Python<'py>, size: Option<isize>) -> PyResult<Bound<'py, PyBytes>> {
-        self.take(py, self::size(size))
+        self.take(py, self::size(size), true)
     }
 
     /// Reads into a writable buffer; the number of bytes read.
     #[pyo3(signature = (buffer, /))]
     fn readinto(&mut self, py: Python<'_>, buffer: PyBuffer<u8>) -> PyResult<usize> {
-        if buffer.readonly() || !buffer.is_c_contiguous() {
-            return Err(PyValueError::new_err("readinto() needs a writable, contiguous buffer"));
-        }
-        let bytes = self.take(py, buffer.len_bytes())?;
-        let data = bytes.as_bytes();
-        // SAFETY: the buffer is writable, contiguous and at least as long as `data`, which is a new object of its own.
-        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), buffer.buf_ptr().cast::<u8>(), data.len()) };
-        Ok(data.len())
+        self.take_into(py, &buffer, false)
     }
 
-    /// As `readinto`.
+    /// As `readinto`, fewer where more would mean to wait for the client.
     #[pyo3(signature = (buffer, /))]
     fn readinto1(&mut self, py: Python<'_>, buffer: PyBuffer<u8>) -> PyResult<usize> {
-        self.readinto(py, buffer)
+        self.take_into(py, &buffer, true)
     }
 
     /// Reads one line with its line end, but at most `size` bytes of it.
@@ -228,8 +338,11 @@ impl Input {
         let enough = hint.and_then(|hint| usize::try_from(hint).ok()).filter(|hint| *hint > 0);
         let lines = PyList::empty(py);
         let mut total = 0;
-        while self.source.remaining() > 0 {
+        loop {
             let line = self.line(py, usize::MAX)?;
+            if line.as_bytes().is_empty() {
+                break;
+            }
             total += line.as_bytes().len();
             lines.append(line)?;
             if enough.is_some_and(|enough| total >= enough) {
@@ -244,10 +357,8 @@ impl Input {
     }
 
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        if self.source.remaining() == 0 {
-            return Ok(None);
-        }
-        self.line(py, usize::MAX).map(Some)
+        let line = self.line(py, usize::MAX)?;
+        Ok(Some(line).filter(|line| !line.as_bytes().is_empty()))
     }
 
     fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -325,7 +436,7 @@ mod tests {
 
     fn lines_of(mut source: Source, limit: usize) -> Vec<Vec<u8>> {
         let mut lines = Vec::new();
-        while source.remaining() > 0 {
+        while source.remaining() != Some(0) {
             let mut line = Vec::new();
             source.line(limit, &mut line).unwrap();
             lines.push(line);
@@ -357,7 +468,7 @@ mod tests {
         let mut source = in_file(&body);
         let mut got = Vec::new();
         for size in [1, 10, FILE_BLOCK + 3, 5, FILE_BLOCK].iter().cycle() {
-            let size = (*size).min(source.remaining());
+            let size = (*size).min(source.remaining().unwrap());
             if size == 0 {
                 break;
             }
@@ -371,7 +482,8 @@ mod tests {
     #[test]
     fn a_file_shorter_than_promised_is_an_error_not_an_end() {
         let mut source = in_file(b"abc");
-        source.unread = 10;
+        let Rest::File(_, unread) = &mut source.rest else { panic!("not a file") };
+        *unread = 10;
         assert!(source.fill(&mut [0; 10]).is_err());
     }
 
@@ -380,6 +492,6 @@ mod tests {
         let mut source = Source::new(RequestBody::Memory(b"abc".to_vec()));
         source.consume(3);
         assert_eq!(source.buffer.capacity(), 0);
-        assert_eq!(source.remaining(), 0);
+        assert_eq!(source.remaining(), Some(0));
     }
 }

@@ -36,6 +36,13 @@ pyo3::create_exception!(
     "The client has gone: nothing more can be read from it or written to it."
 );
 
+pyo3::create_exception!(
+    penstock,
+    RequestBodyError,
+    PyOSError,
+    "The request body is malformed, too large or too slow; `status` is the status of the answer to it."
+);
+
 /// The Rust core of Penstock.
 #[pymodule]
 fn _penstock(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -43,6 +50,7 @@ fn _penstock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("SETTINGS", PyTuple::new(py, settings::SETTINGS)?)?;
     module.add("ClientDisconnected", py.get_type::<ClientDisconnected>())?;
+    module.add("RequestBodyError", py.get_type::<RequestBodyError>())?;
     module.add_class::<server::Server>()?;
     module.add_class::<file_wrapper::FileWrapper>()?;
     module.add_class::<input::Input>()?;

@@ -11,7 +11,7 @@ use std::os::raw::c_int;
 use std::sync::Arc;
 
 use penstock_server::exchange::{Exchange, Position, Sent};
-use penstock_server::record::Record;
+use penstock_server::record::{Ending, Record};
 use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -94,8 +94,8 @@ pub(crate) struct StartResponse {
     write: AttachedCell<Option<Py<PyAny>>>,
     /// What the last `start_response` gave.
     last_head: AttachedCell<Option<Box<LastHead>>>,
-    /// The record of a response that is over, and whether its client had gone.
-    last_record: AttachedCell<Option<(Record, bool)>>,
+    /// The record of the last response that is over.
+    last_record: AttachedCell<Option<Record>>,
 }
 
 impl StartResponse {
@@ -201,17 +201,18 @@ impl StartResponse {
     /// Ends the request: from now on nobody reaches the response. `None` when another thread has it at this moment.
     pub(crate) fn end(&self, py: Python<'_>) -> Option<Response> {
         match self.phase.replace(py, Phase::Over) {
-            Phase::Held(response) => {
-                let record = *response.exchange.record();
-                self.last_record.replace(py, Some((record, response.exchange.client_gone())));
-                Some(response)
-            }
+            Phase::Held(response) => Some(response),
             Phase::Over => None,
             Phase::Taken | Phase::Abandoned => {
                 self.phase.replace(py, Phase::Abandoned);
                 None
             }
         }
+    }
+
+    /// Remembers the record of the response that has ended, for who asks later.
+    pub(crate) fn keep_record(&self, py: Python<'_>, record: Record) {
+        self.last_record.replace(py, Some(record));
     }
 
     /// The record of the response as far as it has come, or of the last one that is over; and whether its client has
@@ -227,6 +228,7 @@ impl StartResponse {
         now.or_else(|| {
             // SAFETY: as above.
             unsafe { self.last_record.peek(py, |record| *record) }
+                .map(|record| (record, record.ending == Ending::ClientGone))
         })
     }
 

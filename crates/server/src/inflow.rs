@@ -1,0 +1,295 @@
+//! A request body that the application reads while it arrives (`--stream-body`).
+//!
+//! Whoever reads runs the socket: it receives, and where there is nothing it waits with `poll`, outside the lock. So
+//! nothing is taken from the kernel that the application does not want, and a fast client is held back by its own
+//! window. The thread that carries the connection makes the inflow with what came behind the head, and takes back what
+//! is left of it when the response is over; from then on readers, also one that waits, get an error. Any thread may
+//! read, one at a time.
+
+use std::io::IoSlice;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use penstock_http::body::{BodyDecoder, BodyStep};
+use penstock_http::encode;
+use penstock_http::limits::Refusal;
+
+use crate::connection::Connection;
+use crate::lock;
+use crate::request::Part;
+use crate::sys::Io;
+
+/// Bytes received at once where they have to be decoded.
+const BUFFER: usize = 64 * 1024;
+/// A body that is left unread is dropped up to this size, so that the connection lives on.
+const DROPPED: u64 = 64 * 1024;
+/// How often a reader that waits looks whether its request is still there.
+const LOOK: Duration = Duration::from_millis(500);
+/// The same where it is the only thread, and has to look for signals.
+const SIGNAL_CHECK: Duration = Duration::from_millis(100);
+
+/// Why a body cannot be read any further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyFault {
+    /// The client has left, or ended its direction, before the end of the body.
+    Gone,
+    /// The body is malformed, too large or too slow.
+    Refused(Refusal),
+    /// The response to the request is finished.
+    Over,
+}
+
+/// A body that arrives while it is read.
+pub struct BodyStream(pub(crate) Arc<Inflow>);
+
+impl BodyStream {
+    /// Reads at least a byte; 0 at the end of the body. Blocks: release the interpreter first.
+    ///
+    /// # Errors
+    /// [`BodyFault`], and the same one again at each further call.
+    pub fn read(&mut self, target: &mut [u8]) -> Result<usize, BodyFault> {
+        self.0.read(target)
+    }
+}
+
+/// See the module.
+pub(crate) struct Inflow(Mutex<Flow>);
+
+#[derive(Clone, Copy)]
+enum State {
+    Open,
+    Done,
+    Failed(BodyFault),
+}
+
+struct Flow {
+    state: State,
+    /// From the start of the request until its response is over.
+    connection: Option<Arc<Connection>>,
+    decoder: BodyDecoder,
+    /// `raw[at..end]` is received and not decoded.
+    raw: Vec<u8>,
+    at: usize,
+    end: usize,
+    /// The client waits for `100 Continue`.
+    continue_due: bool,
+    received: u64,
+    waited: Duration,
+}
+
+/// What is left of a body when the response is over.
+pub(crate) enum Rest {
+    /// Nothing; these bytes follow it.
+    Complete(Vec<u8>),
+    /// The rest is still to come, or to be decoded from these bytes.
+    Unread(BodyDecoder, Vec<u8>),
+}
+
+impl Inflow {
+    /// The body of which `raw` has come already.
+    pub(crate) fn new(decoder: BodyDecoder, raw: Vec<u8>, continue_due: bool) -> Self {
+        Self(Mutex::new(Flow {
+            state: State::Open,
+            connection: None,
+            decoder,
+            at: 0,
+            end: raw.len(),
+            raw,
+            continue_due,
+            received: 0,
+            waited: Duration::ZERO,
+        }))
+    }
+
+    pub(crate) fn attach(&self, connection: Arc<Connection>) {
+        lock(&self.0).connection = Some(connection);
+    }
+
+    fn read(&self, target: &mut [u8]) -> Result<usize, BodyFault> {
+        loop {
+            let mut flow = lock(&self.0);
+            if let Some(read) = flow.read_received(target)? {
+                return Ok(read);
+            }
+            let Some(connection) = flow.connection.clone() else { return Err(BodyFault::Over) };
+            flow.say_continue(&connection);
+            match flow.receive(&connection, target) {
+                Received::Data(count) => return Ok(count),
+                Received::Raw => {}
+                Received::Nothing => self.wait(flow, &connection)?,
+                Received::End => return Err(flow.failed(BodyFault::Gone)),
+            }
+        }
+    }
+
+    /// Waits for bytes of the client, without the lock.
+    fn wait(&self, flow: MutexGuard<'_, Flow>, connection: &Connection) -> Result<(), BodyFault> {
+        let limit = flow.patience(connection);
+        drop(flow);
+        let single = connection.reactor().config().single_thread;
+        let begun = Instant::now();
+        let mut waited = Duration::ZERO;
+        let mut came = false;
+        while !came && waited < limit {
+            let look = if single { SIGNAL_CHECK } else { LOOK };
+            came = connection.wire().wait_readable(look.min(limit - waited));
+            waited = begun.elapsed();
+            if single && connection.reactor().must_end() {
+                return Err(lock(&self.0).failed(BodyFault::Gone));
+            }
+            if lock(&self.0).connection.is_none() {
+                return Err(BodyFault::Over);
+            }
+        }
+        let mut flow = lock(&self.0);
+        flow.waited += waited;
+        if came { Ok(()) } else { Err(flow.failed(BodyFault::Refused(Part::Body.late()))) }
+    }
+
+    /// The head of the response leaves. True if the connection can serve another request after a response that leaves
+    /// the rest of this body unread.
+    pub(crate) fn answered(&self) -> bool {
+        let mut flow = lock(&self.0);
+        // RFC 9110 section 10.1.1: without `100 Continue` the client may send the body or not.
+        let is_asked_for = !std::mem::take(&mut flow.continue_due);
+        match flow.state {
+            State::Done => true,
+            State::Failed(_) => false,
+            State::Open => match flow.decoder.remaining() {
+                Some(left) => is_asked_for && left <= DROPPED,
+                None => is_asked_for && matches!(flow.decoder.clone().skip(flow.raw_bytes()), BodyStep::Done { .. }),
+            },
+        }
+    }
+
+    /// The response is over: what is left, and how long the application's threads have waited for the client.
+    pub(crate) fn end(&self) -> (Rest, Duration) {
+        let mut flow = lock(&self.0);
+        flow.connection = None;
+        let raw = flow.raw_bytes().to_vec();
+        flow.raw = Vec::new();
+        let rest = match flow.state {
+            State::Done => Rest::Complete(raw),
+            State::Open | State::Failed(_) => Rest::Unread(flow.decoder.clone(), raw),
+        };
+        flow.state = State::Failed(BodyFault::Over);
+        (rest, flow.waited)
+    }
+}
+
+/// What one look at the socket came to.
+enum Received {
+    /// So many bytes of the body are in the reader's buffer.
+    Data(usize),
+    /// Bytes came that are still to be decoded.
+    Raw,
+    /// Nothing, for now.
+    Nothing,
+    /// The client has ended its direction, or is gone.
+    End,
+}
+
+impl Flow {
+    /// Gives out what has come already. `None`: there is nothing.
+    fn read_received(&mut self, target: &mut [u8]) -> Result<Option<usize>, BodyFault> {
+        loop {
+            match self.state {
+                State::Done => return Ok(Some(0)),
+                State::Failed(fault) => return Err(fault),
+                State::Open => {}
+            }
+            // No more than fits: the decoder counts what it gives out.
+            let window = &self.raw[self.at..self.end.min(self.at + target.len())];
+            let step = self.decoder.decode(window);
+            match step {
+                BodyStep::Data { consumed, data } => {
+                    let data = &window[data];
+                    target[..data.len()].copy_from_slice(data);
+                    let count = data.len();
+                    self.at += consumed;
+                    self.note(count);
+                    return Ok(Some(count));
+                }
+                BodyStep::Done { consumed } => {
+                    self.at += consumed;
+                    self.state = State::Done;
+                }
+                BodyStep::NeedMore { consumed } => {
+                    self.at += consumed;
+                    if self.at == self.end {
+                        return Ok(None);
+                    }
+                }
+                BodyStep::Refused(refusal) => return Err(self.failed(BodyFault::Refused(refusal))),
+            }
+        }
+    }
+
+    /// Counts body bytes; with the last one of a known length the body is over.
+    fn note(&mut self, count: usize) {
+        self.received += count as u64;
+        if self.decoder.remaining() == Some(0) {
+            self.state = State::Done;
+        }
+    }
+
+    /// Takes what the socket has: straight into the reader's buffer where every byte is data.
+    fn receive(&mut self, connection: &Connection, target: &mut [u8]) -> Received {
+        if let Some(left) = self.decoder.remaining() {
+            let room = usize::try_from(left).unwrap_or(usize::MAX).min(target.len());
+            self.raw = Vec::new();
+            (self.at, self.end) = (0, 0);
+            return match connection.wire().receive(&mut target[..room]) {
+                Io::Moved(count) => {
+                    self.decoder.decode(&target[..count]);
+                    self.note(count);
+                    Received::Data(count)
+                }
+                Io::WouldBlock => Received::Nothing,
+                Io::End | Io::Broken => Received::End,
+            };
+        }
+        if self.raw.len() < BUFFER {
+            self.raw = vec![0; BUFFER];
+        }
+        (self.at, self.end) = (0, 0);
+        match connection.wire().receive(&mut self.raw) {
+            Io::Moved(count) => {
+                self.end = count;
+                Received::Raw
+            }
+            Io::WouldBlock => Received::Nothing,
+            Io::End | Io::Broken => Received::End,
+        }
+    }
+
+    /// What has come and is not decoded.
+    fn raw_bytes(&self) -> &[u8] {
+        self.raw.get(self.at..self.end).unwrap_or(&[])
+    }
+
+    fn say_continue(&mut self, connection: &Connection) {
+        if std::mem::take(&mut self.continue_due) {
+            // An error shows at the next read.
+            let _ = connection.wire().transmit(&[IoSlice::new(encode::CONTINUE)], false);
+        }
+    }
+
+    /// How long a reader waits for the next byte: the pause that any client may make, less where the body has been
+    /// slower than it may be on average. Only the time that readers wait counts.
+    fn patience(&self, connection: &Connection) -> Duration {
+        let config = connection.reactor().config();
+        let pause = config.body_timeout;
+        match (self.received * 1_000).checked_div(config.min_body_rate) {
+            Some(time) => pause.min((pause + Duration::from_millis(time)).saturating_sub(self.waited)),
+            None => pause,
+        }
+    }
+
+    fn failed(&mut self, fault: BodyFault) -> BodyFault {
+        if matches!(self.state, State::Open) {
+            self.state = State::Failed(fault);
+        }
+        fault
+    }
+}
