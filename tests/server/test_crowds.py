@@ -1,0 +1,230 @@
+"""Crowds of slow clients, and responses larger than memory: no thread is held, and memory keeps to its limits."""
+
+import hashlib
+import json
+import os
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from harness.addresses import Address
+from harness.server import Server
+from harness.wire import Client
+from server.probes import (
+    asking,
+    await_waiting,
+    digest,
+    eventually,
+    open_gate,
+    pattern,
+    request,
+    resident,
+    taken,
+)
+
+MEGABYTES = 1_000_000
+SHARED = 2 * MEGABYTES
+THREADS = 3
+
+
+class Narrow(Address):
+    """A way to the server on which the kernels take in little: what a client does not read waits in the server."""
+
+    def connect(self, deadline=10.0):
+        sock = socket.socket()
+        sock.settimeout(deadline)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        # The loopback's segments are as long as this window; its sender would wait for room for a whole one.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1448)
+        sock.connect((self.host, self.port))
+        return sock
+
+
+def reading(server, target):
+    """A client that has asked and takes nothing."""
+    client = Client(Narrow(server.address.host, server.address.port), 30.0)
+    client.send(request(target))
+    return client
+
+
+def all_threads_are_free(server, name):
+    """As many requests as there are application threads are in the application at once: the question is the last."""
+    with ExitStack() as stack:
+        waiting = [stack.enter_context(asking(server, f"/wait?gate={name}")) for _ in range(THREADS - 1)]
+        await_waiting(server, name, THREADS - 1)
+        assert server.get("/").body == b"pong"
+        open_gate(server, name)
+        assert [client.response().status for client in waiting] == [200] * len(waiting)
+
+
+@pytest.mark.parametrize(
+    ("target", "readers", "megabytes"),
+    [
+        # One piece of memory that all of them share, within a limit of four.
+        ("/shared", 200, 5),
+        ("/file?size=2000000", 200, 5),
+        # 100 times what the sockets do not take of 2 MB, within the default limit.
+        ("/generator?size=2000000&block=50000", 100, 200),
+        ("/generator?size=2000000&block=500", 100, 200),
+    ],
+)
+def test_a_crowd_of_slow_readers_holds_no_thread(target, readers, megabytes):
+    limit = {} if megabytes > 5 else {"response_buffer": "4MiB"}
+    expected = digest(pattern(SHARED))
+    with Server("srv_crowd:app", threads=THREADS, **limit) as server, ExitStack() as stack:
+        # So that what a first response sets up is there.
+        with asking(server, target) as client:
+            assert digest(client.response().body) == expected
+        all_threads_are_free(server, "before")
+        before = resident(server)
+        crowd = [stack.enter_context(reading(server, target)) for _ in range(readers)]
+        heads = [client.head() for client in crowd]
+        all_threads_are_free(server, "while")
+        assert len(server.threads()) <= THREADS + 4
+        assert resident(server) - before < (megabytes + 15) * MEGABYTES
+        for client, head in zip(crowd, heads, strict=True):
+            assert taken(client, head) == expected
+            client.send(request("/"))
+            assert client.response().body == b"pong", "the connection is kept"
+
+
+OWN = 4 * MEGABYTES
+OWNERS = 50
+
+
+def test_responses_that_do_not_fit_wait_in_the_application_and_none_is_lost():
+    expected = digest(pattern(OWN))
+    target = f"/own?size={OWN}"
+    # Without a limit worth the name, the crowd's bytes are in memory, not in sockets: that is what the limit saves.
+    with Server("srv_crowd:app", threads=THREADS, response_buffer="1GiB") as server, ExitStack() as stack:
+        before = resident(server)
+        crowd = [stack.enter_context(reading(server, target)) for _ in range(OWNERS)]
+        for client in crowd:
+            client.head()
+        all_threads_are_free(server, "roomy")
+        assert resident(server) - before > 100 * MEGABYTES
+    with Server("srv_crowd:app", threads=THREADS, response_buffer="16MiB") as server, ExitStack() as stack:
+        with asking(server, target) as client:
+            assert digest(client.response().body) == expected
+        before = most = resident(server)
+        crowd = [stack.enter_context(reading(server, target)) for _ in range(OWNERS)]
+        for client in crowd:
+            # Whoever is still in the application, or in the queue before it, has its turn as others are done.
+            head = client.head()
+            most = max(most, resident(server))
+            assert taken(client, head) == expected
+            most = max(most, resident(server))
+        # The limit, for each thread a response and what the application needs for making it, and what the allocator
+        # keeps; not the 200 MB of the crowd.
+        assert most - before < (17 + 3 * THREADS * 4 + 30) * MEGABYTES
+        all_threads_are_free(server, "after")
+
+
+def test_a_crowd_whose_clients_vanish_gives_back_the_room_it_had():
+    target = f"/own?size={OWN}"
+    with Server("srv_crowd:app", threads=THREADS, response_buffer="16MiB") as server:
+        for number in range(3):
+            with ExitStack() as stack:
+                crowd = [stack.enter_context(reading(server, target)) for _ in range(OWNERS)]
+                # The first is in the outbox; the last is stuck before the application or in it.
+                crowd[0].head()
+            # Room that was lost would hold up the next ones.
+            all_threads_are_free(server, f"again-{number}")
+        with ExitStack() as stack:
+            crowd = [stack.enter_context(reading(server, target)) for _ in range(3)]
+            for client in crowd:
+                client.head()
+            all_threads_are_free(server, "at-last")
+
+
+UPLOAD = MEGABYTES
+UPLOADERS = 100
+
+
+def upload_of(number):
+    """A body that is no other client's."""
+    return pattern(UPLOAD, number)
+
+
+@pytest.mark.parametrize(
+    ("limit", "megabytes"),
+    [
+        # Half of each in memory.
+        ({}, UPLOADERS / 2),
+        # In files.
+        ({"body_memory": "16KiB"}, 2),
+    ],
+    ids=["in memory", "in files"],
+)
+def test_a_crowd_of_slow_uploads_holds_no_thread(limit, megabytes):
+    half = UPLOAD // 2
+    with Server("srv_crowd:app", threads=THREADS, **limit) as server, ExitStack() as stack:
+        all_threads_are_free(server, "before")
+        before = resident(server)
+        crowd = [stack.enter_context(server.client(30)) for _ in range(UPLOADERS)]
+        for number, client in enumerate(crowd):
+            client.send(b"POST /body HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n" % UPLOAD)
+            client.send(upload_of(number)[:half])
+        # Half of every body has been taken in when none is left in the server's sockets.
+        eventually(lambda: not unread(server), "the first halves")
+        all_threads_are_free(server, "while")
+        assert resident(server) - before < (2 * megabytes + 15) * MEGABYTES
+        for number, client in enumerate(crowd):
+            client.send(upload_of(number)[half:])
+        for number, client in enumerate(crowd):
+            got = json.loads(client.response().body)
+            assert got == {"length": UPLOAD, "hash": hashlib.sha256(upload_of(number)).hexdigest()}
+
+
+def unread(server):
+    """Bytes that wait to be received on the server's port, in the receive queues of its connections."""
+    port = server.address.port
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(int(line[4].partition(":")[2], 16) for line in lines if int(line[1].rpartition(":")[2], 16) == port)
+
+
+ENDLESS = 300 * MEGABYTES
+
+
+@pytest.mark.parametrize("shape", ["file", "generator", "small blocks"])
+def test_a_response_larger_than_memory_leaves_memory_flat(shape, tmp_path):
+    size = ENDLESS if shape != "small blocks" else ENDLESS // 6
+    if shape == "file":
+        path = tmp_path / "endless"
+        with path.open("wb") as file:
+            # Sparse, but for marks that tell its parts from each other.
+            for start in range(0, size, 1 << 20):
+                os.pwrite(file.fileno(), start.to_bytes(8, "big"), start)
+            os.truncate(path, size)
+        target = f"/at?path={path}"
+        with path.open("rb") as file:
+            expected = f"{size} bytes {hashlib.file_digest(file, 'sha256').hexdigest()}"
+    else:
+        target = f"/generator?size={size}&block={65_536 if shape == 'generator' else 128}"
+        expected = f"{size} bytes {digest_of_pattern(size)}"
+    with Server("srv_crowd:app", threads=THREADS) as server:
+        with asking(server, "/generator?size=5000000&block=1000") as client:
+            client.response()
+        before = resident(server)
+        most = before
+        got, have = hashlib.sha256(), 0
+        with asking(server, target) as client:
+            head = client.head()
+            chunked = "transfer-encoding" in head
+            while piece := client.chunk(head) if chunked else client.read(min(size - have, 1 << 20)):
+                head.body = b""
+                have += len(piece)
+                got.update(piece)
+                most = max(most, resident(server))
+        assert f"{have} bytes {got.hexdigest()}" == expected
+        # A response waits in its queue of 4 MiB and nowhere else.
+        assert most - before < 12 * MEGABYTES
+
+
+def digest_of_pattern(size):
+    """The hash of so many bytes of the pattern, made in parts."""
+    got = hashlib.sha256()
+    for start in range(0, size, 1 << 20):
+        got.update(pattern(min(1 << 20, size - start), start))
+    return got.hexdigest()
