@@ -49,7 +49,7 @@ fn answer(mut exchange: Exchange) {
         head.field(&[b'X', b'-', b'a' + number], b"some ordinary value of a field").unwrap();
     }
     exchange.send(&[&body], Position::Last, &mut |_| Box::new(Owned(body.clone())));
-    exchange.finish();
+    exchange.finish().unwrap();
 }
 
 impl Application for Echo {

@@ -7,7 +7,7 @@
 //! are shared, behind their locks.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use penstock_http::encode::{self, ResponseHead};
@@ -56,12 +56,10 @@ pub enum Position {
     Last,
 }
 
-/// A response with which the application is done; some of it may still be on its way.
-#[derive(Clone, Copy, Debug)]
-pub struct Finished {
-    /// Its record.
-    pub record: Record,
-    /// Bytes that its `Content-Length` promised and that were not sent; the connection was broken then.
+/// A body shorter than its `Content-Length`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Short {
+    /// Bytes promised and not sent.
     pub missing: u64,
 }
 
@@ -70,6 +68,8 @@ pub(crate) struct Answer {
     pub(crate) request: Request,
     pub(crate) facts: RequestFacts,
     pub(crate) record: Record,
+    /// Somebody wants to know the record when it is complete.
+    pub(crate) follower: Option<Arc<Mutex<Record>>>,
     pub(crate) head: ResponseHead,
     connection: Option<Arc<Connection>>,
     /// The body that the application reads as it comes.
@@ -102,6 +102,7 @@ impl Answer {
             request: Request::default(),
             facts: RequestFacts { version: Version::Http11, is_head: false, keep_alive: false },
             record: Record::new(Instant::now()),
+            follower: None,
             connection: None,
             inflow: None,
             head: ResponseHead::default(),
@@ -122,6 +123,7 @@ impl Answer {
         self.request.body = RequestBody::Empty;
         self.connection = None;
         self.inflow = None;
+        self.follower = None;
         self.head.clear();
         self.framing = None;
         self.left = 0;
@@ -238,7 +240,7 @@ impl Answer {
         self.gone || self.connection.as_ref().is_none_or(|connection| connection.is_gone())
     }
 
-    pub(crate) fn finish(mut self: Box<Self>) -> Finished {
+    pub(crate) fn finish(mut self: Box<Self>) -> Result<(), Short> {
         let now = self.connection.as_ref().map_or_else(Instant::now, |connection| connection.reactor().clock().read());
         self.record.finished = Some(now);
         if !self.gone && (!self.ended || matches!(self.pace, Pace::Gathering)) {
@@ -254,7 +256,8 @@ impl Answer {
             0 => Ending::Complete,
             _ => Ending::Broken,
         };
-        Finished { record: self.close(ending), missing }
+        self.close(ending);
+        if missing > 0 { Err(Short { missing }) } else { Ok(()) }
     }
 
     /// Before body bytes: commits the head if need be, and says how many of `total` may be sent. `None`: nothing is to
@@ -456,12 +459,12 @@ impl Answer {
         }
     }
 
-    pub(crate) fn fail(mut self: Box<Self>, status: u16, detail: Option<&str>) -> Finished {
+    pub(crate) fn fail(mut self: Box<Self>, status: u16, detail: Option<&str>) {
         self.record.finished = Some(Instant::now());
         self.gone |= self.client_gone();
         if self.framing.is_some() || self.gone {
             let ending = if self.gone { Ending::ClientGone } else { Ending::Broken };
-            return Finished { record: self.close(ending), missing: 0 };
+            return self.close(ending);
         }
         let facts = self.facts_for_head();
         self.record.status = status;
@@ -476,18 +479,20 @@ impl Answer {
         self.ended = true;
         self.transmit(&[], &mut |_| Box::new(Nothing));
         let ending = if self.gone { Ending::ClientGone } else { Ending::Complete };
-        Finished { record: self.close(ending), missing: 0 }
+        self.close(ending);
     }
 
     /// Gives the connection back.
-    fn close(mut self: Box<Self>, ending: Ending) -> Record {
-        self.record.ending = ending;
+    fn close(mut self: Box<Self>, ending: Ending) {
         let rest = self.inflow.take().map(|inflow| inflow.end());
         if let Some((_, waited)) = &rest {
             self.record.waited += *waited;
         }
-        let record = self.record;
-        let Some(connection) = self.connection.take() else { return record };
+        if let Some(follower) = &self.follower {
+            *lock(follower) = self.record;
+        }
+        self.record.ending = ending;
+        let Some(connection) = self.connection.take() else { return };
         let until_close = matches!(self.framing, Some(ResponseFraming { body: ResponseBody::UntilClose, .. }));
         let then = match ending {
             Ending::Complete if self.framing.is_some_and(|framing| framing.keep_alive) => Then::Keep,
@@ -502,6 +507,5 @@ impl Answer {
             self.leaves_rest(&out)
         };
         connection.exchange_done(then, self, rest.map(|(rest, _)| rest), hand_over);
-        record
     }
 }

@@ -3,13 +3,13 @@
 //! Thread: an exchange belongs to the thread that took it from the ready queue, until it is finished or dropped.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use penstock_http::encode::ResponseHead;
 
 use crate::answer::Answer;
-pub use crate::answer::{Finished, Position, Sent};
+pub use crate::answer::{Position, Sent, Short};
 use crate::connection::Connection;
 pub use crate::inflow::{BodyFault, BodyStream};
 pub use crate::outbox::Payload;
@@ -72,6 +72,13 @@ impl Exchange {
         &self.answer().record
     }
 
+    /// Where the record will be in its last state: the response may go on leaving when the exchange has ended.
+    pub fn follow(&mut self) -> Arc<Mutex<Record>> {
+        let answer = self.answer_mut();
+        let record = answer.record;
+        answer.follower.get_or_insert_with(|| Arc::new(Mutex::new(record))).clone()
+    }
+
     /// Sends blocks, the head before them if it has not gone yet: one `writev` for all where the socket takes it.
     /// What the socket does not take is queued: small rests are copied, of large blocks `keep(index)` is asked to give
     /// an owner. Small blocks that come quickly one after the other gather, and the I/O side sends them. Never blocks.
@@ -110,19 +117,18 @@ impl Exchange {
 
     /// Ends the response: an empty one if nothing was sent, the last chunk of a chunked one. A body shorter than its
     /// `Content-Length` breaks the connection instead.
-    pub fn finish(mut self) -> Finished {
-        match self.answer.take() {
-            Some(answer) => answer.finish(),
-            None => unreachable!("an exchange is consumed when it ends"),
-        }
+    ///
+    /// # Errors
+    /// [`Short`], with the missing byte count, when fewer bytes were sent than the head promised.
+    pub fn finish(mut self) -> Result<(), Short> {
+        self.answer.take().map_or(Ok(()), Answer::finish)
     }
 
     /// Answers a small error page (`status` 500, 502, ...) if nothing was sent, else breaks the connection visibly.
     /// `detail` is HTML for the page's body, already escaped; `None` gives the standard sentence.
-    pub fn fail(mut self, status: u16, detail: Option<&str>) -> Finished {
-        match self.answer.take() {
-            Some(answer) => answer.fail(status, detail),
-            None => unreachable!("an exchange is consumed when it ends"),
+    pub fn fail(mut self, status: u16, detail: Option<&str>) {
+        if let Some(answer) = self.answer.take() {
+            answer.fail(status, detail);
         }
     }
 }

@@ -528,14 +528,18 @@ impl Reactor {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A response has left, or never will: logs it, keeps its room.
+    /// A response has left, or never will: tells those who want to know, keeps its room.
     pub(crate) fn account(&self, mut answer: Box<Answer>, connection: &Connection) {
-        if let Some(log) = &self.access_log {
+        if self.access_log.is_some() || answer.follower.is_some() {
             answer.record.writes += lock(connection.outbox()).take_writes();
             answer.record.drained = Some(std::time::Instant::now());
-            log.write(answer);
-        } else {
-            local::give_answer(answer);
+        }
+        if let Some(follower) = &answer.follower {
+            *lock(follower) = answer.record;
+        }
+        match &self.access_log {
+            Some(log) => log.write(answer),
+            None => local::give_answer(answer),
         }
     }
 

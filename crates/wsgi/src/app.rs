@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use penstock_http::framing::BodyLength;
-use penstock_server::exchange::{Exchange, Finished, RequestBody};
+use penstock_server::exchange::{Exchange, RequestBody};
 use penstock_server::handler::{Application, Level};
 use penstock_server::ready::Turn;
 use pyo3::exceptions::{PyAssertionError, PyKeyboardInterrupt};
@@ -195,6 +195,9 @@ impl PythonApplication {
             }
             Err(error) => (None, Err(error)),
         };
+        if !door.nobody_asks(&environ) {
+            door.state().follow(py);
+        }
         self.finish(py, door.state(), outcome);
         if let Some(iterable) = iterable {
             self.close(&iterable);
@@ -241,38 +244,35 @@ impl PythonApplication {
             }
             Err(error) => Some(error),
         };
-        let finished = match error {
+        match error {
             None => {
                 let exchange = &mut response.exchange;
                 // Naming the request costs something, so it is done only where it may be needed.
                 let may_be_short = exchange.head().declared_length().unwrap_or(0) > exchange.record().body_bytes;
                 let request = (may_be_short && !response.gone).then(|| request_line(exchange.request()));
-                let finished = response.exchange.finish();
-                if let (true, Some(request)) = (finished.missing > 0, request) {
+                if let (Err(short), Some(request)) = (response.exchange.finish(), request) {
                     let message = format!(
                         "{request}: the body is {} bytes shorter than its Content-Length; the connection was broken",
-                        finished.missing
+                        short.missing
                     );
                     errors::log(py, Level::Error, &message, None);
                 }
-                finished
             }
             // Told so by write(), the application gave up: nothing went wrong.
             Some(error) if response.gone && error.is_instance_of::<ClientDisconnected>(py) => {
-                response.exchange.finish()
+                let _ = response.exchange.finish();
             }
             Some(error) => self.fail(py, response.exchange, &error),
-        };
-        state.keep_record(py, finished.record);
+        }
     }
 
     /// Logs an exception and answers with an error, or breaks the connection if the head has left.
-    fn fail(&self, py: Python<'_>, exchange: Exchange, error: &PyErr) -> Finished {
+    fn fail(&self, py: Python<'_>, exchange: Exchange, error: &PyErr) {
         if self.single_thread && error.is_instance_of::<PyKeyboardInterrupt>(py) {
-            let finished = exchange.fail(503, None);
+            exchange.fail(503, None);
             self.interrupt(error.clone_ref(py));
             self.pool.stop(Duration::ZERO);
-            return finished;
+            return;
         }
         if let Some((status, sentence)) = fault_of_the_client(py, error) {
             return exchange.fail(status, Some(&sentence));
@@ -283,9 +283,8 @@ impl PythonApplication {
         } else {
             (format!("{request}: exception in the application"), self.debug.then(|| traceback_page(py, error)))
         };
-        let finished = exchange.fail(500, page.as_deref());
+        exchange.fail(500, page.as_deref());
         errors::log(py, Level::Error, &message, Some(error));
-        finished
     }
 
     /// PEP 3333: "If the iterable returned by the application has a close() method, the server or gateway must call

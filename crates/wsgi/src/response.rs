@@ -8,7 +8,7 @@
 //! All functions run attached, on any thread.
 
 use std::os::raw::c_int;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use penstock_server::exchange::{Exchange, Position, Sent};
 use penstock_server::record::{Ending, Record};
@@ -94,8 +94,8 @@ pub(crate) struct StartResponse {
     write: AttachedCell<Option<Py<PyAny>>>,
     /// What the last `start_response` gave.
     last_head: AttachedCell<Option<Box<LastHead>>>,
-    /// The record of the last response that is over.
-    last_record: AttachedCell<Option<Record>>,
+    /// The record of the last response whose application may still ask for it.
+    followed: AttachedCell<Option<Arc<Mutex<Record>>>>,
 }
 
 impl StartResponse {
@@ -104,7 +104,7 @@ impl StartResponse {
             phase: AttachedCell::new(Phase::Over),
             write: AttachedCell::new(None),
             last_head: AttachedCell::new(None),
-            last_record: AttachedCell::new(None),
+            followed: AttachedCell::new(None),
         }
     }
 
@@ -210,9 +210,16 @@ impl StartResponse {
         }
     }
 
-    /// Remembers the record of the response that has ended, for who asks later.
-    pub(crate) fn keep_record(&self, py: Python<'_>, record: Record) {
-        self.last_record.replace(py, Some(record));
+    /// Before the end: whoever asks for the record later gets it.
+    pub(crate) fn follow(&self, py: Python<'_>) {
+        // SAFETY: this calls nothing of Python.
+        let followed = unsafe {
+            self.phase.peek(py, |phase| match phase {
+                Phase::Held(response) => Some(response.exchange.follow()),
+                _ => None,
+            })
+        };
+        self.followed.replace(py, followed);
     }
 
     /// The record of the response as far as it has come, or of the last one that is over; and whether its client has
@@ -227,8 +234,9 @@ impl StartResponse {
         };
         now.or_else(|| {
             // SAFETY: as above.
-            unsafe { self.last_record.peek(py, |record| *record) }
-                .map(|record| (record, record.ending == Ending::ClientGone))
+            let followed = unsafe { self.followed.peek(py, |followed| followed.clone()) }?;
+            let record = *followed.lock().unwrap_or_else(PoisonError::into_inner);
+            Some((record, record.ending == Ending::ClientGone))
         })
     }
 

@@ -53,6 +53,12 @@ impl Door {
         &self.questions
     }
 
+    /// True when the application has kept none of the questions, which `environ` refers to as well: it cannot ask any more.
+    pub(crate) fn nobody_asks(&self, environ: &Bound<'_, PyDict>) -> bool {
+        let py = environ.py();
+        is_only_ours(environ, 1) && self.questions.iter().all(|question| is_only_ours(question.bind(py), 2))
+    }
+
     /// True when nobody else refers to the callables, so that the next request can use them.
     pub(crate) fn is_ours(&self, py: Python<'_>) -> bool {
         let state = self.state.get();
@@ -151,6 +157,7 @@ fn delivery(py: Python<'_>, record: Option<Record>) -> PyResult<Bound<'_, PyDict
         told.set_item("queued_ms", millis_between(Some(record.queued), record.started))?;
         told.set_item("app_ms", millis_between(record.started, until))?;
         told.set_item("first_block_ms", millis_between(record.started, record.first_block))?;
+        told.set_item("drained_ms", millis_between(record.started, record.drained))?;
         told.set_item("waited_ms", record.waited.as_secs_f64() * 1e3)?;
         told.set_item("blocks", record.blocks)?;
         told.set_item("bytes", record.body_bytes)?;
