@@ -276,6 +276,7 @@ def figures(record: Record) -> dict[str, str]:
     return {
         "Application": milliseconds(None if record["ending"] == "open" else record["app_ms"]),
         "First block": milliseconds(record["first_block_ms"]),
+        "Last byte": milliseconds(record["drained_ms"]),
         "Blocks": f"{record['blocks']:,}",
         "Bytes": f"{record['bytes']:,}",
         "Writes": f"{record['writes']:,}",
@@ -302,8 +303,9 @@ def row(root: str, each: Shape, is_told: bool) -> str:
 LEGEND = {
     "Application": "how long it had the request: from its call until its last block was taken",
     "First block": "how long until its first byte",
+    "Last byte": "how long until the kernel had all of it",
     "Blocks": "how many pieces it made of so many bytes",
-    "Writes": "system calls that its thread made for them; those of other threads are not counted",
+    "Writes": "system calls that took, whichever thread made them",
     "Delivery": "one-write: head and body together; direct: each block as it came; gathered: quick blocks collected"
     " while others are sent; sendfile: the file, by the kernel",
     "Ending": "complete, client gone, broken (an exception, or less than was promised), or open: not over yet",
@@ -358,7 +360,7 @@ li { display: flex; flex-wrap: wrap; align-items: center; gap: .1rem 1rem; paddi
 li + li { border-top: 1px solid var(--line) }
 li > a { flex: 1 }
 li > p, li > dl, output { margin: 0; flex: 0 0 100%; color: var(--dim); font-size: .925rem }
-li dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(5.75rem, 1fr)); gap: .3rem .6rem }
+li dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(4.7rem, 1fr)); gap: .3rem .5rem }
 li > .told, output { margin-top: .4rem; font-variant-numeric: tabular-nums }
 [hidden], .told:empty, output:empty { display: none }
 dd { margin: 0 }

@@ -136,7 +136,15 @@ def test_keeping_records_leaves_each_shape_its_way(url, path, delivery):
     assert told(get(url + "/")[1], path)["Delivery"] == delivery
 
 
-RECORD = {"app_ms": 1234.5, "first_block_ms": None, "blocks": 3, "bytes": 4096, "writes": 2, "delivery": "direct"}
+RECORD = {
+    "app_ms": 1234.5,
+    "first_block_ms": None,
+    "drained_ms": 1,
+    "blocks": 3,
+    "bytes": 4096,
+    "writes": 2,
+    "delivery": "direct",
+}
 
 
 def test_the_time_in_the_application_is_told_when_it_is_over(seeds):
@@ -144,6 +152,7 @@ def test_the_time_in_the_application_is_told_when_it_is_over(seeds):
     assert seeds.figures(RECORD | {"ending": "client-gone"}) == {
         "Application": "1,234 ms",
         "First block": "\N{EN DASH}",
+        "Last byte": "1.00 ms",
         "Blocks": "3",
         "Bytes": "4,096",
         "Writes": "2",
