@@ -176,3 +176,85 @@ impl Layout {
         writes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+
+    use super::{COPY_BELOW, Layout};
+    use crate::outbox::{Outbox, Payload};
+    use crate::wire::Wire;
+
+    /// Stands for a block of the application's; says where its bytes are.
+    struct Here(&'static [u8]);
+
+    impl Payload for Here {
+        fn bytes(&self) -> &[u8] {
+            self.0
+        }
+    }
+
+    fn wire() -> (Wire, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        (Wire::new(ours.into()), theirs)
+    }
+
+    #[test]
+    fn large_blocks_are_never_copied_small_ones_once() {
+        let large = [7; COPY_BELOW];
+        let mut layout = Layout::default();
+        layout.staging().extend_from_slice(b"head ");
+        layout.add_blocks(&[b"small ", &large, b"end"], usize::MAX, false);
+        assert_eq!(layout.staging, b"head small end");
+        let pieces: Vec<_> = layout.pieces.iter().map(|piece| (piece.block, piece.at, piece.end)).collect();
+        assert_eq!(pieces, [(None, 0, 11), (Some(1), 0, COPY_BELOW), (None, 11, 14)]);
+    }
+
+    #[test]
+    fn what_the_socket_does_not_take_of_a_large_block_is_kept_where_it_is() {
+        let (wire, mut client) = wire();
+        let large: &'static [u8] = Vec::leak((0..8 << 20).map(|at| (at % 251) as u8).collect());
+        let mut out = Outbox::new(Arc::default());
+        let mut layout = Layout::default();
+        layout.staging().extend_from_slice(b"head ");
+        layout.add_blocks(&[large], usize::MAX, false);
+        let mut kept = Vec::new();
+        layout.transmit(&wire, &mut out, &[large], &mut |index| {
+            kept.push(index);
+            Box::new(Here(large))
+        });
+        assert_eq!(kept, [0]);
+        assert!(out.is_blocked() && out.bytes() > 1 << 20);
+        let reader = std::thread::spawn(move || {
+            let mut all = vec![0; 5 + (8 << 20)];
+            client.read_exact(&mut all).unwrap();
+            all
+        });
+        while !out.is_empty() {
+            out.flush_all(&wire);
+            wire.wait_writable(std::time::Duration::from_secs(1));
+        }
+        let all = reader.join().unwrap();
+        assert!(all[..5] == *b"head " && all[5..] == *large);
+    }
+
+    #[test]
+    fn blocks_beyond_the_promised_length_are_cut() {
+        let (wire, mut client) = wire();
+        let mut out = Outbox::new(Arc::default());
+        let mut layout = Layout::default();
+        let large = [b'x'; COPY_BELOW];
+        layout.add_blocks(&[b"ab", &large, b"cd"], COPY_BELOW, true);
+        layout.add_last_chunk();
+        layout.transmit(&wire, &mut out, &[b"ab", &large, b"cd"], &mut |_| panic!("all of it fits"));
+        drop(wire);
+        let mut all = Vec::new();
+        client.read_to_end(&mut all).unwrap();
+        let body = [b"ab".as_slice(), &large[2..]].concat();
+        assert_eq!(all, [b"800\r\n", body.as_slice(), b"\r\n0\r\n\r\n"].concat());
+    }
+}
