@@ -266,10 +266,10 @@ def crowd(environ: Environ, start_response: Start) -> Body:
     if path == "/list":
         return of_length(start_response, files.CROWD_BYTES, [CROWD])
     if path == "/own":
-        # Bytes that no other response shares.
-        return of_length(start_response, files.CROWD_BYTES, [bytes(files.CROWD_BYTES)])
+        # Bytes that no other response shares; zeros would be no memory before they are written.
+        return of_length(start_response, files.CROWD_BYTES, [b"o" * files.CROWD_BYTES])
     if path == "/generator":
-        blocks = (bytes(50_000) for _ in range(files.CROWD_BYTES // 50_000))
+        blocks = (b"o" * 50_000 for _ in range(files.CROWD_BYTES // 50_000))
         return of_length(start_response, files.CROWD_BYTES, blocks)
     if path == "/file":
         return of_length(start_response, files.CROWD_BYTES, wrapped(environ, CROWD_PATH))

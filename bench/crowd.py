@@ -238,8 +238,9 @@ def main() -> None:
     seen = Seen()
     clients: list[Client] = []
     for index in range(int(count)):
-        # What the kernel takes in for a reader is no burden of the server's: little more than a turn's worth.
-        receive = int(1.5 * float(pace) * TURN_SECONDS) if what == "read" else 0
+        # What the kernel takes in for a reader is no burden of the server's: some turns' worth. With less, the pace
+        # would be that of the kernel's window probes.
+        receive = int(4 * float(pace) * TURN_SECONDS) if what == "read" else 0
         connection = connect((host, int(port)), receive)
         if what == "read":
             clients.append(Reader(connection, seen, path, float(pace), int(size)))

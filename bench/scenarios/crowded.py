@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import socket
 import subprocess
@@ -76,12 +77,14 @@ def gathered(arguments: list[str]) -> Iterator[Crowd]:
 
 
 class Watch:
-    """The most memory and threads that a server has had while it was watched, looked at four times a second."""
+    """The most memory and threads that a server has had while it was watched, looked at four times a second; and the
+    most memory that the kernel had in TCP sockets, of both ends and all processes."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.memory = 0
         self.threads = 0
+        self.sockets = 0
         self.over = threading.Event()
         self.thread = threading.Thread(target=self.look)
 
@@ -89,6 +92,7 @@ class Watch:
         while True:
             self.memory = max(self.memory, self.server.memory())
             self.threads = max(self.threads, threads_of(self.server))
+            self.sockets = max(self.sockets, socket_memory())
             if self.over.wait(SAMPLE_SECONDS):
                 return
 
@@ -159,6 +163,7 @@ class Crowded(Scenario):
             f"{threads} threads, {watch.threads} with the crowd",
             f"idle meanwhile: server's core {100 * idle[0] / taken:.0f}%, load's {100 * idle[1] / taken:.0f}%",
             f"the crowd's client used {100 * (after.processor - before.processor) / taken:.0f}%",
+            f"{watch.sockets / 2**20:,.0f} MiB in sockets",
             f"{after.served:,} of {self.clients:,} served, {after.answers:,} answers",
             *(f"{count:,} {kind}" for kind, count in after.faults.items()),
         ]
@@ -202,6 +207,12 @@ def idle_seconds() -> list[float]:
     lines = [line.split() for line in Path("/proc/stat").read_text().splitlines() if line.startswith("cpu")]
     ticks = {line[0]: int(line[4]) + int(line[5]) for line in lines}
     return [ticks[f"cpu{core}"] / os.sysconf("SC_CLK_TCK") for core in (machine.SERVER_CORE, machine.LOAD_CORE)]
+
+
+def socket_memory() -> int:
+    """Bytes that the kernel holds in TCP sockets."""
+    found = re.search(r"^TCP:.* mem (\d+)", Path("/proc/net/sockstat").read_text(), re.MULTILINE)
+    return int(found.group(1)) * os.sysconf("SC_PAGE_SIZE") if found else 0
 
 
 def processor_seconds(server: Server) -> float:
