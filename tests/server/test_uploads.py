@@ -1,0 +1,232 @@
+"""`--stream-body` in whole servers: memory, signals, one thread, and what is left behind."""
+
+import json
+import re
+import select
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from harness.addresses import Address
+from harness.server import Server
+from harness.uploads import Play, chunk, head, streaming
+from server.probes import PATTERN, asking, await_waiting, descriptors, digest, eventually, open_gate, pattern, told
+
+SIZE = 300 * len(PATTERN)
+
+
+@pytest.fixture(scope="module", params=["tcp", "unix"])
+def server(request, tmp_path_factory):
+    address = Address(path=str(tmp_path_factory.mktemp("socket") / "s")) if request.param == "unix" else None
+    with Server("stream_app:app", "--stream-body", threads=40, address=address) as server:
+        yield server
+
+
+def peak(server):
+    """The most bytes that the process has had in memory."""
+    status = Path(f"/proc/{server.pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
+
+def expecting(server, target, *fields, length=None):
+    """An upload whose application waits for the body: that is what 100 Continue says."""
+    client = server.client(30)
+    client.send(head("Expect: 100-continue", *fields, target=target, length=length))
+    assert client.head().status == 100
+    return client
+
+
+@pytest.mark.parametrize("framing", ["length", "chunks", "one-chunk"])
+def test_an_upload_of_any_size_needs_little_memory(server, framing):
+    def upload(pieces):
+        with server.client(30) as client:
+            client.send(head(target="/sum", length=pieces * len(PATTERN) if framing == "length" else None))
+            if framing == "one-chunk":
+                client.send(b"%x\r\n" % (pieces * len(PATTERN)))
+            for _ in range(pieces):
+                client.send(chunk(PATTERN) if framing == "chunks" else PATTERN)
+            client.send({"length": b"", "chunks": b"0\r\n\r\n", "one-chunk": b"\r\n0\r\n\r\n"}[framing])
+            return json.loads(client.response().body)
+
+    upload(2)
+    before = peak(server)
+    assert upload(300) == digest(PATTERN * 300)
+    assert peak(server) - before < 8 << 20
+
+
+@pytest.mark.parametrize("clients", [1, 30])
+def test_what_the_application_does_not_read_is_not_read_from_the_socket(server, clients):
+    gate = f"unread-{clients}"
+    with ExitStack() as stack:
+        # Their threads exist before the memory is looked at.
+        waiting = [stack.enter_context(asking(server, f"/wait?gate=threads-{gate}")) for _ in range(clients + 1)]
+        await_waiting(server, f"threads-{gate}", clients + 1)
+        open_gate(server, f"threads-{gate}")
+        assert {client.response().status for client in waiting} == {200}
+        before = peak(server)
+        uploads = [stack.enter_context(server.client(30)) for _ in range(clients)]
+        for client in uploads:
+            client.send(head(target=f"/sum?gate={gate}", length=SIZE))
+        await_waiting(server, gate, clients)
+        sent = dict.fromkeys((client.sock for client in uploads), 0)
+        for sock in sent:
+            sock.setblocking(False)
+        # Full when nothing more goes out of any for a while.
+        while room := select.select([], sent, [], 0.5)[1]:
+            for sock in room:
+                sent[sock] += sock.send(pattern(65536, sent[sock]))
+                assert sent[sock] < SIZE // 2, "much of it was taken though nobody read"
+        assert peak(server) - before < (4 << 20) + clients * (512 << 10)
+        open_gate(server, gate)
+        # The first is finished and whole; the others go away in the middle.
+        client, count = uploads[0], sent[uploads[0].sock]
+        client.sock.settimeout(30)
+        while count < SIZE:
+            count += client.sock.send(pattern(min(65536, SIZE - count), count))
+        assert json.loads(client.response().body) == digest(PATTERN * (SIZE // len(PATTERN)))
+
+
+def test_vanished_uploads_leave_no_descriptor_and_no_thread(server):
+    told(server, "/process")
+    before = descriptors(server)
+    for number in range(60):
+        with server.client() as client:
+            client.send(head(target="/raise", length=100 if number % 2 else None) + b"5\r\nhello")
+            if number % 3 == 0:
+                client.finish_sending()
+                assert client.response().status == 400
+    eventually(lambda: descriptors(server) <= before, "descriptors closed")
+    with ExitStack() as stack:
+        # All threads but one, which opens the gate.
+        waiting = [stack.enter_context(asking(server, "/wait?gate=after-vanished")) for _ in range(39)]
+        await_waiting(server, "after-vanished", 39)
+        open_gate(server, "after-vanished")
+        assert {client.response().status for client in waiting} == {200}
+    assert "Traceback" not in server.log
+
+
+def test_every_streamed_upload_is_logged_once(tmp_path):
+    log = tmp_path / "log"
+    logging = {"access_log": log, "access_log_format": "{target} {status}"}
+    with Server("stream_app:app", "--stream-body", max_body=50, **logging) as server:
+        with server.client() as client:
+            client.send(head(target="/raise?good", length=5))
+            client.send(b"hello")
+            assert client.response().body == b"5"
+        with server.client() as client:
+            client.send(head(target="/raise?half"))
+            client.finish_sending()
+            assert client.response().status == 400
+        with server.client() as client:
+            client.send(head(target="/raise?bad") + b"nonsense\r\n")
+            assert client.response().status == 400
+        with server.client() as client:
+            client.send(head(target="/raise?large") + b"fff\r\n")
+            assert client.response().status == 413
+        expecting(server, "/raise?gone", length=5).close()
+        with server.client() as client:
+            client.send(head(target="/nothing-read", length=5))
+            assert client.response().body == b"pong"
+        eventually(lambda: log.exists() and len(log.read_text().splitlines()) >= 6, "six lines")
+    lines = sorted(log.read_text().splitlines())
+    assert [line for line in lines if "gone" not in line] == [
+        "/nothing-read 200",
+        "/raise?bad 400",
+        "/raise?good 200",
+        "/raise?half 400",
+        "/raise?large 413",
+    ]
+    assert len([line for line in lines if re.match(r"/raise\?gone \d+", line)]) == 1
+    assert len(lines) == 6
+    assert "Traceback" not in server.log
+
+
+# Debug: everything on one thread
+
+
+@pytest.fixture
+def debugging():
+    with Server("stream_app:app", "--stream-body", "--debug") as server:
+        yield server
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+def test_one_thread_reads_an_upload_that_comes_bit_by_bit(debugging, framing):
+    # More than the sockets hold, and then in small pieces.
+    pieces = 20
+    size = pieces * len(PATTERN) + 100
+    with expecting(debugging, "/sum", length=size if framing == "length" else None) as client:
+        for piece in [PATTERN] * pieces + [b"x"] * 100:
+            client.send(piece if framing == "length" else chunk(piece))
+        client.send(b"" if framing == "length" else chunk(b""))
+        assert json.loads(client.response().body) == digest(PATTERN * pieces + b"x" * 100)
+    assert debugging.get("/").body == b"pong"
+
+
+def test_one_thread_lets_go_of_an_upload_that_breaks_off(debugging):
+    expecting(debugging, "/raise", length=100).close()
+    assert debugging.get("/").body == b"pong"
+    with expecting(debugging, "/raise") as client:
+        client.send(b"nonsense\r\n")
+        assert client.response().status == 400
+    assert debugging.get("/").body == b"pong"
+    assert "Traceback" not in debugging.log
+
+
+def test_ctrl_c_ends_a_server_that_waits_for_an_upload(debugging):
+    with expecting(debugging, "/sum", length=100):
+        debugging.send_signal(signal.SIGINT)
+        assert debugging.wait() == 130
+
+
+# Stopping
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_an_upload_in_flight_may_finish_after_the_signal(threads):
+    with Server("stream_app:app", "--stream-body", threads=threads) as server, asking(server, "/") as idle:
+        assert idle.response().status == 200
+        with expecting(server, "/sum", length=10) as client:
+            client.send(b"hello")
+            server.send_signal(signal.SIGTERM)
+            idle.at_end(clean=True)
+            assert server.process.poll() is None
+            client.send(b"world")
+            response = client.response()
+            assert json.loads(response.body) == digest(b"helloworld")
+            assert response.connection == {"close"}
+            client.at_end(clean=True)
+        assert server.wait() == 0
+
+
+def test_one_thread_finishes_its_upload_after_the_signal(debugging):
+    with expecting(debugging, "/sum", length=10) as client:
+        debugging.send_signal(signal.SIGTERM)
+        client.send(b"hello")
+        client.send(b"world")
+        assert json.loads(client.response().body) == digest(b"helloworld")
+        client.at_end(clean=True)
+    assert debugging.wait() == 0
+
+
+@pytest.mark.parametrize("mode", ["--no-debug", "--debug"])
+def test_an_upload_that_hangs_is_cut_at_the_end_of_the_graceful_time(mode):
+    with (
+        Server("stream_app:app", "--stream-body", mode, graceful_timeout=0.3) as server,
+        expecting(server, "/sum", length=10) as client,
+    ):
+        server.send_signal(signal.SIGTERM)
+        client.rest()
+        assert server.wait() == 0
+
+
+def test_the_end_of_the_graceful_time_releases_a_thread_that_reads():
+    play = Play()
+    with streaming(play, graceful_timeout=0.2) as server, server.client() as client:
+        client.send(head(length=10) + b"hello")
+        request = play.begun()
+        assert request.read(5) == b"hello"
+        future = request.propagate(lambda stream: stream.read())
+    # The server was stopped above; the client did not go before it.
+    assert isinstance(future.exception(10), OSError | ValueError)

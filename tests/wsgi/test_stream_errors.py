@@ -1,0 +1,110 @@
+"""`--stream-body`: a client that vanishes in the middle of a body is an error of the read, never its end."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+import pytest
+from harness.uploads import DEADLINE, GREEDY, Play, chunk, head, streaming
+from harness.wire import Broken
+
+import penstock
+
+FAMILIES = pytest.mark.parametrize("family", ["tcp", "unix"])
+FRAMINGS = pytest.mark.parametrize("framing", ["length", "chunked"])
+
+
+def vanish(client, way):
+    if way == "half-close":
+        client.finish_sending()
+        return
+    if way == "reset":
+        client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+def test_the_errors_are_os_errors_of_the_package():
+    for kind in (penstock.ClientDisconnected, penstock.RequestBodyError):
+        assert issubclass(kind, OSError)
+        assert kind.__name__ in penstock.__all__
+    assert not issubclass(penstock.ClientDisconnected, penstock.RequestBodyError)
+
+
+# The client vanishes
+
+
+@FAMILIES
+@FRAMINGS
+@pytest.mark.parametrize("way", ["close", "reset", "half-close"])
+@pytest.mark.parametrize("name", GREEDY)
+def test_a_body_that_breaks_off_never_looks_like_its_end(family, framing, way, name):
+    play = Play()
+    with streaming(play, family, threads=1) as server:
+        with server.client() as client:
+            client.send(head(length=100 if framing == "length" else None))
+            request = play.begun()
+            future = request.propagate(GREEDY[name])
+            client.send(b"hello" if framing == "length" else chunk(b"hello"))
+            vanish(client, way)
+            assert type(future.exception(DEADLINE)) is penstock.ClientDisconnected
+            if way == "half-close":
+                response = client.response()
+                assert (response.status, response.connection) == (400, {"close"})
+                client.at_end()
+        # The only thread is free again.
+        server.pong()
+    assert server.faults == []
+
+
+@FRAMINGS
+@pytest.mark.parametrize("at", ["first-byte", "chunk-size", "chunk-end", "trailer"])
+@pytest.mark.parametrize("way", ["close", "half-close"])
+def test_a_body_may_break_off_anywhere(framing, at, way):
+    sent = {"first-byte": b"", "chunk-size": b"5", "chunk-end": b"5\r\nhello\r", "trailer": chunk(b"hello") + b"0\r\n"}
+    play = Play()
+    with streaming(play) as server, server.client() as client:
+        client.send(head(length=100 if framing == "length" else None) + sent[at])
+        request = play.begun()
+        vanish(client, way)
+        request.raised(lambda stream: stream.read(), penstock.ClientDisconnected)
+        request.raises_ever_after(penstock.ClientDisconnected)
+        request.answer(b"too late")
+
+
+@FAMILIES
+@pytest.mark.parametrize("way", ["close", "reset", "half-close"])
+def test_the_iterable_is_closed_once_when_the_client_vanishes(family, way):
+    play = Play()
+    with streaming(play, family, threads=1) as server:
+        with server.client() as client:
+            client.send(head(length=100) + b"hello")
+            request = play.begun()
+            request.stream()
+            assert request.read(5) == b"hello"
+            request.block(b"first")
+            response = client.head()
+            assert client.chunk(response) == b"first"
+            future = request.propagate(lambda stream: stream.read(5))
+            vanish(client, way)
+            assert type(future.exception(DEADLINE)) is penstock.ClientDisconnected
+            assert request.closed.wait(DEADLINE)
+            if way == "half-close":
+                with pytest.raises(Broken):
+                    client.body_of(response)
+        server.pong()
+    assert request.closes == 1
+    assert server.faults == []
+
+
+def test_an_application_may_answer_a_client_that_half_closed():
+    play = Play()
+    with streaming(play) as server, server.client() as client:
+        client.send(head(length=100) + b"hello")
+        client.finish_sending()
+        request = play.begun()
+        request.raised(lambda stream: stream.read(), penstock.ClientDisconnected)
+        request.answer(b"I have 5 bytes", status="409 Conflict")
+        response = client.response()
+        assert (response.status, response.body, response.connection) == (409, b"I have 5 bytes", {"close"})
+        client.at_end()

@@ -1,0 +1,242 @@
+"""`--stream-body`: a body that breaks a rule or comes too slowly is an error of the read with a status."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from harness.uploads import DEADLINE, GREEDY, PONG, Play, chunk, head, streaming
+from harness.wire import Broken
+
+import penstock
+
+FAMILIES = pytest.mark.parametrize("family", ["tcp", "unix"])
+FRAMINGS = pytest.mark.parametrize("framing", ["length", "chunked"])
+
+
+# The body breaks a rule
+
+MALFORMED = {
+    "size": b"xyz\r\n",
+    "no-size": b"\r\n",
+    "bare-lf": b"5\nhello\r\n",
+    "data-too-long": b"3\r\nhello\r\n",
+    "trailer": b"0\r\nno field line\r\n\r\n",
+    "request-inside": b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+}
+FAULTS = {
+    **{name: (b"5\r\nhello\r\n" + rest, 400) for name, rest in MALFORMED.items()},
+    "max-body-by-chunk-size": (b"5\r\nhello\r\n3e4\r\n", 413),
+    "beyond-any-number": (b"5\r\nhello\r\n" + b"f" * 17 + b"\r\n", 413),
+    "max-body-by-chunks": (b"5\r\nhello\r\n" + chunk(bytes(100)) * 10, 413),
+}
+
+
+@FAMILIES
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_the_application_lets_through_is_the_clients_status(family, name):
+    wire, status = FAULTS[name]
+    play = Play()
+    with streaming(play, family, threads=1, max_body=1000) as server:
+        with server.client() as client:
+            client.send(head())
+            request = play.begun()
+            client.send(wire)
+            assert request.read(5) == b"hello"
+            error = request.propagate(lambda stream: stream.read()).exception(DEADLINE)
+            assert type(error) is penstock.RequestBodyError
+            assert error.status == status
+            assert str(error)
+            response = client.response()
+            assert (response.status, response.connection) == (status, {"close"})
+            client.send(PONG)
+            client.at_end()
+        server.pong()
+    assert server.faults == []
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_the_application_catches_it_answers_itself(name):
+    wire, status = FAULTS[name]
+    play = Play()
+    with streaming(play, max_body=1000) as server:
+        with server.client() as client:
+            client.send(head())
+            request = play.begun()
+            client.send(wire + PONG)
+            for read in GREEDY.values():
+                # What of the good bytes a failed read has taken is its own affair, but it fails.
+                assert request.raised(read, penstock.RequestBodyError).status == status
+            request.raises_ever_after(penstock.RequestBodyError, status)
+            request.answer(b"I saw it", status="422 Unprocessable Content")
+            response = client.response()
+            assert (response.status, response.body, response.connection) == (422, b"I saw it", {"close"})
+            client.at_end()
+    assert server.faults == []
+
+
+@pytest.mark.parametrize("way", ["half-close", "silence"])
+def test_a_connection_whose_body_broke_off_is_closed_whatever_its_head_said(way):
+    play = Play()
+    with streaming(play, body_timeout=0.3) as server, server.client() as client:
+        client.send(head(length=100) + b"hello")
+        request = play.begun()
+        request.stream()
+        request.block(b"first")
+        # So little was left of the body then that the connection would have lived on.
+        response = client.head()
+        assert response.connection == set()
+        if way == "half-close":
+            client.finish_sending()
+        kind = penstock.ClientDisconnected if way == "half-close" else penstock.RequestBodyError
+        request.raised(lambda stream: stream.read(), kind)
+        request.block(b"last")
+        request.finish()
+        client.send(PONG)
+        assert client.body_of(response).body == b"firstlast"
+        client.at_end()
+
+
+def test_an_error_after_the_head_breaks_the_response_visibly():
+    play = Play()
+    with streaming(play) as server:
+        with server.client() as client:
+            client.send(head())
+            request = play.begun()
+            request.stream()
+            request.block(b"first")
+            response = client.head()
+            assert client.chunk(response) == b"first"
+            client.send(b"nonsense\r\n")
+            error = request.propagate(lambda stream: stream.read()).exception(DEADLINE)
+            assert error.status == 400
+            with pytest.raises(Broken):
+                client.body_of(response)
+            assert request.closed.wait(DEADLINE)
+    assert request.closes == 1
+    assert server.faults == []
+
+
+def test_an_exception_of_the_applications_own_is_still_its_own():
+    def app(environ, start_response):
+        try:
+            environ["wsgi.input"].read()
+        except OSError as error:
+            raise RuntimeError("no body") from error
+
+    with streaming(app) as server, server.client() as client:
+        client.send(head() + b"nonsense\r\n")
+        assert client.response().status == 500
+        client.at_end()
+    assert len(server.faults) == 1
+    assert "RuntimeError" in server.faults[0]
+
+
+@FRAMINGS
+@pytest.mark.parametrize("size", [999, 1000])
+def test_a_body_of_the_largest_size_is_read(framing, size):
+    play = Play()
+    with streaming(play, max_body=1000) as server, server.client() as client:
+        client.send(head(length=size if framing == "length" else None))
+        request = play.begun()
+        client.send(bytes(size) if framing == "length" else chunk(bytes(10)) + chunk(bytes(size - 10)) + chunk(b""))
+        assert request.read() == bytes(size)
+        request.answer(b"done")
+        assert client.response().connection == set()
+
+
+def test_a_length_beyond_the_largest_is_refused_before_the_application_is_called():
+    play = Play()
+    with streaming(play, max_body=1000) as server, server.client() as client:
+        client.send(head("Expect: 100-continue", length=1001))
+        response = client.response()
+        assert (response.status, response.interim, response.connection) == (413, [], {"close"})
+        client.at_end()
+        server.pong()
+        assert play.idle()
+
+
+# The body comes too slowly
+
+
+@FAMILIES
+@FRAMINGS
+def test_a_client_that_falls_silent_is_answered_408(family, framing):
+    play = Play()
+    with streaming(play, family, threads=1, body_timeout=0.3) as server:
+        with server.client() as client:
+            client.send(head(length=100 if framing == "length" else None))
+            request = play.begun()
+            client.send(b"hello" if framing == "length" else chunk(b"hello"))
+            error = request.propagate(lambda stream: stream.read()).exception(DEADLINE)
+            assert type(error) is penstock.RequestBodyError
+            assert error.status == 408
+            response = client.response()
+            assert (response.status, response.connection) == (408, {"close"})
+            client.at_end()
+        server.pong()
+    assert server.faults == []
+
+
+@FRAMINGS
+def test_a_client_that_dribbles_below_the_least_rate_is_answered_408(framing):
+    play = Play()
+    with streaming(play, body_timeout=1, min_body_rate=1000) as server, server.client() as client:
+        client.send(head(length=1000 if framing == "length" else None))
+        request = play.begun()
+        future = request.propagate(lambda stream: stream.read())
+        # A byte now and then is no silence; only the rate can end this.
+        tick = threading.Event()
+        future.add_done_callback(lambda _: tick.set())
+        for _ in range(200):
+            if tick.wait(0.05):
+                break
+            client.send(b"x" if framing == "length" else chunk(b"x"))
+        error = future.exception(DEADLINE)
+        assert type(error) is penstock.RequestBodyError
+        assert error.status == 408
+        assert client.response().status == 408
+    assert server.faults == []
+
+
+@FAMILIES
+@pytest.mark.parametrize("rate", [0, 10_000])
+@pytest.mark.parametrize("begun", [False, True], ids=["before-the-head", "behind-a-block"])
+def test_the_application_may_take_its_time(family, rate, begun):
+    times = {"body_timeout": 0.2, "header_timeout": 0.2, "idle_timeout": 0.2, "write_timeout": 0.2}
+    play = Play()
+    with streaming(play, family, min_body_rate=rate, **times) as server, server.client() as client:
+        client.send(head(length=15))
+        request = play.begun()
+        if begun:
+            request.stream()
+            request.block(b"first")
+        for _ in range(3):
+            # Longer than any time of the client's, but nobody waits for the client.
+            threading.Event().wait(0.5)
+            client.send(b"hello")
+            assert request.read(5) == b"hello"
+        if begun:
+            request.finish()
+        else:
+            request.answer(b"first")
+        assert client.response().body == b"first"
+
+
+def test_the_time_in_the_queue_is_not_the_clients():
+    play = Play()
+    with (
+        streaming(play, threads=1, body_timeout=0.2, header_timeout=0.2, idle_timeout=0.2) as server,
+        server.client() as first,
+        server.client() as second,
+    ):
+        first.send(head(length=10))
+        running = play.begun()
+        second.send(head(length=10) + b"hello")
+        threading.Event().wait(0.6)
+        for client, request in ((first, running), (second, None)):
+            request = request or play.begun()
+            client.send(b"world" if client is second else b"helloworld")
+            assert request.read() == b"helloworld"
+            request.answer(b"done")
+            assert client.response().body == b"done"
