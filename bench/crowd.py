@@ -28,7 +28,7 @@ from bench.answer import Answer
 
 # Each client has its turn so often, with what its pace has come to since.
 TURN_SECONDS = 0.5
-RAMP_SECONDS = 8.0
+RAMP_SECONDS = 5.0
 # Of one client in one turn: a client that was kept waiting does not make up for it at a gallop.
 MOST_TURNS = 2
 PIECE = bytes(1 << 20)

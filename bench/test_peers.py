@@ -28,6 +28,12 @@ def test_an_unknown_name_is_refused() -> None:
         scenarios.by_name(["ping"])
 
 
+def test_the_servers_of_a_scenario_are_in_the_table() -> None:
+    known = {peer.name for peer in peers.PEERS}
+    for scenario in scenarios.SCENARIOS:
+        assert set(scenario.among) <= known, scenario.name
+
+
 def test_no_two_metrics_share_a_key() -> None:
     keys = [metric.key for scenario in scenarios.SCENARIOS for metric in scenario.metrics]
     assert len(keys) == len(set(keys))

@@ -24,6 +24,7 @@ class Scenario:
     rounds: its own number, where more would tell nothing. fresh: each round wants a server just started.
     nginx: the path under which nginx delivers the same bytes, None where it has no part.
     generator: of bench.apps, whose iteration is the floor.
+    among: the servers that take part, where a round takes long; empty for all.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Scenario:
     rounds: int | None = None
     nginx: str | None = None
     generator: str | None = None
+    among: tuple[str, ...] = ()
 
     def measure(self, server: Server, ask: Ask) -> Sample:
         """One round. Raises NotServing, OSError or subprocess.SubprocessError when the server does not go along."""
