@@ -221,7 +221,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         values.boolean(),
         False,
         "Start the application as soon as the head of a request is there; its reads of wsgi.input then wait for the"
-        " client, and hold a thread meanwhile. Without it, bodies are read whole first.",
+        " client, and hold a thread meanwhile. A chunked body then has no CONTENT_LENGTH, which some frameworks rely"
+        " on. Without it, bodies are read whole first.",
         LIMITS,
         core="stream_body",
     ),

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 from harness.uploads import DEADLINE, PONG, Play, chunk, expect_pong, head, streaming
+from server.probes import digest
 
 FAMILIES = pytest.mark.parametrize("family", ["tcp", "unix"])
 FRAMINGS = pytest.mark.parametrize("framing", ["length", "chunked"])
@@ -294,3 +295,36 @@ def test_a_thread_that_reads_is_released_when_the_request_is_over(family, framin
         reader.join(DEADLINE)
         assert not reader.is_alive()
         assert "request" in raised[0]
+
+
+@FAMILIES
+@FRAMINGS
+def test_a_client_that_sends_all_of_a_large_body_first_gets_a_large_response(family, framing):
+    play = Play()
+    answer, body = bytes(range(256)) * 80_000, bytes(30_000_000)
+    with streaming(play, family) as server, server.client(60) as client:
+        client.send(head(length=len(body) if framing == "length" else None))
+        play.begun().answer(answer)
+        client.send(body if framing == "length" else chunk(body) + b"0\r\n\r\n")
+        assert digest(client.response().body) == digest(answer)
+
+
+def test_a_stream_tells_of_itself_while_a_thread_reads():
+    play = Play()
+    with streaming(play) as server, server.client() as client:
+        client.send(head(length=10))
+        request = play.begun()
+        got = []
+        readers = [threading.Thread(target=lambda: got.append(request.input.read(5))) for _ in range(2)]
+        for reader in readers:
+            reader.start()
+        server.pong()
+        assert request.input.readable()
+        assert not request.input.closed
+        request.input.close()
+        client.send(b"helloworld")
+        for reader in readers:
+            reader.join(DEADLINE)
+        assert sorted(got) == [b"hello", b"world"]
+        request.answer(b"done")
+        assert client.response().body == b"done"

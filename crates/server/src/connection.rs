@@ -183,7 +183,7 @@ impl Connection {
             self.await_client(&mut out, progress);
             drop(out);
             match flushed {
-                Flush::Blocked => return Next::Rest,
+                Flush::Blocked => return self.drop_body(leaving),
                 Flush::More => return Next::Later,
                 Flush::Broken => return self.after_response(&mut stage, Some(Ending::ClientGone)),
                 Flush::Short(missing) => {
@@ -227,6 +227,33 @@ impl Connection {
             }
             // There is more, but it is the others' turn.
             self.claim.raise(claim::READ | bits & claim::READ_END);
+            Next::Later
+        })
+    }
+
+    /// The client does not take the response. It may be one that first sends all of a body which the application did not
+    /// want: reading over that lets it come to the response.
+    fn drop_body(&self, leaving: &mut Leaving) -> Next {
+        if leaving.unread_body.is_none() || !leaving.ahead.unread {
+            return Next::Rest;
+        }
+        let came = std::mem::take(&mut leaving.ahead.bytes);
+        leaving.pass_over(&came);
+        local::with_scratch(|scratch| {
+            for _ in 0..READS {
+                if leaving.unread_body.is_none() {
+                    return Next::Rest;
+                }
+                match self.wire.receive(scratch) {
+                    Io::Moved(count) => leaving.pass_over(&scratch[..count]),
+                    Io::WouldBlock => {
+                        leaving.ahead.unread = false;
+                        return Next::Rest;
+                    }
+                    // It shows again when the response has left.
+                    Io::End | Io::Broken => return Next::Rest,
+                }
+            }
             Next::Later
         })
     }
@@ -370,13 +397,14 @@ impl Connection {
             return Next::Close;
         }
         let unread = ahead.unread;
+        let may_come = unread || unread_body.is_some();
         match then {
             Then::Reset => {
                 self.wire.reset_on_close();
                 Next::Close
             }
             // With bytes of the client unread, closing would reset the connection under the response.
-            Then::Linger | Then::Close if then == Then::Linger || unread || !ahead.bytes.is_empty() => {
+            Then::Linger | Then::Close if then == Then::Linger || may_come || !ahead.bytes.is_empty() => {
                 self.linger(stage);
                 self.read(stage, READABLE)
             }

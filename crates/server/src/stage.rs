@@ -66,6 +66,24 @@ pub(crate) struct Leaving {
     pub(crate) answer: Option<Box<Answer>>,
 }
 
+impl Leaving {
+    /// Bytes of the client that came before its response has left.
+    pub(crate) fn pass_over(&mut self, bytes: &[u8]) {
+        let Some(decoder) = &mut self.unread_body else { return };
+        match decoder.skip(bytes) {
+            BodyStep::Done { consumed } => {
+                self.unread_body = None;
+                self.ahead.bytes = bytes[consumed..].to_vec();
+            }
+            BodyStep::Refused(_) => {
+                self.unread_body = None;
+                self.then = Then::Linger;
+            }
+            BodyStep::NeedMore { .. } | BodyStep::Data { .. } => {}
+        }
+    }
+}
+
 pub(crate) enum Stage {
     Idle,
     Head(Box<Heading>),

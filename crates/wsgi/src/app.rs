@@ -207,7 +207,7 @@ impl PythonApplication {
         drop(environ);
         open.keep_in(desk);
         // The stream of a request without a body serves the next such request, unless the application kept it.
-        if desk.empty_input.is_none() && is_only_ours(input.as_any(), 1) && input.borrow().has_nothing() {
+        if desk.empty_input.is_none() && is_only_ours(input.as_any(), 1) && input.get().has_nothing() {
             desk.empty_input = Some(input.unbind());
         }
     }

@@ -8,18 +8,22 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use memchr::memchr;
 use penstock_server::exchange::{BodyFault, BodyStream, RequestBody};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyList};
 
 use crate::{ClientDisconnected, RequestBodyError};
 
 /// Read from a file at once.
 const FILE_BLOCK: usize = 256 * 1024;
+/// A read of this size or more goes from the file straight to where it is wanted.
+const DIRECT: usize = 32 * 1024;
 /// Read from a client at once, where less is asked for.
 const STREAM_BLOCK: usize = 64 * 1024;
 
@@ -139,7 +143,7 @@ impl Source {
     fn read_some(&mut self, target: &mut [u8]) -> Result<usize, Fault> {
         if self.buffered().is_empty() {
             match &mut self.rest {
-                Rest::File(file, unread) if target.len() >= FILE_BLOCK => {
+                Rest::File(file, unread) if target.len() >= DIRECT => {
                     let size = target.len().min(usize::try_from(*unread).unwrap_or(usize::MAX));
                     file.read_exact(&mut target[..size])?;
                     *unread -= size as u64;
@@ -225,24 +229,34 @@ impl Source {
 }
 
 /// The request's body, as a binary stream.
-#[pyclass(name = "Input", module = "penstock._penstock")]
+#[pyclass(frozen, name = "Input", module = "penstock._penstock")]
 pub(crate) struct Input {
-    source: Source,
+    source: Mutex<Source>,
 }
 
 impl Input {
     pub(crate) fn new(body: RequestBody) -> Self {
-        Self { source: Source::new(body) }
+        Self { source: Mutex::new(Source::new(body)) }
     }
 
     /// There is nothing to read, so that another request without a body can have it.
     pub(crate) fn has_nothing(&self) -> bool {
-        self.source.buffer.capacity() == 0 && matches!(self.source.rest, Rest::Nothing)
+        self.source.try_lock().is_ok_and(|source| source.buffer.capacity() == 0 && matches!(source.rest, Rest::Nothing))
+    }
+
+    /// The body, for one reader at a time: another one waits, with the interpreter released.
+    fn source(&self, py: Python<'_>) -> MutexGuard<'_, Source> {
+        match self.source.try_lock() {
+            Ok(source) => source,
+            Err(TryLockError::Poisoned(source)) => source.into_inner(),
+            Err(TryLockError::WouldBlock) => self.source.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner),
+        }
     }
 
     /// Reads `count` bytes, fewer at the end; `at_once`: and where more would mean to wait.
-    fn take<'py>(&mut self, py: Python<'py>, count: usize, at_once: bool) -> PyResult<Bound<'py, PyBytes>> {
-        let source = &mut self.source;
+    fn take<'py>(&self, py: Python<'py>, count: usize, at_once: bool) -> PyResult<Bound<'py, PyBytes>> {
+        let mut guard = self.source(py);
+        let source = &mut *guard;
         let known = source.remaining().map(|remaining| count.min(remaining));
         let in_memory = source.buffered().len();
         let count = match known {
@@ -261,7 +275,7 @@ impl Input {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    fn take_into(&mut self, py: Python<'_>, buffer: &PyBuffer<u8>, at_once: bool) -> PyResult<usize> {
+    fn take_into(&self, py: Python<'_>, buffer: &PyBuffer<u8>, at_once: bool) -> PyResult<usize> {
         if buffer.readonly() || !buffer.is_c_contiguous() {
             return Err(PyValueError::new_err("readinto() needs a writable, contiguous buffer"));
         }
@@ -272,8 +286,9 @@ impl Input {
         Ok(data.len())
     }
 
-    fn line<'py>(&mut self, py: Python<'py>, limit: usize) -> PyResult<Bound<'py, PyBytes>> {
-        let source = &mut self.source;
+    fn line<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Bound<'py, PyBytes>> {
+        let mut guard = self.source(py);
+        let source = &mut *guard;
         if let Some(count) = source.line_in_memory(limit) {
             let line = PyBytes::new(py, &source.buffered()[..count]);
             source.consume(count);
@@ -303,37 +318,37 @@ fn unsupported(what: &str) -> PyErr {
 impl Input {
     /// Reads up to `size` bytes; all that is left if it is negative or None.
     #[pyo3(signature = (size=None, /))]
-    fn read<'py>(&mut self, py: Python<'py>, size: Option<isize>) -> PyResult<Bound<'py, PyBytes>> {
+    fn read<'py>(&self, py: Python<'py>, size: Option<isize>) -> PyResult<Bound<'py, PyBytes>> {
         self.take(py, self::size(size), false)
     }
 
     /// Reads up to `size` bytes, fewer where more would mean to wait for the client.
     #[pyo3(signature = (size=None, /))]
-    fn read1<'py>(&mut self, py: Python<'py>, size: Option<isize>) -> PyResult<Bound<'py, PyBytes>> {
+    fn read1<'py>(&self, py: Python<'py>, size: Option<isize>) -> PyResult<Bound<'py, PyBytes>> {
         self.take(py, self::size(size), true)
     }
 
     /// Reads into a writable buffer; the number of bytes read.
     #[pyo3(signature = (buffer, /))]
-    fn readinto(&mut self, py: Python<'_>, buffer: PyBuffer<u8>) -> PyResult<usize> {
+    fn readinto(&self, py: Python<'_>, buffer: PyBuffer<u8>) -> PyResult<usize> {
         self.take_into(py, &buffer, false)
     }
 
     /// As `readinto`, fewer where more would mean to wait for the client.
     #[pyo3(signature = (buffer, /))]
-    fn readinto1(&mut self, py: Python<'_>, buffer: PyBuffer<u8>) -> PyResult<usize> {
+    fn readinto1(&self, py: Python<'_>, buffer: PyBuffer<u8>) -> PyResult<usize> {
         self.take_into(py, &buffer, true)
     }
 
     /// Reads one line with its line end, but at most `size` bytes of it.
     #[pyo3(signature = (size=None, /))]
-    fn readline<'py>(&mut self, py: Python<'py>, size: Option<isize>) -> PyResult<Bound<'py, PyBytes>> {
+    fn readline<'py>(&self, py: Python<'py>, size: Option<isize>) -> PyResult<Bound<'py, PyBytes>> {
         self.line(py, self::size(size))
     }
 
     /// The lines that are left; no more lines once `hint` bytes have been read.
     #[pyo3(signature = (hint=None, /))]
-    fn readlines<'py>(&mut self, py: Python<'py>, hint: Option<isize>) -> PyResult<Bound<'py, PyList>> {
+    fn readlines<'py>(&self, py: Python<'py>, hint: Option<isize>) -> PyResult<Bound<'py, PyList>> {
         // For io.IOBase a hint of 0 means "all", too.
         let enough = hint.and_then(|hint| usize::try_from(hint).ok()).filter(|hint| *hint > 0);
         let lines = PyList::empty(py);
@@ -356,7 +371,7 @@ impl Input {
         slf
     }
 
-    fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let line = self.line(py, usize::MAX)?;
         Ok(Some(line).filter(|line| !line.as_bytes().is_empty()))
     }
