@@ -6,7 +6,16 @@ from typing import Any, Final, NoReturn, Protocol, final
 from _typeshed import WriteableBuffer
 from _typeshed.wsgi import WSGIApplication
 
-__all__ = ["SETTINGS", "ClientDisconnected", "ErrorStream", "FileWrapper", "Input", "RequestBodyError", "Server", "__version__"]
+__all__ = [
+    "SETTINGS",
+    "ClientDisconnected",
+    "ErrorStream",
+    "FileWrapper",
+    "Input",
+    "RequestBodyError",
+    "Server",
+    "__version__",
+]
 
 __version__: Final[str]
 
@@ -26,7 +35,7 @@ class RequestBodyError(OSError):
     """
 
     status: int
-    """Status of the answer: 400, 408 or 413."""
+    """Status of the answer: 400, 408, 413 or 431."""
 
 @final
 class Server:

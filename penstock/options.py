@@ -217,6 +217,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
         core="body_memory",
     ),
     Option(
+        "body_buffer",
+        values.size(),
+        128 << 20,
+        "Of all request bodies together, keep this much in memory; past it, all but small ones go to temporary files.",
+        LIMITS,
+        core="body_buffer",
+    ),
+    Option(
         "stream_body",
         values.boolean(),
         False,

@@ -25,7 +25,7 @@ LAYERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     ),
     "server": (
         ("sys", "budget", "claim", "load", "record", "segments", "timers"),
-        ("accept", "crew", "wire"),
+        ("accept", "crew", "phase", "wire"),
         # A request may have a body that is still arriving, which tells what part of a request was late.
         ("outbox", "gather", "request", "inflow"),
         ("layout", "spool", "log_format"),
@@ -35,10 +35,11 @@ LAYERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("config",),
         ("exchange",),
         # A connection is its stages; `ready` hands out the turns that `handler` speaks of.
-        ("connection", "stage", "handler", "ready", "slots", "streams"),
+        ("connection", "backlog", "stage", "handler", "ready", "slots", "streams"),
         ("reactor",),
     ),
     "wsgi": (
+        ("memory",),
         ("calls", "cell", "errors", "input", "memo", "names", "payload", "pool", "target", "text"),
         ("error_stream", "headers", "settings"),
         ("environ", "response"),

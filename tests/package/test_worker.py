@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from server.probes import eventually
 
 PONG = """
 def app(environ, start_response):
@@ -163,6 +164,7 @@ def test_sigusr1_reopens_the_access_log(pong, command):
     server = command("pong", "--bind", "127.0.0.1:0", "--access-log", "access.log")
     host, port = server.address()
     get(f"http://{host}:{port}/first")
+    eventually(lambda: "GET /first" in (pong / "access.log").read_text(), "the line of the first request")
     (pong / "access.log").rename(pong / "access.log.1")
     server.process.send_signal(signal.SIGUSR1)
     server.until("SIGUSR1: access log reopened")

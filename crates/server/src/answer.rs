@@ -7,7 +7,7 @@
 //! are shared, behind their locks.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use penstock_http::encode::{self, ResponseHead};
@@ -54,6 +54,16 @@ pub enum Position {
     More,
     /// These blocks are all there is. If nothing was sent before, their total becomes the `Content-Length`.
     Last,
+}
+
+/// The client of a response.
+pub struct Client(Weak<Connection>);
+
+impl Client {
+    /// True when it is known to have gone.
+    pub fn is_gone(&self) -> bool {
+        self.0.upgrade().is_none_or(|connection| connection.is_gone())
+    }
 }
 
 /// A body shorter than its `Content-Length`.
@@ -234,6 +244,10 @@ impl Answer {
             self.gone = true;
             Sent::Gone
         }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client(self.connection.as_ref().map_or_else(Weak::new, Arc::downgrade))
     }
 
     pub(crate) fn client_gone(&self) -> bool {

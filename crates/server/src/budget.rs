@@ -1,15 +1,16 @@
-//! How much memory the responses of one process may hold for clients that have not taken them yet.
+//! How much memory the responses of one process hold for clients that have not taken them yet, and how much its request
+//! bodies.
 //!
-//! Every outbox charges what it holds. A block that several responses hold by reference (the same `bytes` object) is
-//! one piece of memory and counts once. Any thread charges and gives back.
+//! Every outbox and every body in memory charges what it holds. A block that several responses hold by reference (the
+//! same `bytes` object) is one piece of memory and counts once. Any thread charges and gives back.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::lock;
 
-/// The memory of queued responses.
+/// Memory of one kind.
 #[derive(Default)]
 pub(crate) struct Budget {
     used: AtomicUsize,
@@ -55,9 +56,57 @@ impl Budget {
     }
 }
 
+/// What one owner has charged, given back when it is dropped.
+pub struct Charge {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Charge {
+    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+        Self { budget, bytes: 0 }
+    }
+
+    /// The owner holds so many bytes now.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        if bytes >= self.bytes {
+            self.budget.charge(bytes - self.bytes);
+        } else {
+            self.budget.give_back(self.bytes - bytes);
+        }
+        self.bytes = bytes;
+    }
+
+    /// All that is charged to the same budget.
+    pub(crate) fn all(&self) -> usize {
+        self.budget.used()
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Budget;
+    use std::sync::Arc;
+
+    use super::{Budget, Charge};
+
+    #[test]
+    fn a_charge_is_given_back_when_its_owner_goes() {
+        let budget = Arc::new(Budget::default());
+        let mut first = Charge::new(budget.clone());
+        let mut second = Charge::new(budget.clone());
+        first.set(100);
+        second.set(50);
+        first.set(20);
+        assert_eq!(second.all(), 70);
+        drop(first);
+        assert_eq!(budget.used(), 50);
+    }
 
     #[test]
     fn a_block_that_two_responses_hold_counts_once() {

@@ -15,6 +15,8 @@ pub struct Config {
     pub limits: Limits,
     /// A request body up to this size stays in memory; a larger one goes to an unlinked temporary file.
     pub body_memory: usize,
+    /// All request bodies together stay in memory up to this size; past it, only small ones do.
+    pub body_buffer: usize,
     /// The application starts when the head is there, and reads the body as it comes.
     pub stream_body: bool,
     /// From the first byte of a request head to its end.
@@ -50,6 +52,7 @@ impl Default for Config {
             single_thread: false,
             limits: Limits::default(),
             body_memory: 1 << 20,
+            body_buffer: 128 << 20,
             stream_body: false,
             header_timeout: Duration::from_secs(15),
             body_timeout: Duration::from_secs(30),

@@ -6,7 +6,6 @@
 //! compiler, and not a comment, says that two threads cannot be in it.
 
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
 
 use penstock_http::encode;
 use penstock_http::framing::RequestFacts;
@@ -37,10 +36,8 @@ const LINGER_IN_ALL: u64 = 30_000;
 const LAST_CALL: u64 = 250;
 /// Full reads of one connection before it is the others' turn.
 const READS: usize = 16;
-/// How often a single-threaded server that waits for a client looks for signals.
-const SIGNAL_CHECK: Duration = Duration::from_millis(100);
-/// What may wait for one client when the memory for all of them is used up.
-const OVER_BUDGET: usize = 64 * 1024;
+/// Bytes read at once where bodies are streamed.
+const FIRST_OF_STREAM: usize = 16 * 1024;
 
 /// A deadline at `now` for something that has gone on since `since`: within `pause` of now, and as long as `moved` bytes
 /// may take at `rate` bytes a second (0: any time) after a first `pause`.
@@ -109,6 +106,11 @@ impl Connection {
     /// Lock order: the outbox before the gather.
     pub(crate) fn gather(&self) -> &Mutex<Gather> {
         &self.gather
+    }
+
+    /// Told when the outbox has room again.
+    pub(crate) fn room(&self) -> &Condvar {
+        &self.room
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -198,7 +200,22 @@ impl Connection {
                 Flush::Empty => return self.after_response(&mut stage, None),
             }
         }
+        if bits & claim::WRITE != 0 {
+            // Only `100 Continue` can be waiting in the other stages.
+            let mut out = lock(&self.out);
+            if !out.is_empty() {
+                out.flush_all(&self.wire);
+            }
+        }
         self.read(&mut stage, bits)
+    }
+
+    /// `100 Continue`, for a client that waits for it before it sends its body.
+    pub(crate) fn say_continue(&self) {
+        let mut out = lock(&self.out);
+        out.push_copy(encode::CONTINUE);
+        // An error shows at the next read.
+        out.flush_all(&self.wire);
     }
 
     /// Reads what the client sent, if an event says that there may be something.
@@ -207,6 +224,9 @@ impl Connection {
             return Next::Rest;
         }
         local::with_scratch(|scratch| {
+            // What comes of a streamed body with its head waits in memory for a thread: not much of it.
+            let most = if self.reactor.config().stream_body { FIRST_OF_STREAM } else { scratch.len() };
+            let scratch = &mut scratch[..most];
             for _ in 0..READS {
                 match self.wire.receive(scratch) {
                     Io::Moved(count) => {
@@ -239,13 +259,23 @@ impl Connection {
         }
         let came = std::mem::take(&mut leaving.ahead.bytes);
         leaving.pass_over(&came);
+        let now = self.reactor.clock().now();
+        let since = *leaving.dropping_since.get_or_insert(now);
         local::with_scratch(|scratch| {
             for _ in 0..READS {
                 if leaving.unread_body.is_none() {
                     return Next::Rest;
                 }
                 match self.wire.receive(scratch) {
-                    Io::Moved(count) => leaving.pass_over(&scratch[..count]),
+                    Io::Moved(count) => {
+                        leaving.pass_over(&scratch[..count]);
+                        leaving.dropped += count as u64;
+                        // It is not idle: it will take the response when it has sent its body.
+                        let config = self.reactor.config();
+                        let pause = millis(config.write_timeout);
+                        let due = within_rate(now, since, pause, leaving.dropped, config.min_body_rate);
+                        self.reactor.set_deadline(self, due);
+                    }
                     Io::WouldBlock => {
                         leaving.ahead.unread = false;
                         return Next::Rest;
@@ -261,7 +291,7 @@ impl Connection {
     /// Nothing more to read now. A draining server does not wait long for requests that have not begun: but one that is
     /// on its way already shall not be lost.
     fn rest(&self, stage: &Stage) -> Next {
-        if matches!(stage, Stage::Idle) && self.reactor.is_stopping() {
+        if matches!(stage, Stage::Idle | Stage::Dropping(_)) && self.reactor.is_stopping() {
             self.due_in(LAST_CALL);
         }
         Next::Rest
@@ -328,6 +358,8 @@ impl Connection {
             then: Then::Linger,
             ahead: Ahead { bytes: Vec::new(), unread: true },
             unread_body: None,
+            dropping_since: None,
+            dropped: 0,
             answer: Some(answer),
         }));
         let mut out = lock(&self.out);
@@ -375,7 +407,14 @@ impl Connection {
                 Some(Rest::Complete(bytes)) => (Ahead { bytes, unread: true }, None),
                 Some(Rest::Unread(decoder, bytes)) => (Ahead { bytes, unread: true }, Some(decoder)),
             };
-            *stage = Stage::Draining(Box::new(Leaving { then, ahead, unread_body, answer: Some(answer) }));
+            *stage = Stage::Draining(Box::new(Leaving {
+                then,
+                ahead,
+                unread_body,
+                dropping_since: None,
+                dropped: 0,
+                answer: Some(answer),
+            }));
             self.reactor.count_request();
         }
         if hand_over {
@@ -388,7 +427,7 @@ impl Connection {
     /// The response has left, or never will (`broken` says why).
     fn after_response(&self, stage: &mut Stage, broken: Option<Ending>) -> Next {
         let Stage::Draining(leaving) = std::mem::replace(stage, Stage::Idle) else { return Next::Rest };
-        let Leaving { then, ahead, unread_body, answer } = *leaving;
+        let Leaving { then, ahead, unread_body, answer, .. } = *leaving;
         if let Some(mut answer) = answer {
             answer.record.ending = broken.unwrap_or(answer.record.ending);
             self.reactor.account(answer, self);
@@ -429,129 +468,9 @@ impl Connection {
         }
     }
 
-    /// The owner is an application thread that gathers blocks or waits for room: serve it from the I/O side.
-    fn drain_for_the_owner(&self, bits: Bits) {
-        let mut out = lock(&self.out);
-        if bits & claim::WRITE != 0 {
-            out.set_blocked(false);
-        }
-        self.push_gathered(&mut out);
-        if out.is_empty() {
-            return;
-        }
-        if bits & claim::EXPIRED != 0 && out.is_blocked() && self.deadline.has_come(self.reactor.clock().now()) {
-            out.break_off();
-        } else if !out.is_blocked() {
-            let before = out.sent();
-            out.flush_all(&self.wire);
-            let progress = out.sent() > before;
-            self.await_client(&mut out, progress);
-        }
-        let full = out.bytes() > self.high_water();
-        lock(&self.gather).tell(full, out.is_broken());
-        if out.bytes() <= self.low_water() || out.is_broken() {
-            self.room.notify_all();
-        }
-    }
-
-    /// Moves what has gathered behind what waits already.
-    pub(crate) fn push_gathered(&self, out: &mut Outbox) {
-        let gathered = lock(&self.gather).take();
-        if let Some(gathered) = gathered {
-            let mut at = gathered.at;
-            for segment in gathered.segments {
-                out.push_buffer(segment, at);
-                at = 0;
-            }
-        }
-    }
-
     /// I/O side: a finished response whose rest was left to us.
     pub(crate) fn take_over(self: &Arc<Self>) {
         self.carry();
-    }
-
-    /// I/O side: sends what a response has gathered since the last tick. False: the response is over, or its blocks
-    /// have become slow.
-    pub(crate) fn tick(&self) -> bool {
-        let moved = lock(&self.gather).len() > 0;
-        if moved {
-            self.drain_for_the_owner(0);
-        }
-        lock(&self.gather).stays_listed(moved)
-    }
-
-    /// True while the responses of all connections keep within their memory.
-    pub(crate) fn has_budget(&self) -> bool {
-        self.reactor.budget().used() <= self.reactor.config().response_buffer
-    }
-
-    /// What may wait for this client before its producer waits, too.
-    pub(crate) fn high_water(&self) -> usize {
-        let limit = self.reactor.config().outbox_limit;
-        if self.has_budget() { limit } else { limit.min(OVER_BUDGET) }
-    }
-
-    fn low_water(&self) -> usize {
-        self.high_water() / 2
-    }
-
-    /// After a write: how long the client has for what it has not taken. `progress`: it has just taken something.
-    pub(crate) fn await_client(&self, out: &mut Outbox, progress: bool) {
-        if out.is_empty() {
-            if out.end_wait() {
-                self.reactor.set_deadline(self, NEVER);
-            }
-            return;
-        }
-        let config = self.reactor.config();
-        if !out.is_blocked() {
-            // It takes what it gets; the rest is sent at our next turn.
-            if progress {
-                self.due_in(millis(config.write_timeout));
-            }
-            return;
-        }
-        let now = self.reactor.clock().now();
-        let (since, taken, begins) = out.wait_since(now);
-        if begins || progress {
-            let due = within_rate(now, since, millis(config.write_timeout), taken, config.min_response_rate);
-            self.reactor.set_deadline(self, due);
-        }
-    }
-
-    /// Blocks until the outbox has room. False: it never will.
-    pub(crate) fn wait_for_room(&self) -> bool {
-        if self.reactor.config().single_thread {
-            return self.make_room();
-        }
-        let mut out = lock(&self.out);
-        while !out.is_broken() && out.bytes() + lock(&self.gather).len() > self.low_water() {
-            out = crate::wait(&self.room, out);
-        }
-        !out.is_broken()
-    }
-
-    /// The same where no other thread drains: waits for the client and writes by itself.
-    fn make_room(&self) -> bool {
-        let mut idle = Duration::ZERO;
-        loop {
-            let mut out = lock(&self.out);
-            out.set_blocked(false);
-            self.push_gathered(&mut out);
-            let before = out.sent();
-            out.flush_all(&self.wire);
-            if out.is_broken() || out.bytes() <= self.low_water() {
-                return !out.is_broken();
-            }
-            idle = if out.sent() > before { Duration::ZERO } else { idle + SIGNAL_CHECK };
-            if idle >= self.reactor.config().write_timeout || self.reactor.must_end() {
-                out.break_off();
-                return false;
-            }
-            drop(out);
-            self.wire.wait_writable(SIGNAL_CHECK);
-        }
     }
 
     /// After [`Connection::cut`], when the server ends: a response that was on its way is logged as such.

@@ -4,12 +4,13 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use penstock_http::encode::ResponseHead;
 
 use crate::answer::Answer;
-pub use crate::answer::{Position, Sent, Short};
+pub use crate::answer::{Client, Position, Sent, Short};
+pub use crate::budget::Charge;
 use crate::connection::Connection;
 pub use crate::inflow::{BodyFault, BodyStream};
 pub use crate::outbox::Payload;
@@ -68,8 +69,15 @@ impl Exchange {
     }
 
     /// The record so far.
-    pub fn record(&self) -> &Record {
-        &self.answer().record
+    pub fn record(&self) -> Record {
+        let answer = self.answer();
+        let waited = answer.inflow.as_ref().map_or(Duration::ZERO, |inflow| inflow.waited());
+        Record { waited: answer.record.waited + waited, ..answer.record }
+    }
+
+    /// Who waits for the response, to be asked by other threads.
+    pub fn client(&self) -> Client {
+        self.answer().client()
     }
 
     /// Where the record will be in its last state: the response may go on leaving when the exchange has ended.

@@ -6,18 +6,17 @@
 //! is left of it when the response is over; from then on readers, also one that waits, get an error. Any thread may
 //! read, one at a time.
 
-use std::io::IoSlice;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use penstock_http::body::{BodyDecoder, BodyStep};
-use penstock_http::encode;
 use penstock_http::limits::Refusal;
 
 use crate::connection::Connection;
 use crate::lock;
 use crate::request::Part;
 use crate::sys::Io;
+use crate::timers::SIGNAL_CHECK;
 
 /// Bytes received at once where they have to be decoded.
 const BUFFER: usize = 64 * 1024;
@@ -25,8 +24,6 @@ const BUFFER: usize = 64 * 1024;
 const DROPPED: u64 = 64 * 1024;
 /// How often a reader that waits looks whether its request is still there.
 const LOOK: Duration = Duration::from_millis(500);
-/// The same where it is the only thread, and has to look for signals.
-const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
 /// Why a body cannot be read any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +103,9 @@ impl Inflow {
     }
 
     fn read(&self, target: &mut [u8]) -> Result<usize, BodyFault> {
+        if target.is_empty() {
+            return Ok(0);
+        }
         loop {
             let mut flow = lock(&self.0);
             if let Some(read) = flow.read_received(target)? {
@@ -144,6 +144,11 @@ impl Inflow {
         let mut flow = lock(&self.0);
         flow.waited += waited;
         if came { Ok(()) } else { Err(flow.failed(BodyFault::Refused(Part::Body.late()))) }
+    }
+
+    /// How long readers have waited.
+    pub(crate) fn waited(&self) -> Duration {
+        lock(&self.0).waited
     }
 
     /// The head of the response leaves. True if the connection can serve another request after a response that leaves
@@ -190,25 +195,25 @@ enum Received {
 }
 
 impl Flow {
-    /// Gives out what has come already. `None`: there is nothing.
+    /// Gives out what has come already, as much as there is room for. `None`: there is nothing.
     fn read_received(&mut self, target: &mut [u8]) -> Result<Option<usize>, BodyFault> {
+        let mut filled = 0;
         loop {
             match self.state {
-                State::Done => return Ok(Some(0)),
-                State::Failed(fault) => return Err(fault),
-                State::Open => {}
+                State::Failed(fault) if filled == 0 => return Err(fault),
+                State::Open if filled < target.len() => {}
+                _ => return Ok(Some(filled)),
             }
             // No more than fits: the decoder counts what it gives out.
-            let window = &self.raw[self.at..self.end.min(self.at + target.len())];
-            let step = self.decoder.decode(window);
-            match step {
+            let window = &self.raw[self.at..self.end.min(self.at + target.len() - filled)];
+            match self.decoder.decode(window) {
                 BodyStep::Data { consumed, data } => {
                     let data = &window[data];
-                    target[..data.len()].copy_from_slice(data);
+                    target[filled..filled + data.len()].copy_from_slice(data);
+                    filled += data.len();
                     let count = data.len();
                     self.at += consumed;
                     self.note(count);
-                    return Ok(Some(count));
                 }
                 BodyStep::Done { consumed } => {
                     self.at += consumed;
@@ -217,10 +222,12 @@ impl Flow {
                 BodyStep::NeedMore { consumed } => {
                     self.at += consumed;
                     if self.at == self.end {
-                        return Ok(None);
+                        return Ok(Some(filled).filter(|filled| *filled > 0));
                     }
                 }
-                BodyStep::Refused(refusal) => return Err(self.failed(BodyFault::Refused(refusal))),
+                BodyStep::Refused(refusal) => {
+                    self.failed(BodyFault::Refused(refusal));
+                }
             }
         }
     }
@@ -270,8 +277,7 @@ impl Flow {
 
     fn say_continue(&mut self, connection: &Connection) {
         if std::mem::take(&mut self.continue_due) {
-            // An error shows at the next read.
-            let _ = connection.wire().transmit(&[IoSlice::new(encode::CONTINUE)], false);
+            connection.say_continue();
         }
     }
 

@@ -6,6 +6,7 @@
 mod accept;
 pub mod access_log;
 mod answer;
+mod backlog;
 mod budget;
 mod claim;
 pub mod config;
@@ -20,6 +21,7 @@ mod load;
 mod local;
 mod log_format;
 mod outbox;
+mod phase;
 pub mod reactor;
 pub mod ready;
 pub mod record;

@@ -7,7 +7,7 @@ use crate::answer::Answer;
 use crate::timers::DateCache;
 
 /// Bytes read from a socket at once.
-pub(crate) const SCRATCH: usize = 256 * 1024;
+pub(crate) const SCRATCH: usize = 64 * 1024;
 /// Spare exchanges a thread keeps.
 const SPARE: usize = 64;
 

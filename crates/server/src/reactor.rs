@@ -5,8 +5,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use crate::accept::{Accepted, Listener};
@@ -21,14 +21,15 @@ use crate::exchange::Exchange;
 use crate::gather::TICK;
 use crate::handler::{Application, Level};
 use crate::load::Load;
+use crate::phase::Phase;
 use crate::ready::{Ready, Turn, Verdict};
 use crate::request::Endpoints;
 use crate::slots::{SPECIAL, Slots};
 use crate::streams::Streams;
 use crate::sys::{ALARM, Events, Poller, Readiness};
-use crate::timers::{Clock, Due, Millis, NEVER, Timers, millis};
+use crate::timers::{Clock, Due, Millis, SIGNAL_CHECK, Timers, millis};
 use crate::wire::Wire;
-use crate::{local, lock, read, wait_for, write};
+use crate::{local, lock, read, write};
 
 /// Events taken at once: what a leader reads before it runs the application.
 const BATCH: usize = 32;
@@ -38,12 +39,10 @@ const ACCEPT_PAUSE: u64 = 100;
 /// Rounds of accepting (see [`crate::accept`]) before a draining server closes a listener, so that a flood of clients
 /// does not keep it from ending.
 const LAST_ROUNDS: usize = 256;
+/// How often a draining server looks whether it is done.
+const DRAIN_CHECK: Duration = Duration::from_millis(50);
 /// How often a leader looks at a queue for which there is no thread.
 const FULL_NAP: Duration = Duration::from_millis(10);
-
-const RUNNING: u8 = 0;
-const DRAINING: u8 = 1;
-const ENDED: u8 = 2;
 
 /// Counters of a server, for its owner to read.
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,6 +63,8 @@ pub struct Stats {
     pub queued: u64,
     /// Bytes of memory in responses that clients have not taken.
     pub buffered: u64,
+    /// Bytes of memory in request bodies.
+    pub bodies: u64,
 }
 
 /// One server: its sockets, connections, queue and threads.
@@ -77,14 +78,11 @@ pub struct Reactor {
     crew: Crew,
     timers: Timers,
     clock: Clock,
-    phase: AtomicU8,
-    stop_by: AtomicU64,
-    swept: AtomicU8,
-    ended: Mutex<bool>,
-    over: Condvar,
+    phase: Phase,
     access_log: Option<AccessLog>,
     streams: Streams,
     budget: Arc<Budget>,
+    bodies: Arc<Budget>,
     accepted: AtomicU64,
     requests: AtomicU64,
     refused: AtomicU64,
@@ -112,14 +110,11 @@ impl Reactor {
             crew: Crew::new(),
             timers: Timers::default(),
             clock: Clock::new(),
-            phase: AtomicU8::new(RUNNING),
-            stop_by: AtomicU64::new(NEVER),
-            swept: AtomicU8::new(RUNNING),
-            ended: Mutex::new(false),
-            over: Condvar::new(),
+            phase: Phase::new(),
             access_log,
             streams: Streams::default(),
             budget: Arc::default(),
+            bodies: Arc::default(),
             accepted: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -156,7 +151,9 @@ impl Reactor {
     pub fn run_here(self: &Arc<Self>) -> io::Result<()> {
         let mut events = Events::new(BATCH);
         while !self.has_ended() {
-            let interrupted = self.poll(&mut events, self.next_timeout())?;
+            // A signal that comes just before the wait does not interrupt it.
+            let timeout = self.next_timeout().map_or(SIGNAL_CHECK, |timeout| timeout.min(SIGNAL_CHECK));
+            let interrupted = self.poll(&mut events, Some(timeout))?;
             if interrupted && self.application.interrupted() {
                 self.end();
                 break;
@@ -244,10 +241,10 @@ impl Reactor {
         }
         let now = self.clock.recent_millis();
         let timer = self.timers.next(now);
-        if self.phase.load(Ordering::Acquire) == RUNNING {
+        if self.phase.is_running() {
             return timer;
         }
-        let left = Duration::from_millis(self.stop_by.load(Ordering::Acquire).saturating_sub(now).min(50));
+        let left = self.phase.left(now).min(DRAIN_CHECK);
         Some(timer.map_or(left, |timer| timer.min(left)))
     }
 
@@ -277,7 +274,7 @@ impl Reactor {
             }
         });
         self.expire();
-        if self.phase.load(Ordering::Acquire) != RUNNING {
+        if !self.phase.is_running() {
             self.drain();
         }
     }
@@ -344,7 +341,7 @@ impl Reactor {
 
     /// The server is to stop: no new connections, idle ones close, the rest finishes until the deadline.
     fn drain(self: &Arc<Self>) {
-        if self.swept.swap(DRAINING, Ordering::AcqRel) == RUNNING {
+        if self.phase.begins_to_drain() {
             // Whoever has connected already is served: closing the listener would reset them.
             let listeners = read(&self.listeners).len();
             for index in 0..listeners {
@@ -362,14 +359,14 @@ impl Reactor {
             }
         }
         let quiet = self.slots.len() == 0 && self.ready.len() == 0 && self.ready.running() == 0;
-        if quiet || self.clock.now() >= self.stop_by.load(Ordering::Acquire) {
+        if quiet || self.phase.is_overdue(self.clock.now()) {
             self.end();
         }
     }
 
     /// Ends now: whatever is still open is cut.
     fn end(self: &Arc<Self>) {
-        if self.phase.swap(ENDED, Ordering::AcqRel) == ENDED {
+        if !self.phase.end() {
             return;
         }
         write(&self.listeners).clear();
@@ -387,35 +384,19 @@ impl Reactor {
         if let Some(log) = &self.access_log {
             log.close();
         }
-        *lock(&self.ended) = true;
-        self.over.notify_all();
+        self.phase.is_over();
     }
 
     /// Begins a graceful stop: requests in flight are answered within `graceful`, then what is left is cut.
     /// May be called again with a shorter time.
     pub fn stop(&self, graceful: Duration) {
-        let by = self.clock.now().saturating_add(millis(graceful));
-        self.stop_by.fetch_min(by, Ordering::AcqRel);
-        // A reactor that has ended stays so.
-        let _ = self.phase.compare_exchange(RUNNING, DRAINING, Ordering::AcqRel, Ordering::Acquire);
+        self.phase.stop(self.clock.now().saturating_add(millis(graceful)));
         self.poller.ring();
     }
 
     /// Waits until the server has ended. False: the time ran out before.
     pub fn join(&self, timeout: Option<Duration>) -> bool {
-        let mut ended = lock(&self.ended);
-        let until = timeout.map(|time| std::time::Instant::now() + time);
-        while !*ended {
-            let left = match until {
-                None => Duration::from_secs(3600),
-                Some(until) => until.saturating_duration_since(std::time::Instant::now()),
-            };
-            if left.is_zero() {
-                return false;
-            }
-            ended = wait_for(&self.over, ended, left).0;
-        }
-        true
+        self.phase.join(timeout)
     }
 
     /// Counters of now.
@@ -429,6 +410,7 @@ impl Reactor {
             running: self.ready.running() as u64,
             queued: self.ready.len() as u64,
             buffered: self.budget.used() as u64,
+            bodies: self.bodies.used() as u64,
         }
     }
 
@@ -441,11 +423,11 @@ impl Reactor {
 
     /// True once the server is to stop: responses then end their connections.
     pub fn is_stopping(&self) -> bool {
-        self.phase.load(Ordering::Acquire) != RUNNING
+        !self.phase.is_running()
     }
 
     fn has_ended(&self) -> bool {
-        self.phase.load(Ordering::Acquire) == ENDED
+        self.phase.has_ended()
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -454,6 +436,10 @@ impl Reactor {
 
     pub(crate) fn budget(&self) -> &Arc<Budget> {
         &self.budget
+    }
+
+    pub(crate) fn bodies(&self) -> &Arc<Budget> {
+        &self.bodies
     }
 
     pub(crate) fn ready(&self) -> &Ready {
@@ -482,7 +468,7 @@ impl Reactor {
     /// True when a single-threaded loop must not wait any longer: a signal asks it to end, or its graceful time is over.
     pub(crate) fn must_end(&self) -> bool {
         let interrupted = self.application.interrupted();
-        interrupted || (self.is_stopping() && self.clock.now() >= self.stop_by.load(Ordering::Acquire))
+        interrupted || (self.is_stopping() && self.phase.is_overdue(self.clock.now()))
     }
 
     pub(crate) fn log(&self, level: Level, message: &str) {

@@ -7,6 +7,7 @@ use penstock_http::framing::RequestFraming;
 use penstock_http::head::RequestHead;
 use penstock_http::limits::Refusal;
 
+use crate::budget::Charge;
 use crate::inflow::BodyStream;
 
 /// A complete request: its head, where it came from, its body.
@@ -40,7 +41,12 @@ pub enum RequestBody {
     #[default]
     Empty,
     /// In memory.
-    Memory(Vec<u8>),
+    Memory {
+        /// The bytes.
+        bytes: Vec<u8>,
+        /// To be dropped with them.
+        charge: Charge,
+    },
     /// In an unlinked temporary file, positioned at its start.
     File {
         /// The file.

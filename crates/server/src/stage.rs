@@ -5,18 +5,18 @@
 use std::sync::Arc;
 
 use penstock_http::body::{BodyDecoder, BodyStep};
-use penstock_http::encode;
 use penstock_http::framing::{self, BodyLength, RequestFacts};
 use penstock_http::head::{HeadParser, HeadStep};
 use penstock_http::limits::Refusal;
 
 use crate::answer::Answer;
+use crate::budget::Charge;
 use crate::connection::{Connection, LINGER, within_rate};
 use crate::handler::Level;
 use crate::inflow::{BodyStream, Inflow};
 use crate::local;
 use crate::request::{Part, RequestBody};
-use crate::spool::Spool;
+use crate::spool::{self, Spool};
 use crate::timers::{Millis, millis};
 
 /// What follows when a response has been taken by the client.
@@ -62,6 +62,9 @@ pub(crate) struct Leaving {
     pub(crate) ahead: Ahead,
     /// The body has not been read to its end, which this decoder will know.
     pub(crate) unread_body: Option<BodyDecoder>,
+    /// So many bytes of it have been dropped while the client did not take the response, and since when.
+    pub(crate) dropped: u64,
+    pub(crate) dropping_since: Option<Millis>,
     /// The finished exchange, for the log. None after a refusal.
     pub(crate) answer: Option<Box<Answer>>,
 }
@@ -241,14 +244,13 @@ impl Connection {
             return Intake::Complete(answer, bytes.len());
         }
         if continue_due {
-            // An error shows at the next read.
-            let _ = self.wire().transmit(&[std::io::IoSlice::new(encode::CONTINUE)], false);
+            self.say_continue();
         }
         let decoder = BodyDecoder::new(request.framing.body, limits.body);
         *stage = Stage::Body(Box::new(Upload {
             answer,
             decoder,
-            spool: Spool::new(expected),
+            spool: Spool::new(expected, Charge::new(self.reactor().bodies().clone())),
             since: self.reactor().clock().now(),
             received: 0,
         }));
@@ -257,11 +259,13 @@ impl Connection {
 
     fn take_body(&self, stage: &mut Stage, bytes: &[u8], mut at: usize) -> Intake {
         let Stage::Body(upload) = stage else { return Intake::More };
+        let config = self.reactor().config();
+        let limits = spool::Limits { one: config.body_memory, all: config.body_buffer };
         loop {
             match upload.decoder.decode(&bytes[at..]) {
                 BodyStep::Data { consumed, data } => {
                     let data = &bytes[at..][data];
-                    if let Err(fault) = upload.spool.append(data, self.reactor().config().body_memory) {
+                    if let Err(fault) = upload.spool.append(data, limits) {
                         let refusal = self.spool_fault(&fault);
                         return refused(stage, refusal);
                     }

@@ -19,6 +19,8 @@ use crate::lock;
 pub(crate) type Millis = u64;
 /// No deadline.
 pub(crate) const NEVER: Millis = u64::MAX;
+/// How often a single-threaded server looks for signals.
+pub(crate) const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
 /// The server's only clock. Reading the time costs as much as parsing a field line, so what happens together shares one
 /// reading: the loop takes one after each wait, and a response one when it ends.

@@ -22,7 +22,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use crate::blocks::{Delivered, deliver};
 use crate::calls::call;
 use crate::environ::{EnvironMaker, NoEnviron};
-use crate::errors::{self, Lines, request_line, traceback_page};
+use crate::errors::{self, Lines, escape, request_line, traceback_page};
 use crate::input::Input;
 use crate::memo::Memo;
 use crate::names::names;
@@ -332,8 +332,9 @@ impl PythonApplication {
 fn fault_of_the_client(py: Python<'_>, error: &PyErr) -> Option<(u16, String)> {
     if error.is_instance_of::<RequestBodyError>(py) {
         let value = error.value(py);
-        let status = value.getattr("status").and_then(|status| status.extract()).unwrap_or(400);
-        return Some((status, value.to_string()));
+        // One that the application made may have any, or none.
+        let status = value.getattr("status").and_then(|status| status.extract::<u16>()).ok();
+        return status.filter(|status| (400..500).contains(status)).map(|status| (status, escape(&value.to_string())));
     }
     let gone = error.is_instance_of::<ClientDisconnected>(py);
     gone.then(|| (400, String::from("The request ended before its body was complete.")))
@@ -343,7 +344,7 @@ fn fault_of_the_client(py: Python<'_>, error: &PyErr) -> Option<(u16, String)> {
 fn body_length(body: &RequestBody, framing: BodyLength) -> Option<u64> {
     match (body, framing) {
         (RequestBody::Empty, _) => Some(0),
-        (RequestBody::Memory(bytes), _) => Some(bytes.len() as u64),
+        (RequestBody::Memory { bytes, .. }, _) => Some(bytes.len() as u64),
         (RequestBody::File { length, .. }, _) => Some(*length),
         (RequestBody::Stream(_), BodyLength::Known(length)) => Some(length),
         (RequestBody::Stream(_), _) => None,

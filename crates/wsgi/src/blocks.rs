@@ -229,7 +229,7 @@ fn send_tuple(py: Python<'_>, state: &StartResponse, blocks: &Bound<'_, PyTuple>
             })
         })
     };
-    response.settle(py, sent);
+    response.settle(py, state, sent);
     state.put(py, response);
     Ok(())
 }

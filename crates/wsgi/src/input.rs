@@ -11,14 +11,14 @@ use std::io::{self, Read};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use memchr::memchr;
-use penstock_server::exchange::{BodyFault, BodyStream, RequestBody};
+use penstock_server::exchange::{BodyFault, BodyStream, Charge, RequestBody};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyList};
 
-use crate::{ClientDisconnected, RequestBodyError};
+use crate::{ClientDisconnected, RequestBodyError, memory};
 
 /// Read from a file at once.
 const FILE_BLOCK: usize = 256 * 1024;
@@ -72,24 +72,32 @@ impl From<Fault> for PyErr {
 
 /// The unread rest of a body.
 struct Source {
+    /// `buffer[at..end]` has been read from the rest and not by the application.
     buffer: Vec<u8>,
     at: usize,
+    end: usize,
     rest: Rest,
+    /// For the memory of a body that came whole.
+    charge: Option<Charge>,
 }
 
 impl Source {
     fn new(body: RequestBody) -> Self {
+        let mut charge = None;
         let (buffer, rest) = match body {
             RequestBody::Empty => (Vec::new(), Rest::Nothing),
-            RequestBody::Memory(bytes) => (bytes, Rest::Nothing),
+            RequestBody::Memory { bytes, charge: held } => {
+                charge = Some(held);
+                (bytes, Rest::Nothing)
+            }
             RequestBody::File { file, length } => (Vec::new(), Rest::File(file, length)),
             RequestBody::Stream(stream) => (Vec::new(), Rest::Stream(stream)),
         };
-        Self { buffer, at: 0, rest }
+        Self { end: buffer.len(), buffer, at: 0, rest, charge }
     }
 
     fn buffered(&self) -> &[u8] {
-        self.buffer.get(self.at..).unwrap_or(&[])
+        self.buffer.get(self.at..self.end).unwrap_or(&[])
     }
 
     /// How many bytes are left; `None`: the client knows.
@@ -104,35 +112,43 @@ impl Source {
 
     fn consume(&mut self, count: usize) {
         self.at += count;
-        if self.at >= self.buffer.len() && matches!(self.rest, Rest::Nothing) {
+        if self.at >= self.end && matches!(self.rest, Rest::Nothing) {
             // Read to its end: the memory is free while the application works on its copy.
+            self.let_go();
+        }
+    }
+
+    fn let_go(&mut self) {
+        self.charge = None;
+        (self.at, self.end) = (0, 0);
+        if self.buffer.capacity() > 0 {
+            memory::freed(self.buffer.capacity());
             self.buffer = Vec::new();
-            self.at = 0;
         }
     }
 
     /// Reads the next block into the empty buffer, which stays empty at the end of the body.
     fn refill(&mut self) -> Result<(), Fault> {
-        self.at = 0;
-        self.buffer.clear();
+        (self.at, self.end) = (0, 0);
         match &mut self.rest {
             Rest::Nothing => {}
             Rest::File(file, unread) => {
                 let size = FILE_BLOCK.min(usize::try_from(*unread).unwrap_or(FILE_BLOCK));
-                self.buffer.resize(size, 0);
-                if let Err(error) = file.read_exact(&mut self.buffer) {
-                    self.buffer.clear();
-                    return Err(error.into());
+                if self.buffer.len() < size {
+                    self.buffer = vec![0; size];
                 }
+                file.read_exact(&mut self.buffer[..size])?;
                 *unread -= size as u64;
+                self.end = size;
             }
             Rest::Stream(stream) => {
-                self.buffer.resize(STREAM_BLOCK, 0);
-                let read = stream.read(&mut self.buffer);
-                self.buffer.truncate(*read.as_ref().unwrap_or(&0));
-                if read.map_err(Fault::Body)? == 0 {
+                if self.buffer.is_empty() {
+                    self.buffer = vec![0; STREAM_BLOCK];
+                }
+                self.end = stream.read(&mut self.buffer).map_err(Fault::Body)?;
+                if self.end == 0 {
                     self.rest = Rest::Nothing;
-                    self.buffer = Vec::new();
+                    self.let_go();
                 }
             }
         }
@@ -180,17 +196,21 @@ impl Source {
     /// Reads up to `count` bytes of a body whose length is not known: fewer only at its end, or when `at_once` is enough.
     fn collect(&mut self, count: usize, at_once: bool) -> Result<Vec<u8>, Fault> {
         let mut bytes = Vec::new();
-        while bytes.len() < count {
-            let at = bytes.len();
-            // Room for what may come next, and twice as much each time: what was promised need not come.
-            let room = (count - at).min(STREAM_BLOCK.max(at));
-            bytes.resize(at + room, 0);
-            let read = self.read_some(&mut bytes[at..]);
-            bytes.truncate(at + read.as_ref().unwrap_or(&0));
-            if read? == 0 || at_once {
+        let mut filled = 0;
+        while filled < count {
+            if filled == bytes.len() {
+                // Twice as much room each time, and not all at once: what was promised need not come.
+                bytes.resize(filled + (count - filled).min(STREAM_BLOCK.max(filled)), 0);
+            }
+            match self.read_some(&mut bytes[filled..])? {
+                0 => break,
+                read => filled += read,
+            }
+            if at_once {
                 break;
             }
         }
+        bytes.truncate(filled);
         Ok(bytes)
     }
 
@@ -225,6 +245,12 @@ impl Source {
             None if window.len() == limit || self.remaining() == Some(window.len()) => Some(window.len()),
             None => None,
         }
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        self.let_go();
     }
 }
 
@@ -449,6 +475,10 @@ mod tests {
         Source::new(RequestBody::File { file, length: bytes.len() as u64 })
     }
 
+    fn in_memory(bytes: &[u8]) -> Source {
+        Source { buffer: bytes.to_vec(), at: 0, end: bytes.len(), rest: Rest::Nothing, charge: None }
+    }
+
     fn lines_of(mut source: Source, limit: usize) -> Vec<Vec<u8>> {
         let mut lines = Vec::new();
         while source.remaining() != Some(0) {
@@ -470,7 +500,7 @@ mod tests {
         body.extend_from_slice(b"no end");
         assert!(body.len() > 3 * FILE_BLOCK);
         let expected: Vec<Vec<u8>> = body.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
-        assert_eq!(lines_of(Source::new(RequestBody::Memory(body.clone())), usize::MAX), expected);
+        assert_eq!(lines_of(in_memory(&body), usize::MAX), expected);
         assert_eq!(lines_of(in_file(&body), usize::MAX), expected);
         let short = lines_of(in_file(&body), 7);
         assert!(short.iter().all(|line| line.len() <= 7));
@@ -504,7 +534,7 @@ mod tests {
 
     #[test]
     fn a_read_body_gives_its_memory_back() {
-        let mut source = Source::new(RequestBody::Memory(b"abc".to_vec()));
+        let mut source = in_memory(b"abc");
         source.consume(3);
         assert_eq!(source.buffer.capacity(), 0);
         assert_eq!(source.remaining(), Some(0));

@@ -15,6 +15,7 @@ mod headers;
 mod input;
 mod listeners;
 mod memo;
+mod memory;
 mod names;
 mod payload;
 mod pool;

@@ -2,20 +2,23 @@
 //! kept alive by a reference to the Python object.
 //!
 //! Dropped on any thread. A thread that is not attached hands the reference to pyo3's queue; `app.rs` empties that
-//! queue before each request, so it does not grow while one thread holds the interpreter for long.
+//! queue before each request, so it does not grow while one thread holds the interpreter for long, and `memory.rs` when
+//! there are no requests.
 
 use std::sync::Arc;
 
 use penstock_server::exchange::Payload;
 use pyo3::prelude::*;
 
+use crate::memory;
+
 /// Bytes inside a Python object.
 pub(crate) struct Borrowed {
-    _owner: Arc<Py<PyAny>>,
+    owner: Arc<Py<PyAny>>,
     bytes: *const [u8],
 }
 
-// SAFETY: `bytes` lies in an immutable `bytes` object that `_owner` keeps alive; reading it needs no interpreter.
+// SAFETY: `bytes` lies in an immutable `bytes` object that `owner` keeps alive; reading it needs no interpreter.
 unsafe impl Send for Borrowed {}
 
 impl Borrowed {
@@ -25,7 +28,15 @@ impl Borrowed {
     /// # Safety
     /// As said above.
     pub(crate) unsafe fn new(owner: Arc<Py<PyAny>>, bytes: *const [u8]) -> Self {
-        Self { _owner: owner, bytes }
+        Self { owner, bytes }
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.owner) == 1 {
+            memory::dropped(self.bytes.len());
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 use std::os::raw::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use penstock_server::exchange::{Exchange, Position, Sent};
+use penstock_server::exchange::{Client, Exchange, Position, Sent};
 use penstock_server::record::{Ending, Record};
 use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyTypeError};
 use pyo3::ffi;
@@ -58,8 +58,11 @@ impl Response {
         self.noted(sent)
     }
 
-    /// Waits, with the interpreter released, until a full queue has room again.
-    pub(crate) fn settle(&mut self, py: Python<'_>, mut sent: Sent) -> Sent {
+    /// Waits, with the interpreter released, until a full queue has room again. `state` is where the response belongs.
+    pub(crate) fn settle(&mut self, py: Python<'_>, state: &StartResponse, mut sent: Sent) -> Sent {
+        if sent == Sent::Full {
+            state.remember(py, self);
+        }
         while sent == Sent::Full {
             let exchange = &mut self.exchange;
             sent = py.detach(|| exchange.wait());
@@ -96,6 +99,8 @@ pub(crate) struct StartResponse {
     last_head: AttachedCell<Option<Box<LastHead>>>,
     /// The record of the last response whose application may still ask for it.
     followed: AttachedCell<Option<Arc<Mutex<Record>>>>,
+    /// How far the response had come when somebody took it out.
+    seen: AttachedCell<Option<(Record, Client)>>,
 }
 
 impl StartResponse {
@@ -105,12 +110,15 @@ impl StartResponse {
             write: AttachedCell::new(None),
             last_head: AttachedCell::new(None),
             followed: AttachedCell::new(None),
+            seen: AttachedCell::new(None),
         }
     }
 
     /// Begins a request.
     pub(crate) fn begin(&self, py: Python<'_>, response: Response) {
         drop(self.phase.replace(py, Phase::Held(response)));
+        self.followed.replace(py, None);
+        self.seen.replace(py, None);
     }
 
     /// Takes the response out; it must be put back.
@@ -119,7 +127,13 @@ impl StartResponse {
     /// `RuntimeError` when the request is over or another thread works with the response.
     pub(crate) fn take(&self, py: Python<'_>) -> PyResult<Response> {
         let fault = match self.phase.replace(py, Phase::Taken) {
-            Phase::Held(response) => return Ok(response),
+            Phase::Held(response) => {
+                // Before the head nobody waits with it.
+                if response.exchange.head_sent() {
+                    self.remember(py, &response);
+                }
+                return Ok(response);
+            }
             Phase::Over => {
                 self.phase.replace(py, Phase::Over);
                 "start_response() or write() was called after the response had ended"
@@ -166,7 +180,7 @@ impl StartResponse {
     #[cold]
     fn settle(&self, py: Python<'_>, sent: Option<Sent>) -> Option<Sent> {
         let mut response = self.take(py).ok()?;
-        let settled = sent.map(|sent| response.settle(py, sent));
+        let settled = sent.map(|sent| response.settle(py, self, sent));
         self.put(py, response);
         settled
     }
@@ -177,7 +191,7 @@ impl StartResponse {
         let mut response = self.take_started(py)?;
         let mut sent = response.send(block, position);
         if sent == Sent::Full {
-            sent = response.settle(py, sent);
+            sent = response.settle(py, self, sent);
         }
         self.put(py, response);
         Ok(sent)
@@ -200,6 +214,7 @@ impl StartResponse {
 
     /// Ends the request: from now on nobody reaches the response. `None` when another thread has it at this moment.
     pub(crate) fn end(&self, py: Python<'_>) -> Option<Response> {
+        self.seen.replace(py, None);
         match self.phase.replace(py, Phase::Over) {
             Phase::Held(response) => Some(response),
             Phase::Over => None,
@@ -208,6 +223,11 @@ impl StartResponse {
                 None
             }
         }
+    }
+
+    /// For questions of other threads while the response is taken.
+    fn remember(&self, py: Python<'_>, response: &Response) {
+        self.seen.replace(py, Some((response.exchange.record(), response.exchange.client())));
     }
 
     /// Before the end: whoever asks for the record later gets it.
@@ -228,11 +248,15 @@ impl StartResponse {
         // SAFETY: reading a record and a flag calls nothing of Python.
         let now = unsafe {
             self.phase.peek(py, |phase| match phase {
-                Phase::Held(response) => Some((*response.exchange.record(), response.exchange.client_gone())),
+                Phase::Held(response) => Some((response.exchange.record(), response.exchange.client_gone())),
                 _ => None,
             })
         };
         now.or_else(|| {
+            // SAFETY: as above.
+            unsafe { self.seen.peek(py, |seen| seen.as_ref().map(|(record, client)| (*record, client.is_gone()))) }
+        })
+        .or_else(|| {
             // SAFETY: as above.
             let followed = unsafe { self.followed.peek(py, |followed| followed.clone()) }?;
             let record = *followed.lock().unwrap_or_else(PoisonError::into_inner);

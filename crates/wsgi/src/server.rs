@@ -16,6 +16,7 @@ use crate::environ::{Constants, EnvironMaker};
 use crate::error_stream::ErrorStream;
 use crate::file_wrapper::FileWrapper;
 use crate::listeners::{describe, duplicate};
+use crate::memory;
 use crate::settings::Settings;
 
 /// A server of one application on a set of listening sockets.
@@ -60,6 +61,7 @@ impl Server {
 
     /// Starts the pool threads ("penstock-0", ...) and returns.
     fn start(&self, py: Python<'_>) -> PyResult<()> {
+        memory::start()?;
         // One leads, one runs the application, one watches; with a single application thread two are enough.
         for _ in 0..(self.threads + 1).min(3) {
             self.application.pool().start_thread(py)?;
@@ -69,6 +71,7 @@ impl Server {
 
     /// Serves on the calling thread until stopped. Raises what a signal handler raises, KeyboardInterrupt for one.
     fn run_here(&self, py: Python<'_>) -> PyResult<()> {
+        memory::start()?;
         let served = py.detach(|| self.reactor.run_here());
         match self.application.take_interruption() {
             Some(error) => Err(error),
@@ -97,7 +100,7 @@ impl Server {
 
     /// Counters and gauges: connections, requests, threads, running, queued and others.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let Stats { connections, accepted, requests, refused, threads, running, queued, buffered } =
+        let Stats { connections, accepted, requests, refused, threads, running, queued, buffered, bodies } =
             self.reactor.stats();
         let stats = PyDict::new(py);
         for (name, value) in [
@@ -109,6 +112,7 @@ impl Server {
             ("running", running),
             ("queued", queued),
             ("buffered", buffered),
+            ("bodies", bodies),
         ] {
             stats.set_item(name, value)?;
         }

@@ -23,6 +23,7 @@ pub(crate) const SETTINGS: &[&str] = &[
     "header_count_limit",
     "max_body",
     "body_memory",
+    "body_buffer",
     "stream_body",
     "header_timeout",
     "body_timeout",
@@ -87,6 +88,7 @@ impl Settings {
                     body: from.value("max_body", "a whole number of bytes")?,
                 },
                 body_memory: from.whole("body_memory", 0)?,
+                body_buffer: from.whole("body_buffer", 0)?,
                 stream_body: from.value("stream_body", "a bool")?,
                 header_timeout: from.seconds("header_timeout")?,
                 body_timeout: from.seconds("body_timeout")?,
@@ -223,8 +225,11 @@ mod tests {
 
     fn complete(py: Python<'_>) -> Bound<'_, PyDict> {
         let text = c"dict(threads=4, single_thread=False, request_line_limit=8190, header_bytes_limit=65536,
-            header_count_limit=128, max_body=1 << 30, body_memory=1 << 20, stream_body=False, header_timeout=15.0, body_timeout=30,
-            idle_timeout=75.0, write_timeout=60.0, outbox_limit=1 << 20, response_buffer=1 << 28, min_body_rate=240, min_response_rate=0, server_timing=False, server_header='penstock', root_path='/a%20b/',
+            header_count_limit=128, max_body=1 << 30, body_memory=1 << 20, body_buffer=1 << 27, stream_body=False,
+            header_timeout=15.0, body_timeout=30,
+            idle_timeout=75.0, write_timeout=60.0, outbox_limit=1 << 20, response_buffer=1 << 28,
+            min_body_rate=240, min_response_rate=0, server_timing=False, server_header='penstock',
+            root_path='/a%20b/',
             underscore_headers='drop', url_scheme='http', access_log=None, access_log_format='combined', debug=False,
             multithread=True, multiprocess=False)";
         py.eval(text, None, None).unwrap().cast_into().unwrap()

@@ -15,6 +15,7 @@ use pyo3::types::{PyBool, PyDict, PyString, PyTuple};
 
 use crate::ClientDisconnected;
 use crate::headers::{LastHead, fill, header_list};
+use crate::names::names;
 use crate::response::{Response, StartResponse, as_block};
 
 /// A `start_response` callable with what it is bound to, used again as long as no application keeps it.
@@ -53,10 +54,17 @@ impl Door {
         &self.questions
     }
 
-    /// True when the application has kept none of the questions, which `environ` refers to as well: it cannot ask any more.
+    /// True when the application has kept none of the questions: only we and `environ`, which is ours, refer to them.
     pub(crate) fn nobody_asks(&self, environ: &Bound<'_, PyDict>) -> bool {
         let py = environ.py();
-        is_only_ours(environ, 1) && self.questions.iter().all(|question| is_only_ours(question.bind(py), 2))
+        let names = names(py);
+        let is_kept = |name: &Py<PyString>, question: &Py<PyAny>| {
+            let in_environ = environ.get_item(name).ok().flatten().is_some_and(|found| found.is(question));
+            // `found` is gone by now.
+            !is_only_ours(question.bind(py), 1 + ffi::Py_ssize_t::from(in_environ))
+        };
+        let [delivery, client_gone] = &self.questions;
+        is_only_ours(environ, 1) && !is_kept(&names.delivery, delivery) && !is_kept(&names.client_gone, client_gone)
     }
 
     /// True when nobody else refers to the callables, so that the next request can use them.

@@ -1,0 +1,137 @@
+//! What a client has not taken yet: bounded, sent on when it takes more, waited for.
+//!
+//! The application's thread waits for room here; the I/O side drains, also for an owner that is inside the application.
+//! Both hold the outbox's lock while they write.
+
+use std::time::Duration;
+
+use crate::claim::{self, Bits};
+use crate::connection::{Connection, within_rate};
+use crate::lock;
+use crate::outbox::Outbox;
+use crate::timers::{NEVER, SIGNAL_CHECK, millis};
+
+/// What may wait for one client when the memory for all of them is used up.
+const OVER_BUDGET: usize = 64 * 1024;
+
+impl Connection {
+    /// The owner is an application thread that gathers blocks or waits for room: serve it from the I/O side.
+    pub(crate) fn drain_for_the_owner(&self, bits: Bits) {
+        let mut out = lock(self.outbox());
+        if bits & claim::WRITE != 0 {
+            out.set_blocked(false);
+        }
+        self.push_gathered(&mut out);
+        if out.is_empty() {
+            return;
+        }
+        if bits & claim::EXPIRED != 0 && out.is_blocked() && self.deadline().has_come(self.reactor().clock().now()) {
+            out.break_off();
+        } else if !out.is_blocked() {
+            let before = out.sent();
+            out.flush_all(self.wire());
+            let progress = out.sent() > before;
+            self.await_client(&mut out, progress);
+        }
+        let full = out.bytes() > self.high_water();
+        lock(self.gather()).tell(full, out.is_broken());
+        if out.bytes() <= self.low_water() || out.is_broken() {
+            self.room().notify_all();
+        }
+    }
+
+    /// Moves what has gathered behind what waits already.
+    pub(crate) fn push_gathered(&self, out: &mut Outbox) {
+        let gathered = lock(self.gather()).take();
+        if let Some(gathered) = gathered {
+            let mut at = gathered.at;
+            for segment in gathered.segments {
+                out.push_buffer(segment, at);
+                at = 0;
+            }
+        }
+    }
+
+    /// I/O side: sends what a response has gathered since the last tick. False: the response is over, or its blocks
+    /// have become slow.
+    pub(crate) fn tick(&self) -> bool {
+        let moved = lock(self.gather()).len() > 0;
+        if moved {
+            self.drain_for_the_owner(0);
+        }
+        lock(self.gather()).stays_listed(moved)
+    }
+
+    /// True while the responses of all connections keep within their memory.
+    pub(crate) fn has_budget(&self) -> bool {
+        self.reactor().budget().used() <= self.reactor().config().response_buffer
+    }
+
+    /// What may wait for this client before its producer waits, too.
+    pub(crate) fn high_water(&self) -> usize {
+        let limit = self.reactor().config().outbox_limit;
+        if self.has_budget() { limit } else { limit.min(OVER_BUDGET) }
+    }
+
+    fn low_water(&self) -> usize {
+        self.high_water() / 2
+    }
+
+    /// After a write: how long the client has for what it has not taken. `progress`: it has just taken something.
+    pub(crate) fn await_client(&self, out: &mut Outbox, progress: bool) {
+        if out.is_empty() {
+            if out.end_wait() {
+                self.reactor().set_deadline(self, NEVER);
+            }
+            return;
+        }
+        let config = self.reactor().config();
+        if !out.is_blocked() {
+            // It takes what it gets; the rest is sent at our next turn.
+            if progress {
+                self.due_in(millis(config.write_timeout));
+            }
+            return;
+        }
+        let now = self.reactor().clock().now();
+        let (since, taken, begins) = out.wait_since(now);
+        if begins || progress {
+            let due = within_rate(now, since, millis(config.write_timeout), taken, config.min_response_rate);
+            self.reactor().set_deadline(self, due);
+        }
+    }
+
+    /// Blocks until the outbox has room. False: it never will.
+    pub(crate) fn wait_for_room(&self) -> bool {
+        if self.reactor().config().single_thread {
+            return self.make_room();
+        }
+        let mut out = lock(self.outbox());
+        while !out.is_broken() && out.bytes() + lock(self.gather()).len() > self.low_water() {
+            out = crate::wait(self.room(), out);
+        }
+        !out.is_broken()
+    }
+
+    /// The same where no other thread drains: waits for the client and writes by itself.
+    fn make_room(&self) -> bool {
+        let mut idle = Duration::ZERO;
+        loop {
+            let mut out = lock(self.outbox());
+            out.set_blocked(false);
+            self.push_gathered(&mut out);
+            let before = out.sent();
+            out.flush_all(self.wire());
+            if out.is_broken() || out.bytes() <= self.low_water() {
+                return !out.is_broken();
+            }
+            idle = if out.sent() > before { Duration::ZERO } else { idle + SIGNAL_CHECK };
+            if idle >= self.reactor().config().write_timeout || self.reactor().must_end() {
+                out.break_off();
+                return false;
+            }
+            drop(out);
+            self.wire().wait_writable(SIGNAL_CHECK);
+        }
+    }
+}
