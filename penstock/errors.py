@@ -30,5 +30,9 @@ class LoadError(PenstockError):
         self.user_traceback = user_traceback
 
 
+class HookError(LoadError):
+    """A function of the module that `--hooks` names raised; `user_traceback` is its traceback."""
+
+
 class BindError(PenstockError):
     """A listening address could not be opened."""

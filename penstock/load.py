@@ -59,15 +59,21 @@ class Target:
 def load(specification: str, *, factory: bool = False) -> WSGIApplication:
     """The application that `specification` names. Raises LoadError."""
     target = parse(specification)
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    module = _import_file(target) if target.is_file else _import_module(target)
+    module = _import(target)
     found = _find(module, target)
     if factory:
         found = _call(found, (), {}, specification)
     check(found, specification)
     application: WSGIApplication = found
     return application
+
+
+def module(name: str) -> ModuleType:
+    """The module, or the file as a module, that `name` names. Raises LoadError."""
+    target = parse(name)
+    if target.expression:
+        raise LoadError(f"{name!r} names something in a module; name the module alone: {target.module}")
+    return _import(target)
 
 
 def parse(specification: str) -> Target:
@@ -135,6 +141,12 @@ def _arguments(node: ast.Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
         raise ValueError("unpacking")
     positional = tuple(ast.literal_eval(argument) for argument in node.args)
     return positional, {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
+
+
+def _import(target: Target) -> ModuleType:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return _import_file(target) if target.is_file else _import_module(target)
 
 
 def _import_module(target: Target) -> ModuleType:
@@ -235,9 +247,17 @@ def _failed(action: str, error: BaseException) -> LoadError:
         return LoadError(
             f"{action} ended with sys.exit({error.code!r}); is this a script rather than a module with an application?"
         )
-    shown = traceback.TracebackException(type(error), error, _users_frames(error.__traceback__))
-    summary = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()[-1]
-    return LoadError(f"{action} failed: {summary}", "".join(shown.format()))
+    return LoadError(f"{action} failed: {summary(error)}", formatted(error, _users_frames(error.__traceback__)))
+
+
+def summary(error: BaseException) -> str:
+    """The last line of a traceback: the exception's type and what it says."""
+    return "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()[-1]
+
+
+def formatted(error: BaseException, trace: TracebackType | None) -> str:
+    """The traceback as Python prints it, from the frames of `trace` on."""
+    return "".join(traceback.TracebackException(type(error), error, trace).format())
 
 
 def _users_frames(trace: TracebackType | None) -> TracebackType | None:
