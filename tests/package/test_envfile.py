@@ -1,0 +1,56 @@
+import pytest
+
+from penstock import envfile
+from penstock.errors import ConfigError
+
+
+def test_the_lines_of_a_file(tmp_path):
+    path = tmp_path / "env"
+    path.write_text(
+        "# the database\n"
+        "\n"
+        "DATABASE=postgres://db/shop   # with a comment\n"
+        "export SECRET='it''s'\n"
+        'GREETING="two\\nlines # no comment"\n'
+        "PASSWORD=pa$$word${HOME}#1\n"
+        "EMPTY=\n"
+        "  SPACED = value \n"
+    )
+    with pytest.raises(ConfigError, match=r"line 4: not NAME=value"):
+        envfile.read(str(path), {})
+    path.write_text(path.read_text().replace("'it''s'", r"'it\'s'"))
+    assert envfile.read(str(path), {}) == {
+        "DATABASE": "postgres://db/shop",
+        "SECRET": "it's",
+        "GREETING": "two\nlines # no comment",
+        "PASSWORD": "pa$$word${HOME}#1",
+        "EMPTY": "",
+        "SPACED": "value",
+    }
+
+
+def test_what_the_environment_has_stays(tmp_path):
+    (tmp_path / "env").write_text("A=file\nB=file\n")
+    assert envfile.read(str(tmp_path / "env"), {"A": "given"}) == {"B": "file"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"A=1\n\n\nsecret", "line 4: not NAME=value"),
+        (b"A='no end\n", "line 1: not NAME=value"),
+        (b"A=\0\n", "line 1: not NAME=value"),
+        (b"A=\xff\n", "is not UTF-8"),
+    ],
+)
+def test_a_line_that_is_none_is_named_by_its_number_alone(tmp_path, content, message):
+    (tmp_path / "env").write_bytes(content)
+    with pytest.raises(ConfigError, match=message) as caught:
+        envfile.read(str(tmp_path / "env"), {})
+    assert str(caught.value).startswith(f"env-file {tmp_path}/env")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(ConfigError, match=r"env-file .*/absent: No such file"):
+        envfile.read(str(tmp_path / "absent"), {})
