@@ -34,5 +34,17 @@ class HookError(LoadError):
     """A function of the module that `--hooks` names raised; `user_traceback` is its traceback."""
 
 
+class UpgradeError(PenstockError):
+    """No new master could take the place of the running one."""
+
+
+class WorkerError(LoadError):
+    """No worker came as far as serving. `exit_status` and `user_traceback` are those of what stopped the last one."""
+
+    def __init__(self, message: str, user_traceback: str = "", exit_status: int = 1) -> None:
+        super().__init__(message, user_traceback)
+        self.exit_status = exit_status
+
+
 class BindError(PenstockError):
     """A listening address could not be opened."""

@@ -13,7 +13,7 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,6 +41,11 @@ class UnixAddress:
     """A path, or with a leading `@` a name in the abstract namespace of Linux."""
 
     path: str
+
+    @property
+    def is_abstract(self) -> bool:
+        """True for a name that has no file."""
+        return self.path.startswith("@")
 
     def __str__(self) -> str:
         return f"unix:{self.path}"
@@ -105,15 +110,15 @@ class SocketFile:
         status = os.lstat(path)
         # Absolute, since the application may change the directory; the process, since a child that the application
         # forks must not take the file away when it ends.
-        self._path, self._process = os.path.abspath(path), os.getpid()
+        self.path, self._process = os.path.abspath(path), os.getpid()
         self._identity = (status.st_dev, status.st_ino)
 
     def remove(self) -> None:
         """Removes it, unless another server has put its own there."""
         with contextlib.suppress(OSError):
-            status = os.lstat(self._path)
+            status = os.lstat(self.path)
             if self._process == os.getpid() and (status.st_dev, status.st_ino) == self._identity:
-                os.unlink(self._path)
+                os.unlink(self.path)
 
 
 @dataclass
@@ -149,6 +154,21 @@ class Listener:
         if not isinstance(self.address, InheritedAddress):
             self.socket.close()
 
+    @property
+    def path(self) -> str | None:
+        """The path of a UNIX socket's file that is ours."""
+        return self._file.path if self._file is not None else None
+
+    def take_file(self) -> None:
+        """The file of a UNIX socket is ours from now on: the predecessor that made it has left it to us."""
+        if self._file is None and isinstance(self.address, UnixAddress) and not self.address.is_abstract:
+            with contextlib.suppress(OSError):
+                self._file = SocketFile(self.address.path)
+
+    def leave_file(self) -> None:
+        """The file of a UNIX socket belongs to a successor from now on."""
+        self._file = None
+
     def close(self) -> None:
         """Closes it; an inherited descriptor is left to whoever opened it."""
         if isinstance(self.address, InheritedAddress):
@@ -169,15 +189,47 @@ def bind(address: Address, *, backlog: int = 2048, socket_mode: int | None = Non
 
 
 @contextlib.contextmanager
-def bound(addresses: Sequence[Address], *, backlog: int, socket_mode: int | None) -> Iterator[list[Listener]]:
-    """All listeners, closed at the end, also when the second of two cannot be opened."""
+def bound(
+    addresses: Sequence[Address],
+    *,
+    backlog: int,
+    socket_mode: int | None,
+    kept: Callable[[str], int | None] = lambda address: None,
+) -> Iterator[list[Listener]]:
+    """All listeners, closed at the end, also when the second of two cannot be opened.
+
+    kept: the descriptor of the socket that a predecessor bound to an address, if it did.
+    """
     with contextlib.ExitStack() as stack:
         listeners = []
         for address in addresses:
-            listener = bind(address, backlog=backlog, socket_mode=socket_mode)
+            descriptor = kept(str(address))
+            listener = (
+                take_over(address, descriptor, backlog=backlog, socket_mode=socket_mode)
+                if descriptor is not None and not isinstance(address, InheritedAddress)
+                else bind(address, backlog=backlog, socket_mode=socket_mode)
+            )
             stack.callback(listener.close)
             listeners.append(listener)
         yield listeners
+
+
+def take_over(address: TcpAddress | UnixAddress, descriptor: int, *, backlog: int, socket_mode: int | None) -> Listener:
+    """A listener of the socket that a predecessor bound to `address`; its file is the predecessor's until `take_file`.
+    Raises BindError."""
+    taken = socket.socket(fileno=descriptor)
+    if isinstance(address, UnixAddress) and not address.is_abstract and not os.path.exists(address.path):
+        # Somebody has removed the file, and nobody can connect any more.
+        taken.close()
+        return bind(address, backlog=backlog, socket_mode=socket_mode)
+    try:
+        if isinstance(address, TcpAddress):
+            _set_tcp_options(taken)
+        taken.listen(backlog)
+    except OSError as error:
+        taken.close()
+        raise BindError(f"cannot take over {address}: {error.strerror}") from None
+    return Listener(address, taken)
 
 
 def _bind_tcp(address: TcpAddress, backlog: int) -> Listener:
@@ -225,7 +277,7 @@ def _tcp_remedy(error: OSError, address: TcpAddress) -> str:
 
 
 def _bind_unix(address: UnixAddress, backlog: int, socket_mode: int | None) -> Listener:
-    abstract = address.path.startswith("@")
+    abstract = address.is_abstract
     if not abstract:
         _remove_stale(address)
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
