@@ -13,7 +13,7 @@ The command line is `penstock.cli`, the options are `penstock.options`.
 
 from __future__ import annotations
 
-from penstock._penstock import ClientDisconnected, RequestBodyError, __version__
+from penstock._penstock import ClientDisconnected, RequestBodyError, RequestTimeout, __version__
 from penstock.embed import run, serve_in_thread
 from penstock.errors import BindError, ConfigError, LoadError, PenstockError
 
@@ -24,6 +24,7 @@ __all__ = [
     "LoadError",
     "PenstockError",
     "RequestBodyError",
+    "RequestTimeout",
     "__version__",
     "run",
     "serve_in_thread",

@@ -13,6 +13,8 @@ __all__ = [
     "FileWrapper",
     "Input",
     "RequestBodyError",
+    "RequestTimeout",
+    "Scoreboard",
     "Server",
     "__version__",
 ]
@@ -28,6 +30,13 @@ class ClientDisconnected(OSError):
     Raised by `wsgi.input` when the client vanished before the end of the request body.
     """
 
+class RequestTimeout(BaseException):
+    """The request has taken longer than its deadline, and its client was answered 504.
+
+    Raised in the application's thread, by `request_timeout` or `environ["penstock.set_deadline"](seconds)`. Like
+    SystemExit it is no Exception: the request ends and is not tried again.
+    """
+
 class RequestBodyError(OSError):
     """The request body is malformed, too large or too slow.
 
@@ -38,15 +47,37 @@ class RequestBodyError(OSError):
     """Status of the answer: 400, 408, 413 or 431."""
 
 @final
+class Scoreboard:
+    """What the workers of a master are doing, in memory that they share: made by the master before it forks."""
+
+    def __new__(cls, places: int, threads: int) -> Scoreboard:
+        """Room for so many workers of so many threads. Raises OSError."""
+
+    def counters(self, place: int, /) -> dict[str, int]:
+        """Counters and gauges of the worker at a place, also after its death. Raises IndexError."""
+
+    def in_flight(self, place: int, /) -> list[dict[str, Any]]:
+        """The requests that it carries, or carried when it died: id, method, target, client, seconds, thread."""
+
+    def clear(self, place: int, /) -> None:
+        """Forgets the worker at a place, before another one gets it."""
+
+@final
 class Server:
     """A server of one application on a set of listening sockets. Methods may be called from any thread."""
 
-    def __new__(cls, application: WSGIApplication, settings: Mapping[str, object], listeners: Sequence[int]) -> Server:
+    def __new__(
+        cls,
+        application: WSGIApplication,
+        settings: Mapping[str, object],
+        listeners: Sequence[int],
+        scoreboard: tuple[Scoreboard, int] | None = None,
+    ) -> Server:
         """Takes what it serves.
 
         settings: a value for each name in SETTINGS (sizes in bytes, times in seconds). listeners: descriptors of
-        listening sockets, duplicated. Raises ValueError for unknown, missing or unfit settings, OSError when a resource
-        is refused.
+        listening sockets, duplicated. scoreboard: where it tells what it does, and the place there. Raises ValueError
+        for unknown, missing or unfit settings, OSError when a resource is refused.
         """
 
     def start(self, /) -> None:

@@ -7,6 +7,7 @@ use it in one file, and test it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,12 +17,13 @@ from penstock.values import Kind
 
 APPLICATION: Final = "Application"
 ADDRESSES: Final = "Addresses"
+PROCESSES: Final = "Processes"
 THREADS: Final = "Threads"
 LIMITS: Final = "Limits"
 TIMES: Final = "Times"
 RESPONSES: Final = "Requests and responses"
 LOGS: Final = "Logs"
-GROUPS: Final = (APPLICATION, ADDRESSES, THREADS, LIMITS, TIMES, RESPONSES, LOGS)
+GROUPS: Final = (APPLICATION, ADDRESSES, PROCESSES, THREADS, LIMITS, TIMES, RESPONSES, LOGS)
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,56 @@ OPTIONS: Final[tuple[Option, ...]] = (
         example="0o660",
     ),
     Option(
+        "workers",
+        values.count_or("auto", 1, 1024),
+        1,
+        "Processes that serve, watched by another one that holds the sockets and replaces them. auto: as many as CPUs "
+        "may be used.",
+        PROCESSES,
+        flags=("-w",),
+        example="auto",
+    ),
+    Option(
+        "preload",
+        values.boolean(),
+        False,
+        "Load the application once, before the workers are forked: they share its memory and are ready at once. What "
+        "it opens while it loads is shared by them, and threads that it starts are missing in them.",
+        PROCESSES,
+    ),
+    Option(
+        "max_requests",
+        values.whole(0),
+        0,
+        "Replace a worker after about so many requests, without losing one: its successor serves before it drains. 0: "
+        "never.",
+        PROCESSES,
+        example=100_000,
+    ),
+    Option(
+        "max_requests_jitter",
+        values.whole(0),
+        0,
+        "Up to so many requests more, by chance for each worker, so that they are not replaced all at once.",
+        PROCESSES,
+    ),
+    Option(
+        "max_lifetime",
+        values.seconds(zero=True),
+        0.0,
+        "Replace a worker after this time, or up to a tenth sooner by chance. 0: never.",
+        PROCESSES,
+        example="12h",
+    ),
+    Option(
+        "max_rss",
+        values.size(),
+        0,
+        "Replace a worker that has more than this in memory, shared pages counted. 0: never.",
+        PROCESSES,
+        example="1GiB",
+    ),
+    Option(
         "threads",
         values.whole(1, 4096),
         128,
@@ -250,6 +302,41 @@ OPTIONS: Final[tuple[Option, ...]] = (
         " threads wait for their clients.",
         LIMITS,
         core="response_buffer",
+    ),
+    Option(
+        "max_queue",
+        values.whole(1, 1_000_000),
+        2048,
+        "Requests that may wait for a thread of a worker; more are answered 503 with Retry-After.",
+        LIMITS,
+        core="max_queue",
+    ),
+    Option(
+        "max_connections",
+        values.whole(1, 10_000_000),
+        100_000,
+        "Connections of a worker at once; more wait in the kernel's queue.",
+        LIMITS,
+        core="max_connections",
+    ),
+    Option(
+        "request_timeout",
+        values.seconds(zero=True),
+        0.0,
+        "The application has this long for a request. Then its client is answered 504, penstock.RequestTimeout is"
+        " raised in its thread, and the log shows where the thread was. 0: as long as it likes.",
+        TIMES,
+        core="request_timeout",
+        example=30,
+    ),
+    Option(
+        "queue_timeout",
+        values.seconds(zero=True),
+        0.0,
+        "A request that has waited this long for a thread is answered 503 with Retry-After. 0: it waits.",
+        TIMES,
+        core="queue_timeout",
+        example=10,
     ),
     Option(
         "header_timeout",
@@ -382,11 +469,17 @@ OPTIONS: Final[tuple[Option, ...]] = (
 
 BY_NAME: Final[dict[str, Option]] = {option.name: option for option in OPTIONS}
 
+
+def worker_count(chosen: Mapping[str, Any]) -> int:
+    """The number that `workers` stands for."""
+    return len(os.sched_getaffinity(0)) if chosen["workers"] == "auto" else int(chosen["workers"])
+
+
 # Settings of the core that follow from several options or from the way the server is started.
 DERIVED: Final[dict[str, Callable[[Mapping[str, Any]], object]]] = {
     "single_thread": lambda chosen: chosen["debug"],
     "multithread": lambda chosen: chosen["threads"] > 1 and not chosen["debug"],
-    "multiprocess": lambda chosen: False,
+    "multiprocess": lambda chosen: worker_count(chosen) > 1 and not chosen["debug"],
 }
 
 

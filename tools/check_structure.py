@@ -25,9 +25,9 @@ LAYERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     ),
     "server": (
         ("sys", "budget", "claim", "load", "record", "segments", "timers"),
-        ("accept", "crew", "phase", "wire"),
+        ("accept", "crew", "phase", "scoreboard", "wire"),
         # A request may have a body that is still arriving, which tells what part of a request was late.
-        ("outbox", "gather", "request", "inflow"),
+        ("outbox", "gather", "request", "inflow", "stats"),
         ("layout", "spool", "log_format"),
         # The spare parts of a thread are answers, and an answer takes its date from the thread.
         ("answer", "local"),
@@ -35,13 +35,13 @@ LAYERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("config",),
         ("exchange",),
         # A connection is its stages; `ready` hands out the turns that `handler` speaks of.
-        ("connection", "backlog", "stage", "handler", "ready", "slots", "streams"),
+        ("connection", "backlog", "posts", "stage", "handler", "ready", "slots", "streams"),
         ("reactor",),
     ),
     "wsgi": (
         ("memory",),
         ("calls", "cell", "errors", "input", "memo", "names", "payload", "pool", "target", "text"),
-        ("error_stream", "headers", "settings"),
+        ("error_stream", "headers", "overdue", "scoreboard", "settings"),
         ("environ", "response"),
         ("start_response",),
         ("file_wrapper", "listeners"),
@@ -53,6 +53,7 @@ LAYERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
 # What goes against the order, and why it must: (crate, file, what it names).
 EXCEPTIONS: Final[dict[tuple[str, str, str], str]] = {
     ("server", "answer", "connection"): "a finished answer gives the connection back, and sends through it until then",
+    ("server", "answer", "posts"): "it tells which thread carries its request, and until when",
     ("server", "answer", "stage"): "it says what follows for the connection",
     ("server", "inflow", "connection"): "whoever reads a streamed body reads the connection's socket",
     ("server", "exchange", "connection"): "an exchange is made for a connection",

@@ -339,6 +339,9 @@ pub fn chunk_header(length: usize, out: &mut [u8; 20]) -> usize {
     digits + 2
 }
 
+/// Seconds after which a client may come back whom the server could not serve (RFC 9110 section 10.2.3).
+const RETRY_AFTER: &[u8] = b"1";
+
 /// Appends a small complete HTML error page to `out`. `sentence_html` is HTML, already escaped.
 pub fn error_response(
     status: u16,
@@ -359,6 +362,9 @@ pub fn error_response(
     if head.status(title.as_bytes()).is_ok() {
         // A constant name and value cannot be refused.
         let _ = head.field(b"Content-Type", b"text/html; charset=utf-8");
+        if status == 503 {
+            let _ = head.field(b"Retry-After", RETRY_AFTER);
+        }
     }
     let framing = head.finish(facts, Some(page.len() as u64), date, server);
     out.extend_from_slice(head.bytes());

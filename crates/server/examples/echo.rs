@@ -76,7 +76,7 @@ fn main() {
     rustix::net::sockopt::set_tcp_nodelay(&listener, true).unwrap();
     let echo = Arc::new(Echo { reactor: OnceLock::new() });
     let config = Config { threads, ..Config::default() };
-    let reactor = Reactor::new(config, echo.clone(), vec![listener.into()]).unwrap();
+    let reactor = Reactor::new(config, echo.clone(), vec![listener.into()], None).unwrap();
     assert!(echo.reactor.set(reactor.clone()).is_ok());
     for _ in 0..2 {
         echo.grow().unwrap();

@@ -21,9 +21,11 @@ use crate::layout::Layout;
 use crate::local;
 use crate::lock;
 use crate::outbox::{Outbox, Payload};
+use crate::posts::Task;
 use crate::record::{Ending, Path, Record, millis_between};
 use crate::request::{Endpoints, Request, RequestBody};
 use crate::stage::Then;
+use crate::timers::{NEVER, millis};
 
 /// Blocks of this size and larger are never copied into a gather.
 const GATHER_BELOW: usize = 16 * 1024;
@@ -78,6 +80,9 @@ pub(crate) struct Answer {
     pub(crate) request: Request,
     pub(crate) facts: RequestFacts,
     pub(crate) record: Record,
+    /// The post of the thread that carries the request, while it does.
+    post: Option<usize>,
+    is_turned_away: bool,
     /// Somebody wants to know the record when it is complete.
     pub(crate) follower: Option<Arc<Mutex<Record>>>,
     pub(crate) head: ResponseHead,
@@ -112,6 +117,8 @@ impl Answer {
             request: Request::default(),
             facts: RequestFacts { version: Version::Http11, is_head: false, keep_alive: false },
             record: Record::new(Instant::now()),
+            post: None,
+            is_turned_away: false,
             follower: None,
             connection: None,
             inflow: None,
@@ -133,6 +140,8 @@ impl Answer {
         self.request.body = RequestBody::Empty;
         self.connection = None;
         self.inflow = None;
+        self.post = None;
+        self.is_turned_away = false;
         self.follower = None;
         self.head.clear();
         self.framing = None;
@@ -160,6 +169,43 @@ impl Answer {
             inflow.attach(connection.clone());
         }
         self.connection = Some(connection);
+    }
+
+    /// The calling thread takes the request up.
+    pub(crate) fn begin(&mut self, now: Instant) {
+        self.record.started = Some(now);
+        let Some(connection) = &self.connection else { return };
+        let reactor = connection.reactor();
+        self.post = local::post();
+        if let Some(post) = self.post {
+            reactor.posts().begin(post, &self.request, now);
+        }
+        let time = reactor.config().request_timeout;
+        if !time.is_zero() {
+            self.set_deadline(now, Some(time));
+        }
+    }
+
+    pub(crate) fn set_deadline(&mut self, now: Instant, time: Option<Duration>) {
+        let (Some(connection), Some(post)) = (&self.connection, self.post) else { return };
+        let reactor = connection.reactor();
+        let due = time.map_or(NEVER, |time| reactor.clock().millis_of(now).saturating_add(millis(time)));
+        reactor.set_request_deadline(post, due, || Task {
+            since: self.record.started.unwrap_or(now),
+            request: self.request.line(),
+            facts: self.facts,
+            connection: Some(connection.clone()),
+        });
+    }
+
+    /// Answers 503 in the application's place. The rest is left to the I/O side's next turn, since this one may be in the
+    /// middle of reading.
+    pub(crate) fn turn_away(mut self: Box<Self>) {
+        self.is_turned_away = true;
+        if let Some(connection) = &self.connection {
+            connection.reactor().count_refusal();
+        }
+        self.fail(503, Some("The server has more requests than it can answer."));
     }
 
     /// The request was refused with this status before any application saw it: a record for the log.
@@ -217,6 +263,7 @@ impl Answer {
         self.record.path = Path::Sendfile;
         let Some(connection) = self.connection.clone() else { return Sent::Gone };
         let mut out = lock(connection.outbox());
+        out.begin();
         connection.push_gathered(&mut out);
         out.push_copy(self.layout.staging());
         self.layout.clear();
@@ -440,6 +487,7 @@ impl Answer {
     fn transmit(&mut self, blocks: &[&[u8]], keep: &mut dyn FnMut(usize) -> Box<dyn Payload>) -> Sent {
         let Some(connection) = self.connection.clone() else { return Sent::Gone };
         let mut out = lock(connection.outbox());
+        out.begin();
         if matches!(self.pace, Pace::Gathering) {
             connection.push_gathered(&mut out);
         }
@@ -507,18 +555,29 @@ impl Answer {
         }
         self.record.ending = ending;
         let Some(connection) = self.connection.take() else { return };
+        if let Some(post) = self.post {
+            // Before anybody else can have the connection.
+            connection.reactor().posts().release(post);
+        }
         let until_close = matches!(self.framing, Some(ResponseFraming { body: ResponseBody::UntilClose, .. }));
         let then = match ending {
             Ending::Complete if self.framing.is_some_and(|framing| framing.keep_alive) => Then::Keep,
             Ending::Complete => Then::Close,
             Ending::Broken if until_close => Then::Reset,
-            Ending::Open | Ending::ClientGone | Ending::Broken => Then::Close,
+            Ending::Open | Ending::ClientGone | Ending::Broken | Ending::TimedOut => Then::Close,
         };
         // What has gathered of a broken response may still be sent; its end may not.
         let hand_over = {
             let mut out = lock(connection.outbox());
             connection.push_gathered(&mut out);
-            self.leaves_rest(&out)
+            if out.is_sealed() {
+                self.record.ending = Ending::TimedOut;
+                if !out.has_begun() {
+                    self.record.status = 504;
+                }
+            }
+            out.end_response();
+            self.leaves_rest(&out) || self.is_turned_away
         };
         connection.exchange_done(then, self, rest.map(|(rest, _)| rest), hand_over);
     }

@@ -5,6 +5,9 @@
 
 use std::time::Duration;
 
+use penstock_http::framing::RequestFacts;
+use penstock_http::limits::Refusal;
+
 use crate::claim::{self, Bits};
 use crate::connection::{Connection, within_rate};
 use crate::lock;
@@ -13,6 +16,9 @@ use crate::timers::{NEVER, SIGNAL_CHECK, millis};
 
 /// What may wait for one client when the memory for all of them is used up.
 const OVER_BUDGET: usize = 64 * 1024;
+
+/// What a client reads whose request took too long.
+const TOO_LATE: Refusal = Refusal::new(504, "The application took too long.");
 
 impl Connection {
     /// The owner is an application thread that gathers blocks or waits for room: serve it from the I/O side.
@@ -32,11 +38,42 @@ impl Connection {
             out.flush_all(self.wire());
             let progress = out.sent() > before;
             self.await_client(&mut out, progress);
+            self.end_if_sealed(&out);
         }
         let full = out.bytes() > self.high_water();
         lock(self.gather()).tell(full, out.is_broken());
         if out.bytes() <= self.low_water() || out.is_broken() {
             self.room().notify_all();
+        }
+    }
+
+    /// I/O side: the deadline of the request has come, whose application still works on it. Answers in its place, or breaks
+    /// off what has begun; what the application still writes goes nowhere. True: answered.
+    pub(crate) fn overrule(&self, facts: RequestFacts) -> bool {
+        let mut out = lock(self.outbox());
+        if out.is_broken() {
+            return false;
+        }
+        let answered = !out.has_begun();
+        if answered {
+            out.push_copy(&self.error_page(&TOO_LATE, RequestFacts { keep_alive: false, ..facts }));
+            out.seal();
+            out.flush_all(self.wire());
+            self.end_if_sealed(&out);
+        } else {
+            out.seal();
+            out.break_off();
+            self.wire().abort();
+        }
+        lock(self.gather()).tell(false, true);
+        self.room().notify_all();
+        answered
+    }
+
+    /// After a response that was given in the application's place nothing follows.
+    fn end_if_sealed(&self, out: &Outbox) {
+        if out.is_sealed() && out.is_empty() {
+            self.wire().end_sending();
         }
     }
 

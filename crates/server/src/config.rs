@@ -19,6 +19,14 @@ pub struct Config {
     pub body_buffer: usize,
     /// The application starts when the head is there, and reads the body as it comes.
     pub stream_body: bool,
+    /// The application has this long for a request; zero: as long as it likes.
+    pub request_timeout: Duration,
+    /// Requests that may wait for a thread; more are answered 503.
+    pub max_queue: usize,
+    /// A request that has waited for a thread this long is answered 503; zero: it waits as long as it takes.
+    pub queue_timeout: Duration,
+    /// Connections at once; more wait in the kernel's queue.
+    pub max_connections: usize,
     /// From the first byte of a request head to its end.
     pub header_timeout: Duration,
     /// Between two reads of a request body.
@@ -54,6 +62,10 @@ impl Default for Config {
             body_memory: 1 << 20,
             body_buffer: 128 << 20,
             stream_body: false,
+            request_timeout: Duration::ZERO,
+            max_queue: 2048,
+            queue_timeout: Duration::ZERO,
+            max_connections: usize::MAX,
             header_timeout: Duration::from_secs(15),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),

@@ -143,7 +143,12 @@ impl Connection {
             let bits = self.claim.take();
             match self.step(bits) {
                 Next::Run(answer) => {
-                    self.reactor.queue(Exchange::new(answer, self.clone()));
+                    let exchange = Exchange::new(answer, self.clone());
+                    if self.reactor.has_room() {
+                        self.reactor.queue(exchange);
+                    } else {
+                        exchange.turn_away();
+                    }
                     return;
                 }
                 Next::Rest => {
@@ -346,12 +351,7 @@ impl Connection {
 
     /// Answers an error and ends the connection, leaving the client time to read it.
     fn refuse(&self, stage: &mut Stage, refusal: Refusal, mut answer: Box<Answer>) -> Next {
-        let mut page = Vec::with_capacity(512);
-        let server = self.reactor.config().server_name.as_bytes();
-        let facts = RequestFacts::of_refused(&answer.request.bytes, &answer.request.head);
-        local::with_date(self.reactor.clock().recent(), |date| {
-            encode::error_response(refusal.status, refusal.reason, facts, date, server, &mut page);
-        });
+        let page = self.error_page(&refusal, RequestFacts::of_refused(&answer.request.bytes, &answer.request.head));
         self.reactor.count_refusal();
         answer.refuse(refusal.status, self.endpoints);
         *stage = Stage::Draining(Box::new(Leaving {
@@ -376,6 +376,16 @@ impl Connection {
                 Next::Rest
             }
         }
+    }
+
+    /// A small page that tells an error.
+    pub(crate) fn error_page(&self, refusal: &Refusal, facts: RequestFacts) -> Vec<u8> {
+        let mut page = Vec::with_capacity(512);
+        let server = self.reactor.config().server_name.as_bytes();
+        local::with_date(self.reactor.clock().recent(), |date| {
+            encode::error_response(refusal.status, refusal.reason, facts, date, server, &mut page);
+        });
+        page
     }
 
     /// Ends our direction and drops what the client still sends, so that it can read the response.
@@ -407,6 +417,9 @@ impl Connection {
                 Some(Rest::Complete(bytes)) => (Ahead { bytes, unread: true }, None),
                 Some(Rest::Unread(decoder, bytes)) => (Ahead { bytes, unread: true }, Some(decoder)),
             };
+            if answer.record.started.is_some() {
+                self.reactor.count_request();
+            }
             *stage = Stage::Draining(Box::new(Leaving {
                 then,
                 ahead,
@@ -415,7 +428,6 @@ impl Connection {
                 dropped: 0,
                 answer: Some(answer),
             }));
-            self.reactor.count_request();
         }
         if hand_over {
             self.reactor.hand_over(self.clone());

@@ -31,7 +31,20 @@ impl Exchange {
 
     /// An application thread has taken the request.
     pub(crate) fn begin(&mut self, now: Instant) {
-        self.answer_mut().record.started = Some(now);
+        self.answer_mut().begin(now);
+    }
+
+    /// Gives the application this long for the request, from now on, whatever `request_timeout` says. `None`: as long as it
+    /// likes.
+    pub fn set_deadline(&mut self, time: Option<Duration>) {
+        self.answer_mut().set_deadline(Instant::now(), time);
+    }
+
+    /// Answers 503 from the I/O side: no application thread has time for the request.
+    pub(crate) fn turn_away(mut self) {
+        if let Some(answer) = self.answer.take() {
+            answer.turn_away();
+        }
     }
 
     fn answer(&self) -> &Answer {

@@ -5,6 +5,7 @@
 
 use std::io;
 
+pub use crate::posts::Overdue;
 use crate::ready::Turn;
 
 /// What answers the requests of a server. Shared by all its threads.
@@ -27,6 +28,16 @@ pub trait Application: Send + Sync + 'static {
     /// loop, after `epoll_wait` was interrupted by a signal.
     fn interrupted(&self) -> bool {
         false
+    }
+
+    /// A request's deadline has come while a thread still works on it. Called by the I/O side, which does not hold the
+    /// application: must not block.
+    fn overdue(&self, request: Overdue) {
+        let Overdue { request, since, .. } = request;
+        self.log(
+            Level::Error,
+            &format!("{request}: still in the application after {:.3} s", since.elapsed().as_secs_f64()),
+        );
     }
 
     /// A line for the error log, from a thread that does not hold the application.

@@ -18,6 +18,7 @@ type Spares = Vec<Box<Answer>>;
 thread_local! {
     static READ: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static ANSWERS: RefCell<Spares> = const { RefCell::new(Vec::new()) };
+    static POST: Cell<Option<usize>> = const { Cell::new(None) };
     static LEADING: Cell<bool> = const { Cell::new(false) };
     static DATE: RefCell<DateCache> = const { RefCell::new(DateCache::new()) };
 }
@@ -51,6 +52,15 @@ pub(crate) fn give_answer(mut answer: Box<Answer>) {
             }
         });
     }
+}
+
+/// The thread's post among those of its server.
+pub(crate) fn post() -> Option<usize> {
+    POST.get()
+}
+
+pub(crate) fn set_post(post: Option<usize>) {
+    POST.set(post);
 }
 
 /// Runs what the thread does as the leader.

@@ -59,6 +59,10 @@ pub(crate) struct Outbox {
     bytes: usize,
     /// Nothing will be sent any more.
     broken: bool,
+    /// Something of the response of now has been sent or queued.
+    begun: bool,
+    /// The response of now was answered or broken off in the application's place: nothing more of it is taken.
+    sealed: bool,
     /// The socket was full at the last write: it will tell when it takes more.
     blocked: bool,
     /// Since when the client has been waited for without a pause, and what had been sent then.
@@ -77,6 +81,8 @@ impl Outbox {
             blocks: VecDeque::new(),
             bytes: 0,
             broken: false,
+            begun: false,
+            sealed: false,
             blocked: false,
             waiting: None,
             writes: 0,
@@ -96,7 +102,7 @@ impl Outbox {
 
     /// True when nothing waits and the socket may take something: a write may go past the outbox.
     pub(crate) fn takes_writes(&self) -> bool {
-        self.blocks.is_empty() && !self.broken && !self.blocked
+        self.blocks.is_empty() && !self.is_broken() && !self.blocked
     }
 
     /// True when a file waits.
@@ -104,9 +110,34 @@ impl Outbox {
         self.blocks.iter().any(|block| matches!(block, Block::File { .. }))
     }
 
-    /// True when the connection is broken: what is appended goes nowhere.
+    /// True when the connection is broken, or the response sealed: what is appended goes nowhere.
     pub(crate) fn is_broken(&self) -> bool {
-        self.broken
+        self.broken || self.sealed
+    }
+
+    /// The application's response is about to be written.
+    pub(crate) fn begin(&mut self) {
+        self.begun |= !self.sealed;
+    }
+
+    /// True when some of the response may have left.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Takes nothing more of this response; what waits is still sent.
+    pub(crate) fn seal(&mut self) {
+        self.sealed = true;
+    }
+
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed
+    }
+
+    /// The response is over: what follows belongs to the next one.
+    pub(crate) fn end_response(&mut self) {
+        self.begun = false;
+        self.sealed = false;
     }
 
     /// Gives up: forgets what waits and takes nothing more.
@@ -142,7 +173,7 @@ impl Outbox {
 
     /// Appends a copy.
     pub(crate) fn push_copy(&mut self, more: &[u8]) {
-        if self.broken || more.is_empty() {
+        if self.is_broken() || more.is_empty() {
             return;
         }
         self.bytes += more.len();
@@ -158,7 +189,7 @@ impl Outbox {
 
     /// Appends a buffer from `at` on, without a copy.
     pub(crate) fn push_buffer(&mut self, bytes: Vec<u8>, at: usize) {
-        if self.broken || at >= bytes.len() {
+        if self.is_broken() || at >= bytes.len() {
             return;
         }
         self.bytes += bytes.len() - at;
@@ -191,7 +222,7 @@ impl Outbox {
 
     /// Appends `payload.bytes()[at..end]` by reference.
     pub(crate) fn push_kept(&mut self, payload: Box<dyn Payload>, at: usize, end: usize) {
-        if self.broken || at >= end {
+        if self.is_broken() || at >= end {
             return;
         }
         self.bytes += end - at;
@@ -201,7 +232,7 @@ impl Outbox {
 
     /// Appends `left` bytes of a file from `offset`.
     pub(crate) fn push_file(&mut self, file: OwnedFd, offset: u64, left: u64) {
-        if self.broken || left == 0 {
+        if self.is_broken() || left == 0 {
             return;
         }
         self.blocks.push_back(Block::File { file, offset, left });

@@ -3,6 +3,8 @@
 //! The leader polls, lets connections take in what came, then runs the application for the requests that are complete;
 //! the watcher takes the helm when that lasts (see `crew`). Every other thread is parked or inside the application.
 
+mod ending;
+
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,50 +24,32 @@ use crate::gather::TICK;
 use crate::handler::{Application, Level};
 use crate::load::Load;
 use crate::phase::Phase;
+use crate::posts::{Posts, Task};
 use crate::ready::{Ready, Turn, Verdict};
 use crate::request::Endpoints;
+use crate::scoreboard::{Counter, Place};
 use crate::slots::{SPECIAL, Slots};
+use crate::stats::Stats;
 use crate::streams::Streams;
 use crate::sys::{ALARM, Events, Poller, Readiness};
-use crate::timers::{Clock, Due, Millis, SIGNAL_CHECK, Timers, millis};
+use crate::timers::{Clock, Due, Millis, SIGNAL_CHECK, Timers};
 use crate::wire::Wire;
-use crate::{local, lock, read, write};
+use crate::{local, lock, read};
 
 /// Events taken at once: what a leader reads before it runs the application.
 const BATCH: usize = 32;
 /// How long accepting pauses when the process has no descriptors left (milliseconds).
 const ACCEPT_PAUSE: u64 = 100;
 
-/// Rounds of accepting (see [`crate::accept`]) before a draining server closes a listener, so that a flood of clients
-/// does not keep it from ending.
-const LAST_ROUNDS: usize = 256;
+/// The key of the timer for requests that take too long.
+const DEADLINES: u64 = SPECIAL | 1 << 32;
+/// How often a worker that has nothing to do tells that it lives.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
 /// How often a draining server looks whether it is done.
 const DRAIN_CHECK: Duration = Duration::from_millis(50);
 /// How often a leader looks at a queue for which there is no thread.
 const FULL_NAP: Duration = Duration::from_millis(10);
-
-/// Counters of a server, for its owner to read.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Stats {
-    /// Open connections.
-    pub connections: u64,
-    /// Connections ever accepted.
-    pub accepted: u64,
-    /// Requests answered by the application.
-    pub requests: u64,
-    /// Requests and connections refused by the server itself.
-    pub refused: u64,
-    /// Threads that there are.
-    pub threads: u64,
-    /// Threads that run the application.
-    pub running: u64,
-    /// Complete requests that wait for a thread.
-    pub queued: u64,
-    /// Bytes of memory in responses that clients have not taken.
-    pub buffered: u64,
-    /// Bytes of memory in request bodies.
-    pub bodies: u64,
-}
 
 /// One server: its sockets, connections, queue and threads.
 pub struct Reactor {
@@ -79,6 +63,8 @@ pub struct Reactor {
     timers: Timers,
     clock: Clock,
     phase: Phase,
+    posts: Posts,
+    place: Option<Place>,
     access_log: Option<AccessLog>,
     streams: Streams,
     budget: Arc<Budget>,
@@ -89,18 +75,29 @@ pub struct Reactor {
 }
 
 impl Reactor {
-    /// A server on these listening sockets. No thread runs yet.
+    /// A server on these listening sockets. No thread runs yet. `place`: where it tells what it does.
     ///
     /// # Errors
     /// No descriptors left, or the access log cannot be opened.
-    pub fn new(config: Config, application: Arc<dyn Application>, listeners: Vec<OwnedFd>) -> io::Result<Arc<Self>> {
+    pub fn new(
+        config: Config,
+        application: Arc<dyn Application>,
+        listeners: Vec<OwnedFd>,
+        place: Option<Place>,
+    ) -> io::Result<Arc<Self>> {
         let poller = Poller::new()?;
         for (index, socket) in listeners.iter().enumerate() {
             rustix::io::ioctl_fionbio(socket, true)?;
             poller.watch_listener(socket.as_fd(), SPECIAL | index as u64)?;
         }
         let access_log = config.access_log.clone().map(AccessLog::open).transpose()?;
+        if let Some(place) = place {
+            place.set(Counter::Pid, u64::from(std::process::id()));
+        }
+        let threads = if config.single_thread { 1 } else { config.threads };
         Ok(Arc::new(Self {
+            posts: Posts::new(threads, place),
+            place,
             config,
             application,
             poller,
@@ -124,6 +121,8 @@ impl Reactor {
     /// The body of a pool thread. Blocks until the server ends or has no use for the thread.
     pub fn run_thread(self: &Arc<Self>) {
         let number = self.crew.join();
+        let post = self.posts.take();
+        local::set_post(post);
         let mut events = Events::new(BATCH);
         loop {
             match self.crew.next_role() {
@@ -141,6 +140,10 @@ impl Reactor {
             }
         }
         self.crew.leave();
+        local::set_post(None);
+        if let Some(post) = post {
+            self.posts.give_back(post);
+        }
     }
 
     /// The whole server on the calling thread, application included. Returns when it has ended, or when the
@@ -150,6 +153,7 @@ impl Reactor {
     /// Those of polling, which mean a fault of ours.
     pub fn run_here(self: &Arc<Self>) -> io::Result<()> {
         let mut events = Events::new(BATCH);
+        local::set_post(self.posts.take());
         while !self.has_ended() {
             // A signal that comes just before the wait does not interrupt it.
             let timeout = self.next_timeout().map_or(SIGNAL_CHECK, |timeout| timeout.min(SIGNAL_CHECK));
@@ -233,14 +237,17 @@ impl Reactor {
         }
         if self.ready.len() > 0 {
             // With every application thread in use there is nothing to hurry for: a runner takes the next request.
-            let may_help = self.crew.free() > 1 || self.crew.total() <= self.config.threads;
+            let may_help = self.crew.free() > 1 || self.crew.total() <= self.config.threads + self.posts.stuck();
             return Some(if may_help { NAP } else { FULL_NAP });
         }
         if self.streams.are_any() {
             return Some(TICK);
         }
         let now = self.clock.recent_millis();
-        let timer = self.timers.next(now);
+        let mut timer = self.timers.next(now);
+        if self.place.is_some() {
+            timer = Some(timer.map_or(HEARTBEAT, |timer| timer.min(HEARTBEAT)));
+        }
         if self.phase.is_running() {
             return timer;
         }
@@ -274,6 +281,8 @@ impl Reactor {
             }
         });
         self.expire();
+        self.turn_late_away();
+        self.tell_board();
         if !self.phase.is_running() {
             self.drain();
         }
@@ -293,6 +302,10 @@ impl Reactor {
     fn accept(self: &Arc<Self>, index: usize) -> bool {
         let listeners = read(&self.listeners);
         let Some(listener) = listeners.get(index) else { return false };
+        if self.slots.len() >= self.config.max_connections {
+            self.pause_accepting(listener, index);
+            return false;
+        }
         let accepted = listener.accept(|socket, peer| {
             let key = self.slots.key_for(socket.as_fd());
             let endpoints = Endpoints { peer, listener: index };
@@ -314,18 +327,27 @@ impl Reactor {
                     Level::Warning,
                     &format!("cannot accept connections: {fault}; raise the limit of open files (ulimit -n)"),
                 );
-                // The listener is level-triggered: without a pause this would be a busy loop.
-                self.poller.forget(listener.socket.as_fd());
-                self.timers.wake(SPECIAL | index as u64, self.clock.now() + ACCEPT_PAUSE);
+                self.pause_accepting(listener, index);
                 false
             }
         }
     }
 
+    /// The listener is level-triggered: while nothing can be accepted, looking at it would be a busy loop.
+    fn pause_accepting(&self, listener: &Listener, index: usize) {
+        self.poller.forget(listener.socket.as_fd());
+        self.timers.wake(SPECIAL | index as u64, self.clock.now() + ACCEPT_PAUSE);
+    }
+
     fn expire(self: &Arc<Self>) {
         let now = self.clock.recent_millis();
         while let Some((entry, key)) = self.timers.pop(now) {
-            if key & SPECIAL != 0 {
+            if key == DEADLINES {
+                let next = self.posts.look(now, |overdue| self.application.overdue(overdue));
+                if let Some(next) = next {
+                    self.timers.wake(DEADLINES, next);
+                }
+            } else if key & SPECIAL != 0 {
                 let listeners = read(&self.listeners);
                 if let Some(listener) = listeners.get((key & !SPECIAL) as usize) {
                     // It fails only for want of memory; then the next connection error tells.
@@ -339,64 +361,25 @@ impl Reactor {
         }
     }
 
-    /// The server is to stop: no new connections, idle ones close, the rest finishes until the deadline.
-    fn drain(self: &Arc<Self>) {
-        if self.phase.begins_to_drain() {
-            // Whoever has connected already is served: closing the listener would reset them.
-            let listeners = read(&self.listeners).len();
-            for index in 0..listeners {
-                for _ in 0..LAST_ROUNDS {
-                    if !self.accept(index) {
-                        break;
-                    }
-                }
-            }
-            for listener in std::mem::take(&mut *write(&self.listeners)) {
-                self.poller.forget(listener.socket.as_fd());
-            }
-            for connection in self.slots.all() {
-                self.tell(&connection, claim::STOP);
-            }
-        }
-        let quiet = self.slots.len() == 0 && self.ready.len() == 0 && self.ready.running() == 0;
-        if quiet || self.phase.is_overdue(self.clock.now()) {
-            self.end();
-        }
-    }
-
-    /// Ends now: whatever is still open is cut.
-    fn end(self: &Arc<Self>) {
-        if !self.phase.end() {
+    /// Answers 503 to requests that have waited too long for a thread.
+    fn turn_late_away(&self) {
+        let limit = self.config.queue_timeout;
+        if limit.is_zero() || self.ready.len() == 0 {
             return;
         }
-        write(&self.listeners).clear();
-        for exchange in self.ready.clear() {
-            exchange.fail(503, Some("The server is stopping."));
+        if let Some(since) = self.clock.recent().checked_sub(limit) {
+            for exchange in self.ready.take_late(since) {
+                exchange.turn_away();
+            }
         }
-        // Connections and reactor refer to each other: this lets both go.
-        for connection in self.slots.clear() {
-            connection.cut();
-            connection.account_cut();
-        }
-        self.streams.clear();
-        self.poller.ring();
-        self.crew.end();
-        if let Some(log) = &self.access_log {
-            log.close();
-        }
-        self.phase.is_over();
     }
 
-    /// Begins a graceful stop: requests in flight are answered within `graceful`, then what is left is cut.
-    /// May be called again with a shorter time.
-    pub fn stop(&self, graceful: Duration) {
-        self.phase.stop(self.clock.now().saturating_add(millis(graceful)));
-        self.poller.ring();
-    }
-
-    /// Waits until the server has ended. False: the time ran out before.
-    pub fn join(&self, timeout: Option<Duration>) -> bool {
-        self.phase.join(timeout)
+    /// Brings the scoreboard up to date.
+    fn tell_board(&self) {
+        if let Some(place) = &self.place {
+            self.stats().tell(place);
+            place.set(Counter::Heartbeat, self.posts.monotonic(self.clock.recent()));
+        }
     }
 
     /// Counters of now.
@@ -411,6 +394,8 @@ impl Reactor {
             queued: self.ready.len() as u64,
             buffered: self.budget.used() as u64,
             bodies: self.bodies.used() as u64,
+            stuck: self.posts.stuck() as u64,
+            timed_out: self.posts.timed_out(),
         }
     }
 
@@ -440,6 +425,28 @@ impl Reactor {
 
     pub(crate) fn bodies(&self) -> &Arc<Budget> {
         &self.bodies
+    }
+
+    pub(crate) fn posts(&self) -> &Posts {
+        &self.posts
+    }
+
+    /// True when the thread of a post still carries this request; see [`crate::handler::Overdue`].
+    pub fn is_carrying(&self, post: usize, serial: u64) -> bool {
+        self.posts.is_carrying(post, serial)
+    }
+
+    /// Sets the deadline of a request that a thread carries.
+    pub(crate) fn set_request_deadline(&self, post: usize, due: Millis, task: impl FnOnce() -> Task) {
+        if self.posts.arm(post, due, task) {
+            self.timers.wake(DEADLINES, due);
+            self.wake_leader();
+        }
+    }
+
+    /// True when one more request may wait for a thread.
+    pub(crate) fn has_room(&self) -> bool {
+        self.ready.len() < self.config.max_queue
     }
 
     pub(crate) fn ready(&self) -> &Ready {
@@ -498,9 +505,10 @@ impl Reactor {
         self.wake_leader();
     }
 
-    /// A runner makes sure that somebody can take the helm while it runs.
-    pub(crate) fn keep_a_spare_thread(&self) {
-        if self.config.single_thread || !self.crew.should_hire(self.config.threads + 1) {
+    /// A runner makes sure that somebody can take the helm while it runs; and whoever holds the application, that others
+    /// take the places of threads that are stuck.
+    pub fn keep_a_spare_thread(&self) {
+        if self.config.single_thread || !self.crew.should_hire(self.config.threads + 1 + self.posts.stuck()) {
             return;
         }
         if let Err(fault) = self.application.grow() {

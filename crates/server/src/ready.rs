@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::exchange::Exchange;
-use crate::lock;
 use crate::reactor::Reactor;
+use crate::{local, lock};
 
 /// A thread that got the interpreter within this time found it free.
 const FREE: Duration = Duration::from_micros(500);
@@ -131,6 +131,17 @@ impl Ready {
         !self.entering.swap(true, Ordering::AcqRel)
     }
 
+    /// Takes the requests that have waited since before `since`.
+    pub(crate) fn take_late(&self, since: Instant) -> Vec<Exchange> {
+        let mut queue = lock(&self.queue);
+        let mut late = Vec::new();
+        while queue.requests.front().is_some_and(|exchange| exchange.record().queued < since) {
+            late.extend(queue.requests.pop_front());
+        }
+        self.length.store(queue.requests.len(), Ordering::Release);
+        late
+    }
+
     /// Takes every request that waits, for a server that stops now.
     pub(crate) fn clear(&self) -> VecDeque<Exchange> {
         let mut queue = lock(&self.queue);
@@ -154,6 +165,27 @@ enum State {
     Left,
 }
 
+impl Turn<'_> {
+    /// What the application calls the calling thread; it is told again with a request of this thread that is overdue.
+    pub fn identify(&self, thread: u64) {
+        if let Some(post) = local::post() {
+            self.reactor.posts().identify(post, thread);
+        }
+    }
+
+    /// True when the deadline of the request that [`Turn::next`] gave has come.
+    pub fn is_overdue(&self) -> bool {
+        local::post().is_some_and(|post| self.reactor.posts().is_overdue(post))
+    }
+
+    /// The thread is done with the request that it carried.
+    fn put_down(&self) {
+        if let Some(post) = local::post() {
+            self.reactor.posts().end(post);
+        }
+    }
+}
+
 impl<'a> Turn<'a> {
     /// A turn of a thread that [`Ready::try_enter`] let in.
     pub(crate) fn new(reactor: &'a Arc<Reactor>) -> Self {
@@ -163,6 +195,7 @@ impl<'a> Turn<'a> {
     /// The next request, or `None` when the thread must leave. Call it with the application held.
     #[allow(clippy::should_implement_trait, reason = "a turn has side effects at its ends and is no iterator")]
     pub fn next(&mut self) -> Option<Exchange> {
+        self.put_down();
         let ready = self.reactor.ready();
         let mut queue = lock(&ready.queue);
         match self.state {
@@ -234,6 +267,7 @@ fn judge(queue: &Queue, now: Instant, waited: Duration, moved: bool, eager: bool
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
+        self.put_down();
         let ready = self.reactor.ready();
         match self.state {
             State::Left => {}

@@ -47,6 +47,8 @@ pub enum Ending {
     ClientGone,
     /// The application failed after the head, or sent less than it promised.
     Broken,
+    /// Its deadline came: the client was answered 504, or what had begun was broken off.
+    TimedOut,
 }
 
 /// The course of one request.
@@ -87,6 +89,7 @@ impl Ending {
             Self::Complete => "complete",
             Self::ClientGone => "client-gone",
             Self::Broken => "broken",
+            Self::TimedOut => "timed-out",
         }
     }
 }

@@ -25,6 +25,14 @@ pub struct Request {
     pub endpoints: Endpoints,
 }
 
+impl Request {
+    /// Method and target, printable.
+    pub fn line(&self) -> String {
+        let (method, target) = (self.head.method.of(&self.bytes), self.head.target.of(&self.bytes));
+        format!("{} {}", method.escape_ascii(), target.escape_ascii())
+    }
+}
+
 /// The two ends of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Endpoints {

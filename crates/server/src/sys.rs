@@ -1,13 +1,16 @@
 //! System calls, as this crate uses them. Thin: a name, the flags we always want, and nothing else.
 //!
-//! `rustix` makes the calls without a libc in between and is safe to use, so this file needs no `unsafe` today; it is
-//! still the only file of the crate that may hold any.
+//! `rustix` makes the calls without a libc in between and is safe to use, but for shared memory: this is the only file
+//! of the crate that may hold any `unsafe`.
+#![allow(unsafe_code)]
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
+use std::{ptr, slice};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
@@ -108,6 +111,39 @@ fn wait(socket: BorrowedFd<'_>, wanted: PollFlags, time: Duration) -> bool {
     let limit =
         Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) };
     poll(&mut [PollFd::from_borrowed_fd(socket, wanted)], Some(&limit)).is_ok_and(|ready| ready > 0)
+}
+
+/// So many words, zero, in memory that this process shares with those it forks. They are never given back.
+///
+/// # Errors
+/// No memory.
+pub(crate) fn shared_words(count: usize) -> io::Result<&'static [AtomicU64]> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    let bytes = count.checked_mul(size_of::<AtomicU64>()).ok_or(Errno::NOMEM)?.max(1);
+    // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+    let address =
+        unsafe { mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)? };
+    // SAFETY: the mapping is as long as said, aligned to a page, zero (a valid value of every word), and never unmapped;
+    // the processes that share it change it through atomics alone.
+    Ok(unsafe { slice::from_raw_parts(address.cast::<AtomicU64>(), count) })
+}
+
+/// The clock that all processes share, in nanoseconds.
+pub(crate) fn monotonic_nanos() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
+/// The number that the kernel gives the calling thread.
+pub(crate) fn thread_id() -> u64 {
+    u64::from(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs())
+}
+
+/// Breaks a connection so that the peer sees it at once: by a reset where the protocol has one.
+pub(crate) fn abort(socket: BorrowedFd<'_>) {
+    if rustix::net::connect_unspec(socket).is_err() {
+        cut(socket);
+    }
 }
 
 /// Ends our direction of the connection; the peer reads end-of-file after what was sent.

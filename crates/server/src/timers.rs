@@ -36,6 +36,11 @@ impl Clock {
         Self { began: Instant::now(), recent: AtomicU64::new(0) }
     }
 
+    /// A moment in milliseconds.
+    pub(crate) fn millis_of(&self, moment: Instant) -> Millis {
+        millis(moment.saturating_duration_since(self.began))
+    }
+
     /// Takes a reading.
     pub(crate) fn read(&self) -> Instant {
         let now = Instant::now();

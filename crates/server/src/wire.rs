@@ -54,6 +54,11 @@ impl Wire {
         sys::cut(self.socket.as_fd());
     }
 
+    /// Breaks the connection at once, visibly.
+    pub(crate) fn abort(&self) {
+        sys::abort(self.socket.as_fd());
+    }
+
     /// The close will be a reset, so that a body which ends with the connection is seen to be broken.
     pub(crate) fn reset_on_close(&self) {
         sys::reset_on_close(self.socket.as_fd());

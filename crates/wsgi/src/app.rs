@@ -4,6 +4,7 @@
 //! only in large sends, in waits for a slow client, and by the application itself.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use penstock_http::framing::BodyLength;
 use penstock_server::exchange::{Exchange, RequestBody};
-use penstock_server::handler::{Application, Level};
+use penstock_server::handler::{Application, Level, Overdue};
 use penstock_server::ready::Turn;
 use pyo3::exceptions::{PyAssertionError, PyKeyboardInterrupt};
 use pyo3::ffi;
@@ -22,14 +23,15 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use crate::blocks::{Delivered, deliver};
 use crate::calls::call;
 use crate::environ::{EnvironMaker, NoEnviron};
-use crate::errors::{self, Lines, escape, request_line, traceback_page};
+use crate::errors::{self, Lines, escape, traceback_page};
 use crate::input::Input;
 use crate::memo::Memo;
 use crate::names::names;
+use crate::overdue::{self, Overseer};
 use crate::pool::Pool;
 use crate::response::{Response, StartResponse};
 use crate::start_response::{Door, is_only_ours};
-use crate::{ClientDisconnected, RequestBodyError};
+use crate::{ClientDisconnected, RequestBodyError, RequestTimeout};
 
 /// A WSGI application and what the server needs to call it.
 pub(crate) struct PythonApplication {
@@ -41,6 +43,7 @@ pub(crate) struct PythonApplication {
     single_thread: bool,
     desks: Mutex<Vec<Desk>>,
     lines: Lines,
+    overseer: Overseer,
     /// Bare bytes have been complained about.
     bare_was_said: AtomicBool,
     /// What has to be raised by `run_here`.
@@ -65,10 +68,15 @@ impl Application for PythonApplication {
         // An interpreter that is going away takes no more requests; they end with the process.
         let _ = Python::try_attach(|py| {
             let mut desk = lock(&self.desks).pop().unwrap_or_default();
+            let thread = thread_of(py);
+            turn.identify(thread);
             while let Some(exchange) = turn.next() {
                 // References that I/O threads gave up are dropped here, while this thread holds the interpreter.
                 Python::attach(|_| ());
                 self.run(py, &mut desk, exchange);
+                if turn.is_overdue() {
+                    overdue::forgive(py, thread);
+                }
             }
             lock(&self.desks).push(desk);
         });
@@ -96,6 +104,12 @@ impl Application for PythonApplication {
     fn log(&self, level: Level, message: &str) {
         self.lines.send(level, message);
     }
+
+    fn overdue(&self, overdue: Overdue) {
+        if let Some(reactor) = self.pool.reactor() {
+            self.overseer.tell(overdue, reactor);
+        }
+    }
 }
 
 impl PythonApplication {
@@ -107,6 +121,7 @@ impl PythonApplication {
             single_thread,
             desks: Mutex::default(),
             lines: Lines::default(),
+            overseer: Overseer::default(),
             bare_was_said: AtomicBool::new(false),
             interruption: Mutex::new(None),
             pool: Pool::default(),
@@ -249,7 +264,7 @@ impl PythonApplication {
                 let exchange = &mut response.exchange;
                 // Naming the request costs something, so it is done only where it may be needed.
                 let may_be_short = exchange.head().declared_length().unwrap_or(0) > exchange.record().body_bytes;
-                let request = (may_be_short && !response.gone).then(|| request_line(exchange.request()));
+                let request = (may_be_short && !response.gone).then(|| exchange.request().line());
                 if let (Err(short), Some(request)) = (response.exchange.finish(), request) {
                     let message = format!(
                         "{request}: the body is {} bytes shorter than its Content-Length; the connection was broken",
@@ -274,10 +289,14 @@ impl PythonApplication {
             self.pool.stop(Duration::ZERO);
             return;
         }
+        // Whoever raised it has told where, and the client has its answer.
+        if error.is_instance_of::<RequestTimeout>(py) {
+            return exchange.fail(504, None);
+        }
         if let Some((status, sentence)) = fault_of_the_client(py, error) {
             return exchange.fail(status, Some(&sentence));
         }
-        let request = request_line(exchange.request());
+        let request = exchange.request().line();
         let (message, page) = if exchange.head_sent() {
             (format!("{request}: exception after the head was sent; the connection was broken"), None)
         } else {
@@ -306,7 +325,7 @@ impl PythonApplication {
             if self.single_thread && error.is_instance_of::<PyKeyboardInterrupt>(py) {
                 self.interrupt(error);
                 self.pool.stop(Duration::ZERO);
-            } else {
+            } else if !error.is_instance_of::<RequestTimeout>(py) {
                 errors::log(py, Level::Error, "exception in close() of the application's iterable", Some(&error));
             }
         }
@@ -320,7 +339,7 @@ impl PythonApplication {
         let message = format!(
             "{}: the application {} answered bytes, which PEP 3333 iterates to integers; it was sent as one block. \
              Return [body] instead of body. This is said once.",
-            request_line(exchange.request()),
+            exchange.request().line(),
             place_of(self.callable.bind(py)),
         );
         errors::log(py, Level::Warning, &message, None);
@@ -349,6 +368,18 @@ fn body_length(body: &RequestBody, framing: BodyLength) -> Option<u64> {
         (RequestBody::Stream(_), BodyLength::Known(length)) => Some(length),
         (RequestBody::Stream(_), _) => None,
     }
+}
+
+/// The calling thread, as `threading` numbers it.
+fn thread_of(py: Python<'_>) -> u64 {
+    thread_local! {
+        static THREAD: Cell<u64> = const { Cell::new(0) };
+    }
+    if THREAD.get() == 0 {
+        let ident = py.import("threading").and_then(|threading| threading.call_method0("get_ident")?.extract());
+        THREAD.set(ident.unwrap_or(0));
+    }
+    THREAD.get()
 }
 
 /// Name and code location of an application, as far as it has them.

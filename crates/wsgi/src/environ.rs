@@ -103,6 +103,7 @@ impl EnvironMaker {
             template.set_item(&names.wsgi_input, py.None())?;
             template.set_item(&names.delivery, py.None())?;
             template.set_item(&names.client_gone, py.None())?;
+            template.set_item(&names.set_deadline, py.None())?;
             template.set_item(&names.wsgi_errors, &constants.errors)?;
             template.set_item(&names.wsgi_multithread, constants.multithread)?;
             template.set_item(&names.wsgi_multiprocess, constants.multiprocess)?;
@@ -158,12 +159,15 @@ impl EnvironMaker {
         Ok(environ)
     }
 
-    /// Adds what the application can ask about its request: `penstock.delivery` and `penstock.client_gone`.
-    pub(crate) fn add_questions(&self, environ: &Bound<'_, PyDict>, [delivery, client_gone]: &[Py<PyAny>; 2]) {
+    /// Adds what the application can ask and say about its request: `penstock.delivery`, `penstock.client_gone` and
+    /// `penstock.set_deadline`.
+    pub(crate) fn add_questions(&self, environ: &Bound<'_, PyDict>, questions: &[Py<PyAny>; 3]) {
+        let [delivery, client_gone, set_deadline] = questions;
         // The dict has room for them, and their keys are strings: setting fails only when memory is out, and then the
         // application's own code is the better place to find that out.
         let _ = set(environ, &self.names.delivery, delivery);
         let _ = set(environ, &self.names.client_gone, client_gone);
+        let _ = set(environ, &self.names.set_deadline, set_deadline);
     }
 
     fn copy_of_template<'py>(&self, py: Python<'py>, listener: usize) -> PyResult<Bound<'py, PyDict>> {

@@ -8,7 +8,6 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
-use penstock_server::exchange::Request;
 use penstock_server::handler::Level;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi;
@@ -78,13 +77,6 @@ impl Lines {
         });
         let _ = sender.try_send((level, message.to_owned()));
     }
-}
-
-/// "GET /path", as it was sent, for a log line.
-pub(crate) fn request_line(request: &Request) -> String {
-    let method = request.head.method.of(&request.bytes);
-    let target = request.head.target.of(&request.bytes);
-    format!("{} {}", method.escape_ascii(), target.escape_ascii())
 }
 
 /// The traceback as HTML for the browser, escaped.

@@ -17,16 +17,18 @@ mod listeners;
 mod memo;
 mod memory;
 mod names;
+mod overdue;
 mod payload;
 mod pool;
 mod response;
+mod scoreboard;
 mod server;
 mod settings;
 mod start_response;
 mod target;
 mod text;
 
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyBaseException, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -44,6 +46,14 @@ pyo3::create_exception!(
     "The request body is malformed, too large or too slow; `status` is the status of the answer to it."
 );
 
+pyo3::create_exception!(
+    penstock,
+    RequestTimeout,
+    PyBaseException,
+    "The request has taken longer than its deadline: its client was answered 504. Like SystemExit it is no Exception, so that \
+     the request ends and is not tried again."
+);
+
 /// The Rust core of Penstock.
 #[pymodule]
 fn _penstock(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -51,8 +61,10 @@ fn _penstock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("SETTINGS", PyTuple::new(py, settings::SETTINGS)?)?;
     module.add("ClientDisconnected", py.get_type::<ClientDisconnected>())?;
+    module.add("RequestTimeout", py.get_type::<RequestTimeout>())?;
     module.add("RequestBodyError", py.get_type::<RequestBodyError>())?;
     module.add_class::<server::Server>()?;
+    module.add_class::<scoreboard::Scoreboard>()?;
     module.add_class::<file_wrapper::FileWrapper>()?;
     module.add_class::<input::Input>()?;
     module.add_class::<error_stream::ErrorStream>()?;

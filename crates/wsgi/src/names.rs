@@ -93,6 +93,7 @@ names! {
     wsgi_input = "wsgi.input",
     delivery = "penstock.delivery",
     client_gone = "penstock.client_gone",
+    set_deadline = "penstock.set_deadline",
     wsgi_errors = "wsgi.errors",
     wsgi_multithread = "wsgi.multithread",
     wsgi_multiprocess = "wsgi.multiprocess",

@@ -69,6 +69,11 @@ impl Pool {
         }
     }
 
+    /// The reactor that the threads belong to.
+    pub(crate) fn reactor(&self) -> Option<Weak<Reactor>> {
+        self.reactor.get().cloned()
+    }
+
     /// Ends the reactor, from within a request.
     pub(crate) fn stop(&self, graceful: Duration) {
         if let Some(reactor) = self.reactor.get().and_then(Weak::upgrade) {

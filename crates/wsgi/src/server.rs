@@ -6,7 +6,8 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_server::reactor::{Reactor, Stats};
+use penstock_server::reactor::Reactor;
+use penstock_server::stats::Stats;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
@@ -17,6 +18,7 @@ use crate::error_stream::ErrorStream;
 use crate::file_wrapper::FileWrapper;
 use crate::listeners::{describe, duplicate};
 use crate::memory;
+use crate::scoreboard::Scoreboard;
 use crate::settings::Settings;
 
 /// A server of one application on a set of listening sockets.
@@ -30,14 +32,16 @@ pub(crate) struct Server {
 #[pymethods]
 impl Server {
     /// settings: a value for each name in SETTINGS (sizes in bytes, times in seconds). listeners: descriptors of
-    /// listening sockets, duplicated. Raises ValueError for unknown, missing or unfit settings, OSError when a resource
+    /// listening sockets, duplicated. scoreboard: where it tells what it does, and the place there. Raises ValueError for unknown, missing or unfit settings, OSError when a resource
     /// is refused.
     #[new]
+    #[pyo3(signature = (application, settings, listeners, scoreboard=None))]
     fn new(
         py: Python<'_>,
         application: Bound<'_, PyAny>,
         settings: Bound<'_, PyMapping>,
         listeners: Vec<RawFd>,
+        scoreboard: Option<(Bound<'_, Scoreboard>, usize)>,
     ) -> PyResult<Self> {
         if !application.is_callable() {
             return Err(PyTypeError::new_err("the application must be callable"));
@@ -54,7 +58,8 @@ impl Server {
             settings.debug,
             settings.config.single_thread,
         ));
-        let reactor = Reactor::new(settings.config, application.clone(), sockets)?;
+        let place = scoreboard.map(|(board, number)| board.get().place(number)).transpose()?;
+        let reactor = Reactor::new(settings.config, application.clone(), sockets, place)?;
         application.pool().serve(&reactor);
         Ok(Self { reactor, application, threads })
     }
@@ -100,8 +105,19 @@ impl Server {
 
     /// Counters and gauges: connections, requests, threads, running, queued and others.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let Stats { connections, accepted, requests, refused, threads, running, queued, buffered, bodies } =
-            self.reactor.stats();
+        let Stats {
+            connections,
+            accepted,
+            requests,
+            refused,
+            threads,
+            running,
+            queued,
+            buffered,
+            bodies,
+            stuck,
+            timed_out,
+        } = self.reactor.stats();
         let stats = PyDict::new(py);
         for (name, value) in [
             ("connections", connections),
@@ -113,6 +129,8 @@ impl Server {
             ("queued", queued),
             ("buffered", buffered),
             ("bodies", bodies),
+            ("stuck", stuck),
+            ("timed_out", timed_out),
         ] {
             stats.set_item(name, value)?;
         }

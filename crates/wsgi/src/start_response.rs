@@ -4,11 +4,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use penstock_server::exchange::{Position, Sent};
 use penstock_server::record::{Record, millis_between};
-use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PySystemError, PyTypeError};
+use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PySystemError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString, PyTuple};
@@ -22,8 +22,8 @@ use crate::response::{Response, StartResponse, as_block};
 pub(crate) struct Door {
     state: Py<StartResponse>,
     callable: Py<PyAny>,
-    /// `environ["penstock.delivery"]` and `environ["penstock.client_gone"]`.
-    questions: [Py<PyAny>; 2],
+    /// `environ["penstock.delivery"]`, `environ["penstock.client_gone"]` and `environ["penstock.set_deadline"]`.
+    questions: [Py<PyAny>; 3],
 }
 
 impl Door {
@@ -32,7 +32,11 @@ impl Door {
         let callable = bound_function(py, &START_RESPONSE, &state)?;
         let write = bound_function(py, &WRITE, &state)?;
         state.get().replace_write(py, Some(write));
-        let questions = [bound_function(py, &DELIVERY, &state)?, bound_function(py, &CLIENT_GONE, &state)?];
+        let questions = [
+            bound_function(py, &DELIVERY, &state)?,
+            bound_function(py, &CLIENT_GONE, &state)?,
+            bound_function(py, &SET_DEADLINE, &state)?,
+        ];
         Ok(Self { state, callable, questions })
     }
 
@@ -50,7 +54,7 @@ impl Door {
     }
 
     /// What the application can ask about its request: the record of its delivery, and whether its client has gone.
-    pub(crate) fn questions(&self) -> &[Py<PyAny>; 2] {
+    pub(crate) fn questions(&self) -> &[Py<PyAny>; 3] {
         &self.questions
     }
 
@@ -63,7 +67,7 @@ impl Door {
             // `found` is gone by now.
             !is_only_ours(question.bind(py), 1 + ffi::Py_ssize_t::from(in_environ))
         };
-        let [delivery, client_gone] = &self.questions;
+        let [delivery, client_gone, _] = &self.questions;
         is_only_ours(environ, 1) && !is_kept(&names.delivery, delivery) && !is_kept(&names.client_gone, client_gone)
     }
 
@@ -73,11 +77,11 @@ impl Door {
         let write = state.replace_write(py, None);
         let write_is_ours = write.as_ref().is_some_and(|write| is_only_ours(write.bind(py), 1));
         state.replace_write(py, write);
-        // The state is referred to by this door and by the four callables.
+        // The state is referred to by this door and by the five callables.
         write_is_ours
             && is_only_ours(self.callable.bind(py), 1)
             && self.questions.iter().all(|question| is_only_ours(question.bind(py), 1))
-            && is_only_ours(self.state.bind(py).as_any(), 5)
+            && is_only_ours(self.state.bind(py).as_any(), 6)
     }
 
     /// Ends its use for good.
@@ -131,6 +135,16 @@ static CLIENT_GONE: Method = Method(ffi::PyMethodDef {
     ml_doc: c"client_gone()\n--\n\nTrue when the client of this request is known to have left.".as_ptr(),
 });
 
+static SET_DEADLINE: Method = Method(ffi::PyMethodDef {
+    ml_name: c"set_deadline".as_ptr(),
+    ml_meth: ffi::PyMethodDefPointer { PyCFunction: set_deadline_entry },
+    ml_flags: ffi::METH_O,
+    ml_doc:
+        c"set_deadline(seconds)\n--\n\nThis request may take so many seconds from now on; None: any time. Past it the \
+              client is answered 504 and RequestTimeout is raised."
+            .as_ptr(),
+});
+
 unsafe extern "C" fn delivery_entry(state: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: CPython calls this attached, with the `StartResponse` it was bound to, alive until the call returns.
     let (py, state) = unsafe {
@@ -154,6 +168,29 @@ unsafe extern "C" fn client_gone_entry(state: *mut ffi::PyObject, _: *mut ffi::P
         // SAFETY: only `bound_function` binds this entry, and only to a `StartResponse`.
         let state = unsafe { state.cast_unchecked::<StartResponse>() };
         Ok(PyBool::new(py, state.get().record(py).is_some_and(|(_, gone)| gone)).to_owned().into_ptr())
+    })
+}
+
+unsafe extern "C" fn set_deadline_entry(state: *mut ffi::PyObject, seconds: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: CPython calls this attached, with the `StartResponse` it was bound to and one argument, both alive until
+    // the call returns.
+    let (py, state, seconds) = unsafe {
+        let py = Python::assume_attached();
+        (py, Bound::from_borrowed_ptr(py, state), Bound::from_borrowed_ptr(py, seconds))
+    };
+    guarded(py, || {
+        // SAFETY: only `bound_function` binds this entry, and only to a `StartResponse`.
+        let state = unsafe { state.cast_unchecked::<StartResponse>() }.get();
+        let time = match seconds.extract::<Option<f64>>()? {
+            None => None,
+            Some(seconds) => Some(Duration::try_from_secs_f64(seconds).map_err(|_| {
+                PyValueError::new_err("set_deadline() takes a number of seconds that is not negative, or None")
+            })?),
+        };
+        let mut response = state.take(py)?;
+        response.exchange.set_deadline(time);
+        state.put(py, response);
+        Ok(py.None().into_ptr())
     })
 }
 

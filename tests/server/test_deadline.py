@@ -1,0 +1,102 @@
+"""`--request-timeout`: whoever hangs is answered 504 and told of; nobody else notices."""
+
+import contextlib
+
+import pytest
+from harness.server import Server
+from harness.wire import Broken
+from server.probes import asking, eventually, request
+
+BY_EXCEPTION = ["loop", "stubborn"]
+BY_NOTHING = ["sleep", "lock", "read"]
+
+
+@pytest.fixture
+def server():
+    # The threads that hang for ever must not make the end of the test wait.
+    with Server("srv_deadline:app", threads=8, request_timeout=0.5, graceful_timeout=0.2) as server:
+        yield server
+
+
+def is_healthy(server):
+    for _ in range(3):
+        assert server.get("/").body == b"pong"
+
+
+@pytest.mark.parametrize("way", [*BY_EXCEPTION, *BY_NOTHING])
+def test_a_request_that_hangs_is_answered_and_its_stack_is_in_the_log(server, way):
+    with asking(server, f"/{way}?a=b") as client:
+        response = client.response()
+        assert (response.status, response["connection"]) == (504, "close")
+        client.at_end()
+    assert server.logged(f"GET /{way}?a=b: past its deadline")
+    assert server.logged(f"in {way}\n") or server.logged(f"in {way if way != 'stubborn' else 'loop'}")
+    is_healthy(server)
+    if way == "loop":
+        eventually(lambda: server.get("/ended").body == b"loop", "the exception in the thread")
+        # Nothing but the one entry: no traceback of the exception itself.
+        assert "RequestTimeout:" not in server.log
+
+
+def test_more_requests_hang_than_there_are_threads(server):
+    with contextlib.ExitStack() as stack:
+        hanging = [stack.enter_context(asking(server, "/sleep")) for _ in range(12)]
+        for client in hanging:
+            assert client.response().status == 504
+        is_healthy(server)
+
+
+def test_a_response_that_has_begun_is_broken_off(server):
+    with asking(server, "/begun") as client:
+        head = client.head()
+        assert head.status == 200
+        with pytest.raises(Broken):
+            while client.chunk(head):
+                pass
+    eventually(lambda: server.get("/ended").body == b"begun", "the generator's end")
+    assert server.logged("its response was broken off")
+    is_healthy(server)
+
+
+def test_the_next_request_of_the_thread_meets_no_exception():
+    # One application thread: whatever was left behind would hit the next request.
+    with Server("srv_deadline:app", threads=1, request_timeout=0.2, graceful_timeout=0.2) as server:
+        for _ in range(5):
+            with asking(server, "/loop") as client:
+                assert client.response().status == 504
+            is_healthy(server)
+
+
+def test_an_application_sets_the_deadline_of_a_request(server):
+    with asking(server, "/nap?seconds=0.8&deadline=none") as client:
+        assert client.response().body == b"rested"
+    with asking(server, "/nap?seconds=0.8&deadline=5") as client:
+        assert client.response().body == b"rested"
+    with Server("srv_deadline:app", threads=4, graceful_timeout=0.2) as unlimited, contextlib.ExitStack() as stack:
+        client = stack.enter_context(asking(unlimited, "/loop?deadline=0.2"))
+        assert client.response().status == 504
+        is_healthy(unlimited)
+
+
+def test_a_deadline_that_is_kept_leaves_nothing_behind(server):
+    with server.client() as client:
+        for _ in range(200):
+            client.send(request("/"))
+            assert client.response().body == b"pong"
+        client.send(request("/nap?seconds=0.7&deadline=0.6"))
+        assert client.response().status == 504
+    assert server.logged("past its deadline")
+    assert server.log.count("past its deadline") == 1
+
+
+def test_a_hundred_requests_of_which_ten_hang(server):
+    with contextlib.ExitStack() as stack:
+        clients = []
+        for number in range(100):
+            way = [*BY_EXCEPTION[:1], *BY_NOTHING][number // 10 % 4] if number % 10 == 0 else ""
+            clients.append((way, stack.enter_context(asking(server, f"/{way}?{number}"))))
+        for way, client in clients:
+            response = client.response()
+            assert response.status == (504 if way else 200), way
+        for number in range(0, 100, 10):
+            assert server.logged(f"?{number}: past its deadline")

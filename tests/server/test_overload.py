@@ -1,0 +1,63 @@
+"""`--max-queue`, `--queue-timeout`, `--max-connections`: what is too much is refused, and nothing else suffers."""
+
+import contextlib
+
+from harness.server import Server
+from server.probes import asking, eventually, request
+
+# A request that hangs at the gate must not make the end of a test wait.
+OPTIONS = {"graceful_timeout": 0.2}
+
+
+def hang(server, stack):
+    """Keeps the only thread busy for the rest of the test."""
+    stack.enter_context(asking(server, "/gate"))
+    assert server.logged("at the gate")
+
+
+def test_requests_beyond_the_queue_are_refused_and_the_connection_lives():
+    with Server("srv_deadline:app", threads=1, max_queue=3, **OPTIONS) as server, contextlib.ExitStack() as stack:
+        hang(server, stack)
+        queued = []
+        refused = None
+        # One runs, three wait; the next one is refused.
+        while refused is None:
+            client = stack.enter_context(asking(server, "/", deadline=1))
+            try:
+                refused = client.response()
+            except (OSError, AssertionError):
+                queued.append(client)
+            assert len(queued) <= 4
+        assert (refused.status, refused["retry-after"]) == (503, "1")
+        assert refused.connection == set()
+        client.send(request("/"))
+        assert client.response().status == 503
+        assert len(queued) == 3
+
+
+def test_a_request_that_waits_too_long_for_a_thread_is_refused():
+    with Server("srv_deadline:app", threads=1, queue_timeout=0.3, **OPTIONS) as server, contextlib.ExitStack() as stack:
+        hang(server, stack)
+        late = stack.enter_context(asking(server, "/"))
+        response = late.response()
+        assert (response.status, response["retry-after"]) == (503, "1")
+
+
+def test_pipelined_requests_beyond_the_queue_are_each_answered():
+    with Server("srv_deadline:app", threads=1, max_queue=1, **OPTIONS) as server, contextlib.ExitStack() as stack:
+        hang(server, stack)
+        stack.enter_context(asking(server, "/"))
+        eventually(lambda: server.get("/").status == 503, "a full queue")
+        many = stack.enter_context(server.client(30))
+        many.send(request("/") * 5000)
+        assert {many.response().status for _ in range(5000)} == {503}
+
+
+def test_connections_beyond_the_limit_wait_their_turn():
+    with Server("srv_deadline:app", threads=4, max_connections=5, **OPTIONS) as server, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(server.client(30)) for _ in range(20)]
+        for client in clients:
+            client.send(request("/"))
+        for client in clients:
+            assert client.response().body == b"pong"
+            client.close()
