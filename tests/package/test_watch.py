@@ -1,0 +1,187 @@
+"""Watching files, with a real process that watches; and the page of an application that does not load."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from wsgiref.util import setup_testing_defaults
+from wsgiref.validate import validator
+
+import pytest
+
+from penstock import watch
+from penstock.errors import ConfigError, LoadError
+from penstock.watch import Changed, Failed, Watching
+
+
+def next_event(watcher):
+    while not (events := watcher.read()):
+        assert select.select([watcher.pipe], [], [], 30)[0], "nothing was told"
+    return events
+
+
+def changes_until(watcher, path):
+    """What is told until this file is; one save may be told in two parts."""
+    told = set()
+    while str(path) not in told:
+        for event in next_event(watcher):
+            told.update(event.paths)
+    return told
+
+
+def installed_path():
+    """The module path without what pytest has put there: this project's tests are not under development here."""
+    ours = str(Path(__file__).resolve().parents[2])
+    return [entry for entry in sys.path if "site-packages" in entry or not entry.startswith(ours)]
+
+
+@pytest.fixture
+def watcher(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", installed_path())
+    (tmp_path / "app.py").touch()
+    (tmp_path / "shop").mkdir()
+    (tmp_path / ".venv").mkdir()
+    elsewhere = tmp_path.parent / f"{tmp_path.name}-env"
+    elsewhere.mkdir()
+    (elsewhere / "app.env").touch()
+    started = watch.start("app:app", [str(elsewhere / "app.env")])
+    assert next_event(started) == [Watching([str(tmp_path)])]
+    yield started
+    started.stop()
+
+
+def test_a_change_of_the_code_is_told_and_nothing_else(watcher, tmp_path):
+    cart, app = tmp_path / "shop" / "cart.py", tmp_path / "app.py"
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / ".venv" / "late.py").write_text("x")
+    (tmp_path / ".#app.py").write_text("x")
+    cart.write_text("x")
+    assert changes_until(watcher, cart) == {str(cart)}
+    # As editors save: the new text beside, then a rename.
+    (tmp_path / "app.py.new").write_text("x")
+    (tmp_path / "app.py.new").rename(app)
+    assert changes_until(watcher, app) <= {str(cart), str(app)}
+
+
+def test_a_file_in_a_new_directory_and_a_removed_one_are_told(watcher, tmp_path):
+    (tmp_path / "new").mkdir()
+    (tmp_path / "app.py").unlink()
+    assert changes_until(watcher, tmp_path / "app.py") == {str(tmp_path / "app.py")}
+    (tmp_path / "new" / "late.py").write_text("x")
+    assert str(tmp_path / "new" / "late.py") in changes_until(watcher, tmp_path / "new" / "late.py")
+
+
+def test_a_further_file_is_watched_and_its_neighbours_are_not(watcher, tmp_path):
+    elsewhere = tmp_path.parent / f"{tmp_path.name}-env"
+    (elsewhere / "other.py").write_text("x")
+    (elsewhere / "app.env").write_text("A=1")
+    assert changes_until(watcher, elsewhere / "app.env") == {str(elsewhere / "app.env")}
+
+
+def test_it_ends_when_it_is_stopped(watcher):
+    pid = watcher.pid
+    watcher.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    watcher.stop()
+
+
+def test_its_end_is_told(watcher):
+    os.kill(watcher.pid, signal.SIGKILL)
+    assert next_event(watcher) == [Failed("its process has ended")]
+
+
+def test_it_ends_with_the_master_and_does_not_heed_ctrl_c(tmp_path):
+    source = (
+        "import os, select, signal, sys\n"
+        "from penstock import watch\n"
+        "watcher = watch.start(None)\n"
+        "while not watcher.read(): select.select([watcher.pipe], [], [])\n"
+        "os.kill(watcher.pid, signal.SIGINT)\n"
+        "os.write(1, b'%d\\n' % watcher.pid)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    # The pipe is closed by the last of the two.
+    with subprocess.Popen([sys.executable, "-c", source], cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        pid = int(process.stdout.readline())
+        assert process.wait(30) == -signal.SIGKILL
+        assert process.stdout.read() == b""
+    assert pid > 0
+
+
+def test_a_directory_that_cannot_be_watched_is_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(watch, "roots", lambda application: [str(tmp_path / "absent")])
+    started = watch.start("app:app")
+    (failed,) = next_event(started)
+    assert isinstance(failed, Failed)
+    assert failed.reason
+    started.stop()
+
+
+def test_without_watchfiles_there_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"watchfiles, which is not installed; `pip install 'penstock\[reload\]'`"):
+        watch.start("app:app")
+
+
+def test_the_directories_to_watch(tmp_path, monkeypatch):
+    for name in ("work/src", "apps", "library", "work/inner"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr(sys, "path", ["", *installed_path(), str(tmp_path / "library"), str(tmp_path / "absent")])
+    assert watch.roots("shop:app") == [str(tmp_path / "library"), str(tmp_path / "work")]
+    assert watch.roots("../apps/shop.wsgi:app") == [str(tmp_path / each) for each in ("apps", "library", "work")]
+    assert watch.roots("./inner/shop.py") == [str(tmp_path / "library"), str(tmp_path / "work")]
+
+
+@pytest.mark.parametrize(
+    ("path", "concerned"),
+    [
+        ("/w/app.py", True),
+        ("/w/shop/_native.so", True),
+        ("/w/shop/page.html", False),
+        ("/w/.git/hook.py", False),
+        ("/w/.venv/lib/a.py", False),
+        ("/w/env/lib/site-packages/a.py", False),
+        ("/w/__pycache__/a.py", False),
+        ("/w/.#a.py", False),
+        ("/w/a.py~", False),
+        ("/w/a.pyc", False),
+        ("/wider/a.py", False),
+        ("/.hidden/w/a.py", True),
+        ("/etc/app.env", True),
+        ("/etc/other.env", False),
+    ],
+)
+def test_what_concerns_the_code(path, concerned):
+    assert watch.concerns(path, ["/w", "/.hidden/w"], ["/etc/app.env"]) is concerned
+
+
+def answer(application, **environ):
+    environ["QUERY_STRING"] = ""
+    setup_testing_defaults(environ)
+    seen = []
+    body = validator(application)(environ, lambda status, fields, exc_info=None: seen.append((status, dict(fields))))
+    with_body = b"".join(body)
+    body.close()
+    return *seen[0], with_body.decode()
+
+
+def test_the_page_of_an_application_that_does_not_load():
+    application = watch.broken(LoadError("importing <shop> failed: NameError", 'File "shop.py"\n  a < b & "c"\n'))
+    status, fields, page = answer(application, HTTP_ACCEPT="text/html,*/*")
+    assert status == "500 Internal Server Error"
+    assert fields["Content-Type"] == "text/html; charset=utf-8"
+    assert fields["Cache-Control"] == "no-store"
+    assert "importing &lt;shop&gt; failed: NameError" in page
+    assert "a &lt; b &amp; &quot;c&quot;" in page
+    status, fields, text = answer(application, HTTP_ACCEPT="*/*")
+    assert fields["Content-Type"] == "text/plain; charset=utf-8"
+    assert (
+        text == 'The application does not load: importing <shop> failed: NameError\n\nFile "shop.py"\n  a < b & "c"\n'
+    )
