@@ -13,7 +13,7 @@ import pytest
 
 from penstock import watch
 from penstock.errors import ConfigError, LoadError
-from penstock.watch import Changed, Failed, Watching
+from penstock.watch import Failed, Watching
 
 
 def next_event(watcher):
