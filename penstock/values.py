@@ -62,6 +62,22 @@ def whole(least: int = 0, most: int | None = None) -> Kind:
     return Kind("whole number", "NUMBER", read)
 
 
+def count_or(word: str, least: int, most: int) -> Kind:
+    """A whole number within bounds, or a word that stands for one."""
+    number = whole(least, most)
+
+    def read(raw: object) -> int | str:
+        if isinstance(raw, str) and raw.strip().lower() == word:
+            return word
+        try:
+            count: int = number.read(raw)
+        except ValueError as error:
+            raise ValueError(f"{error}, or {word}") from None
+        return count
+
+    return Kind(f"whole number or {word}", f"NUMBER|{word}", read)
+
+
 def size(least: int = 0) -> Kind:
     """A number of bytes: `65536`, `"64k"`, `"10MiB"`, `"10MB"`."""
 

@@ -1,5 +1,9 @@
 """One serving process: listeners, application, core, signals, and the way out.
 
+`serve` is a process of its own, as with `--debug` and in an embedding program; `work` is a worker that a master
+forked. A worker ends by SIGTERM (what is in flight is finished), SIGQUIT (at once), or because its master is gone. More
+SIGTERMs change nothing: a service manager may send one to every process beside the master's.
+
 Thread: everything here runs on the main thread, except `_announce_end`, which waits for the core and says so.
 
 Signals: the kernel may deliver a signal to any thread, and a thread inside the application may hold the interpreter
@@ -13,23 +17,33 @@ import atexit
 import contextlib
 import logging
 import os
+import select
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from penstock import load, log, options, sockets
+from penstock import load, log, options, sockets, workers
 from penstock._penstock import Server, __version__
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PenstockError
+from penstock.hooks import Hooks, WorkerInfo
 from penstock.settings import Settings, plain
+from penstock.workers import Failure
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
+    from penstock._penstock import Scoreboard
+
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+# What the master takes care of; a terminal or a service manager may send them to its workers, too. They have handlers
+# instead of being ignored, since the children of the application would inherit that.
+_THE_MASTERS: Final = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU)
 _ENDED: Final = 0  # not a signal number: the core has stopped
 
 Handler = Callable[[int, "FrameType | None"], object]
@@ -46,7 +60,7 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> boo
         raise ConfigError("debug = True: the application runs on the main thread, so call this from there")
     addresses = [sockets.parse(text) for text in chosen["bind"]]
     if chosen["chdir"] is not None:
-        _change_directory(chosen["chdir"])
+        change_directory(chosen["chdir"])
     if chosen["umask"] is not None:
         os.umask(chosen["umask"])
     with sockets.bound(addresses, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"]) as listeners:
@@ -55,7 +69,7 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> boo
             application = load.load(chosen["app"], factory=chosen["factory"])
             log.revive()
         server = core(application, chosen, listeners)
-        _announce(chosen, application, listeners)
+        announce(chosen, application, listeners)
         for listener in listeners:
             listener.hand_over()
         if chosen["debug"]:
@@ -63,9 +77,149 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> boo
         else:
             _run(server, chosen["graceful_timeout"])
         log.logger.info("stopped")
-        if abandoned := server.stats()["running"]:
-            log.logger.warning("%d requests did not finish in time", abandoned)
-        return not abandoned
+        return not _abandoned(server)
+
+
+@dataclass(frozen=True)
+class Station:
+    """What a worker has from its master.
+
+    report: the pipe to say that it is ready. leash: a pipe that ends when the master is gone. mask: the signal mask to
+    go back to. directory: where to load the application, by the name that the operator uses; None when it is loaded.
+    """
+
+    info: WorkerInfo
+    hooks: Hooks
+    scoreboard: tuple[Scoreboard, int]
+    report: int
+    leash: int
+    mask: Collection[int]
+    directory: str | None
+
+
+def work(
+    station: Station, chosen: dict[str, Any], application: WSGIApplication | None, listeners: list[sockets.Listener]
+) -> NoReturn:
+    """A worker, from its fork to its end: nothing returns into the master's code.
+
+    Exit status: 0 when it was told to end, 3 when it could not load, else 1.
+    """
+    # What was registered before the fork is the master's to call, as with multiprocessing.
+    atexit._clear()
+    atexit.register(logging.shutdown)
+    if "multiprocessing.util" in sys.modules:
+        atexit.register(sys.modules["multiprocessing.util"]._exit_function)
+    status, finished, ready = 1, False, False
+    try:
+        reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        # Until it serves there is nothing to finish: SIGTERM simply ends it. What else comes is kept in the socket.
+        _listen_to((signal.SIGQUIT, signal.SIGUSR1), writer)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, station.mask)
+        server = _prepare(station, chosen, application, listeners)
+        # Again: the application may have handlers of its own.
+        _listen_to((signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1), writer)
+        server.start()
+        threading.Thread(target=_announce_end, args=(server, writer), name="penstock-end", daemon=True).start()
+        ready = True
+        _report(station, workers.READY)
+        _attend(server, reader, station.leash, chosen["graceful_timeout"])
+        finished = not _abandoned(server)
+        status = 0
+    except PenstockError as error:
+        status = workers.CANNOT_LOAD
+        _report(station, Failure(str(error), error.exit_status, getattr(error, "user_traceback", "")).report())
+    except BaseException as error:
+        if ready:
+            log.logger.exception("worker %d fails", station.info.number)
+        else:
+            _report(station, Failure(f"the worker failed: {error!r}", 1, traceback.format_exc()).report())
+    try:
+        if finished:
+            # As the interpreter does at its end: waits for threads of the application that are no daemons, and for what
+            # its executors have still to do.
+            threading._shutdown()  # type: ignore[attr-defined]
+    finally:
+        leave(status)
+
+
+def _prepare(
+    station: Station, chosen: dict[str, Any], application: WSGIApplication | None, listeners: list[sockets.Listener]
+) -> Server:
+    """The core with the application, not started. Raises PenstockError."""
+    station.hooks.post_fork(station.info)
+    if application is None:
+        if station.directory is not None:
+            _enter(station.directory)
+        application = load.load(chosen["app"], factory=chosen["factory"])
+        log.revive()
+    server = core(application, chosen, listeners, station.scoreboard)
+    for listener in listeners:
+        listener.hand_over()
+    station.hooks.worker_ready(station.info)
+    return server
+
+
+def _enter(directory: str) -> None:
+    """Goes into a directory by its name, which may have been given to another one since the master's start: a
+    deployment turns a symbolic link. The path of modules follows."""
+    before = os.getcwd()
+    change_directory(directory)
+    after = os.getcwd()
+    if after != before:
+        sys.path[:] = [after if entry == before else entry for entry in sys.path]
+
+
+def _listen_to(numbers: Collection[signal.Signals], writer: socket.socket) -> None:
+    """The numbers of these signals, and of those that are the master's, arrive at the other end of `writer`."""
+    for number in (*numbers, *_THE_MASTERS):
+        signal.signal(number, ignore)
+    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+
+
+def _report(station: Station, said: bytes) -> None:
+    # Without a master there is nobody to tell; the leash will say so.
+    with contextlib.suppress(BrokenPipeError):
+        while said:
+            said = said[os.write(station.report, said) :]
+    os.close(station.report)
+
+
+def _attend(server: Server, reader: socket.socket, leash: int, graceful_timeout: float) -> None:
+    """Waits for the end of the core, and for reasons to end it."""
+    poll = select.poll()
+    poll.register(reader, select.POLLIN)
+    poll.register(leash, select.POLLIN)
+    stopping = False
+    while True:
+        for descriptor, _ in poll.poll():
+            if descriptor == leash:
+                poll.unregister(leash)
+                log.logger.warning(
+                    "the master is gone: finishing the requests in flight, for up to %g s", graceful_timeout
+                )
+                numbers = bytes((signal.SIGTERM,))
+            else:
+                numbers = reader.recv(64)
+            if signal.SIGQUIT in numbers:
+                server.stop(0.0)
+            elif signal.SIGTERM in numbers and not stopping:
+                stopping = True
+                server.stop(graceful_timeout)
+            if signal.SIGUSR1 in numbers:
+                _reopen_logs(server)
+            if _ENDED in numbers:
+                server.join()
+                return
+
+
+def _abandoned(server: Server) -> int:
+    """How many requests still run that did not finish in time; says so."""
+    if abandoned := server.stats()["running"]:
+        log.logger.warning("%d requests did not finish in time", abandoned)
+    return abandoned
 
 
 def leave(status: int) -> NoReturn:
@@ -82,10 +236,16 @@ def leave(status: int) -> NoReturn:
     os._exit(status)
 
 
-def core(application: WSGIApplication, chosen: dict[str, Any], listeners: list[sockets.Listener]) -> Server:
-    """The core for these option values. Raises ConfigError."""
+def core(
+    application: WSGIApplication,
+    chosen: dict[str, Any],
+    listeners: list[sockets.Listener],
+    scoreboard: tuple[Scoreboard, int] | None = None,
+) -> Server:
+    """The core for these option values. scoreboard: with the worker's place in it. Raises ConfigError."""
+    descriptors = [listener.socket.fileno() for listener in listeners]
     try:
-        return Server(application, options.core_settings(chosen), [listener.socket.fileno() for listener in listeners])
+        return Server(application, options.core_settings(chosen), descriptors, scoreboard)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     except OSError as error:
@@ -153,7 +313,7 @@ def _run_here(server: Server, graceful_timeout: float) -> None:
         signal.SIGTERM: stop,
         signal.SIGUSR1: lambda number, frame: _reopen_logs(server),
     }
-    with _handled(handlers):
+    with handled(handlers):
         try:
             server.run_here()
         finally:
@@ -167,7 +327,7 @@ def _signals(writer: socket.socket) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    with _handled(dict.fromkeys((*STOP_SIGNALS, signal.SIGUSR1), _ignore)):
+    with handled(dict.fromkeys((*STOP_SIGNALS, signal.SIGUSR1), ignore)):
         previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         try:
             yield
@@ -176,7 +336,8 @@ def _signals(writer: socket.socket) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _handled(handlers: dict[signal.Signals, Handler]) -> Iterator[None]:
+def handled(handlers: dict[signal.Signals, Handler]) -> Iterator[None]:
+    """These handlers, and at the end those of before."""
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
@@ -187,22 +348,27 @@ def _handled(handlers: dict[signal.Signals, Handler]) -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def _ignore(number: int, frame: FrameType | None) -> None:
+def ignore(number: int, frame: FrameType | None) -> None:
     """A handler written in Python must exist for the wake-up descriptor to be written."""
 
 
-def _change_directory(directory: str) -> None:
+def change_directory(directory: str) -> None:
+    """Raises ConfigError."""
     try:
         os.chdir(directory)
     except OSError as error:
         raise ConfigError(f"chdir {directory!r}: {error.strerror}") from None
 
 
-def _announce(chosen: dict[str, Any], application: WSGIApplication, listeners: list[sockets.Listener]) -> None:
+def announce(
+    chosen: dict[str, Any], application: WSGIApplication | None, listeners: list[sockets.Listener], workers: int = 0
+) -> None:
+    """Says in the log who serves what, and where. workers: how many a master has; 0 without a master."""
     if not log.logger.isEnabledFor(logging.INFO):
         return
     name = chosen["app"] or getattr(application, "__qualname__", None) or type(application).__name__
-    log.logger.info("penstock %s, process %d, serves %s", __version__, os.getpid(), name)
+    crew = f" with {workers} worker{'s' * (workers > 1)}" if workers else ""
+    log.logger.info("penstock %s, process %d, serves %s%s", __version__, os.getpid(), name, crew)
     if chosen["debug"]:
         log.logger.info(
             "debug: one request at a time on the main thread, breakpoint() works here, tracebacks go to the browser"

@@ -1,0 +1,428 @@
+"""What the master decides, without a process: time and events are arguments."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.plan import (
+    BOOT_PATIENCE,
+    CALM,
+    FAILURES,
+    LEAVING,
+    LONGEST_DELAY,
+    Fork,
+    Kill,
+    Plan,
+    Reloaded,
+    Retire,
+    Verdict,
+)
+from penstock.workers import Draining, Killed, Worker
+
+GRACEFUL = 30.0
+
+
+class Bench:
+    """A plan whose forks succeed; the time is `now`."""
+
+    def __init__(self, wanted, places=64):
+        self.plan = Plan(wanted, places, GRACEFUL)
+        self.now = 1000.0
+        self.pids = 0
+        self.done = []
+
+    def step(self):
+        """Does what is to be done now; what that was."""
+        actions = self.plan.next(self.now)
+        for action in actions:
+            if isinstance(action, Fork):
+                self.pids += 1
+                self.plan.forked(Worker(action.number, action.place, action.generation, self.pids, self.now))
+        self.done += actions
+        return actions
+
+    def forks(self):
+        return [action.number for action in self.step() if isinstance(action, Fork)]
+
+    def booting(self):
+        return [worker for worker in self.plan.workers if worker.is_booting]
+
+    def all_ready(self):
+        for worker in self.booting():
+            self.plan.ready(worker, self.now)
+
+    def serve(self):
+        """Until nothing is left to do."""
+        while self.step() or self.booting():
+            self.all_ready()
+        return self
+
+    def worker(self, number):
+        return next(worker for worker in self.plan.serving if worker.number == number)
+
+    def dies(self, worker):
+        return self.plan.ended(worker, self.now)
+
+
+def numbers(bench):
+    return sorted(worker.number for worker in bench.plan.serving)
+
+
+def test_all_workers_are_forked_at_once():
+    bench = Bench(3)
+    assert bench.forks() == [1, 2, 3]
+    assert len({worker.place for worker in bench.plan.workers}) == 3
+    assert bench.step() == []
+    assert not bench.plan.is_complete
+    bench.all_ready()
+    assert bench.plan.is_complete
+    assert bench.step() == []
+
+
+def test_a_crash_is_made_good_at_once_the_first_time_and_then_later_and_later():
+    bench = Bench(1).serve()
+    delays = []
+    for _ in range(9):
+        assert bench.dies(bench.worker(1)) is Verdict.CRASHED
+        died = bench.now
+        while not (forks := bench.forks()):
+            bench.now = bench.plan.wake_at(bench.now)
+        assert forks == [1]
+        delays.append(bench.now - died)
+        bench.all_ready()
+    assert delays == [0, 1, 2, 4, 8, 16, LONGEST_DELAY, LONGEST_DELAY, LONGEST_DELAY]
+    bench.now += CALM + 1
+    bench.dies(bench.worker(1))
+    assert bench.forks() == [1]
+
+
+def test_a_reload_replaces_one_worker_after_the_other_each_when_its_successor_serves():
+    bench = Bench(3).serve()
+    old = list(bench.plan.serving)
+    bench.plan.reload(bench.now)
+    for number in (1, 2, 3):
+        assert bench.forks() == [number], "one at a time"
+        assert bench.step() == []
+        assert len(bench.plan.serving) == 3, "nobody leaves before the successor serves"
+        bench.now += 1
+        bench.all_ready()
+        (retired,) = [action.worker for action in bench.plan.next(bench.now)[:1] if isinstance(action, Retire)]
+        assert (retired.number, retired in old) == (number, True)
+        # What else that step wanted, the next one wants again.
+    assert not bench.plan.is_reloading
+    assert {worker.generation for worker in bench.plan.serving} == {2}
+    assert numbers(bench) == [1, 2, 3]
+
+
+def test_a_reload_says_when_it_is_complete():
+    bench = Bench(2).serve()
+    bench.plan.reload(bench.now)
+    bench.now += 5
+    bench.serve()
+    assert [action for action in bench.done if isinstance(action, Reloaded)] == [Reloaded(5)]
+
+
+def test_new_code_that_does_not_load_leaves_the_old_workers():
+    bench = Bench(2).serve()
+    bench.plan.reload(bench.now)
+    bench.step()
+    (new,) = bench.booting()
+    assert bench.dies(new) is Verdict.RELOAD_FAILED
+    assert not bench.plan.is_reloading
+    assert bench.step() == []
+    assert bench.plan.is_complete
+    # And the next reload is one like the first.
+    bench.plan.reload(bench.now)
+    bench.serve()
+    assert {worker.generation for worker in bench.plan.serving} == {3}
+
+
+def test_a_second_reload_during_a_reload_replaces_those_of_the_first_too():
+    bench = Bench(2).serve()
+    bench.plan.reload(bench.now)
+    bench.step()
+    bench.plan.reload(bench.now)
+    bench.serve()
+    assert {worker.generation for worker in bench.plan.serving} == {3}
+    assert len([action for action in bench.done if isinstance(action, Reloaded)]) == 1
+
+
+def test_a_failure_of_the_first_reloads_worker_does_not_end_the_second():
+    bench = Bench(2).serve()
+    bench.plan.reload(bench.now)
+    bench.step()
+    (new,) = bench.booting()
+    bench.plan.reload(bench.now)
+    assert bench.dies(new) is Verdict.NOT_READY
+    bench.serve()
+    assert {worker.generation for worker in bench.plan.serving} == {3}
+
+
+def test_an_old_worker_that_dies_during_a_reload_is_replaced_by_the_successor_that_boots():
+    bench = Bench(2).serve()
+    bench.plan.reload(bench.now)
+    bench.step()
+    bench.dies(bench.worker(1))
+    assert bench.forks() == []
+    bench.now += 60
+    bench.serve()
+    assert numbers(bench) == [1, 2]
+    assert {worker.generation for worker in bench.plan.serving} == {2}
+
+
+def test_a_reload_ends_the_wait_of_workers_that_keep_dying():
+    bench = Bench(1).serve()
+    for _ in range(4):
+        bench.dies(bench.worker(1))
+        bench.now += 10
+        bench.serve()
+    bench.dies(bench.worker(1))
+    assert bench.forks() == []
+    bench.plan.reload(bench.now)
+    assert bench.forks() == [1]
+
+
+def test_a_worker_that_is_due_serves_until_its_successor_does():
+    bench = Bench(2).serve()
+    first = bench.worker(1)
+    first.due = "has served its time"
+    assert bench.forks() == [1]
+    assert first.is_serving
+    bench.all_ready()
+    assert bench.step() == [Retire(first)]
+    assert first.phase == Draining(bench.now + GRACEFUL + LEAVING)
+    assert numbers(bench) == [1, 2]
+
+
+def test_workers_that_are_due_together_are_replaced_one_after_the_other():
+    bench = Bench(3).serve()
+    for worker in bench.plan.serving:
+        worker.due = "has served its time"
+    assert bench.forks() == [1]
+    bench.all_ready()
+    assert bench.forks() == [2]
+    bench.all_ready()
+    assert bench.forks() == [3]
+
+
+def test_a_worker_that_does_not_end_is_killed_when_its_time_is_over():
+    bench = Bench(1).serve()
+    worker = bench.worker(1)
+    worker.due = "has served its time"
+    bench.serve()
+    assert bench.plan.wake_at(bench.now) == bench.now + GRACEFUL + LEAVING
+    bench.now += GRACEFUL + LEAVING
+    assert bench.step() == [Kill(worker)]
+    assert isinstance(worker.phase, Killed)
+    assert bench.step() == []
+    assert bench.dies(worker) is Verdict.EXPECTED
+    assert bench.step() == []
+
+
+def test_a_worker_that_dies_while_it_drains_is_nobodys_loss():
+    bench = Bench(1).serve()
+    old = bench.worker(1)
+    old.due = "has served its time"
+    bench.serve()
+    assert bench.dies(old) is Verdict.EXPECTED
+    assert bench.step() == []
+
+
+def test_one_more_and_one_less():
+    bench = Bench(2).serve()
+    assert bench.plan.grow()
+    assert bench.forks() == [3]
+    bench.all_ready()
+    third = bench.worker(3)
+    assert bench.plan.shrink()
+    assert bench.step() == [Retire(third)]
+    assert bench.plan.shrink()
+    bench.serve()
+    assert numbers(bench) == [1]
+    assert not bench.plan.shrink()
+
+
+def test_one_less_while_the_worker_boots():
+    bench = Bench(2)
+    bench.step()
+    bench.plan.shrink()
+    bench.serve()
+    assert numbers(bench) == [1]
+
+
+def test_there_is_always_a_place_for_a_successor():
+    bench = Bench(1, places=6).serve()
+    assert [bench.plan.grow() for _ in range(4)] == [True, True, False, False]
+    assert bench.plan.wanted == 3
+
+
+def test_without_a_free_place_a_successor_waits_for_one():
+    bench = Bench(2, places=4).serve()
+    for _ in range(2):
+        bench.plan.reload(bench.now)
+        bench.serve()
+    # Four of which two drain: no place for the second reload.
+    draining = [worker for worker in bench.plan.workers if isinstance(worker.phase, Draining)]
+    assert len(draining) == 2
+    assert bench.plan.is_reloading
+    assert bench.dies(draining[0]) is Verdict.EXPECTED
+    assert len(bench.forks()) == 1
+
+
+def test_the_first_worker_that_fails_ends_hope():
+    bench = Bench(3)
+    bench.step()
+    assert bench.dies(bench.booting()[1]) is Verdict.HOPELESS
+
+
+def test_some_failures_in_a_row_end_hope_when_nothing_serves():
+    bench = Bench(1).serve()
+    bench.dies(bench.worker(1))
+    verdicts = []
+    for _ in range(FAILURES):
+        bench.step()
+        verdicts.append(bench.dies(bench.booting()[0]))
+        bench.now += LONGEST_DELAY
+    assert verdicts == [Verdict.NOT_READY] * (FAILURES - 1) + [Verdict.HOPELESS]
+
+
+def test_failures_do_not_end_the_workers_that_serve():
+    bench = Bench(2).serve()
+    bench.dies(bench.worker(1))
+    for _ in range(3 * FAILURES):
+        assert bench.forks() == [1]
+        assert bench.dies(bench.booting()[0]) is Verdict.NOT_READY
+        bench.now += LONGEST_DELAY
+    assert numbers(bench) == [2]
+
+
+def test_a_fork_that_fails_is_tried_again_later():
+    plan = Plan(1, 64, GRACEFUL)
+    assert plan.next(0.0) == [Fork(1, 0, 1)]
+    plan.fork_failed(0.0)
+    assert plan.next(0.0) == [Fork(1, 0, 1)]
+    plan.fork_failed(0.0)
+    assert plan.next(0.0) == []
+    assert plan.wake_at(0.0) == 1.0
+
+
+def test_a_stop_gives_those_that_serve_their_time_and_those_that_boot_little():
+    bench = Bench(2).serve()
+    bench.plan.grow()
+    bench.step()
+    (boots,) = bench.booting()
+    told = bench.plan.stop(bench.now)
+    assert set(told) == set(bench.plan.workers)
+    assert boots.phase == Draining(bench.now + BOOT_PATIENCE)
+    assert bench.step() == []
+    assert not bench.plan.is_over
+    for worker in told:
+        assert bench.dies(worker) is Verdict.EXPECTED
+    assert bench.step() == []
+    assert bench.plan.is_over
+
+
+def test_a_stop_leaves_those_that_drain_already_their_own_time():
+    bench = Bench(1).serve()
+    old = bench.worker(1)
+    old.due = "has served its time"
+    bench.serve()
+    until = old.phase.until
+    bench.now += 10
+    assert old not in bench.plan.stop(bench.now)
+    assert old.phase.until == until
+
+
+def test_a_stop_at_once():
+    bench = Bench(1).serve()
+    worker = bench.worker(1)
+    bench.plan.stop(bench.now)
+    assert bench.plan.stop_now(bench.now) == [worker]
+    assert bench.step() == []
+    bench.now += LEAVING
+    assert bench.step() == [Kill(worker)]
+    assert bench.plan.stop_now(bench.now) == []
+
+
+def test_a_stop_at_once_kills_what_boots():
+    bench = Bench(1)
+    bench.step()
+    (boots,) = bench.booting()
+    bench.plan.stop_now(bench.now)
+    assert bench.step() == [Kill(boots)]
+
+
+def test_a_stop_while_nothing_runs_is_over_at_once():
+    bench = Bench(1).serve()
+    for _ in range(3):
+        bench.dies(bench.worker(1))
+        bench.serve()
+        if not bench.plan.serving:
+            break
+    assert not bench.plan.workers
+    bench.plan.stop(bench.now)
+    assert bench.plan.is_over
+    assert bench.plan.wake_at(bench.now) is None
+
+
+EVENTS = st.sampled_from(
+    ["ready", "ready", "ready", "boot fails", "crash", "drained", "reload", "grow", "shrink", "due", "time"]
+)
+
+
+@settings(deadline=None)
+@given(wanted=st.integers(1, 4), events=st.lists(st.tuples(EVENTS, st.integers(0, 10)), max_size=60))
+def test_whatever_happens_no_serving_worker_leaves_for_nothing(wanted, events):
+    bench = Bench(wanted, places=12).serve()
+    plan = bench.plan
+    for event, pick in events:
+        before = len(plan.serving)
+        draining = [worker for worker in plan.workers if isinstance(worker.phase, (Draining, Killed))]
+        lost = 0
+        if event == "ready" and bench.booting():
+            plan.ready(bench.booting()[0], bench.now)
+        elif event == "boot fails" and bench.booting():
+            plan.ended(bench.booting()[0], bench.now)
+        elif event == "crash" and plan.serving:
+            plan.ended(plan.serving[pick % before], bench.now)
+            lost = 1
+        elif event == "drained" and draining:
+            plan.ended(draining[pick % len(draining)], bench.now)
+        elif event == "reload":
+            plan.reload(bench.now)
+        elif event == "grow":
+            plan.grow()
+        elif event == "shrink":
+            plan.shrink()
+        elif event == "due" and plan.serving:
+            plan.serving[pick % before].due = "has served its time"
+        elif event == "time":
+            bench.now = plan.wake_at(bench.now) or bench.now
+        bench.step()
+        assert len(plan.serving) >= min(before - lost, plan.wanted)
+        places = [worker.place for worker in plan.workers]
+        assert len(places) == len(set(places)), "one place, one worker"
+        active = [worker for worker in plan.workers if worker.is_booting or worker.is_serving]
+        assert len(active) <= max(plan.wanted, before) + 1 or plan.serving == active
+    # Left alone it comes to rest, with as many workers as are wanted and none to replace.
+    for _ in range(200):
+        for worker in list(plan.workers):
+            if not worker.is_booting and not worker.is_serving:
+                plan.ended(worker, bench.now)
+        bench.all_ready()
+        if not bench.step() and not bench.booting():
+            if (at := plan.wake_at(bench.now)) is None:
+                break
+            bench.now = at
+    assert numbers(bench) == list(range(1, plan.wanted + 1)) or len(plan.serving) == plan.wanted
+    assert not plan.is_reloading
+    assert not any(worker.due for worker in plan.serving)
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 5])
+def test_the_last_of_the_old_code_is_gone_after_the_last_successor(wanted):
+    bench = Bench(wanted).serve()
+    bench.plan.reload(bench.now)
+    bench.serve()
+    retired = [action.worker.number for action in bench.done if isinstance(action, Retire)]
+    assert retired == list(range(1, wanted + 1))

@@ -1,0 +1,65 @@
+import random
+
+import pytest
+
+from penstock.recycle import STUCK_GRACE, Limits
+
+FULL = Limits(requests=100, jitter=50, lifetime=1000.0, rss=1 << 30)
+
+
+def counters(requests=0, stuck=0):
+    return {"requests": requests, "stuck": stuck}
+
+
+def draw(limits, resident=0, seed=1):
+    return limits.draw(5000.0, resident, random.Random(seed))
+
+
+def test_the_options_with_0_for_no_limit():
+    chosen = {"max_requests": 0, "max_requests_jitter": 0, "max_lifetime": 0.0, "max_rss": 0}
+    assert Limits.of(chosen) == Limits()
+    chosen = {"max_requests": 100, "max_requests_jitter": 50, "max_lifetime": 1000.0, "max_rss": 1 << 30}
+    assert Limits.of(chosen) == FULL
+
+
+def test_without_limits_nothing_is_ever_exceeded():
+    assert draw(Limits()).exceeded(1e12, counters(1 << 60), 1 << 60) == ""
+
+
+def test_each_worker_draws_its_own_limits_within_bounds():
+    drawn = [draw(FULL, seed=seed) for seed in range(500)]
+    requests = {each.requests for each in drawn}
+    assert min(requests) >= 100
+    assert max(requests) <= 150
+    assert len(requests) > 20
+    ends = {each.until for each in drawn}
+    assert min(ends) >= 5900
+    assert max(ends) <= 6000
+    assert len(ends) > 20
+
+
+@pytest.mark.parametrize(
+    ("requests", "now", "resident", "reason"),
+    [
+        (99, 5001, 0, ""),
+        (150, 5001, 0, "has taken 150 requests (--max-requests)"),
+        (0, 6000, 0, "has served its time (--max-lifetime)"),
+        (0, 5001, 1 << 30, ""),
+        (0, 5001, (1 << 30) + (64 << 20), "has 1088 MiB in memory (--max-rss)"),
+    ],
+)
+def test_what_is_exceeded_is_said(requests, now, resident, reason):
+    assert draw(FULL).exceeded(now, counters(requests), resident) == reason
+
+
+def test_a_worker_that_begins_above_the_limit_of_memory_is_not_replaced_for_it_without_end():
+    assert draw(FULL, resident=2 << 30).exceeded(5001, counters(), 3 << 30) == ""
+
+
+def test_a_thread_that_comes_back_in_time_is_not_stuck():
+    allowance = draw(Limits())
+    assert allowance.exceeded(0.0, counters(stuck=1), 0) == ""
+    assert allowance.exceeded(STUCK_GRACE - 0.1, counters(stuck=1), 0) == ""
+    assert allowance.exceeded(STUCK_GRACE, counters(), 0) == ""
+    assert allowance.exceeded(STUCK_GRACE + 1, counters(stuck=1), 0) == ""
+    assert allowance.exceeded(2 * STUCK_GRACE + 1, counters(stuck=1), 0) == "has a thread that does not come back"
