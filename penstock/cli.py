@@ -1,5 +1,5 @@
-"""The `penstock` command. Exit status: 0 after a clean stop, 1 when the server could not start, 2 for a usage or
-settings error."""
+"""The `penstock` command. Exit status: 0 after a stop that was asked for, 1 when the server could not start or no
+worker could serve any more, 2 for a usage or settings error, 130 when interrupted before it served."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from penstock import log, worker
+from penstock import log, master, worker
 from penstock._penstock import __version__
 from penstock.errors import LoadError, PenstockError
 from penstock.options import BY_NAME, GROUPS, OPTIONS, Option
@@ -104,7 +104,7 @@ def cli() -> None:
     """
 
 
-def _serve(**given: Any) -> bool:
+def _serve(**given: Any) -> int:
     """Serves a WSGI application until SIGINT or SIGTERM.
 
     Every option can also be given as a variable (--max-body as PENSTOCK_MAX_BODY) and as a key of penstock.toml or of
@@ -117,7 +117,11 @@ def _serve(**given: Any) -> bool:
             "penstock.toml"
         )
     log.to_stderr(settings["log_level"].value)
-    return worker.serve(settings)
+    if not settings["debug"].value:
+        return master.serve(settings)
+    if not worker.serve(settings):
+        worker.leave(0)
+    return 0
 
 
 def _config(format: str, **given: Any) -> None:
@@ -192,7 +196,7 @@ def main() -> NoReturn:
         # A shell ignores SIGINT for its background jobs, and Python then leaves it so: a server heeds it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        outcome = cli.main(standalone_mode=False)
+        status = cli.main(standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -204,6 +208,4 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, click.Abort):
         # Interrupted while loading, or in debug: what a shell reports for SIGINT.
         sys.exit(130)
-    if outcome is False:
-        worker.leave(0)
-    sys.exit(0)
+    sys.exit(status)

@@ -10,30 +10,39 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock import load, options, sockets, worker
+from penstock import load, master, options, sockets, worker
 from penstock.errors import ConfigError
 from penstock.settings import from_keywords, plain
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-# `app` is an argument of its own; the other two belong to loading it.
-_KEYWORDS = tuple(name for name in options.BY_NAME if name not in ("app", "factory", "chdir"))
-# `debug` needs the main thread, and the mask is the whole process's.
-_THREAD_KEYWORDS = tuple(name for name in _KEYWORDS if name not in ("debug", "umask"))
+# `app` is an argument of its own; the others belong to loading it.
+_KEYWORDS = tuple(name for name in options.BY_NAME if name not in ("app", "factory", "chdir", "preload"))
+# What only a master does.
+_RECYCLING = ("max_requests", "max_lifetime", "max_rss")
+# `debug` needs the main thread, the mask is the whole process's, and a thread has no workers.
+_THREAD_KEYWORDS = tuple(
+    name for name in _KEYWORDS if name not in ("debug", "umask") and options.BY_NAME[name].group != options.PROCESSES
+)
 
 
 def run(app: WSGIApplication, *, bind: str | Sequence[str] = "127.0.0.1:8000", **keywords: Any) -> None:
     """Serves `app` until SIGINT or SIGTERM, then finishes the requests in flight within `graceful_timeout` seconds.
 
-    bind: one address or several, as for `--bind`. keywords: any option but `app`, `factory` and `chdir`.
+    bind: one address or several, as for `--bind`. keywords: any option but `app`, `factory`, `chdir` and `preload`.
+    It serves in this process; with `workers` above 1, or a limit after which workers are replaced, in processes that
+    are forked from it, which then must be done on the main thread and while no other thread runs.
     On another thread than the main one, where Python takes no signal handlers, it serves until the process ends.
     If requests are left running, past their time or after a second signal, the program's exit status will be 1.
-    Raises ConfigError and BindError; KeyboardInterrupt with `debug=True`.
+    Raises ConfigError, BindError and WorkerError; KeyboardInterrupt with `debug=True`.
     """
     settings = from_keywords({"bind": bind, **keywords}, allowed=_KEYWORDS)
     load.check(app, "app")
-    if not worker.serve(settings, app):
+    chosen = plain(settings)
+    if not chosen["debug"] and (options.worker_count(chosen) > 1 or any(chosen[name] for name in _RECYCLING)):
+        master.serve(settings, app)
+    elif not worker.serve(settings, app):
         atexit.register(worker.leave, 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -26,7 +27,8 @@ STOP_DEADLINE = 20.0
 class Server:
     """`penstock APPLICATION --bind ADDRESS`, with every keyword an option: `threads=4` is `--threads 4`.
 
-    As a context manager it is stopped with SIGTERM at the end, and must end with status 0 and without a panic.
+    `process` is the one that was started, the master; `pid` is the one that serves. As a context manager it is stopped
+    with SIGTERM at the end, and must end with status 0 and without a panic.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Server:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__, after the process
         self._ended_log = ""
         self.command = command
+        self._has_master = not PEER and "--debug" not in arguments
         clean = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
         self.process = subprocess.Popen(
             command,
@@ -73,7 +76,7 @@ class Server:
                 return
             except OSError:
                 if time.monotonic() > deadline:
-                    self.process.kill()
+                    self.kill()
                     pytest.fail(f"{' '.join(self.command)} does not listen:\n{self.log}")
                 time.sleep(0.01)
 
@@ -85,8 +88,7 @@ class Server:
     ) -> None:
         if self.process.poll() is None:
             if error is not None:
-                self.process.kill()
-                self.process.wait()
+                self.kill()
             elif self.stop() != 0 and not PEER:
                 pytest.fail(f"the server ended with status {self.process.returncode}:\n{self.log}")
         if error is not None:
@@ -121,8 +123,27 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """The process."""
-        return self.process.pid
+        """The process that serves; of several workers, the first."""
+        return self.workers()[0] if self._has_master else self.process.pid
+
+    def workers(self, count: int = 1, deadline: float = START_DEADLINE) -> list[int]:
+        """The workers, once there are at least so many: those that boot and those that drain included."""
+        end = time.monotonic() + deadline
+        while len(found := children(self.process.pid)) < count:
+            if time.monotonic() > end or self.process.poll() is not None:
+                pytest.fail(f"{len(found)} workers, not {count}:\n{self.log}")
+            time.sleep(0.01)
+        return found
+
+    def kill(self) -> None:
+        """Ends everything at once, whatever state it is in."""
+        pids = children(self.process.pid)
+        self.process.kill()
+        self.process.wait()
+        for pid in pids:
+            # Without their master they would finish first what they have begun.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def client(self, deadline: float = 10.0) -> Client:
         """A connection."""
@@ -138,7 +159,7 @@ class Server:
             return response
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Sends a signal to the process."""
+        """Sends a signal to the process that was started."""
         self.process.send_signal(number)
 
     def wait(self, deadline: float = STOP_DEADLINE) -> int:
@@ -146,8 +167,7 @@ class Server:
         try:
             return self.process.wait(deadline)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.kill()
             pytest.fail(f"the server did not stop within {deadline} s:\n{self.log}")
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
@@ -156,5 +176,13 @@ class Server:
         return self.wait()
 
     def threads(self) -> list[str]:
-        """Names of the process's threads, as the kernel knows them."""
+        """Names of the serving process's threads, as the kernel knows them."""
         return [path.read_text().strip() for path in Path(f"/proc/{self.pid}/task").glob("*/comm")]
+
+
+def children(pid: int) -> list[int]:
+    """The children of a process, oldest first; none when it is gone."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
