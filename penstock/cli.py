@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from penstock import log, master, worker
+from penstock import envfile, log, master, service, worker
 from penstock._penstock import __version__
 from penstock.errors import LoadError, PenstockError
 from penstock.options import BY_NAME, GROUPS, OPTIONS, Option
@@ -117,8 +117,9 @@ def _serve(**given: Any) -> int:
             "penstock.toml"
         )
     log.to_stderr(settings["log_level"].value)
+    settings, surroundings = service.from_environment(settings)
     if not settings["debug"].value:
-        return master.serve(settings)
+        return master.serve(settings, surroundings=surroundings)
     if not worker.serve(settings):
         worker.leave(0)
     return 0
@@ -156,7 +157,12 @@ cli.add_command(
 
 def _settings(given: dict[str, Any]) -> Settings:
     config = given.pop("config")
-    return resolve({name: value for name, value in given.items() if value not in (None, ())}, os.environ, config)
+    given = {name: value for name, value in given.items() if value not in (None, ())}
+    settings = resolve(given, os.environ, config)
+    if (path := settings["env_file"].value) is not None:
+        # Its variables count, too, and may hold options.
+        settings = resolve(given, {**envfile.read(path, os.environ), **os.environ}, config)
+    return settings
 
 
 def _as_json(settings: Settings) -> str:

@@ -17,8 +17,9 @@ from penstock.settings import from_keywords, plain
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-# `app` is an argument of its own; the others belong to loading it.
-_KEYWORDS = tuple(name for name in options.BY_NAME if name not in ("app", "factory", "chdir", "preload"))
+# `app` is an argument of its own; the others belong to loading it, or to the process, which is the program's.
+_LOADING = ("app", "factory", "chdir", "preload", "env_file", "reload", "hooks", "user", "group", "pidfile")
+_KEYWORDS = tuple(name for name in options.BY_NAME if name not in _LOADING)
 # What only a master does.
 _RECYCLING = ("max_requests", "max_lifetime", "max_rss")
 # `debug` needs the main thread, the mask is the whole process's, and a thread has no workers.
@@ -30,7 +31,9 @@ _THREAD_KEYWORDS = tuple(
 def run(app: WSGIApplication, *, bind: str | Sequence[str] = "127.0.0.1:8000", **keywords: Any) -> None:
     """Serves `app` until SIGINT or SIGTERM, then finishes the requests in flight within `graceful_timeout` seconds.
 
-    bind: one address or several, as for `--bind`. keywords: any option but `app`, `factory`, `chdir` and `preload`.
+    bind: one address or several, as for `--bind`. keywords: any option but those that say how to load an application
+    (`app`, `factory`, `chdir`, `preload`, `env_file`, `reload`) or what the process is (`hooks`, `user`, `group`,
+    `pidfile`).
     It serves in this process; with `workers` above 1, or a limit after which workers are replaced, in processes that
     are forked from it, which then must be done on the main thread and while no other thread runs.
     On another thread than the main one, where Python takes no signal handlers, it serves until the process ends.

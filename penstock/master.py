@@ -5,8 +5,9 @@ preload it.
 clock and processes are read, and what the plan answers is done and logged.
 
 Signals: TERM and INT drain all workers, a second one ends them at once, QUIT ends them at once; HUP replaces them one
-after the other; TTIN and TTOU make them one more or one less; USR1 has them reopen their logs. Handlers do nothing:
-Python's wake-up descriptor tells the loop, which alone acts.
+after the other; USR2 has a new master take the place of this one (`upgrade`); TTIN and TTOU make them one more or one
+less; USR1 has them reopen their logs. Handlers do nothing: Python's wake-up descriptor tells the loop, and only the
+loop acts.
 
 A worker learns that its master is gone from the leash, a pipe whose writing end only the master holds: it then finishes
 what it has begun and ends.
@@ -33,12 +34,14 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock import load, log, options, recycle, sockets, worker, workers
+from penstock import hooks, load, log, options, recycle, sockets, worker, workers
 from penstock._penstock import Scoreboard
 from penstock.errors import ConfigError, WorkerError
-from penstock.hooks import Hooks, WorkerInfo
+from penstock.hooks import WorkerInfo
 from penstock.plan import FAILURES, Fork, Kill, Plan, Reloaded, Retire, Verdict
+from penstock.service import Service, Upgraded, Variables
 from penstock.settings import Settings, plain
+from penstock.worker import Outfit
 from penstock.workers import Ending, Failure, Killed, Worker
 
 if TYPE_CHECKING:
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
 
 SIGNALS: Final = (
     *(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1),
-    *(signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD),
+    *(signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD),
 )
 INTERRUPTED: Final = 130
 # How often the workers are looked at (seconds), and how often where their use is limited.
@@ -57,11 +60,12 @@ _FEWEST_PLACES: Final = 32
 _PLACES_EACH: Final = 4
 
 
-def serve(settings: Settings, application: WSGIApplication | None = None) -> int:
+def serve(settings: Settings, application: WSGIApplication | None = None, surroundings: Service | None = None) -> int:
     """Serves with worker processes until a signal ends it; the exit status.
 
     application: the application, when the program that calls has loaded it; without it, `settings["app"]` names it.
-    Raises ConfigError, BindError, LoadError; and KeyboardInterrupt while the application is preloaded.
+    surroundings: what the environment told. Raises ConfigError, BindError, LoadError; and KeyboardInterrupt while the
+    application is preloaded.
     """
     if threading.current_thread() is not threading.main_thread():
         raise ConfigError("worker processes are forked from the main thread: call this from there")
@@ -72,33 +76,35 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> int
         worker.change_directory(chosen["chdir"])
     if chosen["umask"] is not None:
         os.umask(chosen["umask"])
-    hooks = Hooks()
-    with sockets.bound(addresses, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"]) as listeners:
-        # Addresses first: clients may already connect, and wait in the backlog, while the application loads.
-        if application is None and chosen["preload"]:
-            try:
-                application = _preloaded(chosen)
-            except _Terminated:
-                return 0
-        return Master(chosen, listeners, application, directory, hooks).run()
+    variables = Variables(chosen["env_file"])
+    with Service() if surroundings is None else surroundings as service:
+        with sockets.bound(
+            addresses, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"], kept=service.kept
+        ) as listeners:
+            # Addresses first: clients may already connect, and wait in the backlog, while the application loads.
+            service.settle(chosen, listeners)
+            found = hooks.read(chosen["hooks"])
+            if application is None and chosen["preload"]:
+                variables.apply()
+                try:
+                    application = _preloaded(chosen)
+                except _Terminated:
+                    return 0
+            outfit = Outfit(application, directory, found, variables)
+            return Master(chosen, listeners, outfit, service).run()
 
 
 class Master:
-    """The processes of one server. listeners: bound already. directory: where workers load the application."""
+    """The processes of one server. listeners: bound already. outfit: what the workers are made from."""
 
     def __init__(
-        self,
-        chosen: dict[str, Any],
-        listeners: list[sockets.Listener],
-        application: WSGIApplication | None,
-        directory: str | None,
-        hooks: Hooks,
+        self, chosen: dict[str, Any], listeners: list[sockets.Listener], outfit: Outfit, service: Service
     ) -> None:
         self._chosen = chosen
         self._listeners = listeners
-        self._application = application
-        self._directory = directory
-        self._hooks = hooks
+        self._outfit = outfit
+        self._hooks = outfit.hooks
+        self._service = service
         count = options.worker_count(chosen)
         places = max(_FEWEST_PLACES, _PLACES_EACH * count)
         self._board = Scoreboard(places, chosen["threads"])
@@ -106,6 +112,7 @@ class Master:
         self._limits = recycle.Limits.of(chosen)
         self._chance = random.Random()
         self._look_at = 0.0
+        self._all_have_served = False
         self._last_failure: WorkerError | None = None
         self._status = 0
 
@@ -124,6 +131,7 @@ class Master:
                 for number in self._signals():
                     self._heed(number)
                 self._hear_workers()
+                self._hear_service()
                 self._reap()
                 self._look()
         self._hooks.on_exit()
@@ -138,13 +146,14 @@ class Master:
         """Until something happens, or the time has come for something."""
         now = time.monotonic()
         times = [self._look_at] if self._plan.serving else []
-        if (at := self._plan.wake_at(now)) is not None:
-            times.append(at)
+        times += [at for at in (self._plan.wake_at(now), self._service.wake_at()) if at is not None]
         poll = select.poll()
         poll.register(self._bell, select.POLLIN)
         for each in self._plan.workers:
             if each.report >= 0:
                 poll.register(each.report, select.POLLIN)
+        for descriptor in self._service.descriptors():
+            poll.register(descriptor, select.POLLIN)
         # Rounded up: poll would else return a moment too early, again and again.
         poll.poll(max(0, int((min(times) - now) * 1000) + 1) if times else None)
 
@@ -178,6 +187,8 @@ class Master:
             return
         elif number == signal.SIGHUP:
             self._reload(now)
+        elif number == signal.SIGUSR2:
+            self._service.begin_upgrade()
         elif number == signal.SIGTTIN:
             grown = self._plan.grow()
             log.logger.info("SIGTTIN: %d workers%s", self._plan.wanted, "" if grown else ", which is the most")
@@ -190,6 +201,12 @@ class Master:
             if each.read_report():
                 self._is_ready(each)
 
+    def _hear_service(self) -> None:
+        for event in self._service.events(time.monotonic()):
+            if isinstance(event, Upgraded):
+                self._service.hand_over()
+                self._stop()
+
     def _is_ready(self, each: Worker) -> None:
         now = time.monotonic()
         if not each.is_booting:
@@ -197,10 +214,16 @@ class Master:
             each.tell(signal.SIGTERM)
             return
         if not self._plan.has_served:
-            worker.announce(self._chosen, self._application, self._listeners, self._plan.wanted)
+            worker.announce(self._chosen, self._outfit.application, self._listeners, self._plan.wanted)
         each.allowance = self._limits.draw(now, each.resident(), self._chance)
         self._plan.ready(each, now)
         log.logger.info("%s ready in %.2f s", each, now - each.forked)
+        if self._plan.is_complete and not self._all_have_served:
+            self._all_have_served = True
+            self._tell_service()
+
+    def _tell_service(self) -> None:
+        self._service.serves(f"{self._plan.wanted} worker{'s' * (self._plan.wanted != 1)} serving")
 
     def _reap(self) -> None:
         known = {each.pid: each for each in self._plan.workers}
@@ -229,6 +252,7 @@ class Master:
             log.logger.error("%s%s; another one takes its place%s", said, oom, carried)
         elif verdict is Verdict.RELOAD_FAILED:
             log.logger.error("reload given up, the old workers go on: %s%s", said, trace)
+            self._service.reload_failed(said)
         elif verdict is Verdict.NOT_READY:
             log.logger.error("%s before it was ready; trying again%s", said, trace)
         else:
@@ -248,6 +272,7 @@ class Master:
             action.worker.tell(signal.SIGKILL)
         else:
             log.logger.info("reload complete in %.2f s", action.seconds)
+            self._tell_service()
 
     def _fork(self, action: Fork, now: float) -> None:
         self._board.clear(action.place)
@@ -273,19 +298,20 @@ class Master:
         os.close(self._master_lives)
         self._bell.close()
         self._ringer.close()
+        self._service.forked()
         station = worker.Station(
             info=self._info(made),
-            hooks=self._hooks,
+            outfit=self._outfit,
             scoreboard=(self._board, made.place),
             report=forked.pipe,
             leash=self._leash,
             mask=forked.mask,
-            directory=self._directory,
         )
-        worker.work(station, self._chosen, self._application, self._listeners)
+        worker.work(station, self._chosen, self._listeners)
 
     def _stop(self) -> None:
         # Ours first: the last worker that closes its own ends the listening, after it took whoever waited.
+        self._service.stopping()
         for listener in self._listeners:
             listener.hand_over()
         for each in self._plan.stop(time.monotonic()):
@@ -293,19 +319,19 @@ class Master:
 
     def _stop_now(self, number: int) -> None:
         log.logger.info("%s: stopping now", signal.Signals(number).name)
+        self._service.stopping()
         for listener in self._listeners:
             listener.hand_over()
         for each in self._plan.stop_now(time.monotonic()):
             each.tell(signal.SIGQUIT)
 
     def _reload(self, now: float) -> None:
-        if self._application is not None:
-            log.logger.error(
-                "SIGHUP: not reloaded: the application was loaded before the workers were forked, so new ones would "
-                "have the old code, too"
-            )
+        if self._outfit.application is not None:
+            log.logger.info("SIGHUP: the application was loaded before the workers were forked: a new master loads it")
+            self._service.begin_upgrade()
             return
         log.logger.info("SIGHUP: replacing the workers%s", " once more" if self._plan.is_reloading else "")
+        self._service.reloading()
         self._plan.reload(now)
 
     def _despair(self, said: str, failure: Failure | None) -> None:

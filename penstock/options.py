@@ -126,6 +126,23 @@ OPTIONS: Final[tuple[Option, ...]] = (
         example="/srv/mysite",
     ),
     Option(
+        "env_file",
+        values.path(),
+        None,
+        "Read variables for the application, and PENSTOCK_* ones, from the NAME=value lines of this file; what the "
+        "environment has already stays. A reload reads it again.",
+        APPLICATION,
+        example="/etc/mysite.env",
+    ),
+    Option(
+        "reload",
+        values.boolean(),
+        False,
+        "For development: one worker, which is replaced when files of the application change; while they do not load, "
+        "the browser shows the traceback. Needs `pip install 'penstock[reload]'`.",
+        APPLICATION,
+    ),
+    Option(
         "debug",
         values.boolean(),
         False,
@@ -185,6 +202,39 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Load the application once, before the workers are forked: they share its memory and are ready at once. What "
         "it opens while it loads is shared by them, and threads that it starts are missing in them.",
         PROCESSES,
+    ),
+    Option(
+        "hooks",
+        values.text("MODULE"),
+        None,
+        "A module or file with any of the functions on_start(), post_fork(worker), worker_ready(worker), "
+        "worker_exit(worker) and on_exit().",
+        PROCESSES,
+        example="mysite.hooks",
+    ),
+    Option(
+        "user",
+        values.text("USER"),
+        None,
+        "Become this user, by name or number, once the sockets are bound, in the master and in the workers.",
+        PROCESSES,
+        example="www-data",
+    ),
+    Option(
+        "group",
+        values.text("GROUP"),
+        None,
+        "Become this group, by name or number. Unset: the user's own.",
+        PROCESSES,
+        example="www-data",
+    ),
+    Option(
+        "pidfile",
+        values.path(),
+        None,
+        "Write the number of the master's process into this file; a second server with the same one does not start.",
+        PROCESSES,
+        example="/run/mysite/penstock.pid",
     ),
     Option(
         "max_requests",

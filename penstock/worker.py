@@ -28,10 +28,11 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from penstock import load, log, options, sockets, workers
+from penstock import identity, load, log, options, service, sockets, workers
 from penstock._penstock import Server, __version__
 from penstock.errors import ConfigError, PenstockError
 from penstock.hooks import Hooks, WorkerInfo
+from penstock.service import Variables
 from penstock.settings import Settings, plain
 from penstock.workers import Failure
 
@@ -63,8 +64,11 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> boo
         change_directory(chosen["chdir"])
     if chosen["umask"] is not None:
         os.umask(chosen["umask"])
+    variables = Variables(chosen["env_file"])
     with sockets.bound(addresses, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"]) as listeners:
         # Addresses first: clients may already connect, and wait in the backlog, while the application loads.
+        service.change_user(chosen, listeners, [])
+        variables.apply()
         if application is None:
             application = load.load(chosen["app"], factory=chosen["factory"])
             log.revive()
@@ -81,25 +85,36 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> boo
 
 
 @dataclass(frozen=True)
+class Outfit:
+    """What all workers of a master are made from.
+
+    application: None when each loads it. directory: where to load it, by the name that the operator uses; None when it
+    is loaded.
+    """
+
+    application: WSGIApplication | None
+    directory: str | None
+    hooks: Hooks
+    variables: Variables
+
+
+@dataclass(frozen=True)
 class Station:
-    """What a worker has from its master.
+    """What one worker has from its master.
 
     report: the pipe to say that it is ready. leash: a pipe that ends when the master is gone. mask: the signal mask to
-    go back to. directory: where to load the application, by the name that the operator uses; None when it is loaded.
+    go back to.
     """
 
     info: WorkerInfo
-    hooks: Hooks
+    outfit: Outfit
     scoreboard: tuple[Scoreboard, int]
     report: int
     leash: int
     mask: Collection[int]
-    directory: str | None
 
 
-def work(
-    station: Station, chosen: dict[str, Any], application: WSGIApplication | None, listeners: list[sockets.Listener]
-) -> NoReturn:
+def work(station: Station, chosen: dict[str, Any], listeners: list[sockets.Listener]) -> NoReturn:
     """A worker, from its fork to its end: nothing returns into the master's code.
 
     Exit status: 0 when it was told to end, 3 when it could not load, else 1.
@@ -118,7 +133,7 @@ def work(
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, station.mask)
-        server = _prepare(station, chosen, application, listeners)
+        server = _prepare(station, chosen, listeners)
         # Again: the application may have handlers of its own.
         _listen_to((signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1), writer)
         server.start()
@@ -145,20 +160,21 @@ def work(
         leave(status)
 
 
-def _prepare(
-    station: Station, chosen: dict[str, Any], application: WSGIApplication | None, listeners: list[sockets.Listener]
-) -> Server:
+def _prepare(station: Station, chosen: dict[str, Any], listeners: list[sockets.Listener]) -> Server:
     """The core with the application, not started. Raises PenstockError."""
-    station.hooks.post_fork(station.info)
+    outfit, application = station.outfit, station.outfit.application
+    identity.set_title(f"worker {station.info.number}", chosen["app"] or "")
+    outfit.variables.apply()
+    outfit.hooks.post_fork(station.info)
     if application is None:
-        if station.directory is not None:
-            _enter(station.directory)
+        if outfit.directory is not None:
+            _enter(outfit.directory)
         application = load.load(chosen["app"], factory=chosen["factory"])
         log.revive()
     server = core(application, chosen, listeners, station.scoreboard)
     for listener in listeners:
         listener.hand_over()
-    station.hooks.worker_ready(station.info)
+    outfit.hooks.worker_ready(station.info)
     return server
 
 

@@ -62,7 +62,7 @@ def test_help_of_serve_shows_every_option_under_its_group():
 
 def test_serve_is_the_default_command(monkeypatch):
     served = []
-    monkeypatch.setattr(master, "serve", served.append)
+    monkeypatch.setattr(master, "serve", lambda settings, **surroundings: served.append(settings))
     for arguments in (["shop:app"], ["serve", "shop:app"], ["--threads", "3", "shop:app"], ["shop:app", "--threads=3"]):
         assert run(*arguments).exit_code == 0
     assert [settings["app"].value for settings in served] == ["shop:app"] * 4
@@ -71,7 +71,7 @@ def test_serve_is_the_default_command(monkeypatch):
 
 def test_the_application_can_come_from_environment_or_file(monkeypatch, directory):
     served = []
-    monkeypatch.setattr(master, "serve", served.append)
+    monkeypatch.setattr(master, "serve", lambda settings, **surroundings: served.append(settings))
     (directory / "penstock.toml").write_text('app = "filed:app"\n')
     assert run().exit_code == 0
     assert run(PENSTOCK_APP="shop:app").exit_code == 0
@@ -86,14 +86,14 @@ def test_without_an_application_the_usage_is_explained(monkeypatch, capsys):
 
 def test_a_repeated_address_is_a_list(monkeypatch):
     served = []
-    monkeypatch.setattr(master, "serve", served.append)
+    monkeypatch.setattr(master, "serve", lambda settings, **surroundings: served.append(settings))
     run("shop:app", "-b", ":80", "--bind", "[::]:80")
     assert served[0]["bind"] == ((":80", "[::]:80"), "command line: --bind")
 
 
 def test_aliases_and_negations(monkeypatch, directory):
     served = []
-    monkeypatch.setattr(master, "serve", served.append)
+    monkeypatch.setattr(master, "serve", lambda settings, **surroundings: served.append(settings))
     (directory / "penstock.toml").write_text("debug = true\n")
     run("shop:app", "--keep-alive", "5s", "--no-debug")
     assert served[0]["idle_timeout"].value == 5.0

@@ -1,0 +1,294 @@
+"""What a master owes to those around it: the service manager, the pid file, its user, its predecessor and successor,
+and the process that watches the files.
+
+The master calls this at the turns of its life and asks for `events` in its loop; what they mean for the workers is the
+master's business. Until a predecessor has let go, a new master keeps quiet: neither the pid file nor the service
+manager hears of it. A program that embeds Penstock has a `Service` of which nothing was asked.
+
+Thread: the master's only one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock import envfile, identity, log, notify, upgrade, watch
+from penstock.errors import ConfigError, UpgradeError
+from penstock.settings import DEFAULT, Setting, Settings
+from penstock.sockets import Listener
+
+
+@dataclass(frozen=True)
+class Upgraded:
+    """The successor serves: this master is to hand over and to stop."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class FilesChanged:
+    """Files of the application have changed (`--reload`)."""
+
+    paths: list[str]
+
+
+Event = Upgraded | FilesChanged
+
+
+class Service:
+    """The surroundings of one master. Without arguments there are none."""
+
+    def __init__(
+        self,
+        *,
+        manager: notify.Manager | None = None,
+        origin: upgrade.Origin | None = None,
+        predecessor: upgrade.Predecessor | None = None,
+    ) -> None:
+        self.origin = origin
+        self._manager = manager or notify.Manager()
+        self._predecessor = predecessor
+        self._successor: upgrade.Successor | None = None
+        self._failed: list[upgrade.Successor] = []
+        self._watcher: watch.Watcher | None = None
+        self._pid_file: identity.PidFile | None = None
+        self._listeners: list[Listener] = []
+        self._alive_at = 0.0
+        self._serves = False
+
+    def __enter__(self) -> Service:  # noqa: PYI034 - typing.Self is of Python 3.11
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """All workers have ended, or none was started."""
+        self._stop_watching()
+        if self._pid_file and not self._predecessor:
+            self._pid_file.remove()
+        self._manager.close()
+
+    # The beginning
+
+    def kept(self, address: str) -> int | None:
+        """The descriptor of a socket that the predecessor bound to the address."""
+        return self._predecessor.listener(address) if self._predecessor else None
+
+    def settle(self, chosen: Mapping[str, Any], listeners: list[Listener]) -> None:
+        """The sockets are bound: the pid file, the title, the user, the watching of files. Raises ConfigError."""
+        self._listeners = listeners
+        predecessor = self._predecessor
+        if predecessor:
+            predecessor.close_rest()
+        if chosen["pidfile"] is not None:
+            pid_file = identity.PidFile(chosen["pidfile"])
+            pid_file.check(predecessor.pid if predecessor else None)
+            if not predecessor:
+                pid_file.write()
+            self._pid_file = pid_file
+        identity.set_title("master", chosen["app"] or "")
+        change_user(chosen, listeners, [self._pid_file.path] if self._pid_file else [])
+        if chosen["reload"]:
+            env_file = chosen["env_file"]
+            self._watcher = watch.start(chosen["app"], [env_file] if env_file else [])
+
+    # The loop
+
+    def descriptors(self) -> list[int]:
+        """What to wait on."""
+        found = [each.line.fileno() for each in (self._predecessor, self._successor) if each]
+        if self._watcher and self._watcher.pipe >= 0:
+            found.append(self._watcher.pipe)
+        return found
+
+    def wake_at(self) -> float | None:
+        """When the service manager is to hear of us; None: it does not ask."""
+        return self._alive_at if self._manager.watchdog_interval and self._is_main and self._serves else None
+
+    def events(self, now: float) -> list[Event]:
+        """What has happened around the master since."""
+        found: list[Event] = []
+        if self._predecessor and self._serves and self._predecessor.has_let_go():
+            self._take_over(self._predecessor)
+        if self._successor and self._is_ready(self._successor):
+            found.append(Upgraded(self._successor.pid))
+        self._failed = [each for each in self._failed if each.reap() is None]
+        if self._watcher:
+            found += self._watched(self._watcher)
+        if (at := self.wake_at()) is not None and now >= at:
+            assert self._manager.watchdog_interval is not None
+            self._manager.watchdog()
+            self._alive_at = now + self._manager.watchdog_interval
+        return found
+
+    def _is_ready(self, successor: upgrade.Successor) -> bool:
+        try:
+            return successor.read() is True
+        except UpgradeError as error:
+            log.logger.error("SIGUSR2: %s; this one (process %d) goes on", error, os.getpid())
+            self._tell_ready(f"upgrade failed: {error}")
+            successor.close()
+            self._failed.append(successor)
+            self._successor = None
+            return False
+
+    def _watched(self, watcher: watch.Watcher) -> list[Event]:
+        found: list[Event] = []
+        for event in watcher.read():
+            if isinstance(event, watch.Watching):
+                log.logger.info("watching the files in %s", ", ".join(event.directories))
+            elif isinstance(event, watch.Failed):
+                log.logger.error("--reload: the files are not watched: %s", event.reason)
+            else:
+                found.append(FilesChanged(event.paths))
+        return found
+
+    # What the master tells
+
+    def serves(self, status: str) -> None:
+        """All workers serve, for the first time or again after `reloading`."""
+        first, self._serves = not self._serves, True
+        if self._predecessor:
+            if first:
+                self._predecessor.ready()
+        else:
+            self._tell_ready(status)
+
+    def reloading(self) -> None:
+        """A reload begins."""
+        if self._is_main:
+            self._manager.reloading("replacing the workers")
+
+    def reload_failed(self, reason: str) -> None:
+        """The reload was given up, and the old workers go on."""
+        if self._is_main:
+            self._tell_ready(f"reload failed, the old workers go on: {reason}")
+
+    def stopping(self) -> None:
+        """The master begins to stop, and does not hand over."""
+        if self._is_main:
+            self._manager.stopping("finishing the requests in flight")
+        if self._successor:
+            self._successor.stop()
+            self._successor.close()
+            self._failed.append(self._successor)
+            self._successor = None
+        self._stop_watching()
+
+    def forked(self) -> None:
+        """In a worker: lets go of what is the master's."""
+        for each in (self._predecessor, self._successor, self._watcher, self._manager):
+            if each:
+                each.close()
+
+    # Upgrade
+
+    def begin_upgrade(self) -> None:
+        """Starts the successor; `events` tells when it is ready."""
+        if self.origin is None:
+            log.logger.error("SIGUSR2: only a server that the command `penstock` has started can be replaced")
+        elif self._predecessor:
+            log.logger.error("SIGUSR2: process %d has not handed over yet", self._predecessor.pid)
+        elif self._successor:
+            log.logger.error("SIGUSR2: process %d starts already; SIGTERM to it gives it up", self._successor.pid)
+        else:
+            try:
+                self._successor = upgrade.start(self.origin, self._listeners)
+            except UpgradeError as error:
+                log.logger.error("SIGUSR2: %s", error)
+            else:
+                self._manager.reloading(f"process {self._successor.pid} is to take over")
+                log.logger.info("SIGUSR2: process %d starts, and takes over once it serves", self._successor.pid)
+
+    def hand_over(self) -> None:
+        """The successor is the master from now on. The sockets stay open here until the master closes them."""
+        assert self._successor is not None
+        for listener in self._listeners:
+            listener.leave_file()
+        self._manager.main_process(self._successor.pid, "handed over")
+        self._manager.close()
+        self._manager = notify.Manager()
+        self._pid_file = None
+        log.logger.info("process %d has taken over", self._successor.pid)
+        self._successor.go()
+        self._successor = None
+
+    def _take_over(self, predecessor: upgrade.Predecessor) -> None:
+        predecessor.close()
+        self._predecessor = None
+        for listener in self._listeners:
+            listener.take_file()
+        if self._pid_file:
+            try:
+                self._pid_file.write()
+            except ConfigError as error:
+                log.logger.error("%s", error)
+        log.logger.info("taken over from process %d", predecessor.pid)
+        self._tell_ready(f"taken over from process {predecessor.pid}")
+
+    @property
+    def _is_main(self) -> bool:
+        return self._predecessor is None
+
+    def _tell_ready(self, status: str) -> None:
+        self._manager.ready(status)
+        self._alive_at = time.monotonic()
+
+    def _stop_watching(self) -> None:
+        if self._watcher:
+            self._watcher.stop()
+            self._watcher = None
+
+
+def from_environment(settings: Settings) -> tuple[Settings, Service]:
+    """The surroundings that the environment tells of, and the settings with what follows from them: the sockets that
+    systemd passed are used when no option says where to listen. Takes the variables out of the environment. Raises
+    ConfigError."""
+    predecessor = upgrade.predecessor(os.environ)
+    origin = upgrade.Origin.here()
+    manager = notify.manager(os.environ, os.getpid())
+    settings = dict(settings)
+    if passed := notify.passed_sockets(os.environ, os.getpid()):
+        binds = tuple(each.bind for each in passed)
+        if settings["bind"].source == DEFAULT:
+            settings["bind"] = Setting(binds, "LISTEN_FDS")
+        elif not set(binds) & set(settings["bind"].value):
+            log.logger.warning(
+                "LISTEN_FDS: %d sockets of systemd are not used, since %s says where to listen",
+                len(passed),
+                settings["bind"].source,
+            )
+    if (path := settings["env_file"].value) is not None:
+        settings["env_file"] = Setting(os.path.join(origin.directory, path), settings["env_file"].source)
+    return settings, Service(manager=manager, origin=origin, predecessor=predecessor)
+
+
+def change_user(chosen: Mapping[str, Any], listeners: list[Listener], paths: list[str]) -> None:
+    """Becomes the user and group of the settings, and gives them what was made before. Raises ConfigError."""
+    wanted = identity.identity(chosen["user"], chosen["group"])
+    if wanted is None:
+        return
+    changes = not wanted.is_current
+    wanted.own([*paths, *(listener.path for listener in listeners if listener.path)])
+    wanted.own_log(chosen["access_log"])
+    wanted.become()
+    wanted.check_interpreter()
+    if changes:
+        log.logger.info("user %s, group %d from now on", wanted.name or wanted.uid, wanted.gid)
+
+
+class Variables:
+    """What `--env-file` adds to the environment. Read before the user changes, for which it may be no reading."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path, self._user = path, os.geteuid()
+        self._first = {} if path is None else envfile.read(path, os.environ)
+
+    def apply(self) -> None:
+        """Puts them into the environment, as they are in the file now. Raises ConfigError."""
+        if self._path is None:
+            return
+        is_hidden = os.geteuid() != self._user and not os.access(self._path, os.R_OK)
+        os.environ.update(self._first if is_hidden else envfile.read(self._path, os.environ))
