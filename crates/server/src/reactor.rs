@@ -32,7 +32,7 @@ use crate::slots::{SPECIAL, Slots};
 use crate::stats::Stats;
 use crate::streams::Streams;
 use crate::sys::{ALARM, Events, Poller, Readiness};
-use crate::timers::{Clock, Due, Millis, SIGNAL_CHECK, Timers};
+use crate::timers::{Clock, Due, Millis, NEVER, SIGNAL_CHECK, Timers};
 use crate::wire::Wire;
 use crate::{local, lock, read};
 
@@ -43,6 +43,8 @@ const ACCEPT_PAUSE: u64 = 100;
 
 /// The key of the timer for requests that take too long.
 const DEADLINES: u64 = SPECIAL | 1 << 32;
+/// Between two lots of counters on the scoreboard (milliseconds).
+const BOARD_PAUSE: u64 = 20;
 /// How often a worker that has nothing to do tells that it lives.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
@@ -65,6 +67,8 @@ pub struct Reactor {
     phase: Phase,
     posts: Posts,
     place: Option<Place>,
+    /// When the scoreboard was last told.
+    told_board: AtomicU64,
     access_log: Option<AccessLog>,
     streams: Streams,
     budget: Arc<Budget>,
@@ -98,6 +102,7 @@ impl Reactor {
         Ok(Arc::new(Self {
             posts: Posts::new(threads, place),
             place,
+            told_board: AtomicU64::new(NEVER),
             config,
             application,
             poller,
@@ -376,7 +381,11 @@ impl Reactor {
 
     /// Brings the scoreboard up to date.
     fn tell_board(&self) {
-        if let Some(place) = &self.place {
+        let now = self.clock.recent_millis();
+        if let Some(place) = &self.place
+            && now.wrapping_sub(self.told_board.load(Ordering::Relaxed)) >= BOARD_PAUSE
+        {
+            self.told_board.store(now, Ordering::Relaxed);
             self.stats().tell(place);
             place.set(Counter::Heartbeat, self.posts.monotonic(self.clock.recent()));
         }
