@@ -118,7 +118,7 @@ def _serve(**given: Any) -> int:
         )
     log.to_stderr(settings["log_level"].value)
     settings, surroundings = service.from_environment(settings)
-    if not settings["debug"].value:
+    if not settings["debug"].value or settings["reload"].value:
         return master.serve(settings, surroundings=surroundings)
     if not worker.serve(settings):
         worker.leave(0)

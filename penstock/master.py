@@ -34,12 +34,12 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock import hooks, load, log, options, recycle, sockets, worker, workers
+from penstock import hooks, load, log, options, recycle, sockets, watch, worker, workers
 from penstock._penstock import Scoreboard
 from penstock.errors import ConfigError, WorkerError
 from penstock.hooks import WorkerInfo
 from penstock.plan import FAILURES, Fork, Kill, Plan, Reloaded, Retire, Verdict
-from penstock.service import Service, Upgraded, Variables
+from penstock.service import FilesChanged, Service, Upgraded, Variables
 from penstock.settings import Settings, plain
 from penstock.worker import Outfit
 from penstock.workers import Ending, Failure, Killed, Worker
@@ -55,6 +55,8 @@ INTERRUPTED: Final = 130
 # How often the workers are looked at (seconds), and how often where their use is limited.
 _LOOK: Final = 1.0
 _LOOK_OFTEN: Final = 0.25
+# What requests in flight have when files have changed (seconds).
+_SHORT: Final = 1.0
 # Places of the scoreboard: while workers are replaced, the old ones may take long to finish.
 _FEWEST_PLACES: Final = 32
 _PLACES_EACH: Final = 4
@@ -70,6 +72,8 @@ def serve(settings: Settings, application: WSGIApplication | None = None, surrou
     if threading.current_thread() is not threading.main_thread():
         raise ConfigError("worker processes are forked from the main thread: call this from there")
     chosen = plain(settings)
+    if chosen["reload"]:
+        chosen |= _for_development(chosen)
     addresses = [sockets.parse(text) for text in chosen["bind"]]
     directory = None if application is not None else _directory(chosen["chdir"])
     if chosen["chdir"] is not None:
@@ -206,6 +210,8 @@ class Master:
             if isinstance(event, Upgraded):
                 self._service.hand_over()
                 self._stop()
+            elif not self._plan.is_stopping:
+                self._restart(event)
 
     def _is_ready(self, each: Worker) -> None:
         now = time.monotonic()
@@ -334,6 +340,14 @@ class Master:
         self._service.reloading()
         self._plan.reload(now)
 
+    def _restart(self, changed: FilesChanged) -> None:
+        """Before the new code is there nothing answers, and what comes waits in the queue of the sockets."""
+        shown = [os.path.relpath(path) for path in changed.paths[:3]] + ["..."] * (len(changed.paths) > 3)
+        log.logger.info("changed: %s; loading the application again", ", ".join(shown))
+        for each in self._plan.restart(time.monotonic()):
+            each.tell(signal.SIGTERM)
+        watch.forget_bytecode(changed.paths)
+
     def _despair(self, said: str, failure: Failure | None) -> None:
         """Other workers would fail likewise."""
         if self._last_failure is not None:
@@ -379,6 +393,13 @@ class Master:
         if ending is None:
             return WorkerInfo(each.number, each.pid, each.generation)
         return WorkerInfo(each.number, each.pid, each.generation, ending.exit_status, ending.exit_signal)
+
+
+def _for_development(chosen: dict[str, Any]) -> dict[str, Any]:
+    """What `--reload` changes in the settings. Raises ConfigError."""
+    if chosen["preload"]:
+        raise ConfigError("--reload has each worker load the application, and --preload the master: leave one out")
+    return {"workers": 1, "graceful_timeout": min(chosen["graceful_timeout"], _SHORT)}
 
 
 class _Terminated(KeyboardInterrupt):

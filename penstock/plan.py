@@ -177,6 +177,15 @@ class Plan:
         self._deaths = self._failures = 0
         self._fork_at = float("-inf")
 
+    def restart(self, now: float) -> list[Worker]:
+        """All are to end now, and others with the new code to come at once: for development, where no request may be
+        answered by old code any more. Those that are to be told so."""
+        self.reload(now)
+        told = [worker for worker in self.workers if worker.is_booting or worker.is_serving]
+        for worker in told:
+            worker.phase = Draining(now + (BOOT_PATIENCE if worker.is_booting else self._graceful + LEAVING))
+        return told
+
     def grow(self) -> bool:
         """One worker more is wanted; False when there is no place for it."""
         # Each needs a second place for its successor.

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from penstock import identity
-from penstock.errors import ConfigError, LoadError
+from penstock.errors import ConfigError, PenstockError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -79,6 +79,15 @@ def concerns(path: str, watched: Iterable[str], files: Iterable[str]) -> bool:
 
 def _within(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def forget_bytecode(paths: Iterable[str]) -> None:
+    """Removes what Python has cached of these files: it tells versions apart by the second and the size, and two saves
+    may have both in common."""
+    for path in paths:
+        if path.endswith(".py"):
+            with contextlib.suppress(OSError, NotImplementedError):
+                os.unlink(importlib.util.cache_from_source(path))
 
 
 @dataclass
@@ -216,10 +225,11 @@ pre{{background:#f4f4f4;color:#222;padding:1em;overflow-x:auto}}</style></head>
 """
 
 
-def broken(error: LoadError) -> WSGIApplication:
+def broken(error: PenstockError) -> WSGIApplication:
     """An application that answers every request with why the real one could not be loaded."""
-    page = _PAGE.format(message=html.escape(str(error)), trace=html.escape(error.user_traceback)).encode()
-    text = f"The application does not load: {error}\n\n{error.user_traceback}".encode()
+    trace = getattr(error, "user_traceback", "")
+    page = _PAGE.format(message=html.escape(str(error)), trace=html.escape(trace)).encode()
+    text = f"The application does not load: {error}\n\n{trace}".encode()
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         kind, body = ("html", page) if "text/html" in environ.get("HTTP_ACCEPT", "") else ("plain", text)

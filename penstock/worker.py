@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from penstock import identity, load, log, options, service, sockets, workers
+from penstock import identity, load, log, options, service, sockets, watch, workers
 from penstock._penstock import Server, __version__
 from penstock.errors import ConfigError, PenstockError
 from penstock.hooks import Hooks, WorkerInfo
@@ -134,6 +134,11 @@ def work(station: Station, chosen: dict[str, Any], listeners: list[sockets.Liste
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, station.mask)
         server = _prepare(station, chosen, listeners)
+        if chosen["debug"]:
+            ready = True
+            _report(station, workers.READY)
+            _work_here(server, station.leash, chosen["graceful_timeout"])
+            leave(0)
         # Again: the application may have handlers of its own.
         _listen_to((signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1), writer)
         server.start()
@@ -164,17 +169,24 @@ def _prepare(station: Station, chosen: dict[str, Any], listeners: list[sockets.L
     """The core with the application, not started. Raises PenstockError."""
     outfit, application = station.outfit, station.outfit.application
     identity.set_title(f"worker {station.info.number}", chosen["app"] or "")
-    outfit.variables.apply()
-    outfit.hooks.post_fork(station.info)
-    if application is None:
-        if outfit.directory is not None:
-            _enter(outfit.directory)
-        application = load.load(chosen["app"], factory=chosen["factory"])
+    try:
+        outfit.variables.apply()
+        outfit.hooks.post_fork(station.info)
+        if application is None:
+            if outfit.directory is not None:
+                _enter(outfit.directory)
+            application = load.load(chosen["app"], factory=chosen["factory"])
+            log.revive()
+        outfit.hooks.worker_ready(station.info)
+    except PenstockError as error:
+        if not chosen["reload"]:
+            raise
         log.revive()
+        log.logger.error("%s\n%s", error, getattr(error, "user_traceback", "").rstrip())
+        application = watch.broken(error)
     server = core(application, chosen, listeners, station.scoreboard)
     for listener in listeners:
         listener.hand_over()
-    outfit.hooks.worker_ready(station.info)
     return server
 
 
@@ -229,6 +241,18 @@ def _attend(server: Server, reader: socket.socket, leash: int, graceful_timeout:
             if _ENDED in numbers:
                 server.join()
                 return
+
+
+def _work_here(server: Server, leash: int, graceful_timeout: float) -> None:
+    """A worker of `--debug --reload`: the application on the main thread. Ctrl-C reaches the worker, too."""
+
+    def watch_leash() -> None:
+        os.read(leash, 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch_leash, name="penstock-leash", daemon=True).start()
+    with handled({signal.SIGQUIT: lambda number, frame: server.stop(0.0)}), contextlib.suppress(KeyboardInterrupt):
+        _run_here(server, graceful_timeout)
 
 
 def _abandoned(server: Server) -> int:

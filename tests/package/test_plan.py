@@ -426,3 +426,31 @@ def test_the_last_of_the_old_code_is_gone_after_the_last_successor(wanted):
     bench.serve()
     retired = [action.worker.number for action in bench.done if isinstance(action, Retire)]
     assert retired == list(range(1, wanted + 1))
+
+
+def test_a_restart_ends_all_before_others_come():
+    bench = Bench(2).serve()
+    old = bench.plan.serving
+    bench.plan.forked(booting := Worker(3, 9, 1, 99, bench.now))
+    assert bench.plan.restart(bench.now) == [*old, booting]
+    assert [worker.phase.until - bench.now for worker in (*old, booting)] == [GRACEFUL + LEAVING] * 2 + [BOOT_PATIENCE]
+    assert bench.plan.serving == []
+    assert bench.forks() == [1, 2], "at once, while the old ones drain"
+    assert all(worker.generation == 2 for worker in bench.booting())
+    bench.all_ready()
+    (done,) = bench.step()
+    assert isinstance(done, Reloaded)
+    assert [bench.dies(worker) for worker in (*old, booting)] == [Verdict.EXPECTED] * 3
+
+
+def test_a_restart_is_a_new_start_after_failures():
+    bench = Bench(1).serve()
+    bench.dies(bench.worker(1))
+    for _ in range(FAILURES - 1):
+        bench.now += LONGEST_DELAY
+        bench.step()
+        assert bench.dies(bench.booting()[0]) is Verdict.NOT_READY
+    assert bench.forks() == [], "it waits"
+    bench.plan.restart(bench.now)
+    assert bench.forks() == [1]
+    assert bench.dies(bench.booting()[0]) is Verdict.NOT_READY

@@ -1,5 +1,6 @@
 """Watching files, with a real process that watches; and the page of an application that does not load."""
 
+import importlib
 import os
 import select
 import signal
@@ -185,3 +186,16 @@ def test_the_page_of_an_application_that_does_not_load():
     assert (
         text == 'The application does not load: importing <shop> failed: NameError\n\nFile "shop.py"\n  a < b & "c"\n'
     )
+
+
+def test_two_versions_of_one_second_and_one_size_are_told_apart(modules, monkeypatch):
+    directory = modules(twice="VALUE = 1\n")
+    monkeypatch.syspath_prepend(str(directory))
+    path = directory / "twice.py"
+    os.utime(path, (1e9, 1e9))
+    assert importlib.import_module("twice").VALUE == 1
+    path.write_text("VALUE = 2\n")
+    os.utime(path, (1e9, 1e9))
+    del sys.modules["twice"]
+    watch.forget_bytecode([str(path), str(directory / "absent.py"), str(directory / "native.so")])
+    assert importlib.import_module("twice").VALUE == 2
