@@ -19,7 +19,7 @@ from typing import Any
 from penstock import envfile, identity, log, notify, upgrade, watch
 from penstock.errors import ConfigError, UpgradeError
 from penstock.settings import DEFAULT, Setting, Settings
-from penstock.sockets import Listener
+from penstock.sockets import Listener, remove_file
 
 
 @dataclass(frozen=True)
@@ -220,6 +220,8 @@ class Service:
         self._predecessor = None
         for listener in self._listeners:
             listener.take_file()
+        for address in predecessor.dropped:
+            remove_file(address)
         if self._pid_file:
             try:
                 self._pid_file.write()

@@ -121,6 +121,13 @@ class SocketFile:
                 os.unlink(self.path)
 
 
+def remove_file(address: str) -> None:
+    """Removes the file of a UNIX socket that a predecessor made and nobody listens on any more."""
+    if address.startswith("unix:") and not address.startswith("unix:@"):
+        with contextlib.suppress(OSError):
+            SocketFile(address.removeprefix("unix:")).remove()
+
+
 @dataclass
 class Listener:
     """A socket that listens. `close` also removes the file of a UNIX socket that we made."""

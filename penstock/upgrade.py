@@ -158,6 +158,7 @@ class Predecessor:
     def __init__(self, pid: int, line: socket.socket, listeners: Iterable[tuple[str, int]]) -> None:
         self.pid, self.line = pid, line
         self._left = list(listeners)
+        self.dropped: list[str] = []
 
     def listener(self, address: str) -> int | None:
         """The descriptor of a socket that the old master bound to this address; each is given once."""
@@ -168,8 +169,9 @@ class Predecessor:
         return None
 
     def close_rest(self) -> None:
-        """Closes the sockets of addresses that the settings no longer have."""
+        """Closes the sockets of addresses that the settings no longer have: `dropped`."""
         for address, descriptor in self._left:
+            self.dropped.append(address)
             if not address.startswith("fd://"):
                 with contextlib.suppress(OSError):
                     os.close(descriptor)
