@@ -1,0 +1,543 @@
+"""Master and workers: reloads, recycling, crashes, ends. What a client has asked for, it gets."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from harness.addresses import free_address
+from harness.server import APPS, Server, children
+from harness.wire import Client
+from server.probes import asking, eventually, request, told
+
+APP = "srv_processes:app"
+
+
+@pytest.fixture
+def state(tmp_path):
+    """Steers the application; see srv_processes.py."""
+    directory = tmp_path / "state"
+    directory.mkdir()
+    return directory
+
+
+def start(state, *arguments, **options):
+    return Server(APP, *arguments, environment={"STATE": str(state)}, **options)
+
+
+def notes(state):
+    path = state / "notes"
+    return [tuple(line.rsplit(" ", 1)) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def ready(server):
+    """The workers that have told they are ready, in order: their process numbers."""
+    return [int(pid) for pid in re.findall(r"worker \d+ \(pid (\d+)\) ready in", server.log)]
+
+
+def await_ready(server, count):
+    eventually(lambda: len(ready(server)) >= count, f"{count} workers ready:\n{server.log}")
+    return ready(server)
+
+
+def is_gone(pid):
+    return not Path(f"/proc/{pid}").exists()
+
+
+def is_stopped(pid):
+    """True when each of its threads has been stopped."""
+    states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return set(states) == {"T"}
+
+
+class Load:
+    """Clients that ask without pause and check every byte, half of them on connections that they keep."""
+
+    def __init__(self, server, clients=6):
+        self.server = server
+        self.stopping = threading.Event()
+        self.counts = Counter()
+        self.faults = []
+        self.threads = [threading.Thread(target=self.ask, args=(number,)) for number in range(clients)]
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join()
+
+    def ask(self, number):
+        turn, client = 0, None
+        while not self.stopping.is_set() and not self.faults:
+            turn += 1
+            text, times = f"{number}-{turn}.", 1 + turn % 7 * 500
+            options = () if number % 2 else ("Connection: close",)
+            try:
+                client = client or Client(self.server.address, 20)
+                client.send(request(f"/echo?text={text}&times={times}", *options))
+                response = client.response()
+                assert (response.status, response.body) == (200, text.encode() * times), response
+                if "close" in response.connection:
+                    client.at_end(clean=True)
+                    client.close()
+                    client = None
+            except Exception as error:
+                self.faults.append(f"{number}-{turn}: {error!r}")
+            else:
+                self.counts[number] += 1
+        if client:
+            client.close()
+
+    def goes_on(self, more=20):
+        """Returns once each client has had more answers."""
+        before = self.counts.copy()
+        eventually(
+            lambda: (
+                self.faults or all(self.counts[number] >= before[number] + more for number in range(len(self.threads)))
+            ),
+            "answers under load",
+            30,
+        )
+        assert not self.faults, self.faults
+
+
+def spread(stack, server, workers):
+    """A connection to each of the workers, by process number. The kernel says who accepts, so the others are stopped
+    meanwhile; each that it wakes in vain is not woken again, hence several connections."""
+    found = {}
+    for pid in workers:
+        others = [other for other in workers if other != pid]
+        for other in others:
+            os.kill(other, signal.SIGSTOP)
+        try:
+            eventually(lambda: all(map(is_stopped, others)), "the others stopped")  # noqa: B023
+            clients = [stack.enter_context(server.client(30)) for _ in range(2 * len(workers))]
+            for client in clients:
+                client.send(request("/"))
+                assert json.loads(client.response().body)["pid"] == pid
+        finally:
+            for other in others:
+                os.kill(other, signal.SIGCONT)
+        found[pid], *rest = clients
+        for client in rest:
+            client.close()
+    return found
+
+
+# Workers
+
+
+def test_several_workers_serve_and_all_end_with_the_master():
+    with Server(APP, workers=3) as server, ExitStack() as stack:
+        workers = await_ready(server, 3)
+        spread(stack, server, workers)
+        assert told(server, "/") | {"pid": 0} == {"pid": 0, "parent": server.process.pid, "multiprocess": True}
+        assert server.stop() == 0
+        assert all(map(is_gone, workers))
+
+
+def test_as_many_workers_as_cpus():
+    with Server(APP, workers="auto") as server:
+        count = len(os.sched_getaffinity(0))
+        assert len(await_ready(server, count)) == count
+
+
+def test_one_worker_more_and_one_less():
+    with Server(APP) as server:
+        first = await_ready(server, 1)
+        server.send_signal(signal.SIGTTIN)
+        second = await_ready(server, 2)[1:]
+        assert children(server.process.pid) == first + second
+        server.send_signal(signal.SIGTTOU)
+        eventually(lambda: children(server.process.pid) == first, "the second has ended")
+        server.send_signal(signal.SIGTTOU)
+        assert server.logged("SIGTTOU: 1 workers, which is the least")
+        assert told(server, "/")["pid"] == first[0]
+
+
+def test_signals_that_are_the_masters_do_nothing_to_a_worker(tmp_path):
+    gate = tmp_path / "gate"
+    with Server(APP) as server, asking(server, f"/wait?gate={gate}&entered={tmp_path}/entered") as client:
+        eventually((tmp_path / "entered").exists, "the request in flight")
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU):
+            os.kill(server.pid, number)
+        gate.touch()
+        assert client.response().body == b"waited"
+        assert len(ready(server)) == 1
+
+
+def test_a_stop_that_reaches_every_process_at_once_is_as_graceful(tmp_path):
+    """As systemd does, unless it is told otherwise."""
+    gate = tmp_path / "gate"
+    with Server(APP, workers=2) as server:
+        workers = await_ready(server, 2)
+        with asking(server, f"/wait?gate={gate}&entered={tmp_path}/entered") as client:
+            eventually((tmp_path / "entered").exists, "the request in flight")
+            for pid in (*workers, server.process.pid, *workers):
+                os.kill(pid, signal.SIGTERM)
+            eventually(lambda: len(children(server.process.pid)) == 1, "the idle worker has ended")
+            gate.touch()
+            assert client.response().body == b"waited"
+            assert server.wait() == 0
+    assert "stopping now" not in server.log
+
+
+def test_the_end_of_a_worker_is_a_proper_end_of_the_interpreter(state):
+    with start(state) as server:
+        (worker,) = await_ready(server, 1)
+        assert server.stop() == 0
+    assert notes(state) == [(said, str(worker)) for said in ("loading", "work done", "at the end")]
+
+
+# The end of the master
+
+
+def test_without_their_master_workers_finish_what_they_have_begun_and_end(tmp_path):
+    gate = tmp_path / "gate"
+    with Server(APP, workers=2) as server:
+        workers = await_ready(server, 2)
+        with asking(server, f"/wait?gate={gate}&entered={tmp_path}/entered") as client:
+            eventually((tmp_path / "entered").exists, "the request in flight")
+            server.process.kill()
+            server.process.wait()
+            eventually(lambda: sum(map(is_gone, workers)) == 1, "the idle worker has ended")
+            gate.touch()
+            answer = client.response()
+            assert (answer.body, answer.connection) == (b"waited", {"close"})
+        eventually(lambda: all(map(is_gone, workers)), "no worker is left")
+        assert "the master is gone" in server.log
+
+
+def test_a_worker_that_still_loads_when_its_master_dies_does_not_stay(state):
+    (state / "slow").touch()
+    with start(state) as server:
+        worker = server.pid
+        eventually(lambda: notes(state), "it loads")
+        server.process.kill()
+        server.process.wait()
+        (state / "slow").unlink()
+        eventually(lambda: is_gone(worker), "no worker is left")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGQUIT, 0)])
+def test_a_stop_while_the_workers_load(state, number, status):
+    (state / "slow").touch()
+    with start(state, workers=2) as server:
+        workers = server.workers(2)
+        eventually(lambda: len(notes(state)) == 2, "they load")
+        server.send_signal(number)
+        assert server.wait() == status
+        assert all(map(is_gone, workers))
+
+
+def test_a_worker_that_does_not_end_is_killed_and_what_it_carried_is_said(tmp_path):
+    entered = tmp_path / "entered"
+    with Server(APP, graceful_timeout=0.2) as server, asking(server, f"/stuck?entered={entered}"):
+        # It holds the interpreter: it can answer nobody, and cannot end either.
+        eventually(entered.exists, "the request in flight")
+        server.send_signal(signal.SIGTERM)
+        assert server.wait() == 0
+        assert re.search(
+            r"worker 1 \(pid \d+\) did not end in time and is killed; it carried 1 request\n"
+            rf"  GET /stuck\?entered={entered} from 127\.0\.0\.1:\d+, for \d+\.\d+ s, in thread \d+\n",
+            server.log,
+        )
+
+
+# Crashes
+
+
+@pytest.mark.parametrize(
+    ("target", "ending"),
+    [
+        ("/kill?signal=11", "was killed by SIGSEGV"),
+        ("/kill?signal=9", "was killed by SIGKILL; perhaps by the kernel, out of memory"),
+        ("/exit?status=3", "exited with status 3"),
+        ("/exit?status=0", "exited with status 0"),
+    ],
+)
+def test_a_crash_is_named_with_the_requests_and_made_good(target, ending, tmp_path):
+    with Server(APP, workers=2) as server, ExitStack() as stack:
+        workers = await_ready(server, 2)
+        waiting = list(spread(stack, server, workers).items())
+        for number, (_, client) in enumerate(waiting):
+            client.send(request(f"/wait?entered={tmp_path}/{number}&gate={tmp_path}/gate"))
+            eventually((tmp_path / str(number)).exists, "in flight")
+        crashing = stack.enter_context(asking(server, target))
+        crashing.rest()
+        (dead,) = eventually(lambda: [pid for pid in workers if is_gone(pid)], "one has died")
+        await_ready(server, 3)
+        (tmp_path / "gate").touch()
+        survivors = [client for pid, client in waiting if pid != dead]
+        assert survivors
+        assert {client.response().body for client in survivors} == {b"waited"}
+        (said,) = re.findall(rf"worker \d \(pid {dead}\) (.*(?:\n  .*)*)", server.log[server.log.index("ERROR") :])
+        assert said.startswith(ending), said
+        carried = [client for pid, client in waiting if pid == dead]
+        assert f"it carried {len(carried) + 1} request" in said
+        assert f"GET {target} from 127.0.0.1:{crashing.sock.getsockname()[1]}, for " in said
+        for client in carried:
+            assert f"&gate={tmp_path}/gate from 127.0.0.1:{client.sock.getsockname()[1]}, for " in said
+
+
+def test_code_that_does_not_load_ends_the_server_with_its_traceback(state):
+    (state / "broken").touch()
+    ended = subprocess.run(
+        [sys.executable, "-m", "penstock", APP, "--bind", free_address().bind, "--workers", "2"],
+        cwd=APPS,
+        env={**os.environ, "STATE": str(state)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("Traceback (most recent call last):\n")
+    assert ended.stderr.endswith("error: importing srv_processes failed: RuntimeError: the new code is broken\n")
+    assert ended.stderr.count("Traceback") == 1
+
+
+def test_a_crash_while_loading_ends_the_server_with_one_message(state):
+    (state / "fatal").touch()
+    ended = subprocess.run(
+        [sys.executable, "-m", "penstock", APP, "--bind", free_address().bind],
+        cwd=APPS,
+        env={**os.environ, "STATE": str(state)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert re.fullmatch(
+        r"penstock: error: the first workers ended before they were ready, so the server stops; the last: worker 1 "
+        r"\(pid \d+\) was killed by SIGSEGV(?: \(core dumped\))?\n",
+        ended.stderr,
+    )
+
+
+def test_workers_that_keep_failing_before_they_serve_end_the_server_when_none_is_left(state):
+    with start(state) as server:
+        (worker,) = await_ready(server, 1)
+        (state / "broken").touch()
+        os.kill(worker, signal.SIGKILL)
+        assert server.wait() == 1
+        assert server.log.count("failed to load") == 3
+        assert "error: 3 workers in a row ended before they were ready, so the server stops" in server.log
+        assert "RuntimeError: the new code is broken" in server.log
+
+
+# Reloads
+
+
+def test_a_reload_brings_new_code_worker_by_worker(state):
+    (state / "version").write_text("old")
+    with start(state, workers=2) as server:
+        old = await_ready(server, 2)
+        (state / "version").write_text("new")
+        server.send_signal(signal.SIGHUP)
+        assert server.logged("reload complete")
+        assert {server.get("/version").body for _ in range(20)} == {b"new"}
+        eventually(lambda: all(map(is_gone, old)), "the old workers have ended")
+        lines = [
+            line.split(": ", 1)[1] for line in server.log.partition("SIGHUP")[2].splitlines() if ": worker " in line
+        ]
+        order = [re.sub(r" \(pid \d+\)| in .*", "", line) for line in lines if "has ended" not in line]
+        assert order == ["worker 1 ready", "worker 1 drains", "worker 2 ready", "worker 2 drains"]
+
+
+def test_code_that_does_not_load_leaves_the_old_workers_and_is_shown(state):
+    with start(state, workers=2) as server:
+        old = await_ready(server, 2)
+        for count, what in enumerate(("broken", "fatal"), 1):
+            (state / what).touch()
+            server.send_signal(signal.SIGHUP)
+            given_up = "reload given up, the old workers go on: worker 1 (pid"
+            eventually(lambda: server.log.count(given_up) == count, "given up")  # noqa: B023
+            (state / what).unlink()
+            eventually(lambda: set(children(server.process.pid)) == set(old), "only the old ones are left")
+        broken = "failed to load: importing srv_processes failed: RuntimeError: the new code is broken\nTraceback"
+        assert broken in server.log
+        assert "was killed by SIGSEGV" in server.log
+        assert told(server, "/")["pid"] in old
+        server.send_signal(signal.SIGHUP)
+        assert server.logged("reload complete")
+        eventually(lambda: all(map(is_gone, old)), "the old workers have ended")
+
+
+def test_a_reload_during_a_reload_is_done_too(state):
+    (state / "version").write_text("1")
+    with start(state) as server:
+        await_ready(server, 1)
+        (state / "slow").touch()
+        server.send_signal(signal.SIGHUP)
+        eventually(lambda: len(notes(state)) == 2, "the first successor loads")
+        server.send_signal(signal.SIGHUP)
+        assert server.logged("SIGHUP: replacing the workers once more")
+        (state / "slow").unlink()
+        assert server.logged("reload complete")
+        assert len(ready(server)) == 3
+        assert told(server, "/")["pid"] == ready(server)[-1]
+
+
+def test_a_reload_follows_the_link_that_a_deployment_turns(tmp_path):
+    for version in ("one", "two"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "site_of_it.py").write_text(
+            "def app(environ, start_response):\n"
+            "    start_response('200 OK', [('Content-Type', 'text/plain')])\n"
+            f"    return [b'{version}']\n"
+        )
+    current = tmp_path / "current"
+    current.symlink_to("one")
+    with Server("site_of_it:app", directory=current, environment={"PWD": str(current)}) as server:
+        assert server.get("/").body == b"one"
+        (tmp_path / "next").symlink_to("two")
+        (tmp_path / "next").rename(current)
+        server.send_signal(signal.SIGHUP)
+        assert server.logged("reload complete")
+        assert server.get("/").body == b"two"
+
+
+def test_a_stop_during_a_reload(state):
+    with start(state, workers=2) as server:
+        await_ready(server, 2)
+        (state / "slow").touch()
+        server.send_signal(signal.SIGHUP)
+        eventually(lambda: len(notes(state)) == 3, "the successor loads")
+        server.send_signal(signal.SIGTERM)
+        assert server.wait() == 0
+
+
+def test_twenty_reloads_under_load_lose_nothing():
+    with Server(APP, workers=2, threads=8) as server, Load(server) as load:
+        await_ready(server, 2)
+        for turn in range(1, 21):
+            load.goes_on()
+            server.send_signal(signal.SIGHUP)
+            eventually(lambda: server.log.count("reload complete") == turn, f"reload {turn}", 30)  # noqa: B023
+        load.goes_on()
+    assert "ERROR" not in server.log
+
+
+# Recycling
+
+
+def test_fifty_workers_replaced_after_their_requests_lose_nothing():
+    with (
+        Server(APP, workers=2, threads=8, max_requests=40, max_requests_jitter=20) as server,
+        Load(server) as load,
+    ):
+        eventually(lambda: load.faults or server.log.count(" drains\n") >= 50, "50 workers drained", 120)
+        load.goes_on()
+        assert not load.faults, load.faults
+    assert "ERROR" not in server.log
+    counts = [int(count) for count in re.findall(r"has taken (\d+) requests \(--max-requests\)", server.log)]
+    assert len(counts) >= 50
+    assert min(counts) >= 40
+
+
+def test_a_worker_is_replaced_after_its_time():
+    with Server(APP, max_lifetime=0.5) as server:
+        await_ready(server, 3)
+        assert server.log.count("has served its time (--max-lifetime)") >= 2
+
+
+def test_a_worker_that_has_grown_is_replaced(tmp_path):
+    with Server(APP, max_rss="100MiB") as server:
+        (first,) = await_ready(server, 1)
+        gate = tmp_path / "gate"
+        with asking(server, f"/wait?gate={gate}&entered={tmp_path}/entered") as client:
+            eventually((tmp_path / "entered").exists, "the request in flight")
+            told(server, f"/ballast?bytes={100 << 20}")
+            await_ready(server, 2)
+            assert re.search(rf"worker 1 \(pid {first}\) has 1\d\d MiB in memory \(--max-rss\)", server.log)
+            # Drained, not killed.
+            gate.touch()
+            assert client.response().body == b"waited"
+        eventually(lambda: is_gone(first), "the first has ended")
+
+
+def test_a_limit_below_what_the_application_needs_does_not_replace_without_end():
+    with Server(APP, max_rss="1MiB") as server:
+        told(server, "/")
+        server.send_signal(signal.SIGTTIN)
+        await_ready(server, 2)
+        assert "--max-rss" not in server.log
+
+
+# Preloading
+
+
+def test_preloaded_workers_share_what_was_loaded_once(state):
+    with start(state, "--preload", workers=3) as server:
+        workers = await_ready(server, 3)
+        assert notes(state) == [("loading", str(server.process.pid))]
+        os.kill(workers[0], signal.SIGKILL)
+        await_ready(server, 4)
+        assert len(notes(state)) == 1
+        assert "--preload: the application started threads" in server.log
+
+
+def test_a_stop_while_the_master_preloads(state, tmp_path):
+    (state / "slow").touch()
+    path = tmp_path / "app.sock"
+    tcp = free_address()
+    binds = ["--bind", tcp.bind, "--bind", f"unix:{path}"]
+    with Server(APP, *binds, "--preload", address=tcp, environment={"STATE": str(state)}) as server:
+        eventually(lambda: notes(state), "it loads")
+        assert server.stop() == 0
+    assert not path.exists()
+
+
+def test_what_does_not_preload_ends_the_server(state):
+    (state / "broken").touch()
+    ended = subprocess.run(
+        [sys.executable, "-m", "penstock", APP, "--bind", free_address().bind, "--preload"],
+        cwd=APPS,
+        env={**os.environ, "STATE": str(state)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.endswith("error: importing srv_processes failed: RuntimeError: the new code is broken\n")
+
+
+# Process 1
+
+
+def test_as_process_1_it_reaps_whoever_lost_its_parent(tmp_path):
+    unshare = ["unshare", "--user", "--map-root-user", "--fork", "--pid", "--mount-proc", "--kill-child"]
+    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine makes no process namespaces here")
+    address = free_address()
+    command = [*unshare, sys.executable, "-m", "penstock", APP, "--bind", address.bind]
+    with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, cwd=APPS, stderr=log) as server:
+        try:
+            eventually(lambda: "ready in" in (tmp_path / "log").read_text(), "it serves")
+            with Client(address) as client:
+                for _ in range(5):
+                    client.send(request("/orphan"))
+                    assert int(client.response().body) > 1
+                    client.send(request("/"))
+                    assert b'"parent": 1' in client.response().body
+            (master,) = children(server.pid)
+            # Itself one worker: no orphan stays, neither alive nor as a zombie.
+            eventually(lambda: len(children(master)) == 1, "all reaped")
+        finally:
+            for pid in children(server.pid):
+                os.kill(pid, signal.SIGTERM)
+        assert server.wait(30) == 0
