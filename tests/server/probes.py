@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
@@ -43,6 +44,26 @@ def request(target: str, *fields: str, version: str = "1.1") -> bytes:
 def descriptors(server: Server) -> int:
     """Open descriptors of the process."""
     return len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
+
+
+def deleted_files(server: Server) -> int:
+    """Open files of the process that have no name any more."""
+    count = 0
+    for entry in Path(f"/proc/{server.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            count += str(entry.readlink()).endswith(" (deleted)")
+    return count
+
+
+def receive_queues(server: Server) -> list[int]:
+    """Of each TCP connection to the server, the bytes that the kernel has received and the server has not read."""
+    port, established = server.address.port, 1
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [
+        int(queues.partition(":")[2], 16)
+        for _, local, _, state, queues, *_ in lines
+        if int(local.rpartition(":")[2], 16) == port and int(state, 16) == established
+    ]
 
 
 def resident(server: Server) -> int:

@@ -6,14 +6,13 @@ import resource
 import socket
 import struct
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from harness.server import Server
 from harness.wire import Client
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from server.probes import descriptors, digest, eventually, pattern, request, told
+from server.probes import deleted_files, descriptors, digest, eventually, pattern, request, told
 
 IDLE = 2_000
 UPLOAD = b"POST /body HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000\r\n\r\n"
@@ -30,15 +29,6 @@ def is_healthy(server):
         client.send(request("/list?size=70000") + request("/generator?size=70000&block=100"))
         assert digest(client.response().body) == digest(pattern(70_000))
         assert digest(client.response().body) == digest(pattern(70_000))
-
-
-def deleted_files(server):
-    """Open files that have no name any more."""
-    count = 0
-    for entry in Path(f"/proc/{server.pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            count += str(entry.readlink()).endswith(" (deleted)")
-    return count
 
 
 @contextlib.contextmanager
