@@ -5,7 +5,6 @@ import json
 import os
 import socket
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from harness.addresses import Address
@@ -14,10 +13,12 @@ from harness.wire import Client
 from server.probes import (
     asking,
     await_waiting,
+    deleted_files,
     digest,
     eventually,
     open_gate,
     pattern,
+    receive_queues,
     request,
     resident,
     taken,
@@ -138,6 +139,23 @@ def test_a_crowd_whose_clients_vanish_gives_back_the_room_it_had():
             all_threads_are_free(server, "at-last")
 
 
+def test_memory_goes_back_while_the_application_is_idle():
+    target, owners = f"/own?size={OWN}", 30
+    expected = digest(pattern(OWN))
+    with Server("srv_crowd:app", threads=THREADS, response_buffer="1GiB") as server, ExitStack() as stack:
+        with asking(server, target) as client:
+            assert digest(client.response().body) == expected
+        before = resident(server)
+        crowd = [stack.enter_context(reading(server, target)) for _ in range(owners)]
+        heads = [client.head() for client in crowd]
+        all_threads_are_free(server, "finished")
+        assert resident(server) - before > 60 * MEGABYTES
+        # The last that the application hears; from here on only the I/O side works.
+        for client, head in zip(crowd, heads, strict=True):
+            assert taken(client, head) == expected
+        eventually(lambda: resident(server) - before < 40 * MEGABYTES, "memory given back")
+
+
 UPLOAD = MEGABYTES
 UPLOADERS = 100
 
@@ -167,7 +185,7 @@ def test_a_crowd_of_slow_uploads_holds_no_thread(limit, megabytes):
             client.send(b"POST /body HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n" % UPLOAD)
             client.send(upload_of(number)[:half])
         # Half of every body has been taken in when none is left in the server's sockets.
-        eventually(lambda: not unread(server), "the first halves")
+        eventually(lambda: not any(receive_queues(server)), "the first halves")
         all_threads_are_free(server, "while")
         assert resident(server) - before < (2 * megabytes + 15) * MEGABYTES
         for number, client in enumerate(crowd):
@@ -177,11 +195,28 @@ def test_a_crowd_of_slow_uploads_holds_no_thread(limit, megabytes):
             assert got == {"length": UPLOAD, "hash": hashlib.sha256(upload_of(number)).hexdigest()}
 
 
-def unread(server):
-    """Bytes that wait to be received on the server's port, in the receive queues of its connections."""
-    port = server.address.port
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(int(line[4].partition(":")[2], 16) for line in lines if int(line[1].rpartition(":")[2], 16) == port)
+@pytest.mark.parametrize(
+    ("limit", "in_files", "megabytes"), [("2MiB", range(50, 61), 15), ("1GiB", range(1), 60)], ids=["2MiB", "1GiB"]
+)
+def test_bodies_that_are_too_many_for_memory_go_to_files(limit, in_files, megabytes):
+    # Each of them alone is small enough for memory.
+    uploaders, size = 60, MEGABYTES // 2
+    with Server("srv_crowd:app", threads=THREADS, body_buffer=limit) as server, ExitStack() as stack:
+        all_threads_are_free(server, "before")
+        before, files = resident(server), deleted_files(server)
+        crowd = [stack.enter_context(server.client(30)) for _ in range(uploaders)]
+        for number, client in enumerate(crowd):
+            client.send(b"POST /body HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n" % size)
+            client.send(pattern(size - 1, number))
+        eventually(lambda: not any(receive_queues(server)), "all of every body but its last byte")
+        assert deleted_files(server) - files in in_files
+        assert resident(server) - before < megabytes * MEGABYTES
+        for number, client in enumerate(crowd):
+            client.send(pattern(1, number + size - 1))
+        for number, client in enumerate(crowd):
+            got = json.loads(client.response().body)
+            assert got == {"length": size, "hash": hashlib.sha256(pattern(size, number)).hexdigest()}
+        eventually(lambda: deleted_files(server) == files, "the files are gone")
 
 
 ENDLESS = 300 * MEGABYTES
