@@ -11,7 +11,19 @@ import pytest
 from harness.addresses import Address
 from harness.server import Server
 from harness.uploads import Play, chunk, head, streaming
-from server.probes import PATTERN, asking, await_waiting, descriptors, digest, eventually, open_gate, pattern, told
+from server.probes import (
+    PATTERN,
+    asking,
+    await_waiting,
+    descriptors,
+    digest,
+    eventually,
+    open_gate,
+    pattern,
+    receive_queues,
+    resident,
+    told,
+)
 
 SIZE = 300 * len(PATTERN)
 
@@ -85,6 +97,66 @@ def test_what_the_application_does_not_read_is_not_read_from_the_socket(server, 
         while count < SIZE:
             count += client.sock.send(pattern(min(65536, SIZE - count), count))
         assert json.loads(client.response().body) == digest(PATTERN * (SIZE // len(PATTERN)))
+
+
+# Small chunks may cost so much more than one large chunk; they cost up to twice as much.
+GENEROUS = 10
+
+
+def cost(server, by, *pieces):
+    """Processor seconds of the server for a chunked body that is read `by` bytes a read; the least of three times."""
+
+    def once():
+        with server.client(60) as client:
+            client.send(head(target=f"/cost?by={by}"))
+            for piece in pieces:
+                client.send(piece)
+            client.send(b"0\r\n\r\n")
+            return json.loads(client.response().body)
+
+    sizes, seconds = zip(*[once() for _ in range(3)], strict=True)
+    assert len(set(sizes)) == 1
+    return sizes[0], min(seconds)
+
+
+def test_chunks_cost_the_same_however_much_has_been_read_before_them(server):
+    # In proportion to what has come already, each of these chunks would cost as much as a million bytes.
+    before = [chunk(PATTERN)] * 64
+    count = 8000
+    size, whole = cost(server, -1, *before, chunk(bytes(count)))
+    got, seconds = cost(server, -1, *before, chunk(b"x") * count)
+    assert got == size
+    assert seconds < GENEROUS * whole
+
+
+def test_chunks_cost_the_same_whatever_is_asked_for_at_once(server):
+    # In proportion to the room in a buffer, each of these chunks would cost as much as a buffer.
+    count = 200_000
+    size, whole = cost(server, 8192, chunk(bytes(100 * count)))
+    got, seconds = cost(server, 8192, chunk(bytes(100)) * count)
+    assert got == size
+    assert seconds < GENEROUS * whole
+
+
+def test_little_of_the_bodies_that_wait_for_a_thread_is_in_memory(tmp_path):
+    clients, size = 500, 60_000
+    gate = tmp_path / "gate"
+    with Server("stream_app:app", "--stream-body", threads=1) as server, ExitStack() as stack:
+        running = stack.enter_context(asking(server, f"/pause?gate={gate}&size=5&then=7"))
+        response = running.head()
+        before = resident(server)
+        waiting = [stack.enter_context(server.client(30)) for _ in range(clients)]
+        for number, client in enumerate(waiting):
+            client.send(head(target="/sum", length=size) + pattern(size, number))
+        # Of each, the server has read its first part.
+        eventually(
+            lambda: len(queues := receive_queues(server)) > clients and max(queues) < size - 10_000, "all the heads"
+        )
+        assert resident(server) - before < clients * (24 << 10) + (8 << 20)
+        gate.touch()
+        assert running.body_of(response).body == pattern(12)
+        for number, client in enumerate(waiting):
+            assert json.loads(client.response().body) == digest(pattern(size, number))
 
 
 def test_vanished_uploads_leave_no_descriptor_and_no_thread(server):
@@ -208,6 +280,19 @@ def test_one_thread_finishes_its_upload_after_the_signal(debugging):
         assert json.loads(client.response().body) == digest(b"helloworld")
         client.at_end(clean=True)
     assert debugging.wait() == 0
+
+
+def test_a_rest_that_nobody_waits_for_does_not_hold_a_stop_up():
+    # The server may take longer for requests than this test waits for it.
+    with (
+        Server("stream_app:app", "--stream-body", graceful_timeout=60, body_timeout=60) as server,
+        server.client() as client,
+    ):
+        client.send(head(length=100) + b"hello")
+        assert client.response().connection == set()
+        server.send_signal(signal.SIGTERM)
+        assert server.wait() == 0
+        client.at_end()
 
 
 @pytest.mark.parametrize("mode", ["--no-debug", "--debug"])
