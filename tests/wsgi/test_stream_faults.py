@@ -132,6 +132,34 @@ def test_an_exception_of_the_applications_own_is_still_its_own():
     assert "RuntimeError" in server.faults[0]
 
 
+NO_STATUS = "none"
+
+
+@pytest.mark.parametrize("status", [400, 422, 499, NO_STATUS, None, "422", -1, 7, 99, 200, 204, 304, 399, 500, 60_000])
+def test_an_error_that_the_application_made_itself_is_checked(status):
+    def app(environ, start_response):
+        error = penstock.RequestBodyError("<script>alert(1)</script>")
+        if status != NO_STATUS:
+            error.status = status
+        raise error
+
+    with streaming(app) as server, server.client() as client:
+        client.send(head(length=0))
+        response = client.response()
+        client.finish_sending()
+        client.at_end()
+    assert b"<script" not in response.body
+    if status in (400, 422, 499):
+        assert response.status == status
+        assert b"&lt;script&gt;alert(1)&lt;/script&gt;" in response.body
+        assert server.faults == []
+    else:
+        assert response.status == 500
+        assert b"script" not in response.body
+        tracebacks = [record.exc_info for record in server.records if record.exc_info]
+        assert [(kind, trace is not None) for kind, _, trace in tracebacks] == [(penstock.RequestBodyError, True)]
+
+
 @FRAMINGS
 @pytest.mark.parametrize("size", [999, 1000])
 def test_a_body_of_the_largest_size_is_read(framing, size):

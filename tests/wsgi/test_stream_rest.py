@@ -309,6 +309,21 @@ def test_a_client_that_sends_all_of_a_large_body_first_gets_a_large_response(fam
         assert digest(client.response().body) == digest(answer)
 
 
+@pytest.mark.parametrize(("family", "framing"), [("tcp", "length"), ("unix", "chunked")])
+def test_a_client_that_takes_its_time_for_a_large_body_gets_its_response_then(family, framing):
+    play = Play()
+    answer, piece, count = bytes(range(256)) * 80_000, bytes(100_000), 30
+    with streaming(play, family, write_timeout=1) as server, server.client(30) as client:
+        client.send(head(length=count * len(piece) if framing == "length" else None))
+        play.begun().answer(answer)
+        for _ in range(count):
+            # Three times as long in all as it may take nothing of the response.
+            threading.Event().wait(0.1)
+            assert client.send(piece if framing == "length" else chunk(piece)), "the server gave it up"
+        client.send(b"" if framing == "length" else chunk(b""))
+        assert digest(client.response().body) == digest(answer)
+
+
 def test_a_stream_tells_of_itself_while_a_thread_reads():
     play = Play()
     with streaming(play) as server, server.client() as client:
