@@ -37,6 +37,7 @@ class Operated:
         binds: bool = True,
         prefix: Iterable[str] = (),
         pass_fds: Iterable[int] = (),
+        stdin: int = subprocess.DEVNULL,
     ) -> None:
         self.address = address or free_address()
         self.directory = directory
@@ -48,7 +49,7 @@ class Operated:
                 [sys.executable, *prefix, "-m", "penstock", *arguments, *bind, "--pidfile", "app.pid"],
                 cwd=directory,
                 env={**clean, "PYTHONUNBUFFERED": "1", "PWD": str(directory), **(environment or {})},
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=log,
                 stderr=log,
                 pass_fds=tuple(pass_fds),

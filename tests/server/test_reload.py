@@ -1,0 +1,167 @@
+"""`--reload`: what is saved is what answers next, errors included."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from harness.operated import Operated
+
+APP = """
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(len(BODY)))])
+    return [BODY]
+"""
+
+
+def save(path, text):
+    """As editors do: the new text is there all at once."""
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").rename(path)
+
+
+def write(directory, body):
+    save(directory / "app.py", f"{APP}\nBODY = {body!r}\n")
+
+
+@pytest.fixture
+def developed(tmp_path):
+    write(tmp_path, b"one")
+
+    def start(*arguments, **more):
+        return Operated(tmp_path, "app:app", "--reload", *arguments, **more)
+
+    return start
+
+
+def answers(server, *parts):
+    """Returns the answer once it has all of these parts."""
+    found = []
+
+    def asked():
+        found[:] = [server.get("/", "Accept: text/html")]
+        return all(part in found[0].body for part in parts)
+
+    server.until(asked, f"{parts} in the answer")
+    return found[0]
+
+
+def test_a_change_is_served_and_errors_are_shown_until_the_next_save(developed, tmp_path):
+    with developed() as server:
+        server.logged("watching the files in")
+        assert server.get().body == b"one"
+        write(tmp_path, b"two")
+        assert answers(server, b"two").status == 200
+
+        save(tmp_path / "app.py", "def app(:\n    <b>\n")
+        assert answers(server, b"SyntaxError: invalid syntax", b"def app(:").status == 500
+        assert "def app(:" in server.log
+
+        save(tmp_path / "app.py", "import absent_module_of_this_test\n")
+        assert answers(server, b"No module named &#x27;absent_module_of_this_test&#x27;").status == 500
+
+        write(tmp_path, b"three")
+        assert answers(server, b"three").status == 200
+        server.stop()
+        assert server.process.returncode == 0
+
+
+def test_an_application_that_does_not_load_at_first_is_shown_too(developed, tmp_path):
+    save(tmp_path / "app.py", "1 / 0\n")
+    with developed() as server:
+        server.logged("watching the files in")
+        assert b"ZeroDivisionError" in server.get().body
+        write(tmp_path, b"mended")
+        answers(server, b"mended")
+
+
+def test_a_request_after_the_save_waits_for_the_new_code(developed, tmp_path):
+    with developed() as server:
+        server.logged("watching the files in")
+        gate = tmp_path / "gate"
+        os.mkfifo(gate)
+        save(tmp_path / "app.py", f"open('gate').read()\n{APP}\nBODY = b'two'\n")
+        got = []
+        with gate.open("wb"):
+            # The new worker loads; the old one is gone.
+            server.logged("has ended")
+            client = threading.Thread(target=lambda: got.append(server.get().body))
+            client.start()
+        client.join(30)
+        assert got == [b"two"]
+
+
+def test_a_module_elsewhere_on_the_path_is_watched(developed, tmp_path):
+    library = tmp_path / "library"
+    library.mkdir()
+    work = tmp_path / "work"
+    work.mkdir()
+    (library / "words.py").write_text("WORD = b'old'\n")
+    (work / "app.py").write_text(APP + "\nfrom words import WORD as BODY\n")
+    with Operated(work, "app:app", "--reload", environment={"PYTHONPATH": str(library)}) as server:
+        server.logged(f"watching the files in {library}, {work}")
+        assert server.get().body == b"old"
+        save(library / "words.py", "WORD = b'new'\n")
+        answers(server, b"new")
+
+
+def test_a_failing_hook_of_the_worker_is_shown(developed, tmp_path):
+    (tmp_path / "myhooks.py").write_text("def worker_ready(worker):\n    raise OSError('no cache')\n")
+    with developed("--hooks", "myhooks") as server:
+        server.logged("watching the files in")
+        assert b"the hook myhooks.worker_ready failed: OSError: no cache" in server.get().body
+
+
+def test_the_debugger_works_and_the_next_save_ends_its_request(tmp_path):
+    (tmp_path / "app.py").write_text(
+        "import threading\n"
+        "def app(environ, start_response):\n"
+        "    word = 'before'\n"
+        "    breakpoint()\n"
+        "    start_response('200 OK', [('Content-Type', 'text/plain'), ('Content-Length', str(len(word)))])\n"
+        "    return [word.encode()]\n"
+    )
+    reader, writer = os.pipe()
+    with Operated(tmp_path, "app:app", "--reload", "--debug", stdin=reader) as server:
+        os.close(reader)
+        server.logged("watching the files in")
+        got = []
+        client = threading.Thread(target=lambda: got.append(server.get().body))
+        client.start()
+        os.write(writer, b"word = threading.current_thread().name\ncontinue\n")
+        client.join(30)
+        assert got == [b"MainThread"]
+        write(tmp_path, b"two")
+        # Whoever asks before the old worker has been told to end meets the breakpoint once more.
+        server.logged("reload complete")
+        assert server.get().body == b"two"
+        os.killpg(server.process.pid, signal.SIGINT)
+        server.process.wait(30)
+        server.until(lambda: not server.processes(), "the end of all processes")
+        assert "Traceback" not in server.log
+    os.close(writer)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "source", "said"),
+    [
+        (["--preload"], "", "--reload has each worker load the application, and --preload the master: leave one out"),
+        ([], "import sys\nsys.modules['watchfiles'] = None\n", "pip install 'penstock[reload]'"),
+    ],
+)
+def test_what_does_not_go_is_one_line(tmp_path, arguments, source, said):
+    write(tmp_path, b"")
+    program = f"{source}\nimport sys\nsys.argv[0] = 'penstock'\nfrom penstock.cli import main\nmain()\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "app:app", "--reload", "--bind", "127.0.0.1:0", *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
