@@ -1,0 +1,340 @@
+"""The server as a service: systemd (a stand-in for it), hooks, pid file, variables, user, process 1."""
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from harness.addresses import Address, free_address
+from harness.operated import Checking, Operated
+
+APP = """
+import os
+
+def app(environ, start_response):
+    path = environ["PATH_INFO"][1:]
+    if path.isdigit():
+        body = b"%d." % int(path) * (1 + int(path) % 7 * 997)
+    elif path == "ids":
+        body = repr((os.getresuid(), os.getresgid(), os.getgroups())).encode()
+    else:
+        body = os.environ.get(path, "unset").encode()
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
+    return [body]
+"""
+
+# What systemd does between fork and exec, for the program that follows.
+ACTIVATE = """
+import fcntl, os, runpy, sys
+del sys.argv[0]
+descriptors = [int(text) for text in sys.argv.pop(0).split(",")]
+high = [fcntl.fcntl(each, fcntl.F_DUPFD, 100) for each in descriptors]
+for index, each in enumerate(high):
+    os.dup2(each, 3 + index)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(high)), WATCHDOG_PID=str(os.getpid()))
+os.execv(sys.executable, [sys.executable, *sys.argv])
+"""
+
+
+@pytest.fixture
+def operated(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    return lambda *arguments, **more: Operated(tmp_path, "app:app", *arguments, **more)
+
+
+class Manager:
+    """systemd's end: what came, and from which process the kernel says it came."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self.socket.settimeout(30)
+        self.socket.bind(str(path))
+        self.environment = {"NOTIFY_SOCKET": str(path)}
+
+    def told(self):
+        """The next that is no sign of life: its variables, and the number of the process."""
+        while True:
+            data, ancillary, _, _ = self.socket.recvmsg(4096, 1024)
+            ((_, _, credentials),) = ancillary
+            variables = dict(line.split("=", 1) for line in data.decode().split("\n"))
+            if variables != {"WATCHDOG": "1"}:
+                return variables, struct.unpack("iII", credentials)[0]
+
+    def sign_of_life(self):
+        """The number of the process that gives the next sign of life."""
+        while True:
+            data, ancillary, _, _ = self.socket.recvmsg(4096, 1024)
+            if data == b"WATCHDOG=1":
+                return struct.unpack("iII", ancillary[0][2])[0]
+
+
+@pytest.fixture
+def manager(tmp_path):
+    manager = Manager(tmp_path / "notify")
+    with manager.socket:
+        yield manager
+
+
+def test_systemd_is_told_of_every_turn(operated, manager, tmp_path):
+    with operated("--workers", "2", environment=manager.environment) as server:
+        master = server.process.pid
+        assert manager.told() == ({"READY": "1", "STATUS": "2 workers serving"}, master)
+        server.tell(signal.SIGHUP)
+        reloading, by = manager.told()
+        assert (reloading["RELOADING"], by) == ("1", master)
+        assert int(reloading["MONOTONIC_USEC"]) > 0
+        assert manager.told() == ({"READY": "1", "STATUS": "2 workers serving"}, master)
+        (tmp_path / "app.py").write_text("raise RuntimeError('broken')\n")
+        server.tell(signal.SIGHUP)
+        assert manager.told()[0]["RELOADING"] == "1"
+        ready, _ = manager.told()
+        assert ready["READY"] == "1"
+        assert ready["STATUS"].startswith("reload failed, the old workers go on: worker 1")
+        assert "RuntimeError: broken" in ready["STATUS"]
+        assert server.get("/NOTIFY_SOCKET").body == b"unset"
+        server.tell(signal.SIGTERM)
+        assert manager.told() == ({"STOPPING": "1", "STATUS": "finishing the requests in flight"}, master)
+
+
+def test_systemd_learns_the_number_of_the_new_master(operated, manager):
+    with operated(environment={**manager.environment, "WATCHDOG_USEC": "100000"}) as server:
+        first = server.process.pid
+        assert manager.told()[0]["READY"] == "1"
+        assert manager.sign_of_life() == first
+        server.tell(signal.SIGUSR2)
+        assert manager.told()[0]["RELOADING"] == "1"
+        handed_over, by = manager.told()
+        # By the old one: systemd listens to nobody else yet.
+        assert (handed_over["READY"], by) == ("1", first)
+        second = int(handed_over["MAINPID"])
+        ready, by = manager.told()
+        assert (ready["READY"], by) == ("1", second)
+        server.until(lambda: first not in server.processes(), "the end of the old master")
+        assert manager.sign_of_life() == second
+        assert server.master == second
+        server.tell(signal.SIGTERM)
+        assert manager.told() == ({"STOPPING": "1", "STATUS": "finishing the requests in flight"}, second)
+
+
+def test_an_upgrade_that_fails_ends_the_reload_for_systemd(operated, manager, tmp_path):
+    with operated(environment=manager.environment) as server:
+        manager.told()
+        (tmp_path / "app.py").write_text("raise RuntimeError('broken')\n")
+        server.tell(signal.SIGUSR2)
+        assert manager.told()[0]["RELOADING"] == "1"
+        ready, by = manager.told()
+        assert by == server.process.pid
+        assert ready["READY"] == "1"
+        assert ready["STATUS"].startswith("upgrade failed: the new master")
+
+
+def test_sockets_of_systemd_outlive_every_master(operated, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as web, socket.socket(socket.AF_UNIX) as local:
+        path = tmp_path / "app.sock"
+        local.bind(str(path))
+        local.listen()
+        descriptors = [web.fileno(), local.fileno()]
+        with operated(
+            address=Address("127.0.0.1", web.getsockname()[1]),
+            binds=False,
+            prefix=["-c", ACTIVATE, ",".join(map(str, descriptors))],
+            pass_fds=descriptors,
+        ) as server:
+            server.serves()
+            assert server.get("/LISTEN_FDS").body == b"unset"
+            with Checking(server.address) as tcp, Checking(Address(path=str(path))) as unix:
+                for _ in range(2):
+                    before = server.master
+                    tcp.go_on()
+                    server.tell(signal.SIGUSR2)
+                    server.logged(f"taken over from process {before}")
+                    tcp.go_on()
+                    unix.go_on()
+            server.stop()
+        assert path.exists(), "the file is systemd's"
+        # And the socket still listens: who connects now is the next start's.
+        with socket.create_connection(web.getsockname(), 10):
+            pass
+
+
+HOOKS = """
+import os
+def write(line):
+    with open("turns", "a") as file:
+        file.write(f"{line} {os.getpid()}\\n")
+def on_start(): write("on_start")
+def post_fork(worker): write(f"post_fork {worker.number} {worker.pid} {worker.generation}")
+def worker_ready(worker): write(f"worker_ready {worker.number}")
+def worker_exit(worker): write(f"worker_exit {worker.number} {worker.pid} {worker.ending}")
+def on_exit(): write("on_exit")
+"""
+
+
+def test_hooks_run_at_their_turns_in_their_processes(operated, tmp_path):
+    (tmp_path / "myhooks.py").write_text(HOOKS)
+    with operated("--hooks", "myhooks") as server:
+        server.serves()
+        master = server.master
+        worker = next(pid for pid in server.processes() if pid != master)
+        os.kill(worker, signal.SIGKILL)
+        server.logged("ready in", 2)
+        second = next(pid for pid in server.processes() if pid != master)
+        server.stop()
+    assert (tmp_path / "turns").read_text().splitlines() == [
+        f"on_start {master}",
+        f"post_fork 1 {worker} 1 {worker}",
+        f"worker_ready 1 {worker}",
+        f"worker_exit 1 {worker} SIGKILL {master}",
+        f"post_fork 1 {second} 1 {second}",
+        f"worker_ready 1 {second}",
+        f"worker_exit 1 {second} status 0 {master}",
+        f"on_exit {master}",
+    ]
+
+
+@pytest.mark.parametrize("hook", ["on_start()", "post_fork(worker)", "worker_ready(worker)"])
+def test_a_hook_that_fails_at_the_start_stops_the_server(operated, tmp_path, hook):
+    (tmp_path / "myhooks.py").write_text(f"def {hook}:\n    raise OSError('no database')\n")
+    with operated("--hooks", "myhooks") as server:
+        assert server.process.wait(30) == 1
+        name = hook.partition("(")[0]
+        assert f"error: the hook myhooks.{name} failed: OSError: no database" in server.log
+        assert f'myhooks.py", line 2, in {name}' in server.log
+        assert not (tmp_path / "app.pid").exists()
+
+
+def test_a_hook_of_the_wrong_form_is_one_line(operated, tmp_path):
+    (tmp_path / "myhooks.py").write_text("def post_fork(): pass\n")
+    with operated("--hooks", "myhooks") as server:
+        assert server.process.wait(30) == 2
+        assert server.log == (
+            "penstock: error: hooks myhooks: post_fork is called with one argument, the worker, but is post_fork(); "
+            "write `def post_fork(worker):`\n"
+        )
+
+
+def test_a_second_server_with_the_same_pid_file_does_not_start(operated, tmp_path):
+    with operated() as server:
+        server.serves()
+        command = [sys.executable, "-m", "penstock", "app:app", "--bind", "127.0.0.1:0", "--pidfile", "app.pid"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 2
+        assert f"process {server.process.pid} runs already; stop it (`kill {server.process.pid}`)" in done.stderr
+        assert server.master == server.process.pid
+        os.kill(server.process.pid, signal.SIGKILL)
+        server.process.wait()
+        # What it left is no hindrance.
+        with Operated(tmp_path, "app:app") as another:
+            another.serves()
+            assert another.master == another.process.pid
+
+
+def test_variables_reach_the_application_and_change_with_a_reload(operated, tmp_path):
+    path = tmp_path / "app.env"
+    path.write_text("GREETING='good day'\nGIVEN=file\nPENSTOCK_WORKERS=2\n")
+    with operated("--env-file", "app.env", environment={"GIVEN": "here"}) as server:
+        server.serves().logged("with 2 workers")
+        assert server.get("/GREETING").body == b"good day"
+        assert server.get("/GIVEN").body == b"here"
+        path.write_text("GREETING=hello\n")
+        server.tell(signal.SIGHUP)
+        server.logged("reload complete")
+        assert server.get("/GREETING").body == b"hello"
+        path.write_text("no variable\n")
+        server.tell(signal.SIGHUP)
+        server.logged("reload given up, the old workers go on")
+        assert "line 1: not NAME=value" in server.log
+        assert server.get("/GREETING").body == b"hello"
+
+
+@pytest.fixture
+def public(tmp_path):
+    """A directory that every user may enter, with the application in it."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        (directory / "app.py").write_text(APP)
+        yield directory
+
+
+def everybody_reads_python():
+    """Whether nobody can run this Python; not so where it is below a home directory."""
+    places = [Path(os.__file__), Path(sys.executable), *Path(sys.executable).parents, *Path(os.__file__).parents]
+    return all(place.stat().st_mode & 0o005 for place in places)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the administrator may change the user")
+@pytest.mark.skipif(not everybody_reads_python(), reason="this Python is for its owner alone")
+def test_the_whole_server_changes_its_user(public):
+    nobody = pwd.getpwnam("nobody")
+    (public / "app.env").write_text("SECRET=x\n")
+    (public / "app.env").chmod(0o600)
+    path = public / "app.sock"
+    arguments = ["--user", "nobody", "--env-file", "app.env", "--access-log", "access.log"]
+    with Operated(public, "app:app", *arguments, address=Address(path=str(path))) as server:
+        server.serves()
+        identity = ((nobody.pw_uid,) * 3, (nobody.pw_gid,) * 3, os.getgrouplist("nobody", nobody.pw_gid))
+        assert server.get("/ids").body.decode() == repr(identity)
+        assert server.get("/USER").body == b"nobody"
+        assert server.get("/SECRET").body == b"x"
+        assert all(Path(f"/proc/{pid}").stat().st_uid in (0, nobody.pw_uid) for pid in server.processes())
+        status = Path(f"/proc/{server.master}/status").read_text()
+        assert f"Uid:\t{nobody.pw_uid}\t{nobody.pw_uid}\t{nobody.pw_uid}\t{nobody.pw_uid}\n" in status
+        for name in ("app.sock", "app.pid", "access.log"):
+            assert (public / name).stat().st_uid == nobody.pw_uid, name
+        before = server.master
+        server.tell(signal.SIGHUP)
+        server.logged("reload complete")
+        assert server.get("/SECRET").body == b"x", "read before the user changed"
+        server.tell(signal.SIGUSR2)
+        server.logged("this one (process")
+        assert "app.env: Permission denied" in server.log, "the new master is nobody from the start"
+        (public / "app.env").chmod(0o644)
+        server.tell(signal.SIGUSR2)
+        server.logged(f"taken over from process {before}")
+        assert server.master != before
+        assert server.get("/SECRET").body == b"x"
+        server.stop()
+        assert (public / "app.pid").read_text() == "", "it cannot be removed, so it is empty"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the administrator may change the user")
+@pytest.mark.skipif(everybody_reads_python(), reason="every user can run this Python")
+def test_a_user_who_cannot_run_this_python_is_told_so(public):
+    with Operated(public, "app:app", "--user", "nobody") as server:
+        assert server.process.wait(30) == 2
+        assert "user nobody cannot read Python's own modules in" in server.log
+        assert server.log.count("\n") == 1
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None, reason="a namespace of processes is the administrator's"
+)
+def test_as_process_1_it_reaps_stops_and_refuses_an_upgrade(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    address = free_address()
+    command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-m", "penstock", "app:app"]
+    with (tmp_path / "log").open("w+") as log:
+        process = subprocess.Popen([*command, "--bind", address.bind], cwd=tmp_path, stderr=log, stdout=log)
+        try:
+            server = Operated.__new__(Operated)
+            server.address, server.directory, server._log = address, tmp_path, tmp_path / "log"
+            server.serves()
+            assert ", process 1, serves" in server.log
+            (master,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            os.kill(int(master), signal.SIGUSR2)
+            server.logged("this is process 1, whose end would end its container")
+            assert server.get("/1").body == Checking.body(1)
+            os.kill(int(master), signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            process.wait()
