@@ -66,8 +66,8 @@ def answer(path, query, environ):
         time.sleep(30)
     if path == "/stuck":
         Path(query["entered"]).touch()
-        # A call that keeps the interpreter and never ends.
-        ctypes.PyDLL(None).pause()
+        # A call that never ends: with the interpreter in its hand, or without.
+        (ctypes.PyDLL if query.get("keeps") else ctypes.CDLL)(None).pause()
     if path == "/ballast":
         BALLAST.append(b"x" * int(query["bytes"]))
     if path == "/orphan":

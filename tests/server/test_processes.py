@@ -243,14 +243,14 @@ def test_a_stop_while_the_workers_load(state, number, status):
 
 def test_a_worker_that_does_not_end_is_killed_and_what_it_carried_is_said(tmp_path):
     entered = tmp_path / "entered"
-    with Server(APP, graceful_timeout=0.2) as server, asking(server, f"/stuck?entered={entered}"):
+    with Server(APP, graceful_timeout=0.2) as server, asking(server, f"/stuck?keeps=1&entered={entered}"):
         # It holds the interpreter: it can answer nobody, and cannot end either.
         eventually(entered.exists, "the request in flight")
         server.send_signal(signal.SIGTERM)
         assert server.wait() == 0
         assert re.search(
             r"worker 1 \(pid \d+\) did not end in time and is killed; it carried 1 request\n"
-            rf"  GET /stuck\?entered={entered} from 127\.0\.0\.1:\d+, for \d+\.\d+ s, in thread \d+\n",
+            rf"  GET /stuck\?keeps=1&entered={entered} from 127\.0\.0\.1:\d+, for \d+\.\d+ s, in thread \d+\n",
             server.log,
         )
 
@@ -475,6 +475,21 @@ def test_a_limit_below_what_the_application_needs_does_not_replace_without_end()
         server.send_signal(signal.SIGTTIN)
         await_ready(server, 2)
         assert "--max-rss" not in server.log
+
+
+def test_a_worker_with_a_thread_that_does_not_come_back_is_replaced_and_the_request_named(tmp_path):
+    entered = tmp_path / "entered"
+    with Server(APP, request_timeout=0.5, graceful_timeout=0.5, threads=8) as server:
+        (first,) = await_ready(server, 1)
+        with asking(server, f"/stuck?entered={entered}") as client:
+            assert client.response().status == 504
+        await_ready(server, 2)
+        (said,) = re.findall(rf"worker 1 \(pid {first}\) has (.*(?:\n  .*)*)", server.log)
+        assert said.startswith("a thread that does not come back: it is replaced; it carried 1 request\n")
+        assert f"\n  GET /stuck?entered={entered} from 127.0.0.1:" in said
+        assert told(server, "/")["pid"] != first
+        eventually(lambda: is_gone(first), "the first has ended", 20)
+        assert "did not finish in time" in server.log
 
 
 # Preloading
