@@ -241,8 +241,9 @@ class Plan:
     def wake_at(self, now: float) -> float | None:
         """When `next` has something to do though nothing happens; None: never."""
         times = [worker.phase.until for worker in self.workers if isinstance(worker.phase, Draining)]
-        if not self._stopping and self._fork_at > now:
-            times.append(self._fork_at)
+        # Those of now are done, but for one that failed.
+        if not self._stopping and self._forks():
+            times.append(max(now, self._fork_at))
         return min(times, default=None)
 
     def _surplus(self) -> list[Worker]:

@@ -300,6 +300,7 @@ def test_a_fork_that_fails_is_tried_again_later():
     plan = Plan(1, 64, GRACEFUL)
     assert plan.next(0.0) == [Fork(1, 0, 1)]
     plan.fork_failed(0.0)
+    assert plan.wake_at(0.0) == 0.0, "at once the first time"
     assert plan.next(0.0) == [Fork(1, 0, 1)]
     plan.fork_failed(0.0)
     assert plan.next(0.0) == []
