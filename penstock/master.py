@@ -66,12 +66,19 @@ def serve(settings: Settings, application: WSGIApplication | None = None, surrou
     """Serves with worker processes until a signal ends it; the exit status.
 
     application: the application, when the program that calls has loaded it; without it, `settings["app"]` names it.
-    surroundings: what the environment told. Raises ConfigError, BindError, LoadError; and KeyboardInterrupt while the
-    application is preloaded.
+    surroundings: what the environment told. Raises ConfigError, BindError, LoadError; and KeyboardInterrupt before the
+    workers are forked.
     """
     if threading.current_thread() is not threading.main_thread():
         raise ConfigError("worker processes are forked from the main thread: call this from there")
-    chosen = plain(settings)
+    try:
+        with _terminable():
+            return _serve(plain(settings), application, Service() if surroundings is None else surroundings)
+    except _Terminated:
+        return 0
+
+
+def _serve(chosen: dict[str, Any], application: WSGIApplication | None, service: Service) -> int:
     if chosen["reload"]:
         chosen |= _for_development(chosen)
     addresses = [sockets.parse(text) for text in chosen["bind"]]
@@ -81,7 +88,7 @@ def serve(settings: Settings, application: WSGIApplication | None = None, surrou
     if chosen["umask"] is not None:
         os.umask(chosen["umask"])
     variables = Variables(chosen["env_file"])
-    with Service() if surroundings is None else surroundings as service:
+    with service:
         with sockets.bound(
             addresses, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"], kept=service.kept
         ) as listeners:
@@ -90,10 +97,7 @@ def serve(settings: Settings, application: WSGIApplication | None = None, surrou
             found = hooks.read(chosen["hooks"])
             if application is None and chosen["preload"]:
                 variables.apply()
-                try:
-                    application = _preloaded(chosen)
-                except _Terminated:
-                    return 0
+                application = _preloaded(chosen)
             outfit = Outfit(application, directory, found, variables)
             return Master(chosen, listeners, outfit, service).run()
 
@@ -128,6 +132,9 @@ class Master:
                 now = time.monotonic()
                 for action in self._plan.next(now):
                     self._do(action, now)
+                if self._plan.is_complete and not self._all_have_served:
+                    self._all_have_served = True
+                    self._tell_service()
                 if self._plan.is_over:
                     break
                 self._wait()
@@ -224,9 +231,6 @@ class Master:
         each.allowance = self._limits.draw(now, each.resident(), self._chance)
         self._plan.ready(each, now)
         log.logger.info("%s ready in %.2f s", each, now - each.forked)
-        if self._plan.is_complete and not self._all_have_served:
-            self._all_have_served = True
-            self._tell_service()
 
     def _tell_service(self) -> None:
         self._service.serves(f"{self._plan.wanted} worker{'s' * (self._plan.wanted != 1)} serving")
@@ -272,7 +276,7 @@ class Master:
             self._fork(action, now)
         elif isinstance(action, Retire):
             log.logger.info("%s drains", action.worker)
-            action.worker.tell(signal.SIGTERM)
+            self._retire(action.worker)
         elif isinstance(action, Kill):
             log.logger.warning("%s did not end in time and is killed%s", action.worker, self._carried(action.worker))
             action.worker.tell(signal.SIGKILL)
@@ -321,7 +325,12 @@ class Master:
         for listener in self._listeners:
             listener.hand_over()
         for each in self._plan.stop(time.monotonic()):
-            each.tell(signal.SIGTERM)
+            self._retire(each)
+
+    def _retire(self, each: Worker) -> None:
+        """Has a worker drain. By the signal, and past its interpreter, which a request may hold."""
+        self._board.drain(each.place, self._chosen["graceful_timeout"])
+        each.tell(signal.SIGTERM)
 
     def _stop_now(self, number: int) -> None:
         log.logger.info("%s: stopping now", signal.Signals(number).name)
@@ -403,20 +412,23 @@ def _for_development(chosen: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM while the master loads the application; of a kind that no application is expected to catch."""
+    """SIGTERM before the loop heeds it; of a kind that no application is expected to catch while it is preloaded."""
 
 
-def _preloaded(chosen: dict[str, Any]) -> WSGIApplication:
-    """The application, loaded here. Raises LoadError and KeyboardInterrupt."""
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM raises _Terminated, so that what was made until then, the files of sockets above all, is removed."""
 
     def terminated(number: int, frame: FrameType | None) -> None:
         raise _Terminated
 
-    previous = signal.signal(signal.SIGTERM, terminated)
-    try:
-        application = load.load(chosen["app"], factory=chosen["factory"])
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+    with worker.handled({signal.SIGTERM: terminated}):
+        yield
+
+
+def _preloaded(chosen: dict[str, Any]) -> WSGIApplication:
+    """The application, loaded here. Raises LoadError and KeyboardInterrupt."""
+    application = load.load(chosen["app"], factory=chosen["factory"])
     log.revive()
     others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
     if others:

@@ -45,6 +45,8 @@ STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 # What the master takes care of; a terminal or a service manager may send them to its workers, too. They have handlers
 # instead of being ignored, since the children of the application would inherit that.
 _THE_MASTERS: Final = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU)
+# How long the application's own threads may take to end until the log names them (seconds).
+_PATIENCE: Final = 1.0
 _ENDED: Final = 0  # not a signal number: the core has stopped
 
 Handler = Callable[[int, "FrameType | None"], object]
@@ -158,11 +160,25 @@ def work(station: Station, chosen: dict[str, Any], listeners: list[sockets.Liste
             _report(station, Failure(f"the worker failed: {error!r}", 1, traceback.format_exc()).report())
     try:
         if finished:
-            # As the interpreter does at its end: waits for threads of the application that are no daemons, and for what
-            # its executors have still to do.
-            threading._shutdown()  # type: ignore[attr-defined]
+            _wait_for_threads()
     finally:
         leave(status)
+
+
+def _wait_for_threads() -> None:
+    """As the interpreter does at its end: waits for threads of the application that are no daemons, and for what its
+    executors have still to do."""
+
+    def say() -> None:
+        others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+        names = ", ".join(thread.name for thread in others if not thread.daemon)
+        log.logger.info("waiting for threads of the application: %s", names)
+
+    late = threading.Timer(_PATIENCE, say)
+    late.daemon = True
+    late.start()
+    threading._shutdown()  # type: ignore[attr-defined]
+    late.cancel()
 
 
 def _prepare(station: Station, chosen: dict[str, Any], listeners: list[sockets.Listener]) -> Server:

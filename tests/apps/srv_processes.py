@@ -1,7 +1,8 @@
 """An application that tells which process serves, and ends it in whatever way it is asked to.
 
 Files in the directory named by STATE steer what happens while it loads: `broken` makes it fail, `fatal` makes the
-process end, `slow` makes it wait until that file is gone. `version` is what `/version` answers.
+process end, `slow` makes it wait until that file is gone. `version` is what `/version` answers. While there is a file
+`lingers`, a thread of the application does not end.
 """
 
 import atexit
@@ -37,9 +38,11 @@ if STATE.is_dir():
     def work():
         # What an application does in a thread of its own: no request waits for it, and the process does.
         threading.main_thread().join()
+        while (STATE / "lingers").exists():
+            time.sleep(0.01)
         note("work done")
 
-    threading.Thread(target=work).start()
+    threading.Thread(target=work, name="the work").start()
 
 
 def app(environ, start_response):

@@ -200,6 +200,18 @@ def test_the_end_of_a_worker_is_a_proper_end_of_the_interpreter(state):
     assert notes(state) == [(said, str(worker)) for said in ("loading", "work done", "at the end")]
 
 
+def test_threads_of_the_application_that_take_their_time_are_named(state):
+    (state / "lingers").touch()
+    with start(state) as server:
+        (worker,) = await_ready(server, 1)
+        server.send_signal(signal.SIGTERM)
+        assert server.logged("waiting for threads of the application: the work")
+        assert not is_gone(worker)
+        (state / "lingers").unlink()
+        assert server.wait() == 0
+    assert ("work done", str(worker)) in notes(state)
+
+
 # The end of the master
 
 
