@@ -59,6 +59,12 @@ class Scoreboard:
     def in_flight(self, place: int, /) -> list[dict[str, Any]]:
         """The requests that it carries, or carried when it died: id, method, target, client, seconds, thread."""
 
+    def drain(self, place: int, seconds: float, /) -> None:
+        """Has the worker drain, with so many seconds for what is in flight, also when a request holds its interpreter.
+
+        Raises IndexError, ValueError.
+        """
+
     def clear(self, place: int, /) -> None:
         """Forgets the worker at a place, before another one gets it."""
 

@@ -34,14 +34,14 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock import hooks, load, log, options, recycle, sockets, watch, worker, workers
+from penstock import hooks, load, log, options, recycle, sockets, station, watch, worker, workers
 from penstock._penstock import Scoreboard
 from penstock.errors import ConfigError, WorkerError
 from penstock.hooks import WorkerInfo
 from penstock.plan import FAILURES, Fork, Kill, Plan, Reloaded, Retire, Verdict
 from penstock.service import FilesChanged, Service, Upgraded, Variables
 from penstock.settings import Settings, plain
-from penstock.worker import Outfit
+from penstock.station import Outfit, Station
 from penstock.workers import Ending, Failure, Killed, Worker
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ class Master:
         self._bell.close()
         self._ringer.close()
         self._service.forked()
-        station = worker.Station(
+        post = Station(
             info=self._info(made),
             outfit=self._outfit,
             scoreboard=(self._board, made.place),
@@ -317,7 +317,7 @@ class Master:
             leash=self._leash,
             mask=forked.mask,
         )
-        worker.work(station, self._chosen, self._listeners)
+        station.work(post, self._chosen, self._listeners)
 
     def _stop(self) -> None:
         # Ours first: the last worker that closes its own ends the listening, after it took whoever waited.

@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::sys::Readiness;
+
 /// A set of event bits.
 pub(crate) type Bits = u32;
 
@@ -25,6 +27,19 @@ pub(crate) const STOP: Bits = 1 << 6;
 
 /// Bits that stay when the owner takes the events.
 const STICKY: Bits = OWNED | GONE;
+
+/// What the poller saw, as bits.
+pub(crate) fn bits(readiness: Readiness) -> Bits {
+    let mut bits = 0;
+    for (is_set, bit) in
+        [(readiness.read, READ), (readiness.write, WRITE), (readiness.read_end, READ_END), (readiness.gone, GONE)]
+    {
+        if is_set {
+            bits |= bit;
+        }
+    }
+    bits
+}
 
 /// The ownership word of one connection.
 pub(crate) struct Claim(AtomicU32);

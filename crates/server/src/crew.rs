@@ -144,10 +144,18 @@ impl Crew {
 
     /// True once, when a new thread should be started: fewer than two are free and `most` are not reached.
     pub(crate) fn should_hire(&self, most: usize) -> bool {
-        self.free() < 2 && self.total() < most && !self.hiring.swap(true, Ordering::AcqRel)
+        if self.free() >= 2 || self.total() >= most || self.hiring.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        // One that was on its way may have joined since the look at the total; it does so before it lets go of `hiring`.
+        let is_wanted = self.total() < most;
+        if !is_wanted {
+            self.hiring_failed();
+        }
+        is_wanted
     }
 
-    /// The thread that [`Crew::should_hire`] asked for could not be started.
+    /// The thread that [`Crew::should_hire`] asked for could not be started, or is not needed.
     pub(crate) fn hiring_failed(&self) {
         self.hiring.store(false, Ordering::Release);
     }

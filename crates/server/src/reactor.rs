@@ -31,7 +31,7 @@ use crate::scoreboard::{Counter, Place};
 use crate::slots::{SPECIAL, Slots};
 use crate::stats::Stats;
 use crate::streams::Streams;
-use crate::sys::{ALARM, Events, Poller, Readiness};
+use crate::sys::{ALARM, Events, Poller};
 use crate::timers::{Clock, Due, Millis, NEVER, SIGNAL_CHECK, Timers};
 use crate::wire::Wire;
 use crate::{local, lock, read};
@@ -275,7 +275,7 @@ impl Reactor {
                 // What is left after one round makes the next event: the listener is level-triggered.
                 let _ = self.accept((key & !SPECIAL) as usize);
             } else if let Some(connection) = self.slots.get(key) {
-                self.tell(&connection, bits(readiness));
+                self.tell(&connection, claim::bits(readiness));
             }
         }
         self.streams.tick(|connection, work| {
@@ -307,7 +307,8 @@ impl Reactor {
     fn accept(self: &Arc<Self>, index: usize) -> bool {
         let listeners = read(&self.listeners);
         let Some(listener) = listeners.get(index) else { return false };
-        if self.slots.len() >= self.config.max_connections {
+        // Who cannot be served is left to the other processes that listen, or to the kernel's queue.
+        if self.slots.len() >= self.config.max_connections || self.ready.is_barred() {
             self.pause_accepting(listener, index);
             return false;
         }
@@ -386,6 +387,9 @@ impl Reactor {
             && now.wrapping_sub(self.told_board.load(Ordering::Relaxed)) >= BOARD_PAUSE
         {
             self.told_board.store(now, Ordering::Relaxed);
+            if let Some(graceful) = place.drain_order() {
+                self.stop(graceful);
+            }
             self.stats().tell(place);
             place.set(Counter::Heartbeat, self.posts.monotonic(self.clock.recent()));
         }
@@ -579,19 +583,4 @@ impl Scene for Watch<'_> {
         // silenced here, is news for it.
         self.reactor.wake_leader();
     }
-}
-
-fn bits(readiness: Readiness) -> claim::Bits {
-    let mut bits = 0;
-    for (is_set, bit) in [
-        (readiness.read, claim::READ),
-        (readiness.write, claim::WRITE),
-        (readiness.read_end, claim::READ_END),
-        (readiness.gone, claim::GONE),
-    ] {
-        if is_set {
-            bits |= bit;
-        }
-    }
-    bits
 }

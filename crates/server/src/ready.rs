@@ -27,6 +27,9 @@ const FREE: Duration = Duration::from_micros(500);
 /// A head of the queue that is stuck for this long gets a thread even if the interpreter is busy.
 const FORCED_ENTRY: Duration = Duration::from_millis(50);
 
+/// A thread that has waited so long for the interpreter is believed not to get it soon.
+const BARRED: Duration = Duration::from_millis(250);
+
 /// What one good join adds to the eagerness, what one in vain takes, and the most there is.
 const GAIN: u32 = 16;
 const LOSS: u32 = 8;
@@ -47,6 +50,8 @@ pub(crate) struct Ready {
     moved: AtomicU64,
     /// A thread is between "wants to run" and "runs or turned back".
     entering: AtomicBool,
+    /// Since when the last one was.
+    entering_since: Mutex<Option<Instant>>,
     /// Above 0: the application has been seen to wait.
     eagerness: AtomicU32,
 }
@@ -70,6 +75,7 @@ impl Ready {
             length: AtomicUsize::new(0),
             moved: AtomicU64::new(0),
             entering: AtomicBool::new(false),
+            entering_since: Mutex::new(None),
             eagerness: AtomicU32::new(0),
         }
     }
@@ -128,7 +134,18 @@ impl Ready {
 
     /// Claims the one place of a thread that waits for the application. False: it is taken.
     pub(crate) fn try_enter(&self) -> bool {
-        !self.entering.swap(true, Ordering::AcqRel)
+        let entered = !self.entering.swap(true, Ordering::AcqRel);
+        if entered {
+            *lock(&self.entering_since) = Some(Instant::now());
+        }
+        entered
+    }
+
+    /// True when a thread has waited so long for the application that nobody may get it any more: a request holds it and
+    /// does not come back.
+    pub(crate) fn is_barred(&self) -> bool {
+        self.entering.load(Ordering::Acquire)
+            && lock(&self.entering_since).is_some_and(|since| since.elapsed() >= BARRED)
     }
 
     /// Takes the requests that have waited since before `since`.

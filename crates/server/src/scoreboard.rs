@@ -8,8 +8,10 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::Duration;
 
 use crate::sys;
+use crate::timers::millis;
 
 /// Words of counters at the start of a place.
 const COUNTERS: usize = 16;
@@ -58,6 +60,8 @@ pub enum Counter {
     TimedOut,
     /// When the I/O side last looked around, in nanoseconds of the monotonic clock.
     Heartbeat,
+    /// The master's order to drain: milliseconds that requests in flight have, and one; 0: none.
+    Drain,
 }
 
 impl Counter {
@@ -151,6 +155,16 @@ impl Place {
 
     pub(crate) fn set(&self, counter: Counter, value: u64) {
         self.words[counter as usize].store(value, Ordering::Relaxed);
+    }
+
+    /// Master: the worker drains, for as long at most, also when its interpreter is held by a request that does not end.
+    pub fn order_drain(&self, graceful: Duration) {
+        self.set(Counter::Drain, millis(graceful).saturating_add(1));
+    }
+
+    /// The master's order.
+    pub(crate) fn drain_order(&self) -> Option<Duration> {
+        self.get(Counter::Drain).checked_sub(1).map(Duration::from_millis)
     }
 
     /// A thread's slot; `None` beyond the last.

@@ -1,7 +1,9 @@
 //! `Scoreboard` for Python: the master makes it before it forks, each worker writes its place, the master reads.
 
+use std::time::Duration;
+
 use penstock_server::scoreboard::{Counter, Place, Scoreboard as Board};
-use pyo3::exceptions::PyIndexError;
+use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -52,6 +54,16 @@ impl Scoreboard {
             requests.append(told)?;
         }
         Ok(requests)
+    }
+
+    /// Has the worker at a place drain, with so many seconds for what is in flight, also when its interpreter is held by a
+    /// request that does not end.
+    #[pyo3(signature = (place, seconds, /))]
+    fn drain(&self, place: usize, seconds: f64) -> PyResult<()> {
+        let graceful = Duration::try_from_secs_f64(seconds)
+            .map_err(|_| PyValueError::new_err("seconds must be a number that is not negative"))?;
+        self.place(place)?.order_drain(graceful);
+        Ok(())
     }
 
     /// Forgets the worker at a place, before another one gets it.

@@ -35,6 +35,12 @@ impl Reactor {
                 self.tell(&connection, claim::STOP);
             }
         }
+        if self.ready.is_barred() {
+            // Nobody will start these any more.
+            for exchange in self.ready.clear() {
+                exchange.turn_away();
+            }
+        }
         let quiet = self.slots.len() == 0 && self.ready.len() == 0 && self.ready.running() == 0;
         if quiet || self.phase.is_overdue(self.clock.now()) {
             self.end();
