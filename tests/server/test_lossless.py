@@ -1,0 +1,270 @@
+"""Nothing is lost: reloads, recycling, upgrades and restarts under load, counted; deaths that only the clients of the
+dead notice; overload that harms nobody who is let in."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+
+import pytest
+from harness.addresses import Address, free_address
+from harness.load import Kind, Load, Wrk
+from harness.operated import Operated
+from harness.server import APPS, Server, children
+from server.probes import asking, eventually, resident
+
+APP = "srv_lossless:app"
+STAYING = Kind("staying", shapes=("whole", "nap"), gives_up=True)
+TWENTY = Kind("twenty", shapes=("twenty",))
+
+
+def ready(log):
+    """The processes that have told they are ready, in order."""
+    return [int(pid) for pid in re.findall(r"worker \d+ \(pid (\d+)\) ready in", log)]
+
+
+def await_ready(server, count):
+    eventually(lambda: len(ready(server.log)) >= count, f"{count} workers ready", 30)
+    return ready(server.log)
+
+
+@contextlib.contextmanager
+def under_load(address, directory):
+    """wrk and the checking callers; a loss of either is a failure at the end, one of the callers' in between, too."""
+    with Wrk(address, directory), Load(address) as load:
+        load.goes_on()
+        yield load
+        load.goes_on()
+
+
+# Replacing workers
+
+
+@pytest.mark.slow
+def test_twenty_rolling_reloads(tmp_path):
+    with Server(APP, workers=2, threads=8) as server:
+        await_ready(server, 2)
+        with under_load(server.address, tmp_path) as load:
+            for turn in range(1, 21):
+                server.send_signal(signal.SIGHUP)
+                eventually(lambda: server.log.count("reload complete") == turn, f"reload {turn}", 30)  # noqa: B023
+                load.goes_on()
+        served = ready(server.log)
+        # Each has replaced both.
+        assert len(served) == len(set(served)) == 42
+        eventually(lambda: set(children(server.process.pid)) == set(served[-2:]), "the old ones have ended")
+    assert "ERROR" not in server.log
+
+
+@pytest.mark.slow
+def test_fifty_workers_recycled_by_their_requests(tmp_path):
+    with Server(APP, workers=2, threads=8, max_requests=60, max_requests_jitter=30) as server:
+        with under_load(server.address, tmp_path) as load:
+            eventually(lambda: load.faults or server.log.count(" drains\n") >= 50, "50 workers drained", 60)
+        taken = [int(count) for count in re.findall(r"has taken (\d+) requests \(--max-requests\)", server.log)]
+        assert len(taken) >= 50
+        assert min(taken) >= 60
+        assert len(set(ready(server.log))) >= 52
+    assert "ERROR" not in server.log
+
+
+@pytest.mark.slow
+def test_workers_recycled_by_their_time(tmp_path):
+    with Server(APP, workers=2, threads=8, max_lifetime=0.5) as server:
+        await_ready(server, 2)
+        with under_load(server.address, tmp_path) as load:
+            for turn in range(1, 9):
+                await_ready(server, 2 + turn)
+                load.goes_on()
+        assert server.log.count("has served its time (--max-lifetime)") >= 8
+    assert "ERROR" not in server.log
+
+
+@pytest.mark.slow
+def test_workers_recycled_by_their_memory(tmp_path):
+    with Server(APP, workers=2, threads=8, max_rss="90MiB") as server:
+        await_ready(server, 2)
+        with under_load(server.address, tmp_path) as load:
+            while len(ready(server.log)) < 8:
+                assert server.get("/grow/x/1").status == 200
+                load.goes_on()
+        assert server.log.count("MiB in memory (--max-rss): it is replaced\n") >= 6
+    assert "ERROR" not in server.log
+
+
+# Replacing masters
+
+
+@pytest.mark.slow
+def test_five_binary_upgrades(tmp_path):
+    arguments = (APP, "--workers", "2", "--threads", "8")
+    with Operated(tmp_path, *arguments, environment={"PYTHONPATH": str(APPS)}) as server:
+        await_ready(server, 2)
+        masters = [server.master]
+        assert masters == [server.process.pid]
+        with under_load(server.address, tmp_path) as load:
+            for _ in range(5):
+                server.tell(signal.SIGUSR2)
+                server.logged(f"taken over from process {masters[-1]}")
+                masters.append(server.master)
+                load.goes_on()
+        server.until(lambda: len(server.processes()) == 3, "the end of the old processes")
+        assert len(set(masters)) == 6
+        assert len(set(ready(server.log))) == 12
+        assert set(server.processes()) == {masters[-1], *children(masters[-1])}
+        server.stop()
+    assert "ERROR" not in server.log
+
+
+@contextlib.contextmanager
+def listening(family, directory):
+    """A socket that somebody else holds, as systemd does, and how clients reach it."""
+    with socket.socket(family) as listener:
+        address = Address(path=str(directory / "shared.sock")) if family == socket.AF_UNIX else free_address()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address.path or (address.host, address.port))
+        listener.listen(2048)
+        yield listener, address
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overlapping", [True, False], ids=["the-new-one-first", "the-old-one-first"])
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX], ids=["tcp", "unix"])
+def test_five_restarts_behind_a_shared_socket(tmp_path, family, overlapping):
+    with listening(family, tmp_path) as (listener, address), contextlib.ExitStack() as stack:
+        shared = listener.fileno()
+
+        def start():
+            bind = ("--bind", f"fd://{shared}")
+            server = stack.enter_context(Server(APP, *bind, address=address, pass_fds=[shared], threads=8))
+            await_ready(server, 1)
+            return server
+
+        server = start()
+        with Load(address) as load:
+            for _ in range(5):
+                load.goes_on()
+                old, new = server, start() if overlapping else None
+                assert old.stop() == 0
+                server = new or start()
+            load.goes_on()
+
+
+# Deaths
+
+
+@contextlib.contextmanager
+def clients_of_each(server, workers):
+    """A load for each worker, by its process number, on connections that stay where they are."""
+    with contextlib.ExitStack() as stack:
+        loads = {}
+        for pid in workers:
+            others = [other for other in workers if other != pid]
+            for other in others:
+                # So that nobody else takes the connections in.
+                os.kill(other, signal.SIGSTOP)
+            try:
+                loads[pid] = stack.enter_context(Load(server.address, (STAYING,) * 5))
+                loads[pid].goes_on(1)
+            finally:
+                for other in others:
+                    os.kill(other, signal.SIGCONT)
+            assert set(loads[pid].workers()) == {pid}
+        yield loads
+
+
+def carried(server, said, request, client):
+    """True when a line that says this is followed by one with the request, and the client that asked for it."""
+    found = re.search(rf"{said}; it carried \d+ requests?(\n  .*)+", server.log)
+    assert found, server.log
+    return re.search(rf"\n  GET {request} from 127\.0\.0\.1:{client}, for \d+\.\d+ s, in thread \d+", found[0])
+
+
+@pytest.mark.parametrize(
+    ("way", "ending"),
+    [
+        ("SIGKILL", "was killed by SIGKILL; perhaps by the kernel, out of memory"),
+        ("SIGSEGV", r"was killed by SIGSEGV(?: \(core dumped\))?"),
+        ("exit", "exited with status 3"),
+    ],
+    ids=["SIGKILL", "SIGSEGV", "exit"],
+)
+def test_only_the_clients_of_a_dead_worker_notice(way, ending):
+    with Server(APP, workers=2, threads=8) as server:
+        first = await_ready(server, 2)
+        with clients_of_each(server, first) as loads:
+            with asking(server, f"/die/{way}") as asked:
+                client = asked.sock.getsockname()[1]
+                assert asked.rest() == b""
+            await_ready(server, 3)
+            (dead,) = set(first) - set(children(server.process.pid))
+            eventually(lambda: loads[dead].excuse(dead) == 5, "the losses of its clients")
+            for load in loads.values():
+                load.goes_on()
+            assert server.get("/whole/new/3").body == b"new"
+        said = rf"ERROR: worker \d \(pid {dead}\) {ending}; another one takes its place"
+        assert carried(server, said, f"/die/{way}", client)
+        assert server.log.count("ERROR") == 1
+
+
+@pytest.mark.slow
+def test_a_call_that_keeps_the_interpreter_costs_its_worker_and_no_other():
+    with Server(APP, workers=2, threads=8, request_timeout=0.5, graceful_timeout=0.1) as server:
+        first = await_ready(server, 2)
+        with clients_of_each(server, first) as loads:
+            with asking(server, "/die/hold") as asked:
+                client = asked.sock.getsockname()[1]
+                # It comes from the I/O side, which needs no interpreter.
+                answer = asked.response()
+                assert (answer.status, answer.connection) == (504, {"close"})
+            await_ready(server, 3)
+            eventually(lambda: len(set(first) & set(children(server.process.pid))) == 1, "the end of the stuck one", 30)
+            (stuck,) = set(first) - set(children(server.process.pid))
+            eventually(lambda: loads[stuck].excuse(stuck) == 5, "the losses of its clients")
+            for load in loads.values():
+                load.goes_on()
+        said = rf"worker \d \(pid {stuck}\) has a thread that does not come back: it is replaced"
+        assert carried(server, said, "/die/hold", client)
+        said = rf"worker \d \(pid {stuck}\) did not end in time and is killed"
+        assert carried(server, said, "/die/hold", client)
+
+
+@pytest.mark.slow
+def test_a_loop_in_one_of_eight_threads_harms_nobody_else(tmp_path):
+    with Server(APP, workers=2, threads=8, request_timeout=0.5) as server:
+        first = await_ready(server, 2)
+        with under_load(server.address, tmp_path) as load:
+            for _ in range(3):
+                with asking(server, "/die/loop") as asked:
+                    assert asked.response().status == 504
+                load.goes_on()
+        assert ready(server.log) == first
+        assert server.log.count("GET /die/loop: past its deadline") == 3
+    assert server.log.count("in loop\n") == 3
+
+
+# Overload
+
+
+def is_refusal(response):
+    """Of the promised kind; the caller has read it to its end."""
+    return response.status == 503 and response["retry-after"] == "1" and response.framing == "length"
+
+
+def test_what_is_too_much_is_refused_whole_and_the_rest_is_served():
+    with Server(APP, threads=2, max_queue=4) as server:
+        with Load(server.address, (TWENTY,) * 40, allowed=is_refusal) as load:
+            load.goes_on()
+            before, had = resident(server), load.counts
+
+            def is_enough():
+                more = load.counts - had
+                return more["other"] > 10 * more["answered"] > 500
+
+            eventually(is_enough, "ten times as many refusals as answers", 30)
+            # A place for each refusal would be more.
+            assert resident(server) - before < 4 << 20
+        # No refusal has cost a connection.
+        assert load.counts["connections"] == 40
+        assert server.get("/whole/after/5").body == b"after"
