@@ -110,7 +110,7 @@ class Service:
     def events(self, now: float) -> list[Event]:
         """What has happened around the master since."""
         found: list[Event] = []
-        if self._predecessor and self._serves and self._predecessor.has_let_go():
+        if self._predecessor and self._predecessor.has_let_go():
             self._take_over(self._predecessor)
         if self._successor and self._is_ready(self._successor):
             found.append(Upgraded(self._successor.pid))
@@ -228,7 +228,8 @@ class Service:
             except ConfigError as error:
                 log.logger.error("%s", error)
         log.logger.info("taken over from process %d", predecessor.pid)
-        self._tell_ready(f"taken over from process {predecessor.pid}")
+        if self._serves:
+            self._tell_ready(f"taken over from process {predecessor.pid}")
 
     @property
     def _is_main(self) -> bool:

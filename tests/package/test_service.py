@@ -146,6 +146,22 @@ def test_a_new_master_is_quiet_until_the_old_one_lets_go(tmp_path, caplog):
     assert not pid_file.exists()
 
 
+def test_a_new_master_whose_predecessor_dies_takes_over_at_once_and_is_ready_later(tmp_path):
+    old, new = socket.socketpair()
+    new.setblocking(False)
+    manager = Told()
+    chosen = {**plain(resolve({}, {})), "pidfile": str(tmp_path / "app.pid")}
+    with Service(manager=manager, predecessor=upgrade.Predecessor(os.getppid(), new, [])) as later:
+        later.settle(chosen, [])
+        old.close()
+        later.events(0.0)
+        assert later.descriptors() == [], "nothing is left to wait on"
+        assert (tmp_path / "app.pid").read_text() == f"{os.getpid()}\n"
+        assert manager.said == []
+        later.serves("1 worker")
+        assert manager.said == ["ready"]
+
+
 def test_a_new_master_that_fails_leaves_the_pid_file(tmp_path):
     old, new = socket.socketpair()
     pid_file = tmp_path / "app.pid"
