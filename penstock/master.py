@@ -383,7 +383,7 @@ class Master:
                 resident = each.resident() if each.allowance.rss is not None else 0
                 each.due = each.allowance.exceeded(now, self._board.counters(each.place), resident)
                 if each.due:
-                    carried = self._carried(each) if each.allowance.stuck_since is not None else ""
+                    carried = self._carried(each) if each.allowance.is_stuck else ""
                     log.logger.info("%s %s: it is replaced%s", each, each.due, carried)
 
     def _carried(self, each: Worker) -> str:

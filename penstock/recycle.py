@@ -47,20 +47,17 @@ class Limits:
 
 @dataclass
 class Allowance:
-    """What one worker may use: requests, until when, bytes of memory; and since when a thread of it has been stuck."""
+    """What one worker may use: requests, until when, bytes of memory; and whether it was found to have a stuck thread."""
 
     requests: int | None = None
     until: float | None = None
     rss: int | None = None
-    stuck_since: float | None = None
+    is_stuck: bool = False
 
     def exceeded(self, now: float, counters: Mapping[str, int], resident: int) -> str:
         """Why the worker is to be replaced, in words that follow its name; empty when it is not."""
-        if not counters["stuck"]:
-            self.stuck_since = None
-        elif self.stuck_since is None:
-            self.stuck_since = now
-        if self.stuck_since is not None and now - self.stuck_since >= STUCK_GRACE:
+        if counters["stuck_ms"] >= 1000 * STUCK_GRACE:
+            self.is_stuck = True
             return "has a thread that does not come back"
         if self.requests is not None and counters["requests"] >= self.requests:
             return f"has taken {counters['requests']} requests (--max-requests)"

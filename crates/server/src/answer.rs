@@ -21,7 +21,7 @@ use crate::layout::Layout;
 use crate::local;
 use crate::lock;
 use crate::outbox::{Outbox, Payload};
-use crate::posts::Task;
+use crate::posts::{Carrying, Task};
 use crate::record::{Ending, Path, Record, millis_between};
 use crate::request::{Endpoints, Request, RequestBody};
 use crate::stage::Then;
@@ -81,7 +81,7 @@ pub(crate) struct Answer {
     pub(crate) facts: RequestFacts,
     pub(crate) record: Record,
     /// The post of the thread that carries the request, while it does.
-    post: Option<usize>,
+    post: Option<Carrying>,
     is_turned_away: bool,
     /// Somebody wants to know the record when it is complete.
     pub(crate) follower: Option<Arc<Mutex<Record>>>,
@@ -176,10 +176,7 @@ impl Answer {
         self.record.started = Some(now);
         let Some(connection) = &self.connection else { return };
         let reactor = connection.reactor();
-        self.post = local::post();
-        if let Some(post) = self.post {
-            reactor.posts().begin(post, &self.request, now);
-        }
+        self.post = local::post().map(|post| reactor.posts().begin(post, &self.request, now));
         let time = reactor.config().request_timeout;
         if !time.is_zero() {
             self.set_deadline(now, Some(time));
@@ -272,6 +269,9 @@ impl Answer {
             out.push_copy(encode::CHUNK_END);
         }
         self.end_if_last(position);
+        if self.ended {
+            out.complete();
+        }
         out.push_copy(self.layout.staging());
         self.layout.clear();
         if !self.leaves_rest(&out) {
@@ -397,6 +397,7 @@ impl Answer {
             self.left -= block.len() as u64;
             if self.left == 0 {
                 self.ended = true;
+                lock(connection.outbox()).complete();
                 return Some(Sent::Enough);
             }
         }
@@ -488,6 +489,9 @@ impl Answer {
         let Some(connection) = self.connection.clone() else { return Sent::Gone };
         let mut out = lock(connection.outbox());
         out.begin();
+        if self.ended {
+            out.complete();
+        }
         if matches!(self.pace, Pace::Gathering) {
             connection.push_gathered(&mut out);
         }

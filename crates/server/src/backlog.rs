@@ -12,6 +12,7 @@ use crate::claim::{self, Bits};
 use crate::connection::{Connection, within_rate};
 use crate::lock;
 use crate::outbox::Outbox;
+use crate::posts::Outcome;
 use crate::timers::{NEVER, SIGNAL_CHECK, millis};
 
 /// What may wait for one client when the memory for all of them is used up.
@@ -48,14 +49,14 @@ impl Connection {
     }
 
     /// I/O side: the deadline of the request has come, whose application still works on it. Answers in its place, or breaks
-    /// off what has begun; what the application still writes goes nowhere. True: answered.
-    pub(crate) fn overrule(&self, facts: RequestFacts) -> bool {
+    /// off what has begun; what the application still writes goes nowhere. What is complete is left to its client.
+    pub(crate) fn overrule(&self, facts: RequestFacts) -> Outcome {
         let mut out = lock(self.outbox());
-        if out.is_broken() {
-            return false;
+        if out.is_broken() || out.is_complete() {
+            return Outcome::Over;
         }
-        let answered = !out.has_begun();
-        if answered {
+        let outcome = if out.has_begun() { Outcome::BrokenOff } else { Outcome::Answered };
+        if outcome == Outcome::Answered {
             out.push_copy(&self.error_page(&TOO_LATE, RequestFacts { keep_alive: false, ..facts }));
             out.seal();
             out.flush_all(self.wire());
@@ -67,7 +68,12 @@ impl Connection {
         }
         lock(self.gather()).tell(false, true);
         self.room().notify_all();
-        answered
+        outcome
+    }
+
+    /// True when the client was answered in the application's place, or its response broken off.
+    pub(crate) fn is_overruled(&self) -> bool {
+        lock(self.outbox()).is_sealed()
     }
 
     /// After a response that was given in the application's place nothing follows.

@@ -14,8 +14,8 @@ use crate::lock;
 #[derive(Default)]
 pub(crate) struct Budget {
     used: AtomicUsize,
-    /// How often each block held by reference is queued, by its address.
-    shared: Mutex<HashMap<usize, usize>>,
+    /// How often each block held by reference is queued, and its length, by its address.
+    shared: Mutex<HashMap<usize, (usize, usize)>>,
 }
 
 impl Budget {
@@ -35,10 +35,10 @@ impl Budget {
     /// A block is held by reference from now on.
     pub(crate) fn charge_shared(&self, block: &[u8]) {
         let mut shared = lock(&self.shared);
-        let holders = shared.entry(block.as_ptr() as usize).or_insert(0);
+        let (holders, length) = shared.entry(block.as_ptr() as usize).or_insert((0, block.len()));
         *holders += 1;
         if *holders == 1 {
-            self.charge(block.len());
+            self.charge(*length);
         }
     }
 
@@ -46,11 +46,11 @@ impl Budget {
     pub(crate) fn give_back_shared(&self, block: &[u8]) {
         let mut shared = lock(&self.shared);
         let address = block.as_ptr() as usize;
-        if let Some(holders) = shared.get_mut(&address) {
+        if let Some((holders, length)) = shared.get_mut(&address) {
             *holders -= 1;
             if *holders == 0 {
+                self.give_back(*length);
                 shared.remove(&address);
-                self.give_back(block.len());
             }
         }
     }

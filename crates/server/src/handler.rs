@@ -5,7 +5,7 @@
 
 use std::io;
 
-pub use crate::posts::Overdue;
+pub use crate::posts::{Outcome, Overdue};
 use crate::ready::Turn;
 
 /// What answers the requests of a server. Shared by all its threads.

@@ -112,6 +112,10 @@ impl Inflow {
                 return Ok(read);
             }
             let Some(connection) = flow.connection.clone() else { return Err(BodyFault::Over) };
+            // Its deadline has come, and nobody waits for what the application would make of it.
+            if connection.is_overruled() {
+                return Err(flow.failed(BodyFault::Gone));
+            }
             flow.say_continue(&connection);
             match flow.receive(&connection, target) {
                 Received::Data(count) => return Ok(count),
@@ -139,6 +143,9 @@ impl Inflow {
             }
             if lock(&self.0).connection.is_none() {
                 return Err(BodyFault::Over);
+            }
+            if connection.is_overruled() {
+                return Err(lock(&self.0).failed(BodyFault::Gone));
             }
         }
         let mut flow = lock(&self.0);

@@ -61,6 +61,8 @@ pub(crate) struct Outbox {
     broken: bool,
     /// Something of the response of now has been sent or queued.
     begun: bool,
+    /// All of the response of now has been sent or queued.
+    complete: bool,
     /// The response of now was answered or broken off in the application's place: nothing more of it is taken.
     sealed: bool,
     /// The socket was full at the last write: it will tell when it takes more.
@@ -82,6 +84,7 @@ impl Outbox {
             bytes: 0,
             broken: false,
             begun: false,
+            complete: false,
             sealed: false,
             blocked: false,
             waiting: None,
@@ -125,6 +128,15 @@ impl Outbox {
         self.begun
     }
 
+    /// All of the response is here or has left.
+    pub(crate) fn complete(&mut self) {
+        self.complete = true;
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
     /// Takes nothing more of this response; what waits is still sent.
     pub(crate) fn seal(&mut self) {
         self.sealed = true;
@@ -137,6 +149,7 @@ impl Outbox {
     /// The response is over: what follows belongs to the next one.
     pub(crate) fn end_response(&mut self) {
         self.begun = false;
+        self.complete = false;
         self.sealed = false;
     }
 

@@ -79,7 +79,7 @@ impl Phase {
     /// Waits until all is cleaned up. False: the time ran out before.
     pub(crate) fn join(&self, timeout: Option<Duration>) -> bool {
         let mut over = lock(&self.over);
-        let until = timeout.map(|time| Instant::now() + time);
+        let until = timeout.and_then(|time| Instant::now().checked_add(time));
         while !*over {
             let left = match until {
                 None => Duration::from_secs(3600),

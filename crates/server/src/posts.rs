@@ -18,7 +18,7 @@ use crate::scoreboard::{Place, Slot};
 use crate::sys;
 use crate::timers::{Millis, NEVER};
 
-/// Posts beyond the threads: for those that take the place of threads which are stuck.
+/// Posts beyond the threads, at least: for those that take the place of threads which are stuck.
 const SPARE: usize = 16;
 
 /// A request whose deadline has come while its application still works on it.
@@ -34,9 +34,26 @@ pub struct Overdue {
     pub request: String,
     /// Since when the application has had it.
     pub since: Instant,
-    /// True when the client has been answered in the application's place; false when a response that had begun was
-    /// broken off, or was finished already.
-    pub answered: bool,
+    /// What became of the response.
+    pub outcome: Outcome,
+}
+
+/// What becomes of the response to a request whose deadline has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The client was answered 504 in the application's place.
+    Answered,
+    /// It had begun, and was broken off.
+    BrokenOff,
+    /// It was finished, or its client had gone.
+    Over,
+}
+
+/// The request that a thread carries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Carrying {
+    post: usize,
+    serial: u64,
 }
 
 /// A request with a deadline.
@@ -63,8 +80,10 @@ struct Post {
     serial: AtomicU64,
     /// The request has a deadline, so that `carried` is there.
     armed: AtomicBool,
-    /// Its deadline has come.
-    overdue: AtomicBool,
+    /// Its deadline has come, on the clock that all processes share; 0: it has not.
+    overdue: AtomicU64,
+    /// The application is cleaning up.
+    leaving: AtomicBool,
     carried: Mutex<Option<Carried>>,
     slot: Option<Slot>,
 }
@@ -86,7 +105,7 @@ pub(crate) struct Posts {
 impl Posts {
     /// Posts for so many threads; their slots of the scoreboard are those of `place`.
     pub(crate) fn new(threads: usize, place: Option<Place>) -> Self {
-        let count = threads + 1 + SPARE;
+        let count = threads + 1 + threads.max(SPARE);
         let posts: Vec<_> = (0..count)
             .map(|number| Post { slot: place.and_then(|place| place.slot(number)), ..Post::default() })
             .collect();
@@ -126,6 +145,20 @@ impl Posts {
         self.timed_out.load(Ordering::Relaxed)
     }
 
+    /// Posts that there are.
+    pub(crate) fn len(&self) -> usize {
+        self.posts.len()
+    }
+
+    /// Since when a thread has been in a request whose deadline is over, on the clock that all processes share; 0: none is.
+    pub(crate) fn stuck_since(&self) -> u64 {
+        if self.stuck() == 0 {
+            return 0;
+        }
+        let times = self.posts.iter().map(|post| post.overdue.load(Ordering::Acquire));
+        times.filter(|time| *time > 0).min().unwrap_or(0)
+    }
+
     /// A moment on the clock that all processes share, in nanoseconds.
     pub(crate) fn monotonic(&self, moment: Instant) -> u64 {
         self.began.1 + moment.saturating_duration_since(self.began.0).as_nanos() as u64
@@ -137,7 +170,7 @@ impl Posts {
     }
 
     /// The thread takes a request up.
-    pub(crate) fn begin(&self, number: usize, request: &Request, now: Instant) {
+    pub(crate) fn begin(&self, number: usize, request: &Request, now: Instant) -> Carrying {
         let post = &self.posts[number];
         let serial = self.serial.fetch_add(1, Ordering::Relaxed) + 1;
         post.serial.store(serial, Ordering::Release);
@@ -147,6 +180,7 @@ impl Posts {
             let target = request.head.target.of(&request.bytes);
             slot.begin(serial, since, request.endpoints.peer, method, target);
         }
+        Carrying { post: number, serial }
     }
 
     /// The thread has put its request down.
@@ -155,12 +189,13 @@ impl Posts {
         if post.serial.swap(0, Ordering::AcqRel) == 0 {
             return;
         }
+        post.leaving.store(false, Ordering::Release);
         if let Some(slot) = &post.slot {
             slot.end();
         }
         if post.armed.swap(false, Ordering::AcqRel) {
             let carried = lock(&post.carried).take();
-            if post.overdue.swap(false, Ordering::AcqRel) {
+            if post.overdue.swap(0, Ordering::AcqRel) > 0 {
                 self.stuck.fetch_sub(1, Ordering::AcqRel);
             }
             drop(carried);
@@ -169,15 +204,15 @@ impl Posts {
 
     /// The request that the thread carries has until `due`; `task` describes it, asked once. True: the posts must be looked
     /// through at `due`.
-    pub(crate) fn arm(&self, number: usize, due: Millis, task: impl FnOnce() -> Task) -> bool {
-        let post = &self.posts[number];
+    pub(crate) fn arm(&self, carrying: Carrying, due: Millis, task: impl FnOnce() -> Task) -> bool {
+        let post = &self.posts[carrying.post];
         let mut carried = lock(&post.carried);
+        if post.serial.load(Ordering::Acquire) != carrying.serial {
+            return false;
+        }
         match &mut *carried {
             Some(carried) => carried.due = due,
-            None => {
-                let serial = post.serial.load(Ordering::Acquire);
-                *carried = Some(Carried { serial, due, task: task() });
-            }
+            None => *carried = Some(Carried { serial: carrying.serial, due, task: task() }),
         }
         post.armed.store(true, Ordering::Release);
         drop(carried);
@@ -185,10 +220,11 @@ impl Posts {
     }
 
     /// The response of the request is finished: its connection may serve another one.
-    pub(crate) fn release(&self, number: usize) {
-        let post = &self.posts[number];
+    pub(crate) fn release(&self, carrying: Carrying) {
+        let post = &self.posts[carrying.post];
         if post.armed.load(Ordering::Acquire)
             && let Some(carried) = &mut *lock(&post.carried)
+            && carried.serial == carrying.serial
         {
             carried.task.connection = None;
         }
@@ -196,7 +232,18 @@ impl Posts {
 
     /// True when the deadline of the request that the thread carries has come.
     pub(crate) fn is_overdue(&self, number: usize) -> bool {
-        self.posts[number].overdue.load(Ordering::Acquire)
+        self.posts[number].overdue.load(Ordering::Acquire) > 0
+    }
+
+    /// The application cleans up. True when the deadline of its request has come.
+    pub(crate) fn leave(&self, number: usize) -> bool {
+        self.posts[number].leaving.store(true, Ordering::Release);
+        self.is_overdue(number)
+    }
+
+    /// True when the application of a request may be interrupted: it is still at it, and not cleaning up.
+    pub(crate) fn is_interruptible(&self, number: usize, serial: u64) -> bool {
+        self.is_carrying(number, serial) && !self.posts[number].leaving.load(Ordering::Acquire)
     }
 
     /// True when the thread of a post still carries this request.
@@ -209,7 +256,7 @@ impl Posts {
         self.look_at.store(NEVER, Ordering::Release);
         let mut next = NEVER;
         for (number, post) in self.posts.iter().enumerate() {
-            if !post.armed.load(Ordering::Acquire) || post.overdue.load(Ordering::Acquire) {
+            if !post.armed.load(Ordering::Acquire) || post.overdue.load(Ordering::Acquire) > 0 {
                 continue;
             }
             let mut carried = lock(&post.carried);
@@ -218,18 +265,19 @@ impl Posts {
                 next = next.min(carried.due);
                 continue;
             }
-            post.overdue.store(true, Ordering::Release);
+            post.overdue.store(sys::monotonic_nanos().max(1), Ordering::Release);
             self.stuck.fetch_add(1, Ordering::AcqRel);
             self.timed_out.fetch_add(1, Ordering::Relaxed);
             let task = &mut carried.task;
-            let answered = task.connection.take().is_some_and(|connection| connection.overrule(task.facts));
+            let connection = task.connection.take();
+            let outcome = connection.map_or(Outcome::Over, |connection| connection.overrule(task.facts));
             tell(Overdue {
                 post: number,
                 serial: carried.serial,
                 thread: post.thread.load(Ordering::Acquire),
                 request: task.request.clone(),
                 since: task.since,
-                answered,
+                outcome,
             });
         }
         let known = self.look_at.fetch_min(next, Ordering::AcqRel);

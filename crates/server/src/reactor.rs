@@ -3,6 +3,7 @@
 //! The leader polls, lets connections take in what came, then runs the application for the requests that are complete;
 //! the watcher takes the helm when that lasts (see `crew`). Every other thread is parked or inside the application.
 
+mod deadlines;
 mod ending;
 
 use std::io;
@@ -24,7 +25,7 @@ use crate::gather::TICK;
 use crate::handler::{Application, Level};
 use crate::load::Load;
 use crate::phase::Phase;
-use crate::posts::{Posts, Task};
+use crate::posts::Posts;
 use crate::ready::{Ready, Turn, Verdict};
 use crate::request::Endpoints;
 use crate::scoreboard::{Counter, Place};
@@ -41,8 +42,6 @@ const BATCH: usize = 32;
 /// How long accepting pauses when the process has no descriptors left (milliseconds).
 const ACCEPT_PAUSE: u64 = 100;
 
-/// The key of the timer for requests that take too long.
-const DEADLINES: u64 = SPECIAL | 1 << 32;
 /// Between two lots of counters on the scoreboard (milliseconds).
 const BOARD_PAUSE: u64 = 20;
 /// How often a worker that has nothing to do tells that it lives.
@@ -192,7 +191,7 @@ impl Reactor {
         while !self.has_ended() {
             let moved = self.ready.moved();
             let stuck = waiting.as_ref().is_some_and(|(then, load)| *then == moved && load.was_idle());
-            match self.ready.verdict(stuck) {
+            match self.ready.verdict(stuck, self.most_runners()) {
                 Verdict::Idle => waiting = None,
                 Verdict::Watch => waiting = Some((moved, Load::now())),
                 Verdict::Run if !self.may_run(number) => {
@@ -215,6 +214,14 @@ impl Reactor {
             local::leading(|| self.serve(events));
         }
         Ok(())
+    }
+
+    /// Threads that may run the application: those that are stuck are made up for, unless only one may ever be in there.
+    pub(crate) fn most_runners(&self) -> usize {
+        match self.config.threads {
+            1 => 1,
+            threads => threads + self.posts.stuck(),
+        }
     }
 
     /// With one application thread it is always the same one: number 0.
@@ -348,11 +355,8 @@ impl Reactor {
     fn expire(self: &Arc<Self>) {
         let now = self.clock.recent_millis();
         while let Some((entry, key)) = self.timers.pop(now) {
-            if key == DEADLINES {
-                let next = self.posts.look(now, |overdue| self.application.overdue(overdue));
-                if let Some(next) = next {
-                    self.timers.wake(DEADLINES, next);
-                }
+            if key == deadlines::KEY {
+                self.end_overdue(now);
             } else if key & SPECIAL != 0 {
                 let listeners = read(&self.listeners);
                 if let Some(listener) = listeners.get((key & !SPECIAL) as usize) {
@@ -363,19 +367,6 @@ impl Reactor {
                 && self.timers.judge(connection.deadline(), key, entry, now) == Due::Now
             {
                 self.tell(&connection, claim::EXPIRED);
-            }
-        }
-    }
-
-    /// Answers 503 to requests that have waited too long for a thread.
-    fn turn_late_away(&self) {
-        let limit = self.config.queue_timeout;
-        if limit.is_zero() || self.ready.len() == 0 {
-            return;
-        }
-        if let Some(since) = self.clock.recent().checked_sub(limit) {
-            for exchange in self.ready.take_late(since) {
-                exchange.turn_away();
             }
         }
     }
@@ -391,7 +382,9 @@ impl Reactor {
                 self.stop(graceful);
             }
             self.stats().tell(place);
-            place.set(Counter::Heartbeat, self.posts.monotonic(self.clock.recent()));
+            let now = self.clock.recent();
+            place.set(Counter::Heartbeat, self.posts.monotonic(now));
+            place.set(Counter::StuckSince, self.posts.stuck_since());
         }
     }
 
@@ -438,28 +431,6 @@ impl Reactor {
 
     pub(crate) fn bodies(&self) -> &Arc<Budget> {
         &self.bodies
-    }
-
-    pub(crate) fn posts(&self) -> &Posts {
-        &self.posts
-    }
-
-    /// True when the thread of a post still carries this request; see [`crate::handler::Overdue`].
-    pub fn is_carrying(&self, post: usize, serial: u64) -> bool {
-        self.posts.is_carrying(post, serial)
-    }
-
-    /// Sets the deadline of a request that a thread carries.
-    pub(crate) fn set_request_deadline(&self, post: usize, due: Millis, task: impl FnOnce() -> Task) {
-        if self.posts.arm(post, due, task) {
-            self.timers.wake(DEADLINES, due);
-            self.wake_leader();
-        }
-    }
-
-    /// True when one more request may wait for a thread.
-    pub(crate) fn has_room(&self) -> bool {
-        self.ready.len() < self.config.max_queue
     }
 
     pub(crate) fn ready(&self) -> &Ready {
@@ -521,7 +492,9 @@ impl Reactor {
     /// A runner makes sure that somebody can take the helm while it runs; and whoever holds the application, that others
     /// take the places of threads that are stuck.
     pub fn keep_a_spare_thread(&self) {
-        if self.config.single_thread || !self.crew.should_hire(self.config.threads + 1 + self.posts.stuck()) {
+        // Each has a post.
+        let most = (self.most_runners() + 1).min(self.posts.len());
+        if self.config.single_thread || !self.crew.should_hire(most) {
             return;
         }
         if let Err(fault) = self.application.grow() {

@@ -103,13 +103,17 @@ impl Ready {
     }
 
     /// What to do now. `stuck`: requests have waited for a while, none was taken and the process was idle.
-    pub(crate) fn verdict(&self, stuck: bool) -> Verdict {
+    /// `limit`: threads that may run.
+    pub(crate) fn verdict(&self, stuck: bool, limit: usize) -> Verdict {
         if self.len() == 0 {
             return Verdict::Idle;
         }
         let queue = lock(&self.queue);
         if queue.requests.is_empty() {
             return Verdict::Idle;
+        }
+        if queue.running >= limit {
+            return Verdict::Watch;
         }
         let run = queue.running == 0 || stuck || self.is_eager() || queue.moved_at.elapsed() >= FORCED_ENTRY;
         if run && !self.entering.load(Ordering::Acquire) { Verdict::Run } else { Verdict::Watch }
@@ -190,6 +194,12 @@ impl Turn<'_> {
         }
     }
 
+    /// The application is done with the request that [`Turn::next`] gave, but for its cleaning up: nothing is raised in it any
+    /// more. True when its deadline had come.
+    pub fn leave_application(&self) -> bool {
+        local::post().is_some_and(|post| self.reactor.posts().leave(post))
+    }
+
     /// True when the deadline of the request that [`Turn::next`] gave has come.
     pub fn is_overdue(&self) -> bool {
         local::post().is_some_and(|post| self.reactor.posts().is_overdue(post))
@@ -214,12 +224,23 @@ impl<'a> Turn<'a> {
     pub fn next(&mut self) -> Option<Exchange> {
         self.put_down();
         let ready = self.reactor.ready();
+        let limit = self.reactor.most_runners();
         let mut queue = lock(&ready.queue);
         match self.state {
             State::Left => return None,
+            // While this thread was stuck another one took its place.
+            State::Running if queue.running > limit => {
+                queue.running -= 1;
+                self.state = State::Left;
+                return None;
+            }
             State::Running => {}
             State::Entering => {
                 ready.entering.store(false, Ordering::Release);
+                if queue.running >= limit {
+                    self.state = State::Left;
+                    return None;
+                }
                 let moved = ready.moved() != self.seen;
                 let now = Instant::now();
                 let join = judge(&queue, now, now.duration_since(self.asked), moved, ready.is_eager());

@@ -60,6 +60,8 @@ pub enum Counter {
     TimedOut,
     /// When the I/O side last looked around, in nanoseconds of the monotonic clock.
     Heartbeat,
+    /// Since when a thread is in a request whose deadline is over, on the monotonic clock in nanoseconds; 0: none is.
+    StuckSince,
     /// The master's order to drain: milliseconds that requests in flight have, and one; 0: none.
     Drain,
 }
@@ -247,7 +249,11 @@ impl Slot {
 
     fn read(&self) -> Option<InFlight> {
         // A writer that is alive is done in no time; one that is dead never.
-        for _ in 0..100 {
+        for attempt in 0..1_000 {
+            if attempt >= 100 {
+                // It may have been taken off its processor.
+                std::thread::yield_now();
+            }
             let before = self.words[SLOT_SEQUENCE].load(Ordering::Acquire);
             let mut copy = [0; SLOT];
             for (word, value) in copy.iter_mut().enumerate() {
@@ -257,7 +263,6 @@ impl Slot {
             if before.is_multiple_of(2) && self.load(SLOT_SEQUENCE) == before {
                 return told(&copy);
             }
-            std::hint::spin_loop();
         }
         None
     }

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use penstock_http::framing::BodyLength;
@@ -42,7 +42,7 @@ pub(crate) struct PythonApplication {
     /// Requests run on the main thread of a single-threaded server, where Ctrl-C has to end it.
     single_thread: bool,
     desks: Mutex<Vec<Desk>>,
-    lines: Lines,
+    lines: Arc<Lines>,
     overseer: Overseer,
     /// Bare bytes have been complained about.
     bare_was_said: AtomicBool,
@@ -73,7 +73,7 @@ impl Application for PythonApplication {
             while let Some(exchange) = turn.next() {
                 // References that I/O threads gave up are dropped here, while this thread holds the interpreter.
                 Python::attach(|_| ());
-                self.run(py, &mut desk, exchange);
+                self.run(py, &mut desk, exchange, turn, thread);
                 if turn.is_overdue() {
                     overdue::forgive(py, thread);
                 }
@@ -114,14 +114,15 @@ impl Application for PythonApplication {
 
 impl PythonApplication {
     pub(crate) fn new(callable: Py<PyAny>, maker: EnvironMaker, debug: bool, single_thread: bool) -> Self {
+        let lines = Arc::new(Lines::default());
         Self {
             callable,
             maker,
             debug,
             single_thread,
             desks: Mutex::default(),
-            lines: Lines::default(),
-            overseer: Overseer::default(),
+            overseer: Overseer::new(lines.clone()),
+            lines,
             bare_was_said: AtomicBool::new(false),
             interruption: Mutex::new(None),
             pool: Pool::default(),
@@ -142,8 +143,8 @@ impl PythonApplication {
     }
 
     /// Runs one request. A panic in here costs its connection.
-    fn run(&self, py: Python<'_>, desk: &mut Desk, exchange: Exchange) {
-        let unwound = catch_unwind(AssertUnwindSafe(|| self.carry(py, desk, exchange)));
+    fn run(&self, py: Python<'_>, desk: &mut Desk, exchange: Exchange, turn: &Turn<'_>, thread: u64) {
+        let unwound = catch_unwind(AssertUnwindSafe(|| self.carry(py, desk, exchange, turn, thread)));
         if let Err(panic) = unwound {
             // SAFETY: attached; clears what an interrupted call may have left behind.
             unsafe { ffi::PyErr_Clear() };
@@ -176,7 +177,7 @@ impl PythonApplication {
         }
     }
 
-    fn carry(&self, py: Python<'_>, desk: &mut Desk, mut exchange: Exchange) {
+    fn carry(&self, py: Python<'_>, desk: &mut Desk, mut exchange: Exchange, turn: &Turn<'_>, thread: u64) {
         let body = exchange.take_body();
         let (environ, input) = match self.environ(py, desk, &exchange, body) {
             Ok(made) => made,
@@ -210,6 +211,10 @@ impl PythonApplication {
             }
             Err(error) => (None, Err(error)),
         };
+        // What follows is our own work, and the application's cleaning up.
+        if turn.leave_application() {
+            overdue::forgive(py, thread);
+        }
         if !door.nobody_asks(&environ) {
             door.state().follow(py);
         }

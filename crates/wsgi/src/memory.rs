@@ -42,7 +42,7 @@ pub(crate) fn start() -> io::Result<()> {
     result
 }
 
-/// A reference to a Python object of `bytes` bytes is dropped by the calling thread, right after this.
+/// The last of our references to a Python object of `bytes` bytes was dropped by the calling thread.
 pub(crate) fn dropped(bytes: usize) {
     // SAFETY: may be called by any thread.
     let attached = unsafe { ffi::PyGILState_Check() } != 0;

@@ -14,7 +14,8 @@ use crate::memory;
 
 /// Bytes inside a Python object.
 pub(crate) struct Borrowed {
-    owner: Arc<Py<PyAny>>,
+    /// Some until it is dropped.
+    owner: Option<Arc<Py<PyAny>>>,
     bytes: *const [u8],
 }
 
@@ -28,13 +29,14 @@ impl Borrowed {
     /// # Safety
     /// As said above.
     pub(crate) unsafe fn new(owner: Arc<Py<PyAny>>, bytes: *const [u8]) -> Self {
-        Self { owner, bytes }
+        Self { owner: Some(owner), bytes }
     }
 }
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        if Arc::strong_count(&self.owner) == 1 {
+        // Only then is it in pyo3's queue.
+        if self.owner.take().is_some_and(|owner| Arc::into_inner(owner).is_some()) {
             memory::dropped(self.bytes.len());
         }
     }

@@ -35,6 +35,9 @@ impl Scoreboard {
         for (counter, name) in Counter::ALL {
             counters.set_item(name, place.get(counter))?;
         }
+        let since = Some(place.get(Counter::StuckSince)).filter(|since| *since > 0);
+        let now = penstock_server::scoreboard::now();
+        counters.set_item("stuck_ms", since.map_or(0, |since| now.saturating_sub(since) / 1_000_000))?;
         Ok(counters)
     }
 
