@@ -59,6 +59,8 @@ class Service:
         self._listeners: list[Listener] = []
         self._alive_at = 0.0
         self._serves = False
+        # It was told to stop before it took over: what is its predecessor's stays that.
+        self._gave_up = False
 
     def __enter__(self) -> Service:  # noqa: PYI034 - typing.Self is of Python 3.11
         return self
@@ -98,7 +100,9 @@ class Service:
 
     def descriptors(self) -> list[int]:
         """What to wait on."""
-        found = [each.line.fileno() for each in (self._predecessor, self._successor) if each]
+        found = [
+            each.line.fileno() for each in (self._predecessor, self._successor) if each and each.line.fileno() >= 0
+        ]
         if self._watcher and self._watcher.pipe >= 0:
             found.append(self._watcher.pipe)
         return found
@@ -110,7 +114,7 @@ class Service:
     def events(self, now: float) -> list[Event]:
         """What has happened around the master since."""
         found: list[Event] = []
-        if self._predecessor and self._predecessor.has_let_go():
+        if self._predecessor and not self._gave_up and self._predecessor.has_let_go():
             self._take_over(self._predecessor)
         if self._successor and self._is_ready(self._successor):
             found.append(Upgraded(self._successor.pid))
@@ -168,7 +172,10 @@ class Service:
 
     def stopping(self) -> None:
         """The master begins to stop, and does not hand over."""
-        if self._is_main:
+        if self._predecessor:
+            self._gave_up = True
+            self._predecessor.close()
+        else:
             self._manager.stopping("finishing the requests in flight")
         if self._successor:
             self._successor.stop()

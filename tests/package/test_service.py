@@ -162,6 +162,24 @@ def test_a_new_master_whose_predecessor_dies_takes_over_at_once_and_is_ready_lat
         assert manager.said == ["ready"]
 
 
+def test_a_new_master_that_is_told_to_stop_takes_nothing_over(tmp_path):
+    old, new = socket.socketpair()
+    new.setblocking(False)
+    manager = Told(5.0)
+    pid_file = tmp_path / "app.pid"
+    pid_file.write_text(f"{os.getppid()}\n")
+    chosen = {**plain(resolve({}, {})), "pidfile": str(pid_file)}
+    with Service(manager=manager, predecessor=upgrade.Predecessor(os.getppid(), new, [])) as stopped:
+        stopped.settle(chosen, [])
+        stopped.stopping()
+        assert old.recv(10) == b"", "the old one learns of it"
+        old.close()
+        assert stopped.descriptors() == []
+        stopped.events(0.0)
+    assert manager.said == ["close"]
+    assert pid_file.read_text() == f"{os.getppid()}\n"
+
+
 def test_a_new_master_that_fails_leaves_the_pid_file(tmp_path):
     old, new = socket.socketpair()
     pid_file = tmp_path / "app.pid"

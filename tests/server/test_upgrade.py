@@ -31,6 +31,12 @@ def operated(tmp_path):
     return lambda *arguments, **more: Operated(tmp_path, "app:app", *arguments, **more)
 
 
+def taken_over(server, before):
+    """Returns once another master has taken over and the old one, whose workers may have answered, has ended."""
+    server.logged(f"taken over from process {before}")
+    server.until(lambda: before not in server.processes(), "the end of the old master")
+
+
 def who(server):
     version, worker, master = server.get("/who").body.decode().split()
     return version, int(worker), int(master)
@@ -46,9 +52,8 @@ def test_no_request_is_lost_in_five_upgrades(operated, tmp_path):
                 clients.go_on()
                 write(tmp_path, f"version-{turn}")
                 server.tell(signal.SIGUSR2)
-                server.logged(f"taken over from process {masters[-1]}")
+                taken_over(server, masters[-1])
                 masters.append(server.master)
-                server.until(lambda: masters[-2] not in server.processes(), "the end of the old master")
                 clients.go_on()
                 version, _, master = who(server)
                 assert (version, master) == (f"version-{turn}", masters[-1])
@@ -73,7 +78,7 @@ def test_a_new_master_that_fails_leaves_the_old_one(operated, tmp_path):
         # And it can still be replaced.
         write(tmp_path, "two")
         server.tell(signal.SIGUSR2)
-        server.logged(f"taken over from process {before}")
+        taken_over(server, before)
         clients.go_on()
         assert who(server)[0] == "two"
 
@@ -87,8 +92,7 @@ def test_a_unix_socket_and_its_file_stay(operated, tmp_path):
                 before = server.master
                 clients.go_on()
                 server.tell(signal.SIGUSR2)
-                server.logged(f"taken over from process {before}")
-                server.until(lambda: before not in server.processes(), "the end of the old master")  # noqa: B023
+                taken_over(server, before)
                 clients.go_on()
                 assert path.stat().st_ino == identity, turn
         server.stop()
@@ -103,7 +107,7 @@ def test_settings_are_read_anew(operated, tmp_path):
         settings.write_text("workers = 3\n")
         before = server.master
         server.tell(signal.SIGUSR2)
-        server.logged(f"taken over from process {before}")
+        taken_over(server, before)
         server.logged("app:app with 3 workers")
         # Wrong ones are the new master's end alone.
         settings.write_text("workers = 'many'\n")
@@ -138,7 +142,7 @@ def test_only_one_upgrade_at_a_time(operated, tmp_path):
         with gate.open("wb"):
             server.tell(signal.SIGUSR2)
             server.logged("starts already; SIGTERM to it gives it up")
-        server.logged(f"taken over from process {before}")
+        taken_over(server, before)
         assert who(server)[0] == "two"
 
 
@@ -154,7 +158,7 @@ def test_an_old_master_that_is_killed_leaves_the_service_to_the_new_one(operated
         with gate.open("wb"):
             os.kill(before, signal.SIGKILL)
             server.process.wait()
-        server.logged(f"taken over from process {before}")
+        taken_over(server, before)
         assert server.master != before
         assert who(server)[0] == "two"
 
@@ -165,7 +169,7 @@ def test_with_preload_a_reload_is_an_upgrade(operated, tmp_path):
         clients.go_on()
         write(tmp_path, "two")
         server.tell(signal.SIGHUP)
-        server.logged(f"taken over from process {before}")
+        taken_over(server, before)
         clients.go_on()
         server.until(lambda: before not in server.processes(), "the end of the old master")
         assert who(server)[0] == "two"
@@ -181,8 +185,7 @@ def test_addresses_may_change(operated, tmp_path):
         settings.write_text(f'bind = ["unix:{second}"]\n')
         before = server.master
         server.tell(signal.SIGUSR2)
-        server.logged(f"taken over from process {before}")
-        server.until(lambda: before not in server.processes(), "the end of the old master")
+        taken_over(server, before)
         server.address = Address(path=str(second))
         assert who(server)[0] == "one"
         assert not first.exists()
