@@ -1,6 +1,7 @@
 """An application whose requests hang in one way or another: `/WAY?seconds=N`, or until they are let go."""
 
 import contextlib
+import logging
 import os
 import socket
 import sys
@@ -46,7 +47,18 @@ def gate():
     GATE.wait(3600)
 
 
-WAYS = {way.__name__: way for way in (sleep, lock, read, loop, stubborn, gate)}
+def hold_logging():
+    """Holds what every line of the log needs."""
+    for handler in logging.getLogger("penstock").handlers:
+        handler.acquire()
+    try:
+        GATE.wait(3600)
+    finally:
+        for handler in logging.getLogger("penstock").handlers:
+            handler.release()
+
+
+WAYS = {way.__name__: way for way in (sleep, lock, read, loop, stubborn, gate)} | {"logging": hold_logging}
 
 
 def app(environ, start_response):
@@ -61,6 +73,10 @@ def app(environ, start_response):
         body = ",".join(ENDED).encode()
     elif path == "pid":
         body = str(os.getpid()).encode()
+    elif path == "finished":
+        write = start_response("200 OK", [("Content-Length", "3000000")])
+        write(bytes(3_000_000))
+        loop()
     elif path == "begun":
         return begun(start_response)
     elif path == "nap":

@@ -100,3 +100,46 @@ def test_a_hundred_requests_of_which_ten_hang(server):
             assert response.status == (504 if way else 200), way
         for number in range(0, 100, 10):
             assert server.logged(f"?{number}: past its deadline")
+
+
+def test_no_more_threads_run_after_deadlines_than_before(server):
+    with contextlib.ExitStack() as stack:
+        for client in [stack.enter_context(asking(server, "/loop")) for _ in range(10)]:
+            assert client.response().status == 504
+        eventually(lambda: server.get("/ended").body.count(b"loop") == 10, "the threads come back")
+        waiting = [stack.enter_context(asking(server, "/gate?deadline=none")) for _ in range(20)]
+        eventually(lambda: server.log.count("at the gate") == 8, "as many at the gate as there are threads")
+        # The other twelve wait: what is asked now waits behind them.
+        with pytest.raises(TimeoutError):
+            stack.enter_context(asking(server, "/", deadline=0.5)).response()
+        assert server.log.count("at the gate") == 8
+        assert len(waiting) == 20
+
+
+def test_when_no_thread_is_left_requests_are_refused():
+    with (
+        Server("srv_deadline:app", threads=2, request_timeout=0.2, graceful_timeout=0.2) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        clients = [stack.enter_context(asking(server, "/sleep")) for _ in range(40)]
+        statuses = [client.response().status for client in clients]
+        assert set(statuses) == {503, 504}
+        assert statuses.count(504) >= 18
+
+
+def test_a_finished_response_is_left_to_its_client(server):
+    with asking(server, "/finished") as client:
+        head = client.head()
+        assert head.status == 200
+        assert server.logged("its response is over")
+        assert client.read(3_000_000) == bytes(3_000_000)
+
+
+def test_a_lock_of_logging_that_a_request_holds_stops_nobody(server):
+    with asking(server, "/logging") as client:
+        assert client.response().status == 504
+    for _ in range(3):
+        with asking(server, "/loop") as client:
+            assert client.response().status == 504
+    is_healthy(server)
+    server.get("/open")

@@ -6,10 +6,13 @@ use super::Reactor;
 use crate::handler::Level;
 use crate::posts::{Carrying, Posts, Task};
 use crate::slots::SPECIAL;
+use crate::sys;
 use crate::timers::Millis;
 
 /// The key of the timer for requests that take too long.
 pub(super) const KEY: u64 = SPECIAL | 1 << 32;
+/// A thread that is past its deadline mostly comes back within this time (nanoseconds).
+const COMING_BACK: u64 = 1_000_000_000;
 
 impl Reactor {
     pub(crate) fn posts(&self) -> &Posts {
@@ -42,8 +45,16 @@ impl Reactor {
 
     /// Answers 503 to requests that have waited too long for a thread.
     pub(super) fn turn_late_away(&self) {
+        if self.ready.len() == 0 {
+            return;
+        }
+        if self.has_no_thread_left() {
+            for exchange in self.ready.clear() {
+                exchange.turn_away();
+            }
+        }
         let limit = self.config.queue_timeout;
-        if limit.is_zero() || self.ready.len() == 0 {
+        if limit.is_zero() {
             return;
         }
         if let Some(since) = self.clock.recent().checked_sub(limit) {
@@ -51,6 +62,14 @@ impl Reactor {
                 exchange.turn_away();
             }
         }
+    }
+
+    /// True when every thread that there may be is stuck, and for longer than those need that come back.
+    fn has_no_thread_left(&self) -> bool {
+        let stuck = self.posts.stuck();
+        stuck > 0
+            && stuck >= self.most_runners().min(self.posts.len() - 1)
+            && self.posts.stuck_since() + COMING_BACK < sys::monotonic_nanos()
     }
 
     /// Ends the requests whose deadline has come.
