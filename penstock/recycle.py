@@ -47,7 +47,7 @@ class Limits:
 
 @dataclass
 class Allowance:
-    """What one worker may use: requests, until when, bytes of memory; and whether it was found to have a stuck thread."""
+    """What one worker may use: requests, until when, bytes of memory; and whether a thread of it was found stuck."""
 
     requests: int | None = None
     until: float | None = None

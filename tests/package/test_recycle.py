@@ -61,5 +61,7 @@ def test_a_thread_is_stuck_that_does_not_come_back_in_time():
     assert allowance.exceeded(0.0, counters(stuck_ms=0), 0) == ""
     assert allowance.exceeded(1e6, counters(stuck_ms=int(1000 * STUCK_GRACE) - 1), 0) == ""
     assert not allowance.is_stuck
-    assert allowance.exceeded(1e6, counters(stuck_ms=int(1000 * STUCK_GRACE)), 0) == "has a thread that does not come back"
+    assert (
+        allowance.exceeded(1e6, counters(stuck_ms=int(1000 * STUCK_GRACE)), 0) == "has a thread that does not come back"
+    )
     assert allowance.is_stuck
