@@ -50,7 +50,7 @@ def answers(server, *parts):
 
 def test_a_change_is_served_and_errors_are_shown_until_the_next_save(developed, tmp_path):
     with developed() as server:
-        server.logged("watching the files in")
+        server.serves().logged("watching the files in")
         assert server.get().body == b"one"
         write(tmp_path, b"two")
         assert answers(server, b"two").status == 200
@@ -71,7 +71,7 @@ def test_a_change_is_served_and_errors_are_shown_until_the_next_save(developed, 
 def test_an_application_that_does_not_load_at_first_is_shown_too(developed, tmp_path):
     save(tmp_path / "app.py", "1 / 0\n")
     with developed() as server:
-        server.logged("watching the files in")
+        server.serves().logged("watching the files in")
         assert b"ZeroDivisionError" in server.get().body
         write(tmp_path, b"mended")
         answers(server, b"mended")
@@ -79,7 +79,7 @@ def test_an_application_that_does_not_load_at_first_is_shown_too(developed, tmp_
 
 def test_a_request_after_the_save_waits_for_the_new_code(developed, tmp_path):
     with developed() as server:
-        server.logged("watching the files in")
+        server.serves().logged("watching the files in")
         gate = tmp_path / "gate"
         os.mkfifo(gate)
         save(tmp_path / "app.py", f"open('gate').read()\n{APP}\nBODY = b'two'\n")
@@ -101,7 +101,7 @@ def test_a_module_elsewhere_on_the_path_is_watched(developed, tmp_path):
     (library / "words.py").write_text("WORD = b'old'\n")
     (work / "app.py").write_text(APP + "\nfrom words import WORD as BODY\n")
     with Operated(work, "app:app", "--reload", environment={"PYTHONPATH": str(library)}) as server:
-        server.logged(f"watching the files in {library}, {work}")
+        server.serves().logged(f"watching the files in {library}, {work}")
         assert server.get().body == b"old"
         save(library / "words.py", "WORD = b'new'\n")
         answers(server, b"new")
@@ -110,7 +110,7 @@ def test_a_module_elsewhere_on_the_path_is_watched(developed, tmp_path):
 def test_a_failing_hook_of_the_worker_is_shown(developed, tmp_path):
     (tmp_path / "myhooks.py").write_text("def worker_ready(worker):\n    raise OSError('no cache')\n")
     with developed("--hooks", "myhooks") as server:
-        server.logged("watching the files in")
+        server.serves().logged("watching the files in")
         assert b"the hook myhooks.worker_ready failed: OSError: no cache" in server.get().body
 
 
@@ -126,7 +126,7 @@ def test_the_debugger_works_and_the_next_save_ends_its_request(tmp_path):
     reader, writer = os.pipe()
     with Operated(tmp_path, "app:app", "--reload", "--debug", stdin=reader) as server:
         os.close(reader)
-        server.logged("watching the files in")
+        server.serves().logged("watching the files in")
         got = []
         client = threading.Thread(target=lambda: got.append(server.get().body))
         client.start()
