@@ -24,6 +24,7 @@ WORDS = files.words()
 DECK_PATH = files.DIRECTORY / "deck"
 PAGE_PATH = files.DIRECTORY / "page"
 SLEEP_SECONDS = 0.1
+NAP_SECONDS = 0.02
 GROWTH_SECONDS = 1.0
 
 PONG_HEADERS = [
@@ -171,6 +172,13 @@ def sleep(environ: Environ, start_response: Start) -> Body:
         time.sleep(SLEEP_SECONDS)
     start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "5")])
     return [b"slept"]
+
+
+def nap(environ: Environ, start_response: Start) -> Body:
+    """Of a known capacity: threads / NAP_SECONDS."""
+    if environ["PATH_INFO"] != "/ready":
+        time.sleep(NAP_SECONDS)
+    return small(start_response, b"slept")
 
 
 class Growth:

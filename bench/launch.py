@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -44,7 +45,7 @@ def free_port() -> int:
 class Server:
     """A peer that serves one application. Made by its constructor, ended by `stop`."""
 
-    def __init__(self, peer: Peer, app: str, over_unix: bool = False, many: bool = False) -> None:
+    def __init__(self, peer: Peer, app: str, over_unix: bool = False, many: bool = False, extra: str = "") -> None:
         self.peer = peer
         self.state = Path(tempfile.mkdtemp(prefix="bench-"))
         # Apache's process is another user's.
@@ -55,7 +56,7 @@ class Server:
         if peer.name == NGINX:
             nginx.configure(self.state, files.DIRECTORY, HOST, self.port)
         values = {"app": app, "host": HOST, "port": str(self.port), "bin": str(commands()), "state": str(self.state)}
-        arguments = peer.arguments(over_unix, many, socket=str(self.socket), **values)
+        arguments = peer.arguments(over_unix, many, socket=str(self.socket), **values) + shlex.split(extra)
         environment = dict(os.environ, PYTHONPATH=".", PATH=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
         self.log = (self.state / "log").open("wb")
         self.begun = time.perf_counter()
@@ -139,6 +140,10 @@ class Server:
     def signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
+
+    def signal_first(self, number: int) -> None:
+        """To the process that was started alone: the master, where there is one."""
+        self.process.send_signal(number)
 
     def stop(self) -> None:
         stop([self])

@@ -82,7 +82,7 @@ class Contest:
                 self.running[peer.name] = self.server(peer)
 
     def server(self, peer: Peer) -> Server:
-        return Server(peer, self.scenario.app, self.scenario.over_unix, self.scenario.many)
+        return Server(peer, self.scenario.app, self.scenario.over_unix, self.scenario.many, self.scenario.extra(peer))
 
     def turn(self, peer: Peer, number: int) -> None:
         """One round of one server."""

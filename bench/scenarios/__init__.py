@@ -11,6 +11,8 @@ from bench.scenarios.fetch import Fetch
 from bench.scenarios.flat import Flat
 from bench.scenarios.growth import Growth
 from bench.scenarios.idle import Idle
+from bench.scenarios.overload import Overload
+from bench.scenarios.processes import Processes
 from bench.scenarios.rate import Rate
 from bench.scenarios.scenario import Scenario
 from bench.scenarios.segments import Segments
@@ -22,6 +24,7 @@ SMALL = "Small responses"
 LARGE = "Large responses"
 BLOCKS = "Many blocks"
 WAITING = "Applications that wait"
+OVERLOAD = "Overload and processes"
 CROWDS = "Crowds of slow clients"
 SIZE = "Responses larger than memory"
 COST = "What it costs"
@@ -294,6 +297,43 @@ SCENARIOS: tuple[Scenario, ...] = (
         (Metric("growth", "100 sleeping requests in flight", "growth", "ms", False, 0, (AtMost(200),)),),
         fresh=True,
         rounds=2,
+    ),
+    Overload(
+        "overload",
+        "Ten times the capacity of 2 threads that sleep 20 ms",
+        OVERLOAD,
+        "bench.apps:nap",
+        (
+            Metric(
+                "overload",
+                "Overload: goodput",
+                "overload, goodput",
+                "% of capacity",
+                True,
+                1,
+                (AtLeast(90), NoErrors()),
+            ),
+            milliseconds("overload_refusal", "Overload: refusals, 99 % of them", "refusal", AtMost(10)),
+            Metric("overload_memory", "Overload: memory", "growth", "MiB", False, 1, (AtMost(2.0),)),
+        ),
+        fresh=True,
+        rounds=2,
+        among=(PENSTOCK,),
+        flags=((PENSTOCK, "--threads 2 --max-queue 8"),),
+    ),
+    Processes(
+        "processes",
+        "Django with --preload: a restart, and each further worker",
+        OVERLOAD,
+        "bench.django_hello:app",
+        (
+            milliseconds("restart", "From SIGTERM to the first answer of the next server", "restart"),
+            Metric("worker_memory", "Memory of each further worker, --preload", "worker", "MiB", False, 1),
+        ),
+        fresh=True,
+        rounds=3,
+        among=(PENSTOCK, "gunicorn gthread"),
+        flags=((PENSTOCK, "--preload"), ("gunicorn gthread", "--preload")),
     ),
     crowded("crowd_list", "1,000 read a list of 10 MB at 100 KB/s", "crowd, list"),
     crowded("crowd_file", "1,000 read a file of 10 MB at 100 KB/s", "crowd, file", path="/file", nginx="/crowd"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench.launch import Server
+from bench.peers import Peer
 from bench.results import Metric, Sample
 
 
@@ -24,7 +25,7 @@ class Scenario:
     rounds: its own number, where more would tell nothing. fresh: each round wants a server just started.
     nginx: the path under which nginx delivers the same bytes, None where it has no part.
     generator: of bench.apps, whose iteration is the floor.
-    among: the servers that take part, where a round takes long; empty for all.
+    among: the servers that take part, where a round takes long; empty for all. flags: further options, by the server.
     """
 
     name: str
@@ -40,6 +41,11 @@ class Scenario:
     nginx: str | None = None
     generator: str | None = None
     among: tuple[str, ...] = ()
+    flags: tuple[tuple[str, str], ...] = ()
+
+    def extra(self, peer: Peer) -> str:
+        """The further options of one server."""
+        return dict(self.flags).get(peer.name, "")
 
     def measure(self, server: Server, ask: Ask) -> Sample:
         """One round. Raises NotServing, OSError or subprocess.SubprocessError when the server does not go along."""
