@@ -144,7 +144,10 @@ class Master:
                 self._hear_workers()
                 self._hear_service()
                 self._reap()
-                self._look()
+                try:
+                    self._look()
+                except Exception:  # it advises; without it the workers serve on
+                    log.logger.exception("the workers could not be looked at")
         self._hooks.on_exit()
         if self._last_failure is not None:
             raise self._last_failure

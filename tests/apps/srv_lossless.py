@@ -47,6 +47,12 @@ def twenty(body):
     return [body]
 
 
+def held(body):
+    """A call into C that keeps the interpreter for a while, as many do."""
+    ctypes.PyDLL(None).usleep(400_000)
+    return [body]
+
+
 BALLAST = []
 
 
@@ -56,7 +62,7 @@ def grow(body):
     return [body]
 
 
-SHAPES = {shape.__name__: shape for shape in (whole, blocks, nap, pauses, twenty, grow)}
+SHAPES = {shape.__name__: shape for shape in (whole, blocks, nap, pauses, held, twenty, grow)}
 
 
 def hold():

@@ -9,13 +9,14 @@ import socket
 
 import pytest
 from harness.addresses import Address, free_address
-from harness.load import Kind, Load, Wrk
+from harness.load import MIXED, Kind, Load, Wrk
 from harness.operated import Operated
 from harness.server import APPS, Server, children
 from server.probes import asking, eventually, resident
 
 APP = "srv_lossless:app"
 STAYING = Kind("staying", shapes=("whole", "nap"), gives_up=True)
+HOLDING = Kind("holding", pause=0.02, shapes=("held",))
 TWENTY = Kind("twenty", shapes=("twenty",))
 
 
@@ -54,6 +55,19 @@ def test_twenty_rolling_reloads(tmp_path):
         # Each has replaced both.
         assert len(served) == len(set(served)) == 42
         eventually(lambda: set(children(server.process.pid)) == set(served[-2:]), "the old ones have ended")
+    assert "ERROR" not in server.log
+
+
+@pytest.mark.slow
+def test_reloads_while_calls_keep_the_interpreter():
+    with Server(APP, workers=2, threads=8) as server:
+        await_ready(server, 2)
+        with Load(server.address, (*MIXED, HOLDING, HOLDING)) as load:
+            for turn in range(1, 6):
+                load.goes_on(1)
+                server.send_signal(signal.SIGHUP)
+                eventually(lambda: server.log.count("reload complete") == turn, f"reload {turn}", 30)  # noqa: B023
+            load.goes_on(1)
     assert "ERROR" not in server.log
 
 

@@ -27,8 +27,9 @@ pub(crate) enum Accepted {
 
 impl Listener {
     /// Takes in who waits.
-    pub(crate) fn accept(&self, mut welcome: impl FnMut(OwnedFd, Option<SocketAddr>)) -> Accepted {
-        for _ in 0..AT_ONCE {
+    /// `is_shared`: other processes wait for the same clients, and take the next one.
+    pub(crate) fn accept(&self, is_shared: bool, mut welcome: impl FnMut(OwnedFd, Option<SocketAddr>)) -> Accepted {
+        for _ in 0..if is_shared { 1 } else { AT_ONCE } {
             match sys::accept(self.socket.as_fd()) {
                 Ok(Some((socket, peer))) => welcome(socket, peer),
                 Ok(None) => return Accepted::All,

@@ -9,6 +9,8 @@ use penstock_http::limits::Limits;
 pub struct Config {
     /// Application threads at most; one more thread always does I/O.
     pub threads: usize,
+    /// Other processes accept from the same listening sockets.
+    pub shares_listeners: bool,
     /// Everything on the thread that calls [`crate::reactor::Reactor::run_here`].
     pub single_thread: bool,
     /// Limits of a request.
@@ -57,6 +59,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             threads: 128,
+            shares_listeners: false,
             single_thread: false,
             limits: Limits::default(),
             body_memory: 1 << 20,

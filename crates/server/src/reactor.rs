@@ -8,7 +8,7 @@ mod ending;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -42,6 +42,10 @@ const BATCH: usize = 32;
 /// How long accepting pauses when the process has no descriptors left (milliseconds).
 const ACCEPT_PAUSE: u64 = 100;
 
+/// A worker whose threads have waited so long for the interpreter accepts nobody.
+const BARRED: Duration = Duration::from_millis(250);
+/// How long a worker leaves new clients to the others that has more than its share (milliseconds).
+const SHARE_PAUSE: u64 = 2;
 /// Between two lots of counters on the scoreboard (milliseconds).
 const BOARD_PAUSE: u64 = 20;
 /// How often a worker that has nothing to do tells that it lives.
@@ -66,6 +70,8 @@ pub struct Reactor {
     phase: Phase,
     posts: Posts,
     place: Option<Place>,
+    /// A client was left to the other workers a moment ago.
+    left_to_others: AtomicBool,
     /// When the scoreboard was last told.
     told_board: AtomicU64,
     access_log: Option<AccessLog>,
@@ -101,6 +107,7 @@ impl Reactor {
         Ok(Arc::new(Self {
             posts: Posts::new(threads, place),
             place,
+            left_to_others: AtomicBool::new(false),
             told_board: AtomicU64::new(NEVER),
             config,
             application,
@@ -315,11 +322,19 @@ impl Reactor {
         let listeners = read(&self.listeners);
         let Some(listener) = listeners.get(index) else { return false };
         // Who cannot be served is left to the other processes that listen, or to the kernel's queue.
-        if self.slots.len() >= self.config.max_connections || self.ready.is_barred() {
-            self.pause_accepting(listener, index);
+        if self.slots.len() >= self.config.max_connections || self.ready.is_barred(BARRED) {
+            self.pause_accepting(listener, index, ACCEPT_PAUSE);
             return false;
         }
-        let accepted = listener.accept(|socket, peer| {
+        let shares = self.config.shares_listeners && self.phase.is_running();
+        // Left to the others once: whoever still waits then is taken, for they may be busy, or stopped.
+        let is_left = shares && self.place.is_some_and(|place| place.has_more_than_its_share());
+        if is_left && !self.left_to_others.swap(true, Ordering::Relaxed) {
+            self.pause_accepting(listener, index, SHARE_PAUSE);
+            return false;
+        }
+        self.left_to_others.store(false, Ordering::Relaxed);
+        let accepted = listener.accept(shares, |socket, peer| {
             let key = self.slots.key_for(socket.as_fd());
             let endpoints = Endpoints { peer, listener: index };
             let connection = Arc::new(Connection::new(self.clone(), Wire::new(socket), key, endpoints));
@@ -332,6 +347,9 @@ impl Reactor {
             }
             connection.welcome();
         });
+        if shares && let Some(place) = &self.place {
+            place.set(Counter::Connections, self.slots.len() as u64);
+        }
         match accepted {
             Accepted::All => false,
             Accepted::Some => true,
@@ -340,16 +358,16 @@ impl Reactor {
                     Level::Warning,
                     &format!("cannot accept connections: {fault}; raise the limit of open files (ulimit -n)"),
                 );
-                self.pause_accepting(listener, index);
+                self.pause_accepting(listener, index, ACCEPT_PAUSE);
                 false
             }
         }
     }
 
     /// The listener is level-triggered: while nothing can be accepted, looking at it would be a busy loop.
-    fn pause_accepting(&self, listener: &Listener, index: usize) {
+    fn pause_accepting(&self, listener: &Listener, index: usize, pause: Millis) {
         self.poller.forget(listener.socket.as_fd());
-        self.timers.wake(SPECIAL | index as u64, self.clock.now() + ACCEPT_PAUSE);
+        self.timers.wake(SPECIAL | index as u64, self.clock.now() + pause);
     }
 
     fn expire(self: &Arc<Self>) {

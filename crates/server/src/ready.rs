@@ -27,9 +27,6 @@ const FREE: Duration = Duration::from_micros(500);
 /// A head of the queue that is stuck for this long gets a thread even if the interpreter is busy.
 const FORCED_ENTRY: Duration = Duration::from_millis(50);
 
-/// A thread that has waited so long for the interpreter is believed not to get it soon.
-const BARRED: Duration = Duration::from_millis(250);
-
 /// What one good join adds to the eagerness, what one in vain takes, and the most there is.
 const GAIN: u32 = 16;
 const LOSS: u32 = 8;
@@ -50,8 +47,9 @@ pub(crate) struct Ready {
     moved: AtomicU64,
     /// A thread is between "wants to run" and "runs or turned back".
     entering: AtomicBool,
-    /// Since when the last one was.
-    entering_since: Mutex<Option<Instant>>,
+    /// Since when it is, in nanoseconds since `began`; 0: it is not.
+    entering_since: AtomicU64,
+    began: Instant,
     /// Above 0: the application has been seen to wait.
     eagerness: AtomicU32,
 }
@@ -75,7 +73,8 @@ impl Ready {
             length: AtomicUsize::new(0),
             moved: AtomicU64::new(0),
             entering: AtomicBool::new(false),
-            entering_since: Mutex::new(None),
+            entering_since: AtomicU64::new(0),
+            began: Instant::now(),
             eagerness: AtomicU32::new(0),
         }
     }
@@ -140,16 +139,21 @@ impl Ready {
     pub(crate) fn try_enter(&self) -> bool {
         let entered = !self.entering.swap(true, Ordering::AcqRel);
         if entered {
-            *lock(&self.entering_since) = Some(Instant::now());
+            let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.entering_since.store(now.max(1), Ordering::Release);
         }
         entered
     }
 
-    /// True when a thread has waited so long for the application that nobody may get it any more: a request holds it and
-    /// does not come back.
-    pub(crate) fn is_barred(&self) -> bool {
-        self.entering.load(Ordering::Acquire)
-            && lock(&self.entering_since).is_some_and(|since| since.elapsed() >= BARRED)
+    fn has_entered(&self) {
+        self.entering_since.store(0, Ordering::Release);
+        self.entering.store(false, Ordering::Release);
+    }
+
+    /// True when a thread has waited at least so long for the application: a request holds it and does not come back.
+    pub(crate) fn is_barred(&self, time: Duration) -> bool {
+        let since = self.entering_since.load(Ordering::Acquire);
+        since > 0 && self.began.elapsed() >= Duration::from_nanos(since).saturating_add(time)
     }
 
     /// Takes the requests that have waited since before `since`.
@@ -236,7 +240,7 @@ impl<'a> Turn<'a> {
             }
             State::Running => {}
             State::Entering => {
-                ready.entering.store(false, Ordering::Release);
+                ready.has_entered();
                 if queue.running >= limit {
                     self.state = State::Left;
                     return None;
@@ -309,7 +313,7 @@ impl Drop for Turn<'_> {
         let ready = self.reactor.ready();
         match self.state {
             State::Left => {}
-            State::Entering => ready.entering.store(false, Ordering::Release),
+            State::Entering => ready.has_entered(),
             // The application unwound out of its turn.
             State::Running => lock(&ready.queue).running -= 1,
         }

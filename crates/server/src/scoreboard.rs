@@ -131,7 +131,7 @@ impl Scoreboard {
     pub fn place(&self, number: usize) -> Option<Place> {
         let length = COUNTERS + self.slots * SLOT;
         let words = self.words.get(number.checked_mul(length)?..)?.get(..length)?;
-        Some(Place { words })
+        Some(Place { words, board: *self })
     }
 }
 
@@ -139,6 +139,7 @@ impl Scoreboard {
 #[derive(Clone, Copy)]
 pub struct Place {
     words: &'static [AtomicU64],
+    board: Scoreboard,
 }
 
 impl Place {
@@ -167,6 +168,16 @@ impl Place {
     /// The master's order.
     pub(crate) fn drain_order(&self) -> Option<Duration> {
         self.get(Counter::Drain).checked_sub(1).map(Duration::from_millis)
+    }
+
+    /// True when the worker has clearly more than its share of the connections of all that serve.
+    pub(crate) fn has_more_than_its_share(&self) -> bool {
+        let mine = self.get(Counter::Connections);
+        let others = (0..).map_while(|number| self.board.place(number));
+        let (workers, connections) = others
+            .filter(|place| place.get(Counter::Pid) != 0 && place.get(Counter::Drain) == 0)
+            .fold((0, 0), |(workers, sum), place| (workers + 1, sum + place.get(Counter::Connections)));
+        workers > 1 && mine * workers > connections + connections / 4 + workers
     }
 
     /// A thread's slot; `None` beyond the last.
@@ -356,6 +367,23 @@ mod tests {
             }
         }
         writer.join().unwrap();
+    }
+
+    #[test]
+    fn a_worker_knows_when_it_has_more_than_its_share() {
+        let board = Scoreboard::new(4, 1).unwrap();
+        let [first, second, draining] = [0, 1, 3].map(|number| board.place(number).unwrap());
+        first.set(Counter::Pid, 100);
+        first.set(Counter::Connections, 50);
+        assert!(!first.has_more_than_its_share());
+        draining.set(Counter::Pid, 103);
+        draining.order_drain(std::time::Duration::ZERO);
+        assert!(!first.has_more_than_its_share());
+        second.set(Counter::Pid, 101);
+        assert!(first.has_more_than_its_share());
+        assert!(!second.has_more_than_its_share());
+        second.set(Counter::Connections, 40);
+        assert!(!first.has_more_than_its_share());
     }
 
     #[test]

@@ -225,12 +225,14 @@ impl Poller {
         Ok(epoll::add(&self.epoll, socket, epoll::EventData::new_u64(key), flags)?)
     }
 
-    /// Registers a listener: level-triggered, and of several processes that share it only one is woken.
+    /// Registers a listener, level-triggered.
     ///
     /// # Errors
     /// No memory or watches left.
     pub(crate) fn watch_listener(&self, socket: BorrowedFd<'_>, key: u64) -> io::Result<()> {
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
+        // Not EPOLLEXCLUSIVE: it would wake the same one of several idle processes for every client, and none for a
+        // client that the one it woke leaves alone.
+        let flags = epoll::EventFlags::IN;
         Ok(epoll::add(&self.epoll, socket, epoll::EventData::new_u64(key), flags)?)
     }
 

@@ -172,8 +172,10 @@ impl PythonApplication {
             }
             Ok(())
         })();
-        if let Err(error) = taken_back {
-            errors::log(py, Level::Warning, "Ctrl-C may not end the server any more", Some(&error));
+        match taken_back {
+            Ok(()) => {}
+            Err(error) if error.is_instance_of::<PyKeyboardInterrupt>(py) => self.interrupt(error),
+            Err(error) => errors::log(py, Level::Warning, "Ctrl-C may not end the server any more", Some(&error)),
         }
     }
 

@@ -84,6 +84,7 @@ impl Settings {
         Ok(Self {
             config: Config {
                 threads: from.whole("threads", 1)?,
+                shares_listeners: from.value("multiprocess", "a bool")?,
                 single_thread: from.value("single_thread", "a bool")?,
                 limits: Limits {
                     request_line: from.whole("request_line_limit", 1)?,

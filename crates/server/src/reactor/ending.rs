@@ -15,6 +15,9 @@ use crate::{read, write};
 /// does not keep it from ending.
 const LAST_ROUNDS: usize = 256;
 
+/// A draining server that waits so long for an interpreter which a request past its deadline holds starts no more requests.
+const BARRED: Duration = Duration::from_millis(500);
+
 impl Reactor {
     /// The server is to stop: no new connections, idle ones close, the rest finishes until the deadline.
     pub(super) fn drain(self: &Arc<Self>) {
@@ -35,7 +38,7 @@ impl Reactor {
                 self.tell(&connection, claim::STOP);
             }
         }
-        if self.ready.is_barred() {
+        if self.posts.stuck() > 0 && self.ready.is_barred(BARRED) {
             // Nobody will start these any more.
             for exchange in self.ready.clear() {
                 exchange.turn_away();
