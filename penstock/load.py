@@ -315,7 +315,13 @@ def _candidates(module: ModuleType, target: Target, wanted: str = "") -> str:
 
 
 def _looks_like_application(module: ModuleType, name: str) -> bool:
-    value = getattr(module, name)
+    try:
+        return _is_like_application(module, getattr(module, name))
+    except Exception:  # proxies, as of Flask's `request`, raise what they like when they are asked what they are
+        return False
+
+
+def _is_like_application(module: ModuleType, value: Any) -> bool:
     if inspect.isclass(value) or inspect.ismodule(value) or not callable(value) or _is_asgi(value):
         return False
     called = value if inspect.isroutine(value) else type(value).__call__

@@ -92,7 +92,7 @@ ACCESS_LOG_ATOMS: Final = {
     "writes": "system calls that wrote the response",
     "waited_ms": "the application's thread waiting for the client to take what was queued, milliseconds",
     "delivery": "`one-write`, `direct`, `gathered`, `sendfile` or `none`: how the body travelled",
-    "ending": "`complete`, `client-gone` or `broken`",
+    "ending": "`complete`, `client-gone`, `broken`, or `timed-out` at its deadline",
     "host": "`Host` field",
     "referer": "`Referer` field",
     "user_agent": "`User-Agent` field",
@@ -374,7 +374,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         values.seconds(zero=True),
         0.0,
         "The application has this long for a request. Then its client is answered 504, penstock.RequestTimeout is"
-        " raised in its thread, and the log shows where the thread was. 0: as long as it likes.",
+        " raised in its thread, and the log shows where the thread was; a worker whose thread does not come back is"
+        " replaced. With --stream-body, waiting for the client counts, too. 0: as long as it likes.",
         TIMES,
         core="request_timeout",
         example=30,

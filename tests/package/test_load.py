@@ -283,3 +283,12 @@ def test_a_missing_file_names_the_nearest(modules):
     assert str(refusal("./helo.py")) == "./helo.py: no such file; did you mean hello.py?"
     (directory / "folder").mkdir()
     assert "is a directory" in str(refusal("./folder"))
+
+
+def test_proxies_that_raise_when_asked_what_they_are_do_not_hide_the_nearest_name(tmp_path, monkeypatch):
+    (tmp_path / "shop_with_proxies.py").write_text(
+        "from flask import Flask, g, request, session\napp = Flask(__name__)\n", encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(LoadError, match=r"shop_with_proxies has no 'ap'; .*shop_with_proxies:app"):
+        load("shop_with_proxies:ap")

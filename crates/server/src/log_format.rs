@@ -76,7 +76,7 @@ atoms! {
     Writes "writes" "write system calls",
     WaitedMs "waited_ms" "milliseconds the application thread waited for the client to take what was queued",
     Delivery "delivery" "one-write, direct, gathered, sendfile or none: how the body travelled",
-    Ending "ending" "complete, client-gone or broken",
+    Ending "ending" "complete, client-gone, broken or timed-out",
     Host "host" "the Host field",
     Referer "referer" "the Referer field",
     UserAgent "user_agent" "the User-Agent field",
