@@ -252,6 +252,8 @@ class Master:
         carried = self._carried(ended)
         verdict = self._plan.ended(ended, time.monotonic())
         ended.forget_report()
+        # Nobody serves there any more.
+        self._board.clear(ended.place)
         said = f"{ended} failed to load: {failure.message}" if failure else f"{ended} {ending}"
         trace = f"\n{failure.traceback.rstrip()}" if failure and failure.traceback else ""
         if verdict is Verdict.EXPECTED:
@@ -425,7 +427,9 @@ def _terminable() -> Iterator[None]:
     def terminated(number: int, frame: FrameType | None) -> None:
         raise _Terminated
 
-    with worker.handled({signal.SIGTERM: terminated}):
+    # The pid file may be there already: what a rotation of logs or a deployment sends too early shall kill nobody.
+    early = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU)
+    with worker.handled({**dict.fromkeys(early, worker.ignore), signal.SIGTERM: terminated}):
         yield
 
 
@@ -462,12 +466,8 @@ def _wake_ups() -> Iterator[tuple[socket.socket, socket.socket]]:
     with reader, writer:
         reader.setblocking(False)
         writer.setblocking(False)
-        with worker.handled(dict.fromkeys(SIGNALS, worker.ignore)):
-            previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-            try:
-                yield reader, writer
-            finally:
-                signal.set_wakeup_fd(previous)
+        with worker.woken(writer, SIGNALS):
+            yield reader, writer
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from penstock import log
 from penstock.errors import ConfigError
 
 _FIRST_DESCRIPTOR: Final = 3  # SD_LISTEN_FDS_START
+_LONGEST: Final = 1000  # characters of a line: a datagram must hold them all
 _PATIENCE: Final = 1.0  # seconds for a manager whose queue is full
 LISTEN_VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
 NOTIFY_VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
@@ -76,12 +77,12 @@ class Manager:
         if self._address is None:
             return
         # A line is a variable: a status must not smuggle in another one.
-        message = "\n".join(" ".join(line.splitlines()) for line in lines)
+        message = "\n".join(" ".join(line.splitlines())[:_LONGEST] for line in lines)
         try:
             if self._socket is None:
                 self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 self._socket.settimeout(_PATIENCE)
-            self._socket.sendto(message.encode(), self._address)
+            self._socket.sendto(message.encode(errors="replace"), self._address)
         except OSError as error:
             if not self._lost:
                 log.logger.warning("NOTIFY_SOCKET: the service manager cannot be told %s: %s", lines[0], error.strerror)

@@ -174,9 +174,10 @@ def _enter(directory: str) -> None:
 
 def _listen_to(numbers: Collection[signal.Signals], writer: socket.socket) -> None:
     """The numbers of these signals, and of those that are the master's, arrive at the other end of `writer`."""
+    # In this order, or a signal between the two would be lost.
+    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     for number in (*numbers, *_THE_MASTERS):
         signal.signal(number, worker.ignore)
-    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
 
 
 def _report(station: Station, said: bytes) -> None:

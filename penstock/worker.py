@@ -19,7 +19,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -188,12 +188,20 @@ def _signals(writer: socket.socket) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    with handled(dict.fromkeys((*STOP_SIGNALS, signal.SIGUSR1), ignore)):
-        previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-        try:
+    with woken(writer, (*STOP_SIGNALS, signal.SIGUSR1)):
+        yield
+
+
+@contextlib.contextmanager
+def woken(writer: socket.socket, numbers: Iterable[signal.Signals]) -> Iterator[None]:
+    """The numbers of these signals arrive as bytes at the other end of `writer`: of each that comes from now on."""
+    # In this order, or a signal between the two would be lost.
+    previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    try:
+        with handled(dict.fromkeys(numbers, ignore)):
             yield
-        finally:
-            signal.set_wakeup_fd(previous)
+    finally:
+        signal.set_wakeup_fd(previous)
 
 
 @contextlib.contextmanager
@@ -211,6 +219,38 @@ def handled(handlers: dict[signal.Signals, Handler]) -> Iterator[None]:
 
 def ignore(number: int, frame: FrameType | None) -> None:
     """A handler written in Python must exist for the wake-up descriptor to be written."""
+
+
+class _Fork(threading.local):
+    """A process that the application forks shares our wake-up descriptor: what is sent to it would reach us, and it
+    would live on. So it gets the usual handlers back, before any signal can come. Our own workers set handlers of their
+    own afterwards."""
+
+    numbers = (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT)
+    mask: set[int] | None = None
+
+    def before(self) -> None:
+        if any(signal.getsignal(number) is ignore for number in self.numbers):
+            self.mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, self.numbers))
+
+    def in_parent(self) -> None:
+        if self.mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
+            self.mask = None
+
+    def in_child(self) -> None:
+        if self.mask is None:
+            return
+        signal.set_wakeup_fd(-1)
+        for number in self.numbers:
+            # Ctrl-C at a terminal, which reaches every process there, is the master's.
+            if number != signal.SIGINT and signal.getsignal(number) is ignore:
+                signal.signal(number, signal.SIG_DFL)
+        self.in_parent()
+
+
+_fork: Final = _Fork()
+os.register_at_fork(before=_fork.before, after_in_parent=_fork.in_parent, after_in_child=_fork.in_child)
 
 
 def change_directory(directory: str) -> None:

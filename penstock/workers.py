@@ -24,6 +24,7 @@ READY: Final = b"R"
 FAILED: Final = b"E"
 # The exit status of a worker that could not load: sysexits are taken by applications, 1 is Python's.
 CANNOT_LOAD: Final = 3
+_MOST_SAID: Final = 1 << 20
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -94,6 +95,10 @@ class Worker:
             except BlockingIOError:
                 break
             self._said += said
+            if len(self._said) > _MOST_SAID:
+                # Not our words: whoever writes them shall not keep the master reading.
+                self.forget_report()
+                return False
             if not said or self._said == READY:
                 self.forget_report()
                 return self._said == READY
@@ -111,9 +116,9 @@ class Worker:
         if not self._said.startswith(FAILED):
             return None
         try:
-            return Failure(**json.loads(self._said[len(FAILED) :]))
-        except (ValueError, TypeError):
-            # It died while it spoke.
+            said = json.loads(self._said[len(FAILED) :])
+            return Failure(str(said["message"]), int(said["status"]), str(said["traceback"]))
+        except Exception:  # it died while it spoke, or somebody else wrote into its pipe
             return None
 
     def tell(self, number: signal.Signals) -> None:

@@ -8,6 +8,7 @@ process end, `slow` makes it wait until that file is gone. `version` is what `/v
 import atexit
 import ctypes
 import json
+import multiprocessing
 import os
 import signal
 import threading
@@ -73,6 +74,12 @@ def answer(path, query, environ):
         (ctypes.PyDLL if query.get("keeps") else ctypes.CDLL)(None).pause()
     if path == "/ballast":
         BALLAST.append(b"x" * int(query["bytes"]))
+    if path == "/child":
+        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(3600,))
+        child.start()
+        child.terminate()
+        child.join()
+        return str(child.exitcode).encode()
     if path == "/orphan":
         return orphan()
     if path == "/echo":

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+from pathlib import Path
 
 import pytest
 from harness.addresses import Address, free_address
@@ -168,6 +169,12 @@ def test_five_restarts_behind_a_shared_socket(tmp_path, family, overlapping):
 # Deaths
 
 
+def is_stopped(pid):
+    """True when none of its threads runs any more."""
+    states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").iterdir()]
+    return set(states) == {"T"}
+
+
 @contextlib.contextmanager
 def clients_of_each(server, workers):
     """A load for each worker, by its process number, on connections that stay where they are."""
@@ -178,6 +185,8 @@ def clients_of_each(server, workers):
             for other in others:
                 # So that nobody else takes the connections in.
                 os.kill(other, signal.SIGSTOP)
+            for other in others:
+                eventually(lambda pid=other: is_stopped(pid), "a worker that stands still")
             try:
                 loads[pid] = stack.enter_context(Load(server.address, (STAYING,) * 5))
                 loads[pid].goes_on(1)

@@ -568,3 +568,12 @@ def test_as_process_1_it_reaps_whoever_lost_its_parent(tmp_path):
             for pid in children(server.pid):
                 os.kill(pid, signal.SIGTERM)
         assert server.wait(30) == 0
+
+
+def test_a_child_of_the_application_dies_by_its_own_signals_and_the_worker_serves_on():
+    with Server("srv_processes:app") as server:
+        worker = server.pid
+        # Forked in a request, told to end by the application, and waited for.
+        assert server.get("/child").body == b"-15"
+        assert server.get("/").status == 200
+        assert server.pid == worker
