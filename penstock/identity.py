@@ -159,6 +159,9 @@ class PidFile:
         beside = os.path.join(directory, f".{name}.{os.getpid()}")
         try:
             try:
+                # In a container each start has the same number, and one that was killed here may have left its file.
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(beside)
                 self._fill(beside, os.O_EXCL)
                 os.replace(beside, self.path)
             except PermissionError:

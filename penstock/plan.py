@@ -6,8 +6,8 @@ Sans-io: no process, clock or log is touched here. The master says what happened
 Rules. There are as many workers as wanted. A worker that is to be replaced (its code is old, or it has served long
 enough) keeps serving until its successor serves, and successors are forked one after the other. Workers that die come
 back at once the first time, then after 1, 2, 4 ... 30 s while it goes on. When the new code of a reload does not load,
-the reload is given up. When none of the first workers, or three in a row while nothing serves, come as far as serving,
-there is no hope.
+the reload is given up; one that hangs while it loads is named, and a further reload ends it. When none of the first
+workers, or three in a row while nothing serves, come as far as serving, there is no hope.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ CALM: Final = 60.0
 FAILURES: Final = 3
 # A worker that has not begun to serve has nothing to finish (seconds).
 BOOT_PATIENCE: Final = 5.0
+# A worker that loads for longer (seconds) is named in the log, once.
+SLOW_BOOT: Final = 60.0
 # What a worker may take beyond its graceful time-out to end: the interpreter's own end (seconds).
 LEAVING: Final = 5.0
 
@@ -54,13 +56,21 @@ class Kill:
 
 
 @dataclass(frozen=True)
+class Hangs:
+    """This worker still loads, after so many seconds."""
+
+    worker: Worker
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Reloaded:
     """The reload is complete; it took so many seconds."""
 
     seconds: float
 
 
-Action = Fork | Retire | Kill | Reloaded
+Action = Fork | Retire | Kill | Hangs | Reloaded
 
 
 class Verdict(enum.Enum):
@@ -95,11 +105,13 @@ class Plan:
         self._required = 1
         self._reload_began: float | None = None
         self._stopping = False
+        self._at_once = False
         self._ever_ready = False
         self._deaths = 0
         self._last_death = float("-inf")
         self._fork_at = float("-inf")
         self._failures = 0
+        self._named: set[Worker] = set()
 
     @property
     def is_over(self) -> bool:
@@ -141,16 +153,22 @@ class Plan:
         """A `Fork` could not be done: no processes or no memory left."""
         self._died(now)
 
-    def ready(self, worker: Worker, now: float) -> None:
-        """The worker serves."""
+    def ready(self, worker: Worker, now: float) -> bool:
+        """The worker serves. False when it was told to end while it loaded: it may have taken a request or two before
+        it learns of that, so it has the time of one that serves."""
         if worker.is_booting:
             worker.phase = Serving(now)
             self._ever_ready = True
             self._failures = 0
+            return True
+        if isinstance(worker.phase, Draining) and not self._at_once:
+            worker.phase = Draining(now + self._graceful + LEAVING)
+        return False
 
     def ended(self, worker: Worker, now: float) -> Verdict:
         """The worker's process is gone."""
         self.workers.remove(worker)
+        self._named.discard(worker)
         if isinstance(worker.phase, (Draining, Killed)):
             return Verdict.EXPECTED
         if worker.is_serving:
@@ -169,7 +187,8 @@ class Plan:
         return Verdict.NOT_READY
 
     def reload(self, now: float) -> None:
-        """All workers are to be replaced; during a reload once more, the one that boots included."""
+        """All workers are to be replaced; during a reload once more, the one that boots included, which is told to end:
+        it may hang."""
         self._generation += 1
         self._required = self._generation
         self._reload_began = now
@@ -211,7 +230,7 @@ class Plan:
 
     def stop_now(self, now: float) -> list[Worker]:
         """All are to end at once. Those that are to be told so."""
-        self._stopping = True
+        self._stopping = self._at_once = True
         told = [worker for worker in self.workers if not isinstance(worker.phase, Killed)]
         for worker in told:
             worker.phase = Draining(now if worker.is_booting else now + LEAVING)
@@ -228,6 +247,13 @@ class Plan:
                 actions.append(Kill(worker))
         if self._stopping:
             return actions
+        for worker in self.workers:
+            if worker.is_booting and self._is_old(worker):
+                worker.phase = Draining(now + BOOT_PATIENCE)
+                actions.append(Retire(worker))
+            elif worker.is_booting and now >= worker.forked + SLOW_BOOT and worker not in self._named:
+                self._named.add(worker)
+                actions.append(Hangs(worker, now - worker.forked))
         for worker in self._surplus():
             worker.phase = Draining(now + self._graceful + LEAVING)
             actions.append(Retire(worker))
@@ -241,9 +267,12 @@ class Plan:
     def wake_at(self, now: float) -> float | None:
         """When `next` has something to do though nothing happens; None: never."""
         times = [worker.phase.until for worker in self.workers if isinstance(worker.phase, Draining)]
-        # Those of now are done, but for one that failed.
-        if not self._stopping and self._forks():
-            times.append(max(now, self._fork_at))
+        if not self._stopping:
+            boots = (worker for worker in self.workers if worker.is_booting and worker not in self._named)
+            times += [worker.forked + SLOW_BOOT for worker in boots]
+            # Those of now are done, but for one that failed.
+            if self._forks():
+                times.append(max(now, self._fork_at))
         return min(times, default=None)
 
     def _surplus(self) -> list[Worker]:

@@ -207,10 +207,11 @@ def predecessor(environ: MutableMapping[str, str]) -> Predecessor | None:
         state = json.loads(said)
         pid, descriptor = int(state["master"]), int(state["line"])
         listeners = [(str(address), int(number)) for address, number in state["listeners"]]
-        # A process that somehow inherited the variable is no new master.
-        if pid != os.getppid():
+        # A process that somehow inherited the variable, without the descriptors, is no new master. Our parent's number
+        # tells nothing: the old master may have ended meanwhile, and a script may stand between.
+        if not all(map(_is_listener, (number for _, number in listeners))):
             return None
-        line = socket.socket(fileno=descriptor)
+        line = _line(descriptor)
     except (ValueError, KeyError, TypeError, OSError):
         return None
     for number in (descriptor, *(number for _, number in listeners)):
@@ -220,3 +221,26 @@ def predecessor(environ: MutableMapping[str, str]) -> Predecessor | None:
             environ[variable] = str(os.getpid())
     line.setblocking(False)
     return Predecessor(pid, line, listeners)
+
+
+def _line(descriptor: int) -> socket.socket:
+    """The line between two masters. Raises OSError when the descriptor is something else."""
+    line = socket.socket(fileno=descriptor)
+    if (line.family, line.type) != (socket.AF_UNIX, socket.SOCK_STREAM) or line.getsockname():
+        line.detach()
+        raise OSError("another socket")
+    return line
+
+
+def _is_listener(descriptor: int) -> bool:
+    """Whether it is a socket that listens."""
+    try:
+        found = socket.socket(fileno=descriptor)
+    except OSError:
+        return False
+    try:
+        return found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
+    except OSError:
+        return False
+    finally:
+        found.detach()

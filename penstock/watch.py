@@ -92,10 +92,12 @@ def forget_bytecode(paths: Iterable[str]) -> None:
 
 @dataclass
 class Watcher:
-    """The watching process as the master sees it. `pipe` can be waited on, and never blocks."""
+    """The watching process as the master sees it. `pipe` can be waited on, and never blocks. `handle` is the process
+    itself: as process 1 the master reaps whatever ends, and the number may then be another process's."""
 
     pid: int
     pipe: int
+    handle: int
     _said: bytes = field(default=b"", repr=False)
 
     def read(self) -> list[Watching | Changed | Failed]:
@@ -106,7 +108,7 @@ class Watcher:
             except BlockingIOError:
                 break
             if not said:
-                self.close()
+                self._close_pipe()
                 return [Failed("its process has ended")]
             self._said += said
         *lines, self._said = self._said.split(b"\n")
@@ -114,13 +116,20 @@ class Watcher:
 
     def stop(self) -> None:
         """Ends it and waits for that."""
-        self.close()
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+            if self.handle >= 0:
+                signal.pidfd_send_signal(self.handle, signal.SIGKILL)
+                os.waitid(os.P_PIDFD, self.handle, os.WEXITED)
+        self.close()
 
     def close(self) -> None:
-        """Closes our end of the pipe; also in workers, which inherit it."""
+        """Closes what we have of it; also in workers, which inherit it."""
+        self._close_pipe()
+        if self.handle >= 0:
+            os.close(self.handle)
+            self.handle = -1
+
+    def _close_pipe(self) -> None:
         if self.pipe >= 0:
             os.close(self.pipe)
             self.pipe = -1
@@ -170,7 +179,7 @@ def start(application: str | None, files: Sequence[str] = ()) -> Watcher:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(writer)
     os.set_blocking(reader, False)
-    return Watcher(pid, reader)
+    return Watcher(pid, reader, os.pidfd_open(pid))
 
 
 def _watch(watched: list[str], files: list[str], pipe: int, master: int, mask: Iterable[int]) -> NoReturn:

@@ -195,6 +195,13 @@ def test_what_a_dead_server_left_is_replaced(tmp_path, content):
     assert path.read_text() == f"{os.getpid()}\n"
 
 
+def test_what_a_killed_server_of_the_same_number_left_beside_it_is_no_hindrance(tmp_path):
+    (tmp_path / f".app.pid.{os.getpid()}").write_text("")
+    file = PidFile(str(tmp_path / "app.pid"))
+    file.write()
+    assert [each.name for each in tmp_path.iterdir()] == ["app.pid"]
+
+
 def test_a_dead_and_unreaped_owner_is_none(tmp_path):
     path = tmp_path / "app.pid"
     with subprocess.Popen(["true"]) as process:

@@ -10,7 +10,9 @@ from penstock.plan import (
     FAILURES,
     LEAVING,
     LONGEST_DELAY,
+    SLOW_BOOT,
     Fork,
+    Hangs,
     Kill,
     Plan,
     Reloaded,
@@ -145,6 +147,53 @@ def test_a_second_reload_during_a_reload_replaces_those_of_the_first_too():
     bench.serve()
     assert {worker.generation for worker in bench.plan.serving} == {3}
     assert len([action for action in bench.done if isinstance(action, Reloaded)]) == 1
+
+
+def test_a_second_reload_ends_the_worker_that_hangs_in_the_first():
+    bench = Bench(2).serve()
+    bench.plan.reload(bench.now)
+    assert bench.forks() == [1]
+    (hangs,) = bench.booting()
+    bench.plan.reload(bench.now)
+    assert Retire(hangs) in bench.step()
+    assert hangs.phase == Draining(bench.now + BOOT_PATIENCE)
+    bench.now += BOOT_PATIENCE
+    assert Kill(hangs) in bench.step()
+    assert bench.dies(hangs) is Verdict.EXPECTED
+    assert len(bench.plan.serving) == 2
+    bench.serve()
+    assert {worker.generation for worker in bench.plan.serving} == {3}
+
+
+def test_a_worker_that_loads_for_long_is_named_once():
+    bench = Bench(1)
+    bench.step()
+    (slow,) = bench.booting()
+    assert bench.plan.wake_at(bench.now) == bench.now + SLOW_BOOT
+    bench.now += SLOW_BOOT
+    assert bench.step() == [Hangs(slow, SLOW_BOOT)]
+    bench.now += SLOW_BOOT
+    assert bench.step() == []
+    assert bench.plan.wake_at(bench.now) is None
+    bench.all_ready()
+    assert bench.plan.is_complete
+
+
+def test_a_worker_that_is_ready_in_the_moment_of_a_stop_has_the_time_of_one_that_serves():
+    bench = Bench(1)
+    bench.step()
+    (worker,) = bench.plan.stop(bench.now)
+    bench.now += 1
+    assert not bench.plan.ready(worker, bench.now)
+    assert worker.phase == Draining(bench.now + GRACEFUL + LEAVING)
+
+
+def test_but_not_when_all_are_to_end_at_once():
+    bench = Bench(1)
+    bench.step()
+    (worker,) = bench.plan.stop_now(bench.now)
+    assert not bench.plan.ready(worker, bench.now)
+    assert worker.phase == Draining(bench.now)
 
 
 def test_a_failure_of_the_first_reloads_worker_does_not_end_the_second():

@@ -243,6 +243,38 @@ def test_a_variable_that_is_not_for_us_is_dropped(state):
     assert environ == {"LISTEN_PID": "1"}
 
 
+def test_a_master_whose_predecessor_has_died_meanwhile_keeps_the_sockets():
+    ours, theirs = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listener, theirs:
+        kept = os.dup(listener.fileno())
+        # No process has this number.
+        state = {"master": 2**22 + 1, "line": os.dup(theirs.fileno()), "listeners": [["127.0.0.1:1", kept]]}
+        ours.close()
+        found = upgrade.predecessor({upgrade.VARIABLE: json.dumps(state)})
+        assert found.listener("127.0.0.1:1") == kept
+        assert found.has_let_go()
+        found.close()
+        os.close(kept)
+
+
+@pytest.mark.parametrize("what", ["a file", "a socket that does not listen", "closed"])
+def test_numbers_that_are_no_listening_sockets_are_not_believed(what, tmp_path):
+    ours, theirs = socket.socketpair()
+    with ours, theirs, open(tmp_path / "file", "w") as file:
+        number = {"a file": file.fileno(), "a socket that does not listen": theirs.fileno(), "closed": 1 << 20}[what]
+        state = {"master": os.getppid(), "line": theirs.fileno(), "listeners": [["127.0.0.1:1", number]]}
+        assert upgrade.predecessor({upgrade.VARIABLE: json.dumps(state)}) is None
+        ours.send(b"still open")
+        assert theirs.recv(20) == b"still open"
+
+
+def test_a_line_that_is_another_socket_is_not_believed():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        state = {"master": os.getppid(), "line": listener.fileno(), "listeners": []}
+        assert upgrade.predecessor({upgrade.VARIABLE: json.dumps(state)}) is None
+        assert listener.getsockname()[1]
+
+
 def test_a_socket_is_given_once_and_the_rest_closed():
     opened = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
     numbers = [each.detach() for each in opened]
