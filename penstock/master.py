@@ -38,7 +38,7 @@ from penstock import hooks, load, log, options, recycle, sockets, station, watch
 from penstock._penstock import Scoreboard
 from penstock.errors import ConfigError, WorkerError
 from penstock.hooks import WorkerInfo
-from penstock.plan import FAILURES, Fork, Kill, Plan, Reloaded, Retire, Verdict
+from penstock.plan import FAILURES, Fork, Hangs, Kill, Plan, Reloaded, Retire, Verdict
 from penstock.service import FilesChanged, Service, Upgraded, Variables
 from penstock.settings import Settings, plain
 from penstock.station import Outfit, Station
@@ -227,6 +227,7 @@ class Master:
         now = time.monotonic()
         if not each.is_booting:
             # It was told to end while it loaded, and the application had taken the signal for itself.
+            self._plan.ready(each, now)
             each.tell(signal.SIGTERM)
             return
         if not self._plan.has_served:
@@ -276,7 +277,7 @@ class Master:
 
     # What is done
 
-    def _do(self, action: Fork | Retire | Kill | Reloaded, now: float) -> None:
+    def _do(self, action: Fork | Retire | Kill | Hangs | Reloaded, now: float) -> None:
         if isinstance(action, Fork):
             self._fork(action, now)
         elif isinstance(action, Retire):
@@ -285,6 +286,13 @@ class Master:
         elif isinstance(action, Kill):
             log.logger.warning("%s did not end in time and is killed%s", action.worker, self._carried(action.worker))
             action.worker.tell(signal.SIGKILL)
+        elif isinstance(action, Hangs):
+            log.logger.warning(
+                "%s still loads the application after %.0f s; `kill -HUP %d` ends it and tries again",
+                action.worker,
+                action.seconds,
+                os.getpid(),
+            )
         else:
             log.logger.info("reload complete in %.2f s", action.seconds)
             self._tell_service()
