@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,8 +48,10 @@ class Service:
         manager: notify.Manager | None = None,
         origin: upgrade.Origin | None = None,
         predecessor: upgrade.Predecessor | None = None,
+        passed: Sequence[int] = (),
     ) -> None:
         self.origin = origin
+        self._passed = passed
         self._manager = manager or notify.Manager()
         self._predecessor = predecessor
         self._successor: upgrade.Successor | None = None
@@ -202,7 +204,7 @@ class Service:
             log.logger.error("SIGUSR2: process %d starts already; SIGTERM to it gives it up", self._successor.pid)
         else:
             try:
-                self._successor = upgrade.start(self.origin, self._listeners)
+                self._successor = upgrade.start(self.origin, self._listeners, self._passed)
             except UpgradeError as error:
                 log.logger.error("SIGUSR2: %s", error)
             else:
@@ -260,7 +262,8 @@ def from_environment(settings: Settings) -> tuple[Settings, Service]:
     origin = upgrade.Origin.here()
     manager = notify.manager(os.environ, os.getpid())
     settings = dict(settings)
-    if passed := notify.passed_sockets(os.environ, os.getpid()):
+    passed = notify.passed_sockets(os.environ, os.getpid())
+    if passed:
         binds = tuple(each.bind for each in passed)
         if settings["bind"].source == DEFAULT:
             settings["bind"] = Setting(binds, "LISTEN_FDS")
@@ -272,7 +275,8 @@ def from_environment(settings: Settings) -> tuple[Settings, Service]:
             )
     if (path := settings["env_file"].value) is not None:
         settings["env_file"] = Setting(os.path.join(origin.directory, path), settings["env_file"].source)
-    return settings, Service(manager=manager, origin=origin, predecessor=predecessor)
+    descriptors = [each.descriptor for each in passed]
+    return settings, Service(manager=manager, origin=origin, predecessor=predecessor, passed=descriptors)
 
 
 def change_user(chosen: Mapping[str, Any], listeners: list[Listener], paths: list[str]) -> None:

@@ -63,14 +63,13 @@ class Successor:
             try:
                 said = self.line.recv(65536)
             except BlockingIOError:
-                return None
+                # Not at the byte itself: it may have ended since.
+                return True if self._said == _READY else None
             except ConnectionResetError:
                 said = b""
             self._said += said
-            if self._said == _READY:
-                return True
             if not said:
-                reason = self._said.removeprefix(_FAILED).decode(errors="replace")
+                reason = self._said.removeprefix(_FAILED).removeprefix(_READY).decode(errors="replace")
                 raise UpgradeError(f"the new master (pid {self.pid}) {reason or 'ended before its workers served'}")
 
     def go(self) -> None:
@@ -97,8 +96,9 @@ class Successor:
         self.line.close()
 
 
-def start(origin: Origin, listeners: Iterable[Listener]) -> Successor:
-    """Starts the new master. Raises UpgradeError."""
+def start(origin: Origin, listeners: Iterable[Listener], passed: Iterable[int] = ()) -> Successor:
+    """Starts the new master. passed: the descriptors that systemd passed to this one, used or not, for the new one is
+    told of them all. Raises UpgradeError."""
     if os.getpid() == 1:
         raise UpgradeError(
             "this is process 1, whose end would end its container; start a new container, or reload the code by SIGHUP"
@@ -107,7 +107,7 @@ def start(origin: Origin, listeners: Iterable[Listener]) -> Successor:
         raise UpgradeError("Python does not know its own executable (sys.executable)")
     ours, theirs = socket.socketpair()
     with theirs:
-        descriptors = [listener.socket.fileno() for listener in listeners]
+        descriptors = [*(listener.socket.fileno() for listener in listeners), *passed]
         state = {
             "master": os.getpid(),
             "line": theirs.fileno(),

@@ -275,6 +275,19 @@ def test_a_line_that_is_another_socket_is_not_believed():
         assert listener.getsockname()[1]
 
 
+def test_a_new_master_that_ends_right_after_it_was_ready_takes_nothing_over():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        successor = upgrade.Successor(12345, ours)
+        assert successor.read() is None
+        theirs.send(b"R")
+        assert successor.read() is True
+        theirs.close()
+        with pytest.raises(UpgradeError, match=r"the new master \(pid 12345\) ended before its workers served"):
+            successor.read()
+
+
 def test_a_socket_is_given_once_and_the_rest_closed():
     opened = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
     numbers = [each.detach() for each in opened]

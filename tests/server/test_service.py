@@ -178,6 +178,18 @@ def on_exit(): write("on_exit")
 """
 
 
+def test_an_upgrade_keeps_the_sockets_of_systemd_that_no_option_names(operated):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as passed,
+        operated(prefix=["-c", ACTIVATE, str(passed.fileno())], pass_fds=[passed.fileno()]) as server,
+    ):
+        server.serves()
+        server.tell(signal.SIGUSR2)
+        server.logged("taken over from process")
+        assert server.log.count("LISTEN_FDS: 1 sockets of systemd are not used") == 2
+        assert server.get("/LISTEN_FDS").body == b"unset"
+
+
 def test_hooks_run_at_their_turns_in_their_processes(operated, tmp_path):
     (tmp_path / "myhooks.py").write_text(HOOKS)
     with operated("--hooks", "myhooks") as server:
@@ -246,6 +258,7 @@ def test_variables_reach_the_application_and_change_with_a_reload(operated, tmp_
         assert server.get("/GIVEN").body == b"here"
         path.write_text("GREETING=hello\n")
         server.tell(signal.SIGHUP)
+        server.logged("reload complete")
         # An old worker that drains may still answer.
         server.until(lambda: server.get("/GREETING").body == b"hello", "the new value")
         path.write_text("no variable\n")
