@@ -24,6 +24,7 @@ Examples:
   penstock ./hello.py --debug                   a file, while developing it
   penstock app:app -b :80 -b '[::]:80'          every address, IPv4 and IPv6
   penstock app:app -b unix:/run/app.sock --socket-mode 660
+  penstock app:app --gevent --hub-warn 250ms    greenlets: for many requests that wait
 """
 
 

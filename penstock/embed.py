@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock import load, master, options, sockets, worker
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 # `app` is an argument of its own; the others belong to loading it, or to the process, which is the program's.
 _LOADING = ("app", "factory", "chdir", "preload", "env_file", "reload", "hooks", "user", "group", "pidfile")
-_KEYWORDS = tuple(name for name in options.BY_NAME if name not in _LOADING)
+_KEYWORDS = tuple(
+    name for name, option in options.BY_NAME.items() if name not in _LOADING and option.group != options.GREENLETS
+)
 # What only a master does.
 _RECYCLING = ("max_requests", "max_lifetime", "max_rss")
 # `debug` needs the main thread, the mask is the whole process's, and a thread has no workers.
@@ -40,6 +42,7 @@ def run(app: WSGIApplication, *, bind: str | Sequence[str] = "127.0.0.1:8000", *
     If requests are left running, past their time or after a second signal, the program's exit status will be 1.
     Raises ConfigError, BindError and WorkerError; KeyboardInterrupt with `debug=True`.
     """
+    _refuse_greenlets(keywords)
     settings = from_keywords({"bind": bind, **keywords}, allowed=_KEYWORDS)
     load.check(app, "app")
     chosen = plain(settings)
@@ -63,6 +66,7 @@ def serve_in_thread(
     threads: requests in flight have `graceful_timeout` seconds. Several servers may run at once. Raises ConfigError
     and BindError.
     """
+    _refuse_greenlets(keywords)
     if keywords.get("debug"):
         raise ConfigError("debug = True needs the main thread, which the caller uses; call penstock.run instead")
     chosen = plain(from_keywords({"bind": bind, **keywords}, allowed=_THREAD_KEYWORDS))
@@ -79,3 +83,13 @@ def serve_in_thread(
         finally:
             server.stop(chosen["graceful_timeout"])
             server.join()
+
+
+def _refuse_greenlets(keywords: Mapping[str, object]) -> None:
+    """Raises ConfigError for options that only a hub of gevent has a use for."""
+    for name in keywords:
+        if name in options.BY_NAME and options.BY_NAME[name].group == options.GREENLETS:
+            raise ConfigError(
+                f"{name}: the program runs already, too late to patch it; on a hub of gevent's, call "
+                "penstock.gevent.serve, or let `penstock --gevent` load the application"
+            )

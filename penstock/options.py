@@ -13,17 +13,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock import values
+from penstock._penstock import SETTINGS
 from penstock.values import Kind
 
 APPLICATION: Final = "Application"
 ADDRESSES: Final = "Addresses"
 PROCESSES: Final = "Processes"
 THREADS: Final = "Threads"
+GREENLETS: Final = "Greenlets"
 LIMITS: Final = "Limits"
 TIMES: Final = "Times"
 RESPONSES: Final = "Requests and responses"
 LOGS: Final = "Logs"
-GROUPS: Final = (APPLICATION, ADDRESSES, PROCESSES, THREADS, LIMITS, TIMES, RESPONSES, LOGS)
+GROUPS: Final = (APPLICATION, ADDRESSES, PROCESSES, THREADS, GREENLETS, LIMITS, TIMES, RESPONSES, LOGS)
 
 
 @dataclass(frozen=True)
@@ -275,7 +277,32 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Threads that may run the application at once, at most. They start when requests wait and end when idle. 1 "
         "serves applications that are not thread-safe.",
         THREADS,
-        core="threads",
+    ),
+    Option(
+        "gevent",
+        values.boolean(),
+        False,
+        "Run each request in a greenlet of its own on gevent's hub, so that ten thousand that sleep, or wait for a "
+        "database or another server, are ordinary. Each worker patches the standard library before it loads the "
+        "application. SIGURG writes what every greenlet does to the log. Needs `pip install 'penstock[gevent]'`.",
+        GREENLETS,
+    ),
+    Option(
+        "max_greenlets",
+        values.whole(1, 50_000),
+        10_000,
+        "With --gevent, requests that a worker's application has at once, at most; more wait, up to --max-queue.",
+        GREENLETS,
+        example=2_000,
+    ),
+    Option(
+        "hub_warn",
+        values.seconds(zero=True),
+        0.1,
+        "With --gevent, log the stack of a greenlet that keeps the hub, and so every other greenlet, for longer than "
+        "this: it computes, or waits in a call that is not patched. 0: never.",
+        GREENLETS,
+        example="250ms",
     ),
     Option(
         "request_line_limit",
@@ -357,7 +384,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_queue",
         values.whole(1, 1_000_000),
         2048,
-        "Requests that may wait for a thread of a worker; more are answered 503 with Retry-After.",
+        "Requests that may wait for a thread or greenlet of a worker; more are answered 503 with Retry-After.",
         LIMITS,
         core="max_queue",
     ),
@@ -374,8 +401,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         values.seconds(zero=True),
         0.0,
         "The application has this long for a request. Then its client is answered 504, penstock.RequestTimeout is"
-        " raised in its thread, and the log shows where the thread was; a worker whose thread does not come back is"
-        " replaced. With --stream-body, waiting for the client counts, too. 0: as long as it likes.",
+        " raised in its thread or greenlet, and the log shows where that was; a worker in which it does not come back"
+        " is replaced. With --stream-body, waiting for the client counts, too. 0: as long as it likes.",
         TIMES,
         core="request_timeout",
         example=30,
@@ -384,7 +411,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "queue_timeout",
         values.seconds(zero=True),
         0.0,
-        "A request that has waited this long for a thread is answered 503 with Retry-After. 0: it waits.",
+        "A request that has waited this long for a thread or greenlet is answered 503 with Retry-After. 0: it waits.",
         TIMES,
         core="queue_timeout",
         example=10,
@@ -528,8 +555,10 @@ def worker_count(chosen: Mapping[str, Any]) -> int:
 
 # Settings of the core that follow from several options or from the way the server is started.
 DERIVED: Final[dict[str, Callable[[Mapping[str, Any]], object]]] = {
+    "hub": lambda chosen: chosen["gevent"],
+    "threads": lambda chosen: chosen["max_greenlets"] if chosen["gevent"] else chosen["threads"],
     "single_thread": lambda chosen: chosen["debug"],
-    "multithread": lambda chosen: chosen["threads"] > 1 and not chosen["debug"],
+    "multithread": lambda chosen: chosen["gevent"] or (chosen["threads"] > 1 and not chosen["debug"]),
     "multiprocess": lambda chosen: worker_count(chosen) > 1 and not chosen["debug"],
 }
 
@@ -537,4 +566,7 @@ DERIVED: Final[dict[str, Callable[[Mapping[str, Any]], object]]] = {
 def core_settings(chosen: Mapping[str, Any]) -> dict[str, object]:
     """The settings of the Rust core for these option values."""
     settings = {option.core: chosen[option.name] for option in OPTIONS if option.core is not None}
-    return settings | {name: derive(chosen) for name, derive in DERIVED.items()}
+    settings |= {name: derive(chosen) for name, derive in DERIVED.items()}
+    if "hub" not in SETTINGS:
+        del settings["hub"]
+    return settings

@@ -68,6 +68,8 @@ def test_the_address_can_be_chosen(tmp_path):
         ({"threads": 0}, r"threads = 0: must be at least 1"),
         ({"app": "x:y"}, "unknown option 'app'|multiple values"),
         ({"debug": True}, "needs the main thread"),
+        ({"gevent": True}, r"too late to patch it; .* penstock\.gevent\.serve"),
+        ({"max_greenlets": 5}, r"penstock\.gevent\.serve"),
         ({"access_log_format": "{clinet}", "access_log": os.devnull}, "clinet"),
     ],
 )
@@ -84,6 +86,11 @@ def test_what_is_no_application_is_refused():
         pytest.fail("not reached")
     with pytest.raises(penstock.LoadError, match="not callable"):
         penstock.run(None)
+
+
+def test_run_names_the_way_to_greenlets():
+    with pytest.raises(penstock.ConfigError, match=r"penstock\.gevent\.serve"):
+        penstock.run(named("x"), gevent="yes")
 
 
 def test_the_programs_loggers_are_left_alone():

@@ -63,17 +63,29 @@ def test_the_core_names_unknown_and_missing_settings(listener):
 
 
 @pytest.mark.parametrize(
-    ("debug", "threads", "derived"),
+    ("changed", "derived"),
     [
-        (False, 128, {"single_thread": False, "multithread": True, "multiprocess": False}),
-        (False, 1, {"single_thread": False, "multithread": False, "multiprocess": False}),
-        (True, 128, {"single_thread": True, "multithread": False, "multiprocess": False}),
+        ({}, {"hub": False, "threads": 128, "single_thread": False, "multithread": True, "multiprocess": False}),
+        (
+            {"threads": 1},
+            {"hub": False, "threads": 1, "single_thread": False, "multithread": False, "multiprocess": False},
+        ),
+        (
+            {"debug": True},
+            {"hub": False, "threads": 128, "single_thread": True, "multithread": False, "multiprocess": False},
+        ),
+        (
+            {"gevent": True, "threads": 1, "workers": 2},
+            {"hub": True, "threads": 10_000, "single_thread": False, "multithread": True, "multiprocess": True},
+        ),
     ],
 )
-def test_settings_that_follow_from_others(debug, threads, derived):
-    chosen = {option.name: option.default for option in OPTIONS} | {"debug": debug, "threads": threads}
+def test_settings_that_follow_from_others(changed, derived):
+    chosen = {option.name: option.default for option in OPTIONS} | changed
     settings = options.core_settings(chosen)
-    assert {name: settings[name] for name in options.DERIVED} == derived
+    assert {name: settings[name] for name in options.DERIVED if name in _penstock.SETTINGS} == {
+        name: value for name, value in derived.items() if name in _penstock.SETTINGS
+    }
 
 
 @pytest.mark.parametrize(
