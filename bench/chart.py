@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench.peers import NGINX, PENSTOCK
+from bench.peers import NGINX, OURS, PENSTOCK
 from bench.report import columns_of, order
 from bench.results import FLOORS, ITERATION, Column
 
@@ -47,7 +47,7 @@ def draw(document: dict[str, Any], path: Path) -> None:
     shapes = [key for key in SHAPES if key in columns]
     if not shapes:
         raise ValueError("the run has none of the chart's shapes: " + ", ".join(SHAPES))
-    peers = [name for name in order(columns) if name not in (PENSTOCK, *FLOORS)]
+    peers = [name for name in order(columns) if name not in (*OURS, *FLOORS)]
     peers = [name for name in peers if any(columns[key].figure(name) is not None for key in shapes)]
     figure, axes = pyplot.subplots(figsize=(9.5, 1.6 + 0.52 * len(shapes)))
     colours = pyplot.get_cmap("tab20")

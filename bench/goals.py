@@ -1,7 +1,7 @@
 """What Penstock is meant to reach: a goal compares its figure with a number, with a peer's, or with a floor's.
 
 A comparison with another server is the median of the ratios of single rounds, so that a machine that slows down
-slows both.
+slows both. Every goal is one of the row `of`, Penstock with threads if nothing else is said.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ class AtMost:
     """A figure no larger than a number."""
 
     most: float
+    of: str = PENSTOCK
 
     def judge(self, column: Column) -> Verdict:
-        goal = f"at most {column.metric.show(self.most)} {column.metric.unit}"
-        figure = column.figure(PENSTOCK)
+        goal = said(self.of, f"at most {column.metric.show(self.most)} {column.metric.unit}")
+        figure = column.figure(self.of)
         if figure is None:
-            return without_figure(goal, column)
+            return without_figure(goal, column, self.of)
         return Verdict(goal, column.metric.show(figure), figure <= self.most)
 
 
@@ -48,12 +49,13 @@ class AtLeast:
     """A figure no smaller than a number."""
 
     least: float
+    of: str = PENSTOCK
 
     def judge(self, column: Column) -> Verdict:
-        goal = f"at least {column.metric.show(self.least)} {column.metric.unit}"
-        figure = column.figure(PENSTOCK)
+        goal = said(self.of, f"at least {column.metric.show(self.least)} {column.metric.unit}")
+        figure = column.figure(self.of)
         if figure is None:
-            return without_figure(goal, column)
+            return without_figure(goal, column, self.of)
         return Verdict(goal, column.metric.show(figure), figure >= self.least)
 
 
@@ -61,11 +63,14 @@ class AtLeast:
 class NoErrors:
     """Not one error in any round."""
 
+    of: str = PENSTOCK
+
     def judge(self, column: Column) -> Verdict:
-        cell = column.cells.get(PENSTOCK)
+        goal = said(self.of, "no errors")
+        cell = column.cells.get(self.of)
         if cell is None or not cell.rounds:
-            return without_figure("no errors", column)
-        return Verdict("no errors", f"{cell.errors} errors", cell.errors == 0)
+            return without_figure(goal, column, self.of)
+        return Verdict(goal, f"{cell.errors} errors", cell.errors == 0)
 
 
 @dataclass(frozen=True)
@@ -74,12 +79,13 @@ class Times:
 
     factor: float
     than: str
+    of: str = PENSTOCK
 
     def judge(self, column: Column) -> Verdict:
-        ratio = advantage(column, self.than)
-        goal = f"at least {self.factor:g} x {'nginx with sendfile' if self.than == NGINX else self.than}"
+        ratio = advantage(column, self.than, self.of)
+        goal = said(self.of, f"at least {self.factor:g} x {'nginx with sendfile' if self.than == NGINX else self.than}")
         if ratio is None:
-            return without_figure(goal, column)
+            return without_figure(goal, column, self.of)
         return Verdict(goal, f"{ratio:.2f} x", ratio >= self.factor)
 
 
@@ -88,14 +94,47 @@ class TimesBest:
     """`factor` times as good as the best of the peers."""
 
     factor: float
+    of: str = PENSTOCK
 
     def judge(self, column: Column) -> Verdict:
         best = column.best_peer()
-        ratio = advantage(column, best) if best is not None else None
-        goal = f"at least {self.factor:g} x the best peer"
+        ratio = advantage(column, best, self.of) if best is not None else None
+        goal = said(self.of, f"at least {self.factor:g} x the best peer")
         if ratio is None:
-            return without_figure(goal, column)
+            return without_figure(goal, column, self.of)
         return Verdict(goal, f"{ratio:.2f} x {best}", ratio >= self.factor)
+
+
+@dataclass(frozen=True)
+class Within:
+    """No worse than `factor` times another server: no slower, or no larger, than that."""
+
+    factor: float
+    than: str
+    of: str = PENSTOCK
+
+    def judge(self, column: Column) -> Verdict:
+        ratio = advantage(column, self.than, self.of)
+        goal = said(self.of, f"within {self.factor:g} x of {self.than}")
+        if ratio is None:
+            return without_figure(goal, column, self.of)
+        return Verdict(goal, f"{1 / ratio:.2f} x", 1 / ratio <= self.factor)
+
+
+@dataclass(frozen=True)
+class WithinBest:
+    """No worse than `factor` times the best of the peers."""
+
+    factor: float
+    of: str = PENSTOCK
+
+    def judge(self, column: Column) -> Verdict:
+        best = column.best_peer()
+        ratio = advantage(column, best, self.of) if best is not None else None
+        goal = said(self.of, f"within {self.factor:g} x of the best peer")
+        if ratio is None:
+            return without_figure(goal, column, self.of)
+        return Verdict(goal, f"{1 / ratio:.2f} x {best}", 1 / ratio <= self.factor)
 
 
 @dataclass(frozen=True)
@@ -103,26 +142,32 @@ class FloorTimes:
     """At most `factor` times what Python needs for iterating the same generator, without any server."""
 
     factor: float
+    of: str = PENSTOCK
 
     def judge(self, column: Column) -> Verdict:
-        ratio = advantage(column, ITERATION)
-        goal = f"at most {self.factor:g} x the floor"
+        ratio = advantage(column, ITERATION, self.of)
+        goal = said(self.of, f"at most {self.factor:g} x the floor")
         if ratio is None:
-            return without_figure(goal, column)
+            return without_figure(goal, column, self.of)
         return Verdict(goal, f"{1 / ratio:.2f} x", 1 / ratio <= self.factor)
 
 
-def without_figure(goal: str, column: Column) -> Verdict:
+def said(of: str, goal: str) -> str:
+    """The goal's words; Penstock with threads needs no name."""
+    return goal if of == PENSTOCK else f"{of}: {goal}"
+
+
+def without_figure(goal: str, column: Column, of: str = PENSTOCK) -> Verdict:
     """A round that gave Penstock no figure is a goal missed; a run without Penstock or its rival tells nothing."""
-    cell = column.cells.get(PENSTOCK)
+    cell = column.cells.get(of)
     if cell is not None and cell.rounds and not cell.values:
         return Verdict(goal, "no figure", False)
     return Verdict(goal, "not measured", None)
 
 
-def advantage(column: Column, other: str) -> float | None:
-    """How many times better Penstock is than `other`: the median over the rounds in which both have a figure."""
-    ours, theirs = column.cells.get(PENSTOCK), column.cells.get(other)
+def advantage(column: Column, other: str, of: str = PENSTOCK) -> float | None:
+    """How many times better `of` is than `other`: the median over the rounds in which both have a figure."""
+    ours, theirs = column.cells.get(of), column.cells.get(other)
     if ours is None or theirs is None:
         return None
     pairs = [(ours.values[number], theirs.values[number]) for number in ours.values.keys() & theirs.values.keys()]

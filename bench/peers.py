@@ -22,6 +22,8 @@ from pathlib import Path
 from bench import nginx
 
 PENSTOCK = "penstock"
+PENSTOCK_GEVENT = "penstock gevent"
+OURS = (PENSTOCK, PENSTOCK_GEVENT)
 NGINX = "nginx"
 
 
@@ -31,7 +33,7 @@ class Peer:
 
     name: in tables. package: the distribution whose version is reported; None for a Debian package.
     command: its command line. unix: the same on a UNIX socket; None where it cannot.
-    why: the reason for each flag.
+    why: the reason for each flag. asked: takes part only where a scenario names it.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Peer:
     why: str
     unix: str | None = None
     many: str = ""
+    asked: bool = False
 
     def version(self) -> str | None:
         """The installed version, None when it is not installed."""
@@ -92,6 +95,14 @@ PEERS = (
         "{bin}/penstock {app} --bind {host}:{port}",
         "All defaults: one process, threads as the application needs them.",
         unix="{bin}/penstock {app} --bind unix:{socket}",
+    ),
+    Peer(
+        PENSTOCK_GEVENT,
+        "penstock",
+        "{bin}/penstock {app} --gevent --bind {host}:{port}",
+        "A greenlet for each request in place of a thread; all else by default, 10,000 requests at once included.",
+        unix="{bin}/penstock {app} --gevent --bind unix:{socket}",
+        asked=True,
     ),
     Peer(
         "gunicorn gthread",
@@ -160,6 +171,7 @@ PEERS = (
         "{bin}/python -m bench.serve gevent {app} {host}:{port}",
         "Its guide's example: everything patched, serve_forever, no log.",
         unix="{bin}/python -m bench.serve gevent {app} unix:{socket}",
+        many="--backlog 4096",
     ),
     Peer(
         "bjoern",

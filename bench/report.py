@@ -10,7 +10,7 @@ from typing import Any
 
 from bench import machine, peers, scenarios
 from bench.goals import Verdict, advantage
-from bench.peers import FLOOR, NGINX, PEERS, PENSTOCK
+from bench.peers import FLOOR, NGINX, OURS, PEERS, PENSTOCK_GEVENT
 from bench.results import FLOORS, ITERATION, Cell, Column, Metric
 from bench.scenarios.scenario import Scenario
 
@@ -75,7 +75,7 @@ def range_of(cell: Cell, metric: Metric) -> str:
 
 
 def factor(column: Column, name: str) -> str:
-    ratio = advantage(column, name) if name != PENSTOCK else None
+    ratio = advantage(column, name, column.ours()) if name != column.ours() else None
     return "" if ratio is None else f"{ratio:,.2f} x" if ratio < 100 else f"{ratio:,.0f} x"
 
 
@@ -85,7 +85,7 @@ def terminal(column: Column) -> str:
     rounds = max((len(cell.values) for cell in column.cells.values()), default=0)
     sense = "more is better" if metric.more_is_better else "less is better"
     head = f"{metric.title}: {metric.unit}, {sense}, median of {rounds} round{'s' if rounds != 1 else ''}"
-    rows = [("server", "median", "lowest - highest", "penstock is", "", "")]
+    rows = [("server", "median", "lowest - highest", f"{column.ours()} is", "", "")]
     for name in column.ranked():
         cell = column.cells[name]
         figure = column.figure(name)
@@ -128,8 +128,9 @@ def markdown(document: dict[str, Any]) -> str:
         f"Measured {document['when']} in {document['minutes']} minutes by `{asked['command']}`: "
         f"up to {asked['rounds']} interleaved rounds of {asked['seconds']:g} s; every figure is the median of its "
         "rounds. The server has one core, the load another, all over the loopback interface. Under each figure is how "
-        "many times better Penstock was (the median of the ratios of single rounds; below 1 it was worse). **!** means "
-        "errors, time-outs or wrong answers; the notes say which. No figure means that there was no whole answer.",
+        "many times better Penstock was (the median of the ratios of single rounds; below 1 it was worse), where it "
+        f"did not take part with threads, {PENSTOCK_GEVENT}. **!** means errors, time-outs or wrong answers; the notes "
+        "say which. No figure means that there was no whole answer.",
         table(["", ""], [[key, value] for key, value in document["machine"].items()]),
     ]
     judged = [[columns[key].metric.title, it.goal, it.measured, word(it.met)] for key, it in verdicts(columns)]
@@ -159,7 +160,7 @@ def matrix(group: list[Column], names: list[str]) -> str:
     rows = []
     for name in names:
         if any(name in column.cells for column in group):
-            label = f"**{name}**" if name == PENSTOCK else LABELS.get(name, name)
+            label = f"**{name}**" if name in OURS else LABELS.get(name, name)
             rows.append([label, *(entry(column, name) for column in group)])
     return table(head, rows)
 

@@ -32,8 +32,7 @@ class Contest:
         self.columns = columns_for(scenario.metrics)
         self.running: dict[str, Server] = {}
         self.failures: dict[str, int] = {}
-        chosen = [peer for peer in peers if not scenario.among or peer.name in scenario.among]
-        self.peers = [peer for peer in chosen if self.takes_part(peer)]
+        self.peers = [peer for peer in peers if scenario.admits(peer) and self.takes_part(peer)]
         if scenario.nginx is not None and FLOOR.version() is not None:
             self.peers.append(FLOOR)
 

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from bench.goals import AtMost, FloorTimes, NoErrors, Times, TimesBest, advantage
+import pytest
+
+from bench.goals import (
+    AtLeast,
+    AtMost,
+    FloorTimes,
+    Goal,
+    NoErrors,
+    Times,
+    TimesBest,
+    Verdict,
+    Within,
+    WithinBest,
+    advantage,
+)
+from bench.peers import PENSTOCK, PENSTOCK_GEVENT
 from bench.results import Cell, Column, Metric, Sample
 
 RATE = Metric("pong", "Pong", "pong", "requests/s", True)
 TIME = Metric("words", "Words", "words", "ms", False)
 
 
-def column(metric: Metric, **servers: list[float | None]) -> Column:
+def column(metric: Metric, /, **servers: list[float | None]) -> Column:
+    """The names with _ for a space."""
     made = Column(metric)
-    for name, figures in servers.items():
+    for name, figures in ((name.replace("_", " "), figures) for name, figures in servers.items()):
         cell = made.cells[name] = Cell()
         for number, figure in enumerate(figures):
             cell.add(number, figure, Sample(errors=figure is None))
@@ -61,6 +77,50 @@ def test_a_run_without_penstock_tells_nothing() -> None:
 def test_errors_are_not_forgotten_beside_a_figure() -> None:
     assert NoErrors().judge(column(RATE, penstock=[5.0, 6.0])).met is True
     assert NoErrors().judge(column(RATE, penstock=[5.0, None])).met is False
+
+
+def test_no_worse_than_another_row_is_a_bound_from_above() -> None:
+    slower = column(TIME, penstock=[2.0], penstock_gevent=[2.9])
+    assert Within(1.5, PENSTOCK, of=PENSTOCK_GEVENT).judge(slower).met is True
+    assert Within(1.4, PENSTOCK, of=PENSTOCK_GEVENT).judge(slower).met is False
+    fewer = column(RATE, penstock=[290], penstock_gevent=[200])
+    assert Within(1.5, PENSTOCK, of=PENSTOCK_GEVENT).judge(fewer).met is True
+    assert Within(1.4, PENSTOCK, of=PENSTOCK_GEVENT).judge(fewer).met is False
+
+
+def test_no_worse_than_the_best_peer_allows_a_factor() -> None:
+    figures = column(TIME, penstock=[108], granian=[150], bjoern=[100], penstock_gevent=[50])
+    assert WithinBest(1.1).judge(figures) == Verdict("within 1.1 x of the best peer", "1.08 x bjoern", True)
+    assert WithinBest(1.05).judge(figures).met is False
+
+
+def test_our_other_row_is_no_peer() -> None:
+    figures = column(RATE, penstock=[100], penstock_gevent=[200], granian=[90])
+    assert figures.best_peer() == "granian"
+    assert TimesBest(1.0).judge(figures).met is True
+
+
+@pytest.mark.parametrize(
+    ("goal", "met"),
+    [
+        (AtLeast(150, of=PENSTOCK_GEVENT), True),
+        (AtMost(150, of=PENSTOCK_GEVENT), False),
+        (NoErrors(of=PENSTOCK_GEVENT), True),
+        (Times(2.0, "granian", of=PENSTOCK_GEVENT), True),
+        (TimesBest(2.3, of=PENSTOCK_GEVENT), False),
+        (WithinBest(1.0, of=PENSTOCK_GEVENT), True),
+    ],
+)
+def test_a_goal_is_one_of_the_row_that_it_names(goal: Goal, met: bool) -> None:
+    verdict = goal.judge(column(RATE, penstock=[1.0, None], penstock_gevent=[200], granian=[90]))
+    assert verdict.goal.startswith("penstock gevent: ")
+    assert verdict.met is met
+
+
+def test_the_others_are_compared_with_threads_where_they_take_part() -> None:
+    assert column(RATE, penstock_gevent=[2], penstock=[1], granian=[1]).ours() == PENSTOCK
+    assert column(RATE, penstock_gevent=[2], granian=[1]).ours() == PENSTOCK_GEVENT
+    assert column(RATE, granian=[1]).ours() == PENSTOCK
 
 
 def test_the_json_form_gives_the_same_column() -> None:

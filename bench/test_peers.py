@@ -31,7 +31,19 @@ def test_an_unknown_name_is_refused() -> None:
 def test_the_servers_of_a_scenario_are_in_the_table() -> None:
     known = {peer.name for peer in peers.PEERS}
     for scenario in scenarios.SCENARIOS:
-        assert set(scenario.among) <= known, scenario.name
+        assert set(scenario.among + scenario.also) <= known, scenario.name
+
+
+def test_a_row_that_waits_to_be_asked_takes_part_where_it_is_named() -> None:
+    table = {scenario.name: scenario for scenario in scenarios.SCENARIOS}
+    gevent = next(peer for peer in peers.PEERS if peer.name == peers.PENSTOCK_GEVENT)
+    threads = next(peer for peer in peers.PEERS if peer.name == peers.PENSTOCK)
+    assert not table["startup"].admits(gevent)
+    assert table["words"].admits(gevent)
+    assert table["startup"].admits(threads)
+    assert table["words"].admits(threads)
+    assert table["overload"].admits(threads)
+    assert not table["overload"].admits(gevent)
 
 
 def test_no_two_metrics_share_a_key() -> None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+import resource
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
 class Load:
-    """What wrk counted: answers that were 2xx or 3xx each second, and everything that was not."""
+    """What wrk counted: answers that were 2xx or 3xx each second, and everything that was not. In `seconds` it had
+    `answers` of any status, and used `processor` seconds."""
 
     rate: float
     errors: int
     detail: str
+    answers: int = 0
+    seconds: float = 0.0
+    processor: float = 0.0
 
 
 def command(url: str, connections: int, seconds: float, core: int, close: bool = False) -> list[str]:
@@ -24,10 +29,17 @@ def command(url: str, connections: int, seconds: float, core: int, close: bool =
 
 def run(url: str, connections: int, seconds: float, core: int, close: bool = False) -> Load:
     line = command(url, connections, seconds, core, close)
+    before = children_seconds()
     done = subprocess.run(line, capture_output=True, text=True, timeout=seconds + 30, check=False)
     if done.returncode:
         return Load(0.0, 1, (done.stderr or done.stdout).strip()[-200:])
-    return read(done.stdout)
+    return replace(read(done.stdout), processor=children_seconds() - before)
+
+
+def children_seconds() -> float:
+    """Processor time of the clients that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def read(text: str) -> Load:
@@ -44,4 +56,5 @@ def read(text: str) -> Load:
     other = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
     found["status"] = int(other.group(1)) if other else 0
     detail = ", ".join(f"{count} {kind}" for kind, count in found.items() if count)
-    return Load((requests - found["status"]) / length if length else 0.0, sum(found.values()), detail)
+    rate = (requests - found["status"]) / length if length else 0.0
+    return Load(rate, sum(found.values()), detail, requests, length)

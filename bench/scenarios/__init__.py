@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bench import files
-from bench.goals import AtLeast, AtMost, FloorTimes, Goal, NoErrors, Times, TimesBest
-from bench.peers import NGINX, PENSTOCK
+from bench.goals import AtLeast, AtMost, FloorTimes, Goal, NoErrors, Times, TimesBest, Within, WithinBest
+from bench.peers import NGINX, PENSTOCK, PENSTOCK_GEVENT
 from bench.results import Metric
 from bench.scenarios.crowded import Crowded
+from bench.scenarios.discard import Discard
 from bench.scenarios.fetch import Fetch
 from bench.scenarios.flat import Flat
 from bench.scenarios.growth import Growth
@@ -33,10 +34,18 @@ COST = "What it costs"
 CROWD_MEMORY = 256 + 50
 # A round of a crowd takes half a minute; each of these fails in a way of its own.
 CROWDED = (PENSTOCK, "gunicorn gthread", "granian", "uwsgi http", "waitress")
+# Beside the usual ones, where greenlets are compared with threads.
+GEVENT = (PENSTOCK_GEVENT,)
+AS_THREADS = Within(1.5, PENSTOCK, of=PENSTOCK_GEVENT)
 
 
 def rate(key: str, title: str, short: str, *goals: Goal) -> tuple[Metric, ...]:
     return (Metric(key, title, short, "requests/s", True, 0, goals),)
+
+
+def cost(key: str, title: str, short: str, *goals: Goal) -> Metric:
+    title = f"{title}: the server's processor time for one"
+    return Metric(f"{key}_cost", title, f"{short}, cost", "us", False, 0, goals)
 
 
 def milliseconds(key: str, title: str, short: str, *goals: Goal) -> Metric:
@@ -60,9 +69,15 @@ def words(name: str, title: str, short: str, over_unix: bool) -> Fetch:
         (
             milliseconds(name, f"{title}: whole response", short),
             milliseconds(
-                f"{name}_app", f"{title}: in the application", f"{short}, app", FloorTimes(2.0), TimesBest(4.0)
+                f"{name}_app",
+                f"{title}: in the application",
+                f"{short}, app",
+                FloorTimes(2.0),
+                TimesBest(4.0),
+                AS_THREADS,
             ),
         ),
+        also=GEVENT,
         over_unix=over_unix,
         content="words",
         timed=True,
@@ -140,7 +155,9 @@ SCENARIOS: tuple[Scenario, ...] = (
             Times(1.15, "fastwsgi"),
             Times(1.3, "bjoern"),
             Times(1.7, "granian"),
+            Times(8.0, "gevent pywsgi", of=PENSTOCK_GEVENT),
         ),
+        also=GEVENT,
         connections=64,
     ),
     Rate(
@@ -200,16 +217,32 @@ SCENARIOS: tuple[Scenario, ...] = (
         "688,128 bytes as a list, 4 connections",
         LARGE,
         "bench.apps:deck_list",
-        rate("list_c4", "688 KB as a list, 4 connections", "list c4", TimesBest(1.0)),
+        (
+            *rate("list_c4", "688 KB as a list, 4 connections", "list c4", TimesBest(1.0), AS_THREADS),
+            cost("list_c4", "688 KB as a list", "list c4", WithinBest(1.1)),
+        ),
+        also=GEVENT,
         connections=4,
         content="deck",
+    ),
+    Discard(
+        "list_discard",
+        "688,128 bytes as a list, 4 connections, discarded by the client's kernel",
+        LARGE,
+        "bench.apps:deck_list",
+        (
+            *rate("list_discard", "688 KB as a list, discarded", "list discard", TimesBest(1.0), AS_THREADS),
+            cost("list_discard", "688 KB as a list, discarded", "list discard"),
+        ),
+        also=GEVENT,
     ),
     Fetch(
         "file",
         "688,128 bytes as a file object, one fetch",
         LARGE,
         "bench.apps:deck_file",
-        (milliseconds("file", "688 KB file object", "file"),),
+        (milliseconds("file", "688 KB file object", "file", AS_THREADS),),
+        also=GEVENT,
         content="deck",
         nginx="/deck",
     ),
@@ -218,7 +251,11 @@ SCENARIOS: tuple[Scenario, ...] = (
         "688,128 bytes as a file object, 4 connections",
         LARGE,
         "bench.apps:deck_file",
-        rate("file_c4", "688 KB file object, 4 connections", "file c4", Times(0.9, NGINX)),
+        (
+            *rate("file_c4", "688 KB file object, 4 connections", "file c4", Times(0.9, NGINX), AS_THREADS),
+            cost("file_c4", "688 KB file object", "file c4"),
+        ),
+        also=GEVENT,
         connections=4,
         content="deck",
         nginx="/deck",
@@ -228,7 +265,8 @@ SCENARIOS: tuple[Scenario, ...] = (
         "688,128 bytes through wsgi.file_wrapper, one fetch",
         LARGE,
         "bench.apps:deck_wrapper",
-        (milliseconds("wrapper", "688 KB file_wrapper", "wrapper"),),
+        (milliseconds("wrapper", "688 KB file_wrapper", "wrapper", AS_THREADS),),
+        also=GEVENT,
         content="deck",
         nginx="/deck",
     ),
@@ -237,7 +275,11 @@ SCENARIOS: tuple[Scenario, ...] = (
         "688,128 bytes through wsgi.file_wrapper, 4 connections",
         LARGE,
         "bench.apps:deck_wrapper",
-        rate("wrapper_c4", "688 KB file_wrapper, 4 connections", "wrapper c4", Times(0.9, NGINX)),
+        (
+            *rate("wrapper_c4", "688 KB file_wrapper, 4 connections", "wrapper c4", Times(0.9, NGINX), AS_THREADS),
+            cost("wrapper_c4", "688 KB file_wrapper", "wrapper c4"),
+        ),
+        also=GEVENT,
         connections=4,
         content="deck",
         nginx="/deck",

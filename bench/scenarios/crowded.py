@@ -126,10 +126,10 @@ class Crowded(Scenario):
 
         def pongs(times: float) -> tuple[wrk.Load, float]:
             """What wrk counts, and the processor time that each answer cost the server, crowd included."""
-            before = processor_seconds(server)
+            before = server.processor_seconds()
             load = wrk.run(server.url + pong, PONG_CONNECTIONS, times * seconds, machine.LOAD_CORE)
-            used = processor_seconds(server) - before
-            return load, used / (load.rate * times * seconds) if load.rate else 0.0
+            used = server.processor_seconds() - before
+            return load, used / load.answers if load.answers else 0.0
 
         free = 0 if is_floor else free_threads(server)
         first, first_cost = pongs(ALONE)
@@ -213,16 +213,6 @@ def socket_memory() -> int:
     """Bytes that the kernel holds in TCP sockets."""
     found = re.search(r"^TCP:.* mem (\d+)", Path("/proc/net/sockstat").read_text(), re.MULTILINE)
     return int(found.group(1)) * os.sysconf("SC_PAGE_SIZE") if found else 0
-
-
-def processor_seconds(server: Server) -> float:
-    """What all processes of the server have used."""
-    ticks = 0
-    for pid in server.pids():
-        with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def threads_of(server: Server) -> int:

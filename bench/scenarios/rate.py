@@ -1,4 +1,9 @@
-"""Requests each second, by wrk."""
+"""Requests each second, by wrk; and what one of them costs the server.
+
+The rate of large responses is that of the busier core, and how the kernel shares its work on a connection between the
+cores of server and client is not the server's choice alone: whoever takes in an acknowledgement sends what waited for
+it. So the processor time of the server is a figure of its own there, and the notes have the client's.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +22,8 @@ class Rate(Scenario):
     """connections: how many wrk keeps. close: each request on a connection of its own.
     same_core: client and server share a core; across cores one connection measures how fast a sleeping core wakes.
     content: the function of bench.files with the response's bytes, to compare once.
+
+    A second metric, where there is one, is the server's processor time for a response in microseconds.
     """
 
     connections: int = 64
@@ -26,9 +33,15 @@ class Rate(Scenario):
 
     def measure(self, server: Server, ask: Ask) -> Sample:
         path = self.nginx if server.peer.package is None and self.nginx else self.path
+        before = server.processor_seconds()
         load = wrk.run(server.url + path, self.connections, ask.seconds, self.core(), self.close)
+        used = server.processor_seconds() - before
         values = {self.metrics[0].key: load.rate} if load.rate > 0 else {}
-        return Sample(values, load.errors, load.detail)
+        notes = [load.detail] if load.detail else []
+        if len(self.metrics) > 1 and load.answers:
+            values[self.metrics[1].key] = 1e6 * used / load.answers
+            notes.append(shares(used / load.seconds, load.processor / load.seconds, load.processor / load.answers))
+        return Sample(values, load.errors, ", ".join(notes))
 
     def core(self) -> int:
         return machine.SERVER_CORE if self.same_core else machine.LOAD_CORE
@@ -40,3 +53,8 @@ class Rate(Scenario):
         return shlex.join(
             wrk.command(f"http://127.0.0.1:8000{self.path}", self.connections, 1, self.core(), self.close)
         )
+
+
+def shares(server: float, client: float, each: float) -> str:
+    """Who was at the end of its core; `each` are the seconds that a response cost the client."""
+    return f"server {100 * server:.0f}% of its core, client {100 * client:.0f}% and {1e6 * each:.0f} us a response"

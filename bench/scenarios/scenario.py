@@ -25,7 +25,8 @@ class Scenario:
     rounds: its own number, where more would tell nothing. fresh: each round wants a server just started.
     nginx: the path under which nginx delivers the same bytes, None where it has no part.
     generator: of bench.apps, whose iteration is the floor.
-    among: the servers that take part, where a round takes long; empty for all. flags: further options, by the server.
+    among: the servers that take part, where a round takes long; empty for all that are not `asked`. also: those beside
+    them. flags: further options, by the server.
     """
 
     name: str
@@ -41,7 +42,13 @@ class Scenario:
     nginx: str | None = None
     generator: str | None = None
     among: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
     flags: tuple[tuple[str, str], ...] = ()
+
+    def admits(self, peer: Peer) -> bool:
+        """Whether a server takes part."""
+        usual = peer.name in self.among if self.among else not peer.asked
+        return usual or peer.name in self.also
 
     def extra(self, peer: Peer) -> str:
         """The further options of one server."""

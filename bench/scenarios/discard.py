@@ -1,0 +1,37 @@
+"""Large responses each second to a client that is faster than any server: its kernel discards the bodies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from bench import drain, files
+from bench.launch import Server
+from bench.results import Sample
+from bench.scenarios.rate import shares
+from bench.scenarios.scenario import Ask, Scenario
+
+
+@dataclass(frozen=True)
+class Discard(Scenario):
+    """As Rate, with the client of bench.drain in place of wrk. The notes say which of the cores was full."""
+
+    connections: int = 4
+    content: str = "deck"
+
+    def measure(self, server: Server, ask: Ask) -> Sample:
+        before = server.processor_seconds()
+        found = drain.run(server.connect, self.path, self.connections, ask.seconds)
+        used = server.processor_seconds() - before
+        if not found.answers:
+            return Sample({}, found.errors, "no whole answer")
+        rate, cost = (metric.key for metric in self.metrics)
+        values = {rate: found.answers / found.seconds, cost: 1e6 * used / found.answers}
+        client = found.processor / found.seconds
+        return Sample(values, found.errors, shares(used / found.seconds, client, found.processor / found.answers))
+
+    def expected(self) -> bytes | None:
+        return cast(bytes, getattr(files, self.content)())
+
+    def reproduce(self) -> str:
+        return f"python -m bench --only {self.name}  # {self.connections} connections, bench/drain.py"
