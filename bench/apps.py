@@ -6,6 +6,7 @@ survive, `/times`, `/growth` and `/met` hand out what the application itself has
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -172,6 +173,34 @@ def sleep(environ: Environ, start_response: Start) -> Body:
         time.sleep(SLEEP_SECONDS)
     start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "5")])
     return [b"slept"]
+
+
+def between(environ: Environ, start_response: Start) -> Body:
+    """Two blocks, no Content-Length, and sleep between them; patched, where the server patches."""
+    if environ["PATH_INFO"] == "/ready":
+        return small(start_response, b"ready")
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return two_blocks()
+
+
+def two_blocks() -> Iterator[bytes]:
+    yield b"before"
+    time.sleep(SLEEP_SECONDS)
+    yield b"after"
+
+
+def events(environ: Environ, start_response: Start) -> Body:
+    """A stream of server-sent events without end: one a second, with its number and when it was made."""
+    if environ["PATH_INFO"] != "/events":
+        return small(start_response, b"ready")
+    start_response("200 OK", [("Content-Type", "text/event-stream"), ("Cache-Control", "no-store")])
+    return seconds()
+
+
+def seconds() -> Iterator[bytes]:
+    for number in itertools.count():
+        yield b"data: %d %d\n\n" % (number, time.perf_counter_ns())
+        time.sleep(1)
 
 
 def nap(environ: Environ, start_response: Start) -> Body:

@@ -1,4 +1,8 @@
-"""Many clients that each ask, wait for the answer, and ask again: one loop, connections kept where the server does."""
+"""Many clients that each ask, wait for the answer, and ask again: one loop, connections kept where the server does.
+
+They come at a steady pace, RAMP a second, so that thousands do not overrun a queue of connections to be accepted, where
+the kernel would have them try again a second later.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from bench.answer import Answer
 REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 # A client that waits longer than this for an answer gives up in the count, as wrk does.
 PATIENCE = 2.0
+RAMP = 4000
 
 
 @dataclass
@@ -64,7 +69,7 @@ class Client:
 
 
 def run(address: tuple[str, int], clients: int, warm: float, window: float) -> tuple[float, Counted]:
-    """Answers each second once `warm` seconds have passed, for `window` seconds."""
+    """Answers each second once all clients have come and `warm` seconds have passed, for `window` seconds."""
     counted = Counted()
     poll = select.epoll()
     by_descriptor: dict[int, Client] = {}
@@ -78,14 +83,18 @@ def run(address: tuple[str, int], clients: int, warm: float, window: float) -> t
             return
         by_descriptor[client.connection.fileno()] = client
 
-    for _ in range(clients):
-        start(Client(address))
-    begin = time.perf_counter() + warm
+    came = 0
+    first = time.perf_counter()
+    begin = first + clients / RAMP + warm
     end = begin + window
     # Afterwards only what was under way is waited for, not longer than a sleep or two.
     last = end + window / 4
-    while (now := time.perf_counter()) < last and by_descriptor:
-        for descriptor, event in poll.poll(max(0.001, last - now), 4096):
+    while (now := time.perf_counter()) < last and (by_descriptor or came < clients):
+        while came < min(clients, 1 + (now - first) * RAMP):
+            start(Client(address))
+            came += 1
+        patience = last - now if came == clients else 1 / RAMP
+        for descriptor, event in poll.poll(max(0.001, patience), 4096):
             client = by_descriptor.get(descriptor)
             if client is None:
                 continue

@@ -19,12 +19,14 @@ from bench.scenarios.scenario import Scenario
 from bench.scenarios.segments import Segments
 from bench.scenarios.sleeping import Sleeping
 from bench.scenarios.startup import Startup
+from bench.scenarios.streaming import Streaming
 from bench.scenarios.syscalls import Syscalls
 
 SMALL = "Small responses"
 LARGE = "Large responses"
 BLOCKS = "Many blocks"
 WAITING = "Applications that wait"
+GREENLETS = "Greenlets"
 OVERLOAD = "Overload and processes"
 CROWDS = "Crowds of slow clients"
 SIZE = "Responses larger than memory"
@@ -36,6 +38,7 @@ CROWD_MEMORY = 256 + 50
 CROWDED = (PENSTOCK, "gunicorn gthread", "granian", "uwsgi http", "waitress")
 # Beside the usual ones, where greenlets are compared with threads.
 GEVENT = (PENSTOCK_GEVENT,)
+GREENLET_SERVERS = (PENSTOCK_GEVENT, "gevent pywsgi", "gunicorn gevent")
 AS_THREADS = Within(1.5, PENSTOCK, of=PENSTOCK_GEVENT)
 
 
@@ -57,6 +60,23 @@ def sleeping(clients: int, *goals: Goal) -> Sleeping:
     metric = Metric(f"sleep_c{clients}", title, f"sleep c{clients}", "% of clients / sleep", True, 1, goals)
     return Sleeping(
         metric.key, title, WAITING, "bench.apps:sleep", (metric,), clients=clients, many=clients >= 1000, rounds=2
+    )
+
+
+def greenlets(clients: int, *goals: Goal) -> Sleeping:
+    """As `sleeping`, of those servers that have a greenlet for each request."""
+    title = f"Greenlets: two blocks, 0.1 s of sleep between, {clients:,} clients"
+    metric = Metric(f"gevent_c{clients}", title, f"gevent c{clients}", "% of clients / sleep", True, 1, goals)
+    return Sleeping(
+        metric.key,
+        title,
+        GREENLETS,
+        "bench.apps:between",
+        (metric,),
+        among=GREENLET_SERVERS,
+        clients=clients,
+        many=clients >= 1000,
+        rounds=3,
     )
 
 
@@ -331,6 +351,49 @@ SCENARIOS: tuple[Scenario, ...] = (
     sleeping(8, AtLeast(95), NoErrors()),
     sleeping(100, AtLeast(95), NoErrors()),
     sleeping(1000),
+    greenlets(10, AtLeast(97, of=PENSTOCK_GEVENT), NoErrors(of=PENSTOCK_GEVENT)),
+    greenlets(100, AtLeast(97, of=PENSTOCK_GEVENT), NoErrors(of=PENSTOCK_GEVENT)),
+    greenlets(
+        1000,
+        AtLeast(97, of=PENSTOCK_GEVENT),
+        NoErrors(of=PENSTOCK_GEVENT),
+        Times(1.3, "gevent pywsgi", of=PENSTOCK_GEVENT),
+        Times(1.5, "gunicorn gevent", of=PENSTOCK_GEVENT),
+    ),
+    greenlets(5000, NoErrors(of=PENSTOCK_GEVENT)),
+    Streaming(
+        "streams",
+        "10,000 streams of server-sent events, a block a second each",
+        GREENLETS,
+        "bench.apps:events",
+        (
+            milliseconds("streams", "10,000 streams: the slowest block", "streams", AtMost(100, of=PENSTOCK_GEVENT)),
+            milliseconds("streams_p99", "10,000 streams: 99 % of the blocks", "streams, p99"),
+            Metric(
+                "streams_open",
+                "10,000 streams: open at the end",
+                "streams, open",
+                "% of them",
+                True,
+                1,
+                (AtLeast(100, of=PENSTOCK_GEVENT),),
+            ),
+            Metric(
+                "streams_missed",
+                "10,000 streams: blocks missed",
+                "streams, missed",
+                "blocks",
+                False,
+                0,
+                (AtMost(0, of=PENSTOCK_GEVENT),),
+            ),
+            Metric("streams_memory", "10,000 streams: memory of one", "streams, memory", "KiB", False, 1),
+        ),
+        fresh=True,
+        many=True,
+        rounds=2,
+        among=GREENLET_SERVERS,
+    ),
     Growth(
         "growth",
         "From the first to the hundredth sleeping request in flight",

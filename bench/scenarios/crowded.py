@@ -13,19 +13,16 @@ import contextlib
 import json
 import os
 import re
-import select
 import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
 from bench import apps, crowd, files, machine, wrk
 from bench.answer import receive
+from bench.client import Client, started
 from bench.launch import HOST, Server
 from bench.results import Sample
 from bench.scenarios.scenario import Ask, Scenario
@@ -40,40 +37,8 @@ SAMPLE_SECONDS = 0.25
 ANSWER_SECONDS = 2.0
 
 
-class Crowd:
-    """The crowd's process."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-
-    def line(self, seconds: float) -> str:
-        """What it says next. Raises OSError when it says nothing."""
-        assert self.process.stdout is not None
-        if not select.select([self.process.stdout], [], [], seconds)[0]:
-            raise OSError("the crowd says nothing")
-        return self.process.stdout.readline()
-
-    def seen(self) -> crowd.Seen:
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return crowd.Seen(**json.loads(self.line(10.0)))
-
-
-@contextlib.contextmanager
-def gathered(arguments: list[str]) -> Iterator[Crowd]:
-    """A crowd that is served, as far as the server serves it."""
-    command = [sys.executable, "-m", "bench.crowd", *arguments]
-    place = files.DIRECTORY.parent.parent
-    with subprocess.Popen(
-        command, cwd=place, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=0
-    ) as process:
-        try:
-            came = Crowd(process)
-            came.line(crowd.RAMP_SECONDS + 10)
-            yield came
-        finally:
-            process.kill()
+def seen(client: Client) -> crowd.Seen:
+    return crowd.Seen(**json.loads(client.ask(10.0)))
 
 
 class Watch:
@@ -137,13 +102,14 @@ class Crowded(Scenario):
             return Sample({}, 1, "no pongs without the crowd")
         memory, threads = server.memory(), threads_of(server)
         arguments = [self.what, HOST, server.port, path, self.clients, self.pace, self.size]
-        with Watch(server) as watch, gathered([str(argument) for argument in arguments]) as came:
+        command = [str(argument) for argument in arguments]
+        with Watch(server) as watch, started("bench.crowd", command, crowd.RAMP_SECONDS + 10) as came:
             time.sleep(SETTLE_SECONDS)
-            before, idle, begun = came.seen(), idle_seconds(), time.perf_counter()
+            before, idle, begun = seen(came), idle_seconds(), time.perf_counter()
             during, cost = pongs(CROWDED)
             taken = time.perf_counter() - begun
             idle = [now - then for now, then in zip(idle_seconds(), idle, strict=True)]
-            after = came.seen()
+            after = seen(came)
             still_free = 0 if is_floor else free_threads(server)
         time.sleep(SETTLE_SECONDS)
         last, last_cost = pongs(ALONE)

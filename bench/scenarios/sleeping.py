@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from bench import apps, sleepers
@@ -11,6 +12,8 @@ from bench.scenarios.scenario import Ask, Scenario
 
 WARM_SECONDS = 0.8
 WINDOW_SECONDS = 2.0
+# From so many on the client's own use of its core is told.
+MANY = 1000
 
 
 @dataclass(frozen=True)
@@ -21,10 +24,14 @@ class Sleeping(Scenario):
 
     def measure(self, server: Server, ask: Ask) -> Sample:
         window = WINDOW_SECONDS / 2 if ask.quick else WINDOW_SECONDS
+        begun, used = time.perf_counter(), time.process_time()
         rate, counted = sleepers.run((HOST, server.port), self.clients, WARM_SECONDS, window)
+        client = (time.process_time() - used) / (time.perf_counter() - begun)
         share = 100 * rate / (self.clients / apps.SLEEP_SECONDS)
-        note = ", ".join(f"{count} {kind}" for kind, count in counted.errors.items())
-        return Sample({self.metrics[0].key: share}, sum(counted.errors.values()), note)
+        notes = [f"{count} {kind}" for kind, count in counted.errors.items()]
+        if self.clients >= MANY:
+            notes.append(f"client {100 * client:.0f}% of its core")
+        return Sample({self.metrics[0].key: share}, sum(counted.errors.values()), ", ".join(notes))
 
     def reproduce(self) -> str:
         return f"python -m bench --only {self.name}  # {self.clients} clients, bench/sleepers.py"
