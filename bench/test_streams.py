@@ -70,7 +70,12 @@ def test_the_age_of_a_block_is_from_its_stamp_to_its_arrival(client: Streams, st
 
 
 def test_a_silent_second_is_a_missed_block(client: Streams, stream: Stream) -> None:
-    client.take(stream, b"data: 0 1\n\n", 2_200_000_000)
+    client.take(stream, b"data: 0 1\n\n", 2_050_000_000)
+    assert client.seen.missed == 1
+
+
+def test_a_block_that_comes_after_its_grace_is_missed_too(client: Streams, stream: Stream) -> None:
+    client.take(stream, b"data: 0 1\n\n", 1_200_000_000)
     assert client.seen.missed == 1
 
 
