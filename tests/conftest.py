@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from harness.addresses import Address, address_of
+from harness.greenlets import embedded
 from harness.peers import PEER, peer_in_thread
 from harness.server import Server
 
@@ -27,8 +28,6 @@ def serve() -> Iterator[Callable[..., Address]]:
         def start(app: Any, **options: Any) -> Address:
             if PEER:
                 return address_of(stack.enter_context(peer_in_thread(app)))
-            import penstock
-
-            return address_of(stack.enter_context(penstock.serve_in_thread(app, **options)))
+            return address_of(stack.enter_context(embedded(app, **options)))
 
         yield start

@@ -16,6 +16,7 @@ from types import TracebackType
 import pytest
 
 from .addresses import Address, free_address
+from .greenlets import GEVENT, as_greenlets
 from .peers import PEER, peer_command
 from .wire import Client, Response
 
@@ -48,6 +49,9 @@ class Server:
             command = [sys.executable, "-m", "penstock", application, *arguments]
             if "--bind" not in arguments:
                 command += ["--bind", self.address.bind]
+            if GEVENT:
+                command += ["--gevent"]
+                options = as_greenlets(options)
             for name, value in options.items():
                 command += [f"--{name.replace('_', '-')}", str(value)]
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__, after the process

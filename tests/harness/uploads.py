@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from .addresses import Address, address_of
+from .greenlets import embedded
 from .wire import Client, Response
 
 DEADLINE = 20.0
@@ -224,8 +225,6 @@ class _Recorder(logging.Handler):
 @contextlib.contextmanager
 def streaming(app: Any, family: str = "tcp", **options: Any) -> Iterator[Streaming]:
     """Serves `app` with streamed bodies over TCP or a UNIX socket; options as for `penstock.serve_in_thread`."""
-    import penstock
-
     logger = logging.getLogger("penstock")
     with contextlib.ExitStack() as stack:
         keywords: dict[str, Any] = {"stream_body": True, "graceful_timeout": 5, **options}
@@ -237,7 +236,7 @@ def streaming(app: Any, family: str = "tcp", **options: Any) -> Iterator[Streami
         recorder = _Recorder(server.records)
         logger.addHandler(recorder)
         stack.callback(logger.removeHandler, recorder)
-        url = stack.enter_context(penstock.serve_in_thread(app, **keywords))
+        url = stack.enter_context(embedded(app, **keywords))
         if address is None:
             server.address = address_of(url)
         yield server

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.addresses import Address
 from harness.server import Server
 from harness.wire import Client, Response
 
@@ -99,6 +101,27 @@ def await_waiting(server: Server, gate: str, count: int) -> None:
 def asking(server: Server, target: str, *fields: str, deadline: float = 30.0) -> Client:
     """A connection on which a request has been sent."""
     client = server.client(deadline)
+    client.send(request(target, *fields))
+    return client
+
+
+class Narrow(Address):
+    """A way to the server on which the kernels take in little: what a client does not read waits in the server."""
+
+    def connect(self, deadline: float = 10.0) -> socket.socket:
+        """A connected socket with a small window."""
+        sock = socket.socket()
+        sock.settimeout(deadline)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        # The loopback's segments are as long as this window; its sender would wait for room for a whole one.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1448)
+        sock.connect((self.host, self.port))
+        return sock
+
+
+def reading(server: Server, target: str, *fields: str) -> Client:
+    """A client that has asked and takes nothing."""
+    client = Client(Narrow(server.address.host, server.address.port), 30.0)
     client.send(request(target, *fields))
     return client
 

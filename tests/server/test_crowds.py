@@ -3,13 +3,10 @@
 import hashlib
 import json
 import os
-import socket
 from contextlib import ExitStack
 
 import pytest
-from harness.addresses import Address
 from harness.server import Server
-from harness.wire import Client
 from server.probes import (
     asking,
     await_waiting,
@@ -18,6 +15,7 @@ from server.probes import (
     eventually,
     open_gate,
     pattern,
+    reading,
     receive_queues,
     request,
     resident,
@@ -27,26 +25,6 @@ from server.probes import (
 MEGABYTES = 1_000_000
 SHARED = 2 * MEGABYTES
 THREADS = 3
-
-
-class Narrow(Address):
-    """A way to the server on which the kernels take in little: what a client does not read waits in the server."""
-
-    def connect(self, deadline=10.0):
-        sock = socket.socket()
-        sock.settimeout(deadline)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
-        # The loopback's segments are as long as this window; its sender would wait for room for a whole one.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1448)
-        sock.connect((self.host, self.port))
-        return sock
-
-
-def reading(server, target):
-    """A client that has asked and takes nothing."""
-    client = Client(Narrow(server.address.host, server.address.port), 30.0)
-    client.send(request(target))
-    return client
 
 
 def all_threads_are_free(server, name):
