@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bench import files
+from bench import files, rhythm
 
 Environ = dict[str, Any]
 Start = Callable[..., Any]
@@ -201,6 +201,22 @@ def seconds() -> Iterator[bytes]:
     for number in itertools.count():
         yield b"data: %d %d\n\n" % (number, time.perf_counter_ns())
         time.sleep(1)
+
+
+def rhythms(environ: Environ, start_response: Start) -> Body:
+    """Blocks in the random rhythm that the query names, each stamped; no Content-Length."""
+    if environ["PATH_INFO"] == "/ready":
+        return small(start_response, b"ready")
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return rhythmic(int(environ["QUERY_STRING"]))
+
+
+def rhythmic(seed: int) -> Iterator[bytes]:
+    for burst in rhythm.bursts(seed):
+        for size in burst.sizes[:-1]:
+            yield rhythm.made(rhythm.QUICK, size)
+        yield rhythm.made(rhythm.LAST, burst.sizes[-1])
+        time.sleep(burst.pause)
 
 
 def nap(environ: Environ, start_response: Start) -> Body:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -129,6 +130,11 @@ class Column:
             for name, cell in document["servers"].items()
         }
         return cls(metric, cells)
+
+
+def percentile(values: Collection[int], part: float) -> int:
+    """The value that this part of them does not exceed. Of at least one value."""
+    return sorted(values)[max(0, math.ceil(part * len(values)) - 1)]
 
 
 def columns_for(metrics: Iterable[Metric]) -> dict[str, Column]:

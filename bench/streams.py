@@ -20,7 +20,6 @@ from __future__ import annotations
 import errno
 import gc
 import json
-import math
 import re
 import select
 import socket
@@ -31,6 +30,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 from bench import machine
+from bench.results import percentile
 
 BLOCK = re.compile(rb"data: (\d+) (\d+)\n\n")
 # New streams in a second, and how long until all must have come.
@@ -64,11 +64,6 @@ class Seen:
 def missed(seconds: float) -> int:
     """Blocks that should have come while a stream was silent for so long."""
     return max(0, int(seconds - GRACE_SECONDS))
-
-
-def percentile(values: array[int], part: float) -> int:
-    """The value that this part of them does not exceed. Of at least one value."""
-    return sorted(values)[max(0, math.ceil(part * len(values)) - 1)]
 
 
 class Stream:

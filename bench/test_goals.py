@@ -18,7 +18,7 @@ from bench.goals import (
     advantage,
 )
 from bench.peers import PENSTOCK, PENSTOCK_GEVENT
-from bench.results import Cell, Column, Metric, Sample
+from bench.results import Cell, Column, Metric, Sample, percentile
 
 RATE = Metric("pong", "Pong", "pong", "requests/s", True)
 TIME = Metric("words", "Words", "words", "ms", False)
@@ -121,6 +121,11 @@ def test_the_others_are_compared_with_threads_where_they_take_part() -> None:
     assert column(RATE, penstock_gevent=[2], penstock=[1], granian=[1]).ours() == PENSTOCK
     assert column(RATE, penstock_gevent=[2], granian=[1]).ours() == PENSTOCK_GEVENT
     assert column(RATE, granian=[1]).ours() == PENSTOCK
+
+
+def test_99_of_100_values_do_not_exceed_the_99th() -> None:
+    assert percentile(range(100, 0, -1), 0.99) == 99
+    assert percentile([7], 0.99) == 7
 
 
 def test_the_json_form_gives_the_same_column() -> None:

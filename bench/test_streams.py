@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import socket
-from array import array
 from collections.abc import Iterator
 
 import pytest
 
 from bench import apps
-from bench.streams import Stream, Streams, missed, percentile
+from bench.streams import Stream, Streams, missed
 
 
 @pytest.fixture
@@ -46,11 +45,6 @@ def test_a_lost_block_is_noticed(stream: Stream) -> None:
 
 def test_a_second_is_kept_when_its_block_comes_in_its_grace() -> None:
     assert [missed(seconds) for seconds in (0.05, 1.0, 1.09, 1.11, 2.05, 2.2)] == [0, 0, 0, 1, 1, 2]
-
-
-def test_99_of_100() -> None:
-    assert percentile(array("q", range(1, 101)), 0.99) == 99
-    assert percentile(array("q", [7]), 0.99) == 7
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from bench.scenarios.fetch import Fetch
 from bench.scenarios.flat import Flat
 from bench.scenarios.growth import Growth
 from bench.scenarios.idle import Idle
+from bench.scenarios.lateness import Lateness
 from bench.scenarios.overload import Overload
 from bench.scenarios.processes import Processes
 from bench.scenarios.rate import Rate
@@ -36,6 +37,18 @@ COST = "What it costs"
 CROWD_MEMORY = 256 + 50
 # A round of a crowd takes half a minute; each of these fails in a way of its own.
 CROWDED = (PENSTOCK, "gunicorn gthread", "granian", "uwsgi http", "waitress")
+# A round is some seconds of pauses.
+LATENESS = (
+    PENSTOCK,
+    PENSTOCK_GEVENT,
+    "gunicorn gthread",
+    "gunicorn gevent",
+    "granian",
+    "uwsgi http",
+    "waitress",
+    "gevent pywsgi",
+    "bjoern",
+)
 # Beside the usual ones, where greenlets are compared with threads.
 GEVENT = (PENSTOCK_GEVENT,)
 GREENLET_SERVERS = (PENSTOCK_GEVENT, "gevent pywsgi", "gunicorn gevent")
@@ -154,6 +167,29 @@ def crowded(
         clients=clients,
         pace=pace,
         size=size,
+    )
+
+
+def lateness(name: str, title: str, short: str, *, over_unix: bool, among: tuple[str, ...]) -> Lateness:
+    goals = (AtMost(5.0), AtMost(5.0, of=PENSTOCK_GEVENT))
+
+    def metric(key: str, what: str) -> Metric:
+        words = f"{short}{key.replace('_', ' ')}"
+        return Metric(f"{name}{key}", f"{title}: {what}", words, "ms", False, 2, goals)
+
+    return Lateness(
+        name,
+        title,
+        BLOCKS,
+        "bench.apps:rhythms",
+        (
+            metric("", "the worst before a pause"),
+            metric("_p99", "99 % of those before a pause"),
+            metric("_every", "the worst"),
+            metric("_every_p99", "99 % of all"),
+        ),
+        over_unix=over_unix,
+        among=among,
     )
 
 
@@ -346,6 +382,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         "bench.apps:blocks",
         rate("blocks_c64", "25 blocks of 4 KiB, 64 connections", "25 x 4 KiB", Times(2.0, "granian")),
         connections=64,
+    ),
+    lateness("late", "Blocks in random rhythms", "late", over_unix=False, among=LATENESS),
+    lateness(
+        "late_unix",
+        "Blocks in random rhythms, UNIX socket",
+        "late, unix",
+        over_unix=True,
+        among=(PENSTOCK, PENSTOCK_GEVENT),
     ),
     sleeping(1, AtLeast(95), NoErrors()),
     sleeping(8, AtLeast(95), NoErrors()),
