@@ -103,4 +103,5 @@ clean: ## Remove everything that was built
 
 .venv/.test .venv/.lint: .venv/.%: pyproject.toml .venv/.made
 	$(BIN)/python tools/extra.py $* | $(BIN)/pip install --quiet -r /dev/stdin
+	$(if $(filter test,$*),$(BIN)/pip install --quiet --no-deps httpbin)
 	@touch $@
