@@ -178,13 +178,15 @@ def entry(column: Column, name: str) -> str:
 
 
 def notes(columns: dict[str, Column]) -> str:
-    lines: dict[str, list[str]] = {}
+    """What each server's rounds had to say; a scenario with several metrics says it once."""
+    lines: dict[str, dict[str, str]] = {}
     for column in columns.values():
         for name, cell in column.cells.items():
             if cell.notes:
                 said = "; ".join(cell.notes[:2]).replace("\n", " ")
-                lines.setdefault(name, []).append(f"{column.metric.short}: {said}")
-    return "\n".join(f"- **{name}**: {'. '.join(said)}." for name, said in lines.items())
+                lines.setdefault(name, {}).setdefault(said, column.metric.short)
+    said_by = {name: ". ".join(f"{short}: {said}" for said, short in told.items()) for name, told in lines.items()}
+    return "\n".join(f"- **{name}**: {said}." for name, said in said_by.items())
 
 
 def reproduce(document: dict[str, Any], done: list[Scenario], names: list[str]) -> str:

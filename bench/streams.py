@@ -36,7 +36,8 @@ BLOCK = re.compile(rb"data: (\d+) (\d+)\n\n")
 # New streams in a second, and how long until all must have come.
 RAMP = 1000
 RAMP_SECONDS = 30.0
-# A block that is not here so long after its second is over is missed.
+# A block that is not here so long after its second is over is missed: one that never came, and one that a server which
+# was busy made late, of which the age says nothing.
 GRACE_SECONDS = 0.1
 TICK = 0.001
 # Source addresses of the loopback network share the connections, or one address could run out of ports.

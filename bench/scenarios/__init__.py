@@ -424,7 +424,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             ),
             Metric(
                 "streams_missed",
-                "10,000 streams: blocks missed",
+                "10,000 streams: blocks missed, or 0.1 s behind their second",
                 "streams, missed",
                 "blocks",
                 False,

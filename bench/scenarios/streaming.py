@@ -22,7 +22,8 @@ QUICK_WINDOW = 3
 @dataclass(frozen=True)
 class Streaming(Scenario):
     """metrics: milliseconds from made to arrived, of the slowest block and of 99 %; the part of the streams that are
-    open at the end; blocks missed; KiB of the server's memory for each stream (in proportion where pages are shared).
+    open at the end; blocks that did not come, or so late after the one before that they must have been made late; KiB
+    of the server's memory for each stream (in proportion where pages are shared).
     """
 
     clients: int = 10_000
