@@ -1,17 +1,20 @@
 """The Rust core. Checked against the built module by `make lint`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NoReturn, Protocol, final
+from typing import Any, Final, NoReturn, Protocol, TypeAlias, final
 
 from _typeshed import WriteableBuffer
 from _typeshed.wsgi import WSGIApplication
+from greenlet import greenlet
 
 __all__ = [
     "SETTINGS",
     "ClientDisconnected",
     "ErrorStream",
     "FileWrapper",
+    "Hub",
     "Input",
+    "Overdue",
     "RequestBodyError",
     "RequestTimeout",
     "Scoreboard",
@@ -68,6 +71,91 @@ class Scoreboard:
     def clear(self, place: int, /) -> None:
         """Forgets the worker at a place, before another one gets it."""
 
+Overdue: TypeAlias = tuple[int, int, str, float, str]
+"""A request past its deadline: post, serial, method and target, seconds in the application, what became of its response."""
+
+@final
+class Hub:
+    """A server whose requests run in the greenlets of one thread, the hub's; made by `Server.hub`.
+
+    The hub's thread calls the methods, but those that say "any thread". None blocks but `blocked`, none switches to
+    another greenlet but `carry`.
+    """
+
+    def start(self, /) -> None:
+        """Starts the I/O thread and returns. Raises OSError, RuntimeError at the second call."""
+
+    def fileno(self, /) -> int:
+        """The bell: a descriptor that is readable when there are requests or `take` has something to tell."""
+
+    def take(self, /) -> tuple[list[int], list[Overdue], bool] | None:
+        """Silences the bell and begins a slice of time for requests.
+
+        Answers the tickets that are told, the requests past their deadline, and whether the server has ended, which is
+        told once and last; None when there are nothing but requests.
+        """
+
+    def wants_carrier(self, /) -> bool:
+        """Whether a carrier should be switched to.
+
+        Requests wait, one more may be carried, and the slice is not over (if it is, the bell is rung again).
+        """
+
+    def join(self, /) -> int | None:
+        """A post for a new carrier; None when there are no more."""
+
+    def carry(self, post: int, carrier: greenlet, /) -> bool:
+        """Carries requests in the calling greenlet, `carrier`, while there are any and it is as good as a new one.
+
+        False when it is to end, since GreenletExit went through the application. Does not raise.
+        """
+
+    def leave(self, post: int, /) -> None:
+        """The carrier of this post has ended."""
+
+    def is_as_new(self, carrier: greenlet, references: int, /) -> bool:
+        """Whether a parked carrier cannot be told from a new one.
+
+        No more than `references` refer to it, none weakly, and it has no attributes.
+        """
+
+    def in_flight(self, /) -> list[dict[str, Any]]:
+        """The requests that carriers carry: id, method, target, client, seconds, post. Any thread."""
+
+    def is_carrying(self, post: int, serial: int, /) -> bool:
+        """Whether the carrier of a post still carries this request. Any thread."""
+
+    def may_interrupt(self, post: int, serial: int, /) -> bool:
+        """Whether its application may be interrupted: it is still at it, and not cleaning up. Any thread."""
+
+    def interrupt(self, post: int, serial: int, carrier: greenlet, /) -> bool:
+        """Raises RequestTimeout in the hub's thread if it runs this request, which may be interrupted. Any thread."""
+
+    def overdue(self, /) -> list[Overdue]:
+        """The requests past their deadline that `take` has not told yet. Any thread."""
+
+    def blocked(self, age: float, ring: int = 0, /) -> tuple[int, float]:
+        """Waits, with the GIL released, until a ring of the bell is unanswered for `age` seconds: (ring, seconds).
+
+        The seconds are of when the GIL has come back. With `ring`: until that one is, or was answered: (0, seconds that
+        took). (-1, 0) when the server has ended. Any thread, one at a time. Raises ValueError.
+        """
+
+    def ping_every(self, seconds: float, /) -> None:
+        """While requests are carried and the bell is silent, `blocked` rings it this often; 0: never. Any thread.
+
+        Raises ValueError.
+        """
+
+    def progress(self, /) -> int:
+        """Counts the requests that carriers began and ended. Any thread."""
+
+    def log(self, level: str, text: str, /) -> None:
+        """Logs a line, "warning" or "error", without waiting for `logging`. Any thread. Raises ValueError."""
+
+    def forget(self, /) -> None:
+        """In a forked child: from now on nothing here does anything."""
+
 @final
 class Server:
     """A server of one application on a set of listening sockets. Methods may be called from any thread."""
@@ -86,11 +174,19 @@ class Server:
         for unknown, missing or unfit settings, OSError when a resource is refused.
         """
 
+    def hub(self, pause: Callable[[int, float | None], bool], /) -> Hub:
+        """The calling thread becomes the hub in whose greenlets requests run, in place of `start`.
+
+        pause: called in those as `pause(ticket, seconds)`; waits until `Hub.take` tells the ticket (True) or the seconds
+        are over (False). Ticket 0 is never told: sleeps. Raises RuntimeError when the setting `hub` is off, or at the
+        second call.
+        """
+
     def start(self, /) -> None:
-        """Starts the pool threads ("penstock-0", ...) and returns."""
+        """Starts the pool threads ("penstock-0", ...) and returns. Raises RuntimeError when the setting `hub` is on."""
 
     def run_here(self, /) -> None:
-        """Serves on the calling thread until stopped. Raises what a signal handler raises."""
+        """Serves on the calling thread until stopped. Raises what a signal handler raises, and as `start`."""
 
     def stop(self, /, graceful_timeout: float) -> None:
         """Begins to stop and returns; requests in flight have `graceful_timeout` seconds.

@@ -35,23 +35,26 @@ LAYERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("config",),
         ("exchange",),
         # A connection is its stages; `ready` hands out the turns that `handler` speaks of.
-        ("connection", "backlog", "posts", "stage", "handler", "ready", "slots", "streams"),
+        ("connection", "backlog", "posts", "stage", "handler", "hub", "ready", "slots", "streams"),
         ("reactor",),
     ),
     "wsgi": (
         ("memory",),
-        ("calls", "cell", "errors", "input", "memo", "names", "payload", "pool", "target", "text"),
+        ("calls", "cell", "errors", "memo", "names", "pause", "payload", "pool", "target", "text"),
+        ("input",),
         ("error_stream", "headers", "overdue", "scoreboard", "settings"),
         ("environ", "response"),
         ("start_response",),
         ("file_wrapper", "listeners"),
         ("blocks",),
         ("app",),
+        ("hub",),
         ("server",),
     ),
 }
 # What goes against the order, and why it must: (crate, file, what it names).
 EXCEPTIONS: Final[dict[tuple[str, str, str], str]] = {
+    ("server", "answer", "backlog"): "it is asked for room, and answers as the connection does",
     ("server", "answer", "connection"): "a finished answer gives the connection back, and sends through it until then",
     ("server", "answer", "posts"): "it tells which thread carries its request, and until when",
     ("server", "answer", "stage"): "it says what follows for the connection",

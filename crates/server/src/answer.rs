@@ -14,6 +14,7 @@ use penstock_http::encode::{self, ResponseHead};
 use penstock_http::framing::{RequestFacts, ResponseBody, ResponseFraming};
 use penstock_http::head::Version;
 
+pub use crate::backlog::{Client, Room};
 use crate::connection::Connection;
 use crate::gather::Appended;
 use crate::inflow::Inflow;
@@ -33,6 +34,9 @@ const GATHER_BELOW: usize = 16 * 1024;
 const QUICK: Duration = Duration::from_micros(150);
 /// So many quick blocks in a row, and the next ones gather.
 const QUICK_BLOCKS: u8 = 2;
+/// Bytes that a hub's greenlet writes by itself at most: copying them takes less time than to let go of the interpreter
+/// and get it back.
+const INLINE: usize = 128 * 1024;
 /// A finished response of which more than this waits is left to the I/O side.
 const HAND_OVER: usize = 32 * 1024;
 
@@ -56,16 +60,6 @@ pub enum Position {
     More,
     /// These blocks are all there is. If nothing was sent before, their total becomes the `Content-Length`.
     Last,
-}
-
-/// The client of a response.
-pub struct Client(Weak<Connection>);
-
-impl Client {
-    /// True when it is known to have gone.
-    pub fn is_gone(&self) -> bool {
-        self.0.upgrade().is_none_or(|connection| connection.is_gone())
-    }
 }
 
 /// A body shorter than its `Content-Length`.
@@ -153,15 +147,6 @@ impl Answer {
     }
 }
 
-/// The owner of no bytes.
-struct Nothing;
-
-impl Payload for Nothing {
-    fn bytes(&self) -> &[u8] {
-        &[]
-    }
-}
-
 impl Answer {
     /// The connection that the request came by, which the answer now owns.
     pub(crate) fn attach(&mut self, connection: Arc<Connection>) {
@@ -171,12 +156,12 @@ impl Answer {
         self.connection = Some(connection);
     }
 
-    /// The calling thread takes the request up.
-    pub(crate) fn begin(&mut self, now: Instant) {
+    /// Whoever holds this post takes the request up.
+    pub(crate) fn begin(&mut self, now: Instant, post: Option<usize>) {
         self.record.started = Some(now);
         let Some(connection) = &self.connection else { return };
         let reactor = connection.reactor();
-        self.post = local::post().map(|post| reactor.posts().begin(post, &self.request, now));
+        self.post = post.map(|post| reactor.posts().begin(post, &self.request, now));
         let time = reactor.config().request_timeout;
         if !time.is_zero() {
             self.set_deadline(now, Some(time));
@@ -274,10 +259,20 @@ impl Answer {
         }
         out.push_copy(self.layout.staging());
         self.layout.clear();
-        if !self.leaves_rest(&out) {
-            out.flush_all(connection.wire());
-        }
+        self.send_waiting(&mut out, &connection);
         self.settle(&mut out, &connection)
+    }
+
+    pub(crate) fn is_on_its_hub(&self) -> bool {
+        let hub = self.connection.as_ref().and_then(|connection| connection.reactor().hub());
+        hub.is_some_and(|hub| hub.is_here())
+    }
+
+    /// As [`Connection::ask_for_room`].
+    pub(crate) fn ask_for_room(&mut self, ticket: u64) -> Room {
+        let room = self.connection.as_ref().map_or(Room::Never, |connection| connection.ask_for_room(ticket));
+        self.gone |= room == Room::Never;
+        room
     }
 
     pub(crate) fn wait(&mut self) -> Sent {
@@ -309,7 +304,7 @@ impl Answer {
                 self.commit(Some(0), now);
             }
             self.end();
-            self.transmit(&[], &mut |_| Box::new(Nothing));
+            self.transmit(&[], &mut |_| Box::new(()));
         }
         let missing = if self.gone { 0 } else { self.left };
         let ending = match missing {
@@ -495,17 +490,29 @@ impl Answer {
         if matches!(self.pace, Pace::Gathering) {
             connection.push_gathered(&mut out);
         }
-        self.record.writes += self.layout.transmit(connection.wire(), &mut out, blocks, keep);
-        if !out.is_empty() && !out.is_blocked() && !self.leaves_rest(&out) {
-            out.flush_all(connection.wire());
-        }
+        let most = connection.reactor().hub().map(|_| INLINE);
+        self.record.writes += self.layout.transmit(connection.wire(), &mut out, blocks, most, keep);
+        self.send_waiting(&mut out, &connection);
         self.settle(&mut out, &connection)
     }
 
+    /// Sends on what waits, unless the socket is full or the I/O side does it.
+    fn send_waiting(&self, out: &mut Outbox, connection: &Arc<Connection>) {
+        if !out.is_empty() && !out.is_blocked() && !self.leaves_rest(out, connection) {
+            connection.send_waiting(out);
+        }
+    }
+
     /// True when the response is finished and much of it is left to send: the I/O side does that, without the
-    /// interpreter.
-    fn leaves_rest(&self, out: &Outbox) -> bool {
-        self.ended && !out.is_broken() && !out.is_blocked() && (out.has_file() || out.bytes() > HAND_OVER)
+    /// interpreter. For a hub's greenlets it sends whatever is left.
+    fn leaves_rest(&self, out: &Outbox, connection: &Connection) -> bool {
+        if !self.ended || out.is_broken() || out.is_blocked() {
+            return false;
+        }
+        match connection.reactor().hub() {
+            Some(_) => !out.is_empty(),
+            None => out.has_file() || out.bytes() > HAND_OVER,
+        }
     }
 
     /// After a write: what the application is told.
@@ -515,8 +522,9 @@ impl Answer {
             return Sent::Gone;
         }
         connection.await_client(out, false);
-        // A finished response is left to the I/O side, unless there is no memory left for it to wait in.
-        if out.is_blocked() && out.bytes() > connection.high_water() && !(self.ended && connection.has_budget()) {
+        // A finished response is left to the I/O side, unless there is no memory for it. A hub's goes on from there, too.
+        let is_tried = out.is_blocked() || connection.reactor().hub().is_some();
+        if is_tried && out.bytes() > connection.high_water() && !(self.ended && connection.has_budget()) {
             Sent::Full
         } else if self.ended {
             Sent::Enough
@@ -543,7 +551,7 @@ impl Answer {
         });
         self.framing = Some(ResponseFraming { body: ResponseBody::None, keep_alive: facts.keep_alive });
         self.ended = true;
-        self.transmit(&[], &mut |_| Box::new(Nothing));
+        self.transmit(&[], &mut |_| Box::new(()));
         let ending = if self.gone { Ending::ClientGone } else { Ending::Complete };
         self.close(ending);
     }
@@ -581,7 +589,7 @@ impl Answer {
                 }
             }
             out.end_response();
-            self.leaves_rest(&out) || self.is_turned_away
+            self.leaves_rest(&out, &connection) || self.is_turned_away
         };
         connection.exchange_done(then, self, rest.map(|(rest, _)| rest), hand_over);
     }

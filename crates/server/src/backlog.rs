@@ -3,6 +3,7 @@
 //! The application's thread waits for room here; the I/O side drains, also for an owner that is inside the application.
 //! Both hold the outbox's lock while they write.
 
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use penstock_http::framing::RequestFacts;
@@ -11,23 +12,48 @@ use penstock_http::limits::Refusal;
 use crate::claim::{self, Bits};
 use crate::connection::{Connection, within_rate};
 use crate::lock;
-use crate::outbox::Outbox;
+use crate::outbox::{Flush, Outbox};
 use crate::posts::Outcome;
 use crate::timers::{NEVER, SIGNAL_CHECK, millis};
 
 /// What may wait for one client when the memory for all of them is used up.
 const OVER_BUDGET: usize = 64 * 1024;
 
+/// Bytes that the I/O side writes before a greenlet can have the outbox.
+const HOLD: u64 = 1 << 20;
+
 /// What a client reads whose request took too long.
 const TOO_LATE: Refusal = Refusal::new(504, "The application took too long.");
 
+/// The client of a response.
+pub struct Client(pub(crate) Weak<Connection>);
+
+impl Client {
+    /// True when it is known to have gone.
+    pub fn is_gone(&self) -> bool {
+        self.0.upgrade().is_none_or(|connection| connection.is_gone())
+    }
+}
+
+/// What a greenlet is answered that asks for room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// There is some.
+    Now,
+    /// There never will be.
+    Never,
+    /// Its ticket will be told.
+    Told,
+}
+
 impl Connection {
     /// The owner is an application thread that gathers blocks or waits for room: serve it from the I/O side.
-    pub(crate) fn drain_for_the_owner(&self, bits: Bits) {
+    pub(crate) fn drain_for_the_owner(self: &Arc<Self>, bits: Bits) {
         let mut out = lock(self.outbox());
         if bits & claim::WRITE != 0 {
             out.set_blocked(false);
         }
+        out.set_pushed(false);
         self.push_gathered(&mut out);
         if out.is_empty() {
             return;
@@ -36,7 +62,7 @@ impl Connection {
             out.break_off();
         } else if !out.is_blocked() {
             let before = out.sent();
-            out.flush_all(self.wire());
+            self.flush_for_the_owner(&mut out);
             let progress = out.sent() > before;
             self.await_client(&mut out, progress);
             self.end_if_sealed(&out);
@@ -44,7 +70,31 @@ impl Connection {
         let full = out.bytes() > self.high_water();
         lock(self.gather()).tell(full, out.is_broken());
         if out.bytes() <= self.low_water() || out.is_broken() {
-            self.room().notify_all();
+            self.tell_room();
+        }
+    }
+
+    /// Writes as much as the socket takes. A greenlet that comes with its next block meanwhile waits for the lock, and with it
+    /// all of its hub: for that, the lock is let go now and then.
+    fn flush_for_the_owner(self: &Arc<Self>, out: &mut Outbox) {
+        if self.reactor().hub().is_none() {
+            out.flush_all(self.wire());
+        } else if out.flush_most(self.wire(), HOLD) == Flush::More {
+            self.push(out);
+        }
+    }
+
+    /// Owner: writes as much as the socket takes; a hub's greenlet has the I/O side do it.
+    pub(crate) fn send_waiting(self: &Arc<Self>, out: &mut Outbox) {
+        match self.reactor().hub() {
+            None => out.flush_all(self.wire()),
+            Some(_) => self.push(out),
+        }
+    }
+
+    fn push(self: &Arc<Self>, out: &mut Outbox) {
+        if out.set_pushed(true) {
+            self.reactor().push(self.clone());
         }
     }
 
@@ -67,7 +117,8 @@ impl Connection {
             self.wire().abort();
         }
         lock(self.gather()).tell(false, true);
-        self.room().notify_all();
+        self.tell_room();
+        self.tell_reader();
         outcome
     }
 
@@ -97,7 +148,7 @@ impl Connection {
 
     /// I/O side: sends what a response has gathered since the last tick. False: the response is over, or its blocks
     /// have become slow.
-    pub(crate) fn tick(&self) -> bool {
+    pub(crate) fn tick(self: &Arc<Self>) -> bool {
         let moved = lock(self.gather()).len() > 0;
         if moved {
             self.drain_for_the_owner(0);
@@ -142,6 +193,21 @@ impl Connection {
             let due = within_rate(now, since, millis(config.write_timeout), taken, config.min_response_rate);
             self.reactor().set_deadline(self, due);
         }
+    }
+
+    /// Whether the outbox has room; if it has none yet, the greenlet that takes this ticket is told when it has, or never
+    /// will. Told once: it asks again then.
+    pub(crate) fn ask_for_room(&self, ticket: u64) -> Room {
+        let out = lock(self.outbox());
+        if out.is_broken() {
+            return Room::Never;
+        }
+        if out.bytes() + lock(self.gather()).len() <= self.low_water() {
+            return Room::Now;
+        }
+        // Whoever makes room does it under the outbox's lock.
+        self.writer_waits(ticket);
+        Room::Told
     }
 
     /// Blocks until the outbox has room. False: it never will.

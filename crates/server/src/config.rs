@@ -7,8 +7,10 @@ use penstock_http::limits::Limits;
 /// All that an operator can set of the Rust side. Times are durations, sizes are bytes.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Application threads at most; one more thread always does I/O.
+    /// Application threads at most; one more thread always does I/O. With `hub`: greenlets in requests at most.
     pub threads: usize,
+    /// The application runs in the greenlets of one thread, see [`crate::hub`].
+    pub hub: bool,
     /// Other processes accept from the same listening sockets.
     pub shares_listeners: bool,
     /// Everything on the thread that calls [`crate::reactor::Reactor::run_here`].
@@ -59,6 +61,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             threads: 128,
+            hub: false,
             shares_listeners: false,
             single_thread: false,
             limits: Limits::default(),

@@ -5,6 +5,7 @@
 //! thread drains what the client did not take at once. The lock of the stage is never contended; it is there so that the
 //! compiler, and not a comment, says that two threads cannot be in it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use penstock_http::encode;
@@ -64,6 +65,10 @@ pub(crate) struct Connection {
     out: Mutex<Outbox>,
     gather: Mutex<Gather>,
     room: Condvar,
+    /// The ticket of a greenlet that waits for room; 0: none does.
+    writer: AtomicU64,
+    /// The ticket of a greenlet that waits for bytes of a streamed body; 0: none does.
+    reader: AtomicU64,
 }
 
 impl Connection {
@@ -80,6 +85,8 @@ impl Connection {
             stage: Mutex::new(Stage::Idle),
             gather: Mutex::new(Gather::default()),
             room: Condvar::new(),
+            writer: AtomicU64::new(0),
+            reader: AtomicU64::new(0),
         }
     }
 
@@ -113,6 +120,37 @@ impl Connection {
         &self.room
     }
 
+    /// The greenlet that takes this ticket waits for room: call it with the outbox locked.
+    pub(crate) fn writer_waits(&self, ticket: u64) {
+        self.writer.store(ticket, Ordering::SeqCst);
+    }
+
+    /// Where the ticket of a greenlet is that waits for bytes of the client; it looks for them once more before it does.
+    #[allow(dead_code, reason = "the streamed body comes with the next change")]
+    pub(crate) fn reader(&self) -> &AtomicU64 {
+        &self.reader
+    }
+
+    /// Tells who waits for room that there is some, or never will be.
+    pub(crate) fn tell_room(&self) {
+        self.room.notify_all();
+        self.wake(&self.writer);
+    }
+
+    /// Tells a greenlet that waits for bytes of the client that there may be some, or never will be.
+    pub(crate) fn tell_reader(&self) {
+        self.wake(&self.reader);
+    }
+
+    fn wake(&self, waiting: &AtomicU64) {
+        if let Some(hub) = self.reactor.hub() {
+            let ticket = waiting.swap(0, Ordering::SeqCst);
+            if ticket != 0 {
+                hub.wake(ticket);
+            }
+        }
+    }
+
     pub(crate) fn is_gone(&self) -> bool {
         self.claim.is_gone()
     }
@@ -132,8 +170,13 @@ impl Connection {
     pub(crate) fn report(self: &Arc<Self>, bits: Bits) {
         if self.claim.raise(bits) {
             self.carry();
-        } else if bits & (claim::WRITE | claim::GONE | claim::EXPIRED) != 0 {
+            return;
+        }
+        if bits & (claim::WRITE | claim::GONE | claim::EXPIRED) != 0 {
             self.drain_for_the_owner(bits);
+        }
+        if bits & READABLE != 0 {
+            self.tell_reader();
         }
     }
 
@@ -232,7 +275,7 @@ impl Connection {
             // What comes of a streamed body with its head waits in memory for a thread: not much of it.
             let most = if self.reactor.config().stream_body { FIRST_OF_STREAM } else { scratch.len() };
             let scratch = &mut scratch[..most];
-            for _ in 0..READS {
+            for _ in 0..self.reads() {
                 match self.wire.receive(scratch) {
                     Io::Moved(count) => {
                         // A short read has emptied the socket: the next byte makes a new edge. Only the client's end
@@ -256,6 +299,11 @@ impl Connection {
         })
     }
 
+    /// Full reads before it is the turn of others: those are, on the thread of a hub, all of its greenlets.
+    fn reads(&self) -> usize {
+        if self.reactor.hub().is_some() && !local::is_leading() { 1 } else { READS }
+    }
+
     /// The client does not take the response. It may be one that first sends all of a body which the application did not
     /// want: reading over that lets it come to the response.
     fn drop_body(&self, leaving: &mut Leaving) -> Next {
@@ -267,7 +315,7 @@ impl Connection {
         let now = self.reactor.clock().now();
         let since = *leaving.dropping_since.get_or_insert(now);
         local::with_scratch(|scratch| {
-            for _ in 0..READS {
+            for _ in 0..self.reads() {
                 if leaving.unread_body.is_none() {
                     return Next::Rest;
                 }
@@ -405,7 +453,7 @@ impl Connection {
         rest: Option<Rest>,
         hand_over: bool,
     ) {
-        {
+        let hand_over = {
             lock(&self.gather).reset();
             let mut stage = lock(&self.stage);
             let ahead = match &mut *stage {
@@ -420,6 +468,8 @@ impl Connection {
             if answer.record.started.is_some() {
                 self.reactor.count_request();
             }
+            // What the client has sent meanwhile is read by the I/O side where a hub's greenlets share the thread.
+            let hand_over = hand_over || (ahead.unread && self.reactor.hub().is_some());
             *stage = Stage::Draining(Box::new(Leaving {
                 then,
                 ahead,
@@ -428,7 +478,8 @@ impl Connection {
                 dropped: 0,
                 answer: Some(answer),
             }));
-        }
+            hand_over
+        };
         if hand_over {
             self.reactor.hand_over(self.clone());
         } else {
@@ -498,7 +549,8 @@ impl Connection {
     /// Breaks the connection from any thread: readers and writers see it, the owner cleans up.
     pub(crate) fn cut(&self) {
         lock(&self.out).break_off();
-        self.room.notify_all();
+        self.tell_room();
         self.wire.cut();
+        self.tell_reader();
     }
 }

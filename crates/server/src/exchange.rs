@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use penstock_http::encode::ResponseHead;
 
 use crate::answer::Answer;
-pub use crate::answer::{Client, Position, Sent, Short};
+pub use crate::answer::{Client, Position, Room, Sent, Short};
 pub use crate::budget::Charge;
 use crate::connection::Connection;
 pub use crate::inflow::{BodyFault, BodyStream};
@@ -29,9 +29,9 @@ impl Exchange {
         Self { answer: Some(answer) }
     }
 
-    /// An application thread has taken the request.
-    pub(crate) fn begin(&mut self, now: Instant) {
-        self.answer_mut().begin(now);
+    /// Whoever holds this post has taken the request.
+    pub(crate) fn begin(&mut self, now: Instant, post: Option<usize>) {
+        self.answer_mut().begin(now, post);
     }
 
     /// Gives the application this long for the request, from now on, whatever `request_timeout` says. `None`: as long as it
@@ -129,6 +129,22 @@ impl Exchange {
     /// Waits until the queue has room again. Blocks: release the interpreter first.
     pub fn wait(&mut self) -> Sent {
         self.answer_mut().wait()
+    }
+
+    /// True on the thread of the hub whose greenlets carry such requests.
+    pub fn is_on_its_hub(&self) -> bool {
+        self.answer().is_on_its_hub()
+    }
+
+    /// For a hub's greenlet: whether the queue has room. [`Room::Told`]: [`crate::hub::Hub::take`] gives this ticket
+    /// when it is worth asking again.
+    pub fn ask_for_room(&mut self, ticket: u64) -> Room {
+        self.answer_mut().ask_for_room(ticket)
+    }
+
+    /// The application has waited for its client for so long, other than in [`Exchange::wait`].
+    pub fn add_wait(&mut self, time: Duration) {
+        self.answer_mut().record.waited += time;
     }
 
     /// True when the peer is known to be gone (reset or closed both ways).

@@ -96,37 +96,47 @@ impl Layout {
         }
     }
 
-    /// Writes it, unless something waits before it; queues what the socket does not take; is empty afterwards. Answers
-    /// the number of write calls.
+    /// Writes it, unless something waits before it, as far as the socket takes it; queues the rest; is empty afterwards.
+    /// Answers the number of write calls. `most`: a single write is made, of so many bytes at most; `None`: all is written.
     pub(crate) fn transmit(
         &mut self,
         wire: &Wire,
         out: &mut Outbox,
         blocks: &[&[u8]],
+        most: Option<usize>,
         keep: &mut dyn FnMut(usize) -> Box<dyn Payload>,
     ) -> u32 {
         let writes = if self.pieces.is_empty() {
-            self.transmit_staging(wire, out)
+            self.transmit_staging(wire, out, most)
         } else {
-            self.transmit_pieces(wire, out, blocks, keep)
+            self.transmit_pieces(wire, out, blocks, most, keep)
         };
         self.clear();
         writes
     }
 
     /// The short way: everything is in one buffer.
-    fn transmit_staging(&self, wire: &Wire, out: &mut Outbox) -> u32 {
+    fn transmit_staging(&mut self, wire: &Wire, out: &mut Outbox, most: Option<usize>) -> u32 {
         let mut sent = 0;
         let mut writes = 0;
+        let end = most.map_or(self.staging.len(), |most| most.min(self.staging.len()));
         while out.takes_writes() && sent < self.staging.len() {
             writes += 1;
-            match wire.transmit(&[IoSlice::new(&self.staging[sent..])], false) {
+            match wire.transmit(&[IoSlice::new(&self.staging[sent..end])], false) {
                 Io::Moved(count) => sent += count,
                 Io::WouldBlock => out.set_blocked(true),
                 Io::End | Io::Broken => out.break_off(),
             }
+            if most.is_some() {
+                break;
+            }
         }
-        out.push_copy(&self.staging[sent..]);
+        if most.is_some_and(|most| self.staging.len() - sent > most) {
+            // Whoever must not write more than that has no time to copy it either.
+            out.push_buffer(std::mem::take(&mut self.staging), sent);
+        } else {
+            out.push_copy(&self.staging[sent..]);
+        }
         writes
     }
 
@@ -135,6 +145,7 @@ impl Layout {
         wire: &Wire,
         out: &mut Outbox,
         blocks: &[&[u8]],
+        most: Option<usize>,
         keep: &mut dyn FnMut(usize) -> Box<dyn Payload>,
     ) -> u32 {
         let staging = &self.staging;
@@ -147,9 +158,15 @@ impl Layout {
         while out.takes_writes() && first < self.pieces.len() {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let mut count = 0;
+            let mut room = most.unwrap_or(usize::MAX);
             for (slice, piece) in slices.iter_mut().zip(&self.pieces[first..]) {
-                *slice = IoSlice::new(bytes_of(piece));
+                let bytes = bytes_of(piece);
+                *slice = IoSlice::new(&bytes[..bytes.len().min(room)]);
+                room -= bytes.len().min(room);
                 count += 1;
+                if room == 0 {
+                    break;
+                }
             }
             writes += 1;
             match wire.transmit(&slices[..count], false) {
@@ -165,6 +182,9 @@ impl Layout {
                 }
                 Io::WouldBlock => out.set_blocked(true),
                 Io::End | Io::Broken => out.break_off(),
+            }
+            if most.is_some() {
+                break;
             }
         }
         for piece in &self.pieces[first..] {
@@ -223,7 +243,7 @@ mod tests {
         layout.staging().extend_from_slice(b"head ");
         layout.add_blocks(&[large], usize::MAX, false);
         let mut kept = Vec::new();
-        layout.transmit(&wire, &mut out, &[large], &mut |index| {
+        layout.transmit(&wire, &mut out, &[large], None, &mut |index| {
             kept.push(index);
             Box::new(Here(large))
         });
@@ -243,6 +263,35 @@ mod tests {
     }
 
     #[test]
+    fn a_bounded_send_is_one_write_and_the_rest_is_kept() {
+        const MOST: usize = 10_000;
+        let large: &'static [u8] = Vec::leak((0..20_000).map(|at| (at % 251) as u8).collect());
+        let small: &[u8] = &[5; COPY_BELOW - 1];
+        for blocks in [vec![large; 3], vec![small; 20], vec![small, large]] {
+            let (wire, mut client) = wire();
+            let mut out = Outbox::new(Arc::default());
+            let mut layout = Layout::default();
+            layout.add_blocks(&blocks, usize::MAX, false);
+            let writes = layout.transmit(&wire, &mut out, &blocks, Some(MOST), &mut |index| {
+                assert_eq!(blocks[index].len(), large.len());
+                Box::new(Here(large))
+            });
+            assert_eq!(writes, 1);
+            let all = blocks.concat();
+            assert_eq!(out.bytes(), all.len() - MOST);
+            // Nor does it write while something waits.
+            layout.add_blocks(&[b"last"], usize::MAX, false);
+            assert_eq!(layout.transmit(&wire, &mut out, &[b"last"], Some(MOST), &mut |_| panic!("it is small")), 0);
+            assert!(!out.is_blocked());
+            out.flush_all(&wire);
+            drop(wire);
+            let mut received = Vec::new();
+            client.read_to_end(&mut received).unwrap();
+            assert!(received == [all.as_slice(), b"last"].concat());
+        }
+    }
+
+    #[test]
     fn blocks_beyond_the_promised_length_are_cut() {
         let (wire, mut client) = wire();
         let mut out = Outbox::new(Arc::default());
@@ -250,7 +299,7 @@ mod tests {
         let large = [b'x'; COPY_BELOW];
         layout.add_blocks(&[b"ab", &large, b"cd"], COPY_BELOW, true);
         layout.add_last_chunk();
-        layout.transmit(&wire, &mut out, &[b"ab", &large, b"cd"], &mut |_| panic!("all of it fits"));
+        layout.transmit(&wire, &mut out, &[b"ab", &large, b"cd"], None, &mut |_| panic!("all of it fits"));
         drop(wire);
         let mut all = Vec::new();
         client.read_to_end(&mut all).unwrap();

@@ -15,6 +15,7 @@ mod crew;
 pub mod exchange;
 mod gather;
 pub mod handler;
+pub mod hub;
 mod inflow;
 mod layout;
 mod load;

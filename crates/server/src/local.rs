@@ -33,6 +33,11 @@ pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut [u8]) -> T) -> T {
     })
 }
 
+/// True unless the calling thread is inside [`with_scratch`].
+pub(crate) fn is_scratch_free() -> bool {
+    READ.with(|buffer| buffer.try_borrow_mut().is_ok())
+}
+
 /// Runs `work` with the 29 bytes of the `Date` of `now`.
 pub(crate) fn with_date<T>(now: Instant, work: impl FnOnce(&[u8]) -> T) -> T {
     DATE.with_borrow_mut(|date| work(date.at(now)))

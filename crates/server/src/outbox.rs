@@ -27,6 +27,13 @@ pub trait Payload: Send {
     fn bytes(&self) -> &[u8];
 }
 
+/// No bytes at all.
+impl Payload for () {
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
+}
+
 /// Bytes a flush writes before it is the other connections' turn.
 const TURN: u64 = 4 << 20;
 
@@ -67,6 +74,8 @@ pub(crate) struct Outbox {
     sealed: bool,
     /// The socket was full at the last write: it will tell when it takes more.
     blocked: bool,
+    /// The I/O side was asked to send what waits, though the socket is not known to be full.
+    pushed: bool,
     /// Since when the client has been waited for without a pause, and what had been sent then.
     waiting: Option<(Millis, u64)>,
     /// Write calls made here.
@@ -87,6 +96,7 @@ impl Outbox {
             complete: false,
             sealed: false,
             blocked: false,
+            pushed: false,
             waiting: None,
             writes: 0,
             sent: 0,
@@ -220,6 +230,11 @@ impl Outbox {
         self.blocked = blocked;
     }
 
+    /// The I/O side is asked to send what waits, or (`false`) does it. True when that changes something.
+    pub(crate) fn set_pushed(&mut self, pushed: bool) -> bool {
+        std::mem::replace(&mut self.pushed, pushed) != pushed
+    }
+
     /// The client has to take something before more can be sent. Since when it has been waited for, and the bytes it has
     /// taken since; `true`: the wait begins now.
     pub(crate) fn wait_since(&mut self, now: Millis) -> (Millis, u64, bool) {
@@ -254,7 +269,12 @@ impl Outbox {
     /// Writes as much as the socket takes, but no more than a turn's worth: one fast client must not keep the others
     /// waiting.
     pub(crate) fn flush(&mut self, wire: &Wire) -> Flush {
-        let until = self.sent + TURN;
+        self.flush_most(wire, TURN)
+    }
+
+    /// Writes as much as the socket takes, but little more than `most` bytes.
+    pub(crate) fn flush_most(&mut self, wire: &Wire, most: u64) -> Flush {
+        let until = self.sent + most;
         loop {
             if self.sent >= until && !self.blocks.is_empty() {
                 return Flush::More;

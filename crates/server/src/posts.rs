@@ -1,6 +1,6 @@
 //! What each thread of a server carries: for the deadline of its request, and for the scoreboard.
 //!
-//! A thread holds a post as long as it lives. It notes there which request it takes up and when it has put it down; the
+//! A thread holds a post as long as it lives; with a hub, a greenlet does. It notes there which request it takes up and when it has put it down; the
 //! I/O side looks through the posts when a deadline has come. A request is carried until its thread asks for the next
 //! one, so also while the application closes what it has; its connection is carried until the response is finished.
 //! Lock order: a post's, then those of its connection.
@@ -120,11 +120,11 @@ impl Posts {
         }
     }
 
-    /// A post for the calling thread; `None` when there is none left.
-    pub(crate) fn take(&self) -> Option<usize> {
+    /// A post for a thread of this number, or for one of its greenlets; `None` when there is none left.
+    pub(crate) fn take(&self, thread: u64) -> Option<usize> {
         let number = lock(&self.free).pop()?;
         if let Some(slot) = &self.posts[number].slot {
-            slot.belongs_to(sys::thread_id());
+            slot.belongs_to(thread);
         }
         Some(number)
     }

@@ -5,6 +5,7 @@
 
 mod deadlines;
 mod ending;
+mod greenlets;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,6 +24,7 @@ use crate::crew::{Crew, Helm, NAP, Role, Scene};
 use crate::exchange::Exchange;
 use crate::gather::TICK;
 use crate::handler::{Application, Level};
+use crate::hub::Hub;
 use crate::load::Load;
 use crate::phase::Phase;
 use crate::posts::Posts;
@@ -35,7 +37,7 @@ use crate::streams::Streams;
 use crate::sys::{ALARM, Events, Poller};
 use crate::timers::{Clock, Due, Millis, NEVER, SIGNAL_CHECK, Timers};
 use crate::wire::Wire;
-use crate::{local, lock, read};
+use crate::{local, lock, read, sys};
 
 /// Events taken at once: what a leader reads before it runs the application.
 const BATCH: usize = 32;
@@ -69,6 +71,8 @@ pub struct Reactor {
     clock: Clock,
     phase: Phase,
     posts: Posts,
+    /// The thread whose greenlets run the application, instead of threads of a crew.
+    hub: Option<Hub>,
     place: Option<Place>,
     /// A client was left to the other workers a moment ago.
     left_to_others: AtomicBool,
@@ -106,6 +110,7 @@ impl Reactor {
         let threads = if config.single_thread { 1 } else { config.threads };
         Ok(Arc::new(Self {
             posts: Posts::new(threads, place),
+            hub: if config.hub { Some(Hub::new()?) } else { None },
             place,
             left_to_others: AtomicBool::new(false),
             told_board: AtomicU64::new(NEVER),
@@ -132,7 +137,7 @@ impl Reactor {
     /// The body of a pool thread. Blocks until the server ends or has no use for the thread.
     pub fn run_thread(self: &Arc<Self>) {
         let number = self.crew.join();
-        let post = self.posts.take();
+        let post = self.posts.take(sys::thread_id());
         local::set_post(post);
         let mut events = Events::new(BATCH);
         loop {
@@ -164,7 +169,7 @@ impl Reactor {
     /// Those of polling, which mean a fault of ours.
     pub fn run_here(self: &Arc<Self>) -> io::Result<()> {
         let mut events = Events::new(BATCH);
-        local::set_post(self.posts.take());
+        local::set_post(self.posts.take(sys::thread_id()));
         while !self.has_ended() {
             // A signal that comes just before the wait does not interrupt it.
             let timeout = self.next_timeout().map_or(SIGNAL_CHECK, |timeout| timeout.min(SIGNAL_CHECK));
@@ -254,7 +259,12 @@ impl Reactor {
         if self.streams.has_left() {
             return Some(Duration::ZERO);
         }
-        if self.ready.len() > 0 {
+        if self.ready.len() > 0 && self.hub.is_some() {
+            // The hub takes them without help; only those that wait in vain are to be turned away in time.
+            if !self.config.queue_timeout.is_zero() || self.posts.stuck() > 0 {
+                return Some(if self.streams.are_any() { TICK } else { FULL_NAP });
+            }
+        } else if self.ready.len() > 0 {
             // With every application thread in use there is nothing to hurry for: a runner takes the next request.
             let may_help = self.crew.free() > 1 || self.crew.total() <= self.config.threads + self.posts.stuck();
             return Some(if may_help { NAP } else { FULL_NAP });
@@ -322,7 +332,7 @@ impl Reactor {
         let listeners = read(&self.listeners);
         let Some(listener) = listeners.get(index) else { return false };
         // Who cannot be served is left to the other processes that listen, or to the kernel's queue.
-        if self.slots.len() >= self.config.max_connections || self.ready.is_barred(BARRED) {
+        if self.slots.len() >= self.config.max_connections || self.is_barred(BARRED) {
             self.pause_accepting(listener, index, ACCEPT_PAUSE);
             return false;
         }
@@ -413,7 +423,8 @@ impl Reactor {
             accepted: self.accepted.load(Ordering::Relaxed),
             requests: self.requests.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
-            threads: self.crew.total() as u64,
+            threads: self.hub.as_ref().map_or(self.crew.total() as u64, |hub| hub.carriers().0),
+            carriers_made: self.hub.as_ref().map_or(0, |hub| hub.carriers().1),
             running: self.ready.running() as u64,
             queued: self.ready.len() as u64,
             buffered: self.budget.used() as u64,
@@ -487,6 +498,13 @@ impl Reactor {
     /// Puts a complete request into the queue.
     pub(crate) fn queue(&self, exchange: Exchange) {
         self.ready.push(exchange);
+        if let Some(hub) = &self.hub {
+            // The I/O thread rings once for all that it queues.
+            if !local::is_leading() {
+                hub.ring();
+            }
+            return;
+        }
         // An application thread that read the next request of its connection may be long in taking it.
         self.wake_leader();
     }
@@ -512,7 +530,7 @@ impl Reactor {
     pub fn keep_a_spare_thread(&self) {
         // Each has a post.
         let most = (self.most_runners() + 1).min(self.posts.len());
-        if self.config.single_thread || !self.crew.should_hire(most) {
+        if self.config.single_thread || self.hub.is_some() || !self.crew.should_hire(most) {
             return;
         }
         if let Err(fault) = self.application.grow() {

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::exchange::Exchange;
+use crate::hub::Hub;
 use crate::reactor::Reactor;
 use crate::{local, lock};
 
@@ -96,9 +97,17 @@ impl Ready {
         self.moved.load(Ordering::Acquire)
     }
 
-    /// Threads that run the application.
+    /// Threads that run the application; with a hub, greenlets that do.
     pub(crate) fn running(&self) -> usize {
         lock(&self.queue).running
+    }
+
+    /// True when requests wait, and fewer than `limit` greenlets run.
+    pub(crate) fn wants_runner(&self, limit: usize) -> bool {
+        self.len() > 0 && {
+            let queue = lock(&self.queue);
+            !queue.requests.is_empty() && queue.running < limit
+        }
     }
 
     /// What to do now. `stuck`: requests have waited for a while, none was taken and the process was idle.
@@ -175,9 +184,14 @@ impl Ready {
     }
 }
 
-/// A thread's turn at running the application, from [`crate::handler::Application::enter`] to its return.
+/// A thread's turn at running the application, from [`crate::handler::Application::enter`] to its return; or that of one of
+/// a hub's greenlets.
 pub struct Turn<'a> {
     reactor: &'a Arc<Reactor>,
+    /// The post of the thread or greenlet.
+    post: Option<usize>,
+    /// The hub that the greenlet belongs to.
+    hub: Option<&'a Hub>,
     state: State,
     asked: Instant,
     seen: u64,
@@ -193,7 +207,7 @@ enum State {
 impl Turn<'_> {
     /// What the application calls the calling thread; it is told again with a request of this thread that is overdue.
     pub fn identify(&self, thread: u64) {
-        if let Some(post) = local::post() {
+        if let Some(post) = self.post {
             self.reactor.posts().identify(post, thread);
         }
     }
@@ -201,18 +215,33 @@ impl Turn<'_> {
     /// The application is done with the request that [`Turn::next`] gave, but for its cleaning up: nothing is raised in it any
     /// more. True when its deadline had come.
     pub fn leave_application(&self) -> bool {
-        local::post().is_some_and(|post| self.reactor.posts().leave(post))
+        self.post.is_some_and(|post| self.reactor.posts().leave(post))
     }
 
     /// True when the deadline of the request that [`Turn::next`] gave has come.
     pub fn is_overdue(&self) -> bool {
-        local::post().is_some_and(|post| self.reactor.posts().is_overdue(post))
+        self.post.is_some_and(|post| self.reactor.posts().is_overdue(post))
     }
 
     /// The thread is done with the request that it carried.
     fn put_down(&self) {
-        if let Some(post) = local::post() {
+        if let Some(post) = self.post {
             self.reactor.posts().end(post);
+        }
+        if let Some(hub) = self.hub {
+            hub.note_progress();
+        }
+    }
+
+    /// Runs no more, though requests may wait: the hub is called for those.
+    fn leave(&mut self) {
+        self.state = State::Left;
+        let mut queue = lock(&self.reactor.ready().queue);
+        queue.running -= 1;
+        let is_called = self.hub.filter(|_| !queue.requests.is_empty());
+        drop(queue);
+        if let Some(hub) = is_called {
+            hub.ring();
         }
     }
 }
@@ -220,7 +249,29 @@ impl Turn<'_> {
 impl<'a> Turn<'a> {
     /// A turn of a thread that [`Ready::try_enter`] let in.
     pub(crate) fn new(reactor: &'a Arc<Reactor>) -> Self {
-        Self { reactor, state: State::Entering, asked: Instant::now(), seen: reactor.ready().moved() }
+        Self {
+            reactor,
+            post: local::post(),
+            hub: None,
+            state: State::Entering,
+            asked: Instant::now(),
+            seen: reactor.ready().moved(),
+        }
+    }
+
+    /// A turn of a hub's greenlet, for the holder of this post. `None`: no request waits, or enough are carried.
+    pub fn of_hub(reactor: &'a Arc<Reactor>, post: usize) -> Option<Self> {
+        let hub = reactor.hub().filter(|hub| !hub.is_forgotten())?;
+        let ready = reactor.ready();
+        let limit = reactor.most_runners();
+        let mut queue = lock(&ready.queue);
+        if queue.requests.is_empty() || queue.running >= limit {
+            return None;
+        }
+        queue.running += 1;
+        drop(queue);
+        let (state, seen) = (State::Running, ready.moved());
+        Some(Self { reactor, post: Some(post), hub: Some(hub), state, asked: Instant::now(), seen })
     }
 
     /// The next request, or `None` when the thread must leave. Call it with the application held.
@@ -236,6 +287,12 @@ impl<'a> Turn<'a> {
             State::Running if queue.running > limit => {
                 queue.running -= 1;
                 self.state = State::Left;
+                return None;
+            }
+            // Others have their turn; called again, the hub takes up what is left.
+            State::Running if self.hub.is_some_and(|hub| hub.is_slice_over() || hub.is_forgotten()) => {
+                drop(queue);
+                self.leave();
                 return None;
             }
             State::Running => {}
@@ -268,7 +325,10 @@ impl<'a> Turn<'a> {
             drop(queue);
             // Nobody is there to answer: the application is not called.
             if !exchange.client_gone() {
-                exchange.begin(now);
+                exchange.begin(now, self.post);
+                if let Some(hub) = self.hub {
+                    hub.note_progress();
+                }
                 return Some(exchange);
             }
             drop(exchange);
@@ -314,8 +374,8 @@ impl Drop for Turn<'_> {
         match self.state {
             State::Left => {}
             State::Entering => ready.has_entered(),
-            // The application unwound out of its turn.
-            State::Running => lock(&ready.queue).running -= 1,
+            // The application unwound out of its turn, or the greenlet is not to take another request.
+            State::Running => self.leave(),
         }
     }
 }

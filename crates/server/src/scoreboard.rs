@@ -189,7 +189,13 @@ impl Place {
     /// The requests that threads carry, also of a worker that is dead.
     #[must_use]
     pub fn in_flight(&self) -> Vec<InFlight> {
-        (0..).map_while(|number| self.slot(number)).filter_map(|slot| slot.read()).collect()
+        self.in_flight_by_slot().map(|(_, request)| request).collect()
+    }
+
+    /// The same, each with the number of its slot.
+    pub(crate) fn in_flight_by_slot(&self) -> impl Iterator<Item = (usize, InFlight)> + '_ {
+        let slots = (0..).map_while(|number| Some((number, self.slot(number)?)));
+        slots.filter_map(|(number, slot)| Some((number, slot.read()?)))
     }
 }
 

@@ -13,8 +13,10 @@ pub struct Stats {
     pub requests: u64,
     /// Requests and connections refused by the server itself.
     pub refused: u64,
-    /// Threads that there are.
+    /// Threads that there are; with a hub, greenlets that carry requests or wait to.
     pub threads: u64,
+    /// With a hub: such greenlets that were ever made.
+    pub carriers_made: u64,
     /// Threads that run the application.
     pub running: u64,
     /// Complete requests that wait for a thread.

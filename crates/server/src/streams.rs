@@ -1,5 +1,5 @@
-//! The responses that the I/O side sends for the application's threads: those that gather blocks, and finished ones that
-//! were left to it.
+//! The responses that the I/O side sends for the application's threads: those that gather blocks, finished ones that
+//! were left to it, and, for a hub's greenlets, what they must not write by themselves.
 //!
 //! Application threads list and leave; the thread that leads the loop ticks.
 
@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use crate::claim;
 use crate::connection::Connection;
 use crate::gather::TICK;
 use crate::lock;
@@ -15,6 +16,7 @@ use crate::lock;
 struct Lists {
     gathering: Vec<Arc<Connection>>,
     left: Vec<Arc<Connection>>,
+    pushed: Vec<Arc<Connection>>,
     ticked: Option<Instant>,
 }
 
@@ -40,7 +42,14 @@ impl Streams {
         lock(&self.lists).left.push(connection);
     }
 
-    /// True when a finished response waits to be taken over.
+    /// The response of the connection goes on; the I/O side sends what waits of it.
+    pub(crate) fn push(&self, connection: Arc<Connection>) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+        self.left.fetch_add(1, Ordering::AcqRel);
+        lock(&self.lists).pushed.push(connection);
+    }
+
+    /// True when a response waits that was left or pushed.
     pub(crate) fn has_left(&self) -> bool {
         self.left.load(Ordering::Acquire) > 0
     }
@@ -58,13 +67,13 @@ impl Streams {
         drop(lists);
     }
 
-    /// Sends what has gathered, if a tick has passed, and what was left. `guard` runs the work at each connection.
+    /// Sends what has gathered, if a tick has passed, and what was pushed or left. `guard` runs the work at each connection.
     pub(crate) fn tick(&self, guard: impl Fn(&Arc<Connection>, &mut dyn FnMut())) {
         if !self.are_any() {
             return;
         }
         let now = Instant::now();
-        let (left, gathering) = {
+        let (left, pushed, gathering) = {
             let mut lists = lock(&self.lists);
             let due = lists.ticked.is_none_or(|ticked| now.duration_since(ticked) >= TICK);
             let gathering = if due {
@@ -73,10 +82,13 @@ impl Streams {
             } else {
                 Vec::new()
             };
-            (std::mem::take(&mut lists.left), gathering)
+            (std::mem::take(&mut lists.left), std::mem::take(&mut lists.pushed), gathering)
         };
-        self.count.fetch_sub(left.len(), Ordering::AcqRel);
-        self.left.fetch_sub(left.len(), Ordering::AcqRel);
+        self.count.fetch_sub(left.len() + pushed.len(), Ordering::AcqRel);
+        self.left.fetch_sub(left.len() + pushed.len(), Ordering::AcqRel);
+        for connection in pushed {
+            guard(&connection, &mut || connection.drain_for_the_owner(claim::WRITE));
+        }
         for connection in left {
             guard(&connection, &mut || connection.take_over());
         }

@@ -7,7 +7,7 @@
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use std::{ptr, slice};
@@ -162,10 +162,40 @@ pub(crate) fn reset_on_close(socket: BorrowedFd<'_>) {
     let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
 }
 
+/// A descriptor that is readable from a ring until it is silenced.
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    /// A silent one.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Wakes who waits for it, now or at the next wait.
+    pub(crate) fn ring(&self) {
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Takes all rings back.
+    pub(crate) fn silence(&self) {
+        let mut count = [0_u8; 8];
+        let _ = rustix::io::read(&self.0, &mut count);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// The readiness queue that the threads of a reactor share.
 pub(crate) struct Poller {
     epoll: OwnedFd,
-    alarm: OwnedFd,
+    alarm: Bell,
 }
 
 /// The events of one wait.
@@ -208,10 +238,7 @@ impl Poller {
     /// # Errors
     /// No descriptors or memory left.
     pub(crate) fn new() -> io::Result<Self> {
-        let poller = Self {
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            alarm: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-        };
+        let poller = Self { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?, alarm: Bell::new()? };
         epoll::add(&poller.epoll, &poller.alarm, epoll::EventData::new_u64(ALARM), epoll::EventFlags::IN)?;
         Ok(poller)
     }
@@ -273,13 +300,12 @@ impl Poller {
 
     /// Wakes the thread that waits, now or at its next wait.
     pub(crate) fn ring(&self) {
-        let _ = rustix::io::write(&self.alarm, &1_u64.to_ne_bytes());
+        self.alarm.ring();
     }
 
     /// Takes the alarm back.
     pub(crate) fn silence(&self) {
-        let mut count = [0_u8; 8];
-        let _ = rustix::io::read(&self.alarm, &mut count);
+        self.alarm.silence();
     }
 }
 

@@ -4,11 +4,10 @@
 //! only in large sends, in waits for a slow client, and by the application itself.
 
 use std::any::Any;
-use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use penstock_http::framing::BodyLength;
@@ -24,6 +23,7 @@ use crate::blocks::{Delivered, deliver};
 use crate::calls::call;
 use crate::environ::{EnvironMaker, NoEnviron};
 use crate::errors::{self, Lines, escape, traceback_page};
+use crate::file_wrapper;
 use crate::input::Input;
 use crate::memo::Memo;
 use crate::names::names;
@@ -49,6 +49,8 @@ pub(crate) struct PythonApplication {
     /// What has to be raised by `run_here`.
     interruption: Mutex<Option<PyErr>>,
     pool: Pool,
+    /// `greenlet.GreenletExit`, where requests run in greenlets.
+    exit: OnceLock<Py<PyAny>>,
 }
 
 /// What a thread needs while it runs requests, kept for the next thread that does.
@@ -57,7 +59,12 @@ struct Desk {
     memo: Memo,
     door: Option<Door>,
     empty_input: Option<Py<Input>>,
+    /// The greenlet was to be ended.
+    is_killed: bool,
 }
+
+/// Desks that are kept.
+const DESKS: usize = 256;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -66,20 +73,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Application for PythonApplication {
     fn enter(&self, turn: &mut Turn<'_>) {
         // An interpreter that is going away takes no more requests; they end with the process.
-        let _ = Python::try_attach(|py| {
-            let mut desk = lock(&self.desks).pop().unwrap_or_default();
-            let thread = thread_of(py);
-            turn.identify(thread);
-            while let Some(exchange) = turn.next() {
-                // References that I/O threads gave up are dropped here, while this thread holds the interpreter.
-                Python::attach(|_| ());
-                self.run(py, &mut desk, exchange, turn, thread);
-                if turn.is_overdue() {
-                    overdue::forgive(py, thread);
-                }
-            }
-            lock(&self.desks).push(desk);
-        });
+        let _ = Python::try_attach(|py| self.carry_in_turn(py, turn, || true));
     }
 
     fn grow(&self) -> io::Result<()> {
@@ -106,8 +100,10 @@ impl Application for PythonApplication {
     }
 
     fn overdue(&self, overdue: Overdue) {
-        if let Some(reactor) = self.pool.reactor() {
-            self.overseer.tell(overdue, reactor);
+        let Some(reactor) = self.pool.reactor() else { return };
+        match reactor.upgrade().as_ref().and_then(|reactor| reactor.hub()) {
+            Some(hub) => hub.tell_overdue(overdue),
+            None => self.overseer.tell(overdue, reactor),
         }
     }
 }
@@ -126,6 +122,7 @@ impl PythonApplication {
             bare_was_said: AtomicBool::new(false),
             interruption: Mutex::new(None),
             pool: Pool::default(),
+            exit: OnceLock::new(),
         }
     }
 
@@ -140,6 +137,48 @@ impl PythonApplication {
 
     fn interrupt(&self, error: PyErr) {
         lock(&self.interruption).get_or_insert(error);
+    }
+
+    /// Runs requests until the turn is over, or `goes_on` says no after one. False: whoever runs them was to be ended, by a
+    /// `GreenletExit` that went through the application.
+    pub(crate) fn carry_in_turn(&self, py: Python<'_>, turn: &mut Turn<'_>, goes_on: impl Fn() -> bool) -> bool {
+        let mut desk = lock(&self.desks).pop().unwrap_or_default();
+        let thread = thread_here();
+        turn.identify(thread);
+        while let Some(exchange) = turn.next() {
+            // References that I/O threads gave up are dropped here, while this thread holds the interpreter.
+            Python::attach(|_| ());
+            self.run(py, &mut desk, exchange, turn, thread);
+            if turn.is_overdue() {
+                overdue::forgive(py, thread);
+            }
+            if desk.is_killed || !goes_on() {
+                break;
+            }
+        }
+        let is_killed = std::mem::take(&mut desk.is_killed);
+        let mut desks = lock(&self.desks);
+        if desks.len() < DESKS {
+            desks.push(desk);
+        }
+        !is_killed
+    }
+
+    /// Requests will run in greenlets of the calling thread. What is made once in a process is made now: a greenlet that
+    /// made it could be left in the middle of it, and the next one would wait for it without end.
+    pub(crate) fn prepare_for_greenlets(&self, py: Python<'_>) -> PyResult<()> {
+        let exit = py.import("greenlet")?.getattr("GreenletExit")?;
+        let _ = self.exit.set(exit.unbind());
+        names(py);
+        errors::prepare(py)?;
+        file_wrapper::prepare(py)?;
+        py.get_type::<StartResponse>();
+        Ok(())
+    }
+
+    /// True for the exception that ends greenlets.
+    fn is_exit(&self, py: Python<'_>, error: &PyErr) -> bool {
+        self.exit.get().is_some_and(|exit| error.is_instance(py, exit.bind(py)))
     }
 
     /// Runs one request. A panic in here costs its connection.
@@ -213,6 +252,7 @@ impl PythonApplication {
             }
             Err(error) => (None, Err(error)),
         };
+        desk.is_killed = outcome.as_ref().is_err_and(|error| self.is_exit(py, error));
         // What follows is our own work, and the application's cleaning up.
         if turn.leave_application() {
             overdue::forgive(py, thread);
@@ -222,7 +262,7 @@ impl PythonApplication {
         }
         self.finish(py, door.state(), outcome);
         if let Some(iterable) = iterable {
-            self.close(&iterable);
+            desk.is_killed |= self.close(&iterable).is_err_and(|error| self.is_exit(py, &error));
         }
         drop(context);
 
@@ -314,28 +354,29 @@ impl PythonApplication {
     }
 
     /// PEP 3333: "If the iterable returned by the application has a close() method, the server or gateway must call
-    /// that method".
-    fn close(&self, iterable: &Bound<'_, PyAny>) {
+    /// that method". What it raised has been dealt with.
+    fn close(&self, iterable: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = iterable.py();
         if iterable.is_exact_instance_of::<PyList>()
             || iterable.is_exact_instance_of::<PyTuple>()
             || iterable.is_exact_instance_of::<PyBytes>()
         {
-            return;
+            return Ok(());
         }
         let closed = match iterable.getattr_opt(&names(py).close) {
             Ok(Some(close)) => call(&close, []).map(drop),
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
-        if let Err(error) = closed {
+        if let Err(error) = &closed {
             if self.single_thread && error.is_instance_of::<PyKeyboardInterrupt>(py) {
-                self.interrupt(error);
+                self.interrupt(error.clone_ref(py));
                 self.pool.stop(Duration::ZERO);
             } else if !error.is_instance_of::<RequestTimeout>(py) {
-                errors::log(py, Level::Error, "exception in close() of the application's iterable", Some(&error));
+                errors::log(py, Level::Error, "exception in close() of the application's iterable", Some(error));
             }
         }
+        closed
     }
 
     /// Bare bytes work, but not on other servers: says so once.
@@ -377,16 +418,10 @@ fn body_length(body: &RequestBody, framing: BodyLength) -> Option<u64> {
     }
 }
 
-/// The calling thread, as `threading` numbers it.
-fn thread_of(py: Python<'_>) -> u64 {
-    thread_local! {
-        static THREAD: Cell<u64> = const { Cell::new(0) };
-    }
-    if THREAD.get() == 0 {
-        let ident = py.import("threading").and_then(|threading| threading.call_method0("get_ident")?.extract());
-        THREAD.set(ident.unwrap_or(0));
-    }
-    THREAD.get()
+/// The calling thread, as CPython numbers it. Not `threading.get_ident`, which gevent replaces.
+pub(crate) fn thread_here() -> u64 {
+    // SAFETY: may be called by any thread.
+    unsafe { ffi::PyThread_get_thread_ident() }
 }
 
 /// Name and code location of an application, as far as it has them.

@@ -15,6 +15,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyDict, PyIterator, PyList, PyMemoryView
 
 use crate::calls;
 use crate::file_wrapper::{FileWrapper, deliver_file, is_file};
+use crate::pause::Breath;
 use crate::payload::Borrowed;
 use crate::response::{LARGE, StartResponse, as_block};
 use crate::text::type_name;
@@ -214,7 +215,7 @@ fn send_tuple(py: Python<'_>, state: &StartResponse, blocks: &Bound<'_, PyTuple>
     }
     let mut response = state.take_started(py)?;
     let exchange = &mut response.exchange;
-    let sent = if total < LARGE {
+    let sent = if total < LARGE || exchange.is_on_its_hub() {
         exchange.send(slices, Position::Last, &mut |index| {
             let owner = Arc::new(blocks.clone().into_any().unbind());
             // SAFETY: the slice is the data of an item of the tuple `owner`.
@@ -229,9 +230,9 @@ fn send_tuple(py: Python<'_>, state: &StartResponse, blocks: &Bound<'_, PyTuple>
             })
         })
     };
-    response.settle(py, state, sent);
+    let settled = response.settle(py, state, sent);
     state.put(py, response);
-    Ok(())
+    settled.map(drop)
 }
 
 /// The data of an item of `blocks`.
@@ -245,13 +246,19 @@ fn bytes_of<'a>(blocks: &'a Bound<'_, PyTuple>, item: &Bound<'_, PyAny>) -> PyRe
 /// Sends each block as it comes.
 fn deliver_each(py: Python<'_>, state: &StartResponse, blocks: Bound<'_, PyIterator>, one_block: bool) -> PyResult<()> {
     let mut first = true;
+    let mut breath = Breath::new(py);
     while let Some(block) = calls::next(&blocks)? {
+        breath.after_block()?;
         if let Ok(block) = block.cast_exact::<PyBytes>()
             && let Some(sent) = state.gather(py, block.as_bytes())
         {
             match sent {
-                Sent::Taken | Sent::Full => continue,
-                Sent::Enough | Sent::Gone => break,
+                Sent::Taken => continue,
+                Sent::Enough => break,
+                Sent::Full | Sent::Gone => match state.settle(py, sent)? {
+                    Sent::Taken | Sent::Full => continue,
+                    Sent::Enough | Sent::Gone => break,
+                },
             }
         }
         let block = as_block(&block)?;

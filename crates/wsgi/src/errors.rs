@@ -26,6 +26,11 @@ fn logger(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
         .map(|logger| logger.bind(py))
 }
 
+/// Finds the logger before it is needed.
+pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
+    logger(py).map(drop)
+}
+
 /// Logs a line, and the traceback of `error`. Never fails: what logging itself raises is shown as unraisable.
 pub(crate) fn log(py: Python<'_>, level: Level, message: &str, error: Option<&PyErr>) {
     let logged = || -> PyResult<()> {

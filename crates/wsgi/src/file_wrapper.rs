@@ -18,6 +18,7 @@ use pyo3::types::{PyBytes, PyString, PyType};
 
 use crate::calls::call;
 use crate::names::{Names, names};
+use crate::pause::Breath;
 use crate::response::{StartResponse, as_block};
 use crate::text::type_name;
 
@@ -107,6 +108,11 @@ fn file_types(py: Python<'_>) -> PyResult<&'static FileTypes> {
             temporary: of(&py.import("tempfile")?, "_TemporaryFileWrapper")?,
         })
     })
+}
+
+/// Finds the types before they are needed.
+pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
+    file_types(py).map(drop)
 }
 
 impl FileTypes {
@@ -214,7 +220,9 @@ fn deliver_by_reading(py: Python<'_>, state: &StartResponse, filelike: &Bound<'_
         None => filelike.getattr(&names.read)?,
     };
     let size = BLOCK.into_pyobject(py)?.into_any();
+    let mut breath = Breath::new(py);
     loop {
+        breath.look()?;
         let block = as_block(&call(&read, [&size])?)?;
         if block.as_bytes().is_empty() {
             return Ok(());

@@ -1,7 +1,8 @@
 //! `penstock._penstock`: the Python door of Penstock, and the only crate that knows CPython.
 //!
 //! Reading the files in this order is reading a request: `server`, `pool`, `app`, `environ` (with `names` and
-//! `target`), `input`, `start_response` (with `headers`), `response`, `blocks`, `file_wrapper`, `errors`.
+//! `target`), `input`, `start_response` (with `headers`), `response`, `blocks`, `file_wrapper`, `errors`. With
+//! greenlets `hub` stands in the place of `pool`, and `pause` is how they wait.
 
 mod app;
 mod blocks;
@@ -12,12 +13,14 @@ mod error_stream;
 mod errors;
 mod file_wrapper;
 mod headers;
+mod hub;
 mod input;
 mod listeners;
 mod memo;
 mod memory;
 mod names;
 mod overdue;
+mod pause;
 mod payload;
 mod pool;
 mod response;
@@ -30,7 +33,7 @@ mod text;
 
 use pyo3::exceptions::{PyBaseException, PyOSError};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyFloat, PyInt, PyString, PyTuple};
 
 pyo3::create_exception!(
     penstock,
@@ -64,6 +67,11 @@ fn _penstock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("RequestTimeout", py.get_type::<RequestTimeout>())?;
     module.add("RequestBodyError", py.get_type::<RequestBodyError>())?;
     module.add_class::<server::Server>()?;
+    module.add_class::<hub::Hub>()?;
+    // post, serial, request, seconds, outcome
+    let (number, text) = (py.get_type::<PyInt>(), py.get_type::<PyString>());
+    let late = (&number, &number, &text, py.get_type::<PyFloat>(), &text);
+    module.add("Overdue", py.get_type::<PyTuple>().get_item(late)?)?;
     module.add_class::<scoreboard::Scoreboard>()?;
     module.add_class::<file_wrapper::FileWrapper>()?;
     module.add_class::<input::Input>()?;

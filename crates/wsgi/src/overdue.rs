@@ -95,11 +95,7 @@ fn oversee(receiver: &Receiver<Overdue>, reactor: &Weak<Reactor>, lines: &Lines)
 
 /// Says where the thread of a request is, and raises the exception in it.
 fn begin(py: Python<'_>, reactor: &Reactor, overdue: &Overdue, lines: &Lines) {
-    let outcome = match overdue.outcome {
-        Outcome::Answered => "the client was answered 504",
-        Outcome::BrokenOff => "its response was broken off",
-        Outcome::Over => "its response is over, the application is not",
-    };
+    let outcome = told(overdue.outcome);
     let seconds = overdue.since.elapsed().as_secs_f64();
     let mut message =
         format!("{}: past its deadline after {seconds:.3} s in the application; {outcome}", overdue.request);
@@ -116,11 +112,25 @@ fn begin(py: Python<'_>, reactor: &Reactor, overdue: &Overdue, lines: &Lines) {
     lines.send(Level::Error, &message);
 }
 
+/// What became of the response, in words.
+pub(crate) fn told(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Answered => "the client was answered 504",
+        Outcome::BrokenOff => "its response was broken off",
+        Outcome::Over => "its response is over, the application is not",
+    }
+}
+
 /// Raises the exception in the thread of a request, if the application still is at it.
 fn interrupt(py: Python<'_>, reactor: &Reactor, overdue: &Overdue) {
     if reactor.is_interruptible(overdue.post, overdue.serial) {
-        set(overdue.thread, py.get_type::<RequestTimeout>().as_ptr());
+        raise(py, overdue.thread);
     }
+}
+
+/// Raises the exception in a thread, at the next place where it can.
+pub(crate) fn raise(py: Python<'_>, thread: u64) {
+    set(thread, py.get_type::<RequestTimeout>().as_ptr());
 }
 
 /// Takes back an exception that the calling thread has not met yet.

@@ -9,8 +9,9 @@
 
 use std::os::raw::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
-use penstock_server::exchange::{Client, Exchange, Position, Sent};
+use penstock_server::exchange::{Client, Exchange, Position, Room, Sent};
 use penstock_server::record::{Ending, Record};
 use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyTypeError};
 use pyo3::ffi;
@@ -19,6 +20,7 @@ use pyo3::types::{PyBytes, PyString};
 
 use crate::cell::AttachedCell;
 use crate::headers::LastHead;
+use crate::pause::{self, Greenlet, Waiting};
 use crate::payload::Borrowed;
 use crate::text::type_name;
 
@@ -40,7 +42,8 @@ impl Response {
         let py = block.py();
         let bytes = block.as_bytes();
         let exchange = &mut self.exchange;
-        let sent = if bytes.len() < LARGE {
+        // A greenlet writes little by itself, which takes less time than to let go of the interpreter.
+        let sent = if bytes.len() < LARGE || exchange.is_on_its_hub() {
             exchange.send(&[bytes], position, &mut |_| {
                 let owner = Arc::new(block.clone().into_any().unbind());
                 // SAFETY: `bytes` are the data of `owner`.
@@ -58,22 +61,52 @@ impl Response {
         self.noted(sent)
     }
 
-    /// Waits, with the interpreter released, until a full queue has room again. `state` is where the response belongs.
-    pub(crate) fn settle(&mut self, py: Python<'_>, state: &StartResponse, mut sent: Sent) -> Sent {
-        if sent == Sent::Full {
-            state.remember(py, self);
+    /// Waits until a full queue has room again: a thread with the interpreter released, a greenlet while others run. `state`
+    /// is where the response belongs.
+    ///
+    /// # Errors
+    /// What was thrown into a greenlet; the response must be put back all the same.
+    pub(crate) fn settle(&mut self, py: Python<'_>, state: &StartResponse, sent: Sent) -> PyResult<Sent> {
+        let settled = if sent == Sent::Full { self.wait(py, state)? } else { sent };
+        Ok(self.noted(settled))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&mut self, py: Python<'_>, state: &StartResponse) -> PyResult<Sent> {
+        state.remember(py, self);
+        let exchange = &mut self.exchange;
+        if exchange.is_on_its_hub()
+            && let Waiting::Greenlet(greenlet) = Waiting::here(py)
+        {
+            let from = Instant::now();
+            let settled = wait_in(&greenlet, exchange);
+            exchange.add_wait(from.elapsed());
+            return settled;
         }
+        let mut sent = Sent::Full;
         while sent == Sent::Full {
-            let exchange = &mut self.exchange;
             sent = py.detach(|| exchange.wait());
         }
-        self.noted(sent)
+        Ok(sent)
     }
 
     /// Remembers that the client is gone.
     pub(crate) fn noted(&mut self, sent: Sent) -> Sent {
         self.gone |= sent == Sent::Gone;
         sent
+    }
+}
+
+/// Waits in a greenlet for room.
+fn wait_in(greenlet: &Greenlet<'_>, exchange: &mut Exchange) -> PyResult<Sent> {
+    loop {
+        let ticket = pause::ticket();
+        match exchange.ask_for_room(ticket) {
+            Room::Now => return Ok(Sent::Taken),
+            Room::Never => return Ok(Sent::Gone),
+            Room::Told => greenlet.pause(ticket, None)?,
+        };
     }
 }
 
@@ -160,27 +193,24 @@ impl StartResponse {
         Err(PyAssertionError::new_err("the application gave a block before it called start_response() (PEP 3333)"))
     }
 
-    /// The short way of [`StartResponse::send`], for the many small blocks of a response whose blocks come quickly.
+    /// The short way of [`StartResponse::send`], for the many small blocks of a response whose blocks come quickly. What is
+    /// more than "taken" or "enough" is for [`Self::settle`].
     #[inline]
     pub(crate) fn gather(&self, py: Python<'_>, block: &[u8]) -> Option<Sent> {
         // SAFETY: gathering copies the block; it calls nothing of Python.
-        let sent = unsafe {
+        unsafe {
             self.phase.peek(py, |phase| match phase {
                 Phase::Held(response) if response.started => response.exchange.gather(block),
                 _ => None,
             })
-        };
-        match sent {
-            // What is more than "taken" is for the long way.
-            Some(Sent::Full | Sent::Gone) => self.settle(py, sent),
-            other => other,
         }
     }
 
+    /// After [`Self::gather`]: waits if need be.
     #[cold]
-    fn settle(&self, py: Python<'_>, sent: Option<Sent>) -> Option<Sent> {
-        let mut response = self.take(py).ok()?;
-        let settled = sent.map(|sent| response.settle(py, self, sent));
+    pub(crate) fn settle(&self, py: Python<'_>, sent: Sent) -> PyResult<Sent> {
+        let mut response = self.take(py)?;
+        let settled = response.settle(py, self, sent);
         self.put(py, response);
         settled
     }
@@ -189,12 +219,10 @@ impl StartResponse {
     pub(crate) fn send(&self, block: &Bound<'_, PyBytes>, position: Position) -> PyResult<Sent> {
         let py = block.py();
         let mut response = self.take_started(py)?;
-        let mut sent = response.send(block, position);
-        if sent == Sent::Full {
-            sent = response.settle(py, self, sent);
-        }
+        let sent = response.send(block, position);
+        let settled = response.settle(py, self, sent);
         self.put(py, response);
-        Ok(sent)
+        settled
     }
 
     /// The `Content-Length` that the application gave to `start_response`.

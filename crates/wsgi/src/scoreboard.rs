@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use penstock_server::scoreboard::{Counter, Place, Scoreboard as Board};
+use penstock_server::scoreboard::{Counter, InFlight, Place, Scoreboard as Board};
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -17,6 +17,18 @@ impl Scoreboard {
     pub(crate) fn place(&self, number: usize) -> PyResult<Place> {
         self.board.place(number).ok_or_else(|| PyIndexError::new_err(format!("the scoreboard has no place {number}")))
     }
+}
+
+/// A request as Python sees it: id, method, target, client, seconds.
+pub(crate) fn told<'py>(py: Python<'py>, request: &InFlight) -> PyResult<Bound<'py, PyDict>> {
+    let now = penstock_server::scoreboard::now();
+    let told = PyDict::new(py);
+    told.set_item("id", request.serial)?;
+    told.set_item("method", request.method.escape_ascii().to_string())?;
+    told.set_item("target", request.target.escape_ascii().to_string())?;
+    told.set_item("client", request.peer.map_or_else(String::new, |peer| peer.to_string()))?;
+    told.set_item("seconds", now.saturating_sub(request.since) as f64 / 1e9)?;
+    Ok(told)
 }
 
 #[pymethods]
@@ -44,15 +56,9 @@ impl Scoreboard {
     /// The requests that the worker at a place carries, or carried when it died.
     #[pyo3(signature = (place, /))]
     fn in_flight<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyList>> {
-        let now = penstock_server::scoreboard::now();
         let requests = PyList::empty(py);
         for request in self.place(place)?.in_flight() {
-            let told = PyDict::new(py);
-            told.set_item("id", request.serial)?;
-            told.set_item("method", request.method.escape_ascii().to_string())?;
-            told.set_item("target", request.target.escape_ascii().to_string())?;
-            told.set_item("client", request.peer.map_or_else(String::new, |peer| peer.to_string()))?;
-            told.set_item("seconds", now.saturating_sub(request.since) as f64 / 1e9)?;
+            let told = told(py, &request)?;
             told.set_item("thread", request.thread)?;
             requests.append(told)?;
         }

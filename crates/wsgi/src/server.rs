@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_server::reactor::Reactor;
+use penstock_server::scoreboard::Scoreboard as Board;
 use penstock_server::stats::Stats;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 
@@ -16,6 +17,7 @@ use crate::app::PythonApplication;
 use crate::environ::{Constants, EnvironMaker};
 use crate::error_stream::ErrorStream;
 use crate::file_wrapper::FileWrapper;
+use crate::hub::Hub;
 use crate::listeners::{describe, duplicate};
 use crate::memory;
 use crate::scoreboard::Scoreboard;
@@ -51,21 +53,37 @@ impl Server {
         if sockets.is_empty() {
             return Err(PyValueError::new_err("a server needs at least one listening socket"));
         }
-        let threads = settings.config.threads;
+        let (threads, hub) = (settings.config.threads, settings.config.hub);
         let application = Arc::new(PythonApplication::new(
             application.unbind(),
             environ_maker(py, &settings, &sockets)?,
             settings.debug,
             settings.config.single_thread,
         ));
-        let place = scoreboard.map(|(board, number)| board.get().place(number)).transpose()?;
+        let mut place = scoreboard.map(|(board, number)| board.get().place(number)).transpose()?;
+        if hub && place.is_none() {
+            // Its hub asks what is in flight also where no master does.
+            place = Board::new(1, threads)?.place(0);
+        }
         let reactor = Reactor::new(settings.config, application.clone(), sockets, place)?;
         application.pool().serve(&reactor);
         Ok(Self { reactor, application, threads })
     }
 
+    /// The calling thread becomes the hub in whose greenlets requests run, in place of `start`. pause: called in those as
+    /// `pause(ticket, seconds)`, waits until `Hub.take` tells the ticket (True) or the seconds are over (False). Raises
+    /// RuntimeError when the setting `hub` is off, or at the second call.
+    #[pyo3(signature = (pause, /))]
+    fn hub(&self, pause: Bound<'_, PyAny>) -> PyResult<Hub> {
+        if !pause.is_callable() {
+            return Err(PyTypeError::new_err("pause must be callable"));
+        }
+        Hub::new(pause, self.reactor.clone(), self.application.clone())
+    }
+
     /// Starts the pool threads ("penstock-0", ...) and returns.
     fn start(&self, py: Python<'_>) -> PyResult<()> {
+        self.needs_no_hub()?;
         memory::start()?;
         // One leads, one runs the application, one watches; with a single application thread two are enough.
         for _ in 0..(self.threads + 1).min(3) {
@@ -76,6 +94,7 @@ impl Server {
 
     /// Serves on the calling thread until stopped. Raises what a signal handler raises, KeyboardInterrupt for one.
     fn run_here(&self, py: Python<'_>) -> PyResult<()> {
+        self.needs_no_hub()?;
         memory::start()?;
         let served = py.detach(|| self.reactor.run_here());
         match self.application.take_interruption() {
@@ -111,6 +130,7 @@ impl Server {
             requests,
             refused,
             threads,
+            carriers_made,
             running,
             queued,
             buffered,
@@ -125,6 +145,7 @@ impl Server {
             ("requests", requests),
             ("refused", refused),
             ("threads", threads),
+            ("carriers_made", carriers_made),
             ("running", running),
             ("queued", queued),
             ("buffered", buffered),
@@ -140,6 +161,15 @@ impl Server {
     /// Opens the access log again under its name, after a rotation.
     fn reopen_logs(&self, py: Python<'_>) {
         py.detach(|| self.reactor.reopen_logs());
+    }
+}
+
+impl Server {
+    fn needs_no_hub(&self) -> PyResult<()> {
+        match self.reactor.hub() {
+            None => Ok(()),
+            Some(_) => Err(PyRuntimeError::new_err("the setting hub is on: requests run where hub() was called")),
+        }
     }
 }
 

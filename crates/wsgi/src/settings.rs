@@ -17,6 +17,7 @@ use crate::text::type_name;
 /// The names of all settings, each of which must be given.
 pub(crate) const SETTINGS: &[&str] = &[
     "threads",
+    "hub",
     "single_thread",
     "request_line_limit",
     "header_bytes_limit",
@@ -84,6 +85,7 @@ impl Settings {
         Ok(Self {
             config: Config {
                 threads: from.whole("threads", 1)?,
+                hub: from.value("hub", "a bool")?,
                 shares_listeners: from.value("multiprocess", "a bool")?,
                 single_thread: from.value("single_thread", "a bool")?,
                 limits: Limits {
@@ -233,7 +235,7 @@ mod tests {
     use super::*;
 
     fn complete(py: Python<'_>) -> Bound<'_, PyDict> {
-        let text = c"dict(threads=4, single_thread=False, request_line_limit=8190, header_bytes_limit=65536,
+        let text = c"dict(threads=4, hub=False, single_thread=False, request_line_limit=8190, header_bytes_limit=65536,
             header_count_limit=128, max_body=1 << 30, body_memory=1 << 20, body_buffer=1 << 27, stream_body=False,
             request_timeout=0, max_queue=2048, queue_timeout=0.0, max_connections=100000,
             header_timeout=15.0, body_timeout=30,

@@ -38,7 +38,7 @@ impl Reactor {
                 self.tell(&connection, claim::STOP);
             }
         }
-        if self.posts.stuck() > 0 && self.ready.is_barred(BARRED) {
+        if self.posts.stuck() > 0 && self.is_barred(BARRED) {
             // Nobody will start these any more.
             for exchange in self.ready.clear() {
                 exchange.turn_away();
@@ -71,6 +71,9 @@ impl Reactor {
             log.close();
         }
         self.phase.is_over();
+        if let Some(hub) = &self.hub {
+            hub.tell_ended();
+        }
     }
 
     /// Begins a graceful stop: requests in flight are answered within `graceful`, then what is left is cut.
