@@ -6,8 +6,8 @@ clock and processes are read, and what the plan answers is done and logged.
 
 Signals: TERM and INT drain all workers, a second one ends them at once, QUIT ends them at once; HUP replaces them one
 after the other; USR2 has a new master take the place of this one (`upgrade`); TTIN and TTOU make them one more or one
-less; USR1 has them reopen their logs. Handlers do nothing: Python's wake-up descriptor tells the loop, and only the
-loop acts.
+less; USR1 has them reopen their logs, URG write what their greenlets do. Handlers do nothing: Python's wake-up
+descriptor tells the loop, and only the loop acts.
 
 A worker learns that its master is gone from the leash, a pipe whose writing end only the master holds: it then finishes
 what it has begun and ends.
@@ -40,7 +40,7 @@ from penstock.errors import ConfigError, WorkerError
 from penstock.hooks import WorkerInfo
 from penstock.plan import FAILURES, Fork, Hangs, Kill, Plan, Reloaded, Retire, Verdict
 from penstock.service import FilesChanged, Service, Upgraded, Variables
-from penstock.settings import Settings, plain
+from penstock.settings import DEFAULT, Settings, plain
 from penstock.station import Outfit, Station
 from penstock.workers import Ending, Failure, Killed, Worker
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 SIGNALS: Final = (
     *(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1),
-    *(signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD),
+    *(signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU, signal.SIGURG, signal.SIGCHLD),
 )
 INTERRUPTED: Final = 130
 # How often the workers are looked at (seconds), and how often where their use is limited.
@@ -60,6 +60,8 @@ _SHORT: Final = 1.0
 # Places of the scoreboard: while workers are replaced, the old ones may take long to finish.
 _FEWEST_PLACES: Final = 32
 _PLACES_EACH: Final = 4
+# Requests of a worker that died which the log names, at most.
+_MOST_SHOWN: Final = 20
 
 
 def serve(settings: Settings, application: WSGIApplication | None = None, surroundings: Service | None = None) -> int:
@@ -71,6 +73,7 @@ def serve(settings: Settings, application: WSGIApplication | None = None, surrou
     """
     if threading.current_thread() is not threading.main_thread():
         raise ConfigError("worker processes are forked from the main thread: call this from there")
+    _check_greenlets(settings)
     try:
         with _terminable():
             return _serve(plain(settings), application, Service() if surroundings is None else surroundings)
@@ -115,7 +118,7 @@ class Master:
         self._service = service
         count = options.worker_count(chosen)
         places = max(_FEWEST_PLACES, _PLACES_EACH * count)
-        self._board = Scoreboard(places, chosen["threads"])
+        self._board = Scoreboard(places, chosen["max_greenlets" if chosen["gevent"] else "threads"])
         self._plan = Plan(count, places, chosen["graceful_timeout"])
         self._limits = recycle.Limits.of(chosen)
         self._chance = random.Random()
@@ -197,6 +200,12 @@ class Master:
         elif number == signal.SIGUSR1:
             for each in self._plan.workers:
                 each.tell(signal.SIGUSR1)
+        elif number == signal.SIGURG:
+            if not self._chosen["gevent"]:
+                log.logger.info("SIGURG: only --gevent has greenlets to write down")
+                return
+            for each in self._plan.workers:
+                each.tell(signal.SIGURG)
         elif self._plan.is_stopping:
             return
         elif number == signal.SIGHUP:
@@ -403,18 +412,34 @@ class Master:
         """The requests that a worker has in flight, for the log."""
         if not isinstance(each.phase, Killed) and each.is_booting:
             return ""
+        requests = self._board.in_flight(each.place)
         shown = [
             f"\n  {request['method']} {request['target']} from {request['client'] or '-'}, for "
-            f"{request['seconds']:.3f} s, in thread {request['thread']}"
-            for request in self._board.in_flight(each.place)
+            f"{request['seconds']:.3f} s" + f", in thread {request['thread']}" * (not self._chosen["gevent"])
+            for request in requests[:_MOST_SHOWN]
         ]
-        return f"; it carried {len(shown)} request{'s' * (len(shown) != 1)}" + "".join(shown)
+        if len(requests) > _MOST_SHOWN:
+            shown.append(f"\n  and {len(requests) - _MOST_SHOWN} more")
+        return f"; it carried {len(requests)} request{'s' * (len(requests) != 1)}" + "".join(shown)
 
     def _info(self, each: Worker, ending: Ending | None = None) -> WorkerInfo:
         """What hooks learn about a worker."""
         if ending is None:
             return WorkerInfo(each.number, each.pid, each.generation)
         return WorkerInfo(each.number, each.pid, each.generation, ending.exit_status, ending.exit_signal)
+
+
+def _check_greenlets(settings: Settings) -> None:
+    """Raises ConfigError where --gevent cannot be had, and warns of what has no effect."""
+    if settings["gevent"].value:
+        from penstock.greenlets import patch
+
+        patch.check(settings)
+        return
+    for name, setting in settings.items():
+        option = options.BY_NAME[name]
+        if option.group == options.GREENLETS and name != "gevent" and setting.source != DEFAULT:
+            log.logger.warning("%s has no effect without --gevent", option.flag)
 
 
 def _for_development(chosen: dict[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 # What the master takes care of; a terminal or a service manager may send them to its workers, too. They have handlers
 # instead of being ignored, since the children of the application would inherit that.
 _THE_MASTERS: Final = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU)
+_SERVING: Final = (signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1)
 # How long the application's own threads may take to end until the log names them (seconds).
 _PATIENCE: Final = 1.0
 
@@ -98,9 +99,8 @@ def work(station: Station, chosen: dict[str, Any], listeners: list[sockets.Liste
             _work_here(server, station.leash, chosen["graceful_timeout"])
             worker.leave(0)
         # Again: the application may have handlers of its own.
-        _listen_to((signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1), writer)
-        server.start()
-        threading.Thread(target=worker.announce_end, args=(server, writer), name="penstock-end", daemon=True).start()
+        _listen_to(_SERVING, writer)
+        _start(server, writer, chosen)
         ready = True
         _report(station, workers.READY)
         _attend(server, reader, station.leash, chosen["graceful_timeout"])
@@ -119,6 +119,20 @@ def work(station: Station, chosen: dict[str, Any], listeners: list[sockets.Liste
             _wait_for_threads()
     finally:
         worker.leave(status)
+
+
+def _start(server: Server, writer: socket.socket, chosen: dict[str, Any]) -> None:
+    """Serves. Its end is said at the other end of `writer`."""
+    if not chosen["gevent"]:
+        server.start()
+        threading.Thread(target=worker.announce_end, args=(server, writer), name="penstock-end", daemon=True).start()
+        return
+    from penstock.greenlets import dump, hub
+
+    hub.keep_running()
+    hub.Carriers(server, chosen["hub_warn"], lambda: writer.send(bytes((worker.ENDED,)))).start()
+    # Not by way of `_attend`, which runs in a greenlet: a handler also interrupts one that keeps the hub.
+    signal.signal(signal.SIGURG, lambda number, frame: dump.dump())
 
 
 def _wait_for_threads() -> None:
@@ -143,6 +157,11 @@ def _prepare(station: Station, chosen: dict[str, Any], listeners: list[sockets.L
     identity.set_title(f"worker {station.info.number}", chosen["app"] or "")
     try:
         outfit.variables.apply()
+        if chosen["gevent"]:
+            from penstock.greenlets import patch
+
+            # The variables may say which loop; the hook may replace drivers by cooperative ones.
+            patch.apply()
         outfit.hooks.post_fork(station.info)
         if application is None:
             if outfit.directory is not None:
@@ -189,7 +208,7 @@ def _report(station: Station, said: bytes) -> None:
 
 
 def _attend(server: Server, reader: socket.socket, leash: int, graceful_timeout: float) -> None:
-    """Waits for the end of the worker.core, and for reasons to end it."""
+    """Waits for the end of the core, and for reasons to end it. With `--gevent` poll is gevent's: the hub runs."""
     poll = select.poll()
     poll.register(reader, select.POLLIN)
     poll.register(leash, select.POLLIN)

@@ -47,6 +47,10 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> boo
     Raises ConfigError, LoadError, BindError; and KeyboardInterrupt with `debug`.
     """
     chosen = plain(settings)
+    if chosen["gevent"]:
+        from penstock.greenlets import patch
+
+        patch.check(settings)
     if chosen["debug"] and threading.current_thread() is not threading.main_thread():
         raise ConfigError("debug = True: the application runs on the main thread, so call this from there")
     addresses = [sockets.parse(text) for text in chosen["bind"]]
@@ -102,6 +106,11 @@ def core(
     scoreboard: tuple[Scoreboard, int] | None = None,
 ) -> Server:
     """The core for these option values. scoreboard: with the worker's place in it. Raises ConfigError."""
+    if not (chosen["gevent"] or chosen["debug"]) and _threads_are_greenlets():
+        raise ConfigError(
+            "the standard library has been patched for gevent, so the server's threads would be greenlets and never "
+            "run: start with --gevent (in a program of your own: penstock.gevent.serve)"
+        )
     descriptors = [listener.socket.fileno() for listener in listeners]
     try:
         return Server(application, options.core_settings(chosen), descriptors, scoreboard)
@@ -109,6 +118,12 @@ def core(
         raise ConfigError(str(error)) from None
     except OSError as error:
         raise ConfigError(f"cannot start: {error}") from None
+
+
+def _threads_are_greenlets() -> bool:
+    """Whether somebody has patched threads for gevent."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
 
 
 def _run(server: Server, graceful_timeout: float) -> None:
@@ -269,6 +284,7 @@ def announce(
         return
     name = chosen["app"] or getattr(application, "__qualname__", None) or type(application).__name__
     crew = f" with {workers} worker{'s' * (workers > 1)}" if workers else ""
+    crew += " on gevent" * chosen["gevent"]
     log.logger.info("penstock %s, process %d, serves %s%s", __version__, os.getpid(), name, crew)
     if chosen["debug"]:
         log.logger.info(

@@ -1,0 +1,123 @@
+"""What every greenlet does, as text: for SIGURG and `penstock.gevent.dump`.
+
+Greenlets at the same place stand together, the most frequent place first. Those of the application that carry no
+request are found by going through all objects of the process, which blocks it for as long as that takes (100 ms for a
+million objects).
+
+Thread: any; also a signal handler, in the midst of whatever the hub's thread does. So the log is the core's own.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Collection, Hashable, Iterator
+from typing import TYPE_CHECKING, Any, TextIO
+
+from gevent.hub import Hub
+from greenlet import getcurrent, greenlet
+
+from penstock import log
+from penstock.greenlets import hub, stacks
+
+if TYPE_CHECKING:
+    from penstock.greenlets.hub import Carriers
+
+# Requests that are named of those at the same place.
+_NAMED = 5
+
+
+def dump(file: TextIO | None = None) -> None:
+    """Writes every greenlet with its request and stack to the log, or to `file`."""
+    living = list(hub.living)
+    said = text(living)
+    if file is not None:
+        file.write(said + "\n")
+    elif living:
+        living[0].core.log("warning", said)
+    else:
+        log.logger.warning("%s", said)
+
+
+def text(living: Collection[Carriers]) -> str:
+    """The greenlets of these servers, and those of the application."""
+    places: dict[Hashable, tuple[stacks.Stack, list[str]]] = {}
+    requests = others = 0
+    for each, request in _requests(living):
+        requests += 1
+        _add(places, each, f"request {request['id']}: {_request(request)}")
+    for each in _others(living):
+        others += 1
+        _add(places, each, f"{_name(each)} of the application")
+    parked = sum(each.parked for each in living)
+    waiting = sum(each.server.stats()["queued"] for each in living)
+    threads = ", ".join(str(number) for number in sorted({each.thread for each in living}))
+    lines = [
+        f"greenlets: {requests} in requests, {others} of the application, {parked} parked; {waiting} requests wait"
+        + (f"; hub on thread {threads}" if threads else "")
+    ]
+    for stack, names in sorted(places.values(), key=lambda place: len(place[1]), reverse=True):
+        more = len(names) - _NAMED
+        lines.extend(names[:_NAMED])
+        if more > 0:
+            lines.append(f"and {more} more, at")
+        else:
+            lines[-1] += ", at"
+        lines.append(stacks.shown(stack))
+    return "\n".join(lines)
+
+
+def _requests(living: Collection[Carriers]) -> Iterator[tuple[greenlet, dict[str, Any]]]:
+    for each in living:
+        for request in each.core.in_flight():
+            carrier = each.carriers.get(request["post"])
+            if carrier is not None:
+                yield carrier, request
+
+
+def _others(living: Collection[Carriers]) -> Iterator[greenlet]:
+    """What runs on the hubs of these servers and carries no request."""
+    hubs = {id(each.hub): each.hub for each in living}
+    for each in gc.get_objects():
+        # Not isinstance: an object may claim any class, and run code to do so.
+        if (
+            issubclass(type(each), greenlet)
+            and not issubclass(type(each), hub.Carrier | Hub)
+            and each
+            and id(_root(each)) in hubs
+        ):
+            yield each
+
+
+def _root(each: greenlet) -> greenlet:
+    """The hub that a greenlet returns to, when it is one's."""
+    while each.parent is not None and not isinstance(each, Hub):
+        each = each.parent
+    return each
+
+
+def _add(places: dict[Hashable, tuple[stacks.Stack, list[str]]], each: greenlet, name: str) -> None:
+    stack = _stack(each)
+    places.setdefault(stacks.place(stack), (stack, []))[1].append(name)
+
+
+def _stack(each: greenlet) -> stacks.Stack:
+    if each.gr_frame is not None:
+        return stacks.of(each.gr_frame, rests=True)
+    if each is getcurrent():
+        return stacks.of(sys._getframe(), rests=True)
+    # It runs while another thread asks.
+    for carriers in hub.living:
+        if _root(each) is carriers.hub:
+            return stacks.of_thread(carriers.hub.thread_ident)
+    return []
+
+
+def _request(request: dict[str, Any]) -> str:
+    client = request["client"] or "-"
+    return f"{request['method']} {request['target']} from {client}, for {request['seconds']:.3f} s"
+
+
+def _name(each: greenlet) -> str:
+    name = getattr(each, "name", None)
+    return f"greenlet {name}" if isinstance(name, str) else f"greenlet {type(each).__name__} at {id(each):#x}"

@@ -1,0 +1,255 @@
+"""The carriers of one server: the greenlets that requests run in, and how they are switched.
+
+The I/O side rings a bell when requests are complete, when somebody who waits may go on, or when a request is past its
+deadline. `_answer` is called for it in the hub: it switches to whom that concerns, and to carriers while requests wait.
+A carrier takes requests from the core as long as it is as good as a new greenlet: nobody holds it, and nothing is
+stored on it. Then it parks, for the next time the bell rings. What fails that test ends, and what was stored on it goes
+with it, so what is local to a greenlet is local to a request, and a quick request costs no greenlet.
+
+`pause` is how the core waits: for room in a response, for a piece of a request's body. Its tickets are unique in the
+process, so all servers and hubs share the table.
+
+Thread: the hub's. `_answer` and the timers run in the hub's greenlet, where nothing may wait or raise; `_body` is a
+carrier's whole life. The monitor's thread reads `carriers` and writes `named`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from gevent import get_hub, sleep
+from gevent.hub import Waiter
+from greenlet import GreenletExit, getcurrent, greenlet
+
+from penstock import RequestTimeout
+from penstock.greenlets import overdue, stacks
+from penstock.greenlets.monitor import Monitor
+
+if TYPE_CHECKING:
+    from penstock._penstock import Overdue, Server
+
+READABLE: Final = 1
+# Carriers that park at most; beyond them they end.
+SPARE: Final = 64
+# References to a parked carrier are counted up from here; there is no more to know than that it ends somewhere.
+_REFERENCES: Final = range(1, 64)
+
+_waiting: dict[int, Waiter[bool]] = {}
+living: list[Carriers] = []
+
+
+class Carrier(greenlet):
+    """A greenlet that carries requests. A type of its own, so that one can tell."""
+
+
+def pause(ticket: int, seconds: float | None) -> bool:
+    """Waits, and lets others run, until the core gives the ticket back; False when the seconds were over before.
+
+    Ticket 0 is never given back. Called by the core in any greenlet of a hub's thread. What is thrown into the greenlet
+    meanwhile goes through.
+    """
+    if not ticket:
+        sleep(seconds or 0)
+        return True
+    hub = get_hub()
+    waiter: Waiter[bool] = Waiter(hub)
+    _waiting[ticket] = waiter
+    timer = None
+    try:
+        if seconds is not None:
+            timer = hub.loop.timer(seconds)
+            timer.start(waiter.switch, False)
+        return waiter.get()
+    finally:
+        _waiting.pop(ticket, None)
+        if timer is not None:
+            timer.close()
+
+
+def keep_running() -> None:
+    """On this thread's hub, SystemExit ends the greenlet that raises it and nothing else, as it does in a thread."""
+    get_hub().SYSTEM_ERROR = (KeyboardInterrupt, SystemError)
+
+
+class Carriers:
+    """The greenlets of one server, on the hub of the calling thread.
+
+    on_end: called in the hub when the server has ended. warn: after how long a hub that does not answer is reported
+    (seconds); 0: never.
+    """
+
+    def __init__(self, server: Server, warn: float, on_end: Callable[[], object]) -> None:
+        self.hub = get_hub()
+        self.server = server
+        self.core = server.hub(pause)
+        self.thread = threading.get_native_id()
+        # By post: all that have not ended.
+        self.carriers: dict[int, Carrier] = {}
+        # Numbers of requests past their deadline that the monitor has named in the log.
+        self.named: set[int] = set()
+        self.made = 0
+        self._parked: dict[greenlet, None] = {}
+        # How many references there are to a parked carrier that nobody else holds; 0: not counted yet.
+        self._references = 0
+        self._timers: dict[int, Any] = {}
+        self._has_ended = False
+        self._on_end = on_end
+        self._bell: Any = self.hub.loop.io(self.core.fileno(), READABLE)
+        self.monitor = Monitor(self, warn)
+
+    def start(self) -> None:
+        """Begins to serve. Raises OSError."""
+        self.core.start()
+        living.append(self)
+        self._bell.start(self._answer)
+        self.monitor.start()
+
+    @property
+    def parked(self) -> int:
+        """How many carriers have nothing to do."""
+        return len(self._parked)
+
+    def carries(self, other: object) -> bool:
+        """Whether a greenlet is one of ours."""
+        return any(carrier is other for carrier in self.carriers.values())
+
+    # In the hub's greenlet
+
+    def _answer(self) -> None:
+        """The bell has rung."""
+        core = self.core
+        told = core.take()
+        if told is not None:
+            tickets, late, ended = told
+            for ticket in tickets:
+                waiter = _waiting.pop(ticket, None)
+                if waiter is not None:
+                    waiter.switch(True)
+            for each in late:
+                self._name_and_end(each)
+            if ended:
+                self._end()
+                return
+        if not self._references:
+            self._count_references()
+        while core.wants_carrier():
+            if not self._wake() and not self._make():
+                return
+
+    def _wake(self) -> bool:
+        """Switches to a carrier that is parked, if one is as good as new; the others end."""
+        parked = self._parked
+        while parked:
+            carrier = parked.popitem()[0]
+            if self.core.is_as_new(carrier, self._references):
+                carrier.switch()
+                return True
+            carrier.throw(GreenletExit)
+        return False
+
+    def _count_references(self) -> None:
+        """In the words of `_wake`, with a carrier that has carried nothing yet."""
+        if not self._make(False):
+            return
+        parked = self._parked
+        carrier = parked.popitem()[0]
+        for references in _REFERENCES:
+            if self.core.is_as_new(carrier, references):
+                self._references = references
+                break
+        parked[carrier] = None
+
+    def _make(self, carries: bool = True) -> bool:
+        """Switches to a new carrier. False: the core has no post for it."""
+        post = self.core.join()
+        if post is None:
+            return False
+        carrier = Carrier(self._body, self.hub)
+        self.carriers[post] = carrier
+        self.made += 1
+        carrier.switch(post, carries)
+        return True
+
+    def _name_and_end(self, late: Overdue) -> None:
+        """A request is past its deadline: says where it is, and raises the exception there."""
+        post, serial, *_ = late
+        carrier = self.carriers.get(post)
+        goes_on = carrier is not None and self.core.is_carrying(post, serial)
+        if serial in self.named:
+            self.named.discard(serial)
+        elif goes_on and carrier is not None:
+            self.core.log("error", overdue.said(late, stacks.of(carrier.gr_frame)))
+        else:
+            self.core.log("error", overdue.said(late))
+        if goes_on:
+            self._interrupt(post, serial, overdue.AGAIN)
+
+    def _interrupt(self, post: int, serial: int, again: float) -> None:
+        """Raises the exception in a request's greenlet, as long as it is there, less and less often."""
+        timer = self._timers.pop(serial, None)
+        if timer is not None:
+            timer.close()
+        carrier = self.carriers.get(post)
+        if carrier is None or not self.core.is_carrying(post, serial):
+            return
+        timer = self._timers[serial] = self.hub.loop.timer(again, ref=False)
+        timer.start(self._interrupt, post, serial, min(2 * again, overdue.LONGEST))
+        if self.core.may_interrupt(post, serial):
+            # From here every carrier is suspended, so this reaches that request alone.
+            carrier.throw(RequestTimeout)
+
+    def _end(self) -> None:
+        """The server has ended; requests that go on may still do so."""
+        self._has_ended = True
+        self._close()
+        while self._parked:
+            self._parked.popitem()[0].throw(GreenletExit)
+        self._on_end()
+
+    def _close(self) -> None:
+        with contextlib.suppress(ValueError):
+            living.remove(self)
+        self._bell.close()
+        for timer in self._timers.values():
+            timer.close()
+        self._timers.clear()
+
+    # In a carrier
+
+    def _body(self, post: int, carries: bool) -> None:
+        """A carrier's life. carries: it begins with requests, and not in the park."""
+        me = getcurrent()
+        core, hub, parked = self.core, self.hub, self._parked
+        try:
+            while (not carries or core.carry(post, me)) and len(parked) < SPARE and not self._has_ended:
+                carries = True
+                parked[me] = None
+                while me in parked:
+                    # Whoever else switches to it, for a request that is over, meets nobody.
+                    hub.switch()
+        except BaseException:  # likewise, if it was thrown: there is no request that it could be meant for
+            pass
+        finally:
+            parked.pop(me, None)
+            self.carriers.pop(post, None)
+            core.leave(post)
+
+    # In a process that the application forks
+
+    def forget(self) -> None:
+        """The bell is shared with the process that goes on serving, which would sleep if it were silenced here."""
+        self.core.forget()
+        self._close()
+
+
+def _forked() -> None:
+    for each in living[:]:
+        each.forget()
+    _waiting.clear()
+
+
+os.register_at_fork(after_in_child=_forked)

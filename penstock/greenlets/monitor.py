@@ -1,0 +1,153 @@
+"""A thread that notices when the hub does not answer: `--hub-warn`, and deadlines of requests that keep it.
+
+The bell tells: the core counts for how long it has been rung without an answer, and rings it now and then while
+requests run. Halfway to the limit this thread looks where the hub's thread is, and at the limit it looks again. If the
+same greenlet is still at the same request, that blocks; if not, the hub is busy with many, and there is nothing to say.
+A call that keeps the interpreter, too, keeps this thread out: then the delay tells, and the first line that can be seen
+is the one after the call.
+
+A request past its deadline that keeps the hub cannot be reached from there: the exception is set in the thread, while
+the request's greenlet is the one that runs.
+
+Thread: one of its own, a real one also where threads are greenlets. So nothing here may wait but the core: no lock of
+Python's, no `logging`. Without traffic it sleeps.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from types import FrameType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import gevent.monkey
+from gevent.hub import Hub
+
+from penstock.greenlets import overdue, stacks
+
+if TYPE_CHECKING:
+    from penstock.greenlets.hub import Carriers
+
+# A hub that has not answered for so long may keep a request from its deadline (seconds), whatever the option says.
+_PATIENCE: Final = 0.1
+# How often one looks at a hub that does not answer (seconds).
+_STEP: Final = 0.25
+
+_start_new_thread = gevent.monkey.get_original("_thread", "start_new_thread")
+_allocate_lock = gevent.monkey.get_original("_thread", "allocate_lock")
+
+
+class Look(NamedTuple):
+    """What the hub's thread is at: the outermost frame, which is a greenlet's own, and requests begun and ended."""
+
+    frame: FrameType | None
+    progress: int
+
+
+class Monitor:
+    """Looks after the hub of `carriers`. warn: after how long it is reported (seconds); 0: never."""
+
+    def __init__(self, carriers: Carriers, warn: float) -> None:
+        self._carriers = carriers
+        self._core = carriers.core
+        self._ident: int = carriers.hub.thread_ident
+        self._warn = warn
+        self._first = warn / 2 or _PATIENCE
+        # By number of the request: when to try again, and the pause after that.
+        self._tried: dict[int, tuple[float, float]] = {}
+        self._over = _allocate_lock()
+
+    def start(self) -> None:
+        """Starts the thread; it ends with the server."""
+        self._core.ping_every(self._warn / 4)
+        self._over.acquire()
+        _start_new_thread(self._run, ())
+
+    def join(self, seconds: float) -> None:
+        """Waits for the thread's end, and blocks the calling one."""
+        if self._over.acquire(timeout=seconds):
+            self._over.release()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                ring, age = self._core.blocked(self._first)
+                if ring < 0:
+                    return
+                self._attend(ring, age)
+        except BaseException:
+            self._core.log("error", f"the monitor of the hub fails\n{traceback.format_exc().rstrip()}")
+        finally:
+            self._over.release()
+
+    def _attend(self, ring: int, age: float) -> None:
+        """A bell has not been answered for some time: until it is."""
+        warn = self._warn
+        look, since, due, until = self._look(), 0.0, self._first, warn or self._first + _STEP
+        blocks = kept = ""
+        while True:
+            self._end_overdue()
+            if warn and not blocks and age - due >= warn:
+                # This thread was kept out. Whoever did that has only now returned from it.
+                kept = f"by {self._who()}, in a call that kept the interpreter, and is at\n{self._stack()}"
+            due = until
+            again, age = self._core.blocked(until, ring)
+            if again <= 0:
+                break
+            latest = self._look()
+            if warn and not blocks and age >= warn and latest == look and latest.frame is look.frame:
+                blocks = self._who()
+                self._core.log(
+                    "warning",
+                    f"the hub has been blocked for {age - since:.3f} s by {blocks}, which is at\n{self._stack()}",
+                )
+            elif latest != look:
+                look, since = latest, age
+            until = age + (_STEP if blocks or not warn else warn)
+        self._tried.clear()
+        if again == 0 and blocks:
+            self._core.log("warning", f"the hub was blocked for {age - since:.3f} s by {blocks}")
+        elif again == 0 and kept:
+            self._core.log("warning", f"the hub was blocked for {age:.3f} s {kept}")
+
+    def _look(self) -> Look:
+        frame = sys._current_frames().get(self._ident)
+        while frame is not None and frame.f_back is not None:
+            frame = frame.f_back
+        return Look(frame, self._core.progress())
+
+    def _stack(self) -> str:
+        return stacks.shown(stacks.of_thread(self._ident))
+
+    def _who(self) -> str:
+        """Who has the hub's thread now."""
+        # Only the one that runs has no frame of its own.
+        posts = {post for post, carrier in list(self._carriers.carriers.items()) if carrier.gr_frame is None}
+        if posts:
+            for request in self._core.in_flight():
+                if request["post"] in posts:
+                    return f"{request['method']} {request['target']} (request {request['id']})"
+        frame = self._look().frame
+        if frame is not None and frame.f_code is Hub.run.__code__:
+            return "a callback of the hub"
+        return "a greenlet of the application"
+
+    def _end_overdue(self) -> None:
+        """Raises the exception in the greenlet that runs, if its request is past its deadline."""
+        now = time.monotonic()
+        for late in self._core.overdue():
+            post, serial, *_ = late
+            carrier = self._carriers.carriers.get(post)
+            at, pause = self._tried.get(serial, (now, overdue.AGAIN))
+            if carrier is None or now < at:
+                continue
+            # Where it is, before it is told to leave. The hub may take the request up as soon as it is.
+            stack = stacks.of_thread(self._ident)
+            self._carriers.named.add(serial)
+            if self._core.interrupt(post, serial, carrier):
+                if serial not in self._tried:
+                    self._core.log("error", overdue.said(late, stack))
+                self._tried[serial] = (now + pause, min(2 * pause, overdue.LONGEST))
+            elif serial not in self._tried:
+                self._carriers.named.discard(serial)

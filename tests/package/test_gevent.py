@@ -1,0 +1,245 @@
+"""`penstock.gevent`: a server on the hub of a program. Each test has a thread with a hub of its own."""
+
+import functools
+import logging
+import os
+import subprocess
+import sys
+import threading
+
+import gevent
+import gevent.event
+import gevent.socket
+import pytest
+
+import penstock.gevent
+from penstock.errors import BindError, ConfigError, LoadError
+
+
+def on_a_hub(test):
+    """Runs a test on a thread with a hub, which then has nothing left to wait for."""
+
+    @functools.wraps(test)
+    def run(*arguments, **fixtures):
+        failed = []
+
+        def body():
+            try:
+                with gevent.Timeout(60):
+                    test(*arguments, **fixtures)
+                assert gevent.get_hub().join(30), "something still keeps the hub"
+            except BaseException as error:
+                failed.append(error)
+            finally:
+                gevent.get_hub().destroy(destroy_loop=True)
+
+        thread = threading.Thread(target=body)
+        thread.start()
+        thread.join(100)
+        if failed:
+            raise failed[0]
+
+    return run
+
+
+def get(server, path="/"):
+    """The whole answer, with the hub running meanwhile."""
+    with gevent.socket.create_connection(server.address, 30) as client:
+        client.sendall(f"GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n".encode())
+        answer = b""
+        while block := client.recv(65536):
+            answer += block
+    return answer
+
+
+def is_cut(server):
+    with pytest.raises(OSError, match="reset"):
+        get(server)
+
+
+def pong(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "4")])
+    return [b"pong"]
+
+
+@on_a_hub
+def test_it_serves_while_the_hub_runs():
+    server = penstock.gevent.serve(pong)
+    host, port = server.address
+    assert server.url == f"http://{host}:{port}"
+    assert server.started
+    assert not server.closed
+    assert get(server).endswith(b"\r\n\r\npong")
+    assert server.stats()["requests"] == 1
+    assert server.stats()["carriers_made"] == 1
+    server.stop()
+    assert server.closed
+    assert not server.started
+    with pytest.raises(OSError, match="refused"):
+        get(server)
+
+
+@on_a_hub
+def test_it_is_a_context_and_two_share_a_hub():
+    with penstock.gevent.Server(pong) as first, penstock.gevent.Server(pong, max_greenlets=2) as second:
+        assert first.address != second.address
+        assert get(first).endswith(b"pong")
+        assert get(second).endswith(b"pong")
+    assert first.closed
+    assert second.closed
+
+
+@on_a_hub
+def test_a_stop_waits_for_the_requests_in_flight():
+    entered, door = gevent.event.Event(), gevent.event.Event()
+
+    def waits(environ, start_response):
+        entered.set()
+        door.wait()
+        return pong(environ, start_response)
+
+    server = penstock.gevent.serve(waits)
+    client = gevent.spawn(get, server)
+    entered.wait()
+    stopping = gevent.spawn(server.stop)
+    gevent.sleep(0.01)
+    assert not stopping.dead
+    door.set()
+    stopping.get()
+    assert client.get().endswith(b"pong")
+
+
+@on_a_hub
+def test_a_stop_has_a_time(caplog):
+    entered, door = gevent.event.Event(), gevent.event.Event()
+
+    def waits(environ, start_response):
+        entered.set()
+        door.wait()
+        return pong(environ, start_response)
+
+    server = penstock.gevent.serve(waits)
+    client = gevent.spawn(is_cut, server)
+    entered.wait()
+    server.stop(timeout=0)
+    assert server.closed
+    client.join()
+    assert "1 requests did not finish in time" in caplog.text
+    door.set()
+
+
+@on_a_hub
+def test_a_request_may_stop_its_server():
+    stopped = []
+
+    def stops(environ, start_response):
+        server.stop()
+        stopped.append(server.closed)
+        return pong(environ, start_response)
+
+    server = penstock.gevent.serve(stops)
+    assert get(server).endswith(b"pong")
+    server.serve_forever()
+    assert stopped == [False]
+    assert server.closed
+
+
+@on_a_hub
+def test_it_can_be_stopped_from_another_thread():
+    server = penstock.gevent.serve(pong)
+    gevent.get_hub().threadpool.spawn(server.stop).get()
+    server.serve_forever()
+    assert server.closed
+    gevent.get_hub().threadpool.kill()
+
+
+@on_a_hub
+def test_serve_forever_ends_with_the_exception_that_ends_the_wait():
+    server = penstock.gevent.Server(pong)
+    with gevent.Timeout(0.05), pytest.raises(gevent.Timeout):
+        server.serve_forever()
+    assert server.closed
+
+
+@on_a_hub
+def test_it_starts_once():
+    with penstock.gevent.Server(pong) as server, pytest.raises(RuntimeError, match="make another one"):
+        server.start()
+    with pytest.raises(RuntimeError, match="make another one"):
+        server.start()
+    server.stop()
+
+
+@on_a_hub
+def test_the_file_of_a_unix_socket_goes_with_the_server(tmp_path):
+    with penstock.gevent.Server(pong, bind=f"unix:{tmp_path}/app.sock") as server:
+        assert server.address == f"{tmp_path}/app.sock"
+        assert os.path.exists(server.address)
+    assert not os.path.exists(server.address)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"max_greenlet": 3}, ConfigError, r"unknown option 'max_greenlet'; did you mean max_greenlets\?"),
+        ({"max_greenlets": 0}, ConfigError, "max_greenlets = 0: must be at least 1"),
+        ({"threads": 3}, ConfigError, "unknown option 'threads'"),
+        ({"workers": 3}, ConfigError, "unknown option 'workers'"),
+        ({"debug": True}, ConfigError, "unknown option 'debug'"),
+        ({"gevent": True}, ConfigError, "unknown option 'gevent'"),
+        ({"bind": "nowhere"}, ConfigError, "nowhere:8000"),
+        ({"bind": "unix:/nonexistent/app.sock"}, BindError, "does not exist"),
+        ({"access_log": os.devnull, "access_log_format": "{clinet}"}, ConfigError, "clinet"),
+    ],
+)
+@on_a_hub
+def test_wrong_options_are_errors(options, error, message):
+    with pytest.raises(error, match=message):
+        penstock.gevent.serve(pong, **options)
+
+
+@on_a_hub
+def test_what_is_no_application_is_refused():
+    with pytest.raises(LoadError, match="not callable"):
+        penstock.gevent.serve("text")
+
+
+@on_a_hub
+def test_the_programs_loggers_are_left_alone():
+    with penstock.gevent.Server(pong) as server:
+        get(server)
+    assert not logging.getLogger("penstock").handlers
+
+
+def test_a_program_may_end_without_a_stop(tmp_path):
+    (tmp_path / "program.py").write_text(
+        "import gevent, gevent.socket, penstock.gevent\n"
+        "def app(environ, start_response):\n"
+        "    gevent.sleep(1000)\n"
+        "server = penstock.gevent.serve(app, bind='unix:app.sock')\n"
+        "client = gevent.socket.socket(gevent.socket.AF_UNIX)\n"
+        "client.connect('app.sock')\n"
+        "client.sendall(b'GET / HTTP/1.1\\r\\nHost: test\\r\\n\\r\\n')\n"
+        "while not server.stats()['running']:\n"
+        "    gevent.sleep(0.001)\n"
+        "print('ends')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ends\n", "")
+    assert not (tmp_path / "app.sock").exists()
+
+
+def test_without_gevent_the_import_names_the_remedy():
+    source = (
+        "import sys\n"
+        "sys.modules['gevent'] = None\n"
+        "try:\n"
+        "    import penstock.gevent\n"
+        "except ImportError as error:\n"
+        "    print(error)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False)
+    assert said.stdout.startswith("penstock.gevent needs gevent: No module named 'gevent")
+    assert said.stdout.endswith("; `pip install 'penstock[gevent]'`\n")

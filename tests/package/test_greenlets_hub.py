@@ -1,0 +1,478 @@
+"""Carriers and how they are switched, with a core of Python. The hub is that of a thread of the test's own."""
+
+import contextlib
+import contextvars
+import gc
+import os
+import threading
+import weakref
+
+import gevent
+import gevent.event
+import gevent.local
+import pytest
+from greenlet import GreenletExit, getcurrent
+
+from penstock import RequestTimeout
+from penstock.greenlets import hub
+from penstock.greenlets.hub import Carrier, Carriers
+
+from .fake_core import Core
+
+MARKED = contextvars.ContextVar("MARKED")
+
+
+def on_a_hub(test):
+    """Runs a test on a thread that has a hub, and ends that with it: nothing of gevent stays on pytest's thread."""
+
+    def run():
+        failed = []
+
+        def body():
+            core = Core()
+            ended = []
+            carriers = Carriers(core, 0.0, lambda: ended.append(True))
+            carriers.start()
+            try:
+                with gevent.Timeout(30):
+                    test(core, carriers, ended)
+            except BaseException as error:
+                failed.append(error)
+            finally:
+                if not ended:
+                    core.tell(ended=True)
+                    while not ended:
+                        gevent.sleep(0.001)
+                gevent.get_hub().destroy(destroy_loop=True)
+                core.close()
+
+        thread = threading.Thread(target=body)
+        thread.start()
+        thread.join(60)
+        if failed:
+            raise failed[0]
+
+    run.__name__ = test.__name__
+    return run
+
+
+def settle():
+    """Lets the hub do what there is to do."""
+    for _ in range(5):
+        gevent.sleep(0)
+        gevent.sleep(0.001)
+
+
+@on_a_hub
+def test_quick_requests_share_one_greenlet(core, carriers, ended):
+    seen = []
+    for _ in range(10):
+        core.ask(*[lambda: seen.append(id(getcurrent()))] * 100)
+        settle()
+    assert len(seen) == 1000
+    assert carriers.made == 1
+    assert carriers.parked == 1
+    assert not core.raised
+
+
+@on_a_hub
+def test_requests_that_wait_have_greenlets_of_their_own(core, carriers, ended):
+    door = gevent.event.Event()
+    seen = []
+
+    def waits():
+        door.wait()
+        seen.append(getcurrent())
+
+    core.ask(*[waits] * 300)
+    settle()
+    assert len(core.running) == 300
+    assert not seen
+    door.set()
+    settle()
+    assert len(set(seen)) == 300
+    assert not core.running
+
+
+@on_a_hub
+def test_a_request_that_waited_leaves_a_carrier_for_the_next(core, carriers, ended):
+    for _ in range(50):
+        core.ask(lambda: gevent.sleep(0), lambda: gevent.sleep(0.001))
+        settle()
+    assert core.requests == 100
+    assert carriers.made <= 4, "carriers that a waiter resumed are used again"
+
+
+@on_a_hub
+def test_no_more_than_the_most_run_and_the_others_follow(core, carriers, ended):
+    core.most = 2
+    most = 0
+
+    def waits():
+        nonlocal most
+        most = max(most, len(core.running))
+        gevent.sleep(0)
+
+    core.ask(*[waits] * 9)
+    settle()
+    while core.queue:
+        core.ask()
+        settle()
+    assert core.requests == 9
+    assert most == 2
+
+
+def keeps_a_local():
+    LOCAL.value = getattr(LOCAL, "value", 0) + 1
+    SEEN.append(LOCAL.value)
+
+
+def keeps_an_attribute():
+    getcurrent().value = getattr(getcurrent(), "value", 0) + 1
+    SEEN.append(getcurrent().value)
+
+
+def is_kept():
+    KEPT.append(getcurrent())
+    SEEN.append(KEPT.count(getcurrent()))
+
+
+def is_weakly_kept():
+    WEAKLY[getcurrent()] = WEAKLY.get(getcurrent(), 0) + 1
+    SEEN.append(WEAKLY[getcurrent()])
+
+
+def keeps_a_local_and_waits():
+    keeps_a_local()
+    gevent.sleep(0)
+
+
+def leaves_a_timer():
+    # Its callback would meet whoever is in the greenlet then.
+    gevent.Timeout(1000).start()
+    SEEN.append(1 if id(getcurrent()) not in IDS else 2)
+    IDS.add(id(getcurrent()))
+    KEPT.append(getcurrent())
+
+
+LOCAL = gevent.local.local()
+SEEN, KEPT, WEAKLY, IDS = [], [], weakref.WeakKeyDictionary(), set()
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [keeps_a_local, keeps_an_attribute, is_kept, is_weakly_kept, keeps_a_local_and_waits, leaves_a_timer],
+    ids=lambda each: each.__name__,
+)
+def test_what_is_local_to_a_greenlet_is_local_to_a_request(request_):
+    SEEN.clear()
+    KEPT.clear()
+
+    @on_a_hub
+    def run(core, carriers, ended):
+        core.ask(*[request_] * 10)
+        settle()
+        core.ask(request_)
+        settle()
+        assert SEEN == [1] * 11
+        assert not core.raised
+
+    run()
+    KEPT.clear()
+
+
+@on_a_hub
+def test_a_carrier_that_somebody_holds_ends_and_is_freed(core, carriers, ended):
+    kept = []
+    core.ask(lambda: kept.append(getcurrent()))
+    settle()
+    core.ask(lambda: None)
+    settle()
+    assert kept[0].dead
+    assert isinstance(kept[0], Carrier)
+    gone = weakref.ref(kept.pop())
+    gc.collect()
+    assert gone() is None
+
+
+@on_a_hub
+def test_a_late_switch_to_a_parked_carrier_meets_nobody(core, carriers, ended):
+    late = []
+
+    def resumed_twice():
+        switch = getcurrent().switch
+        gevent.get_hub().loop.run_callback(switch, "first")
+        late.append(switch)
+        assert gevent.get_hub().switch() == "first"
+
+    core.ask(resumed_twice)
+    settle()
+    core.queue.append(lambda: gevent.sleep(0))
+    gevent.get_hub().loop.run_callback(late[0], "second")
+    settle()
+    assert core.requests == 1, "the greenlet was still held, so it is not as good as new"
+    late.clear()
+    core.ask()
+    settle()
+    assert core.requests == 2
+    assert not core.raised
+
+
+@on_a_hub
+def test_what_is_thrown_into_a_parked_carrier_ends_it_quietly(core, carriers, ended):
+    kept, printed = [], []
+    gevent.get_hub().print_exception = lambda *said: printed.append(said)
+
+    def resumed():
+        kept.append(getcurrent())
+        gevent.sleep(0)
+
+    core.ask(resumed)
+    settle()
+    gevent.get_hub().loop.run_callback(kept[0].throw, LookupError)
+    settle()
+    assert kept[0].dead
+    assert not printed
+    core.ask(lambda: None)
+    settle()
+    assert core.requests == 2
+
+
+@on_a_hub
+def test_who_kills_a_carrier_ends_its_request_and_it(core, carriers, ended):
+    kept = []
+
+    def sleeps():
+        kept.append(getcurrent())
+        gevent.sleep(1000)
+
+    core.ask(sleeps)
+    settle()
+    gevent.kill(kept[0])
+    settle()
+    assert kept[0].dead
+    assert not core.running
+    assert kept[0] not in carriers.carriers.values()
+
+
+@on_a_hub
+def test_a_pause_ends_when_its_ticket_is_told(core, carriers, ended):
+    said = []
+    core.ask(lambda: said.append(core.pause(7, None)))
+    settle()
+    assert said == []
+    core.tell(tickets=[8, 7])
+    settle()
+    assert said == [True]
+    core.tell(tickets=[7])
+    settle()
+    assert said == [True]
+
+
+@on_a_hub
+def test_a_pause_ends_with_its_time(core, carriers, ended):
+    assert core.pause(7, 0.001) is False
+    core.tell(tickets=[7])
+    settle()
+    assert core.pause(0, 0.0) is True
+    assert not hub._waiting
+
+
+@on_a_hub
+def test_what_is_thrown_into_a_pause_goes_through(core, carriers, ended):
+    with gevent.Timeout(0.001) as timeout, pytest.raises(gevent.Timeout) as caught:
+        core.pause(7, 1000)
+    assert caught.value is timeout
+    core.tell(tickets=[7])
+    settle()
+    assert not hub._waiting
+
+
+@on_a_hub
+def test_a_pause_in_the_hub_itself_is_an_error_and_leaves_nothing(core, carriers, ended):
+    failed = []
+
+    def in_the_hub():
+        try:
+            core.pause(7, None)
+        except BaseException as error:
+            failed.append(type(error).__name__)
+
+    gevent.get_hub().loop.run_callback(in_the_hub)
+    settle()
+    assert failed == ["BlockingSwitchOutError"]
+    assert not hub._waiting
+
+
+def late(post, serial):
+    return (post, serial, "GET /x", 2.0, "the client was answered 504")
+
+
+@on_a_hub
+def test_a_deadline_ends_one_request_and_says_where_it_was(core, carriers, ended):
+    done = []
+
+    def neighbour():
+        gevent.sleep(0.02)
+        done.append("neighbour")
+
+    def sleeps():
+        try:
+            gevent.sleep(1000)
+        except RequestTimeout:
+            done.append("ended")
+            raise
+
+    core.ask(sleeps, neighbour)
+    settle()
+    post = next(post for post, (_, request) in core.running.items() if request is sleeps)
+    core.tell(overdue=[late(post, 1)])
+    while len(done) < 2:
+        gevent.sleep(0.005)
+    assert sorted(done) == ["ended", "neighbour"]
+    assert [type(error) for error in core.raised] == [RequestTimeout]
+    [(level, text)] = core.logged
+    assert level == "error"
+    assert text.startswith(
+        "GET /x: past its deadline after 2.000 s in the application; the client was answered 504; RequestTimeout is "
+        "raised in its greenlet, which is at\n  File "
+    )
+    assert "in sleeps\n    gevent.sleep(1000)" in text
+    assert "_body" not in text
+
+
+@on_a_hub
+def test_a_request_that_stays_is_told_again(core, carriers, ended):
+    times = []
+    hub.overdue.AGAIN, before = 0.001, hub.overdue.AGAIN
+
+    def stays():
+        while len(times) < 3:
+            try:
+                gevent.sleep(1000)
+            except RequestTimeout:
+                times.append(1)
+
+    try:
+        core.ask(stays)
+        settle()
+        core.tell(overdue=[late(next(iter(core.running)), 1)])
+        while core.running:
+            gevent.sleep(0.001)
+    finally:
+        hub.overdue.AGAIN = before
+    assert len(times) == 3
+    assert len(core.logged) == 1
+    gevent.sleep(0.01)
+    assert not carriers._timers
+
+
+@on_a_hub
+def test_a_request_that_has_ended_or_cleans_up_is_not_interrupted(core, carriers, ended):
+    core.ask(lambda: None)
+    settle()
+    core.tell(overdue=[late(0, 1)])
+    settle()
+    assert core.logged[-1][1].endswith("; it has just ended")
+    core.closing.add(2)
+    door = gevent.event.Event()
+    core.ask(door.wait)
+    settle()
+    core.tell(overdue=[late(next(iter(core.running)), 2)])
+    settle()
+    assert "which is at\n" in core.logged[-1][1]
+    assert core.running, "it cleans up"
+    door.set()
+    settle()
+    assert not core.raised
+
+
+@on_a_hub
+def test_a_request_that_the_monitor_has_named_is_not_named_again(core, carriers, ended):
+    core.ask(lambda: gevent.sleep(1000))
+    settle()
+    carriers.named.add(1)
+    core.tell(overdue=[late(next(iter(core.running)), 1)])
+    settle()
+    assert not core.logged
+    assert not carriers.named
+    assert [type(error) for error in core.raised] == [RequestTimeout]
+
+
+@on_a_hub
+def test_the_end_is_told_once_and_lets_the_parked_go(core, carriers, ended):
+    door = gevent.event.Event()
+    core.ask(*[door.wait] * 5)
+    settle()
+    door.set()
+    settle()
+    assert carriers.parked
+    assert carriers in hub.living
+    core.tell(ended=True)
+    settle()
+    assert ended == [True]
+    assert not carriers.carriers
+    assert carriers not in hub.living
+
+
+@on_a_hub
+def test_a_request_that_outlives_the_server_leaves_no_carrier(core, carriers, ended):
+    door = gevent.event.Event()
+    core.ask(door.wait)
+    settle()
+    core.tell(ended=True)
+    settle()
+    assert len(carriers.carriers) == 1
+    door.set()
+    settle()
+    assert not carriers.carriers
+
+
+@on_a_hub
+def test_each_request_has_a_greenlet_that_knows_the_hub(core, carriers, ended):
+    seen = []
+
+    def looks():
+        seen.append((getcurrent().parent is gevent.get_hub(), threading.current_thread().name))
+
+    core.ask(looks)
+    settle()
+    assert seen[0][0]
+
+
+@on_a_hub
+def test_a_forked_process_leaves_the_bell_alone(core, carriers, ended):
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.write(writer, b"%d %d" % (core.is_forgotten, len(hub.living)))
+        os._exit(0)
+    os.close(writer)
+    assert os.read(reader, 10) == b"1 0"
+    os.close(reader)
+    os.waitpid(pid, 0)
+    seen = []
+    core.ask(lambda: seen.append(1))
+    settle()
+    assert seen == [1]
+
+
+def test_systemexit_of_a_greenlet_is_its_own_business():
+    seen = []
+
+    def body():
+        hub.keep_running()
+
+        def leaves():
+            raise SystemExit(3)
+
+        gevent.spawn(leaves)
+        gevent.sleep(0.001)
+        seen.append("goes on")
+        with contextlib.suppress(GreenletExit):
+            gevent.get_hub().destroy(destroy_loop=True)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join(30)
+    assert seen == ["goes on"]

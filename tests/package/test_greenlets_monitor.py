@@ -1,0 +1,194 @@
+"""When a hub is said to be blocked. What the core answers is scripted; the hub's thread is a real one that waits."""
+
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+from gevent.hub import Hub
+from greenlet import greenlet
+
+from penstock.greenlets.monitor import Monitor
+
+from .fake_core import Core
+
+WARN = 0.1
+
+
+class Scripted(Core):
+    """answers: for each call of `blocked`, what it answers, and what happens meanwhile."""
+
+    def __init__(self, answers):
+        super().__init__()
+        self.answers = list(answers)
+        self.asked = []
+
+    def blocked(self, age, ring=0):
+        self.asked.append((round(age, 3), ring))
+        ring, seconds, *happens = self.answers.pop(0) if self.answers else (-1, 0.0)
+        for each in happens:
+            each()
+        return ring, seconds
+
+
+@pytest.fixture
+def blocker():
+    """A thread in a function named `blocks`; its number."""
+    entered, release = threading.Event(), threading.Event()
+
+    def blocks():
+        entered.set()
+        release.wait()
+
+    thread = threading.Thread(target=blocks)
+    thread.start()
+    entered.wait()
+    yield thread.ident
+    release.set()
+    thread.join()
+
+
+def watched(ident, answers, warn=WARN, carriers=None):
+    core = Scripted(answers)
+    surroundings = SimpleNamespace(
+        core=core, hub=SimpleNamespace(thread_ident=ident), carriers=carriers or {}, named=set()
+    )
+    monitor = Monitor(surroundings, warn)
+    monitor._over.acquire()
+    return monitor, core, surroundings
+
+
+def begins_another(core):
+    return lambda: setattr(core, "requests", core.requests + 1)
+
+
+def test_one_that_blocks_is_said_twice(blocker):
+    monitor, core, _ = watched(blocker, [(5, 0.05), (5, 0.101), (5, 0.351), (0, 3.204)])
+    monitor._run()
+    (level, first), (_, second) = core.logged
+    assert level == "warning"
+    assert first.startswith(
+        "the hub has been blocked for 0.101 s by a greenlet of the application, which is at\n  File "
+    )
+    assert "in blocks\n    release.wait()" in first
+    assert second == "the hub was blocked for 3.204 s by a greenlet of the application"
+    # Halfway, at the limit, and then now and then until it is answered.
+    assert core.asked == [(0.05, 0), (0.1, 5), (0.351, 5), (0.601, 5), (0.05, 0)]
+
+
+def test_one_that_answers_in_time_is_not(blocker):
+    monitor, core, _ = watched(blocker, [(5, 0.05), (0, 0.08)])
+    monitor._run()
+    assert not core.logged
+
+
+def test_a_hub_that_is_busy_with_many_is_not(blocker):
+    monitor, core, _ = watched(blocker, [])
+    core.answers = [(5, 0.05), *[(5, 0.1 * step, begins_another(core)) for step in range(1, 9)], (0, 0.9)]
+    monitor._run()
+    assert not core.logged
+
+
+def test_one_that_blocks_after_a_busy_time_has_its_own_time(blocker):
+    monitor, core, _ = watched(blocker, [])
+    core.answers = [(5, 0.05), (5, 0.1, begins_another(core)), (5, 0.201), (0, 0.401)]
+    monitor._run()
+    assert [text.partition(" by ")[0] for _, text in core.logged] == [
+        "the hub has been blocked for 0.101 s",
+        "the hub was blocked for 0.301 s",
+    ]
+
+
+def test_a_call_that_keeps_the_interpreter_is_seen_by_the_delay(blocker):
+    monitor, core, _ = watched(blocker, [])
+    core.answers = [(5, 2.5), (0, 2.501, begins_another(core))]
+    monitor._run()
+    [(level, text)] = core.logged
+    assert level == "warning"
+    assert text.startswith(
+        "the hub was blocked for 2.501 s by a greenlet of the application, in a call that kept the interpreter, and is "
+        "at\n  File "
+    )
+    assert "in blocks" in text
+
+
+def test_such_a_call_between_two_looks_is_seen_too(blocker):
+    monitor, core, _ = watched(blocker, [])
+    core.answers = [(5, 0.05), (5, 1.5, begins_another(core)), (0, 1.51)]
+    monitor._run()
+    [(_, text)] = core.logged
+    assert text.startswith("the hub was blocked for 1.510 s by ")
+    assert "kept the interpreter" in text
+
+
+def test_nothing_is_said_without_a_limit(blocker):
+    monitor, core, _ = watched(blocker, [(5, 0.1), (5, 0.35), (5, 2.6), (0, 3.0)], warn=0.0)
+    monitor._run()
+    assert not core.logged
+    assert core.asked[:3] == [(0.1, 0), (0.35, 5), (0.6, 5)]
+
+
+def test_the_request_that_runs_is_named(blocker):
+    running = greenlet(lambda: None)  # no frame of its own, as the one that runs has none
+    monitor, core, _ = watched(blocker, [(5, 0.05), (5, 0.1), (0, 0.3)], carriers={3: running, 4: greenlet()})
+    core.running[3] = (17, test_the_request_that_runs_is_named)
+    monitor._run()
+    assert core.logged[1][1].endswith(" by GET /test_the_request_that_runs_is_named (request 17)")
+
+
+def test_a_callback_of_the_hub_is_named(blocker, monkeypatch):
+    frame = SimpleNamespace(f_back=None, f_code=Hub.run.__code__, f_lineno=1)
+    monitor, core, _ = watched(blocker, [(5, 0.05), (5, 0.1), (0, 0.3)])
+    monkeypatch.setattr(monitor, "_stack", lambda: "  (no Python code)")
+    monkeypatch.setattr(sys, "_current_frames", lambda: {blocker: frame})
+    monitor._run()
+    assert core.logged[1][1].endswith(" by a callback of the hub")
+
+
+def test_a_request_that_keeps_the_hub_is_ended_at_its_deadline_and_named_once(blocker):
+    running = greenlet()
+    late = (3, 17, "GET /x", 2.0, "the client was answered 504")
+    monitor, core, surroundings = watched(blocker, [], carriers={3: running})
+    core.running[3] = (17, watched)
+    interrupted = []
+    core.interrupt = lambda *which: interrupted.append(which) or True
+    core.answers = [
+        (5, 0.05),
+        (5, 0.1),
+        (5, 0.3, lambda: core.overdue_now.append(late)),
+        (5, 0.6),
+        (0, 0.7),
+    ]
+    monitor._run()
+    assert interrupted == [(3, 17, running)], "the next time after a second"
+    assert surroundings.named == {17}
+    [text] = [text for level, text in core.logged if level == "error"]
+    assert "RequestTimeout is raised in its greenlet, which is at\n" in text
+    assert "in blocks" in text
+
+
+def test_a_request_that_another_one_keeps_from_its_deadline_is_left_to_the_hub(blocker):
+    monitor, core, surroundings = watched(blocker, [(5, 0.05), (5, 0.1), (0, 0.7)], carriers={3: greenlet()})
+    core.overdue_now = [(3, 17, "GET /x", 2.0, "the client was answered 504")]
+    core.interrupt = lambda *which: False
+    monitor._run()
+    assert not surroundings.named
+    assert not [text for level, text in core.logged if level == "error"]
+
+
+def test_a_monitor_that_fails_says_so_and_ends(blocker):
+    monitor, core, _ = watched(blocker, [(5, 0.05, lambda: 1 // 0)])
+    monitor._run()
+    [(level, text)] = core.logged
+    assert level == "error"
+    assert text.startswith("the monitor of the hub fails\nTraceback")
+    assert monitor._over.acquire(timeout=0)
+
+
+def test_the_thread_ends_with_the_server_and_pings_a_quarter_of_the_limit():
+    monitor, core, _ = watched(0, [])
+    monitor._over.release()
+    monitor.start()
+    monitor.join(30)
+    assert core.ping == WARN / 4
+    assert monitor._over.acquire(timeout=0)

@@ -1,0 +1,146 @@
+import logging
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.greenlets import patch
+from penstock.settings import from_keywords
+
+
+def settings(**given):
+    return from_keywords({"gevent": "yes", **given})
+
+
+def run(source, tmp_path):
+    """What a fresh interpreter logs and prints."""
+    source = "import logging\nlogging.basicConfig(format='%(levelname)s %(message)s')\n" + textwrap.dedent(source)
+    done = subprocess.run(
+        [sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"debug": "yes"}, "^--debug runs one request at a time .*: leave one out$"),
+        ({"preload": "yes"}, "^--preload loads the application in the master, .*: leave one out$"),
+    ],
+)
+def test_what_cannot_go_together_is_refused(given, message):
+    with pytest.raises(ConfigError, match=message):
+        patch.check(settings(**given))
+
+
+def test_a_number_of_threads_is_said_to_have_no_effect(caplog):
+    patch.check(settings())
+    assert not caplog.records
+    patch.check(settings(threads="8"))
+    assert caplog.messages == [
+        "--threads has no effect with --gevent, where --max-greenlets limits the requests at once"
+    ]
+
+
+def test_a_free_threaded_python_is_refused(monkeypatch):
+    monkeypatch.setattr(patch.sysconfig, "get_config_var", lambda name: int(name == "Py_GIL_DISABLED"))
+    with pytest.raises(ConfigError, match="free-threaded"):
+        patch.check(settings())
+
+
+def test_without_gevent_the_remedy_is_named(tmp_path):
+    said = run(
+        """
+        import importlib.machinery
+        real = importlib.machinery.PathFinder.find_spec
+        importlib.machinery.PathFinder.find_spec = classmethod(
+            lambda cls, name, *rest: None if name.partition('.')[0] == 'gevent' else real(name, *rest)
+        )
+        from penstock.greenlets import patch
+        from penstock.settings import from_keywords
+        for what in (lambda: patch.check(from_keywords({"gevent": "yes"})), patch.apply):
+            try:
+                what()
+            except Exception as error:
+                print(type(error).__name__, error)
+        """,
+        tmp_path,
+    )
+    assert said == (
+        "ConfigError --gevent needs gevent, which is not installed; `pip install 'penstock[gevent]'`\n"
+        "ConfigError --gevent needs gevent, which cannot be imported: No module named 'gevent'; "
+        "`pip install 'penstock[gevent]'`\n"
+    )
+
+
+def test_a_file_that_hides_gevent_is_named(tmp_path):
+    (tmp_path / "gevent.py").write_text("")
+    said = run(
+        """
+        from penstock.greenlets import patch
+        from penstock.settings import from_keywords
+        try:
+            patch.check(from_keywords({"gevent": "yes"}))
+        except Exception as error:
+            print(type(error).__name__, error)
+        """,
+        tmp_path,
+    )
+    assert (
+        said == f"ConfigError --gevent needs gevent, which {tmp_path}/gevent.py hides: start elsewhere, or rename it\n"
+    )
+
+
+def test_the_master_imports_nothing_of_gevent(tmp_path):
+    said = run(
+        """
+        import sys
+        import penstock.cli
+        from penstock.greenlets import patch
+        from penstock.settings import from_keywords
+        patch.check(from_keywords({"gevent": "yes"}))
+        print([name for name in sys.modules if name.partition('.')[0] in ('gevent', 'greenlet', 'ssl')])
+        """,
+        tmp_path,
+    )
+    assert said == "[]\n"
+
+
+def test_it_patches_and_says_what_was_imported_too_early(tmp_path):
+    said = run(
+        """
+        import ssl
+        from penstock.greenlets import patch
+        patch.apply()
+        import time, gevent
+        print(time.sleep is gevent.sleep, gevent.monkey.is_module_patched("socket"))
+        """,
+        tmp_path,
+    )
+    first, *_ = said.splitlines()[1:]
+    assert said.splitlines()[0] == "True True"
+    assert first == (
+        "WARNING --gevent: imported before the standard library is patched, so perhaps not cooperative: ssl (the "
+        "module of --hooks imports them, or sitecustomize)"
+    )
+
+
+def test_nothing_is_said_when_all_is_in_order(tmp_path):
+    assert run("from penstock.greenlets import patch\npatch.apply()\n", tmp_path) == ""
+
+
+def test_the_warnings_of_gevent_go_to_the_log(monkeypatch, caplog):
+    import warnings
+
+    import gevent.monkey
+
+    def complains():
+        warnings.warn("too late", gevent.monkey.MonkeyPatchWarning, stacklevel=2)
+
+    monkeypatch.setattr(gevent.monkey, "patch_all", complains)
+    for name in patch._SUSPECTS:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    patch.apply()
+    assert caplog.record_tuples == [("penstock", logging.WARNING, "--gevent: too late")]
