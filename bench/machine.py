@@ -48,6 +48,14 @@ def first_line(*command: str) -> str:
     return " ".join(lines[0].split()[:2]) if lines else "of unknown version"
 
 
+def idle_seconds(core: int) -> float:
+    """What a core has been idle since it started."""
+    found = re.search(rf"^cpu{core} (.+)", Path("/proc/stat").read_text(), re.MULTILINE)
+    fields = found.group(1).split() if found else ["0"] * 5
+    # Waiting for a disk is no work.
+    return (int(fields[3]) + int(fields[4])) / os.sysconf("SC_CLK_TCK")
+
+
 def take_load_core() -> None:
     """Puts this process, and the clients it starts, on the load's core, with as many descriptors as it may have."""
     os.sched_setaffinity(0, {LOAD_CORE})

@@ -170,9 +170,7 @@ def free_threads(server: Server) -> int:
 
 def idle_seconds() -> list[float]:
     """What the server's core and the load's core have been idle since they started."""
-    lines = [line.split() for line in Path("/proc/stat").read_text().splitlines() if line.startswith("cpu")]
-    ticks = {line[0]: int(line[4]) + int(line[5]) for line in lines}
-    return [ticks[f"cpu{core}"] / os.sysconf("SC_CLK_TCK") for core in (machine.SERVER_CORE, machine.LOAD_CORE)]
+    return [machine.idle_seconds(core) for core in (machine.SERVER_CORE, machine.LOAD_CORE)]
 
 
 def socket_memory() -> int:

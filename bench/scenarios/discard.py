@@ -8,8 +8,9 @@ from typing import cast
 from bench import drain, files
 from bench.launch import Server
 from bench.results import Sample
-from bench.scenarios.rate import shares
+from bench.scenarios.rate import client
 from bench.scenarios.scenario import Ask, Scenario
+from bench.use import watched
 
 
 @dataclass(frozen=True)
@@ -20,15 +21,14 @@ class Discard(Scenario):
     content: str = "deck"
 
     def measure(self, server: Server, ask: Ask) -> Sample:
-        before = server.processor_seconds()
-        found = drain.run(server.connect, self.path, self.connections, ask.seconds)
-        used = server.processor_seconds() - before
+        with watched(server) as use:
+            found = drain.run(server.connect, self.path, self.connections, ask.seconds)
         if not found.answers:
             return Sample({}, found.errors, "no whole answer")
         rate, cost = (metric.key for metric in self.metrics)
-        values = {rate: found.answers / found.seconds, cost: 1e6 * used / found.answers}
-        client = found.processor / found.seconds
-        return Sample(values, found.errors, shares(used / found.seconds, client, found.processor / found.answers))
+        values = {rate: found.answers / found.seconds, cost: 1e6 * use.server / found.answers}
+        note = f"{use.told()}, {client(found.processor, found.seconds, found.answers)}"
+        return Sample(values, found.errors, note)
 
     def expected(self) -> bytes | None:
         return cast(bytes, getattr(files, self.content)())

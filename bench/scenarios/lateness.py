@@ -8,6 +8,7 @@ from bench import rhythm
 from bench.launch import Server
 from bench.results import Sample, percentile
 from bench.scenarios.scenario import Ask, Scenario
+from bench.use import watched
 
 # In a round, whatever its seconds: their pauses alone are a second and more each.
 RESPONSES = 3
@@ -22,31 +23,36 @@ class Lateness(Scenario):
     def measure(self, server: Server, ask: Ask) -> Sample:
         last: list[int] = []
         every: list[int] = []
-        pause = errors = 0
-        notes = []
-        for seed in range(1 if ask.quick else RESPONSES):
-            request = f"GET /?{seed} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
-            try:
-                with server.connect() as connection:
-                    taken = rhythm.take(connection, request.encode())
-                came = rhythm.arrivals(taken.pieces)
-            except (OSError, ValueError) as error:
-                errors += 1
-                notes.append(str(error))
-                continue
-            if [block.size for block in came] != [size for burst in rhythm.bursts(seed) for size in burst.sizes]:
-                errors += 1
-                notes.append("other blocks than were made")
-                continue
-            every += [block.age for block in came]
-            last += [block.age for block in came if block.last]
-            pause = max(pause, taken.pause)
+        faults: list[str] = []
+        pause = 0
+        with watched(server) as use:
+            for seed in range(1 if ask.quick else RESPONSES):
+                try:
+                    came, longest = response(server, seed)
+                except (OSError, ValueError) as error:
+                    faults.append(str(error))
+                    continue
+                every += [block.age for block in came]
+                last += [block.age for block in came if block.last]
+                pause = max(pause, longest)
         if not every:
-            return Sample({}, errors, ", ".join(notes))
+            return Sample({}, len(faults), ", ".join(faults))
         figures = (max(last), percentile(last, 0.99), max(every), percentile(every, 0.99))
         values = {metric.key: figure / 1e6 for metric, figure in zip(self.metrics, figures, strict=True)}
-        notes.append(f"client's longest pause {pause / 1e6:.2f} ms, {len(every):,} blocks, {len(last)} before a pause")
-        return Sample(values, errors, ", ".join(notes))
+        counts = f"{len(every):,} blocks, {len(last)} before a pause"
+        notes = [*faults, f"client's longest pause {pause / 1e6:.2f} ms", use.told(), counts]
+        return Sample(values, len(faults), ", ".join(notes))
 
     def reproduce(self) -> str:
         return f"python -m bench --only {self.name}  # bench/rhythm.py"
+
+
+def response(server: Server, seed: int) -> tuple[list[rhythm.Arrival], int]:
+    """The blocks of one response, and the client's longest pause meanwhile. Raises OSError or ValueError."""
+    request = f"GET /?{seed} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+    with server.connect() as connection:
+        taken = rhythm.take(connection, request.encode())
+    came = rhythm.arrivals(taken.pieces)
+    if [block.size for block in came] != [size for burst in rhythm.bursts(seed) for size in burst.sizes]:
+        raise ValueError("other blocks than were made")
+    return came, taken.pause

@@ -15,6 +15,7 @@ from bench import files, machine, wrk
 from bench.launch import Server
 from bench.results import Sample
 from bench.scenarios.scenario import Ask, Scenario
+from bench.use import watched
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,13 @@ class Rate(Scenario):
 
     def measure(self, server: Server, ask: Ask) -> Sample:
         path = self.nginx if server.peer.package is None and self.nginx else self.path
-        before = server.processor_seconds()
-        load = wrk.run(server.url + path, self.connections, ask.seconds, self.core(), self.close)
-        used = server.processor_seconds() - before
+        with watched(server) as use:
+            load = wrk.run(server.url + path, self.connections, ask.seconds, self.core(), self.close)
         values = {self.metrics[0].key: load.rate} if load.rate > 0 else {}
         notes = [load.detail] if load.detail else []
         if len(self.metrics) > 1 and load.answers:
-            values[self.metrics[1].key] = 1e6 * used / load.answers
-            notes.append(shares(used / load.seconds, load.processor / load.seconds, load.processor / load.answers))
+            values[self.metrics[1].key] = 1e6 * use.server / load.answers
+            notes += [use.told(), client(load.processor, load.seconds, load.answers)]
         return Sample(values, load.errors, ", ".join(notes))
 
     def core(self) -> int:
@@ -55,6 +55,6 @@ class Rate(Scenario):
         )
 
 
-def shares(server: float, client: float, each: float) -> str:
-    """Who was at the end of its core; `each` are the seconds that a response cost the client."""
-    return f"server {100 * server:.0f}% of its core, client {100 * client:.0f}% and {1e6 * each:.0f} us a response"
+def client(processor: float, seconds: float, answers: int) -> str:
+    """Whether the client was at the end of its core."""
+    return f"client {100 * processor / seconds:.0f}% of its core, {1e6 * processor / answers:.0f} us a response"

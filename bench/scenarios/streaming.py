@@ -11,6 +11,7 @@ from bench.launch import HOST, Server
 from bench.results import Sample
 from bench.scenarios.idle import one_request
 from bench.scenarios.scenario import Ask, Scenario
+from bench.use import watched
 
 PATH = "/events"
 QUICK_CLIENTS = 2_000
@@ -38,9 +39,8 @@ class Streaming(Scenario):
         with started("bench.streams", arguments, streams.RAMP_SECONDS + 10) as client:
             # Before the window: reading it holds up the server.
             grown = server.memory() - before
-            used = server.processor_seconds()
-            seen = streams.Seen(**json.loads(client.ask(seconds + 10)))
-            used = server.processor_seconds() - used
+            with watched(server) as use:
+                seen = streams.Seen(**json.loads(client.ask(seconds + 10)))
         worst, p99, opened, missed, memory = (metric.key for metric in self.metrics)
         values = {opened: 100 * seen.open / clients, missed: float(seen.missed)}
         if seen.blocks:
@@ -49,7 +49,7 @@ class Streaming(Scenario):
             values[memory] = grown / seen.open / 1024
         notes = [
             f"client's longest pause {seen.pause:.1f} ms",
-            f"client {100 * seen.processor:.0f}% of its core, server {100 * used / seconds:.0f}%",
+            f"client {100 * seen.processor:.0f}% of its core, {use.told()}",
             f"{seen.open:,} of {clients:,} open, {seen.blocks:,} blocks, {seen.missed:,} missed",
             *(f"{count:,} {kind}" for kind, count in seen.faults.items()),
         ]
