@@ -4,7 +4,8 @@ The bell tells: the core counts for how long it has been rung without an answer,
 requests run. Halfway to the limit this thread looks where the hub's thread is, and at the limit it looks again. If the
 same greenlet is still at the same request, that blocks; if not, the hub is busy with many, and there is nothing to say.
 A call that keeps the interpreter, too, keeps this thread out: then the delay tells, and the first line that can be seen
-is the one after the call.
+is the one after the call. A machine that has no processor for one of the two threads is nobody's fault here, and the
+kernel tells.
 
 A request past its deadline that keeps the hub cannot be reached from there: the exception is set in the thread, while
 the request's greenlet is the one that runs.
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import gevent.monkey
 from gevent.hub import Hub
 
-from penstock.greenlets import overdue, stacks
+from penstock.greenlets import overdue, scheduling, stacks
 
 if TYPE_CHECKING:
     from penstock.greenlets.hub import Carriers
@@ -33,16 +34,30 @@ if TYPE_CHECKING:
 _PATIENCE: Final = 0.1
 # How often one looks at a hub that does not answer (seconds).
 _STEP: Final = 0.25
+# A thread that has run for less than this part of the time, and would like to, has no processor.
+_RUNS: Final = 0.25
 
 _start_new_thread = gevent.monkey.get_original("_thread", "start_new_thread")
 _allocate_lock = gevent.monkey.get_original("_thread", "allocate_lock")
 
 
 class Look(NamedTuple):
-    """What the hub's thread is at: the outermost frame, which is a greenlet's own, and requests begun and ended."""
+    """What the hub's thread is at: the outermost frame, which is a greenlet's own, and requests begun and ended.
+
+    at: when. is_runnable, ran: see `scheduling`.
+    """
 
     frame: FrameType | None
     progress: int
+    at: float
+    is_runnable: bool
+    ran: float
+
+    def is_stuck_since(self, before: Look) -> bool:
+        """Whether it is at the same as before, and not only for want of a processor."""
+        if self.frame is not before.frame or self.progress != before.progress:
+            return False
+        return not self.is_runnable or self.ran - before.ran >= _RUNS * (self.at - before.at)
 
 
 class Monitor:
@@ -72,38 +87,46 @@ class Monitor:
     def _run(self) -> None:
         try:
             while True:
-                ring, age = self._core.blocked(self._first)
+                ring, age, kept_out = self._blocked(self._first)
                 if ring < 0:
                     return
-                self._attend(ring, age)
+                self._attend(ring, age, kept_out)
         except BaseException:
             self._core.log("error", f"the monitor of the hub fails\n{traceback.format_exc().rstrip()}")
         finally:
             self._over.release()
 
-    def _attend(self, ring: int, age: float) -> None:
+    def _blocked(self, until: float, ring: int = 0) -> tuple[int, float, float]:
+        """Waits in the core. Also: how much too late this thread was let in again."""
+        before = scheduling.delay()
+        ring, age = self._core.blocked(until, ring)
+        return ring, age, age - until - (scheduling.delay() - before)
+
+    def _attend(self, ring: int, age: float, kept_out: float) -> None:
         """A bell has not been answered for some time: until it is."""
         warn = self._warn
-        look, since, due, until = self._look(), 0.0, self._first, warn or self._first + _STEP
+        look, since, until = self._look(), 0.0, warn or self._first + _STEP
         blocks = kept = ""
         while True:
             self._end_overdue()
-            if warn and not blocks and age - due >= warn:
-                # This thread was kept out. Whoever did that has only now returned from it.
+            if warn and not blocks and kept_out >= warn:
+                # Whoever kept this thread out has only now returned from that.
                 kept = f"by {self._who()}, in a call that kept the interpreter, and is at\n{self._stack()}"
-            due = until
-            again, age = self._core.blocked(until, ring)
+            again, age, kept_out = self._blocked(until, ring)
             if again <= 0:
                 break
             latest = self._look()
-            if warn and not blocks and age >= warn and latest == look and latest.frame is look.frame:
-                blocks = self._who()
-                self._core.log(
-                    "warning",
-                    f"the hub has been blocked for {age - since:.3f} s by {blocks}, which is at\n{self._stack()}",
-                )
-            elif latest != look:
-                look, since = latest, age
+            if warn and not blocks:
+                if age >= warn and latest.is_stuck_since(look):
+                    blocks = self._who()
+                    said = f"the hub has been blocked for {age - since:.3f} s by {blocks}, which is at\n{self._stack()}"
+                    # Others may have run while this thread asked.
+                    if self._look().is_stuck_since(look):
+                        self._core.log("warning", said)
+                    else:
+                        blocks = ""
+                if not blocks:
+                    look, since = latest, age
             until = age + (_STEP if blocks or not warn else warn)
         self._tried.clear()
         if again == 0 and blocks:
@@ -112,10 +135,14 @@ class Monitor:
             self._core.log("warning", f"the hub was blocked for {age:.3f} s {kept}")
 
     def _look(self) -> Look:
+        frame, progress = self._outermost(), self._core.progress()
+        return Look(frame, progress, time.monotonic(), *scheduling.of_thread(self._carriers.thread))
+
+    def _outermost(self) -> FrameType | None:
         frame = sys._current_frames().get(self._ident)
         while frame is not None and frame.f_back is not None:
             frame = frame.f_back
-        return Look(frame, self._core.progress())
+        return frame
 
     def _stack(self) -> str:
         return stacks.shown(stacks.of_thread(self._ident))
@@ -128,7 +155,7 @@ class Monitor:
             for request in self._core.in_flight():
                 if request["post"] in posts:
                     return f"{request['method']} {request['target']} (request {request['id']})"
-        frame = self._look().frame
+        frame = self._outermost()
         if frame is not None and frame.f_code is Hub.run.__code__:
             return "a callback of the hub"
         return "a greenlet of the application"

@@ -8,6 +8,7 @@ import pytest
 from gevent.hub import Hub
 from greenlet import greenlet
 
+from penstock.greenlets import scheduling
 from penstock.greenlets.monitor import Monitor
 
 from .fake_core import Core
@@ -51,11 +52,20 @@ def blocker():
 def watched(ident, answers, warn=WARN, carriers=None):
     core = Scripted(answers)
     surroundings = SimpleNamespace(
-        core=core, hub=SimpleNamespace(thread_ident=ident), carriers=carriers or {}, named=set()
+        core=core, hub=SimpleNamespace(thread_ident=ident), thread=0, carriers=carriers or {}, named=set()
     )
     monitor = Monitor(surroundings, warn)
     monitor._over.acquire()
     return monitor, core, surroundings
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """What the kernel says at one look after the other: of the hub's thread, and how long this one was delayed."""
+    says = SimpleNamespace(of_thread=[], delay=[])
+    monkeypatch.setattr(scheduling, "of_thread", lambda native: says.of_thread.pop(0))
+    monkeypatch.setattr(scheduling, "delay", lambda: says.delay.pop(0) if says.delay else 0.0)
+    return says
 
 
 def begins_another(core):
@@ -119,6 +129,37 @@ def test_such_a_call_between_two_looks_is_seen_too(blocker):
     [(_, text)] = core.logged
     assert text.startswith("the hub was blocked for 1.510 s by ")
     assert "kept the interpreter" in text
+
+
+def test_a_hub_that_gets_no_processor_is_not(blocker, kernel):
+    kernel.of_thread = [(True, 5.0)] * 4
+    monitor, core, _ = watched(blocker, [(5, 0.05), (5, 0.1), (5, 0.2), (0, 0.25)])
+    monitor._run()
+    assert not core.logged
+
+
+def test_one_that_computes_is_also_said(blocker, kernel):
+    kernel.of_thread = [(True, 5.0), *[(True, 6.0)] * 3]
+    monitor, core, _ = watched(blocker, [(5, 0.05), (5, 0.1), (0, 0.25)])
+    monitor._run()
+    assert len(core.logged) == 2
+
+
+def test_a_monitor_that_gets_no_processor_blames_nobody(blocker, kernel):
+    kernel.of_thread = [(False, 5.0)] * 9
+    kernel.delay = [1.0, 3.4]
+    monitor, core, _ = watched(blocker, [])
+    core.answers = [(5, 2.5), (0, 2.501, begins_another(core))]
+    monitor._run()
+    assert not core.logged
+
+
+def test_what_the_kernel_says_of_this_thread():
+    while scheduling.of_thread(threading.get_native_id())[1] == 0:
+        sum(range(100_000))
+    assert scheduling.of_thread(threading.get_native_id())[0]
+    assert scheduling.of_thread(0) == (False, 0.0)
+    assert scheduling.delay() >= 0
 
 
 def test_nothing_is_said_without_a_limit(blocker):
