@@ -57,7 +57,12 @@ class Server:
             nginx.configure(self.state, files.DIRECTORY, HOST, self.port)
         values = {"app": app, "host": HOST, "port": str(self.port), "bin": str(commands()), "state": str(self.state)}
         arguments = peer.arguments(over_unix, many, socket=str(self.socket), **values) + shlex.split(extra)
-        environment = dict(os.environ, PYTHONPATH=".", PATH=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+        # Of this directory the applications alone: the Penstock that is measured is the one of the environment, as the
+        # other servers are, and not the package that lies beside them.
+        (self.state / "path").mkdir()
+        (self.state / "path" / "bench").symlink_to(files.DIRECTORY.parent)
+        path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+        environment = dict(os.environ, PYTHONPATH=str(self.state / "path"), PATH=path)
         self.log = (self.state / "log").open("wb")
         self.begun = time.perf_counter()
         self.ready_after: float | None = None
