@@ -87,34 +87,38 @@ class Monitor:
     def _run(self) -> None:
         try:
             while True:
-                ring, age, kept_out = self._blocked(self._first)
+                ring, age, kept = self._blocked(self._first)
                 if ring < 0:
                     return
-                self._attend(ring, age, kept_out)
+                self._attend(ring, age, kept)
         except BaseException:
             self._core.log("error", f"the monitor of the hub fails\n{traceback.format_exc().rstrip()}")
         finally:
             self._over.release()
 
-    def _blocked(self, until: float, ring: int = 0) -> tuple[int, float, float]:
-        """Waits in the core. Also: how much too late this thread was let in again."""
-        before = scheduling.delay()
+    def _blocked(self, until: float, ring: int = 0) -> tuple[int, float, str]:
+        """Waits in the core. Also, when this thread was kept out of the interpreter for long: by whom."""
+        warn, before = self._warn, scheduling.delay()
         ring, age = self._core.blocked(until, ring)
-        return ring, age, age - until - (scheduling.delay() - before)
+        if not warn or ring <= 0 or age - until < warn:
+            return ring, age, ""
+        # Whoever did that has only now returned from it, and will go on as soon as this thread asks for a file.
+        who, stack = self._who(), stacks.of_thread(self._ident)
+        if age - until - (scheduling.delay() - before) < warn:
+            return ring, age, ""
+        return ring, age, f"by {who}, in a call that kept the interpreter, and is at\n{stacks.shown(stack)}"
 
-    def _attend(self, ring: int, age: float, kept_out: float) -> None:
+    def _attend(self, ring: int, age: float, kept: str) -> None:
         """A bell has not been answered for some time: until it is."""
         warn = self._warn
         look, since, until = self._look(), 0.0, warn or self._first + _STEP
-        blocks = kept = ""
+        blocks = ""
         while True:
             self._end_overdue()
-            if warn and not blocks and kept_out >= warn:
-                # Whoever kept this thread out has only now returned from that.
-                kept = f"by {self._who()}, in a call that kept the interpreter, and is at\n{self._stack()}"
-            again, age, kept_out = self._blocked(until, ring)
+            again, age, kept_now = self._blocked(until, ring)
             if again <= 0:
                 break
+            kept = kept_now or kept
             latest = self._look()
             if warn and not blocks:
                 if age >= warn and latest.is_stuck_since(look):
