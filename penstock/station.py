@@ -127,12 +127,14 @@ def _start(server: Server, writer: socket.socket, chosen: dict[str, Any]) -> Non
         server.start()
         threading.Thread(target=worker.announce_end, args=(server, writer), name="penstock-end", daemon=True).start()
         return
-    from penstock.greenlets import dump, hub
+    from penstock.greenlets import descriptors, dump, hub
 
+    descriptors.allow(chosen["max_greenlets"])
     hub.keep_running()
     hub.Carriers(server, chosen["hub_warn"], lambda: writer.send(bytes((worker.ENDED,)))).start()
     # Not by way of `_attend`, which runs in a greenlet: a handler also interrupts one that keeps the hub.
     signal.signal(signal.SIGURG, lambda number, frame: dump.dump())
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGURG, signal.SIG_DFL))
 
 
 def _wait_for_threads() -> None:
