@@ -1,4 +1,7 @@
-"""What the command says of greenlets before it serves."""
+"""The command with greenlets: what it refuses, in which order it patches and loads, and its signals."""
+
+import signal
+import urllib.request
 
 import pytest
 
@@ -39,11 +42,86 @@ def test_limits_of_greenlets_without_greenlets_are_said_to_have_no_effect(pong, 
 
 
 def test_the_signal_for_greenlets_does_no_harm_without_them(pong, command):
-    import signal
-
     server = command("pong", "--bind", "127.0.0.1:0")
     server.until("ready in")
     server.process.send_signal(signal.SIGURG)
     server.until("SIGURG: only --gevent has greenlets to write down")
     server.process.send_signal(signal.SIGTERM)
     assert server.end() == 0
+
+
+def test_the_worker_is_patched_before_its_hooks_and_its_application_and_the_master_never(pong, command):
+    (pong / "seen.py").write_text(
+        "import sys, time\n"
+        "def state():\n"
+        "    loaded = 'gevent' in sys.modules\n"
+        "    return loaded and time.sleep is sys.modules['gevent'].sleep\n"
+        "def loop():\n"
+        "    import gevent\n"
+        "    return type(gevent.get_hub().loop).__module__\n"
+    )
+    (pong / "hooked.py").write_text(
+        "import sys, seen\n"
+        "def on_start(): print('on_start', seen.state(), file=sys.stderr)\n"
+        "def post_fork(worker): print('post_fork', seen.state(), seen.loop(), file=sys.stderr)\n"
+        "def on_exit(): print('on_exit', seen.state(), file=sys.stderr)\n"
+    )
+    (pong / "patched.py").write_text(
+        "import sys, seen\nprint('import', seen.state(), file=sys.stderr)\nfrom pong import app\n"
+    )
+    (pong / "variables.env").write_text("GEVENT_LOOP=libev-cffi\n")
+    server = command("patched", "--gevent", "--hooks", "hooked", "--env-file", "variables.env", "--bind", "127.0.0.1:0")
+    server.until("ready in")
+    server.process.send_signal(signal.SIGTERM)
+    assert server.end() == 0
+    said = [line for line in server.seen if "penstock[" not in line]
+    assert said == [
+        "on_start False\n",
+        "post_fork True gevent.libev.corecffi\n",
+        "import True\n",
+        "on_exit False\n",
+    ]
+
+
+def test_it_serves_tells_what_its_greenlets_do_and_ends(pong, command):
+    server = command("pong", "--gevent", "--bind", "127.0.0.1:0")
+    server.until(r"serves pong with 1 worker on gevent$")
+    host, port = server.address()
+    server.until("ready in")
+    with urllib.request.urlopen(f"http://{host}:{port}/", timeout=30) as response:
+        assert response.read() == b"pong"
+    server.process.send_signal(signal.SIGURG)
+    server.until(r"WARNING: greenlets: 0 in requests, 0 of the application, 1 parked; 0 requests wait; hub on thread ")
+    server.process.send_signal(signal.SIGTERM)
+    assert server.end() == 0
+
+
+def test_an_application_that_does_not_load_is_told_as_without_greenlets(pong, command):
+    (pong / "broken.py").write_text("1 / 0\n")
+    server = command("broken", "--gevent", "--bind", "127.0.0.1:0")
+    assert server.end() == 1
+    assert server.seen[-1].startswith("penstock: error: ")
+    assert "ZeroDivisionError" in "".join(server.seen)
+
+
+def test_a_thread_of_the_application_is_waited_for(pong, command):
+    (pong / "threads.py").write_text(
+        "import os, threading, time\n"
+        "from pong import app as pong\n"
+        "def work():\n"
+        "    while not os.path.exists('release'): time.sleep(0.01)\n"
+        "    print('work done', flush=True)\n"
+        "def app(environ, start_response):\n"
+        "    threading.Thread(target=work, name='worker', daemon=False).start()\n"
+        "    return pong(environ, start_response)\n"
+    )
+    server = command("threads", "--gevent", "--bind", "127.0.0.1:0")
+    host, port = server.address()
+    server.until("ready in")
+    with urllib.request.urlopen(f"http://{host}:{port}/", timeout=30) as response:
+        assert response.read() == b"pong"
+    server.process.send_signal(signal.SIGTERM)
+    server.until("waiting for threads of the application: worker$")
+    (pong / "release").touch()
+    assert server.end() == 0
+    assert server.process.stdout.read() == "work done\n"
