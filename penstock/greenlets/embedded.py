@@ -36,10 +36,10 @@ _PATIENCE: Final = 1.0
 
 
 class Server:
-    """Serves an application on the calling thread's hub, each request in a greenlet; a context that serves.
+    """Serves an application on the calling thread's hub, each request in a greenlet; a context at whose end it stops.
 
         with penstock.gevent.Server(app, bind="127.0.0.1:8000") as server:
-            ...
+            gevent.sleep(60)
 
     bind: one address or several, as for `--bind`. keywords: the options of docs/options.md but those of the groups
     Application, Processes and Threads, and but `gevent`, `umask` and `log_level`. Raises ConfigError and LoadError.
@@ -58,7 +58,8 @@ class Server:
         self._ended = Event()
 
     def __enter__(self) -> Server:  # noqa: PYI034 - typing.Self is of Python 3.11
-        self.start()
+        if self._carriers is None:
+            self.start()
         return self
 
     def __exit__(self, *exception: object) -> None:

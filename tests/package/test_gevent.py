@@ -81,7 +81,7 @@ def test_it_serves_while_the_hub_runs():
 
 @on_a_hub
 def test_it_is_a_context_and_two_share_a_hub():
-    with penstock.gevent.Server(pong) as first, penstock.gevent.Server(pong, max_greenlets=2) as second:
+    with penstock.gevent.serve(pong) as first, penstock.gevent.Server(pong, max_greenlets=2) as second:
         assert first.address != second.address
         assert get(first).endswith(b"pong")
         assert get(second).endswith(b"pong")
