@@ -72,7 +72,7 @@ class Scoreboard:
         """Forgets the worker at a place, before another one gets it."""
 
 Overdue: TypeAlias = tuple[int, int, str, float, str]
-"""A request past its deadline: post, serial, method and target, seconds in the application, what became of its response."""
+"""A request past its deadline: post, serial, method and target, seconds in the application, what its client got."""
 
 @final
 class Hub:
@@ -91,8 +91,8 @@ class Hub:
     def take(self, /) -> tuple[list[int], list[Overdue], bool] | None:
         """Silences the bell and begins a slice of time for requests.
 
-        Answers the tickets that are told, the requests past their deadline, and whether the server has ended, which is
-        told once and last; None when there are nothing but requests.
+        Answers the tickets that are told, the requests past their deadline, and whether the server has ended, which
+        is told once and last; None when there are nothing but requests.
         """
 
     def wants_carrier(self, /) -> bool:
@@ -177,9 +177,9 @@ class Server:
     def hub(self, pause: Callable[[int, float | None], bool], /) -> Hub:
         """The calling thread becomes the hub in whose greenlets requests run, in place of `start`.
 
-        pause: called in those as `pause(ticket, seconds)`; waits until `Hub.take` tells the ticket (True) or the seconds
-        are over (False). Ticket 0 is never told: sleeps. Raises RuntimeError when the setting `hub` is off, or at the
-        second call.
+        pause: called in those as `pause(ticket, seconds)`; waits until `Hub.take` tells the ticket (True) or the
+        seconds are over (False). Ticket 0 is never told: sleeps. Raises RuntimeError when the setting `hub` is off, or
+        at the second call.
         """
 
     def start(self, /) -> None:

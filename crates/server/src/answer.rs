@@ -170,6 +170,9 @@ impl Answer {
 
     pub(crate) fn set_deadline(&mut self, now: Instant, time: Option<Duration>) {
         let (Some(connection), Some(post)) = (&self.connection, self.post) else { return };
+        if connection.is_forgotten() {
+            return;
+        }
         let reactor = connection.reactor();
         let due = time.map_or(NEVER, |time| reactor.clock().millis_of(now).saturating_add(millis(time)));
         reactor.set_request_deadline(post, due, || Task {
@@ -263,9 +266,9 @@ impl Answer {
         self.settle(&mut out, &connection)
     }
 
-    pub(crate) fn is_on_its_hub(&self) -> bool {
-        let hub = self.connection.as_ref().and_then(|connection| connection.reactor().hub());
-        hub.is_some_and(|hub| hub.is_here())
+    /// The connection that the request came by, until the answer ends.
+    pub(crate) fn connection(&self) -> Option<&Arc<Connection>> {
+        self.connection.as_ref()
     }
 
     /// As [`Connection::ask_for_room`].
@@ -371,7 +374,7 @@ impl Answer {
         if known && self.left < block.len() as u64 {
             return None;
         }
-        let connection = self.connection.as_deref()?;
+        let connection = self.connection.as_deref().filter(|connection| !connection.is_forgotten())?;
         let limit = connection.reactor().config().outbox_limit;
         let appended = lock(connection.gather()).append(block, limit);
         let sent = match appended {

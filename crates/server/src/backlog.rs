@@ -198,6 +198,9 @@ impl Connection {
     /// Whether the outbox has room; if it has none yet, the greenlet that takes this ticket is told when it has, or never
     /// will. Told once: it asks again then.
     pub(crate) fn ask_for_room(&self, ticket: u64) -> Room {
+        if self.is_forgotten() {
+            return Room::Never;
+        }
         let out = lock(self.outbox());
         if out.is_broken() {
             return Room::Never;

@@ -152,7 +152,13 @@ impl Connection {
     }
 
     pub(crate) fn is_gone(&self) -> bool {
-        self.claim.is_gone()
+        self.claim.is_gone() || self.is_forgotten()
+    }
+
+    /// This is a child that the application has forked from a greenlet: the client is served by the parent alone. Locks must
+    /// not be taken here, which the I/O thread may have held in the parent.
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.reactor.hub().is_some_and(|hub| hub.is_forgotten())
     }
 
     pub(crate) fn due_in(&self, time: u64) {

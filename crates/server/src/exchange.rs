@@ -133,7 +133,8 @@ impl Exchange {
 
     /// True on the thread of the hub whose greenlets carry such requests.
     pub fn is_on_its_hub(&self) -> bool {
-        self.answer().is_on_its_hub()
+        let hub = self.answer().connection().and_then(|connection| connection.reactor().hub());
+        hub.is_some_and(|hub| hub.is_here())
     }
 
     /// For a hub's greenlet: whether the queue has room. [`Room::Told`]: [`crate::hub::Hub::take`] gives this ticket
@@ -158,21 +159,31 @@ impl Exchange {
     /// # Errors
     /// [`Short`], with the missing byte count, when fewer bytes were sent than the head promised.
     pub fn finish(mut self) -> Result<(), Short> {
-        self.answer.take().map_or(Ok(()), Answer::finish)
+        self.take_answer().map_or(Ok(()), Answer::finish)
     }
 
     /// Answers a small error page (`status` 500, 502, ...) if nothing was sent, else breaks the connection visibly.
     /// `detail` is HTML for the page's body, already escaped; `None` gives the standard sentence.
     pub fn fail(mut self, status: u16, detail: Option<&str>) {
-        if let Some(answer) = self.answer.take() {
+        if let Some(answer) = self.take_answer() {
             answer.fail(status, detail);
         }
+    }
+
+    /// The answer, to be ended. In a forked child it is left as it is instead.
+    fn take_answer(&mut self) -> Option<Box<Answer>> {
+        let answer = self.answer.take()?;
+        if answer.connection().is_some_and(|connection| connection.is_forgotten()) {
+            std::mem::forget(answer);
+            return None;
+        }
+        Some(answer)
     }
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        if let Some(answer) = self.answer.take() {
+        if let Some(answer) = self.take_answer() {
             answer.fail(500, None);
         }
     }

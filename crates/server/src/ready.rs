@@ -223,8 +223,16 @@ impl Turn<'_> {
         self.post.is_some_and(|post| self.reactor.posts().is_overdue(post))
     }
 
+    /// This is a child that the application has forked: the parent carries the request, and may have held any lock.
+    fn is_forgotten(&self) -> bool {
+        self.hub.is_some_and(|hub| hub.is_forgotten())
+    }
+
     /// The thread is done with the request that it carried.
     fn put_down(&self) {
+        if self.is_forgotten() {
+            return;
+        }
         if let Some(post) = self.post {
             self.reactor.posts().end(post);
         }
@@ -278,6 +286,10 @@ impl<'a> Turn<'a> {
     #[allow(clippy::should_implement_trait, reason = "a turn has side effects at its ends and is no iterator")]
     pub fn next(&mut self) -> Option<Exchange> {
         self.put_down();
+        if self.is_forgotten() {
+            self.state = State::Left;
+            return None;
+        }
         let ready = self.reactor.ready();
         let limit = self.reactor.most_runners();
         let mut queue = lock(&ready.queue);
@@ -290,7 +302,7 @@ impl<'a> Turn<'a> {
                 return None;
             }
             // Others have their turn; called again, the hub takes up what is left.
-            State::Running if self.hub.is_some_and(|hub| hub.is_slice_over() || hub.is_forgotten()) => {
+            State::Running if self.hub.is_some_and(|hub| hub.is_slice_over()) => {
                 drop(queue);
                 self.leave();
                 return None;
@@ -370,6 +382,9 @@ fn judge(queue: &Queue, now: Instant, waited: Duration, moved: bool, eager: bool
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.put_down();
+        if self.is_forgotten() {
+            return;
+        }
         let ready = self.reactor.ready();
         match self.state {
             State::Left => {}

@@ -6,6 +6,7 @@
 //! [`Greenlet::pause`]. What the frames below hold on their stack comes back untouched.
 
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,14 +19,15 @@ const BLOCKS: u32 = 256;
 const BREATH: Duration = Duration::from_millis(10);
 
 thread_local! {
-    static PAUSE: RefCell<Option<Py<PyAny>>> = const { RefCell::new(None) };
+    // Never dropped by the end of the thread: the interpreter may be gone by then.
+    static PAUSE: RefCell<ManuallyDrop<Option<Py<PyAny>>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
 /// From now on the calling thread is a hub's, whose greenlets wait in this callable.
 pub(crate) fn set(pause: Py<PyAny>) {
-    let before = PAUSE.replace(Some(pause));
-    // It may run Python code.
-    drop(before);
+    let before = PAUSE.replace(ManuallyDrop::new(Some(pause)));
+    // Outside the cell: it may run Python code.
+    drop(ManuallyDrop::into_inner(before));
 }
 
 /// A name for one wait, unlike any other in the process; never 0.

@@ -69,7 +69,7 @@ impl Reactor {
 
     /// The greenlet ends.
     pub fn give_post_back(&self, post: usize) {
-        if let Some(hub) = self.hub() {
+        if let Some(hub) = self.hub().filter(|hub| !hub.is_forgotten()) {
             self.posts.give_back(post);
             hub.count_carrier(false);
         }
