@@ -1,0 +1,187 @@
+"""Rows of the table of scenarios that differ in a few words, the names of its groups, and who takes part in what."""
+
+from __future__ import annotations
+
+from bench import files
+from bench.goals import AtLeast, AtMost, FloorTimes, Goal, NoErrors, TimesBest, Within
+from bench.peers import PENSTOCK, PENSTOCK_GEVENT
+from bench.results import Metric
+from bench.scenarios.crowded import Crowded
+from bench.scenarios.fetch import Fetch
+from bench.scenarios.flat import Flat
+from bench.scenarios.lateness import Lateness
+from bench.scenarios.sleeping import Sleeping
+
+SMALL = "Small responses"
+LARGE = "Large responses"
+BLOCKS = "Many blocks"
+WAITING = "Applications that wait"
+GREENLETS = "Greenlets"
+OVERLOAD = "Overload and processes"
+CROWDS = "Crowds of slow clients"
+SIZE = "Responses larger than memory"
+COST = "What it costs"
+
+# --response-buffer and 50 MiB, what a crowd of slow clients may cost.
+CROWD_MEMORY = 256 + 50
+# A round of a crowd takes half a minute; each of these fails in a way of its own.
+CROWDED = (PENSTOCK, "gunicorn gthread", "granian", "uwsgi http", "waitress")
+# A round is some seconds of pauses.
+LATENESS = (
+    PENSTOCK,
+    PENSTOCK_GEVENT,
+    "gunicorn gthread",
+    "gunicorn gevent",
+    "granian",
+    "uwsgi http",
+    "waitress",
+    "gevent pywsgi",
+    "bjoern",
+)
+# Beside the usual ones, where greenlets are compared with threads.
+GEVENT = (PENSTOCK_GEVENT,)
+GREENLET_SERVERS = (PENSTOCK_GEVENT, "gevent pywsgi", "gunicorn gevent")
+AS_THREADS = Within(1.5, PENSTOCK, of=PENSTOCK_GEVENT)
+
+
+def rate(key: str, title: str, short: str, *goals: Goal) -> tuple[Metric, ...]:
+    return (Metric(key, title, short, "requests/s", True, 0, goals),)
+
+
+def cost(key: str, title: str, short: str, *goals: Goal) -> Metric:
+    title = f"{title}: the server's processor time for one"
+    return Metric(f"{key}_cost", title, f"{short}, cost", "us", False, 0, goals)
+
+
+def milliseconds(key: str, title: str, short: str, *goals: Goal) -> Metric:
+    return Metric(key, title, short, "ms", False, 1, goals)
+
+
+def sleeping(clients: int, *goals: Goal) -> Sleeping:
+    title = f"0.1 s of sleep, {clients:,} client{'s' if clients > 1 else ''}"
+    metric = Metric(f"sleep_c{clients}", title, f"sleep c{clients}", "% of clients / sleep", True, 1, goals)
+    return Sleeping(
+        metric.key, title, WAITING, "bench.apps:sleep", (metric,), clients=clients, many=clients >= 1000, rounds=2
+    )
+
+
+def greenlets(clients: int, *goals: Goal) -> Sleeping:
+    """As `sleeping`, of those servers that have a greenlet for each request."""
+    title = f"Greenlets: two blocks, 0.1 s of sleep between, {clients:,} clients"
+    metric = Metric(f"gevent_c{clients}", title, f"gevent c{clients}", "% of clients / sleep", True, 1, goals)
+    return Sleeping(
+        metric.key,
+        title,
+        GREENLETS,
+        "bench.apps:between",
+        (metric,),
+        among=GREENLET_SERVERS,
+        clients=clients,
+        many=clients >= 1000,
+        rounds=3,
+    )
+
+
+def words(name: str, title: str, short: str, over_unix: bool) -> Fetch:
+    return Fetch(
+        name,
+        title,
+        BLOCKS,
+        "bench.apps:words",
+        (
+            milliseconds(name, f"{title}: whole response", short),
+            milliseconds(
+                f"{name}_app",
+                f"{title}: in the application",
+                f"{short}, app",
+                FloorTimes(2.0),
+                TimesBest(4.0),
+                AS_THREADS,
+            ),
+        ),
+        also=GEVENT,
+        over_unix=over_unix,
+        content="words",
+        timed=True,
+        generator="word_blocks",
+    )
+
+
+def crowded(
+    name: str,
+    title: str,
+    short: str,
+    *,
+    what: str = "read",
+    path: str = "/list",
+    clients: int = 1000,
+    pace: int = 100_000,
+    size: int = files.CROWD_BYTES,
+    nginx: str | None = None,
+    fits: bool = True,
+) -> Crowded:
+    """fits: the crowd's responses can wait in the memory that a server may take; of those that cannot, some have to
+    wait in the application, and nothing is promised but the memory."""
+    whole = clients * pace / 1e6
+
+    def goals(*those: Goal) -> tuple[Goal, ...]:
+        return those if fits else ()
+
+    return Crowded(
+        name,
+        title,
+        CROWDS,
+        "bench.apps:crowd",
+        (
+            Metric(name, f"{title}: pongs kept", f"{short}, pongs", "%", True, 1, goals(AtLeast(90), NoErrors())),
+            Metric(
+                f"{name}_pace",
+                f"{title}: its pace of {whole:g} MB/s",
+                f"{short}, pace",
+                "MB/s",
+                True,
+                1,
+                goals(AtLeast(0.95 * whole)),
+            ),
+            Metric(f"{name}_memory", f"{title}: memory", f"{short}, memory", "MiB", False, 1, (AtMost(CROWD_MEMORY),)),
+            Metric(f"{name}_held", f"{title}: threads held", f"{short}, held", "threads", False, 0, goals(AtMost(0))),
+        ),
+        fresh=True,
+        many=True,
+        rounds=2 if fits else 1,
+        among=CROWDED if fits else (PENSTOCK, "granian"),
+        nginx=nginx,
+        what=what,
+        crowd_path=path,
+        clients=clients,
+        pace=pace,
+        size=size,
+    )
+
+
+def lateness(name: str, title: str, short: str, *, over_unix: bool, among: tuple[str, ...]) -> Lateness:
+    goals = (AtMost(5.0), AtMost(5.0, of=PENSTOCK_GEVENT))
+
+    def metric(key: str, what: str) -> Metric:
+        words = f"{short}{key.replace('_', ' ')}"
+        return Metric(f"{name}{key}", f"{title}: {what}", words, "ms", False, 2, goals)
+
+    return Lateness(
+        name,
+        title,
+        BLOCKS,
+        "bench.apps:rhythms",
+        (
+            metric("", "the worst before a pause"),
+            metric("_p99", "99 % of those before a pause"),
+            metric("_every", "the worst"),
+            metric("_every_p99", "99 % of all"),
+        ),
+        over_unix=over_unix,
+        among=among,
+    )
+
+
+def flat(name: str, title: str, short: str) -> Flat:
+    metric = Metric(name, title, short, "MB", False, 1, (AtMost(1.0), NoErrors()))
+    return Flat(name, title, SIZE, "bench.apps:flat", (metric,), path=f"/{name.removeprefix('flat_')}", rounds=2)
