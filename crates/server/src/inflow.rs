@@ -6,7 +6,7 @@
 //! is left of it when the response is over; from then on readers, also one that waits, get an error. Any thread may
 //! read, one at a time.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use penstock_http::body::{BodyDecoder, BodyStep};
@@ -47,6 +47,14 @@ impl BodyStream {
     pub fn read(&mut self, target: &mut [u8]) -> Result<usize, BodyFault> {
         self.0.read(target)
     }
+
+    /// Reads what has come, without waiting; 0 at the end of the body. `None`: nothing has.
+    ///
+    /// # Errors
+    /// [`BodyFault`], and the same one again at each further call.
+    pub fn try_read(&mut self, target: &mut [u8]) -> Result<Option<usize>, BodyFault> {
+        self.0.try_read(target)
+    }
 }
 
 /// See the module.
@@ -70,6 +78,8 @@ struct Flow {
     end: usize,
     /// The client waits for `100 Continue`.
     continue_due: bool,
+    /// The client has been waited for as long as may be: it is too late if it has sent nothing by now.
+    is_late: bool,
     received: u64,
     waited: Duration,
 }
@@ -93,6 +103,7 @@ impl Inflow {
             end: raw.len(),
             raw,
             continue_due,
+            is_late: false,
             received: 0,
             waited: Duration::ZERO,
         }))
@@ -103,13 +114,22 @@ impl Inflow {
     }
 
     fn read(&self, target: &mut [u8]) -> Result<usize, BodyFault> {
-        if target.is_empty() {
-            return Ok(0);
-        }
         loop {
-            let mut flow = lock(&self.0);
+            if let Some(count) = self.try_read(target)? {
+                return Ok(count);
+            }
+            self.wait();
+        }
+    }
+
+    fn try_read(&self, target: &mut [u8]) -> Result<Option<usize>, BodyFault> {
+        if target.is_empty() {
+            return Ok(Some(0));
+        }
+        let mut flow = lock(&self.0);
+        loop {
             if let Some(read) = flow.read_received(target)? {
-                return Ok(read);
+                return Ok(Some(read));
             }
             let Some(connection) = flow.connection.clone() else { return Err(BodyFault::Over) };
             // Its deadline has come, and nobody waits for what the application would make of it.
@@ -118,17 +138,20 @@ impl Inflow {
             }
             flow.say_continue(&connection);
             match flow.receive(&connection, target) {
-                Received::Data(count) => return Ok(count),
+                Received::Data(count) => return Ok(Some(count)),
                 Received::Raw => {}
-                Received::Nothing => self.wait(flow, &connection)?,
+                Received::Nothing if flow.is_late => return Err(flow.failed(BodyFault::Refused(Part::Body.late()))),
+                Received::Nothing => return Ok(None),
                 Received::End => return Err(flow.failed(BodyFault::Gone)),
             }
         }
     }
 
-    /// Waits for bytes of the client, without the lock.
-    fn wait(&self, flow: MutexGuard<'_, Flow>, connection: &Connection) -> Result<(), BodyFault> {
-        let limit = flow.patience(connection);
+    /// Waits for bytes of the client, without the lock. What came of it shows at the next look.
+    fn wait(&self) {
+        let flow = lock(&self.0);
+        let Some(connection) = flow.connection.clone() else { return };
+        let limit = flow.patience(&connection);
         drop(flow);
         let single = connection.reactor().config().single_thread;
         let begun = Instant::now();
@@ -139,18 +162,14 @@ impl Inflow {
             came = connection.wire().wait_readable(look.min(limit - waited));
             waited = begun.elapsed();
             if single && connection.reactor().must_end() {
-                return Err(lock(&self.0).failed(BodyFault::Gone));
+                lock(&self.0).failed(BodyFault::Gone);
+                return;
             }
-            if lock(&self.0).connection.is_none() {
-                return Err(BodyFault::Over);
-            }
-            if connection.is_overruled() {
-                return Err(lock(&self.0).failed(BodyFault::Gone));
+            if lock(&self.0).connection.is_none() || connection.is_overruled() {
+                return;
             }
         }
-        let mut flow = lock(&self.0);
-        flow.waited += waited;
-        if came { Ok(()) } else { Err(flow.failed(BodyFault::Refused(Part::Body.late()))) }
+        lock(&self.0).has_waited(waited, came);
     }
 
     /// How long readers have waited.
@@ -249,32 +268,36 @@ impl Flow {
 
     /// Takes what the socket has: straight into the reader's buffer where every byte is data.
     fn receive(&mut self, connection: &Connection, target: &mut [u8]) -> Received {
-        if let Some(left) = self.decoder.remaining() {
-            let room = usize::try_from(left).unwrap_or(usize::MAX).min(target.len());
-            self.raw = Vec::new();
-            (self.at, self.end) = (0, 0);
-            return match connection.wire().receive(&mut target[..room]) {
-                Io::Moved(count) => {
-                    self.decoder.decode(&target[..count]);
-                    self.note(count);
-                    Received::Data(count)
-                }
-                Io::WouldBlock => Received::Nothing,
-                Io::End | Io::Broken => Received::End,
-            };
-        }
-        if self.raw.len() < BUFFER {
-            self.raw = vec![0; BUFFER];
-        }
         (self.at, self.end) = (0, 0);
-        match connection.wire().receive(&mut self.raw) {
-            Io::Moved(count) => {
-                self.end = count;
-                Received::Raw
+        let io = if let Some(left) = self.decoder.remaining() {
+            self.raw = Vec::new();
+            let room = usize::try_from(left).unwrap_or(usize::MAX).min(target.len());
+            connection.wire().receive(&mut target[..room])
+        } else {
+            if self.raw.len() < BUFFER {
+                self.raw = vec![0; BUFFER];
             }
-            Io::WouldBlock => Received::Nothing,
-            Io::End | Io::Broken => Received::End,
+            connection.wire().receive(&mut self.raw)
+        };
+        let count = match io {
+            Io::Moved(count) => count,
+            Io::WouldBlock => return Received::Nothing,
+            Io::End | Io::Broken => return Received::End,
+        };
+        self.is_late = false;
+        if self.decoder.remaining().is_none() {
+            self.end = count;
+            return Received::Raw;
         }
+        self.decoder.decode(&target[..count]);
+        self.note(count);
+        Received::Data(count)
+    }
+
+    /// A reader has waited for bytes; `came`: there are some, or the end, as far as it knows.
+    fn has_waited(&mut self, time: Duration, came: bool) {
+        self.waited += time;
+        self.is_late = !came;
     }
 
     /// What has come and is not decoded.
