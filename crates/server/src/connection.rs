@@ -126,7 +126,6 @@ impl Connection {
     }
 
     /// Where the ticket of a greenlet is that waits for bytes of the client; it looks for them once more before it does.
-    #[allow(dead_code, reason = "the streamed body comes with the next change")]
     pub(crate) fn reader(&self) -> &AtomicU64 {
         &self.reader
     }

@@ -1,11 +1,12 @@
 //! A request body that the application reads while it arrives (`--stream-body`).
 //!
-//! Whoever reads runs the socket: it receives, and where there is nothing it waits with `poll`, outside the lock. So
-//! nothing is taken from the kernel that the application does not want, and a fast client is held back by its own
-//! window. The thread that carries the connection makes the inflow with what came behind the head, and takes back what
-//! is left of it when the response is over; from then on readers, also one that waits, get an error. Any thread may
-//! read, one at a time.
+//! Whoever reads runs the socket: it receives, and where there is nothing it waits outside the lock: a thread with `poll`,
+//! a greenlet until the I/O side sees an event and has it told. So nothing is taken from the kernel that the application
+//! does not want, and a fast client is held back by its own window. The thread that carries the connection makes the
+//! inflow with what came behind the head, and takes back what is left of it when the response is over; from then on
+//! readers, also one that waits, get an error. Any thread may read, one at a time.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -54,6 +55,31 @@ impl BodyStream {
     /// [`BodyFault`], and the same one again at each further call.
     pub fn try_read(&mut self, target: &mut [u8]) -> Result<Option<usize>, BodyFault> {
         self.0.try_read(target)
+    }
+
+    /// Has the hub told this ticket when the client sends something from now on, or never will; who asks looks once more
+    /// before it waits. Answers how long to wait at most. `None`: it would not be told to this thread, which has to block.
+    pub fn ask(&mut self, ticket: u64) -> Option<Duration> {
+        self.0.ask(ticket)
+    }
+
+    /// The reader has waited for so long by itself. `came`: it has no reason to think that the client is late.
+    pub fn has_waited(&mut self, time: Duration, came: bool) {
+        lock(&self.0.0).has_waited(time, came);
+    }
+
+    /// Gives memory back that holds no bytes.
+    pub fn shrink(&mut self) {
+        let mut flow = lock(&self.0.0);
+        if flow.at == flow.end {
+            flow.raw = Vec::new();
+            (flow.at, flow.end) = (0, 0);
+        }
+    }
+
+    /// True when every further read fails.
+    pub fn has_failed(&self) -> bool {
+        matches!(lock(&self.0.0).state, State::Failed(_))
     }
 }
 
@@ -147,6 +173,15 @@ impl Inflow {
         }
     }
 
+    fn ask(&self, ticket: u64) -> Option<Duration> {
+        let flow = lock(&self.0);
+        // Of one that is over, the next look tells so.
+        let Some(connection) = &flow.connection else { return Some(Duration::ZERO) };
+        connection.reactor().hub().filter(|hub| hub.is_here())?;
+        connection.reader().store(ticket, Ordering::SeqCst);
+        Some(flow.patience(connection))
+    }
+
     /// Waits for bytes of the client, without the lock. What came of it shows at the next look.
     fn wait(&self) {
         let flow = lock(&self.0);
@@ -196,7 +231,9 @@ impl Inflow {
     /// The response is over: what is left, and how long the application's threads have waited for the client.
     pub(crate) fn end(&self) -> (Rest, Duration) {
         let mut flow = lock(&self.0);
-        flow.connection = None;
+        if let Some(connection) = flow.connection.take() {
+            connection.tell_reader();
+        }
         let raw = flow.raw_bytes().to_vec();
         flow.raw = Vec::new();
         let rest = match flow.state {

@@ -1,33 +1,42 @@
 //! `wsgi.input`: the request's body as a binary stream with the methods of `io.BufferedIOBase`.
 //!
 //! Mostly the body is complete before the application is called, so a read does not wait for the network; a body in a
-//! file is read in large blocks with the interpreter released. With `--stream-body` it is read as it comes, and reads
-//! wait for the client with the interpreter released. The end of the stream is the end of the body, and a body that
-//! breaks off raises. The stream is not seekable (nothing may rely on a body that can be read twice), and `close()`
-//! leaves it open: it belongs to the server, and a `TextIOWrapper` around it closes it when it is collected.
+//! file is read in large blocks with the interpreter released. With `--stream-body` it is read as it comes: a thread waits
+//! for the client with the interpreter released, a greenlet lets the others of its thread run meanwhile. The end of the
+//! stream is the end of the body, and a body that breaks off raises. The stream is not seekable (nothing may rely on a
+//! body that can be read twice), and `close()` leaves it open: it belongs to the server, and a `TextIOWrapper` around it
+//! closes it when it is collected.
+//!
+//! It is read by one at a time. A thread holds the lock for the whole of a read. A greenlet holds it for one step, never
+//! while others of its thread run, and leaves a mark instead; what it has gathered is its own meanwhile.
 
 mod source;
 
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Instant;
 
 use penstock_server::exchange::RequestBody;
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyList};
 
-use source::Source;
+use source::{Source, Step, Until};
+
+use crate::pause::{Greenlet, Waiting};
 
 /// The request's body, as a binary stream.
 #[pyclass(frozen, name = "Input", module = "penstock._penstock")]
 pub(crate) struct Input {
     source: Mutex<Source>,
+    /// Told when the mark is gone.
+    idle: Condvar,
 }
 
 impl Input {
     pub(crate) fn new(body: RequestBody) -> Self {
-        Self { source: Mutex::new(Source::new(body)) }
+        Self { source: Mutex::new(Source::new(body)), idle: Condvar::new() }
     }
 
     /// There is nothing to read, so that another request without a body can have it.
@@ -35,18 +44,52 @@ impl Input {
         self.source.try_lock().is_ok_and(|source| source.has_nothing())
     }
 
-    /// The body, for one reader at a time: another one waits, with the interpreter released.
-    fn source(&self, py: Python<'_>) -> MutexGuard<'_, Source> {
-        match self.source.try_lock() {
-            Ok(source) => source,
-            Err(TryLockError::Poisoned(source)) => source.into_inner(),
-            Err(TryLockError::WouldBlock) => self.source.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner),
+    /// The body, for one reader at a time: another thread waits, with the interpreter released; another greenlet must not.
+    #[inline]
+    fn source(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Source>> {
+        if let Ok(source) = self.source.try_lock()
+            && !source.is_marked
+        {
+            return Ok(source);
         }
+        self.source_in_use(py)
+    }
+
+    #[cold]
+    fn source_in_use(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Source>> {
+        loop {
+            let source = match self.source.try_lock() {
+                Ok(source) => source,
+                Err(TryLockError::Poisoned(source)) => source.into_inner(),
+                Err(TryLockError::WouldBlock) if is_greenlet(py) => {
+                    return Err(PyRuntimeError::new_err("a thread and a greenlet read wsgi.input at the same time"));
+                }
+                Err(TryLockError::WouldBlock) => self.lock(py),
+            };
+            if !source.is_marked {
+                return Ok(source);
+            }
+            drop(source);
+            if is_greenlet(py) {
+                return Err(PyRuntimeError::new_err("two greenlets read wsgi.input at the same time"));
+            }
+            py.detach(|| self.wait_until_idle());
+        }
+    }
+
+    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Source> {
+        self.source.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a greenlet that reads. Another one may be first afterwards.
+    fn wait_until_idle(&self) {
+        let source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.idle.wait_while(source, |source| source.is_marked));
     }
 
     /// Reads `count` bytes, fewer at the end; `at_once`: and where more would mean to wait.
     fn take<'py>(&self, py: Python<'py>, count: usize, at_once: bool) -> PyResult<Bound<'py, PyBytes>> {
-        let mut guard = self.source(py);
+        let mut guard = self.source(py)?;
         let source = &mut *guard;
         let known = source.remaining().map(|remaining| count.min(remaining));
         let in_memory = source.buffered().len();
@@ -62,8 +105,79 @@ impl Input {
         if known.is_some() {
             return PyBytes::new_with(py, count, |target| py.detach(|| source.fill(target)).map_err(PyErr::from));
         }
+        if let Waiting::Greenlet(greenlet) = Waiting::here(py) {
+            let until = if at_once { Until::Some } else { Until::Limit };
+            return self.take_in_steps(guard, py, &greenlet, count, until);
+        }
         let bytes = py.detach(|| source.collect(count, at_once))?;
         Ok(PyBytes::new(py, &bytes))
+    }
+
+    fn line<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Bound<'py, PyBytes>> {
+        let mut guard = self.source(py)?;
+        let source = &mut *guard;
+        if let Some(count) = source.line_in_memory(limit) {
+            let line = PyBytes::new(py, &source.buffered()[..count]);
+            source.consume(count);
+            return Ok(line);
+        }
+        if source.remaining().is_none()
+            && let Waiting::Greenlet(greenlet) = Waiting::here(py)
+        {
+            return self.take_in_steps(guard, py, &greenlet, limit, Until::Line);
+        }
+        let (line, count) = py.detach(|| source.wait_and_gather(limit, Until::Line, Vec::new()))?;
+        Ok(given(py, source, line, count))
+    }
+
+    /// A read in a greenlet, of a body that still comes.
+    fn take_in_steps<'a, 'py>(
+        &'a self,
+        mut source: MutexGuard<'a, Source>,
+        py: Python<'py>,
+        greenlet: &Greenlet<'py>,
+        limit: usize,
+        until: Until,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let mut bytes = Vec::new();
+        loop {
+            let step = source.step(limit, until, &mut bytes);
+            let pause = match step {
+                Ok(Step::Ready(count)) => return Ok(given(py, &mut source, bytes, count)),
+                Ok(Step::Pause(pause)) => pause,
+                Ok(Step::Block) => {
+                    let source = &mut *source;
+                    let (bytes, count) = py.detach(|| source.wait_and_gather(limit, until, bytes))?;
+                    return Ok(given(py, source, bytes, count));
+                }
+                Err(fault) => {
+                    drop(source);
+                    return Err(fault.into());
+                }
+            };
+            source.is_marked = true;
+            drop(source);
+            let begun = Instant::now();
+            let told = greenlet.pause(pause.ticket, Some(pause.limit.as_secs_f64()));
+            // Nobody has it for long: who finds the mark lets go.
+            source = self.lock(py);
+            source.is_marked = false;
+            self.idle.notify_all();
+            source.has_paused(pause, begun.elapsed(), *told.as_ref().unwrap_or(&true));
+            if let Err(thrown) = told {
+                source.put_back(bytes);
+                return Err(thrown);
+            }
+        }
+    }
+
+    /// Takes lines back that cannot be returned, unless what has stopped them stops every further read.
+    fn put_back(&self, py: Python<'_>, lines: &Bound<'_, PyList>) {
+        let bytes: Vec<u8> = lines.iter().filter_map(|line| line.extract::<Vec<u8>>().ok()).flatten().collect();
+        let mut source = self.lock(py);
+        if source.may_go_on() {
+            source.put_back(bytes);
+        }
     }
 
     fn take_into(&self, py: Python<'_>, buffer: &PyBuffer<u8>, at_once: bool) -> PyResult<usize> {
@@ -76,21 +190,23 @@ impl Input {
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), buffer.buf_ptr().cast::<u8>(), data.len()) };
         Ok(data.len())
     }
+}
 
-    fn line<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Bound<'py, PyBytes>> {
-        let mut guard = self.source(py);
-        let source = &mut *guard;
-        if let Some(count) = source.line_in_memory(limit) {
-            let line = PyBytes::new(py, &source.buffered()[..count]);
-            source.consume(count);
-            return Ok(line);
-        }
-        let line = py.detach(|| {
-            let mut line = Vec::new();
-            source.line(limit, &mut line).map(|()| line)
-        })?;
-        Ok(PyBytes::new(py, &line))
-    }
+fn is_greenlet(py: Python<'_>) -> bool {
+    matches!(Waiting::here(py), Waiting::Greenlet(_))
+}
+
+/// What a read has gathered, and the next `count` bytes of the buffer behind it.
+fn given<'py>(py: Python<'py>, source: &mut Source, mut bytes: Vec<u8>, count: usize) -> Bound<'py, PyBytes> {
+    let buffered = &source.buffered()[..count];
+    let given = if bytes.is_empty() {
+        PyBytes::new(py, buffered)
+    } else {
+        bytes.extend_from_slice(buffered);
+        PyBytes::new(py, &bytes)
+    };
+    source.consume(count);
+    given
 }
 
 /// A size argument: `None` and negative numbers mean "all".
@@ -145,7 +261,13 @@ impl Input {
         let lines = PyList::empty(py);
         let mut total = 0;
         loop {
-            let line = self.line(py, usize::MAX)?;
+            let line = match self.line(py, usize::MAX) {
+                Ok(line) => line,
+                Err(error) => {
+                    self.put_back(py, &lines);
+                    return Err(error);
+                }
+            };
             if line.as_bytes().is_empty() {
                 break;
             }

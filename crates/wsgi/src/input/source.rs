@@ -1,16 +1,18 @@
 //! The unread rest of a request's body: in memory, in a file, or still with the client.
 //!
-//! Knows nothing of threads: whoever has the source reads, blocking where it must, with the interpreter released.
+//! Whoever has the source reads it. A thread waits in here for a file or a client, with the interpreter released; a
+//! greenlet takes steps, which do not wait, and pauses between them, without the source.
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::time::{Duration, Instant};
 
 use memchr::memchr;
 use penstock_server::exchange::{BodyFault, BodyStream, Charge, RequestBody};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::{ClientDisconnected, RequestBodyError, memory};
+use crate::{ClientDisconnected, RequestBodyError, memory, pause};
 
 /// Read from a file at once.
 const FILE_BLOCK: usize = 256 * 1024;
@@ -18,6 +20,10 @@ const FILE_BLOCK: usize = 256 * 1024;
 const DIRECT: usize = 32 * 1024;
 /// Read from a client at once, where less is asked for.
 const STREAM_BLOCK: usize = 64 * 1024;
+/// Blocks that one step of a read goes through.
+const BLOCKS: usize = 16;
+/// So long a greenlet reads what is there before the others of its thread have a turn.
+const BREATH_AFTER: Duration = Duration::from_millis(10);
 
 /// What of a body is not in memory.
 enum Rest {
@@ -62,6 +68,66 @@ impl From<Fault> for PyErr {
     }
 }
 
+/// When a read has enough.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Until {
+    /// With all that it may have.
+    Limit,
+    /// With what comes at once, or next.
+    Some,
+    /// With the end of a line.
+    Line,
+}
+
+/// What a read does where the client has not sent enough.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// It waits.
+    Wait,
+    /// It goes on another time.
+    Leave,
+}
+
+/// What a look for more came to.
+#[derive(Debug, PartialEq, Eq)]
+enum Gathered {
+    /// There is enough, with so many of the buffered bytes.
+    Enough(usize),
+    /// There may be more, but this was much.
+    Much,
+    /// The client has sent no more so far.
+    Nothing,
+}
+
+/// What becomes of the read of a greenlet.
+pub(super) enum Step {
+    /// It has enough, with so many of the buffered bytes.
+    Ready(usize),
+    /// It goes on after a pause; before, the greenlet lets go of the source.
+    Pause(Pause),
+    /// It has to wait as a thread does.
+    Block,
+}
+
+/// What a greenlet waits for: a ticket to be told, for so long at most.
+#[derive(Clone, Copy)]
+pub(super) struct Pause {
+    pub(super) ticket: u64,
+    pub(super) limit: Duration,
+}
+
+impl Pause {
+    /// Nothing but the other greenlets' turn.
+    const BREATH: Self = Self { ticket: 0, limit: Duration::ZERO };
+}
+
+/// What became of the empty buffer.
+enum Refill {
+    Bytes,
+    End,
+    Nothing,
+}
+
 /// The unread rest of a body.
 pub(super) struct Source {
     /// `buffer[at..end]` has been read from the rest and not by the application.
@@ -71,6 +137,10 @@ pub(super) struct Source {
     rest: Rest,
     /// For the memory of a body that came whole.
     charge: Option<Charge>,
+    /// A greenlet is in the middle of a read, and lets others run meanwhile.
+    pub(super) is_marked: bool,
+    /// Since when a greenlet has read without letting others run.
+    reads_since: Option<Instant>,
 }
 
 impl Source {
@@ -85,7 +155,7 @@ impl Source {
             RequestBody::File { file, length } => (Vec::new(), Rest::File(file, length)),
             RequestBody::Stream(stream) => (Vec::new(), Rest::Stream(stream)),
         };
-        Self { end: buffer.len(), buffer, at: 0, rest, charge }
+        Self { end: buffer.len(), buffer, at: 0, rest, charge, is_marked: false, reads_since: None }
     }
 
     pub(super) fn buffered(&self) -> &[u8] {
@@ -119,8 +189,8 @@ impl Source {
         }
     }
 
-    /// Reads the next block into the empty buffer, which stays empty at the end of the body.
-    fn refill(&mut self) -> Result<(), Fault> {
+    /// Reads the next block into the empty buffer.
+    fn refill(&mut self, manner: Manner) -> Result<Refill, Fault> {
         (self.at, self.end) = (0, 0);
         match &mut self.rest {
             Rest::Nothing => {}
@@ -134,17 +204,25 @@ impl Source {
                 self.end = size;
             }
             Rest::Stream(stream) => {
-                if self.buffer.is_empty() {
+                // It may be what a read has put back.
+                if self.buffer.len() != STREAM_BLOCK {
                     self.buffer = vec![0; STREAM_BLOCK];
                 }
-                self.end = stream.read(&mut self.buffer).map_err(Fault::Body)?;
-                if self.end == 0 {
-                    self.rest = Rest::Nothing;
-                    self.let_go();
+                let read = match manner {
+                    Manner::Wait => stream.read(&mut self.buffer).map(Some),
+                    Manner::Leave => stream.try_read(&mut self.buffer),
+                };
+                match read.map_err(Fault::Body)? {
+                    None => return Ok(Refill::Nothing),
+                    Some(0) => {
+                        self.rest = Rest::Nothing;
+                        self.let_go();
+                    }
+                    Some(count) => self.end = count,
                 }
             }
         }
-        Ok(())
+        Ok(if self.end == 0 { Refill::End } else { Refill::Bytes })
     }
 
     /// Reads into `target`, not more than what is there without another wait; 0 at the end of the body.
@@ -164,7 +242,9 @@ impl Source {
                     }
                     return Ok(count);
                 }
-                _ => self.refill()?,
+                _ => {
+                    self.refill(Manner::Wait)?;
+                }
             }
         }
         let buffered = self.buffered();
@@ -206,26 +286,111 @@ impl Source {
         Ok(bytes)
     }
 
-    /// Appends the next line, or as much of it as `limit` allows; nothing at the end of the body.
-    pub(super) fn line(&mut self, limit: usize, line: &mut Vec<u8>) -> Result<(), Fault> {
-        while line.len() < limit {
-            if self.buffered().is_empty() {
-                self.refill()?;
-                if self.buffered().is_empty() {
-                    break;
-                }
-            }
+    /// Moves bytes behind `bytes`, up to `limit` in all, while they are not enough. At the end of the body, what there is
+    /// is enough.
+    fn gather(&mut self, limit: usize, until: Until, manner: Manner, bytes: &mut Vec<u8>) -> Result<Gathered, Fault> {
+        for _ in 0..BLOCKS {
             let buffered = self.buffered();
-            let window = &buffered[..buffered.len().min(limit - line.len())];
-            let end = memchr(b'\n', window);
-            let count = end.map_or(window.len(), |at| at + 1);
-            line.extend_from_slice(&window[..count]);
+            let window = &buffered[..buffered.len().min(limit - bytes.len())];
+            let enough = match until {
+                Until::Limit => None,
+                Until::Some => Some(window.len()).filter(|length| *length > 0),
+                Until::Line => memchr(b'\n', window).map(|at| at + 1),
+            };
+            if let Some(count) = enough {
+                return Ok(Gathered::Enough(count));
+            }
+            let count = window.len();
+            if bytes.len() + count == limit {
+                return Ok(Gathered::Enough(count));
+            }
+            bytes.extend_from_slice(window);
             self.consume(count);
-            if end.is_some() {
-                break;
+            match self.refill(manner)? {
+                Refill::Bytes => {}
+                Refill::End => return Ok(Gathered::Enough(0)),
+                Refill::Nothing => return Ok(Gathered::Nothing),
             }
         }
-        Ok(())
+        Ok(Gathered::Much)
+    }
+
+    /// Gathers until there is enough behind `bytes`: with so many of the buffered bytes.
+    pub(super) fn wait_and_gather(
+        &mut self,
+        limit: usize,
+        until: Until,
+        mut bytes: Vec<u8>,
+    ) -> Result<(Vec<u8>, usize), Fault> {
+        loop {
+            if let Gathered::Enough(count) = self.gather(limit, until, Manner::Wait, &mut bytes)? {
+                return Ok((bytes, count));
+            }
+        }
+    }
+
+    /// Gathers what there is behind `bytes`, for a greenlet.
+    pub(super) fn step(&mut self, limit: usize, until: Until, bytes: &mut Vec<u8>) -> Result<Step, Fault> {
+        // Whoever has asked for a ticket gives nobody else a turn before it waits: the ticket would be told to no one.
+        let mut asked = None;
+        loop {
+            if asked.is_none() && self.reads_since.get_or_insert_with(Instant::now).elapsed() >= BREATH_AFTER {
+                return Ok(Step::Pause(Pause::BREATH));
+            }
+            match (self.gather(limit, until, Manner::Leave, bytes)?, asked) {
+                (Gathered::Enough(count), _) => return Ok(Step::Ready(count)),
+                (Gathered::Much, _) => asked = None,
+                (Gathered::Nothing, Some(pause)) => {
+                    self.shrink();
+                    return Ok(Step::Pause(pause));
+                }
+                // What comes from now on is told, what has come till now shows at another look.
+                (Gathered::Nothing, None) => match self.ask() {
+                    None => return Ok(Step::Block),
+                    pause => asked = pause,
+                },
+            }
+        }
+    }
+
+    /// Thousands may wait for their clients, each with an empty buffer.
+    fn shrink(&mut self) {
+        self.buffer = Vec::new();
+        if let Rest::Stream(stream) = &mut self.rest {
+            stream.shrink();
+        }
+    }
+
+    /// Has a ticket told when the client has sent more. `None`: it would not be told to this thread.
+    fn ask(&mut self) -> Option<Pause> {
+        let Rest::Stream(stream) = &mut self.rest else { return None };
+        let ticket = pause::ticket();
+        stream.ask(ticket).map(|limit| Pause { ticket, limit })
+    }
+
+    /// A greenlet has paused for so long; `told`: not for as long as it would have.
+    pub(super) fn has_paused(&mut self, pause: Pause, time: Duration, told: bool) {
+        self.reads_since = None;
+        if let Rest::Stream(stream) = &mut self.rest
+            && pause.ticket != 0
+        {
+            stream.has_waited(time.min(pause.limit), told);
+        }
+    }
+
+    /// True while the client may send more.
+    pub(super) fn may_go_on(&self) -> bool {
+        matches!(&self.rest, Rest::Stream(stream) if !stream.has_failed())
+    }
+
+    /// Takes back what a read has gathered and cannot return: the next one begins with it.
+    pub(super) fn put_back(&mut self, mut bytes: Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
+        bytes.extend_from_slice(self.buffered());
+        (self.at, self.end) = (0, bytes.len());
+        self.buffer = bytes;
     }
 
     /// A body that ends at once.
@@ -268,14 +433,17 @@ mod tests {
     }
 
     fn in_memory(bytes: &[u8]) -> Source {
-        Source { buffer: bytes.to_vec(), at: 0, end: bytes.len(), rest: Rest::Nothing, charge: None }
+        let mut source = Source::new(RequestBody::Empty);
+        source.put_back(bytes.to_vec());
+        source
     }
 
     fn lines_of(mut source: Source, limit: usize) -> Vec<Vec<u8>> {
         let mut lines = Vec::new();
         while source.remaining() != Some(0) {
-            let mut line = Vec::new();
-            source.line(limit, &mut line).unwrap();
+            let (mut line, count) = source.wait_and_gather(limit, Until::Line, Vec::new()).unwrap();
+            line.extend_from_slice(&source.buffered()[..count]);
+            source.consume(count);
             lines.push(line);
         }
         lines
