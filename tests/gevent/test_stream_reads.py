@@ -1,0 +1,144 @@
+"""Reads of a streamed body on greenlets: broken off they lose nothing; a greedy or a second reader holds up nobody."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import random
+import threading
+from urllib.parse import quote
+
+import pytest
+from harness.greenlets import on_greenlets
+from harness.uploads import chunk, head
+from server.probes import eventually
+
+FRAMINGS = pytest.mark.parametrize("framing", ["length", "chunked"])
+READS = ["read", "read1", "readline", "readinto", "next"]
+
+
+@pytest.fixture(scope="module")
+def server():
+    with on_greenlets("srv_reads:app", "--stream-body", max_body="100GiB") as server:
+        yield server
+
+
+def told(server, target):
+    """The answer of another request. What was sent before it has reached who waits for it."""
+    return json.loads(server.get(target).body)
+
+
+def begin(client, framing, key, program, length, more=""):
+    target = f"/perform?key={key}&program={quote(json.dumps(program))}{more}"
+    client.send(head(target=target, length=length if framing == "length" else None))
+
+
+def pieces(framing, parts):
+    coded = [part if framing == "length" else chunk(part) for part in parts]
+    return coded if framing == "length" else [*coded[:-1], coded[-1] + chunk(b"")]
+
+
+@FRAMINGS
+@pytest.mark.parametrize(
+    "what, size, first, rest, gave",
+    [
+        ("read", 10, b"hello", b"world", "helloworld"),
+        ("read", -1, b"hello", b"world", "helloworld"),
+        ("readinto", 8, b"hello", b"world", "hellowor"),
+        ("readline", -1, b"hello", b"wor\nld", "hellowor\n"),
+        ("readline", 8, b"hello", b"world", "hellowor"),
+        ("next", 0, b"hello", b"wor\nld", "hellowor\n"),
+        ("readlines", 0, b"one\ntwo\nth", b"ree\nfour", "one\n|two\n|three\n|four"),
+    ],
+)
+def test_a_read_that_is_broken_off_leaves_what_it_had(server, framing, what, size, first, rest, gave):
+    # Fails when the bytes that a read has gathered go with it.
+    with server.client() as client:
+        begin(client, framing, "broken", [[what, size], ["read", -1]], len(first + rest), "&once=1")
+        one, two = pieces(framing, [first, rest])
+        client.send(one)
+        assert told(server, "/") == "pong"
+        assert told(server, "/interrupt?key=broken") is True
+        client.send(two)
+        left = (first + rest).decode()[len(gave.replace("|", "")) :]
+        assert json.loads(client.response().body) == ["interrupted", gave, left]
+        # Nothing of it is left for the next request on the connection.
+        begin(client, framing, "next", [["read", -1]], 4)
+        client.send(pieces(framing, [b"next"])[0])
+        assert json.loads(client.response().body) == ["next"]
+
+
+@FRAMINGS
+@pytest.mark.parametrize("seed", range(6))
+def test_reads_that_are_broken_off_anywhere_give_what_a_file_gives(server, framing, seed):
+    numbers = random.Random(seed)
+    body = b"".join(numbers.choice([b"a", b"bcd", b"\n", bytes(300)]) for _ in range(300))
+    program = [[numbers.choice(READS), numbers.randint(0, 1500)] for _ in range(60)]
+    parts, at = [], 0
+    while at < len(body):
+        parts.append(body[at : at + numbers.randint(1, 4000)])
+        at += len(parts[-1])
+    with server.client() as client:
+        begin(client, framing, f"seed-{seed}", [*program, ["read", -1]], len(body))
+        interrupted = 0
+        for piece in pieces(framing, parts):
+            for _ in range(numbers.randint(0, 2)):
+                interrupted += told(server, f"/interrupt?key=seed-{seed}")
+            client.send(piece)
+        assert interrupted > 0
+        gave = json.loads(client.response().body)
+    model = io.BytesIO(body)
+    for (what, size), got in zip(program, gave[:-1], strict=True):
+        if what == "read1":
+            assert got or size == 0 or model.tell() == len(body)
+            assert got == model.read(len(got)).decode("latin-1")
+        elif what == "readinto":
+            assert got == model.read(size).decode("latin-1")
+        else:
+            line = next(model, b"") if what == "next" else getattr(model, what)(size)
+            assert got == line.decode("latin-1"), what
+    assert gave[-1] == model.read().decode("latin-1")
+
+
+def test_a_reader_whose_client_is_never_late_leaves_others_their_turn(server):
+    # The body goes on until others have been answered: fails when its reader keeps the hub while there is something.
+    block, sent, enough = bytes(range(256)) * 256, [], threading.Event()
+    with server.client(60) as client:
+        client.send(head(target="/work"))
+
+        def send():
+            while not enough.is_set():
+                client.send(chunk(block))
+                sent.append(len(block))
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        try:
+            for _ in range(10):
+                assert told(server, "/") == "pong"
+        finally:
+            enough.set()
+            sender.join()
+        client.send(chunk(b""))
+        expected = hashlib.sha256()
+        for _ in sent:
+            expected.update(block)
+        assert json.loads(client.response().body) == [sum(sent), expected.hexdigest()]
+
+
+@pytest.mark.parametrize("second", ["greenlet", "thread"])
+@pytest.mark.parametrize("first", ["greenlet", "thread"])
+def test_a_second_reader_waits_in_a_thread_and_fails_in_a_greenlet(server, first, second):
+    # Fails when the hub waits for a lock that somebody has over the wait of a read.
+    key = f"{first}-{second}"
+    with server.client() as client:
+        client.send(head(target=f"/both?key={key}&first={first}&second={second}", length=10))
+        eventually(lambda: told(server, f"/begun?key={key}"), "both have begun")
+        client.send(b"helloworld")
+        got = json.loads(client.response().body)
+    if second == "thread":
+        assert sorted(got) == ["hello", "world"]
+    else:
+        both = "two greenlets" if first == "greenlet" else "a thread and a greenlet"
+        assert got == ["hello", f"RuntimeError: {both} read wsgi.input at the same time"]
