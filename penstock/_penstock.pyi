@@ -178,8 +178,7 @@ class Server:
         """The calling thread becomes the hub in whose greenlets requests run, in place of `start`.
 
         pause: called in those as `pause(ticket, seconds)`; waits until `Hub.take` tells the ticket (True) or the
-        seconds are over (False). Ticket 0 is never told: sleeps. Raises RuntimeError when the setting `hub` is off, or
-        at the second call.
+        seconds are over (False). Raises RuntimeError when the setting `hub` is off, or at the second call.
         """
 
     def start(self, /) -> None:

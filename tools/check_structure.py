@@ -44,7 +44,7 @@ LAYERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("input",),
         ("error_stream", "headers", "overdue", "scoreboard", "settings"),
         ("environ", "response"),
-        ("start_response",),
+        ("start_response", "breath"),
         ("file_wrapper", "listeners"),
         ("blocks",),
         ("app",),

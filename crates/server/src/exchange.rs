@@ -137,6 +137,12 @@ impl Exchange {
         hub.is_some_and(|hub| hub.is_here())
     }
 
+    /// On the hub's thread: has this ticket told when the hub next looks for news. False: it will not be.
+    pub fn come_back(&self, ticket: u64) -> bool {
+        let hub = self.answer().connection().and_then(|connection| connection.reactor().hub());
+        hub.is_some_and(|hub| hub.is_here() && hub.wake(ticket))
+    }
+
     /// For a hub's greenlet: whether the queue has room. [`Room::Told`]: [`crate::hub::Hub::take`] gives this ticket
     /// when it is worth asking again.
     pub fn ask_for_room(&mut self, ticket: u64) -> Room {

@@ -144,13 +144,19 @@ impl Hub {
         self.seen.notify_all();
     }
 
-    /// What the greenlet waits for that took this ticket has come.
-    pub(crate) fn wake(&self, ticket: u64) {
+    /// What the greenlet waits for that took this ticket has come. False: nothing is told any more.
+    pub(crate) fn wake(&self, ticket: u64) -> bool {
         if self.is_forgotten() {
-            return;
+            return false;
         }
-        lock(&self.news).tickets.push(ticket);
+        let mut news = lock(&self.news);
+        if self.ended.load(Ordering::SeqCst) {
+            return false;
+        }
+        news.tickets.push(ticket);
+        drop(news);
         self.ring();
+        true
     }
 
     /// The deadline of a request has come, whose greenlet still works on it.
@@ -164,8 +170,12 @@ impl Hub {
 
     /// The server has ended.
     pub(crate) fn tell_ended(&self) {
-        lock(&self.news).ended = true;
-        self.ended.store(true, Ordering::SeqCst);
+        let mut news = lock(&self.news);
+        if self.ended.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        news.ended = true;
+        drop(news);
         self.ring();
         self.call_watcher();
     }
@@ -347,7 +357,7 @@ mod tests {
         let tellers: Vec<_> = (0..3_u64)
             .map(|teller| {
                 let hub = hub.clone();
-                thread::spawn(move || (1..=EACH).for_each(|number| hub.wake(teller * EACH + number)))
+                thread::spawn(move || (1..=EACH).for_each(|number| assert!(hub.wake(teller * EACH + number))))
             })
             .collect();
         let mut tickets = Vec::new();
@@ -392,6 +402,7 @@ mod tests {
         assert!(hub.take().is_none());
         hub.tell_ended();
         assert!(hub.take().unwrap().ended);
+        assert!(!hub.wake(3));
         assert!(hub.take().is_none());
     }
 
@@ -440,7 +451,7 @@ mod tests {
         hub.wake(1);
         hub.forget();
         assert!(hub.take().is_none());
-        hub.wake(2);
+        assert!(!hub.wake(2));
         assert_eq!(hub.blocked(Duration::ZERO, 0, || true), Look::Ended);
         // What was rung before is still there for the parent.
         wait_for_bell(&hub);

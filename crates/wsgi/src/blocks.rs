@@ -13,9 +13,9 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyIterator, PyList, PyMemoryView, PyString, PyTuple};
 
+use crate::breath::Breath;
 use crate::calls;
 use crate::file_wrapper::{FileWrapper, deliver_file, is_file};
-use crate::pause::Breath;
 use crate::payload::Borrowed;
 use crate::response::{LARGE, StartResponse, as_block};
 use crate::text::type_name;
@@ -248,7 +248,7 @@ fn deliver_each(py: Python<'_>, state: &StartResponse, blocks: Bound<'_, PyItera
     let mut first = true;
     let mut breath = Breath::new(py);
     while let Some(block) = calls::next(&blocks)? {
-        breath.after_block()?;
+        breath.before_block(py, state)?;
         if let Ok(block) = block.cast_exact::<PyBytes>()
             && let Some(sent) = state.gather(py, block.as_bytes())
         {

@@ -16,9 +16,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyString, PyType};
 
+use crate::breath::Breath;
 use crate::calls::call;
 use crate::names::{Names, names};
-use crate::pause::Breath;
 use crate::response::{StartResponse, as_block};
 use crate::text::type_name;
 
@@ -222,7 +222,7 @@ fn deliver_by_reading(py: Python<'_>, state: &StartResponse, filelike: &Bound<'_
     let size = BLOCK.into_pyobject(py)?.into_any();
     let mut breath = Breath::new(py);
     loop {
-        breath.look()?;
+        breath.look(py, state)?;
         let block = as_block(&call(&read, [&size])?)?;
         if block.as_bytes().is_empty() {
             return Ok(());

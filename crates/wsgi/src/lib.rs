@@ -6,6 +6,7 @@
 
 mod app;
 mod blocks;
+mod breath;
 mod calls;
 mod cell;
 mod environ;

@@ -8,15 +8,9 @@
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-
-/// Blocks between two looks at the clock.
-const BLOCKS: u32 = 256;
-/// How long a greenlet makes blocks before others have their turn.
-const BREATH: Duration = Duration::from_millis(10);
 
 thread_local! {
     // Never dropped by the end of the thread: the interpreter may be gone by then.
@@ -71,54 +65,6 @@ impl Greenlet<'_> {
     }
 }
 
-/// Lets others run now and then while a greenlet makes blocks that its client takes at once.
-pub(crate) struct Breath<'py> {
-    /// `None` on a thread, where the operating system sees to it.
-    greenlet: Option<Greenlet<'py>>,
-    blocks: u32,
-    since: Instant,
-}
-
-impl<'py> Breath<'py> {
-    pub(crate) fn new(py: Python<'py>) -> Self {
-        let greenlet = match Waiting::here(py) {
-            Waiting::Thread => None,
-            Waiting::Greenlet(greenlet) => Some(greenlet),
-        };
-        Self { greenlet, blocks: 0, since: Instant::now() }
-    }
-
-    /// After a small block.
-    ///
-    /// # Errors
-    /// What was thrown into the greenlet while others ran.
-    #[inline]
-    pub(crate) fn after_block(&mut self) -> PyResult<()> {
-        if self.greenlet.is_some() {
-            self.blocks += 1;
-            if self.blocks.is_multiple_of(BLOCKS) {
-                return self.look();
-            }
-        }
-        Ok(())
-    }
-
-    /// After much work.
-    ///
-    /// # Errors
-    /// As [`Self::after_block`].
-    #[cold]
-    pub(crate) fn look(&mut self) -> PyResult<()> {
-        if let Some(greenlet) = &self.greenlet
-            && self.since.elapsed() >= BREATH
-        {
-            greenlet.pause(0, Some(0.0))?;
-            self.since = Instant::now();
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -152,24 +98,6 @@ mod tests {
         Python::attach(|py| {
             let fails = Greenlet { pause: py.eval(c"lambda *_: 1 / 0", None, None).unwrap() };
             assert!(fails.pause(ticket(), None).is_err());
-        });
-    }
-
-    #[test]
-    fn a_producer_breathes_only_after_a_while() {
-        Python::attach(|py| {
-            let calls = py.eval(c"[]", None, None).unwrap();
-            let globals = pyo3::types::PyDict::new(py);
-            globals.set_item("calls", &calls).unwrap();
-            let pause = py.eval(c"lambda *given: not calls.append(given)", Some(&globals), None).unwrap();
-            let mut breath = Breath { greenlet: Some(Greenlet { pause }), blocks: 0, since: Instant::now() };
-            (0..BLOCKS).for_each(|_| breath.after_block().unwrap());
-            assert_eq!(calls.len().unwrap(), 0);
-            breath.since = Instant::now() - BREATH;
-            (0..BLOCKS - 1).for_each(|_| breath.after_block().unwrap());
-            assert_eq!(calls.len().unwrap(), 0);
-            breath.after_block().unwrap();
-            assert_eq!(calls.str().unwrap().to_string(), "[(0, 0.0)]");
         });
     }
 }

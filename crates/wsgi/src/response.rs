@@ -233,6 +233,17 @@ impl StartResponse {
         length
     }
 
+    /// Has the greenlet that takes this ticket told when its hub next looks for news. False: it will not be.
+    pub(crate) fn come_back(&self, py: Python<'_>, ticket: u64) -> bool {
+        // SAFETY: telling calls nothing of Python.
+        unsafe {
+            self.phase.peek(py, |phase| match phase {
+                Phase::Held(response) => response.exchange.come_back(ticket),
+                _ => false,
+            })
+        }
+    }
+
     /// Puts the response back.
     pub(crate) fn put(&self, py: Python<'_>, response: Response) {
         if let Phase::Abandoned = self.phase.replace(py, Phase::Held(response)) {
