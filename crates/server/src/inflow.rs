@@ -23,6 +23,8 @@ use crate::timers::SIGNAL_CHECK;
 const BUFFER: usize = 64 * 1024;
 /// A body that is left unread is dropped up to this size, so that the connection lives on.
 const DROPPED: u64 = 64 * 1024;
+/// A timer may be so early.
+const EARLY: Duration = Duration::from_millis(5);
 /// How often a reader that waits looks whether its request is still there.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -63,9 +65,9 @@ impl BodyStream {
         self.0.ask(ticket)
     }
 
-    /// The reader has waited for so long by itself. `came`: it has no reason to think that the client is late.
-    pub fn has_waited(&mut self, time: Duration, came: bool) {
-        lock(&self.0.0).has_waited(time, came);
+    /// The reader has waited for so long after it had asked.
+    pub fn has_waited(&mut self, time: Duration) {
+        lock(&self.0.0).has_waited(time);
     }
 
     /// Gives memory back that holds no bytes.
@@ -106,6 +108,8 @@ struct Flow {
     continue_due: bool,
     /// The client has been waited for as long as may be: it is too late if it has sent nothing by now.
     is_late: bool,
+    /// So long readers have waited since the last byte.
+    silent: Duration,
     received: u64,
     waited: Duration,
 }
@@ -130,6 +134,7 @@ impl Inflow {
             raw,
             continue_due,
             is_late: false,
+            silent: Duration::ZERO,
             received: 0,
             waited: Duration::ZERO,
         }))
@@ -204,7 +209,7 @@ impl Inflow {
                 return;
             }
         }
-        lock(&self.0).has_waited(waited, came);
+        lock(&self.0).has_waited(waited);
     }
 
     /// How long readers have waited.
@@ -321,7 +326,7 @@ impl Flow {
             Io::WouldBlock => return Received::Nothing,
             Io::End | Io::Broken => return Received::End,
         };
-        self.is_late = false;
+        (self.is_late, self.silent) = (false, Duration::ZERO);
         if self.decoder.remaining().is_none() {
             self.end = count;
             return Received::Raw;
@@ -331,10 +336,11 @@ impl Flow {
         Received::Data(count)
     }
 
-    /// A reader has waited for bytes; `came`: there are some, or the end, as far as it knows.
-    fn has_waited(&mut self, time: Duration, came: bool) {
+    /// A reader has waited for bytes, and looks for them next.
+    fn has_waited(&mut self, time: Duration) {
         self.waited += time;
-        self.is_late = !came;
+        self.silent += time;
+        self.is_late = self.connection.as_ref().is_some_and(|connection| self.patience(connection) < EARLY);
     }
 
     /// What has come and is not decoded.
@@ -353,9 +359,10 @@ impl Flow {
     fn patience(&self, connection: &Connection) -> Duration {
         let config = connection.reactor().config();
         let pause = config.body_timeout;
+        let left = pause.saturating_sub(self.silent);
         match (self.received * 1_000).checked_div(config.min_body_rate) {
-            Some(time) => pause.min((pause + Duration::from_millis(time)).saturating_sub(self.waited)),
-            None => pause,
+            Some(time) => left.min((pause + Duration::from_millis(time)).saturating_sub(self.waited)),
+            None => left,
         }
     }
 

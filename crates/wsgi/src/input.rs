@@ -158,13 +158,13 @@ impl Input {
             source.is_marked = true;
             drop(source);
             let begun = Instant::now();
-            let told = greenlet.pause(pause.ticket, Some(pause.limit.as_secs_f64()));
+            let paused = greenlet.pause(pause.ticket, Some(pause.limit.as_secs_f64()));
             // Nobody has it for long: who finds the mark lets go.
             source = self.lock(py);
             source.is_marked = false;
             self.idle.notify_all();
-            source.has_paused(pause, begun.elapsed(), *told.as_ref().unwrap_or(&true));
-            if let Err(thrown) = told {
+            source.has_paused(pause, begun.elapsed());
+            if let Err(thrown) = paused {
                 source.put_back(bytes);
                 return Err(thrown);
             }

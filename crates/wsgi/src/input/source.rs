@@ -368,13 +368,14 @@ impl Source {
         stream.ask(ticket).map(|limit| Pause { ticket, limit })
     }
 
-    /// A greenlet has paused for so long; `told`: not for as long as it would have.
-    pub(super) fn has_paused(&mut self, pause: Pause, time: Duration, told: bool) {
+    /// A greenlet has paused for so long. Whether it was told or its time was over does not matter: if others have kept it
+    /// waiting, both may be, and a timer that is started in a timer's callback counts from when that began.
+    pub(super) fn has_paused(&mut self, pause: Pause, time: Duration) {
         self.reads_since = None;
         if let Rest::Stream(stream) = &mut self.rest
             && pause.ticket != 0
         {
-            stream.has_waited(time.min(pause.limit), told);
+            stream.has_waited(time.min(pause.limit));
         }
     }
 
