@@ -65,6 +65,13 @@ impl BodyStream {
         self.0.ask(ticket)
     }
 
+    /// Has the hub told this ticket at its next look for news. False: not to this thread, or not any more.
+    pub fn come_back(&self, ticket: u64) -> bool {
+        let flow = lock(&self.0.0);
+        let hub = flow.connection.as_ref().and_then(|connection| connection.reactor().hub());
+        hub.is_some_and(|hub| hub.is_here() && hub.wake(ticket))
+    }
+
     /// The reader has waited for so long after it had asked.
     pub fn has_waited(&mut self, time: Duration) {
         lock(&self.0.0).has_waited(time);

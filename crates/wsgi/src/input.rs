@@ -158,7 +158,7 @@ impl Input {
             source.is_marked = true;
             drop(source);
             let begun = Instant::now();
-            let paused = greenlet.pause(pause.ticket, Some(pause.limit.as_secs_f64()));
+            let paused = greenlet.pause(pause.ticket, pause.limit.map(|limit| limit.as_secs_f64()));
             // Nobody has it for long: who finds the mark lets go.
             source = self.lock(py);
             source.is_marked = false;

@@ -109,16 +109,12 @@ pub(super) enum Step {
     Block,
 }
 
-/// What a greenlet waits for: a ticket to be told, for so long at most.
+/// What a greenlet waits for: a ticket to be told.
 #[derive(Clone, Copy)]
 pub(super) struct Pause {
     pub(super) ticket: u64,
-    pub(super) limit: Duration,
-}
-
-impl Pause {
-    /// Nothing but the other greenlets' turn.
-    const BREATH: Self = Self { ticket: 0, limit: Duration::ZERO };
+    /// For the client, who may take so long; else for nothing but the other greenlets' turn.
+    pub(super) limit: Option<Duration>,
 }
 
 /// What became of the empty buffer.
@@ -334,8 +330,10 @@ impl Source {
         // Whoever has asked for a ticket gives nobody else a turn before it waits: the ticket would be told to no one.
         let mut asked = None;
         loop {
-            if asked.is_none() && self.reads_since.get_or_insert_with(Instant::now).elapsed() >= BREATH_AFTER {
-                return Ok(Step::Pause(Pause::BREATH));
+            if asked.is_none()
+                && let Some(breath) = self.breath()
+            {
+                return Ok(Step::Pause(breath));
             }
             match (self.gather(limit, until, Manner::Leave, bytes)?, asked) {
                 (Gathered::Enough(count), _) => return Ok(Step::Ready(count)),
@@ -353,6 +351,16 @@ impl Source {
         }
     }
 
+    /// What lets the others of the hub run, if they are due.
+    fn breath(&mut self) -> Option<Pause> {
+        if self.reads_since.get_or_insert_with(Instant::now).elapsed() < BREATH_AFTER {
+            return None;
+        }
+        let Rest::Stream(stream) = &self.rest else { return None };
+        let ticket = pause::ticket();
+        stream.come_back(ticket).then_some(Pause { ticket, limit: None })
+    }
+
     /// Thousands may wait for their clients, each with an empty buffer.
     fn shrink(&mut self) {
         self.buffer = Vec::new();
@@ -365,17 +373,15 @@ impl Source {
     fn ask(&mut self) -> Option<Pause> {
         let Rest::Stream(stream) = &mut self.rest else { return None };
         let ticket = pause::ticket();
-        stream.ask(ticket).map(|limit| Pause { ticket, limit })
+        stream.ask(ticket).map(|limit| Pause { ticket, limit: Some(limit) })
     }
 
     /// A greenlet has paused for so long. Whether it was told or its time was over does not matter: if others have kept it
     /// waiting, both may be, and a timer that is started in a timer's callback counts from when that began.
     pub(super) fn has_paused(&mut self, pause: Pause, time: Duration) {
         self.reads_since = None;
-        if let Rest::Stream(stream) = &mut self.rest
-            && pause.ticket != 0
-        {
-            stream.has_waited(time.min(pause.limit));
+        if let (Rest::Stream(stream), Some(limit)) = (&mut self.rest, pause.limit) {
+            stream.has_waited(time.min(limit));
         }
     }
 
