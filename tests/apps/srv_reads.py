@@ -4,12 +4,14 @@
 (/interrupt?key=K, inside the read) is tried again; with &once=1 that leaves a mark in the answer.
 /both?first=F&second=S&key=K: two read 5 bytes each, one while the other does; each in a "greenlet" or a "thread". Then
 /begun?key=K says true.
+/spin?seconds=S keeps the hub for so long, from a timer; with &then=read it reads the body after that.
 /work tells the length and hash of the body, of which it works on each piece for longer than that takes to arrive.
 """
 
 import contextlib
 import hashlib
 import json
+import time
 from urllib.parse import parse_qs
 
 import gevent
@@ -81,6 +83,15 @@ def worked_on(stream):
     return [size, got.hexdigest()]
 
 
+def spin(stream, query):
+    # Behind a sleep this greenlet runs in the callback of a timer.
+    gevent.sleep(0.001)
+    until = time.monotonic() + float(query["seconds"])
+    while time.monotonic() < until:
+        pass
+    return len(stream.read()) if query.get("then") == "read" else None
+
+
 def app(environ, start_response):
     query = {key: values[-1] for key, values in parse_qs(environ["QUERY_STRING"]).items()}
     stream, what, body = environ["wsgi.input"], environ["PATH_INFO"], "pong"
@@ -90,6 +101,8 @@ def app(environ, start_response):
         body = both(stream, query)
     elif what == "/work":
         body = worked_on(stream)
+    elif what == "/spin":
+        body = spin(stream, query)
     elif what == "/begun":
         body = query["key"] in BEGUN
     elif what == "/interrupt":

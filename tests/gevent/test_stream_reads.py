@@ -15,6 +15,7 @@ from harness.uploads import chunk, head
 from server.probes import eventually
 
 FRAMINGS = pytest.mark.parametrize("framing", ["length", "chunked"])
+BODY_TIMEOUT = 2.0
 READS = ["read", "read1", "readline", "readinto", "next"]
 
 
@@ -142,3 +143,52 @@ def test_a_second_reader_waits_in_a_thread_and_fails_in_a_greenlet(server, first
     else:
         both = "two greenlets" if first == "greenlet" else "a thread and a greenlet"
         assert got == ["hello", f"RuntimeError: {both} read wsgi.input at the same time"]
+
+
+@pytest.fixture(scope="module")
+def impatient():
+    with on_greenlets("srv_reads:app", "--stream-body", body_timeout=BODY_TIMEOUT, min_body_rate=0, hub_warn=0) as server:
+        yield server
+
+
+def test_a_client_is_not_late_because_the_application_is(impatient):
+    # Fails when the time of a read begins before the read, as that of a timer does which is made in a timer's callback.
+    with impatient.client(30) as client:
+        client.send(head(target=f"/spin?seconds={BODY_TIMEOUT * 1.2}&then=read", length=5))
+        told(impatient, "/")
+        # The hub is free, so the read has begun; and has looked again, if it was told that its time is over.
+        told(impatient, "/")
+        client.send(b"hello")
+        assert json.loads(client.response().body) == 5
+
+
+def test_a_client_that_was_in_time_is_heard_by_a_hub_that_was_not(impatient):
+    # Both the bytes and the end of the time are there when the hub is free again. Fails when that is taken for silence.
+    with impatient.client(30) as client, impatient.client(30) as other:
+        begin(client, "length", "in-time", [["read", -1]], 5)
+        told(impatient, "/")
+        other.send(f"GET /spin?seconds={BODY_TIMEOUT * 1.2} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+        client.send(b"hello")
+        assert json.loads(other.response().body) is None
+        assert json.loads(client.response().body) == ["hello"]
+
+
+@FRAMINGS
+def test_a_client_that_is_silent_is_late_also_when_its_read_is_broken_off(impatient, framing):
+    # Fails when each read that is broken off gives the client a new time: this one would wait for ever.
+    with impatient.client(30) as client:
+        begin(client, framing, f"silent-{framing}", [["read", -1]], 10)
+        client.send(pieces(framing, [b"hello", b"world"])[0])
+        done = threading.Event()
+
+        def interrupt():
+            while not done.wait(0.1):
+                told(impatient, f"/interrupt?key=silent-{framing}")
+
+        interrupter = threading.Thread(target=interrupt)
+        interrupter.start()
+        try:
+            assert client.response().status == 408
+        finally:
+            done.set()
+            interrupter.join()
