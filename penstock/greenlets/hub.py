@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from gevent import get_hub, sleep
+from gevent import get_hub
 from gevent.hub import Waiter
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -37,6 +37,7 @@ READABLE: Final = 1
 SPARE: Final = 64
 # References to a parked carrier are counted up from here; there is no more to know than that it ends somewhere.
 _REFERENCES: Final = range(1, 64)
+_NOTHING: Final[tuple[list[int], list[Overdue], bool]] = ([], [], False)
 
 _waiting: dict[int, Waiter[bool]] = {}
 living: list[Carriers] = []
@@ -49,12 +50,8 @@ class Carrier(greenlet):
 def pause(ticket: int, seconds: float | None) -> bool:
     """Waits, and lets others run, until the core gives the ticket back; False when the seconds were over before.
 
-    Ticket 0 is never given back. Called by the core in any greenlet of a hub's thread. What is thrown into the greenlet
-    meanwhile goes through.
+    Called by the core in any greenlet of a hub's thread. What is thrown into the greenlet meanwhile goes through.
     """
-    if not ticket:
-        sleep(seconds or 0)
-        return True
     hub = get_hub()
     waiter: Waiter[bool] = Waiter(hub)
     _waiting[ticket] = waiter
@@ -99,7 +96,7 @@ class Carriers:
         self._has_ended = False
         self._on_end = on_end
         self._bell: Any = self.hub.loop.io(self.core.fileno(), READABLE)
-        self.monitor = Monitor(self, warn)
+        self.monitor = Monitor(self.core, self.hub.thread_ident, self.thread, self.carriers, self.named, warn)
 
     def start(self) -> None:
         """Begins to serve. Raises OSError."""
@@ -122,23 +119,21 @@ class Carriers:
     def _answer(self) -> None:
         """The bell has rung."""
         core = self.core
-        told = core.take()
-        if told is not None:
-            tickets, late, ended = told
-            for ticket in tickets:
-                waiter = _waiting.pop(ticket, None)
-                if waiter is not None:
-                    waiter.switch(True)
-            for each in late:
-                self._name_and_end(each)
-            if ended:
-                self._end()
-                return
+        tickets, late, ended = core.take() or _NOTHING
+        # Before the tickets: who waits for a client that is cut off at the deadline is to hear of that.
+        for each in late:
+            self._name_and_end(each)
         if not self._references:
             self._count_references()
-        while core.wants_carrier():
-            if not self._wake() and not self._make():
-                return
+        # The core limits the time for this, and rings again; a greenlet with a ticket may work for longer.
+        while core.wants_carrier() and (self._wake() or self._make()):
+            pass
+        for ticket in tickets:
+            waiter = _waiting.pop(ticket, None)
+            if waiter is not None:
+                waiter.switch(True)
+        if ended:
+            self._end()
 
     def _wake(self) -> bool:
         """Switches to a carrier that is parked, if one is as good as new; the others end."""
@@ -208,7 +203,8 @@ class Carriers:
         self._close()
         while self._parked:
             self._parked.popitem()[0].throw(GreenletExit)
-        self._on_end()
+        on_end, self._on_end = self._on_end, _nothing
+        on_end()
 
     def _close(self) -> None:
         with contextlib.suppress(ValueError):
@@ -244,6 +240,10 @@ class Carriers:
         """The bell is shared with the process that goes on serving, which would sleep if it were silenced here."""
         self.core.forget()
         self._close()
+
+
+def _nothing() -> None:
+    """In the place of what has been called, and would keep its owner."""
 
 
 def _forked() -> None:

@@ -29,7 +29,11 @@ from gevent.hub import Hub
 from penstock.greenlets import overdue, scheduling, stacks
 
 if TYPE_CHECKING:
-    from penstock.greenlets.hub import Carriers
+    from collections.abc import Mapping
+
+    from greenlet import greenlet
+
+    from penstock import _penstock
 
 # A hub that has not answered for so long may keep a request from its deadline (seconds), whatever the option says.
 _PATIENCE: Final = 0.1
@@ -62,12 +66,26 @@ class Look(NamedTuple):
 
 
 class Monitor:
-    """Looks after the hub of `carriers`. warn: after how long it is reported (seconds); 0: never."""
+    """Looks after the hub of a server.
 
-    def __init__(self, carriers: Carriers, warn: float) -> None:
+    ident, native: the hub's thread, as Python numbers it and as the kernel does. carriers: by post. named: where the
+    numbers of requests go that it has named. warn: after how long a hub is reported (seconds); 0: never.
+    """
+
+    def __init__(
+        self,
+        core: _penstock.Hub,
+        ident: int,
+        native: int,
+        carriers: Mapping[int, greenlet],
+        named: set[int],
+        warn: float,
+    ) -> None:
+        self._core = core
+        self._ident = ident
+        self._native = native
         self._carriers = carriers
-        self._core = carriers.core
-        self._ident: int = carriers.hub.thread_ident
+        self._named = named
         self._warn = warn
         self._first = warn / 2 or _PATIENCE
         # By number of the request: when to try again, and the pause after that.
@@ -144,7 +162,7 @@ class Monitor:
 
     def _look(self) -> Look:
         frame, progress = self._outermost(), self._core.progress()
-        return Look(frame, progress, time.monotonic(), *scheduling.of_thread(self._carriers.thread))
+        return Look(frame, progress, time.monotonic(), *scheduling.of_thread(self._native))
 
     def _outermost(self) -> FrameType | None:
         frame = sys._current_frames().get(self._ident)
@@ -158,7 +176,7 @@ class Monitor:
     def _who(self) -> str:
         """Who has the hub's thread now."""
         # Only the one that runs has no frame of its own.
-        posts = {post for post, carrier in list(self._carriers.carriers.items()) if carrier.gr_frame is None}
+        posts = {post for post, carrier in list(self._carriers.items()) if carrier.gr_frame is None}
         if posts:
             for request in self._core.in_flight():
                 if request["post"] in posts:
@@ -173,16 +191,16 @@ class Monitor:
         now = time.monotonic()
         for late in self._core.overdue():
             post, serial, *_ = late
-            carrier = self._carriers.carriers.get(post)
+            carrier = self._carriers.get(post)
             at, pause = self._tried.get(serial, (now, overdue.AGAIN))
             if carrier is None or now < at:
                 continue
             # Where it is, before it is told to leave. The hub may take the request up as soon as it is.
             stack = stacks.of_thread(self._ident)
-            self._carriers.named.add(serial)
+            self._named.add(serial)
             if self._core.interrupt(post, serial, carrier):
                 if serial not in self._tried:
                     self._core.log("error", overdue.said(late, stack))
                 self._tried[serial] = (now + pause, min(2 * pause, overdue.LONGEST))
             elif serial not in self._tried:
-                self._carriers.named.discard(serial)
+                self._named.discard(serial)

@@ -1,11 +1,13 @@
 """`penstock.gevent`: a server on the hub of a program. Each test has a thread with a hub of its own."""
 
 import functools
+import gc
 import logging
 import os
 import subprocess
 import sys
 import threading
+import weakref
 
 import gevent
 import gevent.event
@@ -176,6 +178,22 @@ def test_the_file_of_a_unix_socket_goes_with_the_server(tmp_path):
         assert server.address == f"{tmp_path}/app.sock"
         assert os.path.exists(server.address)
     assert not os.path.exists(server.address)
+
+
+def serve_once():
+    """A server that has served and ended, only weakly."""
+    with penstock.gevent.serve(pong) as server:
+        get(server)
+    return weakref.ref(server)
+
+
+@on_a_hub
+def test_what_has_ended_needs_no_collector():
+    gc.disable()
+    try:
+        assert serve_once()() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(

@@ -274,7 +274,6 @@ def test_a_pause_ends_with_its_time(core, carriers, ended):
     assert core.pause(7, 0.001) is False
     core.tell(tickets=[7])
     settle()
-    assert core.pause(0, 0.0) is True
     assert not hub._waiting
 
 
@@ -339,6 +338,31 @@ def test_a_deadline_ends_one_request_and_says_where_it_was(core, carriers, ended
     )
     assert "in sleeps\n    gevent.sleep(1000)" in text
     assert "_body" not in text
+
+
+@on_a_hub
+def test_who_waits_and_is_late_gets_the_deadline_and_not_the_ticket(core, carriers, ended):
+    core.ask(lambda: core.pause(7, None))
+    settle()
+    core.tell(tickets=[7], overdue=[late(next(iter(core.running)), 1)])
+    settle()
+    assert [type(error) for error in core.raised] == [RequestTimeout]
+
+
+@on_a_hub
+def test_one_that_goes_on_does_not_keep_new_requests_out(core, carriers, ended):
+    order = []
+
+    def works():
+        assert core.pause(7, None)
+        order.append("works on")
+
+    core.ask(works)
+    settle()
+    core.ask(lambda: order.append("new"))
+    core.tell(tickets=[7])
+    settle()
+    assert order == ["new", "works on"]
 
 
 @on_a_hub
@@ -455,6 +479,37 @@ def test_a_forked_process_leaves_the_bell_alone(core, carriers, ended):
     core.ask(lambda: seen.append(1))
     settle()
     assert seen == [1]
+
+
+def serve_and_end():
+    """What a server is carried by, only weakly, when it has ended."""
+    core, ended = Core(), []
+    carriers = Carriers(core, 0.0, lambda: ended.append(True))
+    carriers.start()
+    core.ask(lambda: None, lambda: gevent.sleep(0))
+    settle()
+    core.tell(ended=True)
+    settle()
+    assert ended
+    core.close()
+    return weakref.ref(carriers)
+
+
+def test_what_has_ended_needs_no_collector():
+    gone = []
+
+    def body():
+        gc.disable()
+        try:
+            gone.append(serve_and_end()())
+        finally:
+            gc.enable()
+            gevent.get_hub().destroy(destroy_loop=True)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join(30)
+    assert gone == [None]
 
 
 def test_systemexit_of_a_greenlet_is_its_own_business():

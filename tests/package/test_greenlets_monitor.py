@@ -51,12 +51,10 @@ def blocker():
 
 def watched(ident, answers, warn=WARN, carriers=None):
     core = Scripted(answers)
-    surroundings = SimpleNamespace(
-        core=core, hub=SimpleNamespace(thread_ident=ident), thread=0, carriers=carriers or {}, named=set()
-    )
-    monitor = Monitor(surroundings, warn)
+    named = set()
+    monitor = Monitor(core, ident, 0, carriers or {}, named, warn)
     monitor._over.acquire()
-    return monitor, core, surroundings
+    return monitor, core, named
 
 
 @pytest.fixture
@@ -189,7 +187,7 @@ def test_a_callback_of_the_hub_is_named(blocker, monkeypatch):
 def test_a_request_that_keeps_the_hub_is_ended_at_its_deadline_and_named_once(blocker):
     running = greenlet()
     late = (3, 17, "GET /x", 2.0, "the client was answered 504")
-    monitor, core, surroundings = watched(blocker, [], carriers={3: running})
+    monitor, core, named = watched(blocker, [], carriers={3: running})
     core.running[3] = (17, watched)
     interrupted = []
     core.interrupt = lambda *which: interrupted.append(which) or True
@@ -202,18 +200,18 @@ def test_a_request_that_keeps_the_hub_is_ended_at_its_deadline_and_named_once(bl
     ]
     monitor._run()
     assert interrupted == [(3, 17, running)], "the next time after a second"
-    assert surroundings.named == {17}
+    assert named == {17}
     [text] = [text for level, text in core.logged if level == "error"]
     assert "RequestTimeout is raised in its greenlet, which is at\n" in text
     assert "in blocks" in text
 
 
 def test_a_request_that_another_one_keeps_from_its_deadline_is_left_to_the_hub(blocker):
-    monitor, core, surroundings = watched(blocker, [(5, 0.05), (5, 0.1), (0, 0.7)], carriers={3: greenlet()})
+    monitor, core, named = watched(blocker, [(5, 0.05), (5, 0.1), (0, 0.7)], carriers={3: greenlet()})
     core.overdue_now = [(3, 17, "GET /x", 2.0, "the client was answered 504")]
     core.interrupt = lambda *which: False
     monitor._run()
-    assert not surroundings.named
+    assert not named
     assert not [text for level, text in core.logged if level == "error"]
 
 
