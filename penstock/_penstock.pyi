@@ -89,7 +89,7 @@ class Hub:
         """The bell: a descriptor that is readable when there are requests or `take` has something to tell."""
 
     def take(self, /) -> tuple[list[int], list[Overdue], bool] | None:
-        """Silences the bell and begins a slice of time for requests.
+        """Silences the bell. The next `wants_carrier` begins a slice of time for requests.
 
         Answers the tickets that are told, the requests past their deadline, and whether the server has ended, which
         is told once and last; None when there are nothing but requests.

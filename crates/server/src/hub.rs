@@ -58,7 +58,7 @@ pub struct Hub {
     /// The ring that is unanswered: when it was rung, in nanoseconds since `began`; 0: none.
     rung: AtomicU64,
     news: Mutex<News>,
-    /// Until when requests are taken up, as `rung`.
+    /// Until when requests are taken up, as `rung`; 0: a slice is yet to begin.
     slice: AtomicU64,
     /// Counts requests that greenlets began and ended.
     progress: AtomicU64,
@@ -180,7 +180,7 @@ impl Hub {
         self.call_watcher();
     }
 
-    /// The hub's thread: silences the bell, begins a slice of time for requests, and takes the news.
+    /// The hub's thread: silences the bell, ends the slice of time for requests, and takes the news.
     pub fn take(&self) -> Option<News> {
         if self.is_forgotten() {
             return None;
@@ -189,7 +189,7 @@ impl Hub {
         let ring = self.rung.swap(0, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let now = self.nanos();
-        self.slice.store(now.saturating_add(SLICE.as_nanos() as u64), Ordering::Relaxed);
+        self.slice.store(0, Ordering::Relaxed);
         if ring != 0 && ring == self.watched.load(Ordering::SeqCst) {
             *lock(&self.watch) = Watch { ring, took: Duration::from_nanos(now.saturating_sub(ring)) };
             self.seen.notify_all();
@@ -205,6 +205,16 @@ impl Hub {
             return Vec::new();
         }
         lock(&self.news).overdue.clone()
+    }
+
+    /// The hub's thread: as [`Hub::is_slice_over`], but the first time after [`Hub::take`] begins a slice. So those who are
+    /// told something, and come first, cannot keep requests waiting for ever.
+    pub(crate) fn begins_slice(&self) -> bool {
+        if self.slice.load(Ordering::Relaxed) == 0 {
+            self.slice.store(self.nanos().saturating_add(SLICE.as_nanos() as u64), Ordering::Relaxed);
+            return true;
+        }
+        !self.is_slice_over()
     }
 
     /// The hub's thread: true when requests have been taken up long enough, and others have their turn.

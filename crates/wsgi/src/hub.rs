@@ -83,8 +83,9 @@ impl Hub {
         Ok(self.bell()?.bell().as_fd().as_raw_fd())
     }
 
-    /// Silences the bell and begins a slice of time for requests. Answers the tickets that are told, the requests that are
-    /// past their deadline, and whether the server has ended, which is told once; None: nothing but requests.
+    /// Silences the bell; the next `wants_carrier` begins a slice of time for requests. Answers the tickets that are told,
+    /// the requests that are past their deadline, and whether the server has ended, which is told once; None: nothing but
+    /// requests.
     fn take(&self) -> PyResult<Option<Told>> {
         let news = self.bell()?.take();
         Ok(news.map(|news| (news.tickets, news.overdue.into_iter().map(late).collect(), news.ended)))

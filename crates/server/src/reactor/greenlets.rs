@@ -52,11 +52,11 @@ impl Reactor {
         if !self.ready.wants_runner(self.most_runners()) {
             return false;
         }
-        if hub.is_slice_over() {
+        let takes = hub.begins_slice();
+        if !takes {
             hub.ring();
-            return false;
         }
-        true
+        takes
     }
 
     /// A post for a new greenlet that carries requests; `None`: there is none left.
