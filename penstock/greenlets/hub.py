@@ -59,7 +59,8 @@ def pause(ticket: int, seconds: float | None) -> bool:
     try:
         if seconds is not None:
             timer = hub.loop.timer(seconds)
-            timer.start(waiter.switch, False)
+            # From now, not from when the loop last looked at the clock.
+            timer.start(waiter.switch, False, update=True)
         return waiter.get()
     finally:
         _waiting.pop(ticket, None)
@@ -192,7 +193,7 @@ class Carriers:
         if carrier is None or not self.core.is_carrying(post, serial):
             return
         timer = self._timers[serial] = self.hub.loop.timer(again, ref=False)
-        timer.start(self._interrupt, post, serial, min(2 * again, overdue.LONGEST))
+        timer.start(self._interrupt, post, serial, min(2 * again, overdue.LONGEST), update=True)
         if self.core.may_interrupt(post, serial):
             # From here every carrier is suspended, so this reaches that request alone.
             carrier.throw(RequestTimeout)
@@ -239,6 +240,8 @@ class Carriers:
     def forget(self) -> None:
         """The bell is shared with the process that goes on serving, which would sleep if it were silenced here."""
         self.core.forget()
+        # The loop's epoll is shared, too, and one of libuv takes the bell out of it at once.
+        self.hub.loop.reinit()
         self._close()
 
 
