@@ -149,14 +149,15 @@ def keeps_a_local_and_waits():
 
 def leaves_a_timer():
     # Its callback would meet whoever is in the greenlet then.
-    gevent.Timeout(1000).start()
+    TIMERS.append(gevent.Timeout(1000))
+    TIMERS[-1].start()
     SEEN.append(1 if id(getcurrent()) not in IDS else 2)
     IDS.add(id(getcurrent()))
     KEPT.append(getcurrent())
 
 
 LOCAL = gevent.local.local()
-SEEN, KEPT, WEAKLY, IDS = [], [], weakref.WeakKeyDictionary(), set()
+SEEN, KEPT, TIMERS, WEAKLY, IDS = [], [], [], weakref.WeakKeyDictionary(), set()
 
 
 @pytest.mark.parametrize(
@@ -176,6 +177,8 @@ def test_what_is_local_to_a_greenlet_is_local_to_a_request(request_):
         settle()
         assert SEEN == [1] * 11
         assert not core.raised
+        while TIMERS:
+            TIMERS.pop().close()
 
     run()
     KEPT.clear()
