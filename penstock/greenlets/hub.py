@@ -210,6 +210,8 @@ class Carriers:
     def _close(self) -> None:
         with contextlib.suppress(ValueError):
             living.remove(self)
+        # One of libuv keeps its callback when it is only closed.
+        self._bell.stop()
         self._bell.close()
         for timer in self._timers.values():
             timer.close()

@@ -50,7 +50,8 @@ def test_the_signal_for_greenlets_does_no_harm_without_them(pong, command):
     assert server.end() == 0
 
 
-def test_the_worker_is_patched_before_its_hooks_and_its_application_and_the_master_never(pong, command):
+def test_the_worker_is_patched_before_its_hooks_and_its_application_and_the_master_never(pong, command, monkeypatch):
+    monkeypatch.delenv("GEVENT_LOOP", raising=False)
     (pong / "seen.py").write_text(
         "import sys, time\n"
         "def state():\n"
