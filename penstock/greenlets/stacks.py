@@ -53,8 +53,11 @@ def place(stack: Stack) -> Hashable:
 
 
 def shown(stack: Stack) -> str:
-    """As in a traceback, without a line end."""
-    lines = traceback.StackSummary.extract(iter(stack)).format()
+    """As in a traceback, without a line end. Raises nothing: sources are read, and loaders of the application asked."""
+    try:
+        lines = traceback.StackSummary.extract(iter(stack)).format()
+    except Exception as error:
+        return f"  (unknown: {error!r})"
     return "".join(lines).rstrip() or NO_PYTHON
 
 
