@@ -134,13 +134,14 @@ class Monitor:
         """A bell has not been answered for some time: until it is."""
         warn = self._warn
         look, since, until = self._look(), 0.0, warn or self._first + _STEP
-        blocks = ""
+        blocks, kept_until = "", age
         while True:
             self._end_overdue()
             again, age, kept_now = self._blocked(until, ring)
             if again <= 0:
                 break
-            kept = kept_now or kept
+            if kept_now:
+                kept, kept_until = kept_now, age
             latest = self._look()
             if warn and not blocks:
                 if age >= warn and latest.is_stuck_since(look):
@@ -157,7 +158,8 @@ class Monitor:
         self._tried.clear()
         if again == 0 and blocks:
             self._core.log("warning", f"the hub was blocked for {age - since:.3f} s by {blocks}")
-        elif again == 0 and kept:
+        elif again == 0 and kept and age >= kept_until:
+            # If it was answered before this thread was let in, it was not that call which the bell waited for.
             self._core.log("warning", f"the hub was blocked for {age:.3f} s {kept}")
 
     def _look(self) -> Look:

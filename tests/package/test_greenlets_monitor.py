@@ -120,6 +120,13 @@ def test_a_call_that_keeps_the_interpreter_is_seen_by_the_delay(blocker):
     assert "in blocks" in text
 
 
+def test_a_bell_that_was_answered_before_one_could_look_blames_nobody(blocker):
+    monitor, core, _ = watched(blocker, [])
+    core.answers = [(5, 0.2), (0, 0.056, begins_another(core))]
+    monitor._run()
+    assert not core.logged
+
+
 def test_such_a_call_between_two_looks_is_seen_too(blocker):
     monitor, core, _ = watched(blocker, [])
     core.answers = [(5, 0.05), (5, 1.5, begins_another(core)), (0, 1.51)]
