@@ -147,7 +147,9 @@ def test_a_second_reader_waits_in_a_thread_and_fails_in_a_greenlet(server, first
 
 @pytest.fixture(scope="module")
 def impatient():
-    with on_greenlets("srv_reads:app", "--stream-body", body_timeout=BODY_TIMEOUT, min_body_rate=0, hub_warn=0) as server:
+    with on_greenlets(
+        "srv_reads:app", "--stream-body", body_timeout=BODY_TIMEOUT, min_body_rate=0, hub_warn=0
+    ) as server:
         yield server
 
 

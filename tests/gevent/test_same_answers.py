@@ -1,0 +1,78 @@
+"""The tests of the protocol and of PEP 3333 with requests on greenlets: the same bytes in, the same bytes out.
+
+Each run is a pytest of its own, all at the same time. Those of tests/wsgi serve inside the test's process: it is
+patched, and the server, the application and the test share its hub, as in a program that embeds Penstock. The last run
+is of tests of this directory, with gevent's other event loop.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness.greenlets import GEVENT, run_patched
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE = 300
+
+# Promises about threads, which greenlets do not keep, each with what becomes of it instead.
+OTHERWISE = (
+    # wsgi.multithread is true: requests interleave whatever --max-greenlets is.
+    "test_environ.py::test_one_thread_is_not_multithread",
+    # Reading a pipe blocks the hub, on which the one who writes into it waits for its turn.
+    "test_files.py::test_a_pipe_is_read_to_its_end",
+    # A second greenlet that reads gets an error: test_two_greenlets_cannot_read_one_body.
+    "test_stream_rest.py::test_a_stream_tells_of_itself_while_a_thread_reads",
+)
+OTHER_LOOP = ("test_waiting.py", "test_endings.py", "test_forks.py")
+
+
+def arguments(*paths: str) -> list[str]:
+    return ["-q", "-p", "no:cacheprovider", *paths]
+
+
+RUNS = {
+    "wsgi": (
+        run_patched(*arguments("tests/wsgi", *(f"--deselect=tests/wsgi/{test}" for test in OTHERWISE))),
+        {"PENSTOCK_TEST_GEVENT": "1"},
+    ),
+    "protocol": (run_patched(*arguments("tests/protocol")), {"PENSTOCK_TEST_GEVENT": "1"}),
+    "libuv": (
+        [sys.executable, "-m", "pytest", *arguments(*(f"tests/gevent/{name}" for name in OTHER_LOOP))],
+        {"GEVENT_LOOP": "libuv-cffi"},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """All of them, started."""
+    if GEVENT:
+        pytest.skip("this is one of them")
+    started = {}
+    for name, (command, variables) in RUNS.items():
+        log = tmp_path_factory.mktemp(name) / "log"
+        with log.open("wb") as file:
+            process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **variables}, stdout=file, stderr=file)
+        started[name] = (process, log)
+    yield started
+    for process, _ in started.values():
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_greenlets_answer_as_threads_do(runs, name):
+    process, log = runs[name]
+    try:
+        status = process.wait(DEADLINE)
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"{name} hangs:\n{log.read_text()[-5000:]}")
+    said = log.read_text()
+    assert status == 0, said[-20_000:]
+    assert " passed" in said
+    assert "skipped" not in said, said[-2000:]
