@@ -522,7 +522,7 @@ impl Reactor {
     /// very thread, when it comes back from the application.
     pub(crate) fn hand_over(&self, connection: Arc<Connection>) {
         self.streams.leave(connection);
-        self.wake_leader();
+        self.wake_for_streams();
     }
 
     /// A runner makes sure that somebody can take the helm while it runs; and whoever holds the application, that others

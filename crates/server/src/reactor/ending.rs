@@ -76,6 +76,16 @@ impl Reactor {
         }
     }
 
+    /// After something was put where the thread that leads looks: that may be over.
+    pub(super) fn wake_for_streams(&self) {
+        if self.has_ended() {
+            // Nobody looks any more, and connections and reactor refer to each other.
+            self.streams.clear();
+        } else {
+            self.wake_leader();
+        }
+    }
+
     /// Begins a graceful stop: requests in flight are answered within `graceful`, then what is left is cut.
     /// May be called again with a shorter time.
     pub fn stop(&self, graceful: Duration) {

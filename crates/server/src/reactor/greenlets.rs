@@ -91,7 +91,7 @@ impl Reactor {
     /// A response of a hub's greenlet, which goes on: whoever leads sends what waits of it.
     pub(crate) fn push(&self, connection: Arc<Connection>) {
         self.streams.push(connection);
-        self.wake_leader();
+        self.wake_for_streams();
     }
 
     /// True while requests are carried or wait.
