@@ -28,9 +28,15 @@ _NAMED = 5
 
 
 def dump(file: TextIO | None = None) -> None:
-    """Writes every greenlet with its request and stack to the log, or to `file`."""
+    """Writes every greenlet with its request and stack to the log, or to `file`.
+
+    What fails on the way is written in their place: a signal handler would raise it in whatever request it interrupts.
+    """
     living = list(hub.living)
-    said = text(living)
+    try:
+        said = text(living)
+    except Exception as error:
+        said = f"greenlets: they cannot be told: {error!r}"
     if file is not None:
         file.write(said + "\n")
     elif living:

@@ -242,9 +242,11 @@ class Carriers:
     def forget(self) -> None:
         """The bell is shared with the process that goes on serving, which would sleep if it were silenced here."""
         self.core.forget()
-        # The loop's epoll is shared, too, and one of libuv takes the bell out of it at once.
-        self.hub.loop.reinit()
-        self._close()
+        # A hub that was destroyed has none.
+        if self.hub.loop is not None:
+            # The loop's epoll is shared, too, and one of libuv takes the bell out of it at once.
+            self.hub.loop.reinit()
+            self._close()
 
 
 def _nothing() -> None:
@@ -254,6 +256,7 @@ def _nothing() -> None:
 def _forked() -> None:
     for each in living[:]:
         each.forget()
+    living.clear()
     _waiting.clear()
 
 

@@ -90,6 +90,21 @@ def test_it_goes_to_the_log_or_to_a_file(core, carriers, ended):
     assert len(core.logged) == 1
 
 
+class Nameless(gevent.Greenlet):
+    @property
+    def name(self):
+        raise LookupError("no name")
+
+
+@on_a_hub
+def test_what_fails_on_the_way_is_written_and_not_raised(core, carriers, ended):
+    nameless = Nameless.spawn(gevent.sleep, 1000)
+    settle()
+    dump()
+    assert core.logged == [("warning", "greenlets: they cannot be told: LookupError('no name')")]
+    nameless.kill()
+
+
 @on_a_hub
 def test_objects_that_lie_about_their_class_are_left_alone(core, carriers, ended):
     class Liar:
