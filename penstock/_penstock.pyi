@@ -95,6 +95,9 @@ class Hub:
         is told once and last; None when there are nothing but requests.
         """
 
+    def ring(self, /) -> None:
+        """Rings the bell: `take` is called again. Any thread."""
+
     def wants_carrier(self, /) -> bool:
         """Whether a carrier should be switched to.
 
@@ -107,8 +110,12 @@ class Hub:
     def carry(self, post: int, carrier: greenlet, /) -> bool:
         """Carries requests in the calling greenlet, `carrier`, while there are any and it is as good as a new one.
 
-        False when it is to end, since GreenletExit went through the application. Does not raise.
+        False when it is to end: GreenletExit went through the application, or there is an `interruption`. Does not
+        raise.
         """
+
+    def interruption(self, /) -> BaseException | None:
+        """The KeyboardInterrupt that has gone through the application of a carrier; told once. Its client got 500."""
 
     def leave(self, post: int, /) -> None:
         """The carrier of this post has ended."""

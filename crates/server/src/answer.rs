@@ -519,15 +519,13 @@ impl Answer {
     }
 
     /// After a write: what the application is told.
-    fn settle(&mut self, out: &mut Outbox, connection: &Connection) -> Sent {
+    fn settle(&mut self, out: &mut Outbox, connection: &Arc<Connection>) -> Sent {
         if out.is_broken() {
             self.gone = true;
             return Sent::Gone;
         }
         connection.await_client(out, false);
-        // A finished response is left to the I/O side, unless there is no memory for it. A hub's goes on from there, too.
-        let is_tried = out.is_blocked() || connection.reactor().hub().is_some();
-        if is_tried && out.bytes() > connection.high_water() && !(self.ended && connection.has_budget()) {
+        if connection.is_full(out, self.ended) {
             Sent::Full
         } else if self.ended {
             Sent::Enough

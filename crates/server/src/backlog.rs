@@ -167,6 +167,18 @@ impl Connection {
         if self.has_budget() { limit } else { limit.min(OVER_BUDGET) }
     }
 
+    /// Owner: true when the producer is to wait. A finished response is left to the I/O side, unless there is no memory for it.
+    pub(crate) fn is_full(self: &Arc<Self>, out: &mut Outbox, ended: bool) -> bool {
+        // A hub's greenlet has not tried all that the socket would take.
+        let is_tried = out.is_blocked() || self.reactor().hub().is_some();
+        let is_full = is_tried && out.bytes() > self.high_water() && !(ended && self.has_budget());
+        if is_full && !out.is_blocked() {
+            // It is told of room by the I/O side, which has to know of the response, be it finished or not.
+            self.send_waiting(out);
+        }
+        is_full
+    }
+
     fn low_water(&self) -> usize {
         self.high_water() / 2
     }

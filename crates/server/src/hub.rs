@@ -60,6 +60,8 @@ pub struct Hub {
     news: Mutex<News>,
     /// Until when requests are taken up, as `rung`; 0: a slice is yet to begin.
     slice: AtomicU64,
+    /// Counts how often the hub has asked for a carrier.
+    turns: AtomicU64,
     /// Counts requests that greenlets began and ended.
     progress: AtomicU64,
     carriers: AtomicUsize,
@@ -90,6 +92,7 @@ impl Hub {
             rung: AtomicU64::new(0),
             news: Mutex::default(),
             slice: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
             progress: AtomicU64::new(0),
             carriers: AtomicUsize::new(0),
             carriers_made: AtomicU64::new(0),
@@ -123,7 +126,7 @@ impl Hub {
     }
 
     /// Has the hub look for news and requests, which the caller has noted before. One write for a whole batch.
-    pub(crate) fn ring(&self) {
+    pub fn ring(&self) {
         // What was noted before comes before the look at `rung`, as the hub's look at it comes after its zero.
         fence(Ordering::SeqCst);
         if self.rung.load(Ordering::SeqCst) != 0 || self.is_forgotten() {
@@ -235,6 +238,16 @@ impl Hub {
         Duration::from_nanos(self.nanos().saturating_sub(ring))
     }
 
+    /// The hub's thread: the hub itself runs, and asks for a carrier.
+    pub(crate) fn note_turn(&self) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Another number than before when the hub has run meanwhile: whoever was switched to by it has been left since.
+    pub fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
     /// A greenlet has begun or ended a request.
     pub(crate) fn note_progress(&self) {
         self.progress.fetch_add(1, Ordering::Relaxed);
@@ -279,7 +292,7 @@ impl Hub {
                 return self.answered(ring);
             }
             if rung == 0 {
-                self.wait_for_a_ring(&is_busy);
+                self.wait_for_a_ring(age, &is_busy);
                 continue;
             }
             let left = age.saturating_sub(self.age_of(rung));
@@ -291,9 +304,11 @@ impl Hub {
                 }
                 return Look::Unanswered(rung, self.age_of(rung));
             }
+            // The hub may block right after it has answered: then it is only rung for again at the end of this.
+            let nap = if ring == 0 { self.nap(left) } else { left };
             let watch = lock(&self.watch);
             if ring == 0 || self.rung.load(Ordering::SeqCst) == ring {
-                drop(wait_for(&self.seen, watch, left));
+                drop(wait_for(&self.seen, watch, nap));
             }
         }
     }
@@ -310,17 +325,25 @@ impl Hub {
         Look::Answered(watch.took)
     }
 
-    /// The bell is silent: waits for a ring, or gives one where requests are carried.
-    fn wait_for_a_ring(&self, is_busy: &impl Fn() -> bool) {
-        let ping = self.ping.load(Ordering::Relaxed);
-        let watch = lock(&self.watch);
-        if ping > 0 && is_busy() {
-            drop(wait_for(&self.seen, watch, Duration::from_nanos(ping)));
-            if is_busy() && !self.ended.load(Ordering::SeqCst) {
-                self.ring();
+    /// How long the watching thread sleeps at once.
+    fn nap(&self, most: Duration) -> Duration {
+        match self.ping.load(Ordering::Relaxed) {
+            0 => most,
+            ping => most.min(Duration::from_nanos(ping)),
+        }
+    }
+
+    /// The bell is silent: gives a ring where requests are carried, else waits for one.
+    fn wait_for_a_ring(&self, age: Duration, is_busy: &impl Fn() -> bool) {
+        if self.ping.load(Ordering::Relaxed) > 0 && is_busy() {
+            self.ring();
+            let watch = lock(&self.watch);
+            if !self.ended.load(Ordering::SeqCst) {
+                drop(wait_for(&self.seen, watch, self.nap(age)));
             }
             return;
         }
+        let watch = lock(&self.watch);
         self.asleep.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if self.rung.load(Ordering::SeqCst) == 0 && !self.ended.load(Ordering::SeqCst) {

@@ -139,8 +139,8 @@ impl PythonApplication {
         lock(&self.interruption).get_or_insert(error);
     }
 
-    /// Runs requests until the turn is over, or `goes_on` says no after one. False: whoever runs them was to be ended, by a
-    /// `GreenletExit` that went through the application.
+    /// Runs requests until the turn is over, or `goes_on` says no after one. False: the greenlet that runs them is to end, by a
+    /// `GreenletExit` or Ctrl-C that went through the application.
     pub(crate) fn carry_in_turn(&self, py: Python<'_>, turn: &mut Turn<'_>, goes_on: impl Fn() -> bool) -> bool {
         let mut desk = lock(&self.desks).pop().unwrap_or_default();
         let thread = thread_here();
@@ -176,9 +176,15 @@ impl PythonApplication {
         Ok(())
     }
 
-    /// True for the exception that ends greenlets.
-    fn is_exit(&self, py: Python<'_>, error: &PyErr) -> bool {
-        self.exit.get().is_some_and(|exit| error.is_instance(py, exit.bind(py)))
+    /// True for an exception that ends not only the request but also its greenlet. Ctrl-C reaches whatever greenlet of the main
+    /// thread runs: it is kept for the program whose thread that is.
+    fn ends_greenlet(&self, py: Python<'_>, error: &PyErr) -> bool {
+        let Some(exit) = self.exit.get() else { return false };
+        let is_ctrl_c = error.is_instance_of::<PyKeyboardInterrupt>(py);
+        if is_ctrl_c {
+            self.interrupt(error.clone_ref(py));
+        }
+        is_ctrl_c || error.is_instance(py, exit.bind(py))
     }
 
     /// Runs one request. A panic in here costs its connection.
@@ -252,7 +258,7 @@ impl PythonApplication {
             }
             Err(error) => (None, Err(error)),
         };
-        desk.is_killed = outcome.as_ref().is_err_and(|error| self.is_exit(py, error));
+        desk.is_killed = outcome.as_ref().is_err_and(|error| self.ends_greenlet(py, error));
         // What follows is our own work, and the application's cleaning up.
         if turn.leave_application() {
             overdue::forgive(py, thread);
@@ -262,7 +268,7 @@ impl PythonApplication {
         }
         self.finish(py, door.state(), outcome);
         if let Some(iterable) = iterable {
-            desk.is_killed |= self.close(&iterable).is_err_and(|error| self.is_exit(py, &error));
+            desk.is_killed |= self.close(&iterable).is_err_and(|error| self.ends_greenlet(py, &error));
         }
         drop(context);
 

@@ -91,6 +91,12 @@ impl Hub {
         Ok(news.map(|news| (news.tickets, news.overdue.into_iter().map(late).collect(), news.ended)))
     }
 
+    /// Rings the bell: `take` is called again. Any thread.
+    fn ring(&self) -> PyResult<()> {
+        self.bell()?.ring();
+        Ok(())
+    }
+
     /// Whether a carrier should be switched to: requests wait, one more may be carried, and the slice is not over (then the
     /// bell is rung again).
     fn wants_carrier(&self) -> bool {
@@ -103,12 +109,21 @@ impl Hub {
     }
 
     /// Carries requests in the calling greenlet, `carrier`, while there are any and it is as good as a new one. False: it is
-    /// to end, since somebody wants it dead. Does not raise.
+    /// to end, since somebody wants it dead, or because of an `interruption`. Does not raise.
     #[pyo3(signature = (post, carrier, /))]
     fn carry(&self, py: Python<'_>, post: usize, carrier: &Bound<'_, PyAny>) -> bool {
-        let references = references_to(carrier);
+        let (Ok(bell), references) = (self.bell(), references_to(carrier)) else { return false };
         let Some(mut turn) = Turn::of_hub(&self.reactor, post) else { return true };
-        self.application.carry_in_turn(py, &mut turn, || is_as_new(carrier, references))
+        // Once the hub has run, those who switched to the greenlet at first refer to it no longer, so that the references of
+        // its entrance say nothing: the hub itself counts those of a carrier that is parked.
+        let turns = bell.turns();
+        self.application.carry_in_turn(py, &mut turn, || turns == bell.turns() && is_as_new(carrier, references))
+    }
+
+    /// The KeyboardInterrupt that has gone through the application, which was answered 500, and made `carry` say False; told
+    /// once.
+    fn interruption(&self) -> Option<PyErr> {
+        self.application.take_interruption()
     }
 
     /// The carrier of this post has ended.

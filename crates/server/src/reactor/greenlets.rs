@@ -49,6 +49,7 @@ impl Reactor {
     /// no because of these are called again.
     pub fn wants_carrier(&self) -> bool {
         let Some(hub) = self.hub().filter(|hub| !hub.is_forgotten()) else { return false };
+        hub.note_turn();
         if !self.ready.wants_runner(self.most_runners()) {
             return false;
         }
@@ -113,7 +114,7 @@ mod tests {
 
     use super::Reactor;
     use crate::config::Config;
-    use crate::exchange::{Exchange, Position, Room, Sent};
+    use crate::exchange::{Exchange, Payload, Position, Room, Sent};
     use crate::handler::{Application, Level};
     use crate::hub::News;
     use crate::ready::Turn;
@@ -179,13 +180,15 @@ mod tests {
         }
     }
 
-    fn send(exchange: &mut Exchange, block: &'static [u8]) -> Sent {
-        struct Here(&'static [u8]);
-        impl crate::exchange::Payload for Here {
-            fn bytes(&self) -> &[u8] {
-                self.0
-            }
+    struct Here(&'static [u8]);
+
+    impl Payload for Here {
+        fn bytes(&self) -> &[u8] {
+            self.0
         }
+    }
+
+    fn send(exchange: &mut Exchange, block: &'static [u8]) -> Sent {
         exchange.send(&[block], Position::More, &mut |_| Box::new(Here(block)))
     }
 
@@ -284,6 +287,36 @@ mod tests {
         assert!(told > 0);
         served.end();
         assert!(reader.join().unwrap() > 0);
+    }
+
+    #[test]
+    fn a_finished_response_without_memory_to_wait_in_is_sent() {
+        // What the greenlet may write by itself fits into the socket, so no event would ever come for the rest.
+        static BODY: [u8; 300 * 1024] = [b'x'; 300 * 1024];
+        let served = Served::new(Config { response_buffer: 1, ..Config::default() });
+        let mut client = served.ask();
+        served.await_carrier();
+        let mut turn = Turn::of_hub(&served.reactor, 0).unwrap();
+        let mut exchange = turn.next().unwrap();
+        let reader = thread::spawn(move || {
+            let mut all = vec![0; BODY.len()];
+            client.read_exact(&mut all).unwrap();
+        });
+        let mut sent = exchange.send(&[&BODY], Position::Last, &mut |_| Box::new(Here(&BODY)));
+        for ticket in 1.. {
+            if sent != Sent::Full {
+                break;
+            }
+            match exchange.ask_for_room(ticket) {
+                Room::Now => sent = Sent::Taken,
+                Room::Never => panic!("the client is there"),
+                Room::Told => while !served.take().tickets.contains(&ticket) {},
+            }
+        }
+        exchange.finish().unwrap();
+        reader.join().unwrap();
+        drop(turn);
+        served.end();
     }
 
     #[test]
