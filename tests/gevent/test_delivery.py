@@ -1,0 +1,126 @@
+"""Files and large blocks under gevent: the I/O thread sends them, the hub thread only what is small."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from contextlib import ExitStack
+
+import pytest
+from harness.greenlets import on_greenlets
+from harness.tools import need_tool
+from harness.wire import Broken
+from server.probes import asking, digest, eventually, pattern, reading, request, resident, taken
+
+INLINE = 128 << 10
+# A head goes before the body.
+HEAD = 4096
+SENDS = "sendfile,writev,sendmsg,sendto,write,splice"
+
+
+class Traced:
+    """The system calls with which one thread sends, while the context lasts: `calls` has each with its result."""
+
+    def __init__(self, thread, path):
+        self.thread, self.path = thread, path
+        self.calls = []
+
+    def __enter__(self):
+        command = [need_tool("strace"), "-y", "-p", str(self.thread), "-e", f"trace={SENDS}", "-o", str(self.path)]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE)
+        said = self.process.stderr.readline()
+        assert b"attached" in said, said
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGINT)
+        self.process.communicate(timeout=20)
+        for line in self.path.read_text().splitlines():
+            # Not what the application writes into its files.
+            if found := re.match(r"(\w+)\(\d+<socket:.*= (-?\d+)", line):
+                self.calls.append((found[1], int(found[2])))
+
+
+@pytest.fixture(scope="module")
+def server():
+    with on_greenlets("srv_greenlets:app", response_queue="4MiB") as server:
+        server.get("/")
+        yield server
+
+
+def test_the_hub_thread_sends_no_file_and_nothing_large(server, tmp_path):
+    # Fails when the thread that runs all greenlets copies megabytes, or sends a file.
+    size = 64 << 20
+    with Traced(server.pid, tmp_path / "calls") as traced, ExitStack() as stack:
+        targets = [f"/file?size={size}", f"/file?size={size}&wrapped=1", f"/list?size={size}&block={1 << 20}"]
+        targets += [
+            f"/generator?size={size}&block={1 << 20}",
+            f"/bytes?size={size}",
+            "/generator?size=8000000&block=128",
+        ]
+        clients = [stack.enter_context(asking(server, target)) for target in targets]
+        others = stack.enter_context(server.client())
+        for client in clients[:-1]:
+            for _ in range(20):
+                others.send(request("/"))
+                assert others.response().body == b"pong"
+            assert taken(client, client.head()) == digest(pattern(size))
+        assert taken(clients[-1], clients[-1].head()) == digest(pattern(8_000_000))
+    sent = [(name, count) for name, count in traced.calls if count > 100]
+    assert len(sent) >= 100, "the pongs are not among them: this is not the hub's thread"
+    assert not [call for call in sent if call[0] in ("sendfile", "splice")]
+    assert not [call for call in sent if call[1] > INLINE + HEAD]
+
+
+def test_a_sparse_gigabyte_needs_no_memory_and_holds_nobody_up(server, tmp_path):
+    path = tmp_path / "gigabyte"
+    path.touch()
+    os.truncate(path, 1 << 30)
+    with on_greenlets("srv_crowd:app") as server, ExitStack() as stack:
+        server.get("/")
+        before = resident(server)
+        large = stack.enter_context(asking(server, f"/at?path={path}"))
+        head = large.head()
+        others = stack.enter_context(server.client())
+        for _ in range(16):
+            piece = large.read(4 << 20)
+            assert piece == bytes(4 << 20)
+            others.send(request("/"))
+            assert others.response().body == b"pong"
+        assert head["content-length"] == str(1 << 30)
+        assert resident(server) - before < 12 << 20
+
+
+def test_a_file_shorter_than_promised_breaks_visibly(server):
+    # Fails when the greenlet has gone on before anybody knows, and the end looks clean.
+    for shape in ("file", "file?wrapped=1", "generator", "list"):
+        query = "&" if "?" in shape else "?"
+        with asking(server, f"/{shape}{query}size=3000000&length=3000001") as client, pytest.raises(Broken):
+            client.response()
+    assert server.get("/").body == b"pong"
+
+
+@pytest.mark.parametrize("shape", ["file", "list", "generator", "bytes"])
+def test_a_head_has_no_body(server, shape):
+    with server.client() as client:
+        for _ in range(3):
+            client.send(request(f"/{shape}?size=1000000&length=1000000").replace(b"GET", b"HEAD"))
+            assert client.response("HEAD")["content-length"] == "1000000"
+
+
+def test_slow_readers_of_large_blocks_are_given_up_and_give_their_memory_back():
+    # Fails when what was kept by reference stays until something else happens on the hub.
+    size = 8 << 20
+    with on_greenlets("srv_greenlets:app", write_timeout=1) as server, ExitStack() as stack:
+        server.get("/")
+        slow = [stack.enter_context(reading(server, f"/list?size={size}&block={1 << 20}")) for _ in range(20)]
+        for client in slow:
+            client.head()
+        # It was taken whole, by reference; nobody waits for it.
+        before = resident(server)
+        assert before > 20 * size
+        eventually(lambda: resident(server) < before // 2, "memory given back", 20)
+        for client in slow:
+            assert len(client.rest()) < size
