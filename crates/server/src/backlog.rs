@@ -99,7 +99,8 @@ impl Connection {
     }
 
     /// I/O side: the deadline of the request has come, whose application still works on it. Answers in its place, or breaks
-    /// off what has begun; what the application still writes goes nowhere. What is complete is left to its client.
+    /// off what has begun; what the application still writes goes nowhere. What is complete is left to its client. Who waits
+    /// for room or bytes is still to be told.
     pub(crate) fn overrule(&self, facts: RequestFacts) -> Outcome {
         let mut out = lock(self.outbox());
         if out.is_broken() || out.is_complete() {
@@ -117,8 +118,6 @@ impl Connection {
             self.wire().abort();
         }
         lock(self.gather()).tell(false, true);
-        self.tell_room();
-        self.tell_reader();
         outcome
     }
 

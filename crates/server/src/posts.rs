@@ -270,7 +270,7 @@ impl Posts {
             self.timed_out.fetch_add(1, Ordering::Relaxed);
             let task = &mut carried.task;
             let connection = task.connection.take();
-            let outcome = connection.map_or(Outcome::Over, |connection| connection.overrule(task.facts));
+            let outcome = connection.as_ref().map_or(Outcome::Over, |connection| connection.overrule(task.facts));
             tell(Overdue {
                 post: number,
                 serial: carried.serial,
@@ -279,6 +279,11 @@ impl Posts {
                 since: task.since,
                 outcome,
             });
+            // After that, so that the deadline is what its application hears of first.
+            if let Some(connection) = connection {
+                connection.tell_room();
+                connection.tell_reader();
+            }
         }
         let known = self.look_at.fetch_min(next, Ordering::AcqRel);
         (next != NEVER && known >= next).then_some(next)

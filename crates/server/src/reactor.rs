@@ -274,7 +274,7 @@ impl Reactor {
         }
         let now = self.clock.recent_millis();
         let mut timer = self.timers.next(now);
-        if self.place.is_some() {
+        if self.place.is_some_and(|place| !place.is_alone()) {
             timer = Some(timer.map_or(HEARTBEAT, |timer| timer.min(HEARTBEAT)));
         }
         if self.phase.is_running() {

@@ -150,6 +150,11 @@ impl Place {
         }
     }
 
+    /// True when no master reads the board: it has room for this one alone.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.words.len() == self.board.words.len()
+    }
+
     /// A counter's value.
     #[must_use]
     pub fn get(&self, counter: Counter) -> u64 {
