@@ -100,10 +100,11 @@ def work(station: Station, chosen: dict[str, Any], listeners: list[sockets.Liste
             worker.leave(0)
         # Again: the application may have handlers of its own.
         _listen_to(_SERVING, writer)
-        _start(server, writer, chosen)
+        ending = _Ending(server, chosen["graceful_timeout"])
+        _start(server, writer, chosen, ending)
         ready = True
         _report(station, workers.READY)
-        _attend(server, reader, station.leash, chosen["graceful_timeout"])
+        _attend(server, reader, station.leash, ending)
         finished = not worker.abandoned(server)
         status = 0
     except PenstockError as error:
@@ -121,7 +122,26 @@ def work(station: Station, chosen: dict[str, Any], listeners: list[sockets.Liste
         worker.leave(status)
 
 
-def _start(server: Server, writer: socket.socket, chosen: dict[str, Any]) -> None:
+class _Ending:
+    """How this worker is told to end. Also called by handlers of signals."""
+
+    def __init__(self, server: Server, graceful_timeout: float) -> None:
+        self.graceful_timeout = graceful_timeout
+        self._server = server
+        self._drains = False
+
+    def drain(self, *_signal: object) -> None:
+        """What is in flight is finished. Told again, the time that it has stays the same."""
+        if not self._drains:
+            self._drains = True
+            self._server.stop(self.graceful_timeout)
+
+    def stop(self, *_signal: object) -> None:
+        """At once."""
+        self._server.stop(0.0)
+
+
+def _start(server: Server, writer: socket.socket, chosen: dict[str, Any], ending: _Ending) -> None:
     """Serves. Its end is said at the other end of `writer`."""
     if not chosen["gevent"]:
         server.start()
@@ -132,9 +152,10 @@ def _start(server: Server, writer: socket.socket, chosen: dict[str, Any]) -> Non
     descriptors.allow(chosen["max_greenlets"])
     hub.keep_running()
     hub.Carriers(server, chosen["hub_warn"], lambda: writer.send(bytes((worker.ENDED,)))).start()
-    # Not by way of `_attend`, which runs in a greenlet: a handler also interrupts one that keeps the hub.
-    signal.signal(signal.SIGURG, lambda number, frame: dump.dump())
-    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGURG, signal.SIG_DFL))
+    # Not only by way of `_attend`, which runs in a greenlet: a handler also interrupts one that keeps the hub.
+    worker.handle(signal.SIGTERM, ending.drain)
+    worker.handle(signal.SIGQUIT, ending.stop)
+    worker.handle(signal.SIGURG, lambda number, frame: dump.dump())
 
 
 def _wait_for_threads() -> None:
@@ -209,27 +230,29 @@ def _report(station: Station, said: bytes) -> None:
     os.close(station.report)
 
 
-def _attend(server: Server, reader: socket.socket, leash: int, graceful_timeout: float) -> None:
-    """Waits for the end of the core, and for reasons to end it. With `--gevent` poll is gevent's: the hub runs."""
+def _attend(server: Server, reader: socket.socket, leash: int, ending: _Ending) -> None:
+    """Waits for the end of the core, and for reasons to end it.
+
+    With `--gevent` poll is gevent's: the hub runs meanwhile, and while a greenlet keeps it nothing is noticed here but
+    what has handlers of its own.
+    """
     poll = select.poll()
     poll.register(reader, select.POLLIN)
     poll.register(leash, select.POLLIN)
-    stopping = False
     while True:
         for descriptor, _ in poll.poll():
             if descriptor == leash:
                 poll.unregister(leash)
                 log.logger.warning(
-                    "the master is gone: finishing the requests in flight, for up to %g s", graceful_timeout
+                    "the master is gone: finishing the requests in flight, for up to %g s", ending.graceful_timeout
                 )
                 numbers = bytes((signal.SIGTERM,))
             else:
                 numbers = reader.recv(64)
             if signal.SIGQUIT in numbers:
-                server.stop(0.0)
-            elif signal.SIGTERM in numbers and not stopping:
-                stopping = True
-                server.stop(graceful_timeout)
+                ending.stop()
+            elif signal.SIGTERM in numbers:
+                ending.drain()
             if signal.SIGUSR1 in numbers:
                 worker.reopen_logs(server)
             if worker.ENDED in numbers:

@@ -21,7 +21,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from penstock import load, log, options, service, sockets
 from penstock._penstock import Server, __version__
@@ -236,17 +236,29 @@ def ignore(number: int, frame: FrameType | None) -> None:
     """A handler written in Python must exist for the wake-up descriptor to be written."""
 
 
+def handle(number: signal.Signals, handler: Handler) -> None:
+    """A handler of a worker's, which processes that its application forks do not have."""
+    _fork.handlers[number] = handler
+    signal.signal(number, handler)
+
+
 class _Fork(threading.local):
     """A process that the application forks shares our wake-up descriptor: what is sent to it would reach us, and it
     would live on. So it gets the usual handlers back, before any signal can come. Our own workers set handlers of their
     own afterwards."""
 
-    numbers = (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT)
+    # What the wake-up descriptor alone is for, or what a worker does itself.
+    handlers: ClassVar[dict[signal.Signals, Handler]] = dict.fromkeys(
+        (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT, signal.SIGURG), ignore
+    )
     mask: set[int] | None = None
 
+    def is_ours(self, number: signal.Signals) -> bool:
+        return signal.getsignal(number) in (ignore, self.handlers[number])
+
     def before(self) -> None:
-        if any(signal.getsignal(number) is ignore for number in self.numbers):
-            self.mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, self.numbers))
+        if any(map(self.is_ours, self.handlers)):
+            self.mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, self.handlers))
 
     def in_parent(self) -> None:
         if self.mask is not None:
@@ -257,9 +269,9 @@ class _Fork(threading.local):
         if self.mask is None:
             return
         signal.set_wakeup_fd(-1)
-        for number in self.numbers:
+        for number in self.handlers:
             # Ctrl-C at a terminal, which reaches every process there, is the master's.
-            if number != signal.SIGINT and signal.getsignal(number) is ignore:
+            if number != signal.SIGINT and self.is_ours(number):
                 signal.signal(number, signal.SIG_DFL)
         self.in_parent()
 

@@ -77,7 +77,8 @@ class Server:
             listeners = stack.enter_context(
                 sockets.bound(self._addresses, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"])
             )
-            carriers = Carriers(worker.core(self._app, chosen, listeners), chosen["hub_warn"], self._end)
+            server = worker.core(self._app, chosen, listeners)
+            carriers = Carriers(server, chosen["hub_warn"], self._end, yields_to_ctrl_c=True)
             self._urls = [listener.url for listener in listeners]
             self._names = [_name(listener) for listener in listeners]
             try:

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,7 +39,6 @@ READABLE: Final = 1
 SPARE: Final = 64
 # References to a parked carrier are counted up from here; there is no more to know than that it ends somewhere.
 _REFERENCES: Final = range(1, 64)
-_NOTHING: Final[tuple[list[int], list[Overdue], bool]] = ([], [], False)
 
 _waiting: dict[int, Waiter[bool]] = {}
 living: list[Carriers] = []
@@ -77,10 +78,13 @@ class Carriers:
     """The greenlets of one server, on the hub of the calling thread.
 
     on_end: called in the hub when the server has ended. warn: after how long a hub that does not answer is reported
-    (seconds); 0: never.
+    (seconds); 0: never. yields_to_ctrl_c: a KeyboardInterrupt that meets a request is raised in the program's main
+    greenlet, too, as gevent does where it meets other greenlets.
     """
 
-    def __init__(self, server: Server, warn: float, on_end: Callable[[], object]) -> None:
+    def __init__(
+        self, server: Server, warn: float, on_end: Callable[[], object], *, yields_to_ctrl_c: bool = False
+    ) -> None:
         self.hub = get_hub()
         self.server = server
         self.core = server.hub(pause)
@@ -94,8 +98,14 @@ class Carriers:
         # How many references there are to a parked carrier that nobody else holds; 0: not counted yet.
         self._references = 0
         self._timers: dict[int, Any] = {}
+        # What the core has told, and what of it is still to be done.
+        self._told: list[tuple[list[int], list[Overdue], bool]] = []
+        self._tickets: deque[int] = deque()
+        self._late: deque[Overdue] = deque()
+        self._is_over = False
         self._has_ended = False
         self._on_end = on_end
+        self._yields_to_ctrl_c = yields_to_ctrl_c
         self._bell: Any = self.hub.loop.io(self.core.fileno(), READABLE)
         self.monitor = Monitor(self.core, self.hub.thread_ident, self.thread, self.carriers, self.named, warn)
 
@@ -119,21 +129,37 @@ class Carriers:
 
     def _answer(self) -> None:
         """The bell has rung."""
+        try:
+            # All in C: Ctrl-C may be raised between any two calls here, and what is told is told once.
+            self._told.extend(iter(self.core.take, None))
+            self._work_off()
+        except BaseException:
+            # What is left to do is done the next time. As gevent itself does, which would not call us again, however.
+            self.core.ring()
+            self.hub.handle_error(self._answer, *sys.exc_info())
+
+    def _work_off(self) -> None:
         core = self.core
-        tickets, late, ended = core.take() or _NOTHING
+        for tickets, late, ended in self._told:
+            self._tickets.extend(tickets)
+            self._late.extend(late)
+            self._is_over = self._is_over or ended
+        self._told.clear()
         # Before the tickets: who waits for a client that is cut off at the deadline is to hear of that.
-        for each in late:
-            self._name_and_end(each)
+        while self._late:
+            self._name_and_end(self._late.popleft())
         if not self._references:
             self._count_references()
         # The core limits the time for this, and rings again; a greenlet with a ticket may work for longer.
         while core.wants_carrier() and (self._wake() or self._make()):
             pass
-        for ticket in tickets:
-            waiter = _waiting.pop(ticket, None)
+        while self._tickets:
+            # Nobody else takes it out before it has been acted on; who waits no longer is not in the table.
+            waiter = _waiting.get(self._tickets[0])
             if waiter is not None:
                 waiter.switch(True)
-        if ended:
+            self._tickets.popleft()
+        if self._is_over and not self._has_ended:
             self._end()
 
     def _wake(self) -> bool:
@@ -223,6 +249,7 @@ class Carriers:
         """A carrier's life. carries: it begins with requests, and not in the park."""
         me = getcurrent()
         core, hub, parked = self.core, self.hub, self._parked
+        ctrl_c = None
         try:
             while (not carries or core.carry(post, me)) and len(parked) < SPARE and not self._has_ended:
                 carries = True
@@ -230,12 +257,17 @@ class Carriers:
                 while me in parked:
                     # Whoever else switches to it, for a request that is over, meets nobody.
                     hub.switch()
+        except KeyboardInterrupt as error:
+            ctrl_c = error
         except BaseException:  # likewise, if it was thrown: there is no request that it could be meant for
             pass
         finally:
             parked.pop(me, None)
             self.carriers.pop(post, None)
             core.leave(post)
+        interruption = ctrl_c or core.interruption()
+        if interruption is not None and self._yields_to_ctrl_c:
+            hub.handle_system_error(type(interruption), interruption)
 
     # In a process that the application forks
 

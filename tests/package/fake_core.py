@@ -5,6 +5,7 @@ A request is a function that a carrier calls. Everything is done on the hub's th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import weakref
@@ -28,6 +29,7 @@ class Core:
         self.ping = None
         self.is_started = self.is_forgotten = False
         self.closing = set()
+        self.interrupted_by = None
 
     # What a test does
 
@@ -62,7 +64,8 @@ class Core:
         return self.bell
 
     def take(self):
-        os.eventfd_read(self.bell)
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.bell)
         told, self.told = self.told, ([], [], False)
         return told if any(told) else None
 
@@ -82,6 +85,9 @@ class Core:
                 request()
             except GreenletExit:
                 return False
+            except KeyboardInterrupt as error:
+                self.interrupted_by = error
+                return False
             except BaseException as error:
                 self.raised.append(error)
                 del error
@@ -92,6 +98,13 @@ class Core:
             if sys.getrefcount(carrier) != references:
                 return True
         return True
+
+    def interruption(self):
+        told, self.interrupted_by = self.interrupted_by, None
+        return told
+
+    def ring(self):
+        os.eventfd_write(self.bell, 1)
 
     def leave(self, post):
         self.posts.append(post)

@@ -427,6 +427,57 @@ def test_a_request_that_the_monitor_has_named_is_not_named_again(core, carriers,
 
 
 @on_a_hub
+def test_an_error_on_the_way_loses_nothing_of_what_was_told(core, carriers, ended):
+    printed, said = [], []
+    gevent.get_hub().print_exception = lambda context, kind, *rest: printed.append(kind)
+    core.ask(lambda: said.append(core.pause(7, None)))
+    settle()
+    monkey = core.log
+
+    def fails(level, text):
+        core.log = monkey
+        raise MemoryError
+
+    core.log = fails
+    core.queue.append(lambda: said.append("new"))
+    core.tell(tickets=[7], overdue=[late(0, 99), late(0, 98)])
+    settle()
+    assert printed == [MemoryError]
+    assert said == ["new", True]
+    assert len(core.logged) == 1, "the second one that was late"
+
+
+@on_a_hub
+def test_ctrl_c_in_a_request_goes_to_the_main_greenlet_of_a_program(core, carriers, ended):
+    carriers._yields_to_ctrl_c = True
+    gevent.get_hub().print_exception = lambda *said: None
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    core.ask(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        gevent.sleep(10)
+    settle()
+    assert not carriers.carriers
+    core.ask(lambda: None)
+    settle()
+    assert core.requests == 2
+
+
+@on_a_hub
+def test_ctrl_c_in_a_request_of_a_worker_is_the_requests(core, carriers, ended):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    core.ask(interrupted)
+    settle()
+    core.ask(lambda: None)
+    settle()
+    assert core.requests == 2
+
+
+@on_a_hub
 def test_the_end_is_told_once_and_lets_the_parked_go(core, carriers, ended):
     door = gevent.event.Event()
     core.ask(*[door.wait] * 5)
