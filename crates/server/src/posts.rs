@@ -1,8 +1,9 @@
 //! What each thread of a server carries: for the deadline of its request, and for the scoreboard.
 //!
-//! A thread holds a post as long as it lives; with a hub, a greenlet does. It notes there which request it takes up and when it has put it down; the
-//! I/O side looks through the posts when a deadline has come. A request is carried until its thread asks for the next
-//! one, so also while the application closes what it has; its connection is carried until the response is finished.
+//! A thread holds a post as long as it lives; with a hub, a greenlet does. It notes there which request it takes up and
+//! when it has put it down; the I/O side looks through the posts when a deadline has come. A request is carried until its
+//! thread asks for the next one, so also while the application closes what it has; its connection is carried until the
+//! response is finished.
 //! Lock order: a post's, then those of its connection.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -98,6 +98,7 @@ impl Reactor {
         listeners: Vec<OwnedFd>,
         place: Option<Place>,
     ) -> io::Result<Arc<Self>> {
+        sys::watch_forks();
         let poller = Poller::new()?;
         for (index, socket) in listeners.iter().enumerate() {
             rustix::io::ioctl_fionbio(socket, true)?;

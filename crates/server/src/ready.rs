@@ -192,6 +192,8 @@ pub struct Turn<'a> {
     post: Option<usize>,
     /// The hub that the greenlet belongs to.
     hub: Option<&'a Hub>,
+    /// A request was given out and not put down.
+    carries: bool,
     state: State,
     asked: Instant,
     seen: u64,
@@ -229,8 +231,8 @@ impl Turn<'_> {
     }
 
     /// The thread is done with the request that it carried.
-    fn put_down(&self) {
-        if self.is_forgotten() {
+    fn put_down(&mut self) {
+        if !std::mem::take(&mut self.carries) || self.is_forgotten() {
             return;
         }
         if let Some(post) = self.post {
@@ -261,6 +263,7 @@ impl<'a> Turn<'a> {
             reactor,
             post: local::post(),
             hub: None,
+            carries: false,
             state: State::Entering,
             asked: Instant::now(),
             seen: reactor.ready().moved(),
@@ -279,7 +282,7 @@ impl<'a> Turn<'a> {
         queue.running += 1;
         drop(queue);
         let (state, seen) = (State::Running, ready.moved());
-        Some(Self { reactor, post: Some(post), hub: Some(hub), state, asked: Instant::now(), seen })
+        Some(Self { reactor, post: Some(post), hub: Some(hub), carries: false, state, asked: Instant::now(), seen })
     }
 
     /// The next request, or `None` when the thread must leave. Call it with the application held.
@@ -337,6 +340,7 @@ impl<'a> Turn<'a> {
             drop(queue);
             // Nobody is there to answer: the application is not called.
             if !exchange.client_gone() {
+                self.carries = true;
                 exchange.begin(now, self.post);
                 if let Some(hub) = self.hub {
                     hub.note_progress();

@@ -1,6 +1,6 @@
 //! System calls, as this crate uses them. Thin: a name, the flags we always want, and nothing else.
 //!
-//! `rustix` makes the calls without a libc in between and is safe to use, but for shared memory: this is the only file
+//! `rustix` makes the calls without a libc in between and is safe to use, but for shared memory and forks: this is the only file
 //! of the crate that may hold any `unsafe`.
 #![allow(unsafe_code)]
 
@@ -8,7 +8,8 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::AtomicU64;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 use std::{ptr, slice};
 
@@ -137,6 +138,41 @@ pub(crate) fn monotonic_nanos() -> u64 {
 /// The number that the kernel gives the calling thread.
 pub(crate) fn thread_id() -> u64 {
     u64::from(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs())
+}
+
+/// What has become of this process since [`watch_forks`].
+static FORKS: AtomicU8 = AtomicU8::new(UNFORKED);
+const UNFORKED: u8 = 0;
+const PARENT: u8 = 1;
+const CHILD: u8 = 2;
+
+/// From now on [`has_forked`] knows.
+pub(crate) fn watch_forks() {
+    unsafe extern "C" {
+        fn pthread_atfork(
+            prepare: Option<extern "C" fn()>,
+            parent: Option<extern "C" fn()>,
+            child: Option<extern "C" fn()>,
+        ) -> std::ffi::c_int;
+    }
+    extern "C" fn parent() {
+        // A child has no say in its parent's connections, whatever it forks.
+        let _ = FORKS.compare_exchange(UNFORKED, PARENT, Ordering::Relaxed, Ordering::Relaxed);
+    }
+    extern "C" fn child() {
+        FORKS.store(CHILD, Ordering::Relaxed);
+    }
+    static ONCE: Once = Once::new();
+    // SAFETY: the handlers run inside of fork(2), where storing a number is safe. Without memory for them nothing is noted,
+    // and a connection ends for its client when the last process has closed it.
+    ONCE.call_once(|| unsafe {
+        pthread_atfork(None, Some(parent), Some(child));
+    });
+}
+
+/// True when this process has forked since [`watch_forks`]: closing a socket then need not end its connection.
+pub(crate) fn has_forked() -> bool {
+    FORKS.load(Ordering::Relaxed) == PARENT
 }
 
 /// Breaks a connection so that the peer sees it at once: by a reset where the protocol has one.
@@ -325,7 +361,6 @@ pub(crate) fn temporary_file() -> io::Result<std::fs::File> {
 }
 
 fn named_and_unlinked(folder: &std::path::Path) -> io::Result<std::fs::File> {
-    use std::sync::atomic::{AtomicU64, Ordering};
     static SERIAL: AtomicU64 = AtomicU64::new(0);
     loop {
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);

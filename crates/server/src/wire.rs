@@ -61,7 +61,20 @@ impl Wire {
 
     /// The close will be a reset, so that a body which ends with the connection is seen to be broken.
     pub(crate) fn reset_on_close(&self) {
-        sys::reset_on_close(self.socket.as_fd());
+        if sys::has_forked() {
+            self.abort();
+        } else {
+            sys::reset_on_close(self.socket.as_fd());
+        }
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        if sys::has_forked() {
+            // A child of the application's may hold the socket as well, and the client would wait for it.
+            self.end_sending();
+        }
     }
 }
 

@@ -246,7 +246,7 @@ fn bytes_of<'a>(blocks: &'a Bound<'_, PyTuple>, item: &Bound<'_, PyAny>) -> PyRe
 /// Sends each block as it comes.
 fn deliver_each(py: Python<'_>, state: &StartResponse, blocks: Bound<'_, PyIterator>, one_block: bool) -> PyResult<()> {
     let mut first = true;
-    let mut breath = Breath::new(py);
+    let mut breath = Breath::new(py, state);
     while let Some(block) = calls::next(&blocks)? {
         breath.before_block(py, state)?;
         if let Ok(block) = block.cast_exact::<PyBytes>()

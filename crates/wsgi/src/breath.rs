@@ -18,47 +18,61 @@ const BREATH: Duration = Duration::from_millis(10);
 /// See the module.
 pub(crate) struct Breath<'py> {
     /// `None` on a thread, where the operating system sees to it.
-    greenlet: Option<Greenlet<'py>>,
+    run: Option<Run<'py>>,
+}
+
+/// What a greenlet has done since others had their turn.
+struct Run<'py> {
+    greenlet: Greenlet<'py>,
     blocks: u32,
     since: Instant,
 }
 
 impl<'py> Breath<'py> {
-    pub(crate) fn new(py: Python<'py>) -> Self {
-        let greenlet = match Waiting::here(py) {
-            Waiting::Thread => None,
-            Waiting::Greenlet(greenlet) => Some(greenlet),
+    /// For the delivery of this response.
+    pub(crate) fn new(py: Python<'py>, state: &StartResponse) -> Self {
+        let run = match state.is_on_its_hub(py).then(|| Waiting::here(py)) {
+            Some(Waiting::Greenlet(greenlet)) => Some(Run { greenlet, blocks: 0, since: Instant::now() }),
+            Some(Waiting::Thread) | None => None,
         };
-        Self { greenlet, blocks: 0, since: Instant::now() }
+        Self { run }
     }
 
-    /// Before a small block of this response.
+    /// Before a small block.
     ///
     /// # Errors
     /// What was thrown into the greenlet while others ran.
     #[inline]
     pub(crate) fn before_block(&mut self, py: Python<'py>, state: &StartResponse) -> PyResult<()> {
-        if self.greenlet.is_some() {
-            self.blocks += 1;
-            if self.blocks.is_multiple_of(BLOCKS) {
-                return self.look(py, state);
+        if let Some(run) = &mut self.run {
+            run.blocks += 1;
+            if run.blocks.is_multiple_of(BLOCKS) {
+                return run.look(py, state);
             }
         }
         Ok(())
     }
 
-    /// Before more work for this response.
+    /// Before more work.
     ///
     /// # Errors
     /// As [`Self::before_block`].
+    pub(crate) fn before_work(&mut self, py: Python<'py>, state: &StartResponse) -> PyResult<()> {
+        self.run.as_mut().map_or(Ok(()), |run| run.look(py, state))
+    }
+}
+
+impl<'py> Run<'py> {
     #[cold]
-    pub(crate) fn look(&mut self, py: Python<'py>, state: &StartResponse) -> PyResult<()> {
-        let Some(greenlet) = self.greenlet.as_ref().filter(|_| self.since.elapsed() >= BREATH) else { return Ok(()) };
+    fn look(&mut self, py: Python<'py>, state: &StartResponse) -> PyResult<()> {
+        if self.since.elapsed() < BREATH {
+            return Ok(());
+        }
         // Told over the bell: when it comes, the hub's loop has been round once, and whoever was ready has had its turn.
         // gevent's `sleep(0)` may come back fifty times before it looks for others.
         let ticket = pause::ticket();
         if state.come_back(py, ticket) {
-            greenlet.pause(ticket, None)?;
+            self.greenlet.pause(ticket, None)?;
         }
         self.since = Instant::now();
         Ok(())

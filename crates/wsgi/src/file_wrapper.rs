@@ -220,9 +220,9 @@ fn deliver_by_reading(py: Python<'_>, state: &StartResponse, filelike: &Bound<'_
         None => filelike.getattr(&names.read)?,
     };
     let size = BLOCK.into_pyobject(py)?.into_any();
-    let mut breath = Breath::new(py);
+    let mut breath = Breath::new(py, state);
     loop {
-        breath.look(py, state)?;
+        breath.before_work(py, state)?;
         let block = as_block(&call(&read, [&size])?)?;
         if block.as_bytes().is_empty() {
             return Ok(());

@@ -233,6 +233,12 @@ impl StartResponse {
         length
     }
 
+    /// True on the thread of the hub whose greenlets carry such requests.
+    pub(crate) fn is_on_its_hub(&self, py: Python<'_>) -> bool {
+        // SAFETY: a look at a number calls nothing of Python.
+        unsafe { self.phase.peek(py, |phase| matches!(phase, Phase::Held(held) if held.exchange.is_on_its_hub())) }
+    }
+
     /// Has the greenlet that takes this ticket told when its hub next looks for news. False: it will not be.
     pub(crate) fn come_back(&self, py: Python<'_>, ticket: u64) -> bool {
         // SAFETY: telling calls nothing of Python.
