@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock import values
-from penstock._penstock import SETTINGS
 from penstock.values import Kind
 
 APPLICATION: Final = "Application"
@@ -566,7 +565,4 @@ DERIVED: Final[dict[str, Callable[[Mapping[str, Any]], object]]] = {
 def core_settings(chosen: Mapping[str, Any]) -> dict[str, object]:
     """The settings of the Rust core for these option values."""
     settings = {option.core: chosen[option.name] for option in OPTIONS if option.core is not None}
-    settings |= {name: derive(chosen) for name, derive in DERIVED.items()}
-    if "hub" not in SETTINGS:
-        del settings["hub"]
-    return settings
+    return settings | {name: derive(chosen) for name, derive in DERIVED.items()}
