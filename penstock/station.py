@@ -129,6 +129,7 @@ class _Ending:
         self.graceful_timeout = graceful_timeout
         self._server = server
         self._drains = False
+        self.has_ended = False
 
     def drain(self, *_signal: object) -> None:
         """What is in flight is finished. Told again, the time that it has stays the same."""
@@ -151,7 +152,14 @@ def _start(server: Server, writer: socket.socket, chosen: dict[str, Any], ending
 
     descriptors.allow(chosen["max_greenlets"])
     hub.keep_running()
-    hub.Carriers(server, chosen["hub_warn"], lambda: writer.send(bytes((worker.ENDED,)))).start()
+
+    def on_end() -> None:
+        ending.has_ended = True
+        # Full of signals that nobody has looked at, it wakes `_attend` all the same.
+        with contextlib.suppress(BlockingIOError):
+            writer.send(bytes((worker.ENDED,)))
+
+    hub.Carriers(server, chosen["hub_warn"], on_end).start()
     # Not only by way of `_attend`, which runs in a greenlet: a handler also interrupts one that keeps the hub.
     worker.handle(signal.SIGTERM, ending.drain)
     worker.handle(signal.SIGQUIT, ending.stop)
@@ -255,7 +263,7 @@ def _attend(server: Server, reader: socket.socket, leash: int, ending: _Ending) 
                 ending.drain()
             if signal.SIGUSR1 in numbers:
                 worker.reopen_logs(server)
-            if worker.ENDED in numbers:
+            if worker.ENDED in numbers or ending.has_ended:
                 server.join()
                 return
 

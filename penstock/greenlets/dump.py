@@ -93,6 +93,9 @@ def _others(living: Collection[Carriers]) -> Iterator[greenlet]:
             and id(_root(each)) in hubs
         ):
             yield each
+    for each in {id(each.hub): each for each in living if each.is_embedded}.values():
+        if each.hub.parent is not None:
+            yield each.hub.parent
 
 
 def _root(each: greenlet) -> greenlet:
@@ -125,5 +128,7 @@ def _request(request: dict[str, Any]) -> str:
 
 
 def _name(each: greenlet) -> str:
+    if each.parent is None:
+        return "main greenlet"
     name = getattr(each, "name", None)
     return f"greenlet {name}" if isinstance(name, str) else f"greenlet {type(each).__name__} at {id(each):#x}"

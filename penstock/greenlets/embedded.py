@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import gevent.monkey
 from gevent.event import Event
 from greenlet import getcurrent
 
@@ -31,8 +33,9 @@ _KEYWORDS: Final = tuple(
     if option.group not in (options.APPLICATION, options.PROCESSES, options.THREADS)
     and name not in ("gevent", "umask", "log_level")
 )
-# After the program's end, what the server's own threads have to end in (seconds).
+# What the server's own threads have to end in after the program's end, and its hub after its own (seconds).
 _PATIENCE: Final = 1.0
+_allocate_lock = gevent.monkey.get_original("_thread", "allocate_lock")
 
 
 class Server:
@@ -56,6 +59,10 @@ class Server:
         self._names: list[tuple[str, int] | str] = []
         self._carriers: Carriers | None = None
         self._ended = Event()
+        # Taken while it serves, for threads without a hub.
+        self._served = _allocate_lock()
+        # Where it serves: not in a process that the program forks.
+        self._process = 0
 
     def __enter__(self) -> Server:  # noqa: PYI034 - typing.Self is of Python 3.11
         if self._carriers is None:
@@ -78,7 +85,7 @@ class Server:
                 sockets.bound(self._addresses, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"])
             )
             server = worker.core(self._app, chosen, listeners)
-            carriers = Carriers(server, chosen["hub_warn"], self._end, yields_to_ctrl_c=True)
+            carriers = Carriers(server, chosen["hub_warn"], self._end, is_embedded=True)
             self._urls = [listener.url for listener in listeners]
             self._names = [_name(listener) for listener in listeners]
             try:
@@ -89,6 +96,8 @@ class Server:
                 listener.hand_over()
             self._resources = stack.pop_all()
         self._carriers = carriers
+        self._process = os.getpid()
+        self._served.acquire()
         atexit.register(self._leave)
 
     def stop(self, timeout: float | None = None) -> None:
@@ -103,6 +112,9 @@ class Server:
         carriers.server.stop(self._chosen["graceful_timeout"] if timeout is None else timeout)
         if threading.get_native_id() != carriers.thread:
             carriers.server.join()
+            # The hub may have ended, or be kept.
+            if self._served.acquire(timeout=_PATIENCE):
+                self._served.release()
         elif not carriers.carries(getcurrent()) and getcurrent() is not carriers.hub:
             self._ended.wait()
             worker.abandoned(carriers.server)
@@ -112,7 +124,8 @@ class Server:
         if self._carriers is None:
             self.start()
         try:
-            self._ended.wait()
+            if not self.closed:
+                self._ended.wait()
         finally:
             self.stop(stop_timeout)
 
@@ -133,8 +146,8 @@ class Server:
 
     @property
     def closed(self) -> bool:
-        """True once it has ended."""
-        return self._ended.is_set()
+        """True once it has ended; in a process that the program forked it has."""
+        return self._ended.is_set() or (self._carriers is not None and self._process != os.getpid())
 
     def stats(self) -> dict[str, int]:
         """Counters and gauges: connections, requests, running, queued, carriers_made (greenlets that were made for
@@ -148,10 +161,11 @@ class Server:
         atexit.unregister(self._leave)
         self._resources.close()
         self._ended.set()
+        self._served.release()
 
     def _leave(self) -> None:
         """The program ends, and its hub does not run any more: the server's own threads end before the interpreter."""
-        if self._carriers is not None:
+        if self._carriers is not None and not self.closed:
             self._carriers.server.stop(0.0)
             self._carriers.server.join(_PATIENCE)
             self._carriers.monitor.join(_PATIENCE)

@@ -39,6 +39,9 @@ READABLE: Final = 1
 SPARE: Final = 64
 # References to a parked carrier are counted up from here; there is no more to know than that it ends somewhere.
 _REFERENCES: Final = range(1, 64)
+# Until what failed is tried again (seconds); its timer stands where no request's does.
+_AFTER_ERROR: Final = 0.1
+_NO_REQUEST: Final = 0
 
 _waiting: dict[int, Waiter[bool]] = {}
 living: list[Carriers] = []
@@ -70,7 +73,10 @@ def pause(ticket: int, seconds: float | None) -> bool:
 
 
 def keep_running() -> None:
-    """On this thread's hub, SystemExit ends the greenlet that raises it and nothing else, as it does in a thread."""
+    """On this thread's hub, SystemExit ends the greenlet that raises it and nothing else, as it does in a thread.
+
+    SystemError still ends the worker, as gevent has it: something in C is broken, and a new worker is better.
+    """
     get_hub().SYSTEM_ERROR = (KeyboardInterrupt, SystemError)
 
 
@@ -78,13 +84,11 @@ class Carriers:
     """The greenlets of one server, on the hub of the calling thread.
 
     on_end: called in the hub when the server has ended. warn: after how long a hub that does not answer is reported
-    (seconds); 0: never. yields_to_ctrl_c: a KeyboardInterrupt that meets a request is raised in the program's main
-    greenlet, too, as gevent does where it meets other greenlets.
+    (seconds); 0: never. is_embedded: the main greenlet is a program's, so a KeyboardInterrupt that meets a request is
+    raised there, too, as gevent does where it meets other greenlets.
     """
 
-    def __init__(
-        self, server: Server, warn: float, on_end: Callable[[], object], *, yields_to_ctrl_c: bool = False
-    ) -> None:
+    def __init__(self, server: Server, warn: float, on_end: Callable[[], object], *, is_embedded: bool = False) -> None:
         self.hub = get_hub()
         self.server = server
         self.core = server.hub(pause)
@@ -97,6 +101,7 @@ class Carriers:
         self._parked: dict[greenlet, None] = {}
         # How many references there are to a parked carrier that nobody else holds; 0: not counted yet.
         self._references = 0
+        # By number of the request that is past its deadline.
         self._timers: dict[int, Any] = {}
         # What the core has told, and what of it is still to be done.
         self._told: list[tuple[list[int], list[Overdue], bool]] = []
@@ -105,7 +110,7 @@ class Carriers:
         self._is_over = False
         self._has_ended = False
         self._on_end = on_end
-        self._yields_to_ctrl_c = yields_to_ctrl_c
+        self.is_embedded = is_embedded
         self._bell: Any = self.hub.loop.io(self.core.fileno(), READABLE)
         self.monitor = Monitor(self.core, self.hub.thread_ident, self.thread, self.carriers, self.named, warn)
 
@@ -134,9 +139,18 @@ class Carriers:
             self._told.extend(iter(self.core.take, None))
             self._work_off()
         except BaseException:
-            # What is left to do is done the next time. As gevent itself does, which would not call us again, however.
-            self.core.ring()
+            # What is left is done a little later, since it may fail again. What follows gevent would do itself, but not
+            # call us again.
+            self._come_back()
             self.hub.handle_error(self._answer, *sys.exc_info())
+
+    def _come_back(self) -> None:
+        if (timer := self._timers.pop(_NO_REQUEST, None)) is not None:
+            timer.close()
+        if self._has_ended:
+            return
+        timer = self._timers[_NO_REQUEST] = self.hub.loop.timer(_AFTER_ERROR)
+        timer.start(self.core.ring, update=True)
 
     def _work_off(self) -> None:
         core = self.core
@@ -150,17 +164,19 @@ class Carriers:
             self._name_and_end(self._late.popleft())
         if not self._references:
             self._count_references()
-        # The core limits the time for this, and rings again; a greenlet with a ticket may work for longer.
-        while core.wants_carrier() and (self._wake() or self._make()):
-            pass
-        while self._tickets:
-            # Nobody else takes it out before it has been acted on; who waits no longer is not in the table.
-            waiter = _waiting.get(self._tickets[0])
-            if waiter is not None:
-                waiter.switch(True)
-            self._tickets.popleft()
-        if self._is_over and not self._has_ended:
-            self._end()
+        try:
+            # The core limits the time for this, and rings again; a greenlet with a ticket may work for longer.
+            while core.wants_carrier() and (self._wake() or self._make()):
+                pass
+        finally:
+            while self._tickets:
+                # It stays until it has been acted on; who waits no longer is not in the table.
+                waiter = _waiting.get(self._tickets[0])
+                if waiter is not None:
+                    waiter.switch(True)
+                self._tickets.popleft()
+            if self._is_over and not self._has_ended:
+                self._end()
 
     def _wake(self) -> bool:
         """Switches to a carrier that is parked, if one is as good as new; the others end."""
@@ -266,7 +282,7 @@ class Carriers:
             self.carriers.pop(post, None)
             core.leave(post)
         interruption = ctrl_c or core.interruption()
-        if interruption is not None and self._yields_to_ctrl_c:
+        if interruption is not None and self.is_embedded:
             hub.handle_system_error(type(interruption), interruption)
 
     # In a process that the application forks

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _PATIENCE: Final = 0.1
 # How often one looks at a hub that does not answer (seconds).
 _STEP: Final = 0.25
+# While requests run the bell rings so many times within the limit, by which a blockade may be noticed too late.
+_PINGS: Final = 8
 # A thread that has run for less than this part of the time, and would like to, has no processor.
 _RUNS: Final = 0.25
 
@@ -94,7 +96,7 @@ class Monitor:
 
     def start(self) -> None:
         """Starts the thread; it ends with the server."""
-        self._core.ping_every(self._warn / 4)
+        self._core.ping_every(self._warn / _PINGS)
         self._over.acquire()
         _start_new_thread(self._run, ())
 

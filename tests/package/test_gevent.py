@@ -149,8 +149,7 @@ def test_a_request_may_stop_its_server():
 @on_a_hub
 def test_it_can_be_stopped_from_another_thread():
     server = penstock.gevent.serve(pong)
-    gevent.get_hub().threadpool.spawn(server.stop).get()
-    server.serve_forever()
+    gevent.get_hub().threadpool.apply(server.stop)
     assert server.closed
     gevent.get_hub().threadpool.kill()
 
@@ -247,6 +246,51 @@ def test_a_program_may_end_without_a_stop(tmp_path):
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ends\n", "")
     assert not (tmp_path / "app.sock").exists()
+
+
+def test_a_forked_process_has_no_server_and_the_program_keeps_its_own(tmp_path):
+    (tmp_path / "program.py").write_text(
+        "import os, sys, gevent, gevent.socket, penstock.gevent\n"
+        "def app(environ, start_response):\n"
+        "    start_response('200 OK', [('Content-Length', '4')])\n"
+        "    return [b'pong']\n"
+        "server = penstock.gevent.serve(app, bind='unix:app.sock')\n"
+        "pid = os.fork()\n"
+        "if not pid:\n"
+        "    server.stop()\n"
+        "    server.serve_forever()\n"
+        "    sys.exit(server.closed)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+        "with gevent.socket.socket(gevent.socket.AF_UNIX) as client:\n"
+        "    client.connect('app.sock')\n"
+        "    client.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n')\n"
+        "    print(client.recv(1000)[-4:], server.closed)\n"
+        "server.stop()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "1\nb'pong' False\n", "")
+
+
+def test_ctrl_c_while_a_request_computes_reaches_the_program(tmp_path):
+    (tmp_path / "program.py").write_text(
+        "import os, signal, gevent, gevent.socket, penstock.gevent\n"
+        "def app(environ, start_response):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    while True: pass\n"
+        "with penstock.gevent.serve(app) as server:\n"
+        "    client = gevent.socket.create_connection(server.address)\n"
+        "    client.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n')\n"
+        "    try:\n"
+        "        gevent.sleep(1000)\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('interrupted', client.recv(1000)[9:12])\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "interrupted b'500'\n"), ended.stderr
 
 
 def test_without_gevent_the_import_names_the_remedy():

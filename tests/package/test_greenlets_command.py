@@ -1,6 +1,8 @@
 """The command with greenlets: what it refuses, in which order it patches and loads, and its signals."""
 
+import os
 import signal
+import socket
 import urllib.request
 
 import pytest
@@ -126,3 +128,45 @@ def test_a_thread_of_the_application_is_waited_for(pong, command):
     (pong / "release").touch()
     assert server.end() == 0
     assert server.process.stdout.read() == "work done\n"
+
+
+def test_a_worker_whose_hub_is_kept_drains_when_it_is_told_itself(pong, command):
+    os.mkfifo(pong / "entered")
+    (pong / "keeps.py").write_text(
+        "import os\n"
+        "def app(environ, start_response):\n"
+        "    with open('entered', 'w') as file: file.write(str(os.getpid()))\n"
+        "    while not os.path.exists('release'): pass\n"
+        "    start_response('200 OK', [('Content-Length', '4')])\n"
+        "    return [b'done']\n"
+    )
+    server = command("keeps", "--gevent", "--hub-warn", "0", "--bind", "127.0.0.1:0")
+    address = server.address()
+    server.until("ready in")
+    with socket.create_connection(address, 30) as first, socket.create_connection(address, 30) as idle:
+        first.sendall(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+        pid = int((pong / "entered").read_text())
+        os.kill(pid, signal.SIGTERM)
+        # The native side closes what is idle, while the interpreter is busy.
+        assert idle.recv(100) == b""
+        (pong / "release").touch()
+        assert b"\r\nConnection: close\r\n" in first.recv(65536)
+
+
+def test_the_end_of_a_server_is_noticed_also_when_many_signals_wait(pong, command):
+    """The socket that tells signals and the end holds some hundred of them."""
+    os.mkfifo(pong / "entered")
+    (pong / "keeps.py").write_text(
+        "import os, signal\n"
+        "def app(environ, start_response):\n"
+        "    for _ in range(2000): signal.raise_signal(signal.SIGHUP)\n"
+        "    os.kill(os.getpid(), signal.SIGQUIT)\n"
+        "    for _ in range(2000): signal.raise_signal(signal.SIGHUP)\n"
+        "    return []\n"
+    )
+    server = command("keeps", "--gevent", "--bind", "127.0.0.1:0")
+    address = server.address()
+    server.until("ready in")
+    with socket.create_connection(address, 30) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+        server.until(r"worker 1 \(pid \d+\) exited with status 0")

@@ -106,6 +106,13 @@ def test_what_fails_on_the_way_is_written_and_not_raised(core, carriers, ended):
 
 
 @on_a_hub
+def test_the_main_greenlet_of_a_program_is_told_too(core, carriers, ended):
+    assert "main greenlet" not in text([carriers])
+    carriers.is_embedded = True
+    assert "main greenlet of the application, at\n" in text([carriers])
+
+
+@on_a_hub
 def test_objects_that_lie_about_their_class_are_left_alone(core, carriers, ended):
     class Liar:
         @property

@@ -441,15 +441,36 @@ def test_an_error_on_the_way_loses_nothing_of_what_was_told(core, carriers, ende
     core.log = fails
     core.queue.append(lambda: said.append("new"))
     core.tell(tickets=[7], overdue=[late(0, 99), late(0, 98)])
-    settle()
+    while len(said) < 2:
+        gevent.sleep(0.001)
     assert printed == [MemoryError]
     assert said == ["new", True]
     assert len(core.logged) == 1, "the second one that was late"
 
 
 @on_a_hub
+def test_what_fails_each_time_keeps_nobody_from_the_ticket_or_the_end(core, carriers, ended):
+    printed, said = [], []
+    gevent.get_hub().print_exception = lambda context, kind, *rest: printed.append(kind)
+    core.ask(lambda: said.append(core.pause(7, None)))
+    settle()
+
+    def fails():
+        raise MemoryError
+
+    core.join = core.is_as_new = fails
+    core.queue.append(lambda: said.append("new"))
+    core.tell(tickets=[7], ended=True)
+    settle()
+    assert printed
+    assert len(printed) < 3, "not again and again"
+    assert said[0] is True
+    assert ended == [True]
+
+
+@on_a_hub
 def test_ctrl_c_in_a_request_goes_to_the_main_greenlet_of_a_program(core, carriers, ended):
-    carriers._yields_to_ctrl_c = True
+    carriers.is_embedded = True
     gevent.get_hub().print_exception = lambda *said: None
 
     def interrupted():

@@ -231,10 +231,10 @@ def test_a_monitor_that_fails_says_so_and_ends(blocker):
     assert monitor._over.acquire(timeout=0)
 
 
-def test_the_thread_ends_with_the_server_and_pings_a_quarter_of_the_limit():
+def test_the_thread_ends_with_the_server_and_pings_eight_times_within_the_limit():
     monitor, core, _ = watched(0, [])
     monitor._over.release()
     monitor.start()
     monitor.join(30)
-    assert core.ping == WARN / 4
+    assert core.ping == WARN / 8
     assert monitor._over.acquire(timeout=0)
