@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -21,27 +22,36 @@ DEADLINE = 300
 # Promises about threads, which greenlets do not keep, each with what becomes of it instead.
 OTHERWISE = (
     # wsgi.multithread is true: requests interleave whatever --max-greenlets is.
-    "test_environ.py::test_one_thread_is_not_multithread",
+    "wsgi/test_environ.py::test_one_thread_is_not_multithread",
     # Reading a pipe blocks the hub, on which the one who writes into it waits for its turn.
-    "test_files.py::test_a_pipe_is_read_to_its_end",
+    "wsgi/test_files.py::test_a_pipe_is_read_to_its_end",
     # A second greenlet that reads gets an error: test_two_greenlets_cannot_read_one_body.
-    "test_stream_rest.py::test_a_stream_tells_of_itself_while_a_thread_reads",
+    "wsgi/test_stream_rest.py::test_a_stream_tells_of_itself_while_a_thread_reads",
 )
-OTHER_LOOP = ("test_waiting.py", "test_endings.py", "test_forks.py")
+OTHER_LOOP = [f"tests/gevent/{name}" for name in ("test_waiting.py", "test_endings.py", "test_forks.py")]
+LOST_BY_LIBUV = (
+    # gevent's waitpid() waits for ever when the loop has reaped the child and not yet said so, also without Penstock.
+    "gevent/test_forks.py::test_the_parent_goes_on_after_its_child_had_a_hub[multiprocessing]",
+)
 
 
-def arguments(*paths: str) -> list[str]:
-    return ["-q", "-p", "no:cacheprovider", *paths]
+def arguments(*more: str) -> list[str]:
+    return ["-q", "-p", "no:cacheprovider", *more]
+
+
+def deselected(tests: Iterable[str]) -> list[str]:
+    return [f"--deselect=tests/{test}" for test in tests]
 
 
 RUNS = {
     "wsgi": (
-        run_patched(*arguments("tests/wsgi", *(f"--deselect=tests/wsgi/{test}" for test in OTHERWISE))),
+        # On the main thread's hub a KeyboardInterrupt is the program's, also when a request raises it: gevent's rule.
+        run_patched(*arguments("tests/wsgi", *deselected(OTHERWISE), "-k", "not KeyboardInterrupt")),
         {"PENSTOCK_TEST_GEVENT": "1"},
     ),
     "protocol": (run_patched(*arguments("tests/protocol")), {"PENSTOCK_TEST_GEVENT": "1"}),
     "libuv": (
-        [sys.executable, "-m", "pytest", *arguments(*(f"tests/gevent/{name}" for name in OTHER_LOOP))],
+        [sys.executable, "-m", "pytest", *arguments(*OTHER_LOOP, *deselected(LOST_BY_LIBUV))],
         {"GEVENT_LOOP": "libuv-cffi"},
     ),
 }
