@@ -374,9 +374,13 @@ impl Answer {
         if known && self.left < block.len() as u64 {
             return None;
         }
-        let connection = self.connection.as_deref().filter(|connection| !connection.is_forgotten())?;
+        let connection = self.connection.as_ref().filter(|connection| !connection.is_forgotten())?;
         let limit = connection.reactor().config().outbox_limit;
-        let appended = lock(connection.gather()).append(block, limit);
+        let mut appended = lock(connection.gather()).append(block, limit);
+        if appended == Appended::Unlisted && connection.reactor().hub().is_some() {
+            appended = gather_anew(connection, block, limit, self.is_chunked());
+            self.record.path = self.record.path.max(Path::Gathered);
+        }
         let sent = match appended {
             Appended::Taken => Sent::Taken,
             Appended::Full => Sent::Full,
@@ -406,6 +410,10 @@ impl Answer {
     fn learn_pace(&mut self, asked: Instant) {
         let Some(connection) = &self.connection else { return };
         if connection.reactor().config().single_thread {
+            return;
+        }
+        if connection.reactor().hub().is_some() {
+            self.pace = Pace::Gathering;
             return;
         }
         let quick = match self.pace {
@@ -590,8 +598,22 @@ impl Answer {
                 }
             }
             out.end_response();
-            self.leaves_rest(&out, &connection) || self.is_turned_away
+            // A greenlet's thread has others to serve, also where the socket may take more again.
+            let is_greenlets = connection.reactor().hub().is_some() && !out.is_empty() && !out.is_broken();
+            is_greenlets || self.leaves_rest(&out, &connection) || self.is_turned_away
         };
         connection.exchange_done(then, self, rest.map(|(rest, _)| rest), hand_over);
     }
+}
+
+/// The block of a greenlet, after some time without any. It is left to the I/O side, so that the hub's thread is not kept by
+/// a send for each, and leaves with the response's end if that comes right after it.
+fn gather_anew(connection: &Arc<Connection>, block: &[u8], limit: usize, chunked: bool) -> Appended {
+    let appended = {
+        let mut gather = lock(connection.gather());
+        gather.list_lean(chunked);
+        gather.append(block, limit)
+    };
+    connection.reactor().stream(connection.clone());
+    appended
 }

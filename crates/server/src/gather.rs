@@ -16,6 +16,8 @@ use crate::segments::{self, SEGMENT};
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 /// Empty ticks until a gather is unlisted.
 const IDLE_TICKS: u8 = 4;
+/// What thousands of responses with a block each have until they need more.
+const LEAN: usize = 2 * 1024;
 /// Room before the data for the line of a chunk.
 const ROOM: usize = 20;
 
@@ -30,6 +32,8 @@ pub(crate) struct Gather {
     length: usize,
     chunked: bool,
     listed: bool,
+    /// A small buffer does, so far.
+    lean: bool,
     idle: u8,
     /// The client is slow: so much waits that the producer must, too.
     full: bool,
@@ -64,6 +68,12 @@ impl Gather {
         self.idle = 0;
     }
 
+    /// Producer: as [`Self::list`], for a block that may well be alone.
+    pub(crate) fn list_lean(&mut self, chunked: bool) {
+        self.list(chunked);
+        self.lean = true;
+    }
+
     /// Producer: appends a block; `limit` bytes at most wait here.
     pub(crate) fn append(&mut self, block: &[u8], limit: usize) -> Appended {
         if self.broken {
@@ -76,7 +86,9 @@ impl Gather {
             self.next_segment();
         }
         if self.length == 0 {
-            self.begin();
+            self.begin(block.len());
+        } else if self.lean && self.current.len() + block.len() > LEAN {
+            self.outgrow();
         }
         self.current.extend_from_slice(block);
         self.length += block.len();
@@ -92,8 +104,19 @@ impl Gather {
     }
 
     #[cold]
-    fn begin(&mut self) {
-        if self.current.capacity() < SEGMENT {
+    fn outgrow(&mut self) {
+        self.lean = false;
+        let mut larger = segments::take();
+        larger.extend_from_slice(&self.current);
+        self.current = larger;
+    }
+
+    #[cold]
+    fn begin(&mut self, length: usize) {
+        self.lean &= ROOM + length <= LEAN;
+        if self.lean && self.current.capacity() < LEAN {
+            self.current = Vec::with_capacity(LEAN);
+        } else if !self.lean && self.current.capacity() < SEGMENT {
             self.current = segments::take();
         }
         self.current.clear();
@@ -152,7 +175,7 @@ impl Gather {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{Appended, Gather};
+    use super::{Appended, Gather, SEGMENT};
 
     #[test]
     fn gathered_blocks_make_one_chunk() {
@@ -182,6 +205,26 @@ mod tests {
         assert_eq!(&bytes[taken.at..taken.at + 7], b"493e0\r\n");
         assert_eq!(&bytes[taken.at + 7..bytes.len() - 2], all);
         assert_eq!(gather.len(), 0);
+    }
+
+    #[test]
+    fn a_lean_gather_grows_into_a_segment_and_loses_nothing() {
+        let mut gather = Gather::default();
+        gather.list_lean(true);
+        gather.append(b"alone", 1 << 20);
+        let taken = gather.take().unwrap();
+        assert_eq!(&taken.segments.concat()[taken.at..], b"5\r\nalone\r\n");
+        assert!(taken.segments[0].capacity() < SEGMENT);
+        let mut all = Vec::new();
+        for number in 0..200_u8 {
+            let block = [number; 1000];
+            gather.append(&block, 1 << 20);
+            all.extend_from_slice(&block);
+        }
+        let taken = gather.take().unwrap();
+        let bytes = taken.segments.concat();
+        assert_eq!(&bytes[taken.at..taken.at + 7], b"30d40\r\n");
+        assert_eq!(&bytes[taken.at + 7..bytes.len() - 2], all);
     }
 
     #[test]

@@ -512,6 +512,13 @@ impl Reactor {
 
     /// A response that gathers its blocks: the I/O side sends them from now on.
     pub(crate) fn stream(&self, connection: Arc<Connection>) {
+        if self.hub.is_some() {
+            // The I/O thread comes at every tick while any are listed.
+            if self.streams.list_for_later(connection) {
+                self.wake_leader();
+            }
+            return;
+        }
         self.streams.list(connection);
         self.wake_leader();
         if !self.crew.is_led() {

@@ -35,6 +35,18 @@ impl Streams {
         lock(&self.lists).gathering.push(connection);
     }
 
+    /// Likewise, and what it has is due a whole tick from now: more may come at once. True when it is the only one, so that
+    /// nobody may look that soon.
+    pub(crate) fn list_for_later(&self, connection: Arc<Connection>) -> bool {
+        let is_first = self.count.fetch_add(1, Ordering::AcqRel) == 0;
+        let mut lists = lock(&self.lists);
+        if lists.gathering.is_empty() {
+            lists.ticked = Some(Instant::now());
+        }
+        lists.gathering.push(connection);
+        is_first
+    }
+
     /// The response of the connection is finished; its owner is now whoever takes it from here.
     pub(crate) fn leave(&self, connection: Arc<Connection>) {
         self.count.fetch_add(1, Ordering::AcqRel);
