@@ -513,11 +513,7 @@ impl Reactor {
     /// A response that gathers its blocks: the I/O side sends them from now on.
     pub(crate) fn stream(&self, connection: Arc<Connection>) {
         if self.hub.is_some() {
-            // The I/O thread comes at every tick while any are listed.
-            if self.streams.list_for_later(connection) {
-                self.wake_leader();
-            }
-            return;
+            return self.stream_later(connection);
         }
         self.streams.list(connection);
         self.wake_leader();

@@ -103,6 +103,14 @@ impl Reactor {
         self.wake_for_streams();
     }
 
+    /// A greenlet's response that gathers from now on.
+    pub(super) fn stream_later(&self, connection: Arc<Connection>) {
+        // The I/O thread comes at every tick while any are listed.
+        if self.streams.list_for_later(connection) {
+            self.wake_leader();
+        }
+    }
+
     /// True while requests are carried or wait.
     pub fn is_busy(&self) -> bool {
         self.ready.len() > 0 || self.ready.running() > 0
