@@ -23,7 +23,7 @@ use crate::local;
 use crate::lock;
 use crate::outbox::{Outbox, Payload};
 use crate::posts::{Carrying, Task};
-use crate::record::{Ending, Path, Record, millis_between};
+use crate::record::{Ending, Path, Record};
 use crate::request::{Endpoints, Request, RequestBody};
 use crate::stage::Then;
 use crate::timers::{NEVER, millis};
@@ -378,7 +378,7 @@ impl Answer {
         let limit = connection.reactor().config().outbox_limit;
         let mut appended = lock(connection.gather()).append(block, limit);
         if appended == Appended::Unlisted && connection.reactor().hub().is_some() {
-            appended = gather_anew(connection, block, limit, self.is_chunked());
+            appended = connection.gather_anew(block, limit, self.is_chunked());
             self.record.path = self.record.path.max(Path::Gathered);
         }
         let sent = match appended {
@@ -461,14 +461,9 @@ impl Answer {
         RequestFacts { keep_alive: self.facts.keep_alive && !stopping && readable, ..self.facts }
     }
 
-    /// The `Server-Timing` field: what is known of the request when its head leaves.
     fn add_server_timing(&mut self, now: Instant) {
-        let Record { queued, started, first_block, .. } = self.record;
-        let queue = millis_between(Some(queued), started).unwrap_or(0.0);
-        let app = millis_between(started, first_block.or(Some(now))).unwrap_or(0.0);
-        let value = format!("queue;dur={queue:.3}, app;dur={app:.3};desc=\"until the first block\"");
         // The value is ours and has no forbidden byte.
-        let _ = self.head.field(b"Server-Timing", value.as_bytes());
+        let _ = self.head.field(b"Server-Timing", self.record.server_timing(now).as_bytes());
     }
 
     fn end_if_last(&mut self, position: Position) {
@@ -598,22 +593,8 @@ impl Answer {
                 }
             }
             out.end_response();
-            // A greenlet's thread has others to serve, also where the socket may take more again.
-            let is_greenlets = connection.reactor().hub().is_some() && !out.is_empty() && !out.is_broken();
-            is_greenlets || self.leaves_rest(&out, &connection) || self.is_turned_away
+            connection.is_for_others(&out) || self.leaves_rest(&out, &connection) || self.is_turned_away
         };
         connection.exchange_done(then, self, rest.map(|(rest, _)| rest), hand_over);
     }
-}
-
-/// The block of a greenlet, after some time without any. It is left to the I/O side, so that the hub's thread is not kept by
-/// a send for each, and leaves with the response's end if that comes right after it.
-fn gather_anew(connection: &Arc<Connection>, block: &[u8], limit: usize, chunked: bool) -> Appended {
-    let appended = {
-        let mut gather = lock(connection.gather());
-        gather.list_lean(chunked);
-        gather.append(block, limit)
-    };
-    connection.reactor().stream(connection.clone());
-    appended
 }

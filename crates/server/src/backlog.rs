@@ -11,6 +11,7 @@ use penstock_http::limits::Refusal;
 
 use crate::claim::{self, Bits};
 use crate::connection::{Connection, within_rate};
+use crate::gather::Appended;
 use crate::lock;
 use crate::outbox::{Flush, Outbox};
 use crate::posts::Outcome;
@@ -131,6 +132,24 @@ impl Connection {
         if out.is_sealed() && out.is_empty() {
             self.wire().end_sending();
         }
+    }
+
+    /// The block of a greenlet, after some time without any. It is left to the I/O side, so that the hub's thread is not
+    /// kept by a send for each, and leaves with the response's end if that comes right after it.
+    pub(crate) fn gather_anew(self: &Arc<Self>, block: &[u8], limit: usize, chunked: bool) -> Appended {
+        let appended = {
+            let mut gather = lock(self.gather());
+            gather.list_lean(chunked);
+            gather.append(block, limit)
+        };
+        self.reactor().stream(self.clone());
+        appended
+    }
+
+    /// A greenlet's response is over and something is left of it: its thread has others to serve, also where the socket may
+    /// take more again.
+    pub(crate) fn is_for_others(&self, out: &Outbox) -> bool {
+        self.reactor().hub().is_some() && !out.is_empty() && !out.is_broken()
     }
 
     /// Moves what has gathered behind what waits already.

@@ -112,6 +112,13 @@ impl Record {
             ending: Ending::Open,
         }
     }
+
+    /// The value of the `Server-Timing` field: what is known when the head leaves, now.
+    pub(crate) fn server_timing(&self, now: Instant) -> String {
+        let queue = millis_between(Some(self.queued), self.started).unwrap_or(0.0);
+        let app = millis_between(self.started, self.first_block.or(Some(now))).unwrap_or(0.0);
+        format!("queue;dur={queue:.3}, app;dur={app:.3};desc=\"until the first block\"")
+    }
 }
 
 /// Milliseconds between two moments, if both have come.
