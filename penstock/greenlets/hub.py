@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from penstock._penstock import Overdue, Server
 
 READABLE: Final = 1
-# Carriers that park at most; beyond them they end. One that parks takes some 20 KiB, and a new one as much time as a small
-# request; thousands of clients come and go in crowds.
+# Carriers that park at most; beyond them they end. One that parks takes some 20 KiB, and a new one as much time as a
+# small request; thousands of clients come and go in crowds.
 SPARE: Final = 1024
 # References to a parked carrier are counted up from here; there is no more to know than that it ends somewhere.
 _REFERENCES: Final = range(1, 64)
