@@ -7,6 +7,7 @@ its next turn; one that fails twice without a figure is given up for the scenari
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import time
 from collections.abc import Callable
@@ -68,17 +69,25 @@ class Contest:
             self.note(ITERATION, Sample(values), number)
         if not self.scenario.fresh:
             self.start_missing(f"round {number + 1} of {rounds}: starting")
-        for peer in self.peers:
+        # Another one begins each round: whoever follows a server meets what that one has left of the machine.
+        first = number % max(1, len(self.peers))
+        for peer in self.peers[first:] + self.peers[:first]:
             if self.failures.get(peer.name, 0) < GIVEN_UP_AFTER:
                 self.progress(f"round {number + 1} of {rounds}: {peer.name}")
                 self.turn(peer, number)
 
     def start_missing(self, what: str) -> None:
-        """Starts the servers that do not run, all at once, and waits for them."""
+        """Starts the servers that do not run, all at once, and waits for them: the first turn would else be measured
+        while the others still load on the same core. Who does not come up is told of at its own turn."""
         self.progress(what)
         for peer in self.peers:
             if peer.name not in self.running and self.failures.get(peer.name, 0) < GIVEN_UP_AFTER:
                 self.running[peer.name] = self.server(peer)
+        for server in self.running.values():
+            if server.ready_after is None:
+                with contextlib.suppress(NotServing, OSError, subprocess.SubprocessError):
+                    server.wait_until_ready()
+                    self.check_body(server)
 
     def server(self, peer: Peer) -> Server:
         return Server(peer, self.scenario.app, self.scenario.over_unix, self.scenario.many, self.scenario.extra(peer))
