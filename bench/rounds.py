@@ -1,13 +1,15 @@
 """The order of measurement: rounds in which every server has its turn, A B C A B C, so that a machine that changes its
 pace changes it for all.
 
-The servers of a scenario run side by side, idle but for the one whose turn it is. A server that fails is restarted for
-its next turn; one that fails twice without a figure is given up for the scenario.
+The servers of a scenario run side by side, halted but for the one whose turn it is. A server that fails is restarted
+for its next turn; one that fails twice without a figure is given up for the scenario.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -59,8 +61,17 @@ class Contest:
                     break
                 self.round(number, rounds)
         finally:
+            self.halt_all_but(None)
             launch.stop(list(self.running.values()))
         return self.columns
+
+    def halt_all_but(self, turn: Server | None) -> None:
+        """Stops the servers whose turn it is not, for not all are idle when nobody asks them (socketify is busy on the
+        core that they share). None: all may go on."""
+        for server in self.running.values():
+            goes_on = turn is None or server is turn
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(server.process.pid, signal.SIGCONT if goes_on else signal.SIGSTOP)
 
     def round(self, number: int, rounds: int) -> None:
         if self.scenario.generator is not None:
@@ -97,6 +108,7 @@ class Contest:
         if self.scenario.fresh:
             self.running[peer.name] = self.server(peer)
         server = self.running[peer.name]
+        self.halt_all_but(server)
         try:
             if server.ready_after is None:
                 server.wait_until_ready()
