@@ -21,23 +21,31 @@ BENCH_PACKAGES := apxs=apache2-dev curl=curl nginx=nginx-light strace=strace wrk
 quietly = said=$$($(1) 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-rust test-python bench bench-packages lint lint-rust lint-python format build fuzz smoke-pythons docs clean
+.PHONY: help serve test test-rust test-python coverage loom bench bench-packages lint lint-rust lint-python structure format build fuzz smoke-pythons docs clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
 
 serve: build ## Serve every shape of response on 127.0.0.1:8000
-	$(BIN)/penstock examples/seeds.py --bind $(ADDRESS)
+	$(BIN)/tailrace examples/seeds.py --bind $(ADDRESS)
 
 test: test-rust test-python ## Run every test, Rust and Python
 
 test-rust: .venv/.made ## Run the tests of the Rust crates
-	cargo test --locked --quiet --workspace --exclude penstock-wsgi
+	cargo test --locked --quiet --workspace --exclude tailrace-wsgi
 	tools/test_wsgi_crate.sh
 
+# A build of its own: the locks and atomics are others. Link-time optimization would take longer than the models.
+loom: ## Try out all orders of the steps of what threads share
+	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS='--cfg loom' \
+	    cargo test --locked --quiet -p tailrace-server --release --lib --target-dir target/loom models:: -- --nocapture
+
 test-python: build .venv/.test ## Run the tests of the package and of whole servers
-	tools/debian-packages.sh $(TEST_PACKAGES)
+	@tools/debian-packages.sh 'the tests' $(TEST_PACKAGES)
 	$(BIN)/python -m pytest $(ARGS)
+
+coverage: .venv/.made ## Print which lines the Rust tests run (installs cargo-llvm-cov and Debian's llvm-NN)
+	tools/coverage.sh
 
 bench: build bench-packages ## Compare with other servers: ratios, interleaved, on this machine
 	$(BIN)/python -m bench install
@@ -45,20 +53,22 @@ bench: build bench-packages ## Compare with other servers: ratios, interleaved, 
 
 # Before the peers themselves: some are built from source.
 bench-packages:
-	@tools/debian-packages.sh $(BENCH_PACKAGES)
+	@tools/debian-packages.sh 'the benchmarks' $(BENCH_PACKAGES)
 
-lint: lint-rust lint-python ## Check formats, lints, types and the structure
+lint: lint-rust structure lint-python ## Check formats, lints, types and the structure
 
 lint-rust: .venv/.made
 	cargo fmt --all --check
 	cargo clippy --locked --quiet --workspace --all-targets -- -D warnings
+
+structure: .venv/.made ## Check that no import goes in a circle, and who may do what
 	$(BIN)/python tools/check_structure.py
 
 lint-python: build .venv/.lint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy penstock examples tools
-	$(BIN)/python -m mypy.stubtest penstock._penstock
+	$(BIN)/mypy tailrace examples tools
+	$(BIN)/python -m mypy.stubtest tailrace._tailrace
 	$(BIN)/python tools/options_page.py --check
 	$(BIN)/python tools/check_behaviour.py
 
@@ -68,11 +78,11 @@ format: .venv/.lint ## Format the sources
 	$(BIN)/ruff format
 
 # cargo decides what is out of date; the package is installed so that its Python files are used where they stand.
-build: .venv/.installed ## Build the core in release mode, into penstock/
+build: .venv/.installed ## Build the core in release mode, into tailrace/
 	@$(call quietly,$(BIN)/maturin develop --release --locked --skip-install)
 
 fuzz: ## Fuzz the head and body decoders, FUZZ_SECONDS each
-	tools/debian-packages.sh c++=g++
+	@tools/debian-packages.sh 'fuzzing' c++=g++
 	cargo fuzz --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-fuzz
 	for target in head body; do \
 	    mkdir -p fuzz/corpus/$$target; \
@@ -87,7 +97,7 @@ docs: build ## Write docs/options.md from the options table
 	$(BIN)/python tools/options_page.py
 
 clean: ## Remove everything that was built
-	rm -rf .venv build dist target fuzz/target .pytest_cache .mypy_cache .ruff_cache .hypothesis penstock/*.so
+	rm -rf .venv build dist target fuzz/target .pytest_cache .mypy_cache .ruff_cache .hypothesis tailrace/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The files .venv/.* say what has been installed; a changed pyproject.toml makes them stale.

@@ -1,4 +1,4 @@
-"""The benchmark: Penstock beside every WSGI server that pip can install, on this machine, in one run.
+"""The benchmark: Tailrace beside every WSGI server that pip can install, on this machine, in one run.
 
 python -m bench --help
 """

@@ -1,7 +1,7 @@
 """The benchmark's command line.
 
 python -m bench                                     everything, under 40 minutes
-python -m bench --quick --peers penstock,fastwsgi   a look, under 3 minutes
+python -m bench --quick --peers tailrace,fastwsgi   a look, under 3 minutes
 python -m bench --only pong_c64,flask --rounds 5 --seconds 3
 python -m bench list | install | report | chart
 """
@@ -27,7 +27,7 @@ from bench.scenarios.scenario import Ask, Scenario
 RESULTS = Path("bench/results/latest.json")
 CHART = Path("docs/images/shapes.svg")
 TOOLS = ("wrk", "curl", "strace", "taskset")
-QUICK_PEERS = ["penstock", "gthread", "granian", "fastwsgi"]
+QUICK_PEERS = ["tailrace", "gthread", "granian", "fastwsgi"]
 
 
 def arguments() -> argparse.Namespace:

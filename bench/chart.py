@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench.peers import NGINX, OURS, PENSTOCK
+from bench.peers import NGINX, OURS, TAILRACE
 from bench.report import columns_of, order
 from bench.results import FLOORS, ITERATION, Column
 
@@ -42,7 +42,7 @@ def draw(document: dict[str, Any], path: Path) -> None:
     matplotlib.use("svg")
     from matplotlib import pyplot
 
-    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "penstock", "font.family": "sans-serif"})
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tailrace", "font.family": "sans-serif"})
     columns = columns_of(document)
     shapes = [key for key in SHAPES if key in columns]
     if not shapes:
@@ -57,7 +57,7 @@ def draw(document: dict[str, Any], path: Path) -> None:
     scatter(axes, columns, rows, NGINX, label="nginx, sendfile", marker="|", color="black", s=260, linewidth=1.6)
     floors = {key.removesuffix("_app"): column for key, column in columns.items() if key.endswith("_app")}
     scatter(axes, floors, rows, ITERATION, label="iterating, no server", marker="|", color="gray", s=260, linewidth=1.6)
-    scatter(axes, columns, rows, PENSTOCK, marker="o", color=ACCENT, s=75, zorder=5, edgecolor="white")
+    scatter(axes, columns, rows, TAILRACE, marker="o", color=ACCENT, s=75, zorder=5, edgecolor="white")
     for key, row in rows.items():
         silent = [name for name in peers if name in columns[key].cells and columns[key].figure(name) is None]
         if silent:

@@ -1,7 +1,7 @@
-"""What Penstock is meant to reach: a goal compares its figure with a number, with a peer's, or with a floor's.
+"""What Tailrace is meant to reach: a goal compares its figure with a number, with a peer's, or with a floor's.
 
 A comparison with another server is the median of the ratios of single rounds, so that a machine that slows down
-slows both. Every goal is one of the row `of`, Penstock with threads if nothing else is said.
+slows both. Every goal is one of the row `of`, Tailrace with threads if nothing else is said.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Protocol
 
-from bench.peers import NGINX, PENSTOCK
+from bench.peers import NGINX, TAILRACE
 from bench.results import ITERATION, Column
 
 
@@ -34,7 +34,7 @@ class AtMost:
     """A figure no larger than a number."""
 
     most: float
-    of: str = PENSTOCK
+    of: str = TAILRACE
 
     def judge(self, column: Column) -> Verdict:
         goal = said(self.of, f"at most {column.metric.show(self.most)} {column.metric.unit}")
@@ -49,7 +49,7 @@ class AtLeast:
     """A figure no smaller than a number."""
 
     least: float
-    of: str = PENSTOCK
+    of: str = TAILRACE
 
     def judge(self, column: Column) -> Verdict:
         goal = said(self.of, f"at least {column.metric.show(self.least)} {column.metric.unit}")
@@ -63,7 +63,7 @@ class AtLeast:
 class NoErrors:
     """Not one error in any round."""
 
-    of: str = PENSTOCK
+    of: str = TAILRACE
 
     def judge(self, column: Column) -> Verdict:
         goal = said(self.of, "no errors")
@@ -79,7 +79,7 @@ class Times:
 
     factor: float
     than: str
-    of: str = PENSTOCK
+    of: str = TAILRACE
 
     def judge(self, column: Column) -> Verdict:
         ratio = advantage(column, self.than, self.of)
@@ -94,7 +94,7 @@ class TimesBest:
     """`factor` times as good as the best of the peers."""
 
     factor: float
-    of: str = PENSTOCK
+    of: str = TAILRACE
 
     def judge(self, column: Column) -> Verdict:
         best = column.best_peer()
@@ -111,7 +111,7 @@ class Within:
 
     factor: float
     than: str
-    of: str = PENSTOCK
+    of: str = TAILRACE
 
     def judge(self, column: Column) -> Verdict:
         ratio = advantage(column, self.than, self.of)
@@ -126,7 +126,7 @@ class WithinBest:
     """No worse than `factor` times the best of the peers."""
 
     factor: float
-    of: str = PENSTOCK
+    of: str = TAILRACE
 
     def judge(self, column: Column) -> Verdict:
         best = column.best_peer()
@@ -142,7 +142,7 @@ class FloorTimes:
     """At most `factor` times what Python needs for iterating the same generator, without any server."""
 
     factor: float
-    of: str = PENSTOCK
+    of: str = TAILRACE
 
     def judge(self, column: Column) -> Verdict:
         ratio = advantage(column, ITERATION, self.of)
@@ -153,19 +153,19 @@ class FloorTimes:
 
 
 def said(of: str, goal: str) -> str:
-    """The goal's words; Penstock with threads needs no name."""
-    return goal if of == PENSTOCK else f"{of}: {goal}"
+    """The goal's words; Tailrace with threads needs no name."""
+    return goal if of == TAILRACE else f"{of}: {goal}"
 
 
-def without_figure(goal: str, column: Column, of: str = PENSTOCK) -> Verdict:
-    """A round that gave Penstock no figure is a goal missed; a run without Penstock or its rival tells nothing."""
+def without_figure(goal: str, column: Column, of: str = TAILRACE) -> Verdict:
+    """A round that gave Tailrace no figure is a goal missed; a run without Tailrace or its rival tells nothing."""
     cell = column.cells.get(of)
     if cell is not None and cell.rounds and not cell.values:
         return Verdict(goal, "no figure", False)
     return Verdict(goal, "not measured", None)
 
 
-def advantage(column: Column, other: str, of: str = PENSTOCK) -> float | None:
+def advantage(column: Column, other: str, of: str = TAILRACE) -> float | None:
     """How many times better `of` is than `other`: the median over the rounds in which both have a figure."""
     ours, theirs = column.cells.get(of), column.cells.get(other)
     if ours is None or theirs is None:

@@ -57,7 +57,7 @@ class Server:
             nginx.configure(self.state, files.DIRECTORY, HOST, self.port)
         values = {"app": app, "host": HOST, "port": str(self.port), "bin": str(commands()), "state": str(self.state)}
         arguments = peer.arguments(over_unix, many, socket=str(self.socket), **values) + shlex.split(extra)
-        # Of this directory the applications alone: the Penstock that is measured is the one of the environment, as the
+        # Of this directory the applications alone: the Tailrace that is measured is the one of the environment, as the
         # other servers are, and not the package that lies beside them.
         (self.state / "path").mkdir()
         (self.state / "path" / "bench").symlink_to(files.DIRECTORY.parent)

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from bench import nginx
 
-PENSTOCK = "penstock"
-PENSTOCK_GEVENT = "penstock gevent"
-OURS = (PENSTOCK, PENSTOCK_GEVENT)
+TAILRACE = "tailrace"
+TAILRACE_GEVENT = "tailrace gevent"
+OURS = (TAILRACE, TAILRACE_GEVENT)
 NGINX = "nginx"
 
 
@@ -90,18 +90,18 @@ GRANIAN = "{bin}/granian --interface wsgi --workers 1 --blocking-threads 8 "
 
 PEERS = (
     Peer(
-        PENSTOCK,
-        "penstock",
-        "{bin}/penstock {app} --bind {host}:{port}",
+        TAILRACE,
+        "tailrace",
+        "{bin}/tailrace {app} --bind {host}:{port}",
         "All defaults: one process, threads as the application needs them.",
-        unix="{bin}/penstock {app} --bind unix:{socket}",
+        unix="{bin}/tailrace {app} --bind unix:{socket}",
     ),
     Peer(
-        PENSTOCK_GEVENT,
-        "penstock",
-        "{bin}/penstock {app} --gevent --bind {host}:{port}",
+        TAILRACE_GEVENT,
+        "tailrace",
+        "{bin}/tailrace {app} --gevent --bind {host}:{port}",
         "A greenlet for each request in place of a thread; all else by default, 10,000 requests at once included.",
-        unix="{bin}/penstock {app} --gevent --bind unix:{socket}",
+        unix="{bin}/tailrace {app} --gevent --bind unix:{socket}",
         asked=True,
     ),
     Peer(

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench import machine, peers, scenarios
 from bench.goals import Verdict, advantage
-from bench.peers import FLOOR, NGINX, OURS, PEERS, PENSTOCK_GEVENT
+from bench.peers import FLOOR, NGINX, OURS, PEERS, TAILRACE_GEVENT
 from bench.results import FLOORS, ITERATION, Cell, Column, Metric
 from bench.scenarios.scenario import Scenario
 
@@ -128,8 +128,8 @@ def markdown(document: dict[str, Any]) -> str:
         f"Measured {document['when']} in {document['minutes']} minutes by `{asked['command']}`: "
         f"up to {asked['rounds']} interleaved rounds of {asked['seconds']:g} s; every figure is the median of its "
         "rounds. The server has one core, the load another, all over the loopback interface. Under each figure is how "
-        "many times better Penstock was (the median of the ratios of single rounds; below 1 it was worse), where it "
-        f"did not take part with threads, {PENSTOCK_GEVENT}. **!** means errors, time-outs or wrong answers; the notes "
+        "many times better Tailrace was (the median of the ratios of single rounds; below 1 it was worse), where it "
+        f"did not take part with threads, {TAILRACE_GEVENT}. **!** means errors, time-outs or wrong answers; the notes "
         "say which. No figure means that there was no whole answer.",
         table(["", ""], [[key, value] for key, value in document["machine"].items()]),
     ]
@@ -145,7 +145,7 @@ def markdown(document: dict[str, Any]) -> str:
 
 
 def order(columns: dict[str, Column]) -> list[str]:
-    """Penstock, the peers in the order of their table, the floors."""
+    """Tailrace, the peers in the order of their table, the floors."""
     return [*(peer.name for peer in PEERS), *FLOORS]
 
 

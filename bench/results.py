@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from bench.peers import NGINX, OURS, PENSTOCK, PENSTOCK_GEVENT
+from bench.peers import NGINX, OURS, TAILRACE, TAILRACE_GEVENT
 
 if TYPE_CHECKING:
     from bench.goals import Goal
@@ -92,11 +92,11 @@ class Column:
         return sorted(self.cells, key=place)
 
     def ours(self) -> str:
-        """The row that the others are compared with: Penstock with threads, where it takes part."""
-        return PENSTOCK if PENSTOCK in self.cells or PENSTOCK_GEVENT not in self.cells else PENSTOCK_GEVENT
+        """The row that the others are compared with: Tailrace with threads, where it takes part."""
+        return TAILRACE if TAILRACE in self.cells or TAILRACE_GEVENT not in self.cells else TAILRACE_GEVENT
 
     def best_peer(self) -> str | None:
-        """The best of the servers that are neither Penstock nor a floor, among those that made no error."""
+        """The best of the servers that are neither Tailrace nor a floor, among those that made no error."""
         rivals = [name for name in self.ranked() if name not in OURS and name not in FLOORS]
         with_figure = [name for name in rivals if self.figure(name) is not None]
         return next((name for name in with_figure if not self.cells[name].errors), None)

@@ -23,7 +23,7 @@ def test_a_word_of_a_name_chooses() -> None:
 
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(ValueError, match="no such server: unicorn"):
-        peers.by_name(["penstock", "unicorn"])
+        peers.by_name(["tailrace", "unicorn"])
     with pytest.raises(ValueError, match="no such scenario: ping"):
         scenarios.by_name(["ping"])
 
@@ -36,8 +36,8 @@ def test_the_servers_of_a_scenario_are_in_the_table() -> None:
 
 def test_a_row_that_waits_to_be_asked_takes_part_where_it_is_named() -> None:
     table = {scenario.name: scenario for scenario in scenarios.SCENARIOS}
-    gevent = next(peer for peer in peers.PEERS if peer.name == peers.PENSTOCK_GEVENT)
-    threads = next(peer for peer in peers.PEERS if peer.name == peers.PENSTOCK)
+    gevent = next(peer for peer in peers.PEERS if peer.name == peers.TAILRACE_GEVENT)
+    threads = next(peer for peer in peers.PEERS if peer.name == peers.TAILRACE)
     assert not table["startup"].admits(gevent)
     assert table["words"].admits(gevent)
     assert table["startup"].admits(threads)

@@ -1,9 +1,9 @@
 """Every shape in which a WSGI application can return a response, each delivering a real file.
 
-    penstock examples/seeds.py
+    tailrace examples/seeds.py
 
 It is a plain WSGI application: run it under any server and compare. The files are made at start, the same on every
-machine. Its page links every shape; where the server tells (`environ["penstock.delivery"]`), it shows beside each link
+machine. Its page links every shape; where the server tells (`environ["tailrace.delivery"]`), it shows beside each link
 how the last response of this process was delivered. /records gives the same as JSON.
 """
 
@@ -57,7 +57,7 @@ def make_page(words: bytes) -> bytes:
 
 def store(name: str, content: bytes) -> Path:
     """Writes a file for the shapes that deliver files; the same path at each start, replaced in one step."""
-    directory = Path(tempfile.gettempdir()) / f"penstock-seeds-{os.getuid()}"
+    directory = Path(tempfile.gettempdir()) / f"tailrace-seeds-{os.getuid()}"
     directory.mkdir(mode=0o700, exist_ok=True)
     path = directory / name
     fresh = directory / f".{name}.{os.getpid()}"
@@ -239,8 +239,8 @@ def app(environ: Environ, start_response: Start) -> Body:
         return records(environ, start_response)
     found = next((each for each in SHAPES if each.path == path), None)
     if found is not None:
-        if "penstock.delivery" in environ:
-            LAST[path] = environ["penstock.delivery"]
+        if "tailrace.delivery" in environ:
+            LAST[path] = environ["tailrace.delivery"]
         return found.respond(environ, start_response)
     start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", "14")])
     return [b"No such shape\n"]
@@ -262,7 +262,7 @@ def last_record(path: str) -> Record | None:
 
 def records(environ: Environ, start_response: Start) -> Body:
     """The record of each shape's last response, null where there is none."""
-    told = {"told": "penstock.delivery" in environ, "records": {each.path: last_record(each.path) for each in SHAPES}}
+    told = {"told": "tailrace.delivery" in environ, "records": {each.path: last_record(each.path) for each in SHAPES}}
     return answer(start_response, "application/json", json.dumps(told, indent=1) + "\n")
 
 
@@ -317,14 +317,14 @@ def index(environ: Environ, start_response: Start) -> Body:
     root = html.escape(quote(environ.get("SCRIPT_NAME", ""), encoding="latin-1"))
     server = html.escape(environ.get("SERVER_SOFTWARE", "an unnamed server"))
     host = f"http://{html.escape(environ.get('HTTP_HOST', '127.0.0.1:8000'))}{root}"
-    is_told = "penstock.delivery" in environ
+    is_told = "tailrace.delivery" in environ
     if is_told:
         legend = "".join(f"<dt>{name}<dd>{text}" for name, text in LEGEND.items())
         told = "Beside each is how its last response was delivered. Follow a link and come back."
         more = f"<details><summary>What the figures say</summary><dl>{legend}</dl></details>\n"
         also = f"<p>The figures as JSON: <code>curl -s {host}/records</code></p>"
     else:
-        told, more, also = "This server does not tell how it delivers them; penstock does.", "", ""
+        told, more, also = "This server does not tell how it delivers them; tailrace does.", "", ""
     rows = "".join(row(root, each, is_told) for each in SHAPES)
     return answer(
         start_response,

@@ -1,4 +1,4 @@
-"""Is this Penstock whole? Tries the installed package with nothing but the standard library, one line a check.
+"""Is this Tailrace whole? Tries the installed package with nothing but the standard library, one line a check.
 
     python tests/smoke.py
 
@@ -96,7 +96,7 @@ _file: list[str] = []
 def make_file() -> str:
     """The path of a file with the content; made once."""
     if not _file:
-        handle, path = tempfile.mkstemp(prefix="penstock-smoke-")
+        handle, path = tempfile.mkstemp(prefix="tailrace-smoke-")
         with open(handle, "wb") as file:
             file.write(CONTENT)
         _file.append(path)
@@ -301,11 +301,11 @@ ANY_SERVER = (
 
 
 class CommandLine:
-    """`penstock smoke.py --bind 127.0.0.1:0` as a process; the port is read from its log."""
+    """`tailrace smoke.py --bind 127.0.0.1:0` as a process; the port is read from its log."""
 
     def __init__(self) -> None:
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the server
-        command = [*PENSTOCK, str(Path(__file__).resolve()), "--bind", "127.0.0.1:0"]
+        command = [*TAILRACE, str(Path(__file__).resolve()), "--bind", "127.0.0.1:0"]
         self.process = subprocess.Popen(command, stderr=self.log, stdin=subprocess.DEVNULL)
         until(lambda: "listening on http://127.0.0.1:" in self.text() or self.process.poll() is not None, "listening")
         if self.process.poll() is not None:
@@ -341,20 +341,20 @@ class CommandLine:
             refuses(self.place)
 
 
-PENSTOCK = [str(Path(sys.executable).with_name("penstock"))]
+TAILRACE = [str(Path(sys.executable).with_name("tailrace"))]
 
 
 def said(*arguments: str) -> tuple[int, str]:
     """Exit status and output of a command that ends by itself."""
-    done = subprocess.run([*PENSTOCK, *arguments], capture_output=True, text=True, timeout=DEADLINE)
+    done = subprocess.run([*TAILRACE, *arguments], capture_output=True, text=True, timeout=DEADLINE)
     return done.returncode, done.stdout + done.stderr
 
 
 def version() -> None:
-    import penstock
+    import tailrace
 
     status, text = said("--version")
-    same((status, penstock.__version__ in text), (0, True))
+    same((status, tailrace.__version__ in text), (0, True))
 
 
 def a_wrong_name() -> None:
@@ -386,10 +386,10 @@ def in_thread_tells_of_the_error() -> None:
 
 
 def in_thread_stops() -> None:
-    import penstock
+    import tailrace
 
     until(lambda: threading.active_count() == 1, "the end of the threads of the server before")
-    with penstock.serve_in_thread(app) as url:
+    with tailrace.serve_in_thread(app) as url:
         place = Place(int(url.rpartition(":")[2]))
         same(place.ask("GET", "/list/3").body, CONTENT[:3])
     refuses(place)
@@ -399,9 +399,9 @@ def in_thread_stops() -> None:
 def main() -> int:
     """Runs all checks; the exit status."""
     faulthandler.dump_traceback_later(180, exit=True)
-    import penstock
+    import tailrace
 
-    print(f"Penstock {penstock.__version__} at {Path(penstock.__file__).parent}, Python {platform.python_version()}")
+    print(f"Tailrace {tailrace.__version__} at {Path(tailrace.__file__).parent}, Python {platform.python_version()}")
     failures = 0
 
     def check(where: str, function: Callable[..., None], *arguments: object) -> None:
@@ -417,13 +417,13 @@ def main() -> int:
     for function in (version, config, a_wrong_name):
         check("command line", function)
     # Else the tracebacks of the checks would be between their lines.
-    logging.getLogger("penstock").addHandler(Kept())
+    logging.getLogger("tailrace").addHandler(Kept())
     with contextlib.closing(CommandLine()) as server:
         for function in ANY_SERVER:
             check("command line", function, server.place)
         check("command line", server.tells_of_the_error)
         check("command line", server.stops_gracefully)
-    with penstock.serve_in_thread(app) as url:
+    with tailrace.serve_in_thread(app) as url:
         for function in ANY_SERVER:
             check("serve_in_thread", function, Place(int(url.rpartition(":")[2])))
         check("serve_in_thread", in_thread_tells_of_the_error)

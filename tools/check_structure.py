@@ -1,160 +1,135 @@
-"""Checks the shape of the Rust house: who may import whom, where `unsafe` and `pyo3` may stand, how long files get.
+"""Checks the structure of the sources: no cycles among files and folders, and who may do what.
 
-    python tools/check_structure.py
+    python tools/check_structure.py               # all of it; prints the table of folders
+    python tools/check_structure.py --report      # everything found, to untangle it; --report server: of one area
+    python tools/check_structure.py --table       # the table of folders
+    python tools/check_structure.py --write-doc   # puts that table into docs/architecture.md
 
-`LAYERS` is the declared order of each crate, lowest first: a file may name files of its own layer and of lower ones.
-Files that need each other stand in one layer, or in `EXCEPTIONS`, with a reason. Modules of tests are not looked at.
+The import graph is computed from crates/*/src and tailrace/, see tools/structure/. There is no list of layers, of
+allowed imports or of exceptions: a file or a folder either is in a cycle or not. The permits (where `unsafe`, system
+calls, the clock, pyo3 may stand) are in tools/structure/permits.py, also without exceptions.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-LAYERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
-    "http": (
-        ("octets",),
-        ("limits",),
-        # A head checks its target while it parses; the target's rules speak of spans of the head.
-        ("head", "target"),
-        ("framing",),
-        ("body", "encode"),
-    ),
-    "server": (
-        ("sys", "budget", "claim", "load", "record", "segments", "timers"),
-        ("accept", "crew", "phase", "scoreboard", "wire"),
-        # A request may have a body that is still arriving, which tells what part of a request was late.
-        ("outbox", "gather", "request", "inflow", "stats"),
-        ("layout", "spool", "log_format"),
-        # The spare parts of a thread are answers, and an answer takes its date from the thread.
-        ("answer", "local"),
-        ("access_log",),
-        ("config",),
-        ("exchange",),
-        # A connection is its stages; `ready` hands out the turns that `handler` speaks of.
-        ("connection", "backlog", "posts", "stage", "handler", "hub", "ready", "slots", "streams"),
-        ("reactor",),
-    ),
-    "wsgi": (
-        ("memory",),
-        ("calls", "cell", "errors", "memo", "names", "pause", "payload", "pool", "target", "text"),
-        ("input",),
-        ("error_stream", "headers", "overdue", "scoreboard", "settings"),
-        ("environ", "response"),
-        ("start_response", "breath"),
-        ("file_wrapper", "listeners"),
-        ("blocks",),
-        ("app",),
-        ("hub",),
-        ("server",),
-    ),
-}
-# What goes against the order, and why it must: (crate, file, what it names).
-EXCEPTIONS: Final[dict[tuple[str, str, str], str]] = {
-    ("server", "answer", "backlog"): "it is asked for room, and answers as the connection does",
-    ("server", "answer", "connection"): "a finished answer gives the connection back, and sends through it until then",
-    ("server", "answer", "posts"): "it tells which thread carries its request, and until when",
-    ("server", "answer", "stage"): "it says what follows for the connection",
-    ("server", "inflow", "connection"): "whoever reads a streamed body reads the connection's socket",
-    ("server", "exchange", "connection"): "an exchange is made for a connection",
-    ("server", "connection", "reactor"): "a connection sets deadlines, queues requests and closes itself there",
-    ("server", "ready", "reactor"): "a turn lets the reactor account for its exchanges",
-}
-CRATES: Final[dict[str, tuple[str, ...]]] = {"http": (), "server": ("http",), "wsgi": ("http", "server")}
-PYO3: Final = ("crates/wsgi/",)
-UNSAFE: Final = ("crates/server/src/sys.rs", "crates/wsgi/src/")
-LONG: Final = 600
+from structure import graph, python, rust
+from structure.findings import Findings, short, size
+from structure.sources import Sources
 
-_CRATE_PATH: Final = re.compile(r"\bcrate::(\{[^}]*\}|\w+)")
-_OTHER_CRATE: Final = re.compile(r"\bpenstock_(\w+)::")
-_COMMENT: Final = re.compile(r"//[^\n]*")
-_STRING: Final = re.compile(r'b?"(?:[^"\\]|\\.)*"', re.DOTALL)
-_TESTS: Final = re.compile(r"#\[cfg\(test\)\]\s*mod \w+ \{.*", re.DOTALL)
+PACKAGE: Final = "tailrace"
+DOCUMENT: Final = "docs/architecture.md"
+BEGIN: Final = "<!-- folders: written by tools/check_structure.py --write-doc -->"
+END: Final = "<!-- end of folders -->"
 
 
-def main() -> int:
-    """Prints one line a finding; 1 when there is any."""
-    root = Path(__file__).resolve().parent.parent
-    findings = [*crate_findings(root)]
-    for crate, layers in LAYERS.items():
-        findings += file_findings(root, crate, layers)
+def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
+    """Prints what is found; 1 when there is anything."""
+    parser = argparse.ArgumentParser(description="Checks the structure of the sources.")
+    parser.add_argument("--report", nargs="?", const="", metavar="AREA", help="print everything found, and succeed")
+    parser.add_argument("--table", action="store_true", help="print the table of folders alone")
+    parser.add_argument("--check-doc", action="store_true", help=f"check nothing but the table in {DOCUMENT}")
+    parser.add_argument("--write-doc", action="store_true", help=f"write the table into {DOCUMENT}")
+    parser.add_argument(
+        "--at-most",
+        nargs="+",
+        metavar="AREA.cuts=N or AREA.permits=N",
+        help="fail only where more is found than this; what is not named must be 0",
+    )
+    options = parser.parse_args(arguments)
+    root = root or Path(__file__).resolve().parent.parent
+    sources = read(root)
+    stale = stale_document(root, sources)
+    if options.table:
+        print(table(sources))
+        return 0
+    if options.write_doc:
+        return write_document(root, sources)
+    if options.check_doc:
+        return told(stale)
+    found = Findings.of(root, sources)
+    if options.report is not None:
+        print(found.report(options.report))
+        return 0
+    if options.at_most:
+        for line in stale:
+            print(f"{line} (no failure yet)")
+        return told(more_than(found, options.at_most))
+    findings = [*found.texts(), *stale]
+    if not findings:
+        print(f"{size(sources)}, 0 cycles, 0 exceptions\n\n{table(sources)}")
+    return told(findings)
+
+
+def told(findings: list[str]) -> int:
+    """Prints them; 1 when there is any."""
     for finding in findings:
         print(finding)
     return 1 if findings else 0
 
 
-def crate_findings(root: Path) -> Iterator[str]:
-    """Dependencies between the crates, and pyo3, as the manifests state them."""
-    for crate, allowed in CRATES.items():
-        manifest = f"crates/{crate}/Cargo.toml"
-        dependencies = re.search(r"\[dependencies\]\n([^\[]*)", (root / manifest).read_text())
-        for name in re.findall(r"^([\w-]+)", dependencies[1] if dependencies else "", re.MULTILINE):
-            if name.startswith("penstock-") and name.removeprefix("penstock-") not in allowed:
-                yield f"{manifest}: {crate} must not depend on {name}"
-            if name.startswith("pyo3") and not manifest.startswith(PYO3):
-                yield f"{manifest}: only crates/wsgi may name pyo3"
+def read(root: Path) -> Sources:
+    """The sources of the tree."""
+    sources = Sources()
+    rust.read(root, sources)
+    python.read(root, PACKAGE, sources)
+    return sources
 
 
-def file_findings(root: Path, crate: str, layers: tuple[tuple[str, ...], ...]) -> Iterator[str]:
-    """The findings in the sources of one crate."""
-    rank = {name: depth for depth, layer in enumerate(layers) for name in layer}
-    source = root / "crates" / crate / "src"
-    modules = {module_of(path.relative_to(source)) for path in source.rglob("*.rs")} - {"lib"}
-    for name in sorted(modules - rank.keys()):
-        yield f"crates/{crate}/src/{name}.rs: give it a layer in tools/check_structure.py"
-    for name in sorted(rank.keys() - modules):
-        yield f"tools/check_structure.py: crate {crate} has no {name}"
-    against = set()
-    for path in sorted(source.rglob("*.rs")):
-        place = str(path.relative_to(root))
-        text = path.read_text()
-        code = code_of(text)
-        own = module_of(path.relative_to(source))
-        if own != "lib":
-            for used in sorted(modules_named(code, modules) & rank.keys()):
-                if rank[used] > rank.get(own, len(layers)):
-                    against.add((crate, own, used))
-                    if (crate, own, used) in EXCEPTIONS:
-                        continue
-                    yield f"{place}: names {used}, which stands in a higher layer"
-        for other in sorted(set(_OTHER_CRATE.findall(code)) - set(CRATES[crate])):
-            yield f"{place}: {crate} must not use the crate {other}"
-        if re.search(r"\bunsafe\b", code) and not place.startswith(UNSAFE):
-            yield f"{place}: unsafe may stand only in {' and '.join(UNSAFE)}"
-        if re.search(r"\bpyo3\b", code) and not place.startswith(PYO3):
-            yield f"{place}: only crates/wsgi may name pyo3"
-        lines = text.count("\n")
-        if lines > LONG and not re.search(r"\blong(er)?\b|\blines\b", first_comment(text)):
-            yield f"{place}: {lines} lines; above {LONG} its first comment says why it is long"
+def table(sources: Sources) -> str:
+    """Each folder with what the files directly in it import, in Markdown; a folder stands below those it imports."""
+    folders = sources.folders()
 
-    for _, own, used in sorted(key for key in EXCEPTIONS.keys() - against if key[0] == crate):
-        yield f"tools/check_structure.py: {own} no longer names {used}; drop the exception"
+    def names(found: list[str]) -> str:
+        return ", ".join(f"`{short(each)}`" for each in sorted(found)) or "-"
+
+    lines = ["| folder | imports | imported by |", "|---|---|---|"]
+    for each in (folder for layer in graph.layers(folders) for folder in layer):
+        importers = [other for other, imports in folders.items() if each in imports]
+        lines.append(f"| `{short(each)}` | {names(list(folders[each]))} | {names(importers)} |")
+    return "\n".join(lines)
 
 
-def module_of(path: Path) -> str:
-    """The top-level module that a file belongs to."""
-    return path.parts[0].removesuffix(".rs")
+def stale_document(root: Path, sources: Sources) -> list[str]:
+    """A finding when the document does not have the table as it is now."""
+    text = (root / DOCUMENT).read_text() if (root / DOCUMENT).exists() else ""
+    if BEGIN not in text or END not in text:
+        return [f"{DOCUMENT}: has no table of folders between {BEGIN} and {END}"]
+    if text == with_table(text, sources):
+        return []
+    return [f"{DOCUMENT}: the table of folders is stale; python tools/check_structure.py --write-doc"]
 
 
-def code_of(text: str) -> str:
-    """The source without tests, strings and comments."""
-    return _COMMENT.sub("", _STRING.sub('""', _TESTS.sub("", text)))
+def write_document(root: Path, sources: Sources) -> int:
+    """Puts the table where the document has the marks for it."""
+    text = (root / DOCUMENT).read_text()
+    (root / DOCUMENT).write_text(with_table(text, sources))
+    return told(stale_document(root, sources))
 
 
-def modules_named(code: str, modules: set[str]) -> set[str]:
-    """The modules of its own crate that the code names."""
-    found: set[str] = set()
-    for group in _CRATE_PATH.findall(code):
-        found.update(re.findall(r"\w+", group))
-    return found & modules
+def with_table(text: str, sources: Sources) -> str:
+    """The document with the table between its marks."""
+    block = f"{BEGIN}\n{table(sources)}\n{END}"
+    return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: block, text, count=1, flags=re.DOTALL)
 
 
-def first_comment(text: str) -> str:
-    """The comment at the top of a file."""
-    return "\n".join(line for line in text.split("\n\n")[0].splitlines() if line.startswith("//!"))
+def more_than(found: Findings, limits: list[str]) -> list[str]:
+    """What there is more of than the limits say. The area's findings follow, so that the new one can be seen."""
+    allowed = {name: int(number) for name, _, number in (limit.partition("=") for limit in limits)}
+    counts = found.counts()
+    lines = list(found.others)
+    for name in sorted(allowed.keys() | counts.keys()):
+        if counts[name] > allowed.get(name, 0):
+            lines += [found.report(name.partition(".")[0]), ""]
+            lines.append(f"{name}: {counts[name]} found, at most {allowed.get(name, 0)} allowed (Makefile)")
+        elif counts[name] < allowed.get(name, 0):
+            print(f"{name}: {counts[name]} found, {allowed[name]} allowed: lower it in the Makefile")
+    return lines
 
 
 if __name__ == "__main__":

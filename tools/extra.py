@@ -1,4 +1,4 @@
-"""Prints the requirements of one extra of pyproject.toml, so that they can be installed without building Penstock.
+"""Prints the requirements of one extra of pyproject.toml, so that they can be installed without building Tailrace.
 
 python tools/extra.py test | pip install -r /dev/stdin
 """

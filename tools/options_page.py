@@ -6,30 +6,36 @@ python tools/options_page.py [--check]
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
-from penstock.options import ACCESS_LOG_ATOMS, GROUPS, OPTIONS, Option
+from tailrace.cli.options import ACCESS_LOG_ATOMS, ACCESS_LOG_LETTERS, FUNCTIONS, GROUPS, OPTIONS, Option, Place
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "options.md"
 
 HEAD = """\
 # Options
 
-Made from the table in `penstock/options.py` by `tools/options_page.py`; change it there.
+Made from the table in `tailrace/cli/options.py` by `tools/options_page.py`; change it there.
 
-Each option can be given on the command line (`--max-body 10MiB`), as a variable (`PENSTOCK_MAX_BODY=10MiB`), as a key
-of `penstock.toml` or of `[tool.penstock]` in `pyproject.toml` (`max_body = "10MiB"`), and as an argument of
-`penstock.run` (`max_body="10MiB"`). The command line comes first, then the environment, then the file, then the
-default. `penstock config` prints what is in effect and where each value came from.
+Each option can be given on the command line (`--max-body 10MiB`), as a variable (`TAILRACE_MAX_BODY=10MiB`), as a key
+of `tailrace.toml` or of `[tool.tailrace]` in `pyproject.toml` (`max_body = "10MiB"`). The command line comes first,
+then the environment, then the file, then the default. `tailrace config` prints what is in effect and where each value
+came from.
 
-The file is the one that `--config` or `PENSTOCK_CONFIG` names; without them `penstock.toml` in the current directory,
-or else its `pyproject.toml`. Unknown keys and unknown `PENSTOCK_*` variables are errors. `penstock.run` and
-`penstock.serve_in_thread` read neither environment nor files.
+The file is the one that `--config` or `TAILRACE_CONFIG` names; without them `tailrace.toml` in the current directory,
+or else its `pyproject.toml`. An unknown key is an error. An unknown `TAILRACE_*` variable is a warning; those that
+Kubernetes sets for a service called "tailrace" are passed over.
 
-- A **size** is a number of bytes, or ends in `k`, `m`, `g` or `KiB`, `MiB`, `GiB` (powers of 1024), or `kB`, `MB`, `GB`
-  (powers of 1000).
-- A **time** is a number of seconds, or ends in `ms`, `s`, `m` or `h`.
+In a program, options are arguments of `tailrace.run`, `tailrace.serve_in_thread` and `tailrace.gevent.serve`
+(`max_body="10MiB"`), and keys of a section of PasteDeploy, which is for `tailrace.run`. These read neither environment
+nor files. An option that concerns the program rather than the server is not taken; "Not by" says where and why. On the
+command line "Not with" marks what has no effect, with a warning, or is refused.
+
+- A **size** is a number of bytes, or ends in `k`, `m`, `g`, `t` or `KiB`, `MiB`, `GiB`, `TiB` (powers of 1024), or in
+  `kB`, `MB`, `GB`, `TB` (powers of 1000).
+- A **time** is a number of seconds, or ends in `ms`, `s`, `m`, `h` or `d`.
 - **true or false** is also `yes`, `no`, `on`, `off`, `1`, `0` in variables, and `--debug` or `--no-debug` on the
   command line.
 - A **list** is an array in TOML, a repeated flag on the command line, and separated by commas or spaces in a variable.
@@ -46,6 +52,10 @@ def page() -> str:
         "\n## Atoms of the access log\n\nIn `access_log_format`, in braces:\n\n| atom | what it gives |\n|---|---|\n"
     )
     parts += [f"| `{{{name}}}` | {meaning} |\n" for name, meaning in ACCESS_LOG_ATOMS.items()]
+    parts.append(
+        "\nOr those of gunicorn, in place of braces (`%%` is a percent sign):\n\n| atom | what it gives |\n|---|---|\n"
+    )
+    parts += [f"| `{name}` | {meaning} |\n" for name, meaning in ACCESS_LOG_LETTERS.items()]
     return "".join(parts)
 
 
@@ -57,7 +67,23 @@ def entry(option: Option) -> str:
     lines = [f"\n### {option.name}\n\n{option.help}\n\n{facts}\n"]
     if option.example is not None:
         lines.append(f"\n```toml\n{option.name} = {json.dumps(option.example)}\n```\n")
+    lines += absent(option)
     return "".join(lines)
+
+
+def absent(option: Option) -> list[str]:
+    """A line for each reason for which it cannot be had somewhere."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for place, reason in option.absent.items():
+        word = "by " if place in FUNCTIONS else "" if place is Place.WITHOUT_GEVENT else "with "
+        places.setdefault((word, reason), []).append(marked(place))
+    lines = [f"- Not {word}{', '.join(names)}: {reason}.\n" for (word, reason), names in places.items()]
+    return ["\n", *lines] if lines else []
+
+
+def marked(place: Place) -> str:
+    """The name of the place, with flags and functions as code."""
+    return re.sub(r"(--\S+|tailrace\.\S+)", r"`\1`", place.value)
 
 
 def default(option: Option) -> str:
@@ -76,7 +102,7 @@ def main() -> int:
     if PAGE.is_file() and PAGE.read_text() == fresh:
         return 0
     print(
-        "docs/options.md does not follow penstock/options.py; run `.venv/bin/python tools/options_page.py`",
+        "docs/options.md does not follow tailrace/cli/options.py; run `.venv/bin/python tools/options_page.py`",
         file=sys.stderr,
     )
     return 1

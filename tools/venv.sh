@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes .venv with a suitable Python:  tools/venv.sh [PYTHON]
-# PYTHON is a command; without one, the newest python3 that Penstock supports and that runs here is taken.
+# PYTHON is a command; without one, the newest python3 that Tailrace supports and that runs here is taken.
 set -eu
 
 suitable() {
@@ -17,21 +17,22 @@ if [ -z "$python" ]; then
     done
 fi
 if [ -z "$python" ] || ! suitable "$python"; then
-    echo "Penstock needs Python 3.10 or newer on Linux; install it, or name it: make PYTHON=/path/to/python3" >&2
+    echo "Tailrace needs Python 3.10 or newer on Linux; install it, or name it: make PYTHON=/path/to/python3" >&2
     exit 1
 fi
 
 command -v cargo >/dev/null 2>&1 || {
-    echo "Penstock needs cargo to build its core: https://rustup.rs" >&2
+    echo "Tailrace needs cargo to build its core: https://rustup.rs" >&2
     exit 1
 }
+"$python" tools/build_backend.py
 
 # Debian packs venv apart from Python, and the linker apart from Rust.
 if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
     version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-    tools/debian-packages.sh "/usr/lib/python$version/ensurepip=python$version-venv"
+    tools/debian-packages.sh "Python's virtual environments" "/usr/lib/python$version/ensurepip=python$version-venv"
 fi
-tools/debian-packages.sh cc=gcc
+tools/debian-packages.sh 'the build of the core' cc=gcc
 
 [ -x .venv/bin/python ] || "$python" -m venv .venv
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=24'

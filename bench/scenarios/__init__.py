@@ -1,9 +1,9 @@
-"""The table of scenarios: what is measured, how it is shown, and what Penstock is meant to reach."""
+"""The table of scenarios: what is measured, how it is shown, and what Tailrace is meant to reach."""
 
 from __future__ import annotations
 
 from bench.goals import AtLeast, AtMost, FloorTimes, NoErrors, Times, TimesBest, WithinBest
-from bench.peers import NGINX, PENSTOCK, PENSTOCK_GEVENT
+from bench.peers import NGINX, TAILRACE, TAILRACE_GEVENT
 from bench.results import Metric
 from bench.scenarios.discard import Discard
 from bench.scenarios.fetch import Fetch
@@ -53,7 +53,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             Times(1.15, "fastwsgi"),
             Times(1.3, "bjoern"),
             Times(1.7, "granian"),
-            Times(8.0, "gevent pywsgi", of=PENSTOCK_GEVENT),
+            Times(8.0, "gevent pywsgi", of=TAILRACE_GEVENT),
         ),
         also=GEVENT,
         connections=64,
@@ -231,29 +231,29 @@ SCENARIOS: tuple[Scenario, ...] = (
         "Blocks in random rhythms, UNIX socket",
         "late, unix",
         over_unix=True,
-        among=(PENSTOCK, PENSTOCK_GEVENT),
+        among=(TAILRACE, TAILRACE_GEVENT),
     ),
     sleeping(1, AtLeast(95), NoErrors()),
     sleeping(8, AtLeast(95), NoErrors()),
     sleeping(100, AtLeast(95), NoErrors()),
     sleeping(1000),
-    greenlets(10, AtLeast(97, of=PENSTOCK_GEVENT), NoErrors(of=PENSTOCK_GEVENT)),
-    greenlets(100, AtLeast(97, of=PENSTOCK_GEVENT), NoErrors(of=PENSTOCK_GEVENT)),
+    greenlets(10, AtLeast(97, of=TAILRACE_GEVENT), NoErrors(of=TAILRACE_GEVENT)),
+    greenlets(100, AtLeast(97, of=TAILRACE_GEVENT), NoErrors(of=TAILRACE_GEVENT)),
     greenlets(
         1000,
-        AtLeast(97, of=PENSTOCK_GEVENT),
-        NoErrors(of=PENSTOCK_GEVENT),
-        Times(1.3, "gevent pywsgi", of=PENSTOCK_GEVENT),
-        Times(1.5, "gunicorn gevent", of=PENSTOCK_GEVENT),
+        AtLeast(97, of=TAILRACE_GEVENT),
+        NoErrors(of=TAILRACE_GEVENT),
+        Times(1.3, "gevent pywsgi", of=TAILRACE_GEVENT),
+        Times(1.5, "gunicorn gevent", of=TAILRACE_GEVENT),
     ),
-    greenlets(5000, NoErrors(of=PENSTOCK_GEVENT)),
+    greenlets(5000, NoErrors(of=TAILRACE_GEVENT)),
     Streaming(
         "streams",
         "10,000 streams of server-sent events, a block a second each",
         GREENLETS,
         "bench.apps:events",
         (
-            milliseconds("streams", "10,000 streams: the slowest block", "streams", AtMost(100, of=PENSTOCK_GEVENT)),
+            milliseconds("streams", "10,000 streams: the slowest block", "streams", AtMost(100, of=TAILRACE_GEVENT)),
             milliseconds("streams_p99", "10,000 streams: 99 % of the blocks", "streams, p99"),
             Metric(
                 "streams_open",
@@ -262,7 +262,7 @@ SCENARIOS: tuple[Scenario, ...] = (
                 "% of them",
                 True,
                 1,
-                (AtLeast(100, of=PENSTOCK_GEVENT),),
+                (AtLeast(100, of=TAILRACE_GEVENT),),
             ),
             Metric(
                 "streams_missed",
@@ -271,7 +271,7 @@ SCENARIOS: tuple[Scenario, ...] = (
                 "blocks",
                 False,
                 0,
-                (AtMost(0, of=PENSTOCK_GEVENT),),
+                (AtMost(0, of=TAILRACE_GEVENT),),
             ),
             Metric("streams_memory", "10,000 streams: memory of one", "streams, memory", "KiB", False, 1),
         ),
@@ -309,8 +309,8 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
         fresh=True,
         rounds=2,
-        among=(PENSTOCK,),
-        flags=((PENSTOCK, "--threads 2 --max-queue 8"),),
+        among=(TAILRACE,),
+        flags=((TAILRACE, "--threads 2 --max-queue 8"),),
     ),
     Processes(
         "processes",
@@ -323,8 +323,8 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
         fresh=True,
         rounds=3,
-        among=(PENSTOCK, "gunicorn gthread"),
-        flags=((PENSTOCK, "--preload"), ("gunicorn gthread", "--preload")),
+        among=(TAILRACE, "gunicorn gthread"),
+        flags=((TAILRACE, "--preload"), ("gunicorn gthread", "--preload")),
     ),
     crowded("crowd_list", "1,000 read a list of 10 MB at 100 KB/s", "crowd, list"),
     crowded("crowd_file", "1,000 read a file of 10 MB at 100 KB/s", "crowd, file", path="/file", nginx="/crowd"),

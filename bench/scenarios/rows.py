@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench import files
 from bench.goals import AtLeast, AtMost, FloorTimes, Goal, NoErrors, TimesBest, Within
-from bench.peers import PENSTOCK, PENSTOCK_GEVENT
+from bench.peers import TAILRACE, TAILRACE_GEVENT
 from bench.results import Metric
 from bench.scenarios.crowded import Crowded
 from bench.scenarios.fetch import Fetch
@@ -25,11 +25,11 @@ COST = "What it costs"
 # --response-buffer and 50 MiB, what a crowd of slow clients may cost.
 CROWD_MEMORY = 256 + 50
 # A round of a crowd takes half a minute; each of these fails in a way of its own.
-CROWDED = (PENSTOCK, "gunicorn gthread", "granian", "uwsgi http", "waitress")
+CROWDED = (TAILRACE, "gunicorn gthread", "granian", "uwsgi http", "waitress")
 # A round is some seconds of pauses.
 LATENESS = (
-    PENSTOCK,
-    PENSTOCK_GEVENT,
+    TAILRACE,
+    TAILRACE_GEVENT,
     "gunicorn gthread",
     "gunicorn gevent",
     "granian",
@@ -39,9 +39,9 @@ LATENESS = (
     "bjoern",
 )
 # Beside the usual ones, where greenlets are compared with threads.
-GEVENT = (PENSTOCK_GEVENT,)
-GREENLET_SERVERS = (PENSTOCK_GEVENT, "gevent pywsgi", "gunicorn gevent")
-AS_THREADS = Within(1.5, PENSTOCK, of=PENSTOCK_GEVENT)
+GEVENT = (TAILRACE_GEVENT,)
+GREENLET_SERVERS = (TAILRACE_GEVENT, "gevent pywsgi", "gunicorn gevent")
+AS_THREADS = Within(1.5, TAILRACE, of=TAILRACE_GEVENT)
 
 
 def rate(key: str, title: str, short: str, *goals: Goal) -> tuple[Metric, ...]:
@@ -149,7 +149,7 @@ def crowded(
         fresh=True,
         many=True,
         rounds=2 if fits else 1,
-        among=CROWDED if fits else (PENSTOCK, "granian"),
+        among=CROWDED if fits else (TAILRACE, "granian"),
         nginx=nginx,
         what=what,
         crowd_path=path,
@@ -160,7 +160,7 @@ def crowded(
 
 
 def lateness(name: str, title: str, short: str, *, over_unix: bool, among: tuple[str, ...]) -> Lateness:
-    goals = (AtMost(5.0), AtMost(5.0, of=PENSTOCK_GEVENT))
+    goals = (AtMost(5.0), AtMost(5.0, of=TAILRACE_GEVENT))
 
     def metric(key: str, what: str) -> Metric:
         words = f"{short}{key.replace('_', ' ')}"

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use penstock_http::limits::Limits;
+use tailrace_http::limits::Limits;
 
 #[path = "../../crates/http/tests/wire/mod.rs"]
 mod wire;

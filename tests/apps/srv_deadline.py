@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.parse
 
-import penstock
+import tailrace
 
 GATE = threading.Event()
 LOCK = threading.Lock()
@@ -49,12 +49,12 @@ def gate():
 
 def hold_logging():
     """Holds what every line of the log needs."""
-    for handler in logging.getLogger("penstock").handlers:
+    for handler in logging.getLogger("tailrace").handlers:
         handler.acquire()
     try:
         GATE.wait(3600)
     finally:
-        for handler in logging.getLogger("penstock").handlers:
+        for handler in logging.getLogger("tailrace").handlers:
             handler.release()
 
 
@@ -65,7 +65,7 @@ def app(environ, start_response):
     path = environ["PATH_INFO"].strip("/")
     query = dict(urllib.parse.parse_qsl(environ["QUERY_STRING"]))
     if "deadline" in query:
-        environ["penstock.set_deadline"](None if query["deadline"] == "none" else float(query["deadline"]))
+        environ["tailrace.set_deadline"](None if query["deadline"] == "none" else float(query["deadline"]))
     if path == "open":
         GATE.set()
         body = b"opened"
@@ -85,7 +85,7 @@ def app(environ, start_response):
     elif path in WAYS:
         try:
             WAYS[path]()
-        except penstock.RequestTimeout:
+        except tailrace.RequestTimeout:
             ENDED.append(path)
             raise
         body = b"let go"

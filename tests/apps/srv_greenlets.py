@@ -313,9 +313,9 @@ def keep(environ, start_response, query, record):
     KEPT[query["key"]] = {
         "start_response": lambda: start_response("200 OK", []),
         "write": lambda: write(b"kept"),
-        "delivery": lambda: sorted(environ["penstock.delivery"]()),
-        "client_gone": environ["penstock.client_gone"],
-        "set_deadline": lambda: environ["penstock.set_deadline"](None),
+        "delivery": lambda: sorted(environ["tailrace.delivery"]()),
+        "client_gone": environ["tailrace.client_gone"],
+        "set_deadline": lambda: environ["tailrace.set_deadline"](None),
         "read": environ["wsgi.input"].read,
     }
     if "gate" in query:
@@ -383,13 +383,13 @@ def text(start_response, value):
 
 
 def dump(environ, start_response, query, record):
-    import penstock.gevent
+    import tailrace.gevent
 
     if query.get("to") == "log":
-        penstock.gevent.dump()
+        tailrace.gevent.dump()
         return text(start_response, "dumped")
     file = io.StringIO()
-    penstock.gevent.dump(file)
+    tailrace.gevent.dump(file)
     return text(start_response, file.getvalue())
 
 
@@ -442,7 +442,7 @@ def app(environ, start_response):
     query = {key: values[-1] for key, values in parse_qs(environ["QUERY_STRING"]).items()}
     path = environ["PATH_INFO"].strip("/")
     if "deadline" in query:
-        environ["penstock.set_deadline"](None if query["deadline"] == "none" else float(query["deadline"]))
+        environ["tailrace.set_deadline"](None if query["deadline"] == "none" else float(query["deadline"]))
     if "timeout" in query:
         gevent.Timeout(float(query["timeout"])).start()
     if path not in PATHS:

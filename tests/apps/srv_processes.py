@@ -70,8 +70,12 @@ def answer(path, query, environ):
         time.sleep(30)
     if path == "/stuck":
         Path(query["entered"]).touch()
-        # A call that never ends: with the interpreter in its hand, or without.
-        (ctypes.PyDLL if query.get("keeps") else ctypes.CDLL)(None).pause()
+        # A call that never ends, not by a signal either: with the interpreter in its hand, or without.
+        library, mutex = (ctypes.PyDLL if query.get("keeps") else ctypes.CDLL)(None), ctypes.create_string_buffer(64)
+        library.pthread_mutex_lock(mutex)
+        library.pthread_mutex_lock(mutex)
+    if path in ("/compute", "/sleep", "/blocks"):
+        return take(path[1:], time.monotonic() + float(query["seconds"]))
     if path == "/ballast":
         BALLAST.append(b"x" * int(query["bytes"]))
     if path == "/child":
@@ -85,6 +89,18 @@ def answer(path, query, environ):
     if path == "/echo":
         return (query["text"] * int(query.get("times", 1))).encode()
     return {"pid": os.getpid(), "parent": os.getppid(), "multiprocess": environ["wsgi.multiprocess"]}
+
+
+def take(way, until):
+    """Takes its time: with the interpreter in its hand, switched by that now and then, or without. `blocks` is a call
+    that no library patches."""
+    while way == "compute" and time.monotonic() < until:
+        sum(range(1000))
+    if way == "sleep":
+        time.sleep(until - time.monotonic())
+    if way == "blocks":
+        ctypes.CDLL(None).sleep(int(until - time.monotonic() + 0.5))
+    return b"at last"
 
 
 def orphan():

@@ -1,4 +1,4 @@
-"""Fixtures for the tests of whole frameworks under a real `penstock`, of clients, and of proxies in front of it."""
+"""Fixtures for the tests of whole frameworks under a real `tailrace`, of clients, and of proxies in front of it."""
 
 from __future__ import annotations
 

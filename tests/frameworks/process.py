@@ -1,4 +1,4 @@
-"""Foreign servers beside Penstock, as real processes with a configuration of their own in a directory of their own."""
+"""Foreign servers beside Tailrace, as real processes with a configuration of their own in a directory of their own."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Process:
         self.command = [part.replace("{directory}", str(self.directory)) for part in command]
         self._stop_signal = stop_signal
         self._statuses = statuses
-        clean = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("TAILRACE_")}
         with (self.directory / "output").open("wb") as output:
             self.process = subprocess.Popen(
                 self.command,

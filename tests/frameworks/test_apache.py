@@ -34,14 +34,14 @@ ServerLimit 1
 ThreadsPerChild 16
 MaxRequestWorkers 16
 ProxyPass /tcp/ http://%(tcp)s/ ping=20 timeout=20
-ProxyPass /unix/ unix:%(unix)s|http://penstock/ ping=20 timeout=20 enablereuse=on
+ProxyPass /unix/ unix:%(unix)s|http://tailrace/ ping=20 timeout=20 enablereuse=on
 """
 PLACES = pytest.mark.parametrize("place", ["tcp", "unix"])
 
 
 @pytest.fixture(scope="module")
 def trio():
-    """penstock, the Apache before it, and the path of the UNIX socket between them."""
+    """tailrace, the Apache before it, and the path of the UNIX socket between them."""
     with tempfile.TemporaryDirectory(prefix="pst-") as directory, both(f"{directory}/s") as server:
         address = free_address()
         config = CONFIG

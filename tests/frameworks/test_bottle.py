@@ -1,4 +1,4 @@
-"""A Bottle application under `penstock fw_bottle:app`."""
+"""A Bottle application under `tailrace fw_bottle:app`."""
 
 import hashlib
 from pathlib import Path

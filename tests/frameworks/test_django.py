@@ -1,4 +1,4 @@
-"""A Django project with admin, sessions and uploads on SQLite under `penstock django_site.wsgi`."""
+"""A Django project with admin, sessions and uploads on SQLite under `tailrace django_site.wsgi`."""
 
 import hashlib
 import os

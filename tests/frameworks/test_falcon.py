@@ -1,4 +1,4 @@
-"""A Falcon application under `penstock fw_falcon:app`."""
+"""A Falcon application under `tailrace fw_falcon:app`."""
 
 import hashlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A Flask application under `penstock fw_flask:app`."""
+"""A Flask application under `tailrace fw_flask:app`."""
 
 import hashlib
 from pathlib import Path

@@ -34,25 +34,25 @@ frontend all
 # The request of `option httpchk` alone: OPTIONS / HTTP/1.0, and the connection is cut as soon as the status is read.
 backend plain
     option httpchk
-    server penstock %(tcp)s
+    server tailrace %(tcp)s
 backend tcp
     option httpchk
-    http-check send meth GET uri /check/tcp ver HTTP/1.1 hdr Host penstock
+    http-check send meth GET uri /check/tcp ver HTTP/1.1 hdr Host tailrace
     http-check expect rstring "well.*true"
-    server penstock %(tcp)s
+    server tailrace %(tcp)s
 backend unix
     option httpchk HEAD /check/unix
     http-request replace-path /unix(/.*) \\1
-    server penstock unix@%(unix)s
+    server tailrace unix@%(unix)s
 # A check that only connects, and leaves with a reset before it has said a word.
 backend connect
-    server penstock %(tcp)s
+    server tailrace %(tcp)s
 """
 
 
 @pytest.fixture(scope="module")
 def pair():
-    """penstock and the HAProxy before it."""
+    """tailrace and the HAProxy before it."""
     with tempfile.TemporaryDirectory(prefix="pst-") as directory, both(f"{directory}/s") as server:
         address = free_address()
         config = CONFIG
@@ -82,7 +82,7 @@ def stats(haproxy, backend):
         sock.sendall(b"show stat\n")
         text = b"".join(iter(lambda: sock.recv(65536), b"")).decode()
     rows = csv.DictReader(text.removeprefix("# ").splitlines())
-    return next(row for row in rows if (row["pxname"], row["svname"]) == (backend, "penstock"))
+    return next(row for row in rows if (row["pxname"], row["svname"]) == (backend, "tailrace"))
 
 
 @pytest.mark.parametrize("backend", ["plain", "tcp", "unix", "connect"])
@@ -144,5 +144,5 @@ def test_head_and_a_refusal_pass_through(client):
     assert (answer.content, answer.headers["content-length"]) == (b"", "70000")
     # HAProxy lets a Host pass that is none.
     refused = client.get("/bytes/1", headers={"Host": "a b"})
-    assert (refused.status_code, refused.headers["server"]) == (400, "penstock")
+    assert (refused.status_code, refused.headers["server"]) == (400, "tailrace")
     assert client.get("/bytes/3").content == b"\0\1\2"

@@ -1,4 +1,4 @@
-"""`penstock httpbin:app`, asked all that an HTTP client can ask it."""
+"""`tailrace httpbin:app`, asked all that an HTTP client can ask it."""
 
 import base64
 import hashlib

@@ -31,24 +31,24 @@ http {
     uwsgi_temp_path {directory}/uwsgi;
     scgi_temp_path {directory}/scgi;
     client_max_body_size 0;
-    upstream penstock { server %(upstream)s; keepalive 8; }
+    upstream tailrace { server %(upstream)s; keepalive 8; }
     server {
         listen %(listen)s;
         location /kept/ {
-            proxy_pass http://penstock/;
+            proxy_pass http://tailrace/;
             proxy_http_version 1.1;
             proxy_set_header Connection "";
             proxy_set_header Host $http_host;
         }
         location /unbuffered/ {
-            proxy_pass http://penstock/;
+            proxy_pass http://tailrace/;
             proxy_http_version 1.1;
             proxy_set_header Connection "";
             proxy_buffering off;
             proxy_request_buffering off;
         }
-        location /old/ { proxy_pass http://penstock/; }
-        location /old-unbuffered/ { proxy_pass http://penstock/; proxy_buffering off; proxy_request_buffering off; }
+        location /old/ { proxy_pass http://tailrace/; }
+        location /old-unbuffered/ { proxy_pass http://tailrace/; proxy_buffering off; proxy_request_buffering off; }
     }
 }
 """
@@ -57,7 +57,7 @@ PLACES = pytest.mark.parametrize("place", ["kept", "unbuffered", "old", "old-unb
 
 @pytest.fixture(scope="module", params=["tcp", "unix"])
 def pair(request):
-    """penstock and the nginx before it."""
+    """tailrace and the nginx before it."""
     with tempfile.TemporaryDirectory(prefix="pst-") as directory, both(f"{directory}/s") as server:
         upstream = server.address.bind if request.param == "tcp" else f"unix:{directory}/s"
         address = free_address()
@@ -88,7 +88,7 @@ def test_what_the_application_sees(client, nginx, place):
     assert seen["PATH_INFO"] == "/a b/\xc3\xa9"
     assert seen["QUERY_STRING"] == "x=1%202"
     assert seen["SERVER_PROTOCOL"] == ("HTTP/1.0" if place.startswith("old") else "HTTP/1.1")
-    assert seen["HTTP_HOST"] == (nginx.address.bind if place == "kept" else "penstock")
+    assert seen["HTTP_HOST"] == (nginx.address.bind if place == "kept" else "tailrace")
 
 
 @PLACES

@@ -1,4 +1,4 @@
-"""A Pyramid application through `pserve site.ini`, whose section says `use = egg:penstock`."""
+"""A Pyramid application through `pserve site.ini`, whose section says `use = egg:tailrace`."""
 
 import hashlib
 import sys
@@ -13,7 +13,7 @@ from harness.tools import missing, need_module
 
 need_module("pyramid")
 if PEER:
-    pytest.skip("the ini file names penstock", allow_module_level=True)
+    pytest.skip("the ini file names tailrace", allow_module_level=True)
 
 SITE = APPS / "pyramid_site"
 
@@ -39,7 +39,7 @@ def test_a_view_with_the_settings_of_the_ini_file(client):
     title = f"Seeds of {SITE / 'site.ini'}"
     assert answer.json() == {"title": title, "path": "/", "query": {"a": ["1", "ü"], "b": "2"}}
     assert answer.headers["x-tween"] == title
-    assert answer.headers["server"] == "penstock"
+    assert answer.headers["server"] == "tailrace"
 
 
 def test_a_session_through_a_redirect(client, server):
@@ -79,4 +79,4 @@ def test_an_exception_view_and_a_page_that_is_missing(client):
 
 def test_the_ini_file_rules_the_log(client, server):
     client.get("/")
-    assert f"ini-log INFO penstock listening on http://127.0.0.1:{server.address.port}" in server.log
+    assert f"ini-log INFO tailrace listening on http://127.0.0.1:{server.address.port}" in server.log

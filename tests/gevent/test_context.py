@@ -31,7 +31,7 @@ def asked(client, target):
 @pytest.mark.parametrize("end", ["return", "raise", "nap", "gate"])
 @pytest.mark.parametrize("which", [*MARKS, ",".join(MARKS)])
 def test_a_request_sees_nothing_of_the_one_before(server, which, end):
-    # Fails when a carrier that is not as good as new takes another request.
+    # Fails when a worker greenlet that is not as good as new takes another request.
     value = f"mine-{next(numbers)}"
     more = {"raise": "&end=raise", "nap": "&end=nap&seconds=0.001", "gate": f"&gate={value}"}.get(end, "")
     with server.client() as client:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from harness.greenlets import on_greenlets
@@ -48,6 +49,26 @@ def server():
     with on_greenlets("srv_greenlets:app", response_queue="4MiB") as server:
         server.get("/")
         yield server
+
+
+def test_a_client_that_asks_one_by_one_waits_for_no_nap_of_the_server(server, tmp_path):
+    # Fails when the I/O thread sleeps after each request that it has handed over, whether or not the hub has others.
+    asked, path = 200, tmp_path / "calls"
+    (task,) = [
+        task.parent for task in Path(f"/proc/{server.pid}/task").glob("*/comm") if task.read_text() == "tailrace-io\n"
+    ]
+    sleeps = "trace=nanosleep,clock_nanosleep,futex"
+    command = [need_tool("strace"), "-p", task.name, "-e", sleeps, "-o", str(path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as tracer, server.client() as client:
+        assert b"attached" in tracer.stderr.readline()
+        for _ in range(asked):
+            client.send(request("/"))
+            assert client.response().body == b"pong"
+        tracer.send_signal(signal.SIGINT)
+        tracer.communicate(timeout=20)
+    # That the hub has done its work ends a wait; where it got no processor, time may have.
+    slept = [line for line in path.read_text().splitlines() if "nanosleep" in line or "ETIMEDOUT" in line]
+    assert len(slept) < asked / 2, slept[:5]
 
 
 def test_the_hub_thread_sends_no_file_and_nothing_large(server, tmp_path):

@@ -1,4 +1,4 @@
-"""`penstock.gevent.dump()` and SIGURG: every greenlet with its request and its stack."""
+"""`tailrace.gevent.dump()` and SIGURG: every greenlet with its request and its stack."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_dump_goes_to_the_log_when_no_file_is_given(server):
 
 
 def test_dumps_of_a_server_at_work_leave_it_at_work(server):
-    # Fails when a dump touches greenlets in a way that their carriers notice, or holds references to them.
+    # Fails when a dump touches greenlets in a way that their worker greenlets notice, or holds references to them.
     with ExitStack() as stack:
         clients = [stack.enter_context(asking(server, f"/wait?gate=dumps&key={n}")) for n in range(20)]
         await_waiting(server, "dumps", 20)

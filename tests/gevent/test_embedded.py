@@ -1,4 +1,4 @@
-"""`penstock.gevent` in a program that runs its own hub. Each program is a process of its own, patched or not."""
+"""`tailrace.gevent` in a program that runs its own hub. Each program is a process of its own, patched or not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 BEFORE = """
 import gevent, gevent.event, os, socket, sys, threading, time
-import penstock, penstock.gevent
+import tailrace, tailrace.gevent
 
 def app(environ, start_response):
     path = environ["PATH_INFO"]
@@ -69,7 +69,7 @@ def test_a_server_serves_on_the_hub_of_its_program(first):
         """
         from gevent import monkey
         patched = monkey.is_module_patched("socket")
-        server = penstock.gevent.serve(app)
+        server = tailrace.gevent.serve(app)
         assert server.started and not server.closed
         assert server.url.startswith("http://127.0.0.1:")
         assert get(server.url, "/one") == (200, b"/one")
@@ -94,7 +94,7 @@ def test_a_server_serves_on_the_hub_of_its_program(first):
 
 @PATCHED
 def test_two_servers_on_one_hub(first):
-    # Fails when a ticket, a bell or a carrier of the one reaches the other.
+    # Fails when a ticket, a wakeup or a worker greenlet of the one reaches the other.
     program(
         """
         def other(environ, start_response):
@@ -102,7 +102,7 @@ def test_two_servers_on_one_hub(first):
             start_response("200 OK", [("Content-Length", "5")])
             return [b"other"]
 
-        with penstock.gevent.serve(app) as one, penstock.gevent.serve(other) as two:
+        with tailrace.gevent.serve(app) as one, tailrace.gevent.serve(other) as two:
             assert one.url != two.url
             got = [gevent.spawn(get, (one if n % 2 else two).url, f"/sleep/0.00{n % 7}") for n in range(200)]
             gevent.joinall(got, raise_error=True)
@@ -129,8 +129,8 @@ def test_a_server_calls_another_one_of_its_program_and_itself():
             start_response("200 OK", [("Content-Length", str(len(body)))])
             return [body]
 
-        other = penstock.gevent.serve(app)
-        server = penstock.gevent.serve(asking)
+        other = tailrace.gevent.serve(app)
+        server = tailrace.gevent.serve(asking)
         assert get(server.url, "/other") == (200, b"/from")
         assert get(server.url, "/deep?40") == (200, b"." * 40)
         server.stop()
@@ -144,7 +144,7 @@ def test_hubs_of_several_threads_have_a_server_each():
     program(
         """
         def run(number, results):
-            server = penstock.gevent.serve(app)
+            server = tailrace.gevent.serve(app)
             got = [gevent.spawn(get, server.url, f"/sleep/0.0{n % 3}") for n in range(50)]
             gevent.joinall(got, raise_error=True)
             results.append([each.value[0] for each in got] == [200] * 50)
@@ -176,7 +176,7 @@ def test_a_request_may_stop_its_own_server(first):
             start_response("200 OK", [("Content-Length", "4")])
             return [b"last"]
 
-        server = penstock.gevent.Server(stopping)
+        server = tailrace.gevent.Server(stopping)
         server.start()
         slow = gevent.spawn(get, server.url, "/slow")
         gevent.sleep(0.05)
@@ -191,10 +191,10 @@ def test_a_request_may_stop_its_own_server(first):
 
 
 def test_stop_cuts_off_what_does_not_end_in_its_time():
-    # Fails when a sleeping carrier keeps the stop, or the program, for as long as it sleeps.
+    # Fails when a sleeping worker greenlet keeps the stop, or the program, for as long as it sleeps.
     program(
         """
-        server = penstock.gevent.serve(app)
+        server = tailrace.gevent.serve(app)
         slow = gevent.spawn(get, server.url, "/sleep/3600")
         while not server.stats()["running"]:
             gevent.sleep(0.01)
@@ -211,7 +211,7 @@ def test_stop_cuts_off_what_does_not_end_in_its_time():
 def test_a_stop_waits_for_those_that_end_in_time():
     program(
         """
-        server = penstock.gevent.serve(app, graceful_timeout=20)
+        server = tailrace.gevent.serve(app, graceful_timeout=20)
         slow = [gevent.spawn(get, server.url, "/sleep/0.3") for _ in range(100)]
         while server.stats()["running"] < 100:
             gevent.sleep(0.01)
@@ -225,7 +225,7 @@ def test_serve_forever_ends_by_stop():
     program(
         """
         import signal
-        server = penstock.gevent.Server(app)
+        server = tailrace.gevent.Server(app)
         gevent.signal_handler(signal.SIGTERM, server.stop)
         def later():
             while not server.started:
@@ -244,7 +244,7 @@ def test_a_serving_server_keeps_the_hub():
     # As pywsgi's does; fails when hub.join() returns at once, or never.
     program(
         """
-        server = penstock.gevent.serve(app)
+        server = tailrace.gevent.serve(app)
         assert not gevent.get_hub().join(timeout=0.3)
         gevent.spawn_later(0.2, server.stop)
         assert gevent.get_hub().join(timeout=20)
@@ -254,10 +254,10 @@ def test_a_serving_server_keeps_the_hub():
 
 
 def test_a_program_may_end_while_it_serves():
-    # Fails when a carrier, the I/O thread or the watch outlives the interpreter: the end would hang or abort.
+    # Fails when a worker greenlet, the I/O thread or the watch outlives the interpreter: the end would hang or abort.
     program(
         """
-        server = penstock.gevent.serve(app, stream_body=True)
+        server = tailrace.gevent.serve(app, stream_body=True)
         for _ in range(50):
             gevent.spawn(get, server.url, "/sleep/3600")
         while server.stats()["running"] < 50:
@@ -271,13 +271,13 @@ def test_a_unix_socket_and_a_busy_address(tmp_path):
     program(
         f"""
         path = {str(tmp_path / "socket")!r}
-        with penstock.gevent.serve(app, bind="unix:" + path) as server:
+        with tailrace.gevent.serve(app, bind="unix:" + path) as server:
             assert os.path.exists(path)
             assert server.url == "unix:" + path
-        with penstock.gevent.serve(app) as server:
+        with tailrace.gevent.serve(app) as server:
             try:
-                penstock.gevent.serve(app, bind=server.url.removeprefix("http://"))
-            except penstock.BindError:
+                tailrace.gevent.serve(app, bind=server.url.removeprefix("http://"))
+            except tailrace.BindError:
                 pass
             else:
                 raise AssertionError("two servers on one address")
@@ -294,8 +294,8 @@ def test_options_that_belong_to_a_process_are_refused(options):
     program(
         f"""
         try:
-            penstock.gevent.serve(app, {options})
-        except penstock.ConfigError as error:
+            tailrace.gevent.serve(app, {options})
+        except tailrace.ConfigError as error:
             assert {options.partition("=")[0]!r} in str(error), error
         else:
             raise AssertionError("accepted")
@@ -307,14 +307,14 @@ def test_plain_requests_are_carried_by_few_greenlets():
     # Fails when the test of being as good as new is too strict: each request would cost a greenlet.
     program(
         """
-        server = penstock.gevent.serve(app)
+        server = tailrace.gevent.serve(app)
         gevent.get_hub().threadpool.apply(lambda: None)
         pongs(server.url, 1000)
-        made = server.stats()["carriers_made"]
+        made = server.stats()["greenlets_made"]
         assert 0 < made < 100, made
         for _ in range(300):
             assert get(server.url, "/sleep/0.0001")[0] == 200
-        made = server.stats()["carriers_made"] - made
+        made = server.stats()["greenlets_made"] - made
         # Being woken by the hub is no reason to end it.
         assert made < 100, made
         server.stop()
@@ -333,20 +333,20 @@ def test_greenlets_that_are_no_longer_as_new_are_replaced():
             mine.value = 1
             start_response("200 OK", [("Content-Length", "1")])
             return [b"/"]
-        server = penstock.gevent.serve(marking)
+        server = tailrace.gevent.serve(marking)
         pongs(server.url, 200)
-        assert server.stats()["carriers_made"] >= 200
+        assert server.stats()["greenlets_made"] >= 200
         server.stop()
         """
     )
 
 
 def test_servers_that_come_and_go_leave_nothing():
-    # Fails when a bell, a listener, a connection or a thread of a server that was stopped stays.
+    # Fails when a wakeup, a listener, a connection or a thread of a server that was stopped stays.
     program(
         """
         def cycle():
-            with penstock.gevent.serve(app, graceful_timeout=0.1) as server:
+            with tailrace.gevent.serve(app, graceful_timeout=0.1) as server:
                 got = [gevent.spawn(get, server.url, "/sleep/0.01") for _ in range(20)]
                 gevent.joinall(got)
                 idle = socket.create_connection(server.url.removeprefix("http://").split(":"))
@@ -375,12 +375,12 @@ def test_a_dump_tells_of_an_embedded_server():
     program(
         """
         import io
-        server = penstock.gevent.serve(app)
+        server = tailrace.gevent.serve(app)
         gevent.spawn(get, server.url, "/sleep/3600")
         while not server.stats()["running"]:
             gevent.sleep(0.01)
         file = io.StringIO()
-        penstock.gevent.dump(file)
+        tailrace.gevent.dump(file)
         assert "GET /sleep/3600" in file.getvalue(), file.getvalue()
         assert "in app" in file.getvalue()
         server.stop(0)
@@ -399,7 +399,7 @@ def test_a_blocked_hub_of_a_program_is_reported():
             return [b"/"]
         def block_here():
             time.sleep(0.7)
-        server = penstock.gevent.serve(blocking, hub_warn=0.1)
+        server = tailrace.gevent.serve(blocking, hub_warn=0.1)
         gevent.get_hub().threadpool.apply(lambda: None)
         assert get(server.url)[0] == 200
         server.stop()

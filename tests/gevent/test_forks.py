@@ -1,4 +1,4 @@
-"""An application that forks while requests are in flight: the child has its own hub, the parent keeps its bell."""
+"""An application that forks while requests are in flight: the child has its own hub, the parent keeps its wakeup."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def server():
 
 @pytest.mark.parametrize("how", ["os", "multiprocessing", "subprocess"])
 def test_the_parent_goes_on_after_its_child_had_a_hub(server, how):
-    # Fails when the child reads the bell that both share, and the parent sleeps with requests waiting; or when the
+    # Fails when the child reads the wakeup that both share, and the parent sleeps with requests waiting; or when the
     # child answers the parent's clients.
     with ExitStack() as stack:
         clients = [stack.enter_context(asking(server, f"/wait?gate={how}&key={number}")) for number in range(20)]

@@ -1,7 +1,7 @@
 """The tests of the protocol and of PEP 3333 with requests on greenlets: the same bytes in, the same bytes out.
 
 Each run is a pytest of its own, all at the same time. Those of tests/wsgi serve inside the test's process: it is
-patched, and the server, the application and the test share its hub, as in a program that embeds Penstock. The last run
+patched, and the server, the application and the test share its hub, as in a program that embeds Tailrace. The last run
 is of tests of this directory, with gevent's other event loop.
 """
 
@@ -30,7 +30,7 @@ OTHERWISE = (
 )
 OTHER_LOOP = [f"tests/gevent/{name}" for name in ("test_waiting.py", "test_endings.py", "test_forks.py")]
 LOST_BY_LIBUV = (
-    # gevent's waitpid() waits for ever when the loop has reaped the child and not yet said so, also without Penstock.
+    # gevent's waitpid() waits for ever when the loop has reaped the child and not yet said so, also without Tailrace.
     "gevent/test_forks.py::test_the_parent_goes_on_after_its_child_had_a_hub[multiprocessing]",
 )
 
@@ -47,9 +47,9 @@ RUNS = {
     "wsgi": (
         # On the main thread's hub a KeyboardInterrupt is the program's, also when a request raises it: gevent's rule.
         run_patched(*arguments("tests/wsgi", *deselected(OTHERWISE), "-k", "not KeyboardInterrupt")),
-        {"PENSTOCK_TEST_GEVENT": "1"},
+        {"TAILRACE_TEST_GEVENT": "1"},
     ),
-    "protocol": (run_patched(*arguments("tests/protocol")), {"PENSTOCK_TEST_GEVENT": "1"}),
+    "protocol": (run_patched(*arguments("tests/protocol")), {"TAILRACE_TEST_GEVENT": "1"}),
     "libuv": (
         [sys.executable, "-m", "pytest", *arguments(*OTHER_LOOP, *deselected(LOST_BY_LIBUV))],
         {"GEVENT_LOOP": "libuv-cffi"},

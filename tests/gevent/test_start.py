@@ -48,8 +48,8 @@ def directory(tmp_path):
 
 def failing(directory, *arguments, **variables):
     """Status and standard error of a command that must not serve."""
-    command = [sys.executable, "-m", "penstock", *arguments, "--bind", free_address().bind]
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
+    command = [sys.executable, "-m", "tailrace", *arguments, "--bind", free_address().bind]
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("TAILRACE_")}
     done = subprocess.run(
         command, cwd=directory, env={**clean, **variables}, capture_output=True, text=True, timeout=30, check=False
     )
@@ -94,7 +94,7 @@ def test_a_hook_after_the_fork_runs_patched_and_the_master_never_is(directory):
 
 
 def test_the_loop_is_chosen_by_gevents_own_variable_also_from_the_env_file(directory):
-    # Fails when gevent is imported before the file is read, or when the bell works with one loop only.
+    # Fails when gevent is imported before the file is read, or when the wakeup works with one loop only.
     (directory / "variables").write_text("GEVENT_LOOP=libuv-cffi\n")
     with Operated(directory, "app:app", "--gevent", "--env-file", "variables") as server:
         server.serves()
@@ -133,7 +133,7 @@ def test_without_gevent_installed_one_line_says_what_to_install(directory):
     path = os.pathsep.join(filter(None, [str(directory), os.environ.get("PYTHONPATH", "")]))
     status, said = failing(directory, "app:app", "--gevent", PYTHONPATH=path)
     assert status == 2
-    assert "pip install 'penstock[gevent]'" in said
+    assert "pip install 'tailrace[gevent]'" in said
     assert "Traceback" not in said
     assert len(said.strip().splitlines()) == 1
 
@@ -205,9 +205,9 @@ def test_the_limits_of_the_options_are_kept(directory):
 
 
 def test_run_cannot_patch_a_program_that_has_begun():
-    script = "import penstock\ndef app(e, s): pass\npenstock.run(app, gevent=True)"
+    script = "import tailrace\ndef app(e, s): pass\ntailrace.run(app, gevent=True)"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False, cwd="/"
     )
     assert done.returncode != 0
-    assert "penstock.gevent.serve" in done.stderr
+    assert "tailrace.gevent.serve" in done.stderr

@@ -30,7 +30,7 @@ SIZE = 64 * MEGABYTE
 @pytest.fixture(scope="module")
 def server():
     # A line of the hub's watch would be a defect, and no accident of a busy machine.
-    with on_greenlets(response_queue=2 * MEGABYTE, hub_warn=1) as server:
+    with on_greenlets(response_queue=2 * MEGABYTE, response_spill=0, hub_warn=1) as server:
         told(server, "/dump")
         yield server
         assert "hub has been blocked" not in server.log

@@ -1,4 +1,4 @@
-"""The same tests with requests on greenlets: PENSTOCK_TEST_GEVENT=1 python -m pytest tests/protocol
+"""The same tests with requests on greenlets: TAILRACE_TEST_GEVENT=1 python -m pytest tests/protocol
 
 Servers of their own process then get `--gevent`. Servers inside the test's process are served on the hub of the thread
 that runs the tests, which needs a process that was patched before it imported anything: `PATCHED` starts one.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .server import Server
 
-GEVENT = bool(os.environ.get("PENSTOCK_TEST_GEVENT"))
+GEVENT = bool(os.environ.get("TAILRACE_TEST_GEVENT"))
 
 # Not the current directory: the package is where this process found it.
 PATCHED = """
@@ -38,18 +38,18 @@ def as_greenlets(options: dict[str, Any]) -> dict[str, Any]:
 @contextlib.contextmanager
 def embedded(application: Any, **options: Any) -> Iterator[str]:
     """Serves `application` inside this process; the context is the URL."""
-    import penstock
+    import tailrace
 
     if not GEVENT:
-        with penstock.serve_in_thread(application, **options) as url:
+        with tailrace.serve_in_thread(application, **options) as url:
             yield url
         return
     import gevent.monkey
 
-    import penstock.gevent
+    import tailrace.gevent
 
     assert gevent.monkey.is_module_patched("threading"), "the hub would wait for the test, and the test for the hub"
-    server = penstock.gevent.serve(application, **as_greenlets(options))
+    server = tailrace.gevent.serve(application, **as_greenlets(options))
     try:
         yield server.url
     finally:
@@ -80,7 +80,7 @@ def dumped(server: Server) -> str:
 
 
 def in_requests(server: Server) -> int:
-    """Greenlets that carry a request, but for the one that asks."""
+    """Greenlets that run a request, but for the one that asks."""
     first = dumped(server).partition("\n")[0]
     found = re.match(r"greenlets: ([0-9]+) in requests", first)
     assert found, first

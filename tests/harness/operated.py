@@ -23,7 +23,7 @@ DEADLINE = 20.0
 
 
 class Operated:
-    """`penstock ARGUMENTS --bind ADDRESS --pidfile app.pid` in a directory; as a context manager it is ended for good.
+    """`tailrace ARGUMENTS --bind ADDRESS --pidfile app.pid` in a directory; as a context manager it is ended for good.
 
     binds: false when something else than the command line says where to listen. prefix: what Python is to run first.
     """
@@ -43,10 +43,10 @@ class Operated:
         self.directory = directory
         self._log = directory / "log"
         bind = ("--bind", self.address.bind) if binds else ()
-        clean = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("TAILRACE_")}
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, *prefix, "-m", "penstock", *arguments, *bind, "--pidfile", "app.pid"],
+                [sys.executable, *prefix, "-m", "tailrace", *arguments, *bind, "--pidfile", "app.pid"],
                 cwd=directory,
                 env={**clean, "PYTHONUNBUFFERED": "1", "PWD": str(directory), **(environment or {})},
                 stdin=stdin,

@@ -1,4 +1,4 @@
-"""Other servers under the same tests, to check the tests: PENSTOCK_TEST_PEER=gunicorn python -m pytest tests/protocol
+"""Other servers under the same tests, to check the tests: TAILRACE_TEST_PEER=gunicorn python -m pytest tests/protocol
 
 A case that every good peer fails deserves a second look before it is held against the server.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from .addresses import Address
 
-PEER = os.environ.get("PENSTOCK_TEST_PEER", "")
+PEER = os.environ.get("TAILRACE_TEST_PEER", "")
 
 
 def peer_command(application: str, address: Address, threads: int) -> list[str]:
@@ -31,7 +31,7 @@ def peer_command(application: str, address: Address, threads: int) -> list[str]:
             *(sys.executable, "-m", "granian", "--interface", "wsgi", "--blocking-threads", str(threads)),
             *("--host", address.host, "--port", str(address.port), application),
         ]
-    raise RuntimeError(f"PENSTOCK_TEST_PEER={PEER} is not known")
+    raise RuntimeError(f"TAILRACE_TEST_PEER={PEER} is not known")
 
 
 @contextlib.contextmanager

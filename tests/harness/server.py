@@ -26,8 +26,9 @@ STOP_DEADLINE = 20.0
 
 
 class Server:
-    """`penstock APPLICATION --bind ADDRESS`, with every keyword an option: `threads=4` is `--threads 4`.
+    """`tailrace APPLICATION --bind ADDRESS`, with every keyword an option: `threads=4` is `--threads 4`.
 
+    stderr: where standard error goes, in place of `log`.
     `process` is the one that was started, the master; `pid` is the one that serves. As a context manager it is stopped
     with SIGTERM at the end, and must end with status 0 and without a panic.
     """
@@ -40,13 +41,14 @@ class Server:
         environment: dict[str, str] | None = None,
         directory: Path = APPS,
         pass_fds: Iterable[int] = (),
+        stderr: int | None = None,
         **options: object,
     ) -> None:
         self.address = address or free_address()
         if PEER:
             command = peer_command(application, self.address, int(str(options.get("threads", 16))))
         else:
-            command = [sys.executable, "-m", "penstock", application, *arguments]
+            command = [sys.executable, "-m", "tailrace", application, *arguments]
             if "--bind" not in arguments:
                 command += ["--bind", self.address.bind]
             if GEVENT:
@@ -58,14 +60,14 @@ class Server:
         self._ended_log = ""
         self.command = command
         self._has_master = not PEER and "--debug" not in arguments
-        clean = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("TAILRACE_")}
         self.process = subprocess.Popen(
             command,
             cwd=directory,
             env={**clean, "PYTHONUNBUFFERED": "1", **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=self._log,
-            stderr=self._log,
+            stderr=self._log if stderr is None else stderr,
             pass_fds=tuple(pass_fds),
         )
         self._await()

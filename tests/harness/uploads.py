@@ -224,8 +224,8 @@ class _Recorder(logging.Handler):
 
 @contextlib.contextmanager
 def streaming(app: Any, family: str = "tcp", **options: Any) -> Iterator[Streaming]:
-    """Serves `app` with streamed bodies over TCP or a UNIX socket; options as for `penstock.serve_in_thread`."""
-    logger = logging.getLogger("penstock")
+    """Serves `app` with streamed bodies over TCP or a UNIX socket; options as for `tailrace.serve_in_thread`."""
+    logger = logging.getLogger("tailrace")
     with contextlib.ExitStack() as stack:
         keywords: dict[str, Any] = {"stream_body": True, "graceful_timeout": 5, **options}
         address = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import socket
@@ -11,6 +12,7 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,13 +36,33 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         del sys.modules[name]
 
 
-class Command:
-    """`penstock` as a process. Standard error is read line by line; nothing here waits for time to pass."""
+_DROP_FROM_BOUNDING_SET = 24  # PR_CAPBSET_DROP, prctl(2)
+_MAY_READ_ANYTHING = (1, 2)  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, capabilities(7)
 
-    def __init__(self, *arguments: str, directory: Path, pass_fds: tuple[int, ...] = ()) -> None:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+
+def heed_permissions() -> None:
+    """Before exec: what runs heeds the permissions of files, also as root."""
+    for capability in _MAY_READ_ANYTHING:
+        ctypes.CDLL(None).prctl(_DROP_FROM_BOUNDING_SET, capability, 0, 0, 0)
+
+
+class Command:
+    """`tailrace` as a process. Standard error is read line by line; nothing here waits for time to pass."""
+
+    def __init__(
+        self,
+        *arguments: str,
+        directory: Path,
+        pass_fds: tuple[int, ...] = (),
+        prepare: Callable[[], object] = lambda: None,
+    ) -> None:
+        def before() -> None:
+            prepare()
+            heed_permissions()
+
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TAILRACE_")}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "penstock", *arguments],
+            [sys.executable, "-m", "tailrace", *arguments],
             cwd=directory,
             env=environment,
             stdin=subprocess.PIPE,
@@ -48,6 +70,7 @@ class Command:
             stderr=subprocess.PIPE,
             text=True,
             pass_fds=pass_fds,
+            preexec_fn=before,
         )
         self.seen: list[str] = []
         # A process that hangs fails its test by ending, instead of hanging the run.
@@ -77,11 +100,12 @@ class Command:
 
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[Callable[..., Command]]:
-    """Starts `penstock` with these arguments in the test's directory; it ends with the test."""
+    """Starts `tailrace` with these arguments in the test's directory, or another one; it ends with the test. prepare:
+    called in the new process, in that directory."""
     running: list[Command] = []
 
-    def start(*arguments: str, pass_fds: tuple[int, ...] = ()) -> Command:
-        running.append(Command(*arguments, directory=tmp_path, pass_fds=pass_fds))
+    def start(*arguments: str, directory: Path = tmp_path, **others: Any) -> Command:
+        running.append(Command(*arguments, directory=directory, **others))
         return running[-1]
 
     yield start
@@ -96,3 +120,16 @@ def listener() -> Iterator[socket.socket]:
     """A listening socket on a free port."""
     with socket.create_server(("127.0.0.1", 0)) as opened:
         yield opened
+
+
+PONG = """
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "4")])
+    return [b"pong"]
+"""
+
+
+@pytest.fixture
+def pong(tmp_path: Path) -> Path:
+    (tmp_path / "pong.py").write_text(PONG)
+    return tmp_path

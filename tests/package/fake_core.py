@@ -1,6 +1,7 @@
-"""A core of Python in the place of the Rust one: what `penstock.greenlets` asks of it, and nothing of HTTP.
+"""A core of Python in the place of the Rust one: what `tailrace.greenlets` asks of it, and nothing of HTTP.
 
-A request is a function that a carrier calls. Everything is done on the hub's thread; a test rings by `ask`.
+A request is a function that a worker greenlet calls. Everything is done on the hub's thread; a test wakes the hub by
+`ask`.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from greenlet import GreenletExit
 
 class Core:
     def __init__(self, most=10_000):
-        self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.most = most
         self.queue = deque()
         self.running = {}
         self.raised = []
         self.told = ([], [], False)
-        self.posts = list(range(most + 8, -1, -1))
+        self.slots = list(range(most + 8, -1, -1))
         self.requests = 0
         self.overdue_now = []
         self.logged = []
@@ -36,19 +37,19 @@ class Core:
     def ask(self, *requests):
         """Requests are complete."""
         self.queue.extend(requests)
-        os.eventfd_write(self.bell, 1)
+        os.eventfd_write(self.wakeup, 1)
 
     def tell(self, *, tickets=(), overdue=(), ended=False):
         """Something happened on the I/O side."""
         self.told[0].extend(tickets)
         self.told[1].extend(overdue)
         self.told = (self.told[0], self.told[1], ended)
-        os.eventfd_write(self.bell, 1)
+        os.eventfd_write(self.wakeup, 1)
 
     def close(self):
-        os.close(self.bell)
+        os.close(self.wakeup)
 
-    # What penstock.greenlets does
+    # What tailrace.greenlets does
 
     def hub(self, pause):
         self.pause = pause
@@ -61,26 +62,26 @@ class Core:
         self.is_started = True
 
     def fileno(self):
-        return self.bell
+        return self.wakeup
 
     def take(self):
         with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self.bell)
+            os.eventfd_read(self.wakeup)
         told, self.told = self.told, ([], [], False)
         return told if any(told) else None
 
-    def wants_carrier(self):
+    def wants_greenlet(self):
         return bool(self.queue) and len(self.running) < self.most
 
-    def join(self):
-        return self.posts.pop() if self.posts else None
+    def take_slot(self):
+        return self.slots.pop() if self.slots else None
 
-    def carry(self, post, carrier):
-        references = sys.getrefcount(carrier)
-        while self.wants_carrier():
+    def run_requests(self, slot, runner):
+        references = sys.getrefcount(runner)
+        while self.wants_greenlet():
             self.requests += 1
             request = self.queue.popleft()
-            self.running[post] = (self.requests, request)
+            self.running[slot] = (self.requests, request)
             try:
                 request()
             except GreenletExit:
@@ -92,10 +93,10 @@ class Core:
                 self.raised.append(error)
                 del error
             finally:
-                del self.running[post]
-            if weakref.getweakrefcount(carrier) or vars(carrier):
+                del self.running[slot]
+            if weakref.getweakrefcount(runner) or vars(runner):
                 return False
-            if sys.getrefcount(carrier) != references:
+            if sys.getrefcount(runner) != references:
                 return True
         return True
 
@@ -103,14 +104,14 @@ class Core:
         told, self.interrupted_by = self.interrupted_by, None
         return told
 
-    def ring(self):
-        os.eventfd_write(self.bell, 1)
+    def wake(self):
+        os.eventfd_write(self.wakeup, 1)
 
-    def leave(self, post):
-        self.posts.append(post)
+    def give_slot_back(self, slot):
+        self.slots.append(slot)
 
-    def is_as_new(self, carrier, references):
-        return sys.getrefcount(carrier) == references and not weakref.getweakrefcount(carrier) and not vars(carrier)
+    def is_as_new(self, runner, references):
+        return sys.getrefcount(runner) == references and not weakref.getweakrefcount(runner) and not vars(runner)
 
     def in_flight(self):
         return [
@@ -120,22 +121,22 @@ class Core:
                 "target": f"/{request.__name__}",
                 "client": "127.0.0.1:1",
                 "seconds": 1.5,
-                "post": post,
+                "slot": slot,
             }
-            for post, (serial, request) in self.running.items()
+            for slot, (serial, request) in self.running.items()
         ]
 
-    def is_carrying(self, post, serial):
-        return self.running.get(post, (0,))[0] == serial
+    def is_running(self, slot, serial):
+        return self.running.get(slot, (0,))[0] == serial
 
-    def may_interrupt(self, post, serial):
-        return self.is_carrying(post, serial) and serial not in self.closing
+    def may_interrupt(self, slot, serial):
+        return self.is_running(slot, serial) and serial not in self.closing
 
     def overdue(self):
         return self.overdue_now
 
-    def interrupt(self, post, serial, carrier):
-        return self.may_interrupt(post, serial) and carrier.gr_frame is None
+    def interrupt(self, slot, serial, runner):
+        return self.may_interrupt(slot, serial) and runner.gr_frame is None
 
     def ping_every(self, seconds):
         self.ping = seconds
@@ -148,6 +149,3 @@ class Core:
 
     def log(self, level, text):
         self.logged.append((level, text))
-
-    def forget(self):
-        self.is_forgotten = True

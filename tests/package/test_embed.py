@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-import penstock
+import tailrace
 
 
 def named(name):
@@ -27,10 +27,10 @@ def get(url):
 
 
 def test_a_server_in_a_thread_serves_and_ends():
-    with penstock.serve_in_thread(named("one")) as url:
+    with tailrace.serve_in_thread(named("one")) as url:
         assert url.startswith("http://127.0.0.1:")
-        assert get(url).startswith("one penstock-")
-        threads = [thread for thread in threading.enumerate() if thread.name.startswith("penstock-")]
+        assert get(url).startswith("one tailrace-")
+        threads = [thread for thread in threading.enumerate() if thread.name.startswith("tailrace-")]
         assert threads
     with pytest.raises(OSError, match="refused"):
         get(url)
@@ -40,21 +40,21 @@ def test_a_server_in_a_thread_serves_and_ends():
 
 
 def test_several_servers_at_once():
-    with penstock.serve_in_thread(named("one")) as first, penstock.serve_in_thread(named("two"), threads=1) as second:
+    with tailrace.serve_in_thread(named("one")) as first, tailrace.serve_in_thread(named("two"), threads=1) as second:
         assert first != second
         assert get(first).startswith("one ")
         assert get(second).startswith("two ")
 
 
 def test_a_server_in_a_thread_ends_when_its_block_raises():
-    with pytest.raises(LookupError), penstock.serve_in_thread(named("one")) as url:
+    with pytest.raises(LookupError), tailrace.serve_in_thread(named("one")) as url:
         raise LookupError
     with pytest.raises(OSError, match="refused"):
         get(url)
 
 
 def test_the_address_can_be_chosen(tmp_path):
-    with penstock.serve_in_thread(named("one"), bind=f"unix:{tmp_path}/app.sock") as url:
+    with tailrace.serve_in_thread(named("one"), bind=f"unix:{tmp_path}/app.sock") as url:
         assert url == f"unix:{tmp_path}/app.sock"
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(f"{tmp_path}/app.sock")
@@ -66,51 +66,123 @@ def test_the_address_can_be_chosen(tmp_path):
     [
         ({"thread": 3}, r"unknown option 'thread'; did you mean threads\?"),
         ({"threads": 0}, r"threads = 0: must be at least 1"),
-        ({"app": "x:y"}, "unknown option 'app'|multiple values"),
+        ({"app": "x:y"}, "multiple values"),
+        ({"pidfile": "x"}, "does not take 'pidfile': it concerns the whole process, which is the caller's to set up"),
         ({"debug": True}, "needs the main thread"),
-        ({"gevent": True}, r"too late to patch it; .* penstock\.gevent\.serve"),
-        ({"max_greenlets": 5}, r"penstock\.gevent\.serve"),
+        ({"gevent": True}, r"too late to patch it; .* tailrace\.gevent\.serve"),
+        ({"max_greenlets": 5}, r"tailrace\.gevent\.serve"),
         ({"access_log_format": "{clinet}", "access_log": os.devnull}, "clinet"),
     ],
 )
 def test_wrong_options_are_errors(options, message):
     with (
-        pytest.raises((penstock.ConfigError, TypeError), match=message),
-        penstock.serve_in_thread(named("x"), **options),
+        pytest.raises((tailrace.ConfigError, TypeError), match=message),
+        tailrace.serve_in_thread(named("x"), **options),
     ):
         pytest.fail("not reached")
 
 
 def test_what_is_no_application_is_refused():
-    with pytest.raises(penstock.LoadError, match="not callable"), penstock.serve_in_thread("text"):
+    with pytest.raises(tailrace.LoadError, match="not callable"), tailrace.serve_in_thread("text"):
         pytest.fail("not reached")
-    with pytest.raises(penstock.LoadError, match="not callable"):
-        penstock.run(None)
+    with pytest.raises(tailrace.LoadError, match="not callable"):
+        tailrace.run(None)
 
 
 def test_run_names_the_way_to_greenlets():
-    with pytest.raises(penstock.ConfigError, match=r"penstock\.gevent\.serve"):
-        penstock.run(named("x"), gevent="yes")
+    with pytest.raises(tailrace.ConfigError, match=r"tailrace\.gevent\.serve"):
+        tailrace.run(named("x"), gevent="yes")
 
 
 def test_the_programs_loggers_are_left_alone():
-    logger = logging.getLogger("penstock")
-    with penstock.serve_in_thread(named("one")) as url:
+    logger = logging.getLogger("tailrace")
+    with tailrace.serve_in_thread(named("one")) as url:
         get(url)
     assert not logger.handlers
     assert logger.propagate
     assert logger.level == logging.NOTSET
 
 
+def test_a_server_in_a_thread_says_where_it_listens(caplog):
+    caplog.set_level("INFO", "tailrace")
+    with tailrace.serve_in_thread(named("one")) as url:
+        assert f"listening on {url}" in caplog.messages
+
+
+PONG = (
+    "import logging, tailrace\n"
+    "def app(environ, start_response):\n"
+    "    start_response('200 OK', [('Content-Type', 'text/plain'), ('Content-Length', '4')])\n"
+    "    return [b'pong']\n"
+)
+
+
+def end(program, source):
+    """Runs a program until it serves, and ends it; what it wrote to standard error."""
+    source = PONG + source
+    with subprocess.Popen([sys.executable, "-c", source], cwd=program, stderr=subprocess.PIPE, text=True) as process:
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if "listening on " in line:
+                assert get(line.split()[-1]) == "pong"
+                process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    return "".join(said)
+
+
+def test_run_shows_its_log_where_no_logging_is_set_up(tmp_path):
+    said = end(
+        tmp_path,
+        "tailrace.run(app, bind='127.0.0.1:0')\n"
+        "logger = logging.getLogger('tailrace')\n"
+        "assert not logger.handlers and logger.propagate and not logger.level\n",
+    )
+    assert "] INFO: listening on http://127.0.0.1:" in said
+    assert said.endswith("INFO: stopped\n")
+
+
+def test_the_level_of_the_log_is_the_programs_unless_run_is_told_one(tmp_path):
+    setup = "logging.basicConfig(level='WARNING', format='%(name)s: %(message)s')\n"
+    said = end(tmp_path, setup + "tailrace.run(app, bind='127.0.0.1:0', log_level='info')\n")
+    assert said.startswith("tailrace: tailrace ")
+    assert "INFO" not in said
+
+
+def test_run_takes_a_pid_file_and_a_user(tmp_path):
+    said = end(
+        tmp_path,
+        "import os\n"
+        "import tailrace.worker.single\n"
+        "announce = tailrace.worker.single.announce\n"
+        "def told(*given, **named):\n"
+        "    assert int(open('pid').read()) == os.getpid()\n"
+        "    announce(*given, **named)\n"
+        "tailrace.worker.single.announce = told\n"
+        "tailrace.run(app, bind='127.0.0.1:0', pidfile='pid', user=str(os.getuid()))\n"
+        "assert not os.path.exists('pid')\n",
+    )
+    assert "stopped" in said
+
+
+def test_run_has_a_worker_process_for_hooks(tmp_path):
+    (tmp_path / "turns.py").write_text("def post_fork(worker): print('forked', worker.number, flush=True)\n")
+    said = end(
+        tmp_path, "import sys; sys.stdout = sys.stderr\ntailrace.run(app, bind='127.0.0.1:0', hooks='turns.py')\n"
+    )
+    assert "forked 1\n" in said
+    assert "with 1 worker" in said
+
+
 def test_run_serves_until_a_signal_and_gives_the_handlers_back(tmp_path):
     (tmp_path / "program.py").write_text(
-        "import logging, signal, sys, penstock\n"
+        "import logging, signal, sys, tailrace\n"
         "logging.basicConfig(level='INFO', format='%(message)s')\n"
         "def app(environ, start_response):\n"
         "    start_response('200 OK', [('Content-Type', 'text/plain'), ('Content-Length', '4')])\n"
         "    return [b'pong']\n"
         "before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)\n"
-        "penstock.run(app, bind='127.0.0.1:0', threads=2)\n"
+        "tailrace.run(app, bind='127.0.0.1:0', threads=2)\n"
         "assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before\n"
         "assert signal.set_wakeup_fd(-1) == -1\n"
         "sys.exit(7)\n"
@@ -126,12 +198,12 @@ def test_run_serves_until_a_signal_and_gives_the_handlers_back(tmp_path):
 def test_run_on_another_thread_leaves_signals_alone(tmp_path):
     """Without handlers of its own the program ends by the signal's default action."""
     (tmp_path / "program.py").write_text(
-        "import logging, threading, penstock\n"
+        "import logging, threading, tailrace\n"
         "logging.basicConfig(level='INFO', format='%(message)s')\n"
         "def app(environ, start_response):\n"
         "    start_response('200 OK', [('Content-Type', 'text/plain'), ('Content-Length', '4')])\n"
         "    return [b'pong']\n"
-        "thread = threading.Thread(target=penstock.run, args=(app,), kwargs={'bind': '127.0.0.1:0'})\n"
+        "thread = threading.Thread(target=tailrace.run, args=(app,), kwargs={'bind': '127.0.0.1:0'})\n"
         "thread.start()\n"
         "thread.join()\n"
     )
@@ -141,3 +213,32 @@ def test_run_on_another_thread_leaves_signals_alone(tmp_path):
         assert get(url) == "pong"
         program.send_signal(signal.SIGTERM)
         assert program.wait(30) == -signal.SIGTERM
+
+
+def test_a_child_that_the_program_forks_tells_nothing_of_the_servers_end(tmp_path):
+    (tmp_path / "program.py").write_text(
+        "import logging, os, socket, threading, tailrace\n"
+        "from tailrace.worker import core\n"
+        "logging.basicConfig(format='%(message)s')\n"
+        "is_there = threading.Event()\n"
+        "def app(environ, start_response):\n"
+        "    is_there.set()\n"
+        "    threading.Event().wait()\n"
+        "def abandoned(server, in_parent=core.abandoned):\n"
+        "    pid = os.fork()\n"
+        "    if not pid:\n"
+        "        os._exit(server.join() and in_parent(server) + len(server.cut_requests()))\n"
+        "    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)\n"
+        "    in_parent(server)\n"
+        "    os._exit(0)\n"
+        "core.abandoned = abandoned\n"
+        "with tailrace.serve_in_thread(app, graceful_timeout=0) as url:\n"
+        "    client = socket.create_connection(('127.0.0.1', int(url.rpartition(':')[2])))\n"
+        "    client.sendall(b'GET /here HTTP/1.0\\r\\n\\r\\n')\n"
+        "    is_there.wait()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "0\n"), ended.stderr
+    assert ended.stderr.count("did not finish in time") == 1, ended.stderr

@@ -1,7 +1,10 @@
+import os
+
 import pytest
 
-from penstock import envfile
-from penstock.errors import ConfigError
+from tailrace.cli import envfile
+from tailrace.cli.envfile import Variables
+from tailrace.process.errors import ConfigError
 
 
 def test_the_lines_of_a_file(tmp_path):
@@ -54,3 +57,23 @@ def test_a_line_that_is_none_is_named_by_its_number_alone(tmp_path, content, mes
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(ConfigError, match=r"env-file .*/absent: No such file"):
         envfile.read(str(tmp_path / "absent"), {})
+
+
+def test_variables_are_read_again(monkeypatch, tmp_path):
+    monkeypatch.setenv("GIVEN", "here")
+    path = tmp_path / "env"
+    path.write_text("ONE=1\nGIVEN=file\n")
+    variables = Variables(str(path))
+    path.write_text("ONE=2\n")
+    before = dict(os.environ)
+    try:
+        variables.apply()
+        assert (os.environ["ONE"], os.environ["GIVEN"]) == ("2", "here")
+        path.unlink()
+        with pytest.raises(ConfigError, match="No such file"):
+            variables.apply()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    Variables(None).apply()
+    assert dict(os.environ) == before

@@ -1,4 +1,4 @@
-"""`penstock.gevent`: a server on the hub of a program. Each test has a thread with a hub of its own."""
+"""`tailrace.gevent`: a server on the hub of a program. Each test has a thread with a hub of its own."""
 
 import functools
 import gc
@@ -14,8 +14,8 @@ import gevent.event
 import gevent.socket
 import pytest
 
-import penstock.gevent
-from penstock.errors import BindError, ConfigError, LoadError
+import tailrace.gevent
+from tailrace.process.errors import BindError, ConfigError, LoadError
 
 
 def on_a_hub(test):
@@ -66,14 +66,14 @@ def pong(environ, start_response):
 
 @on_a_hub
 def test_it_serves_while_the_hub_runs():
-    server = penstock.gevent.serve(pong)
+    server = tailrace.gevent.serve(pong)
     host, port = server.address
     assert server.url == f"http://{host}:{port}"
     assert server.started
     assert not server.closed
     assert get(server).endswith(b"\r\n\r\npong")
     assert server.stats()["requests"] == 1
-    assert server.stats()["carriers_made"] == 1
+    assert server.stats()["greenlets_made"] == 1
     server.stop()
     assert server.closed
     assert not server.started
@@ -83,7 +83,7 @@ def test_it_serves_while_the_hub_runs():
 
 @on_a_hub
 def test_it_is_a_context_and_two_share_a_hub():
-    with penstock.gevent.serve(pong) as first, penstock.gevent.Server(pong, max_greenlets=2) as second:
+    with tailrace.gevent.serve(pong) as first, tailrace.gevent.Server(pong, max_greenlets=2) as second:
         assert first.address != second.address
         assert get(first).endswith(b"pong")
         assert get(second).endswith(b"pong")
@@ -100,7 +100,7 @@ def test_a_stop_waits_for_the_requests_in_flight():
         door.wait()
         return pong(environ, start_response)
 
-    server = penstock.gevent.serve(waits)
+    server = tailrace.gevent.serve(waits)
     client = gevent.spawn(get, server)
     entered.wait()
     stopping = gevent.spawn(server.stop)
@@ -120,13 +120,13 @@ def test_a_stop_has_a_time(caplog):
         door.wait()
         return pong(environ, start_response)
 
-    server = penstock.gevent.serve(waits)
+    server = tailrace.gevent.serve(waits)
     client = gevent.spawn(is_cut, server)
     entered.wait()
     server.stop(timeout=0)
     assert server.closed
     client.join()
-    assert "1 requests did not finish in time" in caplog.text
+    assert "1 request did not finish in time" in caplog.text
     door.set()
 
 
@@ -139,7 +139,7 @@ def test_a_request_may_stop_its_server():
         stopped.append(server.closed)
         return pong(environ, start_response)
 
-    server = penstock.gevent.serve(stops)
+    server = tailrace.gevent.serve(stops)
     assert get(server).endswith(b"pong")
     server.serve_forever()
     assert stopped == [False]
@@ -148,7 +148,7 @@ def test_a_request_may_stop_its_server():
 
 @on_a_hub
 def test_it_can_be_stopped_from_another_thread():
-    server = penstock.gevent.serve(pong)
+    server = tailrace.gevent.serve(pong)
     gevent.get_hub().threadpool.apply(server.stop)
     assert server.closed
     gevent.get_hub().threadpool.kill()
@@ -156,7 +156,7 @@ def test_it_can_be_stopped_from_another_thread():
 
 @on_a_hub
 def test_serve_forever_ends_with_the_exception_that_ends_the_wait():
-    server = penstock.gevent.Server(pong)
+    server = tailrace.gevent.Server(pong)
     with gevent.Timeout(0.05), pytest.raises(gevent.Timeout):
         server.serve_forever()
     assert server.closed
@@ -164,7 +164,7 @@ def test_serve_forever_ends_with_the_exception_that_ends_the_wait():
 
 @on_a_hub
 def test_it_starts_once():
-    with penstock.gevent.Server(pong) as server, pytest.raises(RuntimeError, match="make another one"):
+    with tailrace.gevent.Server(pong) as server, pytest.raises(RuntimeError, match="make another one"):
         server.start()
     with pytest.raises(RuntimeError, match="make another one"):
         server.start()
@@ -173,7 +173,7 @@ def test_it_starts_once():
 
 @on_a_hub
 def test_the_file_of_a_unix_socket_goes_with_the_server(tmp_path):
-    with penstock.gevent.Server(pong, bind=f"unix:{tmp_path}/app.sock") as server:
+    with tailrace.gevent.Server(pong, bind=f"unix:{tmp_path}/app.sock") as server:
         assert server.address == f"{tmp_path}/app.sock"
         assert os.path.exists(server.address)
     assert not os.path.exists(server.address)
@@ -181,7 +181,7 @@ def test_the_file_of_a_unix_socket_goes_with_the_server(tmp_path):
 
 def serve_once():
     """A server that has served and ended, only weakly."""
-    with penstock.gevent.serve(pong) as server:
+    with tailrace.gevent.serve(pong) as server:
         get(server)
     return weakref.ref(server)
 
@@ -200,10 +200,10 @@ def test_what_has_ended_needs_no_collector():
     [
         ({"max_greenlet": 3}, ConfigError, r"unknown option 'max_greenlet'; did you mean max_greenlets\?"),
         ({"max_greenlets": 0}, ConfigError, "max_greenlets = 0: must be at least 1"),
-        ({"threads": 3}, ConfigError, "unknown option 'threads'"),
-        ({"workers": 3}, ConfigError, "unknown option 'workers'"),
-        ({"debug": True}, ConfigError, "unknown option 'debug'"),
-        ({"gevent": True}, ConfigError, "unknown option 'gevent'"),
+        ({"threads": 3}, ConfigError, "does not take 'threads': "),
+        ({"workers": 3}, ConfigError, "does not take 'workers': "),
+        ({"debug": True}, ConfigError, "does not take 'debug': "),
+        ({"gevent": True}, ConfigError, "does not take 'gevent': "),
         ({"bind": "nowhere"}, ConfigError, "nowhere:8000"),
         ({"bind": "unix:/nonexistent/app.sock"}, BindError, "does not exist"),
         ({"access_log": os.devnull, "access_log_format": "{clinet}"}, ConfigError, "clinet"),
@@ -212,28 +212,28 @@ def test_what_has_ended_needs_no_collector():
 @on_a_hub
 def test_wrong_options_are_errors(options, error, message):
     with pytest.raises(error, match=message):
-        penstock.gevent.serve(pong, **options)
+        tailrace.gevent.serve(pong, **options)
 
 
 @on_a_hub
 def test_what_is_no_application_is_refused():
     with pytest.raises(LoadError, match="not callable"):
-        penstock.gevent.serve("text")
+        tailrace.gevent.serve("text")
 
 
 @on_a_hub
 def test_the_programs_loggers_are_left_alone():
-    with penstock.gevent.Server(pong) as server:
+    with tailrace.gevent.Server(pong) as server:
         get(server)
-    assert not logging.getLogger("penstock").handlers
+    assert not logging.getLogger("tailrace").handlers
 
 
 def test_a_program_may_end_without_a_stop(tmp_path):
     (tmp_path / "program.py").write_text(
-        "import gevent, gevent.socket, penstock.gevent\n"
+        "import gevent, gevent.socket, tailrace.gevent\n"
         "def app(environ, start_response):\n"
         "    gevent.sleep(1000)\n"
-        "server = penstock.gevent.serve(app, bind='unix:app.sock')\n"
+        "server = tailrace.gevent.serve(app, bind='unix:app.sock')\n"
         "client = gevent.socket.socket(gevent.socket.AF_UNIX)\n"
         "client.connect('app.sock')\n"
         "client.sendall(b'GET / HTTP/1.1\\r\\nHost: test\\r\\n\\r\\n')\n"
@@ -250,11 +250,11 @@ def test_a_program_may_end_without_a_stop(tmp_path):
 
 def test_a_forked_process_has_no_server_and_the_program_keeps_its_own(tmp_path):
     (tmp_path / "program.py").write_text(
-        "import os, sys, gevent, gevent.socket, penstock.gevent\n"
+        "import os, sys, gevent, gevent.socket, tailrace.gevent\n"
         "def app(environ, start_response):\n"
         "    start_response('200 OK', [('Content-Length', '4')])\n"
         "    return [b'pong']\n"
-        "server = penstock.gevent.serve(app, bind='unix:app.sock')\n"
+        "server = tailrace.gevent.serve(app, bind='unix:app.sock')\n"
         "pid = os.fork()\n"
         "if not pid:\n"
         "    server.stop()\n"
@@ -273,13 +273,50 @@ def test_a_forked_process_has_no_server_and_the_program_keeps_its_own(tmp_path):
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "1\nb'pong' False\n", "")
 
 
+def test_the_end_of_a_server_does_not_wait_in_the_hub_for_a_log_that_a_greenlet_holds(tmp_path):
+    (tmp_path / "program.py").write_text(
+        "import gevent.monkey\n"
+        "gevent.monkey.patch_all()\n"
+        "import logging, socket, sys, gevent, gevent.event, tailrace.gevent\n"
+        "asked, held, gate = gevent.event.Event(), gevent.event.Event(), gevent.event.Event()\n"
+        "class Slow(logging.Handler):\n"
+        "    def emit(self, record):\n"
+        "        if record.name == 'program':\n"
+        "            held.set()\n"
+        "            gate.wait()\n"
+        "        elif record.levelname == 'WARNING':\n"
+        "            print(record.getMessage(), flush=True)\n"
+        "logging.basicConfig(handlers=[Slow()])\n"
+        "def app(environ, start_response):\n"
+        "    asked.set()\n"
+        "    gevent.sleep(1000)\n"
+        "server = tailrace.gevent.serve(app)\n"
+        "client = socket.create_connection(server.address)\n"
+        "client.sendall(b'GET /here HTTP/1.0\\r\\n\\r\\n')\n"
+        "asked.wait()\n"
+        "gevent.spawn(logging.getLogger('program').warning, 'held')\n"
+        "held.wait()\n"
+        "stopping = gevent.spawn(server.stop, 0)\n"
+        "client.recv(1000)\n"
+        "gevent.spawn_later(0.2, gate.set)\n"
+        "print(stopping.join(20), server.closed, flush=True)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    said = ended.stdout.splitlines()
+    assert said[0].startswith("1 request did not finish in time: GET /here"), ended
+    assert said[1] == "None True"
+
+
 def test_ctrl_c_while_a_request_computes_reaches_the_program(tmp_path):
     (tmp_path / "program.py").write_text(
-        "import os, signal, gevent, gevent.socket, penstock.gevent\n"
+        "import os, signal, gevent, gevent.socket, tailrace.gevent\n"
         "def app(environ, start_response):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    while True: pass\n"
-        "with penstock.gevent.serve(app) as server:\n"
+        "with tailrace.gevent.serve(app) as server:\n"
         "    client = gevent.socket.create_connection(server.address)\n"
         "    client.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n')\n"
         "    try:\n"
@@ -298,10 +335,10 @@ def test_without_gevent_the_import_names_the_remedy():
         "import sys\n"
         "sys.modules['gevent'] = None\n"
         "try:\n"
-        "    import penstock.gevent\n"
+        "    import tailrace.gevent\n"
         "except ImportError as error:\n"
         "    print(error)\n"
     )
     said = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False)
-    assert said.stdout.startswith("penstock.gevent needs gevent: No module named 'gevent")
-    assert said.stdout.endswith("; `pip install 'penstock[gevent]'`\n")
+    assert said.stdout.startswith("tailrace.gevent needs gevent: ")
+    assert said.stdout.endswith("; `pip install 'tailrace[gevent]'`\n")

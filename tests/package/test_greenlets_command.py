@@ -23,8 +23,8 @@ def test_what_cannot_go_together_ends_with_one_line(pong, command, other):
     server = command("pong", "--gevent", other, "--bind", "127.0.0.1:0")
     assert server.end() == 2
     [line] = server.seen
-    assert line.startswith(f"penstock: error: {other} ")
-    assert line.endswith(": leave one out\n")
+    assert line.startswith(f"tailrace: error: {other} ")
+    assert line.endswith("; leave one out\n")
 
 
 def test_an_application_that_patches_itself_is_shown_the_way(pong, command):
@@ -32,14 +32,14 @@ def test_an_application_that_patches_itself_is_shown_the_way(pong, command):
     server = command("patches", "--bind", "127.0.0.1:0")
     assert server.end() == 2
     assert server.seen[-1] == (
-        "penstock: error: the standard library has been patched for gevent, so the server's threads would be greenlets "
-        "and never run: start with --gevent (in a program of your own: penstock.gevent.serve)\n"
+        "tailrace: error: the standard library has been patched for gevent, so the server's threads would be greenlets "
+        "and never run: start with --gevent (in a program of your own: tailrace.gevent.serve)\n"
     )
 
 
 def test_limits_of_greenlets_without_greenlets_are_said_to_have_no_effect(pong, command):
     server = command("pong", "--max-greenlets", "5", "--bind", "127.0.0.1:0")
-    server.until("WARNING: --max-greenlets has no effect without --gevent$")
+    server.until("WARNING: --max-greenlets has no effect without --gevent: there are no greenlets$")
     server.address()
 
 
@@ -77,7 +77,7 @@ def test_the_worker_is_patched_before_its_hooks_and_its_application_and_the_mast
     server.until("ready in")
     server.process.send_signal(signal.SIGTERM)
     assert server.end() == 0
-    said = [line for line in server.seen if "penstock[" not in line]
+    said = [line for line in server.seen if "tailrace[" not in line]
     assert said == [
         "on_start False\n",
         "post_fork True gevent.libev.corecffi\n",
@@ -103,7 +103,7 @@ def test_an_application_that_does_not_load_is_told_as_without_greenlets(pong, co
     (pong / "broken.py").write_text("1 / 0\n")
     server = command("broken", "--gevent", "--bind", "127.0.0.1:0")
     assert server.end() == 1
-    assert server.seen[-1].startswith("penstock: error: ")
+    assert server.seen[-1].startswith("tailrace: error: ")
     assert "ZeroDivisionError" in "".join(server.seen)
 
 

@@ -6,7 +6,7 @@ import gevent
 from gevent.event import Event
 from greenlet import getcurrent
 
-from penstock.greenlets.dump import dump, text
+from tailrace.greenlets.dump import dump, text
 
 from .test_greenlets_hub import on_a_hub, settle
 
@@ -16,7 +16,7 @@ def of_the_application(door):
 
 
 @on_a_hub
-def test_greenlets_at_the_same_place_stand_together_and_the_most_frequent_first(core, carriers, ended):
+def test_greenlets_at_the_same_place_stand_together_and_the_most_frequent_first(core, greenlets, ended):
     door = Event()
 
     def stream():
@@ -30,7 +30,7 @@ def test_greenlets_at_the_same_place_stand_together_and_the_most_frequent_first(
     refresh = gevent.spawn(of_the_application, door)
     refresh.name = "refresh"
     settle()
-    said = text([carriers])
+    said = text([greenlets])
     lines = said.splitlines()
     assert re.fullmatch(
         r"greenlets: 9 in requests, 1 of the application, \d parked; 0 requests wait; hub on thread \d+", lines[0]
@@ -38,7 +38,7 @@ def test_greenlets_at_the_same_place_stand_together_and_the_most_frequent_first(
     assert lines[1] == "request 2: GET /stream from 127.0.0.1:1, for 1.500 s"
     assert lines[6] == "and 3 more, at"
     # Of the real core there are no frames.
-    assert "in carry" in lines[7]
+    assert "in run_requests" in lines[7]
     assert re.fullmatch(rf'  File "{__file__}", line \d+, in stream', lines[9])
     assert lines[10] == "    gevent.sleep(1000)"
     assert "request 1: GET /other from 127.0.0.1:1, for 1.500 s, at\n" in said
@@ -46,30 +46,30 @@ def test_greenlets_at_the_same_place_stand_together_and_the_most_frequent_first(
     assert said.endswith("    door.wait()")
     assert "gevent/" not in said, "that it waits is plain"
     door.set()
-    for carrier in list(carriers.carriers.values()):
-        gevent.kill(carrier)
+    for each in list(greenlets.greenlets.values()):
+        gevent.kill(each)
     settle()
 
 
 @on_a_hub
-def test_the_request_that_asks_is_at_its_own_place(core, carriers, ended):
+def test_the_request_that_asks_is_at_its_own_place(core, greenlets, ended):
     said = []
 
     def asks():
-        said.append(text([carriers]))
+        said.append(text([greenlets]))
 
     core.ask(asks)
     settle()
     assert "request 1: GET /asks from 127.0.0.1:1, for 1.500 s, at\n" in said[0]
-    assert said[0].endswith("in asks\n    said.append(text([carriers]))")
+    assert said[0].endswith("in asks\n    said.append(text([greenlets]))")
 
 
 @on_a_hub
-def test_another_thread_may_ask(core, carriers, ended):
+def test_another_thread_may_ask(core, greenlets, ended):
     said = []
 
     def holds():
-        thread = threading.Thread(target=lambda: said.append(text([carriers])))
+        thread = threading.Thread(target=lambda: said.append(text([greenlets])))
         thread.start()
         thread.join()
 
@@ -79,7 +79,7 @@ def test_another_thread_may_ask(core, carriers, ended):
 
 
 @on_a_hub
-def test_it_goes_to_the_log_or_to_a_file(core, carriers, ended):
+def test_it_goes_to_the_log_or_to_a_file(core, greenlets, ended):
     dump()
     [(level, said)] = core.logged
     assert level == "warning"
@@ -97,7 +97,7 @@ class Nameless(gevent.Greenlet):
 
 
 @on_a_hub
-def test_what_fails_on_the_way_is_written_and_not_raised(core, carriers, ended):
+def test_what_fails_on_the_way_is_written_and_not_raised(core, greenlets, ended):
     nameless = Nameless.spawn(gevent.sleep, 1000)
     settle()
     dump()
@@ -106,21 +106,21 @@ def test_what_fails_on_the_way_is_written_and_not_raised(core, carriers, ended):
 
 
 @on_a_hub
-def test_the_main_greenlet_of_a_program_is_told_too(core, carriers, ended):
-    assert "main greenlet" not in text([carriers])
-    carriers.is_embedded = True
-    assert "main greenlet of the application, at\n" in text([carriers])
+def test_the_main_greenlet_of_a_program_is_told_too(core, greenlets, ended):
+    assert "main greenlet" not in text([greenlets])
+    greenlets.is_embedded = True
+    assert "main greenlet of the application, at\n" in text([greenlets])
 
 
 @on_a_hub
-def test_objects_that_lie_about_their_class_are_left_alone(core, carriers, ended):
+def test_objects_that_lie_about_their_class_are_left_alone(core, greenlets, ended):
     class Liar:
         @property
         def __class__(self):
             raise AssertionError("nobody may ask")
 
     kept = Liar()
-    text([carriers])
+    text([greenlets])
     del kept
 
 

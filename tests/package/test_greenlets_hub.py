@@ -1,4 +1,4 @@
-"""Carriers and how they are switched, with a core of Python. The hub is that of a thread of the test's own."""
+"""WorkerGreenlets and how they are switched, with a core of Python. The hub is that of a thread of the test's own."""
 
 import contextlib
 import contextvars
@@ -13,9 +13,9 @@ import gevent.local
 import pytest
 from greenlet import GreenletExit, getcurrent
 
-from penstock import RequestTimeout
-from penstock.greenlets import hub
-from penstock.greenlets.hub import Carrier, Carriers
+from tailrace import RequestTimeout
+from tailrace.greenlets import hub
+from tailrace.greenlets.hub import WorkerGreenlet, WorkerGreenlets
 
 from .fake_core import Core
 
@@ -31,11 +31,11 @@ def on_a_hub(test):
         def body():
             core = Core()
             ended = []
-            carriers = Carriers(core, 0.0, lambda: ended.append(True))
-            carriers.start()
+            greenlets = WorkerGreenlets(core, 0.0, lambda: ended.append(True))
+            greenlets.start()
             try:
                 with gevent.Timeout(30):
-                    test(core, carriers, ended)
+                    test(core, greenlets, ended)
             except BaseException as error:
                 failed.append(error)
             finally:
@@ -64,19 +64,19 @@ def settle():
 
 
 @on_a_hub
-def test_quick_requests_share_one_greenlet(core, carriers, ended):
+def test_quick_requests_share_one_greenlet(core, greenlets, ended):
     seen = []
     for _ in range(10):
         core.ask(*[lambda: seen.append(id(getcurrent()))] * 100)
         settle()
     assert len(seen) == 1000
-    assert carriers.made == 1
-    assert carriers.parked == 1
+    assert greenlets.made == 1
+    assert greenlets.parked == 1
     assert not core.raised
 
 
 @on_a_hub
-def test_requests_that_wait_have_greenlets_of_their_own(core, carriers, ended):
+def test_requests_that_wait_have_greenlets_of_their_own(core, greenlets, ended):
     door = gevent.event.Event()
     seen = []
 
@@ -95,16 +95,16 @@ def test_requests_that_wait_have_greenlets_of_their_own(core, carriers, ended):
 
 
 @on_a_hub
-def test_a_request_that_waited_leaves_a_carrier_for_the_next(core, carriers, ended):
+def test_a_request_that_waited_leaves_a_worker_greenlet_for_the_next(core, greenlets, ended):
     for _ in range(50):
         core.ask(lambda: gevent.sleep(0), lambda: gevent.sleep(0.001))
         settle()
     assert core.requests == 100
-    assert carriers.made <= 4, "carriers that a waiter resumed are used again"
+    assert greenlets.made <= 4, "greenlets that a waiter resumed are used again"
 
 
 @on_a_hub
-def test_no_more_than_the_most_run_and_the_others_follow(core, carriers, ended):
+def test_no_more_than_the_most_run_and_the_others_follow(core, greenlets, ended):
     core.most = 2
     most = 0
 
@@ -170,7 +170,7 @@ def test_what_is_local_to_a_greenlet_is_local_to_a_request(request_):
     KEPT.clear()
 
     @on_a_hub
-    def run(core, carriers, ended):
+    def run(core, greenlets, ended):
         core.ask(*[request_] * 10)
         settle()
         core.ask(request_)
@@ -185,21 +185,21 @@ def test_what_is_local_to_a_greenlet_is_local_to_a_request(request_):
 
 
 @on_a_hub
-def test_a_carrier_that_somebody_holds_ends_and_is_freed(core, carriers, ended):
+def test_a_worker_greenlet_that_somebody_holds_ends_and_is_freed(core, greenlets, ended):
     kept = []
     core.ask(lambda: kept.append(getcurrent()))
     settle()
     core.ask(lambda: None)
     settle()
     assert kept[0].dead
-    assert isinstance(kept[0], Carrier)
+    assert isinstance(kept[0], WorkerGreenlet)
     gone = weakref.ref(kept.pop())
     gc.collect()
     assert gone() is None
 
 
 @on_a_hub
-def test_a_late_switch_to_a_parked_carrier_meets_nobody(core, carriers, ended):
+def test_a_late_switch_to_a_parked_worker_greenlet_meets_nobody(core, greenlets, ended):
     late = []
 
     def resumed_twice():
@@ -222,7 +222,7 @@ def test_a_late_switch_to_a_parked_carrier_meets_nobody(core, carriers, ended):
 
 
 @on_a_hub
-def test_what_is_thrown_into_a_parked_carrier_ends_it_quietly(core, carriers, ended):
+def test_what_is_thrown_into_a_parked_worker_greenlet_ends_it_quietly(core, greenlets, ended):
     kept, printed = [], []
     gevent.get_hub().print_exception = lambda *said: printed.append(said)
 
@@ -242,7 +242,7 @@ def test_what_is_thrown_into_a_parked_carrier_ends_it_quietly(core, carriers, en
 
 
 @on_a_hub
-def test_who_kills_a_carrier_ends_its_request_and_it(core, carriers, ended):
+def test_who_kills_a_worker_greenlet_ends_its_request_and_it(core, greenlets, ended):
     kept = []
 
     def sleeps():
@@ -255,11 +255,11 @@ def test_who_kills_a_carrier_ends_its_request_and_it(core, carriers, ended):
     settle()
     assert kept[0].dead
     assert not core.running
-    assert kept[0] not in carriers.carriers.values()
+    assert kept[0] not in greenlets.greenlets.values()
 
 
 @on_a_hub
-def test_a_pause_ends_when_its_ticket_is_told(core, carriers, ended):
+def test_a_pause_ends_when_its_ticket_is_told(core, greenlets, ended):
     said = []
     core.ask(lambda: said.append(core.pause(7, None)))
     settle()
@@ -273,7 +273,7 @@ def test_a_pause_ends_when_its_ticket_is_told(core, carriers, ended):
 
 
 @on_a_hub
-def test_a_pause_ends_with_its_time(core, carriers, ended):
+def test_a_pause_ends_with_its_time(core, greenlets, ended):
     assert core.pause(7, 0.001) is False
     core.tell(tickets=[7])
     settle()
@@ -281,7 +281,7 @@ def test_a_pause_ends_with_its_time(core, carriers, ended):
 
 
 @on_a_hub
-def test_what_is_thrown_into_a_pause_goes_through(core, carriers, ended):
+def test_what_is_thrown_into_a_pause_goes_through(core, greenlets, ended):
     with gevent.Timeout(0.001) as timeout, pytest.raises(gevent.Timeout) as caught:
         core.pause(7, 1000)
     assert caught.value is timeout
@@ -291,7 +291,7 @@ def test_what_is_thrown_into_a_pause_goes_through(core, carriers, ended):
 
 
 @on_a_hub
-def test_a_pause_in_the_hub_itself_is_an_error_and_leaves_nothing(core, carriers, ended):
+def test_a_pause_in_the_hub_itself_is_an_error_and_leaves_nothing(core, greenlets, ended):
     failed = []
 
     def in_the_hub():
@@ -306,12 +306,12 @@ def test_a_pause_in_the_hub_itself_is_an_error_and_leaves_nothing(core, carriers
     assert not hub._waiting
 
 
-def late(post, serial):
-    return (post, serial, "GET /x", 2.0, "the client was answered 504")
+def late(slot, serial):
+    return (slot, serial, "GET /x", 2.0, "the client was answered 504")
 
 
 @on_a_hub
-def test_a_deadline_ends_one_request_and_says_where_it_was(core, carriers, ended):
+def test_a_deadline_ends_one_request_and_says_where_it_was(core, greenlets, ended):
     done = []
 
     def neighbour():
@@ -327,8 +327,8 @@ def test_a_deadline_ends_one_request_and_says_where_it_was(core, carriers, ended
 
     core.ask(sleeps, neighbour)
     settle()
-    post = next(post for post, (_, request) in core.running.items() if request is sleeps)
-    core.tell(overdue=[late(post, 1)])
+    slot = next(slot for slot, (_, request) in core.running.items() if request is sleeps)
+    core.tell(overdue=[late(slot, 1)])
     while len(done) < 2:
         gevent.sleep(0.005)
     assert sorted(done) == ["ended", "neighbour"]
@@ -344,7 +344,7 @@ def test_a_deadline_ends_one_request_and_says_where_it_was(core, carriers, ended
 
 
 @on_a_hub
-def test_who_waits_and_is_late_gets_the_deadline_and_not_the_ticket(core, carriers, ended):
+def test_who_waits_and_is_late_gets_the_deadline_and_not_the_ticket(core, greenlets, ended):
     core.ask(lambda: core.pause(7, None))
     settle()
     core.tell(tickets=[7], overdue=[late(next(iter(core.running)), 1)])
@@ -353,7 +353,7 @@ def test_who_waits_and_is_late_gets_the_deadline_and_not_the_ticket(core, carrie
 
 
 @on_a_hub
-def test_one_that_goes_on_does_not_keep_new_requests_out(core, carriers, ended):
+def test_one_that_goes_on_does_not_keep_new_requests_out(core, greenlets, ended):
     order = []
 
     def works():
@@ -369,7 +369,7 @@ def test_one_that_goes_on_does_not_keep_new_requests_out(core, carriers, ended):
 
 
 @on_a_hub
-def test_a_request_that_stays_is_told_again(core, carriers, ended):
+def test_a_request_that_stays_is_told_again(core, greenlets, ended):
     times = []
     hub.overdue.AGAIN, before = 0.001, hub.overdue.AGAIN
 
@@ -391,11 +391,11 @@ def test_a_request_that_stays_is_told_again(core, carriers, ended):
     assert len(times) == 3
     assert len(core.logged) == 1
     gevent.sleep(0.01)
-    assert not carriers._timers
+    assert not greenlets._timers
 
 
 @on_a_hub
-def test_a_request_that_has_ended_or_cleans_up_is_not_interrupted(core, carriers, ended):
+def test_a_request_that_has_ended_or_cleans_up_is_not_interrupted(core, greenlets, ended):
     core.ask(lambda: None)
     settle()
     core.tell(overdue=[late(0, 1)])
@@ -415,19 +415,19 @@ def test_a_request_that_has_ended_or_cleans_up_is_not_interrupted(core, carriers
 
 
 @on_a_hub
-def test_a_request_that_the_monitor_has_named_is_not_named_again(core, carriers, ended):
+def test_a_request_that_the_monitor_has_named_is_not_named_again(core, greenlets, ended):
     core.ask(lambda: gevent.sleep(1000))
     settle()
-    carriers.named.add(1)
+    greenlets.named.add(1)
     core.tell(overdue=[late(next(iter(core.running)), 1)])
     settle()
     assert not core.logged
-    assert not carriers.named
+    assert not greenlets.named
     assert [type(error) for error in core.raised] == [RequestTimeout]
 
 
 @on_a_hub
-def test_an_error_on_the_way_loses_nothing_of_what_was_told(core, carriers, ended):
+def test_an_error_on_the_way_loses_nothing_of_what_was_told(core, greenlets, ended):
     printed, said = [], []
     gevent.get_hub().print_exception = lambda context, kind, *rest: printed.append(kind)
     core.ask(lambda: said.append(core.pause(7, None)))
@@ -449,7 +449,7 @@ def test_an_error_on_the_way_loses_nothing_of_what_was_told(core, carriers, ende
 
 
 @on_a_hub
-def test_what_fails_each_time_keeps_nobody_from_the_ticket_or_the_end(core, carriers, ended):
+def test_what_fails_each_time_keeps_nobody_from_the_ticket_or_the_end(core, greenlets, ended):
     printed, said = [], []
     gevent.get_hub().print_exception = lambda context, kind, *rest: printed.append(kind)
     core.ask(lambda: said.append(core.pause(7, None)))
@@ -458,7 +458,7 @@ def test_what_fails_each_time_keeps_nobody_from_the_ticket_or_the_end(core, carr
     def fails():
         raise MemoryError
 
-    core.join = core.is_as_new = fails
+    core.take_slot = core.is_as_new = fails
     core.queue.append(lambda: said.append("new"))
     core.tell(tickets=[7], ended=True)
     settle()
@@ -469,8 +469,8 @@ def test_what_fails_each_time_keeps_nobody_from_the_ticket_or_the_end(core, carr
 
 
 @on_a_hub
-def test_ctrl_c_in_a_request_goes_to_the_main_greenlet_of_a_program(core, carriers, ended):
-    carriers.is_embedded = True
+def test_ctrl_c_in_a_request_goes_to_the_main_greenlet_of_a_program(core, greenlets, ended):
+    greenlets.is_embedded = True
     gevent.get_hub().print_exception = lambda *said: None
 
     def interrupted():
@@ -480,14 +480,14 @@ def test_ctrl_c_in_a_request_goes_to_the_main_greenlet_of_a_program(core, carrie
     with pytest.raises(KeyboardInterrupt):
         gevent.sleep(10)
     settle()
-    assert not carriers.carriers
+    assert not greenlets.greenlets
     core.ask(lambda: None)
     settle()
     assert core.requests == 2
 
 
 @on_a_hub
-def test_ctrl_c_in_a_request_of_a_worker_is_the_requests(core, carriers, ended):
+def test_ctrl_c_in_a_request_of_a_worker_is_the_requests(core, greenlets, ended):
     def interrupted():
         raise KeyboardInterrupt
 
@@ -499,36 +499,36 @@ def test_ctrl_c_in_a_request_of_a_worker_is_the_requests(core, carriers, ended):
 
 
 @on_a_hub
-def test_the_end_is_told_once_and_lets_the_parked_go(core, carriers, ended):
+def test_the_end_is_told_once_and_lets_the_parked_go(core, greenlets, ended):
     door = gevent.event.Event()
     core.ask(*[door.wait] * 5)
     settle()
     door.set()
     settle()
-    assert carriers.parked
-    assert carriers in hub.living
+    assert greenlets.parked
+    assert greenlets in hub.living
     core.tell(ended=True)
     settle()
     assert ended == [True]
-    assert not carriers.carriers
-    assert carriers not in hub.living
+    assert not greenlets.greenlets
+    assert greenlets not in hub.living
 
 
 @on_a_hub
-def test_a_request_that_outlives_the_server_leaves_no_carrier(core, carriers, ended):
+def test_a_request_that_outlives_the_server_leaves_no_worker_greenlet(core, greenlets, ended):
     door = gevent.event.Event()
     core.ask(door.wait)
     settle()
     core.tell(ended=True)
     settle()
-    assert len(carriers.carriers) == 1
+    assert len(greenlets.greenlets) == 1
     door.set()
     settle()
-    assert not carriers.carriers
+    assert not greenlets.greenlets
 
 
 @on_a_hub
-def test_each_request_has_a_greenlet_that_knows_the_hub(core, carriers, ended):
+def test_each_request_has_a_greenlet_that_knows_the_hub(core, greenlets, ended):
     seen = []
 
     def looks():
@@ -540,14 +540,14 @@ def test_each_request_has_a_greenlet_that_knows_the_hub(core, carriers, ended):
 
 
 @on_a_hub
-def test_a_forked_process_leaves_the_bell_alone(core, carriers, ended):
+def test_a_forked_process_leaves_the_wakeup_alone(core, greenlets, ended):
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:
-        os.write(writer, b"%d %d" % (core.is_forgotten, len(hub.living)))
+        os.write(writer, b"%d" % len(hub.living))
         os._exit(0)
     os.close(writer)
-    assert os.read(reader, 10) == b"1 0"
+    assert os.read(reader, 10) == b"0"
     os.close(reader)
     os.waitpid(pid, 0)
     seen = []
@@ -559,15 +559,15 @@ def test_a_forked_process_leaves_the_bell_alone(core, carriers, ended):
 def serve_and_end():
     """What a server is carried by, only weakly, when it has ended."""
     core, ended = Core(), []
-    carriers = Carriers(core, 0.0, lambda: ended.append(True))
-    carriers.start()
+    greenlets = WorkerGreenlets(core, 0.0, lambda: ended.append(True))
+    greenlets.start()
     core.ask(lambda: None, lambda: gevent.sleep(0))
     settle()
     core.tell(ended=True)
     settle()
     assert ended
     core.close()
-    return weakref.ref(carriers)
+    return weakref.ref(greenlets)
 
 
 def test_what_has_ended_needs_no_collector():

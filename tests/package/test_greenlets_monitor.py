@@ -8,8 +8,8 @@ import pytest
 from gevent.hub import Hub
 from greenlet import greenlet
 
-from penstock.greenlets import scheduling
-from penstock.greenlets.monitor import Monitor
+from tailrace.greenlets import scheduling
+from tailrace.greenlets.monitor import Monitor
 
 from .fake_core import Core
 
@@ -49,10 +49,10 @@ def blocker():
     thread.join()
 
 
-def watched(ident, answers, warn=WARN, carriers=None):
+def watched(ident, answers, warn=WARN, greenlets=None):
     core = Scripted(answers)
     named = set()
-    monitor = Monitor(core, ident, 0, carriers or {}, named, warn)
+    monitor = Monitor(core, ident, 0, greenlets or {}, named, warn)
     monitor._over.acquire()
     return monitor, core, named
 
@@ -76,12 +76,61 @@ def test_one_that_blocks_is_said_twice(blocker):
     (level, first), (_, second) = core.logged
     assert level == "warning"
     assert first.startswith(
-        "the hub has been blocked for 0.101 s by a greenlet of the application, which is at\n  File "
+        "the hub has been blocked for 0.101 s by a greenlet of the application, which is at (innermost first)\n  File "
     )
     assert "in blocks\n    release.wait()" in first
+    assert first.index("in wait\n") < first.index("in blocks\n"), "where it waits comes first"
+    assert first.splitlines()[-1].startswith("  meanwhile no other greenlet runs: use ")
     assert second == "the hub was blocked for 3.204 s by a greenlet of the application"
     # Halfway, at the limit, and then now and then until it is answered.
     assert core.asked == [(0.05, 0), (0.1, 5), (0.351, 5), (0.601, 5), (0.05, 0)]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """What the monitor reads as the time, set by the test."""
+    says = SimpleNamespace(now=100.0)
+    monkeypatch.setattr("tailrace.greenlets.monitor.time", SimpleNamespace(monotonic=lambda: says.now))
+    return says
+
+
+def test_one_that_blocks_again_and_again_is_reported_once_a_second(blocker, clock):
+    blockade = [(5, 0.05), (5, 0.101), (0, 0.15)]
+
+    def later():
+        clock.now += 1.0
+
+    monitor, core, _ = watched(blocker, [*blockade * 4, (5, 0.05, later), *blockade[1:]])
+    monitor._run()
+    said = [text for _, text in core.logged]
+    assert [text.partition(" by ")[0] for text in said] == [
+        "the hub has been blocked for 0.101 s",
+        "the hub was blocked for 0.150 s",
+    ] * 2
+    assert "since the last report" not in said[0]
+    assert said[2].endswith("\n  and 3 times since the last report, for 0.450 s in all")
+
+
+def test_one_that_goes_on_blocking_is_reported_when_the_second_is_over(blocker, clock):
+    blockade = [(5, 0.05), (5, 0.101), (0, 0.15)]
+
+    def later():
+        clock.now += 1.0
+
+    monitor, core, _ = watched(blocker, [*blockade, (5, 0.05), (5, 0.101), (5, 0.201, later), (0, 3.0)])
+    monitor._run()
+    assert [text.partition(" by ")[0] for _, text in core.logged[2:]] == [
+        "the hub has been blocked for 0.201 s",
+        "the hub was blocked for 3.000 s",
+    ]
+
+
+def test_calls_that_keep_the_interpreter_are_reported_once_a_second(blocker, clock):
+    monitor, core, _ = watched(blocker, [])
+    core.answers = [answer for _ in range(3) for answer in [(5, 0.4), (0, 0.401, begins_another(core))]]
+    monitor._run()
+    [(_, text)] = core.logged
+    assert text.splitlines()[-1].startswith("  meanwhile no other thread runs either: give ")
 
 
 def test_one_that_answers_in_time_is_not(blocker):
@@ -114,8 +163,8 @@ def test_a_call_that_keeps_the_interpreter_is_seen_by_the_delay(blocker):
     [(level, text)] = core.logged
     assert level == "warning"
     assert text.startswith(
-        "the hub was blocked for 2.501 s by a greenlet of the application, in a call that kept the interpreter, and is "
-        "at\n  File "
+        "the hub was blocked for 2.501 s by a greenlet of the application, in a call that kept the interpreter, which "
+        "is at (innermost first)\n  File "
     )
     assert "in blocks" in text
 
@@ -176,7 +225,7 @@ def test_nothing_is_said_without_a_limit(blocker):
 
 def test_the_request_that_runs_is_named(blocker):
     running = greenlet(lambda: None)  # no frame of its own, as the one that runs has none
-    monitor, core, _ = watched(blocker, [(5, 0.05), (5, 0.1), (0, 0.3)], carriers={3: running, 4: greenlet()})
+    monitor, core, _ = watched(blocker, [(5, 0.05), (5, 0.1), (0, 0.3)], greenlets={3: running, 4: greenlet()})
     core.running[3] = (17, test_the_request_that_runs_is_named)
     monitor._run()
     assert core.logged[1][1].endswith(" by GET /test_the_request_that_runs_is_named (request 17)")
@@ -194,7 +243,7 @@ def test_a_callback_of_the_hub_is_named(blocker, monkeypatch):
 def test_a_request_that_keeps_the_hub_is_ended_at_its_deadline_and_named_once(blocker):
     running = greenlet()
     late = (3, 17, "GET /x", 2.0, "the client was answered 504")
-    monitor, core, named = watched(blocker, [], carriers={3: running})
+    monitor, core, named = watched(blocker, [], greenlets={3: running})
     core.running[3] = (17, watched)
     interrupted = []
     core.interrupt = lambda *which: interrupted.append(which) or True
@@ -214,7 +263,7 @@ def test_a_request_that_keeps_the_hub_is_ended_at_its_deadline_and_named_once(bl
 
 
 def test_a_request_that_another_one_keeps_from_its_deadline_is_left_to_the_hub(blocker):
-    monitor, core, named = watched(blocker, [(5, 0.05), (5, 0.1), (0, 0.7)], carriers={3: greenlet()})
+    monitor, core, named = watched(blocker, [(5, 0.05), (5, 0.1), (0, 0.7)], greenlets={3: greenlet()})
     core.overdue_now = [(3, 17, "GET /x", 2.0, "the client was answered 504")]
     core.interrupt = lambda *which: False
     monitor._run()

@@ -5,13 +5,8 @@ import textwrap
 
 import pytest
 
-from penstock.errors import ConfigError
-from penstock.greenlets import patch
-from penstock.settings import from_keywords
-
-
-def settings(**given):
-    return from_keywords({"gevent": "yes", **given})
+from tailrace.greenlets import patch
+from tailrace.process.errors import ConfigError
 
 
 def run(source, tmp_path):
@@ -24,30 +19,43 @@ def run(source, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("variable", "value", "said"),
     [
-        ({"debug": "yes"}, "^--debug runs one request at a time .*: leave one out$"),
-        ({"preload": "yes"}, "^--preload loads the application in the master, .*: leave one out$"),
+        (
+            "GEVENT_LOOP",
+            "foo",
+            "GEVENT_LOOP = 'foo': gevent knows libev-cext, libev-cffi, libuv-cffi, libuv, or module.class",
+        ),
+        (
+            "GEVENT_RESOLVER",
+            "foo",
+            "GEVENT_RESOLVER = 'foo': gevent knows ares, thread, block, dnspython, or module.class",
+        ),
+        (
+            "GEVENT_MAX_BLOCKING_TIME",
+            "foo",
+            "GEVENT_MAX_BLOCKING_TIME = 'foo': could not convert string to float: 'foo'",
+        ),
+        ("GEVENT_LOOP", "libuv", "patched"),
     ],
 )
-def test_what_cannot_go_together_is_refused(given, message):
-    with pytest.raises(ConfigError, match=message):
-        patch.check(settings(**given))
-
-
-def test_a_number_of_threads_is_said_to_have_no_effect(caplog):
-    patch.check(settings())
-    assert not caplog.records
-    patch.check(settings(threads="8"))
-    assert caplog.messages == [
-        "--threads has no effect with --gevent, where --max-greenlets limits the requests at once"
-    ]
+def test_a_variable_that_gevent_does_not_understand_is_one_line(tmp_path, monkeypatch, variable, value, said):
+    monkeypatch.setenv(variable, value)
+    source = """
+        from tailrace.greenlets import patch
+        try:
+            patch.apply()
+            print("patched")
+        except patch.ConfigError as error:
+            print(error)
+        """
+    assert run(source, tmp_path) == f"{said}\n"
 
 
 def test_a_free_threaded_python_is_refused(monkeypatch):
     monkeypatch.setattr(patch.sysconfig, "get_config_var", lambda name: int(name == "Py_GIL_DISABLED"))
     with pytest.raises(ConfigError, match="free-threaded"):
-        patch.check(settings())
+        patch.check()
 
 
 def test_without_gevent_the_remedy_is_named(tmp_path):
@@ -58,9 +66,8 @@ def test_without_gevent_the_remedy_is_named(tmp_path):
         importlib.machinery.PathFinder.find_spec = classmethod(
             lambda cls, name, *rest: None if name.partition('.')[0] == 'gevent' else real(name, *rest)
         )
-        from penstock.greenlets import patch
-        from penstock.settings import from_keywords
-        for what in (lambda: patch.check(from_keywords({"gevent": "yes"})), patch.apply):
+        from tailrace.greenlets import patch
+        for what in (lambda: patch.check(), patch.apply):
             try:
                 what()
             except Exception as error:
@@ -69,9 +76,9 @@ def test_without_gevent_the_remedy_is_named(tmp_path):
         tmp_path,
     )
     assert said == (
-        "ConfigError --gevent needs gevent, which is not installed; `pip install 'penstock[gevent]'`\n"
+        "ConfigError --gevent needs gevent, which is not installed; `pip install 'tailrace[gevent]'`\n"
         "ConfigError --gevent needs gevent, which cannot be imported: No module named 'gevent'; "
-        "`pip install 'penstock[gevent]'`\n"
+        "`pip install 'tailrace[gevent]'`\n"
     )
 
 
@@ -79,10 +86,9 @@ def test_a_file_that_hides_gevent_is_named(tmp_path):
     (tmp_path / "gevent.py").write_text("")
     said = run(
         """
-        from penstock.greenlets import patch
-        from penstock.settings import from_keywords
+        from tailrace.greenlets import patch
         try:
-            patch.check(from_keywords({"gevent": "yes"}))
+            patch.check()
         except Exception as error:
             print(type(error).__name__, error)
         """,
@@ -97,10 +103,9 @@ def test_the_master_imports_nothing_of_gevent(tmp_path):
     said = run(
         """
         import sys
-        import penstock.cli
-        from penstock.greenlets import patch
-        from penstock.settings import from_keywords
-        patch.check(from_keywords({"gevent": "yes"}))
+        import tailrace.command
+        from tailrace.greenlets import patch
+        patch.check()
         print([name for name in sys.modules if name.partition('.')[0] in ('gevent', 'greenlet', 'ssl')])
         """,
         tmp_path,
@@ -112,7 +117,7 @@ def test_it_patches_and_says_what_was_imported_too_early(tmp_path):
     said = run(
         """
         import ssl
-        from penstock.greenlets import patch
+        from tailrace.greenlets import patch
         patch.apply()
         import time, gevent
         print(time.sleep is gevent.sleep, gevent.monkey.is_module_patched("socket"))
@@ -128,7 +133,7 @@ def test_it_patches_and_says_what_was_imported_too_early(tmp_path):
 
 
 def test_nothing_is_said_when_all_is_in_order(tmp_path):
-    assert run("from penstock.greenlets import patch\npatch.apply()\n", tmp_path) == ""
+    assert run("from tailrace.greenlets import patch\npatch.apply()\n", tmp_path) == ""
 
 
 def test_the_warnings_of_gevent_go_to_the_log(monkeypatch, caplog):
@@ -143,4 +148,4 @@ def test_the_warnings_of_gevent_go_to_the_log(monkeypatch, caplog):
     for name in patch._SUSPECTS:
         monkeypatch.delitem(sys.modules, name, raising=False)
     patch.apply()
-    assert caplog.record_tuples == [("penstock", logging.WARNING, "--gevent: too late")]
+    assert caplog.record_tuples == [("tailrace", logging.WARNING, "--gevent: too late")]

@@ -2,7 +2,7 @@ import linecache
 import sys
 import threading
 
-from penstock.greenlets import stacks
+from tailrace.greenlets import stacks
 
 
 def test_the_frames_that_carry_a_request_are_left_out_and_the_outermost_comes_first():

@@ -3,9 +3,9 @@ import signal
 
 import pytest
 
-from penstock import hooks
-from penstock.errors import ConfigError, HookError, LoadError
-from penstock.hooks import Hooks, WorkerInfo
+from tailrace.process.errors import ConfigError, HookError, LoadError
+from tailrace.worker import hooks
+from tailrace.worker.hooks import Hooks, WorkerInfo
 
 WORKER = WorkerInfo(number=2, pid=4711, generation=1)
 
@@ -109,7 +109,7 @@ def test_what_the_module_imports_or_keeps_private_is_not_taken_for_a_hook(module
             "post_fork is called with one argument, the worker, but is post_fork(); write `def post_fork(worker):`",
         ),
         ("def worker_exit(server, worker): pass", "worker_exit is called with one argument"),
-        ("on_exit = 3", "on_exit is a int, not a function"),
+        ("on_exit = 3", "on_exit is an int, not a function"),
         ("async def on_start(): pass", "on_start is async, and nothing would await it"),
         ("def on_start():\n  yield", "on_start is a generator, and nothing would run it"),
     ],

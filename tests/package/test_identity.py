@@ -1,18 +1,16 @@
-"""User, group, pid file, title. What changes a process for good happens in a process of its own."""
+"""User and group. What changes a process for good happens in a process of its own."""
 
-import importlib.util
 import os
 import pwd
 import stat
 import subprocess
 import sys
-import tempfile
 
 import pytest
 
-from penstock import identity
-from penstock.errors import ConfigError
-from penstock.identity import Identity, PidFile
+from tailrace.process import identity
+from tailrace.process.errors import ConfigError
+from tailrace.process.identity import Identity
 
 administrator = pytest.mark.skipif(os.geteuid() != 0, reason="only the administrator may change the user")
 
@@ -64,7 +62,7 @@ def test_to_become_oneself_needs_no_rights():
 
 BECOME = """
 import os
-from penstock import identity
+from tailrace.process import identity
 someone = identity.identity("nobody", None)
 os.close(os.open("/proc/self/fd", os.O_RDONLY))
 someone.become()
@@ -99,7 +97,7 @@ def test_the_user_changes_for_good():
 def test_a_user_without_an_entry_keeps_no_group_of_the_administrator():
     source = (
         "import os\n"
-        "from penstock import identity\n"
+        "from tailrace.process import identity\n"
         "identity.identity('54321', '54322').become()\n"
         "print(os.getresuid(), os.getresgid(), os.getgroups())\n"
     )
@@ -130,7 +128,7 @@ def test_a_python_that_the_user_cannot_read_is_one_line(tmp_path):
     (tmp_path / "lib" / "os.py").touch()
     source = (
         "import os, sys\n"
-        "from penstock import identity\n"
+        "from tailrace.process import identity\n"
         "someone = identity.identity('54321', '54322')\n"
         "os.__file__ = sys.argv[1]\n"
         "someone.check_interpreter()\n"
@@ -142,138 +140,3 @@ def test_a_python_that_the_user_cannot_read_is_one_line(tmp_path):
     )
     said = run(source, tmp_path / "lib" / "os.py")
     assert said.startswith(f"user 54321 cannot read Python's own modules in {tmp_path}/lib; install Python")
-
-
-def test_a_pid_file_is_written_and_removed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    file = PidFile("app.pid")
-    file.check()
-    file.write()
-    monkeypatch.chdir("/")
-    assert (tmp_path / "app.pid").read_text() == f"{os.getpid()}\n"
-    assert stat.S_IMODE((tmp_path / "app.pid").stat().st_mode) == 0o644
-    assert [each.name for each in tmp_path.iterdir()] == ["app.pid"]
-    file.check()
-    file.remove()
-    assert not (tmp_path / "app.pid").exists()
-    file.remove()
-
-
-@pytest.fixture
-def living():
-    """A process that lives, and is no part of the test's own."""
-    with subprocess.Popen(["sleep", "1000"]) as process:
-        yield process
-        process.kill()
-
-
-def test_a_living_owner_keeps_the_file(tmp_path, living):
-    path = tmp_path / "app.pid"
-    path.write_text(f"{living.pid}\n")
-    with pytest.raises(ConfigError, match=rf"process {living.pid} runs already; stop it \(`kill {living.pid}`\)"):
-        PidFile(str(path)).check()
-    PidFile(str(path)).check(predecessor=living.pid)
-    PidFile(str(path)).remove()
-    assert path.read_text() == f"{living.pid}\n"
-
-
-def test_a_number_that_was_given_again_is_stale(tmp_path, living):
-    path = tmp_path / "app.pid"
-    path.write_text(f"{living.pid}\n")
-    long_ago = path.stat().st_mtime - 1000
-    os.utime(path, (long_ago, long_ago))
-    PidFile(str(path)).check()
-
-
-@pytest.mark.parametrize("content", [b"", b"none\n", b"-1\n", b"0\n", b"\xff\xfe", b"4194305\n"])
-def test_what_a_dead_server_left_is_replaced(tmp_path, content):
-    path = tmp_path / "app.pid"
-    path.write_bytes(content)
-    file = PidFile(str(path))
-    file.check()
-    file.write()
-    assert path.read_text() == f"{os.getpid()}\n"
-
-
-def test_what_a_killed_server_of_the_same_number_left_beside_it_is_no_hindrance(tmp_path):
-    (tmp_path / f".app.pid.{os.getpid()}").write_text("")
-    file = PidFile(str(tmp_path / "app.pid"))
-    file.write()
-    assert [each.name for each in tmp_path.iterdir()] == ["app.pid"]
-
-
-def test_a_dead_and_unreaped_owner_is_none(tmp_path):
-    path = tmp_path / "app.pid"
-    with subprocess.Popen(["true"]) as process:
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        path.write_text(f"{process.pid}\n")
-        PidFile(str(path)).check()
-
-
-def test_a_forked_child_leaves_the_file(tmp_path):
-    file = PidFile(str(tmp_path / "app.pid"))
-    file.write()
-    child = os.fork()
-    if child == 0:
-        file.remove()
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert (tmp_path / "app.pid").exists()
-
-
-def test_a_directory_that_is_not_there_is_one_line(tmp_path):
-    with pytest.raises(ConfigError, match=r"pidfile .*: the directory .*/absent does not exist; create it"):
-        PidFile(str(tmp_path / "absent" / "app.pid")).write()
-
-
-PID_FILE = """
-import os, sys
-from penstock import identity
-file = identity.PidFile(sys.argv[1])
-file.write()
-nobody = identity.identity("nobody", None)
-nobody.own([file.path])
-nobody.become()
-file.write()
-print(open(sys.argv[1]).read() == f"{os.getpid()}\\n")
-file.remove()
-print(repr(open(sys.argv[1]).read()))
-try:
-    identity.PidFile(sys.argv[1] + ".other").write()
-except Exception as error:
-    print(error)
-"""
-
-
-@administrator
-def test_a_pid_file_in_a_directory_of_the_administrator():
-    """After the change of user it can be neither replaced nor removed, but rewritten and emptied."""
-    # Not pytest's own directory, which other users may not enter.
-    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
-        os.chmod(directory, 0o755)
-        rewritten, emptied, refused = run(PID_FILE, f"{directory}/app.pid").splitlines()
-    assert rewritten == "True"
-    assert emptied == "''"
-    assert f"no permission to create a file in {directory}; choose another directory" in refused
-
-
-def test_without_setproctitle_the_short_name_tells_the_role():
-    source = (
-        "import sys\n"
-        "sys.modules['setproctitle'] = None\n"
-        "from penstock import identity\n"
-        "for role in ('master', 'worker 12'):\n"
-        "    identity.set_title(role, 'app:app')\n"
-        "    print(open('/proc/self/comm').read(), end='')\n"
-    )
-    assert run(source) == "penstock-master\npenstock-w12\n"
-
-
-@pytest.mark.skipif(not importlib.util.find_spec("setproctitle"), reason="the extra `title` is not installed")
-def test_with_setproctitle_ps_shows_role_and_application():
-    source = (
-        "from penstock import identity\n"
-        "identity.set_title('worker 1', 'app:app')\n"
-        "print(open('/proc/self/cmdline', 'rb').read().rstrip(b'\\0').decode())\n"
-    )
-    assert run(source) == "penstock: worker 1 [app:app]\n"

@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from penstock.errors import LoadError
-from penstock.load import check, load
+from tailrace.cli.load import check, load
+from tailrace.process.errors import LoadError
 
 APP = """
 def app(environ, start_response):
@@ -205,7 +205,7 @@ def test_other_failures_inside_the_application_keep_their_traceback(modules, sou
         error = refusal(specification)
         assert summary in str(error)
         assert "shop.py" in error.user_traceback
-        assert "penstock/load.py" not in error.user_traceback
+        assert "tailrace/cli/" not in error.user_traceback
 
 
 def test_a_script_that_exits_is_recognised(modules):
@@ -254,7 +254,7 @@ def test_an_asgi_application_is_recognised(modules, source):
 def test_what_is_not_callable_is_refused(modules):
     modules(shop="app = 'text'\napplication = None")
     assert "a str is not callable" in str(refusal("shop:app"))
-    assert "a NoneType is not callable" in str(refusal("shop"))
+    assert "None is not callable" in str(refusal("shop"))
     assert "no factory" in str(refusal("shop:app", factory=True))
 
 
@@ -292,3 +292,9 @@ def test_proxies_that_raise_when_asked_what_they_are_do_not_hide_the_nearest_nam
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(LoadError, match=r"shop_with_proxies has no 'ap'; .*shop_with_proxies:app"):
         load("shop_with_proxies:ap")
+
+
+def test_a_package_with_a_module_for_wsgi_is_answered_with_it(modules):
+    modules({"mysite/__init__": "", "mysite/wsgi": "def application(environ, start_response): ..."})
+    with pytest.raises(LoadError, match=r"neither `application` nor `app`; did you mean mysite\.wsgi\?$"):
+        load("mysite")

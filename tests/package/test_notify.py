@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from penstock import notify
-from penstock.errors import ConfigError
+from tailrace.master import notify
+from tailrace.process.errors import ConfigError
 
 
 class StandIn:
@@ -33,7 +33,7 @@ class StandIn:
 
 @pytest.fixture(params=["path", "abstract"])
 def standin(request, tmp_path):
-    path = str(tmp_path / "notify") if request.param == "path" else f"@penstock-test-{os.getpid()}"
+    path = str(tmp_path / "notify") if request.param == "path" else f"@tailrace-test-{os.getpid()}"
     standin = StandIn(path)
     with standin.socket:
         yield standin
@@ -135,9 +135,10 @@ os.execv(sys.executable, [sys.executable, *sys.argv[3:]])
 
 TAKE = """
 import os
-from penstock import notify, sockets
+from tailrace.master import notify
+from tailrace.process import addresses, sockets
 passed = notify.passed_sockets(os.environ, os.getpid())
-listeners = [sockets.bind(sockets.parse(each.bind)) for each in passed]
+listeners = [sockets.bind(addresses.parse(each.bind)) for each in passed]
 for each, listener in zip(passed, listeners):
     print(each.name, each.bind, listener.url, os.get_inheritable(each.descriptor))
 print([name for name in os.environ if name.startswith("LISTEN_")])

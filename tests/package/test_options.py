@@ -1,3 +1,4 @@
+import os
 import re
 import subprocess
 import sys
@@ -5,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from penstock import _penstock, options
-from penstock.options import BY_NAME, GROUPS, OPTIONS
+from tailrace import _tailrace
+from tailrace.cli import options, unknown
+from tailrace.cli.options import BY_NAME, GROUPS, OPTIONS, Place
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_core_wants_exactly_the_settings_of_the_table():
     chosen = {option.name: option.default for option in OPTIONS}
-    assert set(options.core_settings(chosen)) == set(_penstock.SETTINGS)
+    assert set(options.core_settings(chosen)) == set(_tailrace.SETTINGS)
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
@@ -34,21 +36,60 @@ def test_no_two_options_share_a_spelling():
     assert len(BY_NAME) == len(OPTIONS)
 
 
+def test_names_of_other_servers_stand_for_an_option_and_are_none_themselves():
+    assert set(unknown.ELSEWHERE.values()) <= set(BY_NAME)
+    assert not set(unknown.ELSEWHERE) & set(unknown.NOWHERE)
+    assert not {*unknown.ELSEWHERE, *unknown.NOWHERE} & set(BY_NAME)
+
+
 def test_the_documentation_follows_the_table():
     script = ROOT / "tools" / "options_page.py"
     checked = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
 
 
+def test_the_page_says_of_each_option_where_it_is_absent_and_why():
+    page = (ROOT / "docs" / "options.md").read_text()
+    for option in OPTIONS:
+        entry = page.partition(f"\n### {option.name}\n")[2].partition("\n#")[0]
+        for place in Place:
+            named = set()
+            for line in entry.splitlines():
+                where = line.replace("`", "").partition(": ")[0]
+                if place.value in re.sub("^- Not (by |with )?", "", where).split(", "):
+                    named.add(line.partition(": ")[2])
+            assert named == ({option.absent[place] + "."} if place in option.absent else set()), (option.name, place)
+
+
+def test_contradictions_have_a_reason():
+    assert all(place in BY_NAME[name].absent for name, place in options.CONFLICTS)
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_the_core_takes_the_most_of_every_number(listener, option):
+    """Fails where the table lets through what the core cannot hold."""
+    for most in ("9" * 99, "1024TiB", "3000000000", "999999999999", "65535", "4096"):
+        try:
+            value = option.kind.read(most)
+        except ValueError:
+            continue
+        if isinstance(value, (int, float)):
+            core(listener, **{option.name: value})
+            return
+
+
 def core(listener, **changed):
     chosen = {option.name: option.default for option in OPTIONS} | changed
-    return _penstock.Server(lambda environ, start_response: [], options.core_settings(chosen), [listener.fileno()])
+    return _tailrace.Server(lambda environ, start_response: [], options.core_settings(chosen), [listener.fileno()])
 
 
 def test_the_documented_atoms_are_those_of_the_core(listener):
     for atom in options.ACCESS_LOG_ATOMS:
         core(listener, access_log="/dev/null", access_log_format=f"<{{{atom}}}>")
-    with pytest.raises(ValueError, match=r"unknown atom \{clinet\}; known are") as caught:
+    for letter in options.ACCESS_LOG_LETTERS:
+        name = "HTTP_X" if letter.endswith("e)s") else "X-Y"
+        core(listener, access_log="/dev/null", access_log_format=f"<{letter.replace('NAME', name)} %(s)s>")
+    with pytest.raises(ValueError, match=r"unknown atom \{clinet\}; did you mean \{client\}\?; known are") as caught:
         core(listener, access_log="/dev/null", access_log_format="{clinet}")
     assert set(re.findall(r"\w+", str(caught.value).partition("known are ")[2])) == set(options.ACCESS_LOG_ATOMS)
 
@@ -56,10 +97,10 @@ def test_the_documented_atoms_are_those_of_the_core(listener):
 def test_the_core_names_unknown_and_missing_settings(listener):
     settings = options.core_settings({option.name: option.default for option in OPTIONS})
     with pytest.raises(ValueError, match="treads"):
-        _penstock.Server(lambda environ, start_response: [], settings | {"treads": 3}, [listener.fileno()])
+        _tailrace.Server(lambda environ, start_response: [], settings | {"treads": 3}, [listener.fileno()])
     del settings["threads"]
     with pytest.raises(ValueError, match="threads"):
-        _penstock.Server(lambda environ, start_response: [], settings, [listener.fileno()])
+        _tailrace.Server(lambda environ, start_response: [], settings, [listener.fileno()])
 
 
 @pytest.mark.parametrize(
@@ -83,7 +124,28 @@ def test_the_core_names_unknown_and_missing_settings(listener):
 def test_settings_that_follow_from_others(changed, derived):
     chosen = {option.name: option.default for option in OPTIONS} | changed
     settings = options.core_settings(chosen)
-    assert {name: settings[name] for name in options.DERIVED} == derived
+    assert {name: settings[name] for name in derived} == derived
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("changed", "memory"),
+    [
+        ({}, (512, 256, 128)),
+        ({"client_memory": 64 * MIB}, (64, 32, 16)),
+        ({"response_buffer": 16 * MIB}, (512, 16, 128)),
+        # As much more as one of them asks for, and a quarter of all for the rest.
+        ({"response_buffer": 1024 * MIB, "body_buffer": 128 * MIB}, (1536, 1024, 128)),
+        ({"client_memory": 512 * MIB, "response_buffer": 1024 * MIB}, (512, 1024, 128)),
+        ({"body_buffer": 0}, (512, 256, 0)),
+    ],
+)
+def test_client_memory_is_divided_between_responses_bodies_and_the_rest(changed, memory):
+    settings = options.core_settings({option.name: option.default for option in OPTIONS} | changed)
+    told = (settings["client_memory"], settings["response_buffer"], settings["body_buffer"])
+    assert told == tuple(size * MIB for size in memory)
 
 
 @pytest.mark.parametrize(
@@ -97,3 +159,18 @@ def test_a_root_path_has_no_final_slash(written, read):
 def test_what_is_no_root_path_is_refused(written):
     with pytest.raises(ValueError, match="must"):
         BY_NAME["root_path"].kind.read(written)
+
+
+@pytest.mark.parametrize(
+    ("workers", "debug", "count", "multiprocess"),
+    [
+        (1, False, 1, False),
+        (3, False, 3, True),
+        (3, True, 3, False),
+        ("auto", False, len(os.sched_getaffinity(0)), len(os.sched_getaffinity(0)) > 1),
+    ],
+)
+def test_how_many_workers(workers, debug, count, multiprocess):
+    chosen = {option.name: option.default for option in OPTIONS} | {"workers": workers, "debug": debug}
+    assert options.worker_count(chosen) == count
+    assert options.core_settings(chosen)["multiprocess"] is multiprocess

@@ -2,8 +2,9 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from penstock import paste, worker
-from penstock.errors import ConfigError
+from tailrace import paste
+from tailrace.process.errors import ConfigError
+from tailrace.worker import single
 
 
 def app(environ, start_response):
@@ -13,12 +14,12 @@ def app(environ, start_response):
 @pytest.fixture
 def served(monkeypatch):
     seen = []
-    monkeypatch.setattr(worker, "serve", lambda settings, application: seen.append((settings, application)) or True)
+    monkeypatch.setattr(single, "serve", lambda settings, application: seen.append((settings, application)) or True)
     return seen
 
 
 def test_pserve_finds_the_runner():
-    (found,) = entry_points(group="paste.server_runner", name="main").select(value="penstock.paste:serve")
+    (found,) = entry_points(group="paste.server_runner", name="main").select(value="tailrace.paste:serve")
     assert found.load() is paste.serve
 
 
@@ -53,5 +54,5 @@ def test_two_ways_at_once_are_an_error():
 def test_unknown_keys_are_errors():
     with pytest.raises(ConfigError, match=r"unknown option 'thread'; did you mean threads\?"):
         paste.serve(app, {}, thread="4")
-    with pytest.raises(ConfigError, match="unknown option 'factory'"):
+    with pytest.raises(ConfigError, match=r"^tailrace\.run does not take 'factory': call the function, and pass on"):
         paste.serve(app, {}, factory="true")

@@ -4,22 +4,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.plan import (
-    BOOT_PATIENCE,
-    CALM,
+from tailrace.master.hang import WRITING
+from tailrace.master.plan import (
+    BETWEEN_FORKS,
+    BETWEEN_FORKS_ALONE,
+    BOOT_LEAVING,
     FAILURES,
+    FIRST_DELAY,
     LEAVING,
     LONGEST_DELAY,
-    SLOW_BOOT,
+    SLOW_BOOT_AFTER,
+    Drain,
     Fork,
-    Hangs,
     Kill,
     Plan,
     Reloaded,
-    Retire,
+    SlowBoot,
     Verdict,
 )
-from penstock.workers import Draining, Killed, Worker
+from tailrace.master.workers import Draining, Killed, Worker
 
 GRACEFUL = 30.0
 
@@ -81,21 +84,96 @@ def test_all_workers_are_forked_at_once():
     assert bench.step() == []
 
 
-def test_a_crash_is_made_good_at_once_the_first_time_and_then_later_and_later():
-    bench = Bench(1).serve()
-    delays = []
+def delay(bench, number):
+    """How long it takes until this number is forked."""
+    began = bench.now
+    while number not in bench.forks():
+        bench.now = bench.plan.wake_at(bench.now)
+    return bench.now - began
+
+
+def test_a_worker_that_has_served_is_replaced_at_once_however_often_it_dies():
+    bench = Bench(2).serve()
     for _ in range(9):
+        bench.now += 5
         assert bench.dies(bench.worker(1)) is Verdict.CRASHED
-        died = bench.now
-        while not (forks := bench.forks()):
-            bench.now = bench.plan.wake_at(bench.now)
-        assert forks == [1]
-        delays.append(bench.now - died)
+        assert bench.forks() == [1]
         bench.all_ready()
-    assert delays == [0, 1, 2, 4, 8, 16, LONGEST_DELAY, LONGEST_DELAY, LONGEST_DELAY]
-    bench.now += CALM + 1
+
+
+@pytest.mark.parametrize(("wanted", "least"), [(2, BETWEEN_FORKS), (1, BETWEEN_FORKS_ALONE)])
+def test_workers_that_die_as_soon_as_they_serve_are_not_forked_without_pause(wanted, least):
+    bench = Bench(wanted).serve()
+    for _ in range(9):
+        bench.dies(bench.worker(1))
+        assert delay(bench, 1) == pytest.approx(least)
+        bench.all_ready()
+
+
+def test_all_come_back_at_once_when_nobody_serves():
+    bench = Bench(4).serve()
+    for _ in range(5):
+        bench.now += 5
+        for worker in bench.plan.serving:
+            bench.dies(worker)
+        assert bench.forks() == [1, 2, 3, 4]
+        bench.all_ready()
+
+
+def test_a_worker_that_dies_before_it_serves_is_tried_again_later_and_later():
+    bench = Bench(2).serve()
+    bench.now += 5
+    bench.dies(bench.worker(1))
+    delays = []
+    bench.forks()
+    for _ in range(8):
+        assert bench.dies(bench.booting()[0]) is Verdict.NOT_READY
+        delays.append(delay(bench, 1))
+    assert delays == [1, 2, 4, 8, 16, LONGEST_DELAY, LONGEST_DELAY, LONGEST_DELAY]
+    # Once it has served it is one that has served.
+    bench.all_ready()
+    bench.now += 5
     bench.dies(bench.worker(1))
     assert bench.forks() == [1]
+    bench.dies(bench.booting()[0])
+    assert delay(bench, 1) == FIRST_DELAY
+
+
+def test_the_wait_of_one_worker_is_not_another_ones():
+    bench = Bench(3).serve()
+    bench.now += 5
+    bench.dies(bench.worker(1))
+    bench.forks()
+    for _ in range(5):
+        bench.dies(bench.booting()[0])
+        delay(bench, 1)
+    bench.dies(bench.booting()[0])
+    bench.dies(bench.worker(2))
+    assert bench.forks() == [2]
+
+
+def test_the_wait_after_failures_is_short_while_nobody_serves():
+    bench = Bench(2).serve()
+    bench.now += 5
+    bench.dies(bench.worker(1))
+    bench.forks()
+    for _ in range(6):
+        bench.dies(bench.booting()[0])
+        delay(bench, 1)
+    bench.dies(bench.booting()[0])
+    last = bench.now
+    bench.dies(bench.worker(2))
+    assert bench.forks() == [2]
+    assert delay(bench, 1) == bench.now - last == FIRST_DELAY
+
+
+def test_a_successor_that_fails_does_not_keep_the_others_from_theirs():
+    bench = Bench(2).serve()
+    for worker in bench.plan.serving:
+        worker.due = "has served its time"
+    assert bench.forks() == [1]
+    bench.dies(bench.booting()[0])
+    assert bench.forks() == [2]
 
 
 def test_a_reload_replaces_one_worker_after_the_other_each_when_its_successor_serves():
@@ -108,7 +186,7 @@ def test_a_reload_replaces_one_worker_after_the_other_each_when_its_successor_se
         assert len(bench.plan.serving) == 3, "nobody leaves before the successor serves"
         bench.now += 1
         bench.all_ready()
-        (retired,) = [action.worker for action in bench.plan.next(bench.now)[:1] if isinstance(action, Retire)]
+        (retired,) = [action.worker for action in bench.plan.next(bench.now)[:1] if isinstance(action, Drain)]
         assert (retired.number, retired in old) == (number, True)
         # What else that step wanted, the next one wants again.
     assert not bench.plan.is_reloading
@@ -155,9 +233,9 @@ def test_a_second_reload_ends_the_worker_that_hangs_in_the_first():
     assert bench.forks() == [1]
     (hangs,) = bench.booting()
     bench.plan.reload(bench.now)
-    assert Retire(hangs) in bench.step()
-    assert hangs.phase == Draining(bench.now + BOOT_PATIENCE)
-    bench.now += BOOT_PATIENCE
+    assert Drain(hangs) in bench.step()
+    assert hangs.phase == Draining(bench.now + BOOT_LEAVING)
+    bench.now += BOOT_LEAVING
     assert Kill(hangs) in bench.step()
     assert bench.dies(hangs) is Verdict.EXPECTED
     assert len(bench.plan.serving) == 2
@@ -169,10 +247,10 @@ def test_a_worker_that_loads_for_long_is_named_once():
     bench = Bench(1)
     bench.step()
     (slow,) = bench.booting()
-    assert bench.plan.wake_at(bench.now) == bench.now + SLOW_BOOT
-    bench.now += SLOW_BOOT
-    assert bench.step() == [Hangs(slow, SLOW_BOOT)]
-    bench.now += SLOW_BOOT
+    assert bench.plan.wake_at(bench.now) == bench.now + SLOW_BOOT_AFTER
+    bench.now += SLOW_BOOT_AFTER
+    assert bench.step() == [SlowBoot(slow, SLOW_BOOT_AFTER)]
+    bench.now += SLOW_BOOT_AFTER
     assert bench.step() == []
     assert bench.plan.wake_at(bench.now) is None
     bench.all_ready()
@@ -220,12 +298,11 @@ def test_an_old_worker_that_dies_during_a_reload_is_replaced_by_the_successor_th
 
 
 def test_a_reload_ends_the_wait_of_workers_that_keep_dying():
-    bench = Bench(1).serve()
-    for _ in range(4):
-        bench.dies(bench.worker(1))
-        bench.now += 10
-        bench.serve()
+    bench = Bench(2).serve()
+    bench.now += 5
     bench.dies(bench.worker(1))
+    bench.step()
+    bench.dies(bench.booting()[0])
     assert bench.forks() == []
     bench.plan.reload(bench.now)
     assert bench.forks() == [1]
@@ -238,7 +315,7 @@ def test_a_worker_that_is_due_serves_until_its_successor_does():
     assert bench.forks() == [1]
     assert first.is_serving
     bench.all_ready()
-    assert bench.step() == [Retire(first)]
+    assert bench.step() == [Drain(first)]
     assert first.phase == Draining(bench.now + GRACEFUL + LEAVING)
     assert numbers(bench) == [1, 2]
 
@@ -284,7 +361,7 @@ def test_one_more_and_one_less():
     bench.all_ready()
     third = bench.worker(3)
     assert bench.plan.shrink()
-    assert bench.step() == [Retire(third)]
+    assert bench.step() == [Drain(third)]
     assert bench.plan.shrink()
     bench.serve()
     assert numbers(bench) == [1]
@@ -321,22 +398,24 @@ def test_without_a_free_place_a_successor_waits_for_one():
 def test_the_first_worker_that_fails_ends_hope():
     bench = Bench(3)
     bench.step()
-    assert bench.dies(bench.booting()[1]) is Verdict.HOPELESS
+    assert bench.dies(bench.booting()[1]) is Verdict.GIVE_UP
 
 
 def test_some_failures_in_a_row_end_hope_when_nothing_serves():
     bench = Bench(1).serve()
+    bench.now += 5
     bench.dies(bench.worker(1))
     verdicts = []
     for _ in range(FAILURES):
         bench.step()
         verdicts.append(bench.dies(bench.booting()[0]))
         bench.now += LONGEST_DELAY
-    assert verdicts == [Verdict.NOT_READY] * (FAILURES - 1) + [Verdict.HOPELESS]
+    assert verdicts == [Verdict.NOT_READY] * (FAILURES - 1) + [Verdict.GIVE_UP]
 
 
 def test_failures_do_not_end_the_workers_that_serve():
     bench = Bench(2).serve()
+    bench.now += 5
     bench.dies(bench.worker(1))
     for _ in range(3 * FAILURES):
         assert bench.forks() == [1]
@@ -348,12 +427,10 @@ def test_failures_do_not_end_the_workers_that_serve():
 def test_a_fork_that_fails_is_tried_again_later():
     plan = Plan(1, 64, GRACEFUL)
     assert plan.next(0.0) == [Fork(1, 0, 1)]
-    plan.fork_failed(0.0)
-    assert plan.wake_at(0.0) == 0.0, "at once the first time"
-    assert plan.next(0.0) == [Fork(1, 0, 1)]
-    plan.fork_failed(0.0)
+    plan.fork_failed(1, 0.0)
     assert plan.next(0.0) == []
-    assert plan.wake_at(0.0) == 1.0
+    assert plan.wake_at(0.0) == FIRST_DELAY
+    assert plan.next(FIRST_DELAY) == [Fork(1, 0, 1)]
 
 
 def test_a_stop_gives_those_that_serve_their_time_and_those_that_boot_little():
@@ -363,7 +440,7 @@ def test_a_stop_gives_those_that_serve_their_time_and_those_that_boot_little():
     (boots,) = bench.booting()
     told = bench.plan.stop(bench.now)
     assert set(told) == set(bench.plan.workers)
-    assert boots.phase == Draining(bench.now + BOOT_PATIENCE)
+    assert boots.phase == Draining(bench.now + BOOT_LEAVING)
     assert bench.step() == []
     assert not bench.plan.is_over
     for worker in told:
@@ -404,11 +481,7 @@ def test_a_stop_at_once_kills_what_boots():
 
 def test_a_stop_while_nothing_runs_is_over_at_once():
     bench = Bench(1).serve()
-    for _ in range(3):
-        bench.dies(bench.worker(1))
-        bench.serve()
-        if not bench.plan.serving:
-            break
+    bench.dies(bench.worker(1))
     assert not bench.plan.workers
     bench.plan.stop(bench.now)
     assert bench.plan.is_over
@@ -418,6 +491,28 @@ def test_a_stop_while_nothing_runs_is_over_at_once():
 EVENTS = st.sampled_from(
     ["ready", "ready", "ready", "boot fails", "crash", "drained", "reload", "grow", "shrink", "due", "time"]
 )
+
+
+def test_workers_that_load_are_told_to_end_when_fewer_are_wanted():
+    bench = Bench(1).serve()
+    bench.plan.grow()
+    bench.plan.grow()
+    assert bench.forks() == [2, 3]
+    bench.plan.shrink()
+    bench.plan.shrink()
+    assert [action.worker.number for action in bench.step() if isinstance(action, Drain)] == [3, 2]
+    assert numbers(bench) == [1]
+
+
+def test_a_successor_is_told_to_end_with_the_worker_that_it_was_for():
+    bench = Bench(2).serve()
+    bench.worker(1).due = "has served its time"
+    assert bench.forks() == [1]
+    first, successor = bench.worker(1), bench.booting()[0]
+    assert not bench.step(), "a successor is none too many"
+    bench.plan.shrink()
+    assert bench.step() == [Drain(first), Drain(successor)]
+    assert numbers(bench) == [2]
 
 
 @settings(deadline=None)
@@ -474,7 +569,7 @@ def test_the_last_of_the_old_code_is_gone_after_the_last_successor(wanted):
     bench = Bench(wanted).serve()
     bench.plan.reload(bench.now)
     bench.serve()
-    retired = [action.worker.number for action in bench.done if isinstance(action, Retire)]
+    retired = [action.worker.number for action in bench.done if isinstance(action, Drain)]
     assert retired == list(range(1, wanted + 1))
 
 
@@ -483,7 +578,7 @@ def test_a_restart_ends_all_before_others_come():
     old = bench.plan.serving
     bench.plan.forked(booting := Worker(3, 9, 1, 99, bench.now))
     assert bench.plan.restart(bench.now) == [*old, booting]
-    assert [worker.phase.until - bench.now for worker in (*old, booting)] == [GRACEFUL + LEAVING] * 2 + [BOOT_PATIENCE]
+    assert [worker.phase.until - bench.now for worker in (*old, booting)] == [GRACEFUL + LEAVING] * 2 + [BOOT_LEAVING]
     assert bench.plan.serving == []
     assert bench.forks() == [1, 2], "at once, while the old ones drain"
     assert all(worker.generation == 2 for worker in bench.booting())
@@ -504,3 +599,27 @@ def test_a_restart_is_a_new_start_after_failures():
     bench.plan.restart(bench.now)
     assert bench.forks() == [1]
     assert bench.dies(bench.booting()[0]) is Verdict.NOT_READY
+
+
+def test_a_worker_that_hangs_is_replaced_at_once_and_killed_a_moment_later():
+    bench = Bench(1).serve()
+    worker = bench.worker(1)
+    bench.plan.hangs(worker, bench.now)
+    assert bench.forks() == [1], "before it is killed"
+    bench.all_ready()
+    assert bench.plan.wake_at(bench.now) == bench.now + WRITING
+    bench.now += WRITING
+    assert bench.step() == [Kill(worker, hung=True)]
+    assert bench.dies(worker) is Verdict.EXPECTED
+    assert bench.step() == []
+
+
+def test_a_stop_kills_a_worker_that_hangs_all_the_same():
+    bench = Bench(1).serve()
+    worker = bench.worker(1)
+    bench.plan.hangs(worker, bench.now)
+    assert bench.plan.stop(bench.now) == bench.plan.stop_now(bench.now) == []
+    bench.now += WRITING
+    assert bench.step() == [Kill(worker, hung=True)]
+    bench.dies(worker)
+    assert bench.plan.is_over

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from penstock.recycle import STUCK_GRACE, Limits
+from tailrace.master.recycle import STUCK_GRACE, Limits
 
 FULL = Limits(requests=100, jitter=50, lifetime=1000.0, rss=1 << 30)
 

@@ -1,4 +1,4 @@
-"""The example under Penstock and on a server that tells nothing: every shape arrives whole, the page tells how."""
+"""The example under Tailrace and on a server that tells nothing: every shape arrives whole, the page tells how."""
 
 import importlib.util
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-import penstock
+import tailrace
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "seeds.py"
 
@@ -27,7 +27,7 @@ def seeds():
 
 @pytest.fixture(scope="module")
 def url(seeds):
-    with penstock.serve_in_thread(seeds.app) as served:
+    with tailrace.serve_in_thread(seeds.app) as served:
         yield served
 
 

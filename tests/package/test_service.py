@@ -5,10 +5,9 @@ import socket
 
 import pytest
 
-from penstock import service, upgrade
-from penstock.errors import ConfigError
-from penstock.service import Service, Variables
-from penstock.settings import Setting, plain, resolve
+from tailrace.cli.settings import Setting, plain, resolve
+from tailrace.master import service, upgrade
+from tailrace.master.service import Service
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def environ(monkeypatch):
 def passed(monkeypatch):
     """As if systemd had passed one socket, wherever its descriptor is."""
     with socket.create_server(("127.0.0.1", 0)) as opened:
-        monkeypatch.setattr("penstock.notify._FIRST_DESCRIPTOR", opened.fileno())
+        monkeypatch.setattr("tailrace.master.notify._FIRST_DESCRIPTOR", opened.fileno())
         yield opened.fileno()
 
 
@@ -45,7 +44,7 @@ def test_an_option_beats_the_sockets_of_systemd(environ, passed, caplog, bind, w
     given = bind.format(passed)
     settings, _ = service.from_environment(resolve({"app": "a:b", "bind": [given]}, {}))
     assert settings["bind"].value == (given,)
-    assert ("are not used, since command line: --bind says where to listen" in caplog.text) is warned
+    assert ("not used, since command line: --bind says where to listen" in caplog.text) is warned
 
 
 def test_the_file_of_variables_is_the_one_of_the_start(environ, tmp_path, monkeypatch):
@@ -55,26 +54,6 @@ def test_the_file_of_variables_is_the_one_of_the_start(environ, tmp_path, monkey
     environ(PWD=str(tmp_path / "current"))
     settings, _ = service.from_environment(resolve({"env_file": "app.env"}, {}))
     assert settings["env_file"].value == str(tmp_path / "current" / "app.env"), "by the link, which may be turned"
-
-
-def test_variables_are_read_again(environ, tmp_path):
-    environ(GIVEN="here")
-    path = tmp_path / "env"
-    path.write_text("ONE=1\nGIVEN=file\n")
-    variables = Variables(str(path))
-    path.write_text("ONE=2\n")
-    before = dict(os.environ)
-    try:
-        variables.apply()
-        assert (os.environ["ONE"], os.environ["GIVEN"]) == ("2", "here")
-        path.unlink()
-        with pytest.raises(ConfigError, match="No such file"):
-            variables.apply()
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-    Variables(None).apply()
-    assert dict(os.environ) == before
 
 
 def test_a_service_of_which_nothing_is_asked_does_nothing(tmp_path, caplog):
@@ -87,7 +66,7 @@ def test_a_service_of_which_nothing_is_asked_does_nothing(tmp_path, caplog):
         quiet.reload_failed("no")
         assert quiet.events(0.0) == []
         quiet.begin_upgrade()
-        assert "only a server that the command `penstock` has started can be replaced" in caplog.text
+        assert "only a server that the command `tailrace` has started can be replaced" in caplog.text
         quiet.stopping()
 
 

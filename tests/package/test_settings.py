@@ -1,11 +1,12 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from penstock.errors import ConfigError
-from penstock.options import OPTIONS
-from penstock.settings import from_keywords, plain, resolve
+from tailrace.cli.options import CONFLICTS, FUNCTIONS, OPTIONS, Place
+from tailrace.cli.settings import from_keywords, plain, resolve, without_effect
+from tailrace.process.errors import ConfigError
 
 
 def test_without_anything_the_defaults_hold(tmp_path):
@@ -15,30 +16,30 @@ def test_without_anything_the_defaults_hold(tmp_path):
 
 
 def test_the_command_line_beats_the_environment_beats_the_file(tmp_path):
-    (tmp_path / "penstock.toml").write_text("threads = 2\nbacklog = 3\nidle_timeout = 4\n")
-    environ = {"PENSTOCK_THREADS": "5", "PENSTOCK_BACKLOG": "6", "PATH": "/bin"}
+    (tmp_path / "tailrace.toml").write_text("threads = 2\nbacklog = 3\nidle_timeout = 4\n")
+    environ = {"TAILRACE_THREADS": "5", "TAILRACE_BACKLOG": "6", "PATH": "/bin"}
     settings = resolve({"threads": "7"}, environ, directory=tmp_path)
     assert settings["threads"] == (7, "command line: --threads")
-    assert settings["backlog"] == (6, "PENSTOCK_BACKLOG")
-    assert settings["idle_timeout"] == (4.0, str(tmp_path / "penstock.toml"))
+    assert settings["backlog"] == (6, "TAILRACE_BACKLOG")
+    assert settings["idle_timeout"] == (4.0, str(tmp_path / "tailrace.toml"))
     assert settings["write_timeout"].source == "default"
 
 
 def test_a_flag_can_take_back_what_a_file_says(tmp_path):
-    (tmp_path / "penstock.toml").write_text('debug = true\naccess_log = "x.log"\n')
+    (tmp_path / "tailrace.toml").write_text('debug = true\naccess_log = "x.log"\n')
     settings = resolve({"debug": False, "access_log": ""}, {}, directory=tmp_path)
     assert settings["debug"].value is False
     assert settings["access_log"].value is None
 
 
-def test_pyproject_is_read_when_there_is_no_penstock_toml(tmp_path):
+def test_pyproject_is_read_when_there_is_no_tailrace_toml(tmp_path):
     (tmp_path / "pyproject.toml").write_text(
-        '[tool.penstock]\napp = "shop:app"\nmax-body = "10MiB"\n[tool.other]\nx = 1\n'
+        '[tool.tailrace]\napp = "shop:app"\nmax-body = "10MiB"\n[tool.other]\nx = 1\n'
     )
     settings = resolve({}, {}, directory=tmp_path)
     assert settings["app"].value == "shop:app"
-    assert settings["max_body"] == (10 << 20, f"{tmp_path / 'pyproject.toml'} [tool.penstock]")
-    (tmp_path / "penstock.toml").write_text('app = "other:app"\n')
+    assert settings["max_body"] == (10 << 20, f"{tmp_path / 'pyproject.toml'} [tool.tailrace]")
+    (tmp_path / "tailrace.toml").write_text('app = "other:app"\n')
     settings = resolve({}, {}, directory=tmp_path)
     assert (settings["app"].value, settings["max_body"].source) == ("other:app", "default")
 
@@ -49,11 +50,11 @@ def test_a_pyproject_without_our_table_is_nothing(tmp_path):
 
 
 def test_a_named_file_replaces_the_found_one(tmp_path):
-    (tmp_path / "penstock.toml").write_text("threads = 2\n")
+    (tmp_path / "tailrace.toml").write_text("threads = 2\n")
     (tmp_path / "other.toml").write_text("backlog = 9\n")
     (tmp_path / "third.toml").write_text("backlog = 10\n")
     named = str(tmp_path / "other.toml")
-    environ = {"PENSTOCK_CONFIG": str(tmp_path / "third.toml")}
+    environ = {"TAILRACE_CONFIG": str(tmp_path / "third.toml")}
     assert resolve({}, {}, named, tmp_path)["threads"].source == "default"
     assert resolve({}, environ, named, tmp_path)["backlog"] == (9, named)
     assert resolve({}, environ, None, tmp_path)["backlog"].value == 10
@@ -63,29 +64,31 @@ def test_a_named_file_replaces_the_found_one(tmp_path):
     ("text", "message"),
     [
         ("thread = 3", r"unknown key 'thread'; did you mean threads\?"),
-        ("zzz = 3", r"unknown key 'zzz'; `penstock config` lists"),
+        ("worker_class = 3", r"unknown key 'worker_class'; Tailrace calls it gevent"),
+        ("zzz = 3", r"unknown key 'zzz'; `tailrace config` lists"),
         ("threads = 0", r"threads = 0: must be at least 1"),
         ('threads = "many"', r"threads = 'many': must be a whole number"),
+        ("max_body = " + "9" * 99, r"max_body = 9{99}: must be at most 1024TiB"),
+        ("max_body = " + "9" * 5000, r"not valid TOML"),
         ("bind = []", r"must name at least one"),
         ("threads = ", r"not valid TOML"),
-        ("[penstock]\nthreads = 1", r"unknown key 'penstock'"),
+        ("[tailrace]\nthreads = 1", r"unknown key 'tailrace'"),
         ('underscore_headers = "ignore"', r"must be one of drop, keep, refuse"),
     ],
 )
 def test_a_mistake_in_a_file_is_named_with_the_file(tmp_path, text, message):
-    (tmp_path / "penstock.toml").write_text(text)
+    (tmp_path / "tailrace.toml").write_text(text)
     with pytest.raises(ConfigError, match=message) as caught:
         resolve({}, {}, directory=tmp_path)
-    assert str(tmp_path / "penstock.toml") in str(caught.value)
+    assert str(tmp_path / "tailrace.toml") in str(caught.value)
     assert "\n" not in str(caught.value).strip()
 
 
 @pytest.mark.parametrize(
     ("variable", "text", "message"),
     [
-        ("PENSTOCK_TREADS", "3", r"unknown variable PENSTOCK_TREADS; did you mean PENSTOCK_THREADS\?"),
-        ("PENSTOCK_THREADS", "x", r"PENSTOCK_THREADS = 'x': must be a whole number"),
-        ("PENSTOCK_DEBUG", "perhaps", r"PENSTOCK_DEBUG = 'perhaps': must be true or false"),
+        ("TAILRACE_THREADS", "x", r"TAILRACE_THREADS = 'x': must be a whole number"),
+        ("TAILRACE_DEBUG", "perhaps", r"TAILRACE_DEBUG = 'perhaps': must be true or false"),
     ],
 )
 def test_a_mistake_in_the_environment_is_named(tmp_path, variable, text, message):
@@ -93,22 +96,99 @@ def test_a_mistake_in_the_environment_is_named(tmp_path, variable, text, message
         resolve({}, {variable: text}, directory=tmp_path)
 
 
-def test_a_missing_settings_file_is_an_error(tmp_path):
-    with pytest.raises(ConfigError, match="no such file"):
+def test_a_variable_that_is_no_option_is_a_warning_that_names_the_nearest(tmp_path):
+    said = []
+    environ = {"TAILRACE_TREADS": "3", "TAILRACE_PORT": "8000", "TAILRACE_BACKLOG": "9", "OTHER": "x"}
+    settings = resolve({}, environ, directory=tmp_path, warn=said.append)
+    assert settings["backlog"].value == 9
+    assert len(said) == 2
+    assert "TAILRACE_TREADS is ignored" in said[0]
+    assert "did you mean TAILRACE_THREADS?" in said[0]
+    assert "TAILRACE_PORT is ignored: there is no such option; Tailrace calls it TAILRACE_BIND" in said[1]
+
+
+@pytest.mark.parametrize("service", ["TAILRACE", "TAILRACE_WEB", "TAILRACE_THREADS"])
+def test_what_kubernetes_says_about_services_is_no_option(tmp_path, service):
+    environ = {
+        f"{service}_SERVICE_HOST": "10.0.0.1",
+        f"{service}_SERVICE_PORT": "80",
+        f"{service}_SERVICE_PORT_HTTP_2": "80",
+        f"{service}_PORT": "tcp://10.0.0.1:80",
+        f"{service}_PORT_8000_TCP": "tcp://10.0.0.1:8000",
+        f"{service}_PORT_8000_TCP_PROTO": "tcp",
+        f"{service}_PORT_8000_TCP_PORT": "8000",
+        f"{service}_PORT_8000_TCP_ADDR": "10.0.0.1",
+        f"{service}_PORT_53_UDP_ADDR": "10.0.0.1",
+    }
+    said = []
+    settings = resolve({}, environ, directory=tmp_path, warn=said.append)
+    assert said == []
+    assert {setting.source for setting in settings.values()} == {"default"}
+
+
+def test_a_broken_pyproject_without_our_table_is_nothing(tmp_path):
+    for text in (
+        b"[project\nname = ",
+        b"[project]\nname = '\xff'\n",
+        b"# about [tool.tailrace]\n[",
+        b'[tool.x]\na = "',
+    ):
+        (tmp_path / "pyproject.toml").write_bytes(text)
+        assert resolve({}, {}, directory=tmp_path)["app"].source == "default"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"[tool.tailrace]\nthreads = 3\nbacklog = \n", r"pyproject\.toml: not valid TOML: .*line 3"),
+        (b"[project]\nname = x\n[tool.tailrace]\nthreads = 3\n", "line 2"),
+        (b"[ tool . 'tailrace' ]\nthreads =\n", "line 2"),
+        (b"tool.tailrace.threads =\n", "line 1"),
+        (b"[tool.tailrace]\n# \xff\n", r"not UTF-8 \(at line 2\)"),
+    ],
+)
+def test_a_broken_pyproject_with_our_table_is_an_error_that_names_the_line(tmp_path, text, message):
+    (tmp_path / "pyproject.toml").write_bytes(text)
+    with pytest.raises(ConfigError, match=message):
+        resolve({}, {}, directory=tmp_path)
+
+
+def test_a_broken_pyproject_that_is_named_is_an_error(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[project\n")
+    with pytest.raises(ConfigError, match="line 1"):
+        resolve({}, {}, str(tmp_path / "pyproject.toml"))
+
+
+def test_a_settings_file_that_cannot_be_read_is_an_error(tmp_path):
+    with pytest.raises(ConfigError, match=r"absent\.toml: no such file; check --config or TAILRACE_CONFIG"):
         resolve({}, {}, str(tmp_path / "absent.toml"))
-    with pytest.raises(ConfigError, match="no such file"):
-        resolve({}, {"PENSTOCK_CONFIG": str(tmp_path)})
+    with pytest.raises(ConfigError, match="this is a directory"):
+        resolve({}, {"TAILRACE_CONFIG": str(tmp_path)})
+    with pytest.raises(ConfigError, match="cannot be read: Not a directory"):
+        resolve({}, {}, "/dev/null/x.toml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        resolve({}, {}, "a\0b")
+
+
+def test_settings_may_come_through_a_pipe(tmp_path):
+    reader, writer = os.pipe()
+    os.write(writer, b"threads = 7\n")
+    os.close(writer)
+    try:
+        assert resolve({}, {}, f"/dev/fd/{reader}")["threads"].value == 7
+    finally:
+        os.close(reader)
 
 
 def test_addresses_in_a_variable_are_separated(tmp_path):
-    settings = resolve({}, {"PENSTOCK_BIND": ":80 unix:/run/x.sock,fd://3"}, directory=tmp_path)
+    settings = resolve({}, {"TAILRACE_BIND": ":80 unix:/run/x.sock,fd://3"}, directory=tmp_path)
     assert settings["bind"].value == (":80", "unix:/run/x.sock", "fd://3")
 
 
 def test_keywords_read_no_environment_and_no_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PENSTOCK_THREADS", "3")
-    Path("penstock.toml").write_text("threads = 2\n")
+    monkeypatch.setenv("TAILRACE_THREADS", "3")
+    Path("tailrace.toml").write_text("threads = 2\n")
     assert from_keywords({})["threads"] == (128, "default")
     assert from_keywords({"threads": 9})["threads"] == (9, "argument")
 
@@ -116,8 +196,57 @@ def test_keywords_read_no_environment_and_no_file(tmp_path, monkeypatch):
 def test_unknown_keywords_are_errors():
     with pytest.raises(ConfigError, match=r"unknown option 'max_bodies'; did you mean max_body\?"):
         from_keywords({"max_bodies": 1})
-    with pytest.raises(ConfigError, match="unknown option 'app'"):
-        from_keywords({"app": "x:y"}, allowed=["threads"])
+
+
+@pytest.mark.parametrize("place", list(Place), ids=lambda place: place.value)
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_an_option_is_taken_has_no_effect_or_is_refused_as_the_table_says(option, place):
+    value = True if isinstance(option.default, bool) else option.example or option.default
+    reason = option.absent.get(place)
+    if place in FUNCTIONS:
+        if reason is None:
+            assert from_keywords({option.name: value}, place)[option.name].source == "argument"
+        else:
+            with pytest.raises(ConfigError, match=rf"^{place.value} does not take '{option.name}': [^\n]+$") as caught:
+                from_keywords({option.name: value}, place)
+            assert reason in str(caught.value)
+        return
+    name = {Place.RELOAD: "reload", Place.GEVENT: "gevent"}.get(place, "debug")
+    ways = {} if place is Place.WITHOUT_GEVENT else {name: True}
+    if option.name in ways:
+        return
+    settings = from_keywords({option.name: value, **ways})
+    has_master = place is not Place.DEBUG_ALONE
+    if (option.name, place) in CONFLICTS:
+        with pytest.raises(
+            ConfigError, match=f"^{option.flag} cannot be had with {place.value}: [^\n]+; leave one out$"
+        ):
+            without_effect(settings, has_master=has_master)
+        return
+    try:
+        said = without_effect(settings, has_master=has_master)
+    except ConfigError:  # --debug --gevent, seen from its other side
+        assert option.name == "gevent"
+        assert place in (Place.DEBUG, Place.DEBUG_ALONE)
+        return
+    if reason is not None:
+        assert [line.endswith(f": {reason}") and option.flag in line for line in said] == [True]
+    else:
+        assert not [line for line in said if place.value in line]
+
+
+def test_options_without_effect_for_one_reason_share_a_line():
+    settings = from_keywords({"debug": True, "max_rss": 1, "hooks": "x", "workers": 2, "preload": False})
+    assert without_effect(settings, has_master=False) == [
+        "--workers has no effect with --debug: there is one process that serves",
+        "--hooks, --max-rss have no effect with --debug without --reload: there is no master process",
+    ]
+    assert without_effect(from_keywords({}), has_master=False) == []
+
+
+def test_a_long_value_is_shown_by_its_beginning():
+    with pytest.raises(ConfigError, match=r"^--threads '9{199}\.\.\.: must be at most 4096$"):
+        resolve({"threads": "9" * 5000}, {})
 
 
 def test_every_option_can_come_from_each_source(tmp_path):

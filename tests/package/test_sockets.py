@@ -5,57 +5,10 @@ import stat
 
 import pytest
 
-from penstock import sockets
-from penstock.errors import BindError, ConfigError
-from penstock.sockets import InheritedAddress, TcpAddress, UnixAddress, bind, bound, parse
-
-
-@pytest.mark.parametrize(
-    ("text", "address", "shown"),
-    [
-        ("127.0.0.1:8000", TcpAddress("127.0.0.1", 8000), "127.0.0.1:8000"),
-        ("localhost:80", TcpAddress("localhost", 80), "localhost:80"),
-        ("[::1]:8000", TcpAddress("::1", 8000), "[::1]:8000"),
-        ("[fe80::1%eth0]:1", TcpAddress("fe80::1%eth0", 1), "[fe80::1%eth0]:1"),
-        (":8000", TcpAddress("", 8000), ":8000"),
-        ("8000", TcpAddress("127.0.0.1", 8000), "127.0.0.1:8000"),
-        ("unix:/run/app.sock", UnixAddress("/run/app.sock"), "unix:/run/app.sock"),
-        ("unix:///run/app.sock", UnixAddress("/run/app.sock"), "unix:/run/app.sock"),
-        ("unix:app.sock", UnixAddress("app.sock"), "unix:app.sock"),
-        ("unix:@app", UnixAddress("@app"), "unix:@app"),
-        ("fd://3", InheritedAddress(3), "fd://3"),
-    ],
-)
-def test_addresses(text, address, shown):
-    assert parse(text) == address
-    assert str(address) == shown
-
-
-@pytest.mark.parametrize(
-    ("text", "remedy"),
-    [
-        ("", "write host:port"),
-        ("localhost", "write localhost:8000"),
-        ("0.0.0.0", "write 0.0.0.0:8000"),
-        ("::1", r"as in \[::1\]:8000"),
-        ("http://127.0.0.1:8000", "leave the scheme out"),
-        ("127.0.0.1:70000", "at most 65535"),
-        ("99999", "at most 65535"),
-        ("127.0.0.1:http", "write host:port"),
-        ("[::1]", "write host:port"),
-        ("unix:", "the path of a socket"),
-        ("unix:/run/", "the path of a socket"),
-        ("unix:@", "the path of a socket"),
-        ("unix:/" + "x" * 108, "at most 107 bytes"),
-        ("fd://", "number of an open descriptor"),
-        ("fd://-1", "number of an open descriptor"),
-        ("fd://\u00b2", "number of an open descriptor"),
-    ],
-)
-def test_what_is_no_address_is_refused_with_the_remedy(text, remedy):
-    with pytest.raises(ConfigError, match=remedy) as caught:
-        parse(text)
-    assert "\n" not in str(caught.value)
+from tailrace.process import sockets
+from tailrace.process.addresses import InheritedAddress, TcpAddress, UnixAddress, parse
+from tailrace.process.errors import BindError
+from tailrace.process.sockets import bind, bound
 
 
 def test_port_0_is_given_a_number_that_is_shown():
@@ -210,8 +163,8 @@ def test_a_missing_directory_is_named(tmp_path):
 
 
 def test_an_abstract_socket_has_no_file(tmp_path):
-    listener = bind(UnixAddress(f"@penstock-test-{os.getpid()}"))
-    assert listener.url == f"unix:@penstock-test-{os.getpid()}"
+    listener = bind(UnixAddress(f"@tailrace-test-{os.getpid()}"))
+    assert listener.url == f"unix:@tailrace-test-{os.getpid()}"
     listener.close()
 
 

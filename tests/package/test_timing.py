@@ -1,4 +1,4 @@
-"""`penstock.timing`: the same figures under any server."""
+"""`tailrace.timing`: the same figures under any server."""
 
 import logging
 from wsgiref.util import setup_testing_defaults
@@ -6,8 +6,8 @@ from wsgiref.validate import validator
 
 import pytest
 
-import penstock
-from penstock.timing import timed
+import tailrace
+from tailrace.timing import timed
 
 
 def run(application):
@@ -84,10 +84,10 @@ def test_a_line_is_logged_for_each_request_of_a_real_server(caplog):
 
     import urllib.request
 
-    with caplog.at_level(logging.INFO, "penstock.timing"):
-        with penstock.serve_in_thread(timed(validator(application))) as url:
+    with caplog.at_level(logging.INFO, "tailrace.timing"):
+        with tailrace.serve_in_thread(timed(validator(application))) as url:
             with urllib.request.urlopen(url + "/ping") as answer:
                 assert answer.read() == b"pong"
-    (line,) = [record.getMessage() for record in caplog.records if record.name == "penstock.timing"]
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "tailrace.timing"]
     assert line.startswith("GET /ping 200 app_ms=")
     assert line.endswith("blocks=1 bytes=4")

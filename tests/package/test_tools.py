@@ -1,69 +1,114 @@
 import importlib.util
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from harness.tools import need_module
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 
+BACKEND = TOOLS / "build_backend.py"
+
+
 @pytest.fixture
-def structure():
-    spec = importlib.util.spec_from_file_location("check_structure", TOOLS / "check_structure.py")
+def backend():
+    spec = importlib.util.spec_from_file_location("build_backend", BACKEND)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 @pytest.fixture
-def house(tmp_path):
-    """A crate of three files in the declared order low, middle, high."""
+def rust(tmp_path, monkeypatch):
+    """Commands that tell these versions, in the directory of rustup and first in PATH."""
 
-    def build(**changed):
-        sources = {"lib": "mod low;\nmod middle;\nmod high;\n", "low": "", "middle": "use crate::low::A;\n", "high": ""}
-        for name, source in (sources | changed).items():
-            path = tmp_path / "crates" / "http" / "src" / f"{name}.rs"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(source)
-        return tmp_path, "http", (("low",), ("middle",), ("high",))
+    def write(place, **versions):
+        directory = tmp_path / place / "bin"
+        directory.mkdir(parents=True)
+        for name, version in versions.items():
+            (directory / name).write_text(f"#!/bin/sh\necho '{name} {version} (0 2022-01-01)'\n")
+            (directory / name).chmod(0o755)
+        return str(directory)
 
-    return build
+    monkeypatch.delenv("RUSTC", raising=False)
+    monkeypatch.setenv("CARGO_HOME", str(tmp_path / "rustup"))
+
+    def put(first, rustups=None):
+        if rustups:
+            write("rustup", **rustups)
+        monkeypatch.setenv("PATH", f"{write('first', **first)}:/usr/bin:/bin")
+
+    return put
 
 
-def test_the_declared_order_passes(structure, house):
-    assert list(structure.file_findings(*house())) == []
-
-
-@pytest.mark.parametrize(
-    ("changed", "finding"),
-    [
-        ({"low": "use crate::high::B;\n"}, "low.rs: names high, which stands in a higher layer"),
-        ({"low": "fn f() { crate::{middle, high}::g() }\n"}, "low.rs: names middle"),
-        ({"new": ""}, "new.rs: give it a layer"),
-        ({"low": "unsafe fn f() {}\n"}, "low.rs: unsafe may stand only in"),
-        ({"low": "use pyo3::Python;\n"}, "low.rs: only crates/wsgi may name pyo3"),
-        ({"low": "use penstock_server::wire;\n"}, "low.rs: http must not use the crate server"),
-        ({"low": "//! A noun.\n" + "\n" * 601}, "low.rs: 602 lines"),
-    ],
-)
-def test_what_goes_against_the_declaration_is_found(structure, house, changed, finding):
-    findings = list(structure.file_findings(*house(**changed)))
-    assert any(finding in line for line in findings), findings
+def test_the_version_of_rust_is_the_one_of_the_manifest_and_of_the_readme(backend):
+    assert f'rust-version = "{backend.needed()}"' in (TOOLS.parent / "Cargo.toml").read_text()
+    assert f"Rust >= {backend.needed()}" in (TOOLS.parent / "README.md").read_text()
+    assert not backend.is_old(backend.needed())
+    assert not backend.is_old(f"{backend.needed()}.1")
+    assert not backend.is_old("2.0.0")
+    assert backend.is_old("1.9.0")
 
 
 @pytest.mark.parametrize(
-    "source",
+    ("first", "rustups", "said"),
     [
-        "// crate::high is above, unsafe and pyo3 elsewhere\n",
-        'const A: &str = "crate::high unsafe pyo3";\n',
-        "#[cfg(test)]\nmod tests {\n    use crate::high::B;\n}\n",
-        "//! A noun; its table has many lines.\n" + "\n" * 601,
+        ({"cargo": "99.0.0", "rustc": "99.0.0"}, None, ""),
+        ({"cargo": "1.65.0", "rustc": "1.63.0"}, None, "first/bin/cargo is 1.65.0; https://rustup.rs installs a newer"),
+        ({"cargo": "99.0.0", "rustc": "1.63.0"}, None, "first/bin/rustc is 1.63.0; https://rustup.rs"),
+        ({"cargo": "1.65.0", "rustc": "1.63.0"}, {"cargo": "99.0.0"}, "rustup/bin has 99.0.0: put it first"),
+        ({"cargo": "(no default)", "rustc": "99.0.0"}, None, "first/bin/cargo does not tell its version"),
     ],
 )
-def test_comments_strings_tests_and_explained_length_are_not_held_against_a_file(structure, house, source):
-    assert list(structure.file_findings(*house(low=source))) == []
+def test_an_old_rust_is_one_line_that_says_what_to_do(backend, rust, first, rustups, said):
+    rust(first, rustups)
+    ran = subprocess.run([sys.executable, BACKEND], capture_output=True, text=True, check=False)
+    assert ran.returncode == (1 if said else 0)
+    assert said in ran.stderr
+    assert ran.stderr.count("\n") == bool(said)
+    if said:
+        assert f"needs Rust {backend.needed()} or newer" in ran.stderr
 
 
-def test_a_declared_file_that_is_gone_is_found(structure, house):
-    root, crate, layers = house()
-    findings = list(structure.file_findings(root, crate, (*layers, ("gone",))))
-    assert findings == ["tools/check_structure.py: crate http has no gone"]
+def test_an_old_rust_of_rustup_is_updated(backend, rust, monkeypatch, tmp_path):
+    rust({}, {"cargo": "1.70.0", "rustc": "1.70.0"})
+    monkeypatch.setenv("PATH", f"{tmp_path}/rustup/bin")
+    assert backend.problem().endswith("cargo is 1.70.0; `rustup update` brings a newer one")
+
+
+def test_the_hooks_of_the_build_are_maturins_once_rust_is_new_enough(backend, rust):
+    maturin = need_module("maturin")
+    rust({"cargo": "99.0.0", "rustc": "99.0.0"})
+    assert backend.build_wheel is maturin.build_wheel
+    assert backend.build_editable is maturin.build_editable
+    assert not hasattr(backend, "build_nothing")
+    Path(shutil.which("cargo")).write_text("#!/bin/sh\necho cargo 1.65.0\n")
+    with pytest.raises(SystemExit, match="needs Rust"):
+        _ = backend.get_requires_for_build_wheel
+
+
+def test_packages_are_named_before_they_are_installed_and_can_be_declined(tmp_path):
+    def run(**environ):
+        (tmp_path / "apt-get").write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/ran\n')
+        (tmp_path / "sudo").write_text('#!/bin/sh\n[ "$1" != -n ] || shift\nexec "$@"\n')
+        for name in ("apt-get", "sudo"):
+            (tmp_path / name).chmod(0o755)
+        command = [TOOLS / "debian-packages.sh", "the tests", "absent-command=some-package", "sh=dash"]
+        environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", **environ}
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+
+    declined = run(NO_APT="1")
+    assert (
+        declined.stderr == "the tests: missing Debian packages; to install them: sudo apt-get install some-package \n"
+    )
+    assert (declined.returncode, (tmp_path / "ran").exists()) == (0, False)
+    assert run(NO_APT="1", CI="true").returncode == 1
+    said = run().stderr.splitlines()
+    assert said[0].startswith(
+        "the tests: Debian packages are missing, and are installed into this system now (NO_APT=1"
+    )
+    assert said[1].endswith("apt-get install --no-install-recommends some-package ")
+    assert "some-package" in (tmp_path / "ran").read_text()

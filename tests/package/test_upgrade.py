@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from penstock import sockets, upgrade
-from penstock.errors import UpgradeError
-from penstock.upgrade import Origin, Predecessor, Successor
+from tailrace.master import upgrade
+from tailrace.master.upgrade import Origin, Predecessor, Successor
+from tailrace.process import sockets
+from tailrace.process.errors import UpgradeError
 
 # Says what it found, as JSON lines, and does what it reads. It serves nobody: the test connects and sees who accepts.
 MASTER = """
 import json, os, select, signal, sys
-from penstock import sockets, upgrade
+from tailrace.process import addresses, sockets
+from tailrace.master import upgrade
 
 def say(what):
     print(json.dumps(what), flush=True)
@@ -28,14 +30,14 @@ origin = upgrade.Origin.here()
 say({
     "pid": os.getpid(),
     "directory": os.getcwd(),
-    "variables": [name for name in os.environ if "PENSTOCK" in name],
+    "variables": [name for name in os.environ if "TAILRACE" in name],
     "listen_pid": os.environ.get("LISTEN_PID"),
     "mask": list(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
 })
 fail, *binds = sys.argv[1:]
 os.chdir("/")
 kept = before.listener if before else lambda address: None
-with sockets.bound([sockets.parse(text) for text in binds], backlog=16, socket_mode=None, kept=kept) as listeners:
+with sockets.bound([addresses.parse(text) for text in binds], backlog=16, socket_mode=None, kept=kept) as listeners:
     say([listener.url for listener in listeners])
     if before:
         before.close_rest()

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import values
+from tailrace.cli import values
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,8 @@ from penstock import values
         ("10MB", 10000000),
         ("1g", 1 << 30),
         ("1GB", 10**9),
+        ("2t", 2 << 40),
+        ("+3", 3),
         ("0", 0),
     ],
 )
@@ -26,7 +28,10 @@ def test_a_size_is_a_number_with_a_unit(written, number):
     assert values.size().read(written) == number
 
 
-@pytest.mark.parametrize("written", ["", "ten", "10 apples", "-1", "1e6", "0x10", "10mib/s", True, 1.5, None, [1]])
+@pytest.mark.parametrize(
+    "written",
+    ["", "ten", "10 apples", "-1", "1e6", "0x10", "10mib/s", "1.5", "\u0663", "5\u212a", True, 1.5, None, [1]],
+)
 def test_what_is_no_size_is_refused(written):
     with pytest.raises(ValueError, match="must be"):
         values.size().read(written)
@@ -39,18 +44,61 @@ def test_a_size_that_is_shown_reads_back(number):
 
 @pytest.mark.parametrize(
     ("written", "seconds"),
-    [(30, 30.0), (0.5, 0.5), ("30", 30.0), ("500ms", 0.5), ("2m", 120.0), ("1h", 3600.0), ("1.5 s", 1.5)],
+    [
+        (30, 30.0),
+        (0.5, 0.5),
+        ("30", 30.0),
+        ("500ms", 0.5),
+        ("2m", 120.0),
+        ("1h", 3600.0),
+        ("1d", 86400.0),
+        ("1.5 s", 1.5),
+    ],
 )
 def test_a_time_is_a_number_of_seconds_with_a_unit(written, seconds):
     assert values.seconds(zero=False).read(written) == seconds
 
 
 @pytest.mark.parametrize(
-    "written", ["", "soon", "-1", -1, 0, "0", "nan", float("nan"), float("inf"), 1e12, True, "5 days"]
+    "written",
+    ["", "soon", "-1", -1, 0, "0", "nan", float("nan"), float("inf"), 1e12, True, "5 days", "\u0663", "1_000"],
 )
 def test_what_is_no_time_is_refused(written):
     with pytest.raises(ValueError, match="must be"):
         values.seconds(zero=False).read(written)
+
+
+@pytest.mark.parametrize("written", ["9" * 99, "9" * 5000, 10**99])
+@pytest.mark.parametrize(
+    ("kind", "bound"),
+    [
+        (values.size(), "at most 1024TiB"),
+        (values.seconds(zero=True), "at most 3000000000 seconds"),
+        (values.whole(1, 10), "at most 10"),
+        (values.whole(), "at most 1000000000000"),
+        (values.count_or("auto", 1, 9), "at most 9, or auto"),
+    ],
+)
+def test_what_is_too_much_is_told_the_most(kind, bound, written):
+    with pytest.raises(ValueError, match=f"^must be {bound}$"):
+        kind.read(written)
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "bound"),
+    [
+        (values.size(4096), "1k", "at least 4KiB"),
+        (values.size(), "-1", "at least 0"),
+        (values.seconds(zero=False), "-1", "more than 0 seconds"),
+        (values.seconds(zero=True), "-1", "0 or more seconds"),
+        # The core would make no time of it, which may mean "never".
+        (values.seconds(zero=True), "0.0000000001", "0 or at least 0.001 seconds"),
+        (values.seconds(zero=False), 1e-10, "at least 0.001 seconds"),
+    ],
+)
+def test_what_is_too_little_is_told_the_least(kind, written, bound):
+    with pytest.raises(ValueError, match=f"^must be {bound}$"):
+        kind.read(written)
 
 
 def test_zero_is_a_time_only_where_it_means_something():
@@ -77,7 +125,7 @@ def test_permission_bits_are_octal(written, bits):
     assert values.octal().read(written) == bits
 
 
-@pytest.mark.parametrize("written", ["8", "0o1000", -1, 0o1000, "rwx", True])
+@pytest.mark.parametrize("written", ["8", "\u0663", "7" * 99, "0o1000", -1, 0o1000, "rwx", True])
 def test_what_are_no_permission_bits_is_refused(written):
     with pytest.raises(ValueError, match="octal"):
         values.octal().read(written)
@@ -88,12 +136,17 @@ def test_permission_bits_that_are_shown_read_back(bits):
     assert values.octal().read(values.octal().write(bits)) == bits
 
 
+def test_a_number_in_a_list_is_its_digits():
+    kind = values.several(values.text("ADDRESS"))
+    assert kind.read(9881) == kind.read([9881]) == ("9881",)
+
+
 def test_a_list_is_an_array_or_separated_text():
     kind = values.several(values.text("ADDRESS"))
     assert kind.read("a:1, b:2\tc:3") == kind.read(["a:1", "b:2", "c:3"]) == ("a:1", "b:2", "c:3")
 
 
-@pytest.mark.parametrize("written", ["", " , ", [], 5, None, b"a:1"])
+@pytest.mark.parametrize("written", ["", " , ", [], True, None, b"a:1"])
 def test_an_empty_list_is_refused(written):
     with pytest.raises(ValueError, match=r"must (be a list|name at least one)"):
         values.several(values.text("ADDRESS")).read(written)
@@ -108,6 +161,8 @@ def test_whole_numbers_have_bounds():
         (True, "whole"),
         (1.0, "whole"),
         ("1.5", "whole"),
+        ("", "whole"),
+        ("\u0663", "whole"),
     ):
         with pytest.raises(ValueError, match=message):
             kind.read(outside)

@@ -1,4 +1,4 @@
-"""Watching files, with a real process that watches; and the page of an application that does not load."""
+"""Watching files, with a real process that watches."""
 
 import importlib
 import os
@@ -7,14 +7,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from wsgiref.util import setup_testing_defaults
-from wsgiref.validate import validator
 
 import pytest
 
-from penstock import watch
-from penstock.errors import ConfigError, LoadError
-from penstock.watch import Failed, Watching
+from tailrace.master import watch
+from tailrace.master.watch import Failed, Watching
+from tailrace.process.errors import ConfigError
 
 
 def next_event(watcher):
@@ -98,7 +96,7 @@ def test_its_end_is_told(watcher):
 def test_it_ends_with_the_master_and_does_not_heed_ctrl_c(tmp_path):
     source = (
         "import os, select, signal, sys\n"
-        "from penstock import watch\n"
+        "from tailrace.master import watch\n"
         "watcher = watch.start(None)\n"
         "while not watcher.read(): select.select([watcher.pipe], [], [])\n"
         "os.kill(watcher.pid, signal.SIGINT)\n"
@@ -126,7 +124,7 @@ def test_a_directory_that_cannot_be_watched_is_told(tmp_path, monkeypatch):
 def test_without_watchfiles_there_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"watchfiles, which is not installed; `pip install 'penstock\[reload\]'`"):
+    with pytest.raises(ConfigError, match=r"watchfiles, which is not installed; `pip install 'tailrace\[reload\]'`"):
         watch.start("app:app")
 
 
@@ -161,31 +159,6 @@ def test_the_directories_to_watch(tmp_path, monkeypatch):
 )
 def test_what_concerns_the_code(path, concerned):
     assert watch.concerns(path, ["/w", "/.hidden/w"], ["/etc/app.env"]) is concerned
-
-
-def answer(application, **environ):
-    environ["QUERY_STRING"] = ""
-    setup_testing_defaults(environ)
-    seen = []
-    body = validator(application)(environ, lambda status, fields, exc_info=None: seen.append((status, dict(fields))))
-    with_body = b"".join(body)
-    body.close()
-    return *seen[0], with_body.decode()
-
-
-def test_the_page_of_an_application_that_does_not_load():
-    application = watch.broken(LoadError("importing <shop> failed: NameError", 'File "shop.py"\n  a < b & "c"\n'))
-    status, fields, page = answer(application, HTTP_ACCEPT="text/html,*/*")
-    assert status == "500 Internal Server Error"
-    assert fields["Content-Type"] == "text/html; charset=utf-8"
-    assert fields["Cache-Control"] == "no-store"
-    assert "importing &lt;shop&gt; failed: NameError" in page
-    assert "a &lt; b &amp; &quot;c&quot;" in page
-    status, fields, text = answer(application, HTTP_ACCEPT="*/*")
-    assert fields["Content-Type"] == "text/plain; charset=utf-8"
-    assert (
-        text == 'The application does not load: importing <shop> failed: NameError\n\nFile "shop.py"\n  a < b & "c"\n'
-    )
 
 
 def test_two_versions_of_one_second_and_one_size_are_told_apart(modules, monkeypatch):

@@ -1,21 +1,15 @@
-"""One process: banner, signals, listeners of every kind, debug. Real processes; events, no waiting."""
+"""A server of one worker: banner, signals, listeners of every kind. Real processes; events, no waiting."""
 
 import os
 import signal
 import socket
 import stat
-import threading
 import urllib.request
 from pathlib import Path
 
 import pytest
+from package.in_flight import Request
 from server.probes import eventually
-
-PONG = """
-def app(environ, start_response):
-    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "4")])
-    return [b"pong"]
-"""
 
 # Tells the test through one FIFO that it runs, and waits on the other until the test lets it go.
 HELD = """
@@ -30,35 +24,11 @@ def app(environ, start_response):
 
 
 @pytest.fixture
-def pong(tmp_path: Path) -> Path:
-    (tmp_path / "pong.py").write_text(PONG)
-    return tmp_path
-
-
-@pytest.fixture
 def held(tmp_path: Path) -> Path:
     (tmp_path / "held.py").write_text(HELD)
     os.mkfifo(tmp_path / "entered")
     os.mkfifo(tmp_path / "release")
     return tmp_path
-
-
-class Request(threading.Thread):
-    """A request on a thread; `answer` is everything that came back."""
-
-    def __init__(self, address):
-        super().__init__(daemon=True)
-        self.address = address
-        self.answer = b""
-
-    def run(self):
-        with socket.create_connection(self.address, 30) as client:
-            client.sendall(b"GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
-            try:
-                while block := client.recv(65536):
-                    self.answer += block
-            except ConnectionResetError:
-                self.answer += b"<reset>"
 
 
 def get(url):
@@ -78,7 +48,7 @@ def read_unix(path):
 
 def test_the_banner_names_version_process_application_and_address(pong, command):
     server = command("pong", "--bind", "127.0.0.1:0")
-    server.until(rf"penstock \S+, process {server.process.pid}, serves pong")
+    server.until(rf"tailrace \S+, process {server.process.pid}, serves pong")
     host, port = server.address()
     assert get(f"http://{host}:{port}/") == b"pong"
 
@@ -144,7 +114,7 @@ def test_a_stop_while_the_application_computes(tmp_path, command):
     (tmp_path / "entered").read_bytes()
     server.process.send_signal(signal.SIGTERM)
     server.until("SIGTERM: stopping now")
-    server.until("1 requests did not finish in time")
+    server.until("1 request did not finish in time")
     assert server.end() == 0
 
 
@@ -217,45 +187,6 @@ def test_an_application_that_configures_logging_does_not_silence_the_server(pong
     )
     server = command("logs", "--bind", "127.0.0.1:0")
     server.address()
-
-
-def test_debug_runs_the_application_on_the_main_thread(tmp_path, command):
-    (tmp_path / "main.py").write_text(
-        "import threading\n"
-        "def app(environ, start_response):\n"
-        "    start_response('200 OK', [('Content-Type', 'text/plain')])\n"
-        "    name = threading.current_thread().name\n"
-        "    return [f\"{name} {environ['wsgi.multithread']}\".encode()]\n"
-    )
-    server = command("main", "--bind", "127.0.0.1:0", "--debug")
-    host, port = server.address()
-    assert get(f"http://{host}:{port}/") == b"MainThread False"
-    server.process.send_signal(signal.SIGTERM)
-    assert server.end() == 0
-
-
-def test_a_breakpoint_in_debug_talks_to_the_terminal(tmp_path, command):
-    (tmp_path / "stops.py").write_text(
-        "def app(environ, start_response):\n"
-        "    word = 'before'\n"
-        "    breakpoint()\n"
-        "    start_response('200 OK', [('Content-Type', 'text/plain'), ('Content-Length', str(len(word)))])\n"
-        "    return [word.encode()]\n"
-    )
-    server = command("stops", "--bind", "127.0.0.1:0", "--debug")
-    request = Request(server.address())
-    request.start()
-    server.process.stdin.write("word = 'changed'\ncontinue\n")
-    server.process.stdin.flush()
-    request.join(30)
-    assert request.answer.endswith(b"\r\n\r\nchanged")
-
-
-def test_ctrl_c_in_debug_ends_with_the_status_of_an_interrupt(pong, command):
-    server = command("pong", "--bind", "127.0.0.1:0", "--debug")
-    server.address()
-    server.process.send_signal(signal.SIGINT)
-    assert server.end() == 130
 
 
 def test_a_stop_while_the_application_loads(tmp_path, command):

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from penstock import workers
-from penstock.workers import READY, Ending, Failure, Worker
+from tailrace.master import workers
+from tailrace.master.workers import READY, Ending, Failure, Worker
 
 
 def worker(pid, report=-1):
@@ -177,9 +177,9 @@ def test_signals_reach_a_worker_and_nobody_when_it_is_gone():
     forked = child(lambda forked: signal.pause())
     os.close(forked.pipe)
     made = worker(forked.pid)
-    made.tell(signal.SIGKILL)
+    made.send(signal.SIGKILL)
     assert ended(forked.pid).exit_signal == signal.SIGKILL
-    made.tell(signal.SIGKILL)
+    made.send(signal.SIGKILL)
 
 
 def test_the_memory_of_a_worker():

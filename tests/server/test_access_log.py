@@ -1,14 +1,17 @@
-"""The access log: a line for each request and never two, whatever the client sends."""
+"""The access log: a line for each request and never two, whatever the client sends and whoever reads it."""
 
+import fcntl
 import json
+import os
 import re
 import signal
 import threading
 from collections import Counter
+from contextlib import contextmanager
 
 import pytest
 from harness.server import Server
-from server.probes import asking, await_waiting, eventually, open_gate, request, taken, told
+from server.probes import asking, await_waiting, eventually, open_gate, request, resident, taken, told
 
 HOSTILE = 'x" 200 9\\ "-"\xff\x85\xa0\t127.0.0.1 - - [21/Nov/2026:00:00:00 +0000] "GET /forged HTTP/1.1" 200 4'
 CLF = re.compile(r'127\.0\.0\.1 - - \[\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d \+0000\] "([^"\\]|\\.)*" \d{3} \d+')
@@ -164,3 +167,97 @@ def test_the_log_does_not_wait_for_an_application_that_holds_a_request(tmp_path)
             assert "/quick" in lines_of(path, 2)
             open_gate(server, "held")
             client.response()
+
+
+@pytest.mark.parametrize(
+    ("format", "pattern"),
+    [
+        (
+            '%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s"',
+            r'127\.0\.0\.1 - joe \[\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d \+0000\] "GET /list\?size=5 HTTP/1\.1" 200 5 "-" '
+            r'"me"',
+        ),
+        ("%({User-Agent}i)s %({Content-Length}o)s %({server}o)s %({REMOTE_ADDR}e)s", r"me 5 tailrace 127\.0\.0\.1"),
+        ("{{clf_time}} {status}", r"\{clf_time\} 200"),
+    ],
+)
+def test_a_format_of_gunicorn_is_understood_and_braces_are_braces(tmp_path, format, pattern):
+    path = tmp_path / "log"
+    with Server("srv_shapes:app", access_log=path, access_log_format=format) as server:
+        server.get("/list?size=5", "User-Agent: me", "Authorization: Basic am9lOng=")
+        (line,) = lines_of(path, 1)
+        assert re.fullmatch(pattern, line), line
+
+
+def test_pages_of_the_server_itself_are_logged_with_their_length_and_head(tmp_path):
+    path = tmp_path / "log"
+    format = "%(s)s %(B)s %({content-length}o)s"
+    with Server("srv_shapes:app", access_log=path, access_log_format=format) as server:
+        for count, (sent, status) in enumerate(
+            [(b"GET /sleep?seconds=x HTTP/1.1\r\nHost: t\r\n\r\n", 500), (b"\0\r\n\r\n", 400)]
+        ):
+            with server.client() as client:
+                client.send(sent)
+                response = client.response()
+                assert response.status == status
+                length = len(response.body)
+                assert length > 0
+                assert lines_of(path, count + 1)[count] == f"{status} {length} {length}"
+
+
+@contextmanager
+def stalled(path):
+    """A named pipe that has a reader who does not read: its descriptor."""
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(reader, True)
+    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+    try:
+        yield reader
+    finally:
+        os.close(reader)
+
+
+def ask_much(server, count):
+    """More bytes of log than wait for a reader."""
+    with server.client(30) as client:
+        for number in range(count):
+            client.send(request(f"/?number={number}", f"User-Agent: {'a' * 8000}"))
+            assert client.response().status == 200
+
+
+def test_a_reader_that_stalls_holds_no_request_no_memory_and_no_stop(tmp_path):
+    path, count = tmp_path / "log", 4000
+    with stalled(path), Server("srv_shapes:app", access_log=path) as server:
+        server.get("/")
+        before = resident(server)
+        ask_much(server, count)
+        assert resident(server) - before < 20 << 20
+        assert server.stop() == 0
+        given_up = re.search(r"the access log takes nothing more, or too slowly: (\d+) lines were given up", server.log)
+        assert given_up, server.log
+        assert count - 10 < int(given_up[1]) <= count + 1
+        assert "is killed" not in server.log
+
+
+@pytest.mark.parametrize("format", ["combined", "json"])
+def test_lines_that_are_missing_are_counted_where_the_log_goes_on(tmp_path, format):
+    path, count = tmp_path / "log", 1000
+    with stalled(path) as reader, Server("srv_shapes:app", access_log=path, access_log_format=format) as server:
+        ask_much(server, count)
+        text = []
+        reading = threading.Thread(target=lambda: text.extend(iter(lambda: os.read(reader, 65536), b"")))
+        reading.start()
+        eventually(lambda: b"dropped" in b"".join(text), "the gap")
+        server.get("/?number=last")
+        assert server.stop() == 0
+        reading.join()
+    lines = b"".join(text).decode().splitlines()
+    dropped = sum(int(re.search(r"\d+", line)[0]) for line in lines if "dropped" in line)
+    numbers = [found[1] for line in lines if (found := re.search(r"number=(\w+)", line))]
+    assert "last" in numbers
+    assert dropped > 100
+    assert dropped + len(numbers) == count + 1
+    assert numbers[:-1] == sorted(numbers[:-1], key=int)
+    if format == "json":
+        assert all(json.loads(line) for line in lines)

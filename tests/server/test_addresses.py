@@ -22,9 +22,9 @@ def pong(address):
 
 
 def beside(path, **options):
-    """A server on a UNIX socket, and on a TCP address that tells when it has come up."""
+    """A server on a UNIX socket, and on a TCP address that tells when it has come up: the last one that is bound."""
     tcp = free_address()
-    return Server("srv_shapes:app", "--bind", tcp.bind, "--bind", f"unix:{path}", address=tcp, **options)
+    return Server("srv_shapes:app", "--bind", f"unix:{path}", "--bind", tcp.bind, address=tcp, **options)
 
 
 def test_a_unix_socket_with_its_mode(tmp_path):
@@ -74,8 +74,8 @@ def test_a_unix_socket_that_the_parent_opened(tmp_path):
 def test_several_addresses_of_all_kinds(tmp_path):
     first, second = free_address(), free_address()
     path = tmp_path / "app.sock"
-    binds = ["--bind", first.bind, "--bind", second.bind, "--bind", f"unix:{path}"]
-    with Server("srv_shapes:app", *binds, address=first):
+    binds = ["--bind", first.bind, "--bind", f"unix:{path}", "--bind", second.bind]
+    with Server("srv_shapes:app", *binds, address=second):
         for address in (first, second, Address(path=str(path))):
             for _ in range(3):
                 pong(address)

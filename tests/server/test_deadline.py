@@ -38,6 +38,14 @@ def test_a_request_that_hangs_is_answered_and_its_stack_is_in_the_log(server, wa
         assert "RequestTimeout:" not in server.log
 
 
+def test_a_deadline_of_0_has_passed_and_none_is_no_deadline():
+    with Server("srv_deadline:app", threads=2, request_timeout=0, graceful_timeout=0.2) as server:
+        with asking(server, "/loop?deadline=0") as client:
+            assert client.response().status == 504
+        assert server.get("/?deadline=none").body == b"pong"
+        is_healthy(server)
+
+
 def test_more_requests_hang_than_there_are_threads(server):
     with contextlib.ExitStack() as stack:
         hanging = [stack.enter_context(asking(server, "/sleep")) for _ in range(12)]

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from harness.addresses import free_address
+from harness.operated import Operated
 from harness.server import APPS, Server, children
 from harness.wire import Client
 from server.probes import asking, eventually, request, told
@@ -45,6 +47,14 @@ def ready(server):
 def await_ready(server, count):
     eventually(lambda: len(ready(server)) >= count, f"{count} workers ready:\n{server.log}")
     return ready(server)
+
+
+def is_refused(server):
+    try:
+        server.address.connect().close()
+    except OSError:
+        return True
+    return False
 
 
 def is_gone(pid):
@@ -162,7 +172,7 @@ def test_one_worker_more_and_one_less():
         server.send_signal(signal.SIGTTOU)
         eventually(lambda: children(server.process.pid) == first, "the second has ended")
         server.send_signal(signal.SIGTTOU)
-        assert server.logged("SIGTTOU: 1 workers, which is the least")
+        assert server.logged("SIGTTOU: 1 worker, which is the least")
         assert told(server, "/")["pid"] == first[0]
 
 
@@ -238,8 +248,23 @@ def test_a_worker_that_still_loads_when_its_master_dies_does_not_stay(state):
         eventually(lambda: notes(state), "it loads")
         server.process.kill()
         server.process.wait()
-        (state / "slow").unlink()
         eventually(lambda: is_gone(worker), "no worker is left")
+
+
+@pytest.mark.parametrize("arguments", [(), ("--gevent",), ("--debug", "--reload")], ids=["threads", "gevent", "debug"])
+def test_a_worker_that_holds_its_interpreter_leaves_the_address_when_its_master_dies_and_ends(tmp_path, arguments):
+    entered = tmp_path / "entered"
+    with Server(APP, *arguments, graceful_timeout=0.2) as server, asking(server, f"/stuck?keeps=1&entered={entered}"):
+        eventually(entered.exists, "the request in flight")
+        workers = server.workers()
+        server.process.kill()
+        server.process.wait()
+        eventually(lambda: is_refused(server), "the address is free")
+        with Server(APP, address=server.address) as successor:
+            assert told(successor, "/")["parent"] == successor.process.pid
+        eventually(lambda: all(map(is_gone, workers)), "no worker is left", 30)
+        assert re.search(r"process \d+, whose master is gone, did not end in time and ends by force\n", server.log)
+        assert re.search(r"process \d+ carried GET /stuck\?keeps=1", server.log)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGQUIT, 0)])
@@ -265,6 +290,25 @@ def test_a_worker_that_does_not_end_is_killed_and_what_it_carried_is_said(tmp_pa
             rf"  GET /stuck\?keeps=1&entered={entered} from 127\.0\.0\.1:\d+, for \d+\.\d+ s, in thread \d+\n",
             server.log,
         )
+
+
+@pytest.mark.parametrize("arguments", [(), ("--debug",), ("--gevent",)])
+def test_the_longest_times_that_can_be_set_are_kept(tmp_path, arguments):
+    """Beyond 2^31 ms, which is the most that poll(2) takes."""
+    gate = tmp_path / "gate"
+    times = ("graceful", "request", "queue", "header", "body", "idle", "write")
+    options = {f"{name}_timeout": 2_999_999_999 for name in times}
+    if "--gevent" in arguments:
+        options["hub_warn"] = 2_999_999_999
+    with Server(APP, *arguments, max_lifetime=2_999_999_999, **options) as server:
+        with asking(server, f"/wait?gate={gate}&entered={tmp_path}/entered") as client:
+            eventually((tmp_path / "entered").exists, "the request in flight")
+            server.send_signal(signal.SIGTERM)
+            assert server.logged("finishing the requests in flight")
+            gate.touch()
+            assert client.response().body == b"waited"
+        assert server.wait() == 0
+    assert "Traceback" not in server.log
 
 
 # Crashes
@@ -303,10 +347,38 @@ def test_a_crash_is_named_with_the_requests_and_made_good(target, ending, tmp_pa
             assert f"&gate={tmp_path}/gate from 127.0.0.1:{client.sock.getsockname()[1]}, for " in said
 
 
+def test_every_request_of_a_dead_worker_is_counted_and_named():
+    with Server("srv_deadline:app", threads=32) as server, ExitStack() as stack:
+        (worker,) = await_ready(server, 1)
+        stuck = [stack.enter_context(asking(server, f"/sleep?deadline=0.2&stuck={number}")) for number in range(32)]
+        assert {client.response().status for client in stuck} == {504}
+        for number in range(32):
+            stack.enter_context(asking(server, f"/gate?runs={number}"))
+        eventually(lambda: server.log.count("at the gate") == 32, "all run")
+        os.kill(worker, signal.SIGKILL)
+        await_ready(server, 2)
+        said = server.log[server.log.index("was killed by SIGKILL") :]
+        assert "it carried 64 requests, of which the first 20 are here and 44 more in the next lines\n" in said
+        assert re.findall(r"\) carried also\n", said) == [") carried also\n"] * 3
+        for number in range(32):
+            assert said.count(f"GET /sleep?deadline=0.2&stuck={number} from ") == 1
+            assert said.count(f"GET /gate?runs={number} from ") == 1
+
+
+def test_a_worker_that_dies_again_and_again_is_replaced_at_once():
+    """Each time the only one: nobody serves meanwhile."""
+    with Server(APP) as server:
+        for count in range(1, 9):
+            await_ready(server, count)
+            with asking(server, "/kill?signal=9") as client:
+                client.at_end()
+        await_ready(server, 9)
+
+
 def test_code_that_does_not_load_ends_the_server_with_its_traceback(state):
     (state / "broken").touch()
     ended = subprocess.run(
-        [sys.executable, "-m", "penstock", APP, "--bind", free_address().bind, "--workers", "2"],
+        [sys.executable, "-m", "tailrace", APP, "--bind", free_address().bind, "--workers", "2"],
         cwd=APPS,
         env={**os.environ, "STATE": str(state)},
         capture_output=True,
@@ -323,7 +395,7 @@ def test_code_that_does_not_load_ends_the_server_with_its_traceback(state):
 def test_a_crash_while_loading_ends_the_server_with_one_message(state):
     (state / "fatal").touch()
     ended = subprocess.run(
-        [sys.executable, "-m", "penstock", APP, "--bind", free_address().bind],
+        [sys.executable, "-m", "tailrace", APP, "--bind", free_address().bind],
         cwd=APPS,
         env={**os.environ, "STATE": str(state)},
         capture_output=True,
@@ -333,7 +405,7 @@ def test_a_crash_while_loading_ends_the_server_with_one_message(state):
     )
     assert ended.returncode == 1
     assert re.fullmatch(
-        r"penstock: error: the first workers ended before they were ready, so the server stops; the last: worker 1 "
+        r"tailrace: error: the first workers ended before they were ready, so the server stops; the last: worker 1 "
         r"\(pid \d+\) was killed by SIGSEGV(?: \(core dumped\))?\n",
         ended.stderr,
     )
@@ -422,6 +494,28 @@ def test_a_reload_follows_the_link_that_a_deployment_turns(tmp_path):
         server.send_signal(signal.SIGHUP)
         assert server.logged("reload complete")
         assert server.get("/").body == b"two"
+
+
+def test_a_reload_after_a_deployment_that_removed_the_directory_and_made_it_again(tmp_path):
+    def deploy(version):
+        shutil.rmtree(tmp_path / "site", ignore_errors=True)
+        (tmp_path / "site").mkdir()
+        source = f"""
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Length", "3")])
+    return [b"{version}"]
+"""
+        (tmp_path / "site" / "app.py").write_text(source)
+
+    deploy("one")
+    with Operated(tmp_path, "app:app", "--chdir", "site") as server:
+        assert server.serves().get().body == b"one"
+        deploy("two")
+        server.process.send_signal(signal.SIGHUP)
+        server.logged("reload complete")
+        assert server.get().body == b"two"
+        server.process.terminate()
+        assert server.process.wait(30) == 0
 
 
 def test_a_stop_during_a_reload(state):
@@ -523,7 +617,7 @@ def test_a_stop_while_the_master_preloads(state, tmp_path):
     (state / "slow").touch()
     path = tmp_path / "app.sock"
     tcp = free_address()
-    binds = ["--bind", tcp.bind, "--bind", f"unix:{path}"]
+    binds = ["--bind", f"unix:{path}", "--bind", tcp.bind]
     with Server(APP, *binds, "--preload", address=tcp, environment={"STATE": str(state)}) as server:
         eventually(lambda: notes(state), "it loads")
         assert server.stop() == 0
@@ -533,7 +627,7 @@ def test_a_stop_while_the_master_preloads(state, tmp_path):
 def test_what_does_not_preload_ends_the_server(state):
     (state / "broken").touch()
     ended = subprocess.run(
-        [sys.executable, "-m", "penstock", APP, "--bind", free_address().bind, "--preload"],
+        [sys.executable, "-m", "tailrace", APP, "--bind", free_address().bind, "--preload"],
         cwd=APPS,
         env={**os.environ, "STATE": str(state)},
         capture_output=True,
@@ -548,12 +642,13 @@ def test_what_does_not_preload_ends_the_server(state):
 # Process 1
 
 
-def test_as_process_1_it_reaps_whoever_lost_its_parent(tmp_path):
+@pytest.mark.parametrize("arguments", [(), ("--debug",)])
+def test_as_process_1_it_reaps_whoever_lost_its_parent(tmp_path, arguments):
     unshare = ["unshare", "--user", "--map-root-user", "--fork", "--pid", "--mount-proc", "--kill-child"]
     if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine makes no process namespaces here")
     address = free_address()
-    command = [*unshare, sys.executable, "-m", "penstock", APP, "--bind", address.bind]
+    command = [*unshare, sys.executable, "-m", "tailrace", APP, "--bind", address.bind, *arguments]
     with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, cwd=APPS, stderr=log) as server:
         try:
             eventually(lambda: "ready in" in (tmp_path / "log").read_text(), "it serves")

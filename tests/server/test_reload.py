@@ -61,6 +61,7 @@ def test_a_change_is_served_and_errors_are_shown_until_the_next_save(developed, 
 
         save(tmp_path / "app.py", "import absent_module_of_this_test\n")
         assert answers(server, b"No module named &#x27;absent_module_of_this_test&#x27;").status == 500
+        assert server.log.count("reload complete") == 1, "what does not load is no complete reload"
 
         write(tmp_path, b"three")
         assert answers(server, b"three").status == 200
@@ -147,13 +148,17 @@ def test_the_debugger_works_and_the_next_save_ends_its_request(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "source", "said"),
     [
-        (["--preload"], "", "--reload has each worker load the application, and --preload the master: leave one out"),
-        ([], "import sys\nsys.modules['watchfiles'] = None\n", "pip install 'penstock[reload]'"),
+        (
+            ["--preload"],
+            "",
+            "--preload cannot be had with --reload: each worker loads the application",
+        ),
+        ([], "import sys\nsys.modules['watchfiles'] = None\n", "pip install 'tailrace[reload]'"),
     ],
 )
 def test_what_does_not_go_is_one_line(tmp_path, arguments, source, said):
     write(tmp_path, b"")
-    program = f"{source}\nimport sys\nsys.argv[0] = 'penstock'\nfrom penstock.cli import main\nmain()\n"
+    program = f"{source}\nimport sys\nsys.argv[0] = 'tailrace'\nfrom tailrace.command import main\nmain()\n"
     done = subprocess.run(
         [sys.executable, "-c", program, "app:app", "--reload", "--bind", "127.0.0.1:0", *arguments],
         cwd=tmp_path,

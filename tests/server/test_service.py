@@ -186,7 +186,7 @@ def test_an_upgrade_keeps_the_sockets_of_systemd_that_no_option_names(operated):
         server.serves()
         server.tell(signal.SIGUSR2)
         server.logged("taken over from process")
-        assert server.log.count("LISTEN_FDS: 1 sockets of systemd are not used") == 2
+        assert server.log.count("LISTEN_FDS: 1 socket of systemd not used") == 2
         assert server.get("/LISTEN_FDS").body == b"unset"
 
 
@@ -228,7 +228,7 @@ def test_a_hook_of_the_wrong_form_is_one_line(operated, tmp_path):
     with operated("--hooks", "myhooks") as server:
         assert server.process.wait(30) == 2
         assert server.log == (
-            "penstock: error: hooks myhooks: post_fork is called with one argument, the worker, but is post_fork(); "
+            "tailrace: error: hooks myhooks: post_fork is called with one argument, the worker, but is post_fork(); "
             "write `def post_fork(worker):`\n"
         )
 
@@ -236,7 +236,7 @@ def test_a_hook_of_the_wrong_form_is_one_line(operated, tmp_path):
 def test_a_second_server_with_the_same_pid_file_does_not_start(operated, tmp_path):
     with operated() as server:
         server.serves()
-        command = [sys.executable, "-m", "penstock", "app:app", "--bind", "127.0.0.1:0", "--pidfile", "app.pid"]
+        command = [sys.executable, "-m", "tailrace", "app:app", "--bind", "127.0.0.1:0", "--pidfile", "app.pid"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 2
         assert f"process {server.process.pid} runs already; stop it (`kill {server.process.pid}`)" in done.stderr
@@ -251,7 +251,7 @@ def test_a_second_server_with_the_same_pid_file_does_not_start(operated, tmp_pat
 
 def test_variables_reach_the_application_and_change_with_a_reload(operated, tmp_path):
     path = tmp_path / "app.env"
-    path.write_text("GREETING='good day'\nGIVEN=file\nPENSTOCK_WORKERS=2\n")
+    path.write_text("GREETING='good day'\nGIVEN=file\nTAILRACE_WORKERS=2\n")
     with operated("--env-file", "app.env", environment={"GIVEN": "here"}) as server:
         server.serves().logged("with 2 workers")
         assert server.get("/GREETING").body == b"good day"
@@ -333,7 +333,7 @@ def test_a_user_who_cannot_run_this_python_is_told_so(public):
 def test_as_process_1_it_reaps_stops_and_refuses_an_upgrade(tmp_path):
     (tmp_path / "app.py").write_text(APP)
     address = free_address()
-    command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-m", "penstock", "app:app"]
+    command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-m", "tailrace", "app:app"]
     with (tmp_path / "log").open("w+") as log:
         process = subprocess.Popen([*command, "--bind", address.bind], cwd=tmp_path, stderr=log, stdout=log)
         try:

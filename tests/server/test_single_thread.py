@@ -34,4 +34,6 @@ def test_a_signal_ends_a_server_that_waits_for_its_client(debugging):
     with asking(debugging, f"/generator?size={SIZE}&block=50000&length={SIZE}") as client:
         client.head()
         debugging.send_signal(signal.SIGINT)
-        assert debugging.wait() == 130
+        assert debugging.logged("SIGINT: finishing the requests in flight")
+        debugging.send_signal(signal.SIGINT)
+        assert debugging.wait() == 0

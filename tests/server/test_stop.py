@@ -1,14 +1,18 @@
 """SIGTERM and SIGINT: what is in flight or queued is answered, what is idle ends, nothing new begins."""
 
+import json
 import os
+import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from contextlib import ExitStack
 
 import pytest
 from harness.server import Server
-from server.probes import asking, await_waiting, digest, eventually, pattern, request, taken, told
+from server.probes import asking, await_waiting, digest, eventually, pattern, reading, request, taken, told
 
 STOPS = [signal.SIGTERM, signal.SIGINT]
 
@@ -128,7 +132,7 @@ def test_a_second_signal_stops_now(number):
         client.at_end()
         server.wait()
         assert "stopping now" in server.log
-        assert "1 requests did not finish in time" in server.log
+        assert "1 request did not finish in time" in server.log
 
 
 def test_graceful_timeout_cuts_what_hangs_and_says_so():
@@ -168,7 +172,7 @@ def test_connections_that_wait_to_be_accepted_are_answered_or_refused_but_never_
 
 
 def test_an_embedded_server_that_cuts_connections_leaves_no_descriptor():
-    import penstock
+    import tailrace
 
     def app(environ, start_response):
         start_response("200 OK", [("Content-Length", "4")])
@@ -176,7 +180,7 @@ def test_an_embedded_server_that_cuts_connections_leaves_no_descriptor():
 
     def cycle():
         with ExitStack() as clients:
-            with penstock.serve_in_thread(app, graceful_timeout=0.1) as url:
+            with tailrace.serve_in_thread(app, graceful_timeout=0.1) as url:
                 host, _, port = url.removeprefix("http://").partition(":")
                 half = request("/", "Content-Length: 5") + b"ab"
                 for sent in [b"GET / HTTP/1.1\r\nHo", half, b""]:
@@ -193,3 +197,132 @@ def test_an_embedded_server_that_cuts_connections_leaves_no_descriptor():
         cycle()
     eventually(lambda: threading.active_count() <= threads, "the threads have ended")
     eventually(lambda: len(os.listdir("/proc/self/fd")) <= before, "descriptors closed", 5)
+
+
+NEVER = "/wait?gate=/nowhere/never"
+
+
+def entries(path):
+    """The access log, as objects."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def named(log):
+    """The requests that the log names as cut, with their seconds."""
+    lines = re.findall(r"(?:\d+|further) requests? did not finish in time: (.*?)(?:; \d+ more)?$", log, re.MULTILINE)
+    return [found for line in lines for found in re.findall(r"(\S+ \S+) \((\d+\.\d{3}) s\)", line)]
+
+
+@pytest.mark.parametrize("arguments", [(), ("--gevent",), ("--workers", "2")], ids=" ".join)
+@pytest.mark.parametrize("twice", [False, True], ids=["late", "twice"])
+def test_each_request_that_is_cut_is_logged_once_and_named(tmp_path, arguments, twice):
+    if "--gevent" in arguments:
+        pytest.importorskip("gevent")
+    path = tmp_path / "log"
+    options = {"access_log": path, "access_log_format": "json", "graceful_timeout": 30 if twice else 0.5}
+    with Server("srv_shapes:app", *arguments, **options) as server, ExitStack() as stack:
+        stack.enter_context(asking(server, NEVER + "&key=a"))
+        slow = stack.enter_context(reading(server, "/generator?size=100000000&block=1000"))
+        slow.head()
+        upload = stack.enter_context(server.client())
+        upload.send(b"POST /body?upload HTTP/1.1\r\nHost: t\r\nContent-Length: 1000\r\n\r\nabc")
+        # It has been read when the one behind it is answered.
+        assert server.get("/").body == b"pong"
+        eventually(lambda: sum(told(server, "/seen?gate=/nowhere/never") for _ in range(4)), "the request in flight")
+        server.send_signal(signal.SIGTERM)
+        if twice:
+            eventually(lambda: is_refused(server), "the stop")
+            server.send_signal(signal.SIGTERM)
+        assert server.wait() == 0
+        log = server.log
+    cut = ["GET " + NEVER + "&key=a", "GET /generator?size=100000000&block=1000", "POST /body?upload"]
+    found = [entry for entry in entries(path) if entry["ending"] != "complete"]
+    assert sorted(f"{entry['method']} {entry['target']}" for entry in found) == sorted(cut)
+    assert {entry["ending"] for entry in found} == {"cut"}
+    (waiting,) = [entry for entry in found if entry["target"].startswith("/wait")]
+    assert (waiting["status"], waiting["client"], waiting["path"]) == (None, "127.0.0.1", "/wait")
+    (stream,) = [entry for entry in found if entry["target"].startswith("/generator")]
+    assert stream["status"] == 200
+    assert stream["bytes"] > 0
+    assert sorted(request for request, _ in named(log)) == sorted(cut)
+    if not twice:
+        times = [entry["duration_ms"] / 1000 for entry in (waiting, stream)]
+        times += [float(seconds) for request, seconds in named(log) if request.startswith("GET")]
+        assert all(0.5 <= seconds < 30 for seconds in times)
+
+
+def test_at_most_twenty_are_named_in_a_line_and_all_are_named():
+    with Server("srv_shapes:app", threads=30, graceful_timeout=0.2) as server, ExitStack() as stack:
+        for number in range(25):
+            stack.enter_context(asking(server, f"{NEVER}&key={number}"))
+        await_waiting(server, "/nowhere/never", 25)
+        assert server.stop() == 0
+        assert re.search(r"WARNING: 25 requests did not finish in time: .*; 5 more\n", server.log)
+        found = [request for request, _ in named(server.log)]
+    assert sorted(found) == sorted(f"GET {NEVER}&key={number}" for number in range(25))
+
+
+def test_a_request_that_debug_cuts_is_logged_once_and_named(tmp_path):
+    path = tmp_path / "log"
+    options = {"access_log": path, "access_log_format": "json"}
+    with Server("srv_shapes:app", "--debug", **options) as server, asking(server, "/sleep?seconds=60") as client:
+        eventually(lambda: "select" in wchan(server.pid) or "futex" in wchan(server.pid), "the application")
+        server.send_signal(signal.SIGTERM)
+        eventually(lambda: "finishing the requests in flight" in server.log, "the first signal")
+        server.send_signal(signal.SIGTERM)
+        assert client.response().status == 503
+        assert server.wait() == 0
+        assert [request for request, _ in named(server.log)] == ["GET /sleep?seconds=60"]
+    (entry,) = entries(path)
+    assert (entry["target"], entry["status"], entry["ending"]) == ("/sleep?seconds=60", 503, "cut")
+
+
+def wchan(pid):
+    """Where the kernel has the process wait."""
+    with open(f"/proc/{pid}/wchan") as file:
+        return file.read()
+
+
+EMBEDDED = """
+import os, signal, sys, threading, urllib.request
+import tailrace
+
+def app(environ, start_response):
+    entered.set()
+    if sys.argv[1] != "thread":
+        os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait(60)
+
+entered = threading.Event()
+options = dict(access_log=sys.argv[2], access_log_format="json", graceful_timeout=0.2)
+url = "http://127.0.0.1:" + sys.argv[3]
+
+def ask():
+    while not entered.is_set():
+        try:
+            urllib.request.urlopen(url + "/cut?a=b", timeout=60)
+        except OSError:
+            pass
+
+threading.Thread(target=ask, daemon=True).start()
+if sys.argv[1] == "thread":
+    with tailrace.serve_in_thread(app, bind=url.removeprefix("http://"), **options):
+        entered.wait()
+    os._exit(0)
+tailrace.run(app, bind=url.removeprefix("http://"), **options)
+if sys.argv[1] == "fails":
+    raise ValueError("the program's own")
+"""
+
+
+@pytest.mark.parametrize(("kind", "status"), [("thread", 0), ("run", 0), ("fails", 1)])
+def test_an_embedded_server_logs_and_names_what_it_cuts(tmp_path, kind, status):
+    path = tmp_path / "log"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-c", EMBEDDED, kind, str(path), str(port)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == status, ended.stderr
+    assert re.search(r"1 request did not finish in time: GET /cut\?a=b \(\d\.\d{3} s\)\n", ended.stderr), ended.stderr
+    (entry,) = entries(path)
+    assert (entry["target"], entry["ending"], entry["status"]) == ("/cut?a=b", "cut", None)

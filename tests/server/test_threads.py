@@ -23,7 +23,7 @@ def test_threads_grow_for_an_application_that_sleeps_and_not_beyond_the_limit(cl
             assert response.body == b'{"key": "%d"}' % number
         process = told(server, "/process")
         # Two more than the crew: the main thread, and the one that announces the end.
-        crew = [name for kind, name in process["threads"] if name.startswith("penstock") and name != "penstock-end"]
+        crew = [name for kind, name in process["threads"] if name.startswith("tailrace") and name != "tailrace-end"]
         assert len(crew) <= limit + 1
         assert process["active"] <= limit + 3
         assert process["most_running"] <= limit
@@ -49,7 +49,7 @@ def test_threads_are_named_threads_of_the_threading_module():
         for client in waiting:
             client.response()
         assert not [name for kind, name in process["threads"] if kind == "_DummyThread" or name.startswith("Dummy")]
-        crew = [name for kind, name in process["threads"] if name.startswith("penstock")]
+        crew = [name for kind, name in process["threads"] if name.startswith("tailrace")]
         assert len(crew) >= 6
         assert len(set(crew)) == len(crew), "names tell threads apart"
         assert process["current"][0] == "Thread"

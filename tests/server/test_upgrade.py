@@ -100,7 +100,7 @@ def test_a_unix_socket_and_its_file_stay(operated, tmp_path):
 
 
 def test_settings_are_read_anew(operated, tmp_path):
-    settings = tmp_path / "penstock.toml"
+    settings = tmp_path / "tailrace.toml"
     settings.write_text("workers = 1\n")
     with operated() as server:
         server.serves().logged("app:app with 1 worker")
@@ -178,7 +178,7 @@ def test_with_preload_a_reload_is_an_upgrade(operated, tmp_path):
 
 def test_addresses_may_change(operated, tmp_path):
     first, second = tmp_path / "first.sock", tmp_path / "second.sock"
-    settings = tmp_path / "penstock.toml"
+    settings = tmp_path / "tailrace.toml"
     settings.write_text(f'bind = ["unix:{first}"]\n')
     with operated(binds=False, address=Address(path=str(first))) as server:
         server.serves()

@@ -249,7 +249,9 @@ def test_one_thread_lets_go_of_an_upload_that_breaks_off(debugging):
 def test_ctrl_c_ends_a_server_that_waits_for_an_upload(debugging):
     with expecting(debugging, "/sum", length=100):
         debugging.send_signal(signal.SIGINT)
-        assert debugging.wait() == 130
+        assert debugging.logged("SIGINT: finishing the requests in flight")
+        debugging.send_signal(signal.SIGINT)
+        assert debugging.wait() == 0
 
 
 # Stopping

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import glob
 import io
 import os
+import socket
 import tempfile
 import threading
 
 import pytest
+from harness.greenlets import GEVENT
 from harness.wire import Broken
 
 TEXT = [("Content-Type", "application/octet-stream")]
@@ -230,6 +235,286 @@ def test_a_transforming_file_is_read_and_not_sent_from_its_descriptor(plain, tmp
     packed.write_bytes(gzip.compress(CONTENT))
     # GzipFile has a fileno(), of the packed file.
     assert plain.serve(serving(wrapped, lambda: gzip.open(packed, "rb"))).ask().body == CONTENT
+
+
+class Reversing(io.RawIOBase):
+    """A raw file that transforms what its descriptor gives, and tells the descriptor all the same."""
+
+    def __init__(self, path):
+        self.inner = open(path, "rb", buffering=0)
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        block = changed(self.inner.read(len(buffer)))
+        buffer[: len(block)] = block
+        return len(block)
+
+    def fileno(self):
+        return self.inner.fileno()
+
+    def close(self):
+        super().close()
+        self.inner.close()
+
+
+class ReadsOtherwise(io.BufferedReader):
+    def read(self, size=-1, /):
+        return changed(super().read(size))
+
+
+class Delegating:
+    """All but read() is the file's own."""
+
+    def __init__(self, path):
+        self.inner = open(path, "rb")
+
+    def read(self, size):
+        return changed(self.inner.read(size))
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+
+def changed(block: bytes) -> bytes:
+    return bytes(255 - byte for byte in block)
+
+
+def _replaced(file, *names):
+    for name in names or ("read",):
+        own = getattr(file, name)
+        setattr(file, name, lambda *size, own=own: changed(own(*size)))
+    return file
+
+
+def _raw_replaced(path):
+    raw = open(path, "rb", buffering=0)
+    own = raw.readinto
+
+    def readinto(buffer):
+        count = own(buffer)
+        buffer[:count] = changed(bytes(buffer[:count]))
+        return count
+
+    raw.readinto = readinto
+    return io.BufferedReader(raw)
+
+
+def _temporary(path):
+    file = tempfile.NamedTemporaryFile()
+    file.write(path.read_bytes())
+    file.seek(0)
+    return file
+
+
+def _wrapped_builtin(path):
+    # What functools.wraps leaves on a function says nothing of what it does.
+    class Wrapper:
+        def __init__(self):
+            file = open(path, "rb")
+            own, self.close = file.read, file.close
+            self.read = functools.wraps(own)(lambda size: changed(own(size)))
+            self.read.__self__ = own.__self__
+
+    return Wrapper()
+
+
+CHANGING_FILES = {
+    "attribute-of-a-raw-file": lambda path: _replaced(open(path, "rb", buffering=0)),
+    "attribute-of-a-buffered-file": lambda path: _replaced(open(path, "rb")),
+    "attribute-of-a-random-file": lambda path: _replaced(open(path, "r+b")),
+    "attribute-of-a-bytesio": lambda path: _replaced(io.BytesIO(path.read_bytes())),
+    "attribute-of-a-temporary-file": lambda path: _replaced(_temporary(path)),
+    "read-and-read1": lambda path: _replaced(open(path, "rb"), "read", "read1"),
+    "attribute-of-the-raw-file-below": _raw_replaced,
+    "subclass": lambda path: ReadsOtherwise(open(path, "rb", buffering=0)),
+    "another-raw-file": lambda path: io.BufferedReader(Reversing(path)),
+    "raw-file-itself": Reversing,
+    "delegating": Delegating,
+    "function-that-looks-like-the-file-s": _wrapped_builtin,
+}
+
+
+@pytest.mark.parametrize("size", [1000, len(CONTENT)], ids=["small", "large"])
+@pytest.mark.parametrize("make", CHANGING_FILES.values(), ids=CHANGING_FILES)
+def test_a_file_wrapper_sends_what_read_gives(plain, tmp_path, make, size) -> None:
+    path = tmp_path / "content"
+    path.write_bytes(CONTENT[:size])
+    assert plain.serve(serving(wrapped, lambda: make(path))).ask().body == changed(CONTENT[:size])
+
+
+class IteratesOtherwise(io.BufferedReader):
+    def __iter__(self):
+        while block := self.read(100_000):
+            yield changed(block)
+
+
+class NextOtherwise(io.FileIO):
+    def __next__(self):
+        if block := self.read(100_000):
+            return changed(block)
+        raise StopIteration
+
+
+class ReadsLinesOtherwise(io.FileIO):
+    def readline(self, size=-1, /):
+        return changed(self.read(100_000))
+
+
+class LinesOfMemory(io.BytesIO):
+    def __iter__(self):
+        return iter([changed(self.getvalue())])
+
+
+CHANGING_ITERABLES = {
+    "iter": lambda path: IteratesOtherwise(open(path, "rb", buffering=0)),
+    "next": NextOtherwise,
+    "readline": ReadsLinesOtherwise,
+    "bytesio": lambda path: LinesOfMemory(path.read_bytes()),
+    "raw-below": lambda path: io.BufferedReader(Reversing(path)),
+    "attribute-of-the-raw-file-below": _raw_replaced,
+    "raw-file-itself": Reversing,
+}
+
+
+@pytest.mark.parametrize("size", [1000, len(CONTENT)], ids=["small", "large"])
+@pytest.mark.parametrize("make", CHANGING_ITERABLES.values(), ids=CHANGING_ITERABLES)
+def test_a_bare_file_sends_what_iterating_gives(plain, tmp_path, make, size) -> None:
+    path = tmp_path / "content"
+    path.write_bytes(CONTENT[:size])
+    assert plain.serve(serving(bare, lambda: make(path))).ask().body == changed(CONTENT[:size])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda path: _replaced(open(path, "rb")), lambda path: ReadsOtherwise(open(path, "rb", buffering=0))],
+    ids=["attribute", "subclass"],
+)
+def test_iterating_a_file_does_not_call_read(plain, path, make) -> None:
+    assert plain.serve(serving(bare, lambda: make(path))).ask().body == CONTENT
+
+
+def by_sendfile(exchange, app) -> bool:
+    ask = []
+
+    def asking(environ, start_response):
+        ask.append(environ["tailrace.delivery"])
+        return app(environ, start_response)
+
+    assert exchange.serve(asking).ask().status == 200
+    return ask[0]()["delivery"] == "sendfile"
+
+
+def _closed_by_the_response(path):
+    # So does Django: django.core.handlers.wsgi.WSGIHandler.
+    file = open(path, "rb")
+    file.close = lambda own=file.close: own()
+    return file
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: open(path, "rb"),
+        lambda path: open(path, "rb", buffering=0),
+        lambda path: open(path, "r+b"),
+        _closed_by_the_response,
+        _temporary,
+        lambda path: (file := _temporary(path), file.seek(0), file.read(1))[0],
+    ],
+    ids=["buffered", "raw", "random", "close-replaced", "temporary", "temporary-read-before"],
+)
+def test_what_is_a_file_and_nothing_else_leaves_by_sendfile(plain, path, make) -> None:
+    assert by_sendfile(plain, serving(wrapped, lambda: make(path)))
+
+
+class WithDescriptor:
+    """Reads something, whatever descriptor it tells."""
+
+    def __init__(self, descriptor):
+        self.descriptor, self.inner = descriptor, io.BytesIO(CONTENT)
+
+    def read(self, size):
+        return self.inner.read(size)
+
+    def fileno(self):
+        return self.descriptor
+
+
+@pytest.mark.parametrize("descriptor", [-1, -(1 << 40), 1 << 40, "3", None, 999_999])
+def test_a_descriptor_that_is_none_is_not_used(plain, path, descriptor) -> None:
+    def with_attribute():
+        file = open(path, "rb", buffering=0)
+        file.fileno = lambda: descriptor
+        return file
+
+    for make in (lambda: WithDescriptor(descriptor), with_attribute):
+        for response in twice(plain, serving(wrapped, make)):
+            assert response.body == CONTENT
+
+
+def test_a_descriptor_of_something_else_is_not_used(plain, tmp_path) -> None:
+    directory = os.open(tmp_path, os.O_RDONLY)
+    near, far = socket.socketpair()
+    try:
+        for descriptor in (directory, near.fileno()):
+            assert plain.serve(serving(wrapped, lambda each=descriptor: WithDescriptor(each))).ask().body == CONTENT
+    finally:
+        os.close(directory)
+        near.close()
+        far.close()
+
+
+def _closed(path):
+    file = open(path, "rb")
+    file.close()
+    return file
+
+
+@pytest.mark.parametrize(
+    "make", [_closed, lambda path: open(path, "ab", buffering=0)], ids=["closed", "only-for-writing"]
+)
+def test_a_file_that_cannot_be_read_is_an_error(plain, path, way, make) -> None:
+    assert plain.serve(serving(way, lambda: make(path))).ask().status == 500
+    assert plain.serve(serving(way, lambda: open(path, "rb"))).ask().body == CONTENT
+
+
+def _made_by_the_kernel() -> list[str]:
+    """Files whose length the kernel tells as a page, or as nothing, whatever they have."""
+    found = []
+    for pattern in ("/sys/kernel/mm/transparent_hugepage/*", "/sys/devices/system/cpu/*", "/sys/kernel/*", "/proc/*"):
+        for name in sorted(glob.glob(pattern)):
+            if name.endswith(("/enabled", "/online", "/possible", "/vmcoreinfo", "/version", "/cpuinfo", "/cmdline")):
+                with contextlib.suppress(OSError), open(name, "rb") as file:
+                    if file.read():
+                        found.append(name)
+    return found
+
+
+@pytest.mark.parametrize("name", _made_by_the_kernel())
+def test_a_file_is_as_long_as_what_it_gives_and_not_as_the_kernel_says(plain, name, way) -> None:
+    with open(name, "rb") as file:
+        content = file.read()
+    for response in twice(plain, serving(way, lambda: open(name, "rb"))):
+        assert response.body == content
+
+
+@pytest.mark.skipif(not GEVENT, reason="of gevent's hub")
+@pytest.mark.parametrize("kind", ["FileObjectThread", "FileObjectPosix", "FileObjectBlock"])
+@pytest.mark.parametrize("size", [1000, len(CONTENT)], ids=["small", "large"])
+def test_a_file_object_of_gevent_s_arrives_whole(plain, path, way, kind, size) -> None:
+    from gevent import fileobject
+
+    os.truncate(path, size)
+
+    def make():
+        file = getattr(fileobject, kind)(path, "rb")
+        file.read(1)
+        return file
+
+    for response in twice(plain, serving(way, make)):
+        assert response.body == CONTENT[1:size]
 
 
 def test_a_pipe_is_read_to_its_end(plain, way) -> None:

@@ -1,4 +1,4 @@
-"""`environ["penstock.delivery"]` and `["penstock.client_gone"]`: questions about a request, during it and later.
+"""`environ["tailrace.delivery"]` and `["tailrace.client_gone"]`: questions about a request, during it and later.
 
 Each request is told of itself. The server uses its parts again for the next request, so before each of these there was
 another one with other figures, on the same thread.
@@ -61,7 +61,7 @@ def test_a_request_whose_write_is_blocked_answers_for_itself(plain):
         client.send(request("/"))
         response = client.head()
         environ = environs.get(timeout=DEADLINE)
-        delivery, client_gone = environ["penstock.delivery"], environ["penstock.client_gone"]
+        delivery, client_gone = environ["tailrace.delivery"], environ["tailrace.client_gone"]
         eventually(lambda: delivery()["bytes"] > 1, "the second block is on its way")
         told, gone = delivery(), client_gone()
         assert not written.is_set()
@@ -84,7 +84,7 @@ def test_a_question_that_was_kept_answers_for_its_own_request(plain, how):
 
     def app(environ, start_response):
         size = int(environ["QUERY_STRING"])
-        kept.append([KEEPING[how](environ, f"penstock.{name}") for name in ("delivery", "client_gone")])
+        kept.append([KEEPING[how](environ, f"tailrace.{name}") for name in ("delivery", "client_gone")])
         start_response("200 OK", TEXT)
         return [bytes(size)]
 

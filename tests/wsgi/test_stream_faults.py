@@ -8,7 +8,7 @@ import pytest
 from harness.uploads import DEADLINE, GREEDY, PONG, Play, chunk, head, streaming
 from harness.wire import Broken
 
-import penstock
+import tailrace
 
 FAMILIES = pytest.mark.parametrize("family", ["tcp", "unix"])
 FRAMINGS = pytest.mark.parametrize("framing", ["length", "chunked"])
@@ -44,7 +44,7 @@ def test_what_the_application_lets_through_is_the_clients_status(family, name):
             client.send(wire)
             assert request.read(5) == b"hello"
             error = request.propagate(lambda stream: stream.read()).exception(DEADLINE)
-            assert type(error) is penstock.RequestBodyError
+            assert type(error) is tailrace.RequestBodyError
             assert error.status == status
             assert str(error)
             response = client.response()
@@ -66,8 +66,8 @@ def test_what_the_application_catches_it_answers_itself(name):
             client.send(wire + PONG)
             for read in GREEDY.values():
                 # What of the good bytes a failed read has taken is its own affair, but it fails.
-                assert request.raised(read, penstock.RequestBodyError).status == status
-            request.raises_ever_after(penstock.RequestBodyError, status)
+                assert request.raised(read, tailrace.RequestBodyError).status == status
+            request.raises_ever_after(tailrace.RequestBodyError, status)
             request.answer(b"I saw it", status="422 Unprocessable Content")
             response = client.response()
             assert (response.status, response.body, response.connection) == (422, b"I saw it", {"close"})
@@ -88,7 +88,7 @@ def test_a_connection_whose_body_broke_off_is_closed_whatever_its_head_said(way)
         assert response.connection == set()
         if way == "half-close":
             client.finish_sending()
-        kind = penstock.ClientDisconnected if way == "half-close" else penstock.RequestBodyError
+        kind = tailrace.ClientDisconnected if way == "half-close" else tailrace.RequestBodyError
         request.raised(lambda stream: stream.read(), kind)
         request.block(b"last")
         request.finish()
@@ -138,7 +138,7 @@ NO_STATUS = "none"
 @pytest.mark.parametrize("status", [400, 422, 499, NO_STATUS, None, "422", -1, 7, 99, 200, 204, 304, 399, 500, 60_000])
 def test_an_error_that_the_application_made_itself_is_checked(status):
     def app(environ, start_response):
-        error = penstock.RequestBodyError("<script>alert(1)</script>")
+        error = tailrace.RequestBodyError("<script>alert(1)</script>")
         if status != NO_STATUS:
             error.status = status
         raise error
@@ -157,7 +157,7 @@ def test_an_error_that_the_application_made_itself_is_checked(status):
         assert response.status == 500
         assert b"script" not in response.body
         tracebacks = [record.exc_info for record in server.records if record.exc_info]
-        assert [(kind, trace is not None) for kind, _, trace in tracebacks] == [(penstock.RequestBodyError, True)]
+        assert [(kind, trace is not None) for kind, _, trace in tracebacks] == [(tailrace.RequestBodyError, True)]
 
 
 @FRAMINGS
@@ -197,7 +197,7 @@ def test_a_client_that_falls_silent_is_answered_408(family, framing):
             request = play.begun()
             client.send(b"hello" if framing == "length" else chunk(b"hello"))
             error = request.propagate(lambda stream: stream.read()).exception(DEADLINE)
-            assert type(error) is penstock.RequestBodyError
+            assert type(error) is tailrace.RequestBodyError
             assert error.status == 408
             response = client.response()
             assert (response.status, response.connection) == (408, {"close"})
@@ -221,7 +221,7 @@ def test_a_client_that_dribbles_below_the_least_rate_is_answered_408(framing):
                 break
             client.send(b"x" if framing == "length" else chunk(b"x"))
         error = future.exception(DEADLINE)
-        assert type(error) is penstock.RequestBodyError
+        assert type(error) is tailrace.RequestBodyError
         assert error.status == 408
         assert client.response().status == 408
     assert server.faults == []

@@ -1,14 +1,15 @@
-//! Nanoseconds for parsing a request head and for building a response head: `cargo run --release -p penstock-http
+//! Nanoseconds for parsing a request head and for building a response head: `cargo run --release -p tailrace-http
 //! --example speed`. The best of several rounds, since a shared machine only ever adds.
 #![allow(clippy::print_stdout)]
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use penstock_http::encode::ResponseHead;
-use penstock_http::framing::{RequestFacts, request_framing};
-use penstock_http::head::{HeadParser, HeadStep, RequestHead};
-use penstock_http::limits::Limits;
+use tailrace_http::encode::ResponseHead;
+use tailrace_http::framing::{RequestFacts, request_framing};
+use tailrace_http::head::{HeadParser, HeadStep};
+use tailrace_http::limits::Limits;
+use tailrace_http::request_head::RequestHead;
 
 const TOOL: &[u8] = b"GET /pong HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nUser-Agent: wrk/4.2.0\r\nAccept: */*\r\n\r\n";
 const BROWSER: &[u8] = b"GET /articles/2026/11/a-long-day?utm_source=feed&page=2 HTTP/1.1\r\n\
@@ -69,7 +70,8 @@ fn main() {
             assert!(step == HeadStep::Complete && request_framing(bytes, &head, &limits).is_ok());
         });
     }
-    let facts = RequestFacts { version: penstock_http::head::Version::Http11, is_head: false, keep_alive: true };
+    let facts =
+        RequestFacts { version: tailrace_http::request_head::Version::Http11, is_head: false, keep_alive: true };
     let mut response = ResponseHead::default();
     best("response head of 6 fields", 0, || {
         response.clear();
@@ -77,7 +79,7 @@ fn main() {
         for (name, value) in FIELDS {
             good &= response.field(black_box(name), black_box(value)).is_ok();
         }
-        black_box(response.finish(facts, Some(4), b"Sat, 21 Nov 2026 12:00:00 GMT", b"penstock"));
+        black_box(response.finish(facts, Some(4), b"Sat, 21 Nov 2026 12:00:00 GMT", b"tailrace"));
         assert!(good);
     });
 }

@@ -1,15 +1,15 @@
 //! Response heads, chunk framing and error pages: the only file that makes response bytes.
 //!
 //! Invariants: what the application gives cannot break the framing: no control character passes, and Content-Length,
-//! Transfer-Encoding and Connection are written here alone. One buffer is used again for each response. Thread: whichever
-//! carries the request.
+//! Transfer-Encoding and Connection are written here alone. One buffer is used again for each response. Thread:
+//! whichever carries the request.
 
 use std::fmt;
 
 use crate::framing::{RequestFacts, ResponseBody, ResponseFraming, decimal};
-use crate::head::Version;
 use crate::limits::reason_phrase;
 use crate::octets::{token_end, trim, value_end};
+use crate::request_head::Version;
 
 /// After the data of each chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
@@ -17,6 +17,9 @@ pub const CHUNK_END: &[u8] = b"\r\n";
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 /// The interim response that a client with `Expect: 100-continue` waits for.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Room for what the server adds to a head, but for a long `Server` field: framing, `Date` and line ends.
+const OWN_ROOM: usize = 256;
 
 /// Names and values in an error message are cut to this many octets.
 const SHOWN: usize = 80;
@@ -43,6 +46,8 @@ pub enum HeadFault {
     },
     /// A field came before the status.
     NoStatus,
+    /// The head is larger than the memory that the system has.
+    NoMemory,
     /// A field name is not a token.
     FieldName {
         /// The name, escaped.
@@ -77,6 +82,7 @@ impl fmt::Display for HeadFault {
                 "status \"{status}\" is not three digits from 200 to 999, a space and a phrase without control characters"
             ),
             Self::NoStatus => write!(f, "a header came before the status"),
+            Self::NoMemory => write!(f, "there is no memory for the headers of the response"),
             Self::FieldName { name } => write!(f, "header name \"{name}\" is not a token (letters, digits, hyphens)"),
             Self::FieldValue { name, value } => {
                 write!(f, "header \"{name}\" has a control character (CR, LF, NUL, ...) in its value \"{value}\"")
@@ -106,6 +112,12 @@ impl ResponseHead {
         *self = Self { buffer, ..Self::default() };
     }
 
+    /// The memory of the buffer.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.buffer.capacity()
+    }
+
     /// Sets the status line, for example `200 OK`, latin-1, and forgets fields given before. The phrase may be missing.
     ///
     /// # Errors
@@ -123,6 +135,9 @@ impl ResponseHead {
             }
         };
         self.clear();
+        if !self.reserve(status_line.len()) {
+            return Err(HeadFault::NoMemory);
+        }
         self.status = code.iter().fold(0, |code, digit| code * 10 + u16::from(**digit - b'0'));
         // A server answers with its own version, whatever the request's (RFC 9110 section 2.5).
         self.buffer.extend_from_slice(b"HTTP/1.1 ");
@@ -161,12 +176,21 @@ impl ResponseHead {
                 return Ok(());
             }
         }
+        if !self.reserve(name.len() + value.len()) {
+            return Err(HeadFault::NoMemory);
+        }
         self.append(name, value);
         Ok(())
     }
 
+    /// Makes room for so many bytes and for what the server adds itself. False: the system has no memory.
+    fn reserve(&mut self, more: usize) -> bool {
+        let needed = more.saturating_add(OWN_ROOM);
+        let room = self.buffer.capacity() - self.buffer.len();
+        room >= needed || self.buffer.try_reserve(needed).is_ok() || self.buffer.try_reserve_exact(needed).is_ok()
+    }
+
     fn append(&mut self, name: &[u8], value: &[u8]) {
-        self.buffer.reserve(name.len() + value.len() + 4);
         self.buffer.extend_from_slice(name);
         self.buffer.extend_from_slice(b": ");
         self.buffer.extend_from_slice(value);
@@ -342,22 +366,24 @@ pub fn chunk_header(length: usize, out: &mut [u8; 20]) -> usize {
 /// Seconds after which a client may come back whom the server could not serve (RFC 9110 section 10.2.3).
 const RETRY_AFTER: &[u8] = b"1";
 
-/// Appends a small complete HTML error page to `out`. `sentence_html` is HTML, already escaped.
+/// Appends a small complete HTML error page to `out`; answers the length of its body. `head` is made anew and is that
+/// of the page afterwards. `sentence_html` is HTML, already escaped.
 pub fn error_response(
+    head: &mut ResponseHead,
     status: u16,
     sentence_html: &str,
     facts: RequestFacts,
     date: &[u8],
     server: &[u8],
     out: &mut Vec<u8>,
-) {
+) -> u64 {
     let title = format!("{status} {}", reason_phrase(status));
     let title = title.trim_end();
     let page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<h1>{title}</h1>\n\
          <div>{sentence_html}</div>\n</html>\n"
     );
-    let mut head = ResponseHead::default();
+    head.clear();
     // A status that is none leaves the head without one, which `finish` makes a 500.
     if head.status(title.as_bytes()).is_ok() {
         // A constant name and value cannot be refused.
@@ -368,7 +394,9 @@ pub fn error_response(
     }
     let framing = head.finish(facts, Some(page.len() as u64), date, server);
     out.extend_from_slice(head.bytes());
-    if framing.body != ResponseBody::None {
-        out.extend_from_slice(page.as_bytes());
+    if framing.body == ResponseBody::None {
+        return 0;
     }
+    out.extend_from_slice(page.as_bytes());
+    page.len() as u64
 }

@@ -4,9 +4,9 @@
 //! Invariant: whatever two readers could understand differently is refused (RFC 9112 section 11.2). No state; any
 //! thread.
 
-use crate::head::{RequestHead, Span, TargetForm, Version};
 use crate::limits::{Limits, Refusal};
 use crate::octets::{is_token, trim};
+use crate::request_head::{RequestHead, Span, TargetForm, Version};
 use crate::target::is_authority;
 
 const LENGTH: Refusal = Refusal::new(400, "Content-Length must be one decimal number.");

@@ -6,6 +6,7 @@
 
 use crate::limits::{Limits, Refusal};
 use crate::octets::{blank_end, is_blank, target_end, token_end, value_end};
+use crate::request_head::{Field, RequestHead, Span, Version};
 use crate::target;
 
 /// A client may send this many empty lines before a request line (RFC 9112 section 2.2 asks for at least one).
@@ -33,106 +34,6 @@ const NAME: Refusal = Refusal::new(400, "A field name must be a token that a col
 const VALUE: Refusal = Refusal::new(400, "A field value must not have control characters.");
 const LONG_FIELDS: Refusal = Refusal::new(431, "The header fields are too large.");
 const MANY_FIELDS: Refusal = Refusal::new(431, "There are too many header fields.");
-
-/// A stretch of the head's bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span {
-    /// Offset of the first byte.
-    pub start: u32,
-    /// Offset after the last byte.
-    pub end: u32,
-}
-
-impl Span {
-    fn new(start: usize, end: usize) -> Self {
-        Self { start: start as u32, end: end as u32 }
-    }
-
-    /// The bytes it covers; empty when they are not there.
-    #[must_use]
-    pub fn of(self, bytes: &[u8]) -> &[u8] {
-        bytes.get(self.start as usize..self.end as usize).unwrap_or(&[])
-    }
-
-    /// Its length in bytes.
-    #[must_use]
-    pub fn len(self) -> usize {
-        self.end.saturating_sub(self.start) as usize
-    }
-
-    /// True when it covers nothing.
-    #[must_use]
-    pub fn is_empty(self) -> bool {
-        self.start >= self.end
-    }
-}
-
-/// The version of a message (RFC 9110 section 2.5).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Version {
-    /// HTTP/1.0.
-    Http10,
-    /// HTTP/1.1, or a higher minor version, which is processed as 1.1.
-    #[default]
-    Http11,
-}
-
-/// The four forms of a request target (RFC 9112 section 3.2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TargetForm {
-    /// `/path?query`.
-    #[default]
-    Origin,
-    /// `http://authority/path?query`.
-    Absolute,
-    /// `host:port`, only with CONNECT, which is refused.
-    Authority,
-    /// `*`, only with OPTIONS.
-    Asterisk,
-}
-
-/// One field line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Field {
-    /// The name as it was sent.
-    pub name: Span,
-    /// The value without the whitespace around it.
-    pub value: Span,
-}
-
-/// A parsed request head. All spans refer to the bytes that [`HeadParser::parse`] was given.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RequestHead {
-    /// The method as it was sent; methods are case-sensitive.
-    pub method: Span,
-    /// The whole request target.
-    pub target: Span,
-    /// Its form.
-    pub form: TargetForm,
-    /// The path, not decoded. Never empty: `/` for an absolute-form target without one, `*` for the asterisk form.
-    pub path: Span,
-    /// What stands after the first `?`, not decoded; `None` without a `?`.
-    pub query: Option<Span>,
-    /// The authority of an absolute-form target: valid, without userinfo.
-    pub authority: Option<Span>,
-    /// The scheme of an absolute-form target: `http` or `https` in any case.
-    pub scheme: Option<Span>,
-    /// The version.
-    pub version: Version,
-    /// All field lines in their order, none merged or dropped.
-    pub fields: Vec<Field>,
-    /// Bytes of the head: empty lines before it and the empty line after it included.
-    pub length: usize,
-}
-
-impl RequestHead {
-    /// Forgets everything but the room for fields.
-    pub fn clear(&mut self) {
-        let mut fields = std::mem::take(&mut self.fields);
-        fields.clear();
-        *self = Self { fields, ..Self::default() };
-    }
-}
 
 /// Parses one head from bytes that arrive in any pieces.
 #[derive(Clone, Debug, Default)]

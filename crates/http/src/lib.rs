@@ -1,11 +1,12 @@
 //! HTTP/1 without I/O: bytes to events, events to bytes. No socket, clock, thread or Python.
 //!
-//! A request passes [`head`] (spans over its bytes), [`framing`] (how long its body is, whether the connection lives) and
-//! [`body`] (decoding); its response passes [`encode`]. [`limits`] has what a request may cost, and refusals as values.
+//! A request passes [`head`], which fills a [`request_head`] (spans over the bytes), [`framing`] (how long the body is,
+//! whether the connection persists) and [`body`] (decoding); its response passes [`encode`]. [`limits`] has what a
+//! request may cost, and refusals as values.
 //!
-//! The grammar is our own. httparse takes a bare LF as a line end, so that each line would need a second look for it, and
-//! it starts over with every read, so that a head which comes octet by octet costs the square of its length. It is the
-//! oracle of the tests instead; `examples/speed.rs` measures both.
+//! The grammar is our own. httparse takes a bare LF as a line end, so that each line would need a second look for it,
+//! and it starts over with every read, so that a head which comes octet by octet costs the square of its length. It is
+//! the oracle of the tests instead; `examples/speed.rs` measures both.
 //!
 //! # Decisions
 //!
@@ -71,4 +72,5 @@ pub mod framing;
 pub mod head;
 pub mod limits;
 mod octets;
+pub mod request_head;
 mod target;

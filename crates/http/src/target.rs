@@ -3,9 +3,9 @@
 
 use std::net::Ipv6Addr;
 
-use crate::head::{RequestHead, Span, TargetForm};
 use crate::limits::Refusal;
 use crate::octets::is_reg_name;
+use crate::request_head::{RequestHead, Span, TargetForm};
 
 const FORM: Refusal =
     Refusal::new(400, "The request target must be a path that starts with \"/\", or a complete http or https address.");

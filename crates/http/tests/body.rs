@@ -3,9 +3,9 @@
 
 mod wire;
 
-use penstock_http::body::{BodyDecoder, BodyStep};
-use penstock_http::framing::BodyLength;
-use penstock_http::limits::Limits;
+use tailrace_http::body::{BodyDecoder, BodyStep};
+use tailrace_http::framing::BodyLength;
+use tailrace_http::limits::Limits;
 use wire::{Outcome, read_three_ways, refused_after};
 
 const HEAD: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";

@@ -1,9 +1,9 @@
 //! Response heads, chunks and error pages: RFC 9110 sections 6 to 15, RFC 9112 sections 4, 6 and 9, PEP 3333.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use penstock_http::encode::{CHUNK_END, CONTINUE, HeadFault, LAST_CHUNK, ResponseHead, chunk_header, error_response};
-use penstock_http::framing::{RequestFacts, ResponseBody, ResponseFraming};
-use penstock_http::head::Version;
+use tailrace_http::encode::{CHUNK_END, CONTINUE, HeadFault, LAST_CHUNK, ResponseHead, chunk_header, error_response};
+use tailrace_http::framing::{RequestFacts, ResponseBody, ResponseFraming};
+use tailrace_http::request_head::Version;
 
 const DATE: &[u8] = b"Sat, 21 Nov 2026 12:00:00 GMT";
 const GET: RequestFacts = RequestFacts { version: Version::Http11, is_head: false, keep_alive: true };
@@ -19,10 +19,10 @@ fn made(facts: RequestFacts, status: &str, fields: &[(&str, &str)], total: Optio
     for (name, value) in fields {
         head.field(name.as_bytes(), value.as_bytes()).unwrap();
     }
-    let framing = head.finish(facts, total, DATE, b"penstock");
+    let framing = head.finish(facts, total, DATE, b"tailrace");
     let text = String::from_utf8(head.bytes().to_vec()).unwrap();
     assert!(text.ends_with("\r\n\r\n"));
-    let both = "Date: Sat, 21 Nov 2026 12:00:00 GMT\r\nServer: penstock\r\n";
+    let both = "Date: Sat, 21 Nov 2026 12:00:00 GMT\r\nServer: tailrace\r\n";
     assert_eq!(text.matches(both).count(), 1, "{text}");
     (text.replace(both, ""), framing)
 }
@@ -96,7 +96,7 @@ fn date_and_server_are_the_applications_if_it_gives_them() {
     head.status(b"200 OK").unwrap();
     head.field(b"date", b"Thu, 01 Jan 1970 00:00:00 GMT").unwrap();
     head.field(b"SERVER", b"mine").unwrap();
-    head.finish(GET, Some(0), DATE, b"penstock");
+    head.finish(GET, Some(0), DATE, b"tailrace");
     let expected =
         "HTTP/1.1 200 OK\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\nSERVER: mine\r\nContent-Length: 0\r\n\r\n";
     assert_eq!(head.bytes(), expected.as_bytes());
@@ -291,8 +291,13 @@ fn chunk_lines() {
 fn error_pages() {
     let page = |facts: RequestFacts, status: u16| {
         let mut out = b"before".to_vec();
-        error_response(status, "No &lt;such&gt; thing.", facts, DATE, b"penstock", &mut out);
-        String::from_utf8(out).unwrap().strip_prefix("before").unwrap().to_owned()
+        let mut kept = ResponseHead::default();
+        kept.status(b"200 OK").unwrap();
+        let length = error_response(&mut kept, status, "No &lt;such&gt; thing.", facts, DATE, b"tailrace", &mut out);
+        let page = String::from_utf8(out).unwrap().strip_prefix("before").unwrap().to_owned();
+        let (head, body) = page.split_once("\r\n\r\n").unwrap();
+        assert_eq!((length, kept.bytes()), (body.len() as u64, format!("{head}\r\n\r\n").as_bytes()));
+        page
     };
     let text = page(LAST_GET, 404);
     let (head, body) = text.split_once("\r\n\r\n").unwrap();

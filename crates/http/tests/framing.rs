@@ -3,9 +3,10 @@
 
 mod wire;
 
-use penstock_http::framing::{BodyLength, RequestFacts, RequestFraming, request_framing};
-use penstock_http::head::{HeadParser, HeadStep, RequestHead, Version};
-use penstock_http::limits::{Limits, Refusal};
+use tailrace_http::framing::{BodyLength, RequestFacts, RequestFraming, request_framing};
+use tailrace_http::head::{HeadParser, HeadStep};
+use tailrace_http::limits::{Limits, Refusal};
+use tailrace_http::request_head::{RequestHead, Version};
 
 /// The framing of a head with these lines after the request line; the Host field is added for 1.1.
 fn framing_of(version: &str, lines: &str) -> Result<RequestFraming, Refusal> {

@@ -3,8 +3,9 @@
 
 mod wire;
 
-use penstock_http::head::{HeadParser, HeadStep, RequestHead, Version};
-use penstock_http::limits::Limits;
+use tailrace_http::head::{HeadParser, HeadStep};
+use tailrace_http::limits::Limits;
+use tailrace_http::request_head::{RequestHead, Version};
 use wire::{MORE, OK, check, read_three_ways, refused_after};
 
 fn request(bytes: &[u8]) -> wire::Request {

@@ -1,7 +1,7 @@
 //! Limits, refusals and reason phrases.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use penstock_http::limits::{Limits, reason_phrase};
+use tailrace_http::limits::{Limits, reason_phrase};
 
 #[test]
 fn the_defaults() {

@@ -1,15 +1,17 @@
-//! What holds for any head, body and cut, and httparse as the oracle: what is accepted here, it accepts and reads alike.
+//! What holds for any head, body and cut, and httparse as the oracle: what is accepted here, it accepts and reads
+//! alike.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod wire;
 
-use penstock_http::encode::{CHUNK_END, LAST_CHUNK, ResponseHead, chunk_header};
-use penstock_http::framing::{BodyLength, RequestFacts, ResponseBody};
-use penstock_http::head::{HeadParser, HeadStep, RequestHead, Version};
-use penstock_http::limits::Limits;
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::sample::{Index, select};
+use tailrace_http::encode::{CHUNK_END, LAST_CHUNK, ResponseHead, chunk_header};
+use tailrace_http::framing::{BodyLength, RequestFacts, ResponseBody};
+use tailrace_http::head::{HeadParser, HeadStep};
+use tailrace_http::limits::Limits;
+use tailrace_http::request_head::{RequestHead, Version};
 use wire::{Outcome, read};
 
 fn token() -> impl Strategy<Value = String> {
@@ -174,8 +176,8 @@ proptest! {
         prop_assert_eq!(request.bytes, bytes);
     }
 
-    /// Where httparse is laxer: bare LF as a line end, UTF-8 and fragments in the target, any target form, any number of
-    /// empty lines. Where it is stricter: it knows no minor version but 0 and 1, so that is put right first.
+    /// Where httparse is laxer: bare LF as a line end, UTF-8 and fragments in the target, any target form, any number
+    /// of empty lines. Where it is stricter: it knows no minor version but 0 and 1, so that is put right first.
     #[test]
     fn httparse_accepts_what_is_accepted(bytes in scraps()) {
         let limits = Limits::default();
@@ -218,7 +220,7 @@ proptest! {
             head.field(b"content-length", length.to_string().as_bytes()).unwrap();
         }
         let version = if old { Version::Http10 } else { Version::Http11 };
-        let framing = head.finish(RequestFacts { version, is_head, keep_alive }, total, b"today", b"penstock");
+        let framing = head.finish(RequestFacts { version, is_head, keep_alive }, total, b"today", b"tailrace");
         let mut storage = [httparse::EMPTY_HEADER; 64];
         let mut parsed = httparse::Response::new(&mut storage);
         prop_assert_eq!(parsed.parse(head.bytes()), Ok(httparse::Status::Complete(head.bytes().len())));

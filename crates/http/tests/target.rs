@@ -3,8 +3,8 @@
 
 mod wire;
 
-use penstock_http::head::TargetForm;
-use penstock_http::limits::Limits;
+use tailrace_http::limits::Limits;
+use tailrace_http::request_head::TargetForm;
 use wire::read_three_ways;
 
 fn code(method: &str, target: &str) -> u16 {

@@ -1,19 +1,15 @@
 //! The server without an interpreter: answers "pong" with 15 fields, or with the request body. Its speed is the
-//! ceiling for every application. `cargo run --release -p penstock-server --example echo [address] [threads]`
+//! ceiling for every application. `cargo run --release -p tailrace-server --example echo [address] [threads]`
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::io::{self, Read};
 use std::net::TcpListener;
 use std::sync::{Arc, OnceLock};
 
-use penstock_server::config::Config;
-use penstock_server::exchange::{Exchange, Payload, Position, RequestBody};
-use penstock_server::handler::{Application, Level};
-use penstock_server::reactor::Reactor;
-use penstock_server::ready::Turn;
+use tailrace_server::{Application, Config, Exchange, Level, Payload, Position, RequestBody, Server, Turn};
 
 struct Echo {
-    reactor: OnceLock<Arc<Reactor>>,
+    server: OnceLock<Arc<Server>>,
 }
 
 struct Owned(Vec<u8>);
@@ -60,8 +56,8 @@ impl Application for Echo {
     }
 
     fn grow(&self) -> io::Result<()> {
-        let reactor = self.reactor.get().unwrap().clone();
-        std::thread::Builder::new().spawn(move || reactor.run_thread()).map(drop)
+        let server = self.server.get().unwrap().clone();
+        std::thread::Builder::new().spawn(move || server.run()).map(drop)
     }
 
     fn log(&self, level: Level, message: &str) {
@@ -74,13 +70,13 @@ fn main() {
     let threads = std::env::args().nth(2).map_or(128, |text| text.parse().unwrap());
     let listener = TcpListener::bind(&address).unwrap();
     rustix::net::sockopt::set_tcp_nodelay(&listener, true).unwrap();
-    let echo = Arc::new(Echo { reactor: OnceLock::new() });
+    let echo = Arc::new(Echo { server: OnceLock::new() });
     let config = Config { threads, ..Config::default() };
-    let reactor = Reactor::new(config, echo.clone(), vec![listener.into()], None).unwrap();
-    assert!(echo.reactor.set(reactor.clone()).is_ok());
+    let server = Server::new(config, echo.clone(), vec![listener.into()], None).unwrap();
+    assert!(echo.server.set(server.clone()).is_ok());
     for _ in 0..2 {
         echo.grow().unwrap();
     }
     eprintln!("http://{address}");
-    reactor.join(None);
+    server.join(None);
 }

@@ -1,22 +1,25 @@
-//! The settings of one server, as one plain struct. Names, meanings and defaults are those of `penstock/options.py`.
+//! The settings of one server, as one plain struct. Names, meanings and defaults are those of
+//! `tailrace/cli/options.py`.
 
 use std::time::Duration;
 
-use penstock_http::limits::Limits;
+use tailrace_http::limits::Limits;
 
 /// All that an operator can set of the Rust side. Times are durations, sizes are bytes.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Application threads at most; one more thread always does I/O. With `hub`: greenlets in requests at most.
     pub threads: usize,
-    /// The application runs in the greenlets of one thread, see [`crate::hub`].
+    /// The application runs in the greenlets of one thread, see [`crate::Greenlets`].
     pub hub: bool,
     /// Other processes accept from the same listening sockets.
     pub shares_listeners: bool,
-    /// Everything on the thread that calls [`crate::reactor::Reactor::run_here`].
+    /// Everything on the thread that calls [`Server::run`](crate::Server::run).
     pub single_thread: bool,
     /// Limits of a request.
     pub limits: Limits,
+    /// All that is held for clients in memory at once.
+    pub client_memory: usize,
     /// A request body up to this size stays in memory; a larger one goes to an unlinked temporary file.
     pub body_memory: usize,
     /// All request bodies together stay in memory up to this size; past it, only small ones do.
@@ -44,6 +47,8 @@ pub struct Config {
     /// All responses that clients have not taken are queued up to this size in memory; past it, every application
     /// thread waits until its own client has taken nearly all.
     pub response_buffer: usize,
+    /// Past that, what clients have not taken is written to unlinked temporary files of this size together; 0: never.
+    pub response_spill: u64,
     /// The `Server` field of responses whose application sends none; empty: no such field.
     pub server_name: String,
     /// Tell times of each request in a `Server-Timing` field.
@@ -54,7 +59,7 @@ pub struct Config {
     /// rule.
     pub min_response_rate: u64,
     /// Where to write the access log, and how.
-    pub access_log: Option<crate::access_log::AccessLogConfig>,
+    pub access_log: Option<crate::observe::access_log::AccessLogConfig>,
 }
 
 impl Default for Config {
@@ -65,6 +70,7 @@ impl Default for Config {
             shares_listeners: false,
             single_thread: false,
             limits: Limits::default(),
+            client_memory: 512 << 20,
             body_memory: 1 << 20,
             body_buffer: 128 << 20,
             stream_body: false,
@@ -78,11 +84,28 @@ impl Default for Config {
             write_timeout: Duration::from_secs(60),
             outbox_limit: 4 << 20,
             response_buffer: 256 << 20,
-            server_name: String::from("penstock"),
+            response_spill: 4 << 30,
+            server_name: String::from("tailrace"),
             server_timing: false,
             min_body_rate: 240,
             min_response_rate: 240,
             access_log: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Config;
+
+    /// Limits that hold together: a default of one that is beyond another would never take effect.
+    #[test]
+    fn the_defaults_fit_each_other() {
+        let config = Config::default();
+        assert!(config.body_memory <= config.body_buffer && config.body_buffer <= config.client_memory);
+        assert!(config.outbox_limit <= config.response_buffer && config.response_buffer <= config.client_memory);
+        assert!(config.limits.header_bytes + config.limits.request_line < config.client_memory);
+        assert!(config.response_buffer as u64 <= config.response_spill);
+        assert!(config.threads > 0 && config.max_queue > 0);
     }
 }

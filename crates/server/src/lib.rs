@@ -1,68 +1,48 @@
-//! Linux I/O for Penstock: sockets, the loop, connections, timers. No Python.
+//! A web server for one application, on Linux: sockets, the loop, connections, timers. No Python.
 //!
-//! Reading the files in this order is reading a request: `accept`, `wire`, `connection`, `spool`, `ready`, `handler`,
-//! `exchange`, `outbox`, `wire`. `reactor` is the loop that every thread runs, `crew` says which thread does what.
+//! A [`Server`] is made of a [`Config`], an [`Application`] and listening sockets. Its threads call [`Server::run`];
+//! the application gets its requests from a [`Turn`], each as an [`Exchange`], which takes the response.
+//! `examples/echo.rs` is the smallest application.
+//!
+//! Each folder may use those before it: `os`, `transport`, `request`, `observe`, `response`, `connection`, `dispatch`,
+//! `executor`; `server` is the loop and the one file that knows them all.
 
-mod accept;
-pub mod access_log;
-mod answer;
-mod backlog;
-mod budget;
-mod claim;
-pub mod config;
+mod config;
 mod connection;
-mod crew;
-pub mod exchange;
-mod gather;
-pub mod handler;
-pub mod hub;
-mod inflow;
-mod layout;
-mod load;
-mod local;
-mod log_format;
-mod outbox;
-mod phase;
-mod posts;
-pub mod reactor;
-pub mod ready;
-pub mod record;
+mod dispatch;
+mod executor;
+#[cfg(all(test, loom))]
+mod models;
+mod observe;
+mod os;
 mod request;
-pub mod scoreboard;
-mod segments;
-mod slots;
-mod spool;
-mod stage;
-pub mod stats;
-mod streams;
-mod sys;
-mod timers;
-mod wire;
+mod response;
+mod server;
+mod transport;
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
+// A server, and what it is made of.
+pub use config::Config;
+pub use executor::application::{Application, Level, Outcome, Overdue};
+pub use server::{CutRequest, Server};
 
-// A thread that panicked while it held a lock has cost its own connection (see `reactor`); what the lock guards is
-// changed in steps that each leave it whole, so the others go on with it.
+// Requests and their responses.
+pub use connection::exchange::{
+    BodyFault, BodyStream, Charge, Client, Endpoints, Exchange, PATIENCE, Payload, Position, RETRY, Request,
+    RequestBody, Room, Sent, Short, TemporaryFile, Waiting,
+};
+pub use executor::turn::Turn;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+// An application that runs in greenlets.
+pub use executor::greenlets::wakeup::{Look, News, Wakeup};
+pub use executor::greenlets::{Greenlets, may_switch};
 
-fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
+// What can be seen of a server.
+pub use observe::access_log::{AccessLogConfig, Destination, Format};
+pub use observe::record::{Ending, Path, Record, millis_between};
+pub use observe::scoreboard::{Counter, InFlight, Scoreboard, Section, now as shared_now};
+pub use observe::stats::Stats;
 
-fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-    condition.wait(guard).unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The guard, and whether the time ran out.
-fn wait_for<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>, time: Duration) -> (MutexGuard<'a, T>, bool) {
-    let (guard, result) = condition.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner);
-    (guard, result.timed_out())
-}
+// The operating system, here and above.
+pub use os::log_stream::LogStream;
+pub use os::panics::{catch, write_stderr};
+pub use os::{allocator, clock, descriptor, file, process, socket};

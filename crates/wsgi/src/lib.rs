@@ -1,79 +1,121 @@
-//! `penstock._penstock`: the Python door of Penstock, and the only crate that knows CPython.
+//! `tailrace._tailrace`: the server as a Python module. The only crate that knows CPython.
 //!
-//! Reading the files in this order is reading a request: `server`, `pool`, `app`, `environ` (with `names` and
-//! `target`), `input`, `start_response` (with `headers`), `response`, `blocks`, `file_wrapper`, `errors`. With
-//! greenlets `hub` stands in the place of `pool`, and `pause` is how they wait.
+//! Four folders, each of which uses only those before it:
+//!
+//! - `ffi`: safe functions around calls of CPython's C API, and the only `unsafe` of the crate.
+//! - `python`: what all of the crate needs of the interpreter: names, exceptions, the log, calls that survive a fork,
+//!   how code waits, memory that is given back.
+//! - `call`: one request, from `environ` to `close()`. It does not know where it runs; `exception_policy` is the trait
+//!   for what depends on that.
+//! - `runtime`: where requests run (`threads`, `greenlets`, `inline`), what the server calls (`handler`), and the
+//!   classes by which Python starts and stops it all.
+//!
+//! Reading these files in order is reading a request: `runtime/server`, `threads`, `handler`, `call/application`,
+//! `environ` (with `python/names`, `string_cache` and `target`), `input`, `start_response` (with `headers`),
+//! `response`, `blocks`, `file_source`, `file_wrapper`. With greenlets, `runtime/greenlet_runner` takes the place of
+//! `threads`, and `python/waiting` is how they wait.
 
-mod app;
-mod blocks;
-mod breath;
-mod calls;
-mod cell;
-mod environ;
-mod error_stream;
-mod errors;
-mod file_wrapper;
-mod headers;
-mod hub;
-mod input;
-mod listeners;
-mod memo;
-mod memory;
-mod names;
-mod overdue;
-mod pause;
-mod payload;
-mod pool;
-mod response;
-mod scoreboard;
-mod server;
-mod settings;
-mod start_response;
-mod target;
-mod text;
+#[allow(unsafe_code)]
+mod ffi {
+    pub(crate) mod attached_cell;
+    pub(crate) mod bound_function;
+    pub(crate) mod bytes;
+    pub(crate) mod call;
+    pub(crate) mod context;
+    pub(crate) mod dict;
+    pub(crate) mod latin1;
+    pub(crate) mod references;
+    pub(crate) mod sequences;
+    pub(crate) mod thread;
+    pub(crate) mod types;
+}
 
-use pyo3::exceptions::{PyBaseException, PyOSError};
+mod python {
+    pub(crate) mod calls;
+    pub(crate) mod exceptions;
+    pub(crate) mod forks;
+    pub(crate) mod log;
+    pub(crate) mod memory;
+    pub(crate) mod names;
+    pub(crate) mod type_name;
+    pub(crate) mod waiting;
+}
+
+mod call {
+    pub(crate) mod application;
+    pub(crate) mod blocks;
+    pub(crate) mod body;
+    pub(crate) mod environ;
+    pub(crate) mod error_page;
+    pub(crate) mod error_stream;
+    pub(crate) mod exception_policy;
+    pub(crate) mod fair_yield;
+    pub(crate) mod file_source;
+    pub(crate) mod file_wrapper;
+    pub(crate) mod headers;
+    pub(crate) mod input;
+    pub(crate) mod kept_block;
+    pub(crate) mod response;
+    pub(crate) mod rest;
+    pub(crate) mod start_response;
+    pub(crate) mod string_cache;
+    pub(crate) mod surplus;
+    pub(crate) mod target;
+    pub(crate) mod thread_cache;
+}
+
+mod runtime {
+    pub(crate) mod deadlines;
+    pub(crate) mod executor;
+    pub(crate) mod greenlet_runner;
+    pub(crate) mod greenlets;
+    pub(crate) mod handler;
+    pub(crate) mod inline;
+    pub(crate) mod interpreter_probe;
+    pub(crate) mod interruption;
+    pub(crate) mod listeners;
+    pub(crate) mod log_stream;
+    pub(crate) mod scoreboard;
+    pub(crate) mod server;
+    pub(crate) mod settings;
+    pub(crate) mod threads;
+}
+
+use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyString, PyTuple};
 
-pyo3::create_exception!(
-    penstock,
-    ClientDisconnected,
-    PyOSError,
-    "The client has gone: nothing more can be read from it or written to it."
-);
+use call::{error_stream, file_wrapper, input};
+use python::exceptions::{ClientDisconnected, RequestBodyError, RequestTimeout};
+use runtime::{greenlet_runner, log_stream, scoreboard, server, settings};
 
-pyo3::create_exception!(
-    penstock,
-    RequestBodyError,
-    PyOSError,
-    "The request body is malformed, too large or too slow; `status` is the status of the answer to it."
-);
+/// The calling process is killed when its parent ends; `False`: no longer. Raises OSError.
+#[pyfunction]
+#[pyo3(signature = (ends, /))]
+fn end_with_parent(ends: bool) -> PyResult<()> {
+    Ok(tailrace_server::process::end_with_parent(ends)?)
+}
 
-pyo3::create_exception!(
-    penstock,
-    RequestTimeout,
-    PyBaseException,
-    "The request has taken longer than its deadline: its client was answered 504. Like SystemExit it is no Exception, so that \
-     the request ends and is not tried again."
-);
-
-/// The Rust core of Penstock.
+/// The Rust core of Tailrace.
 #[pymodule]
-fn _penstock(module: &Bound<'_, PyModule>) -> PyResult<()> {
+fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("SETTINGS", PyTuple::new(py, settings::SETTINGS)?)?;
     module.add("ClientDisconnected", py.get_type::<ClientDisconnected>())?;
     module.add("RequestTimeout", py.get_type::<RequestTimeout>())?;
     module.add("RequestBodyError", py.get_type::<RequestBodyError>())?;
+    module.add("PanicException", py.get_type::<PanicException>())?;
+    module.add_function(wrap_pyfunction!(settings::check_access_log_format, module)?)?;
+    module.add_class::<log_stream::LogStream>()?;
     module.add_class::<server::Server>()?;
-    module.add_class::<hub::Hub>()?;
+    module.add_class::<greenlet_runner::Hub>()?;
     // post, serial, request, seconds, outcome
     let (number, text) = (py.get_type::<PyInt>(), py.get_type::<PyString>());
     let late = (&number, &number, &text, py.get_type::<PyFloat>(), &text);
     module.add("Overdue", py.get_type::<PyTuple>().get_item(late)?)?;
     module.add_class::<scoreboard::Scoreboard>()?;
+    module.add_function(wrap_pyfunction!(end_with_parent, module)?)?;
     module.add_class::<file_wrapper::FileWrapper>()?;
     module.add_class::<input::Input>()?;
     module.add_class::<error_stream::ErrorStream>()?;

@@ -2,10 +2,11 @@
 //! octet, and with the next request's bytes behind it.
 #![allow(dead_code, unreachable_pub)]
 
-use penstock_http::body::{BodyDecoder, BodyStep};
-use penstock_http::framing::{RequestFraming, request_framing};
-use penstock_http::head::{HeadParser, HeadStep, RequestHead, Span};
-use penstock_http::limits::{Limits, Refusal};
+use tailrace_http::body::{BodyDecoder, BodyStep};
+use tailrace_http::framing::{RequestFraming, request_framing};
+use tailrace_http::head::{HeadParser, HeadStep};
+use tailrace_http::limits::{Limits, Refusal};
+use tailrace_http::request_head::{RequestHead, Span};
 
 /// What follows in the third way.
 pub const NEXT: &[u8] = b"GET /next HTTP/1.1\r\nHost: next\r\n\r\n";

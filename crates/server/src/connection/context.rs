@@ -1,0 +1,132 @@
+//! The connections of a server: what they share, the table of those that are open, and the list of those for which the
+//! I/O side is to send.
+//!
+//! Any thread uses it.
+
+use std::io;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use crate::config::Config;
+use crate::connection::driver::Connection;
+pub(crate) use crate::connection::driver::Host;
+use crate::connection::flush_list::FlushList;
+use crate::connection::shared::Shared;
+use crate::connection::table::Table;
+use crate::observe::level::Level;
+use crate::os::clock::{Millis, NEVER};
+use crate::os::epoll::Poller;
+use crate::os::panics::catch;
+use crate::request::spool::Write;
+use crate::response::policy::Policy;
+
+/// Between two lines that say the same of a disk (milliseconds).
+const REPEAT_PAUSE: Millis = 60_000;
+
+/// See the module.
+pub(crate) struct Context {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) poller: Poller,
+    pub(crate) table: Table,
+    pub(crate) flush_list: FlushList,
+    /// Unfinished requests that were given up for their memory.
+    pub(crate) given_up: AtomicU64,
+    /// When unfinished requests may be looked for again.
+    pub(crate) next_look: Mutex<Option<Instant>>,
+    /// When it was last said that responses cannot be stored, in milliseconds.
+    spill_failed: AtomicU64,
+}
+
+impl Deref for Context {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+impl Context {
+    /// Nothing is open yet.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub(crate) fn new(config: Config, policy: Policy) -> io::Result<Self> {
+        Ok(Self {
+            shared: Arc::new(Shared::new(config, policy)),
+            poller: Poller::new()?,
+            table: Table::default(),
+            flush_list: FlushList::default(),
+            given_up: AtomicU64::new(0),
+            next_look: Mutex::default(),
+            spill_failed: AtomicU64::new(NEVER),
+        })
+    }
+
+    /// A connection that the calling thread owns goes on on the thread that polls.
+    pub(crate) fn hand_over(&self, host: &dyn Host, connection: Arc<Connection>) {
+        self.flush_list.leave(connection);
+        self.wake_for_flush_list(host);
+    }
+
+    /// The thread that polls is to send what waits for this client, whose response goes on.
+    pub(crate) fn push(&self, host: &dyn Host, connection: Arc<Connection>) {
+        self.flush_list.push(connection);
+        self.wake_for_flush_list(host);
+    }
+
+    fn wake_for_flush_list(&self, host: &dyn Host) {
+        if self.has_ended() {
+            // Nobody looks at it any more, and connections and server refer to each other.
+            self.flush_list.clear();
+        } else {
+            host.wake();
+        }
+    }
+
+    /// A part of a request body is to be written to a file: a thread for disks does it, and the connection goes on.
+    pub(crate) fn store(self: &Arc<Self>, connection: Arc<Connection>, write: Write) {
+        let context = self.clone();
+        self.disk.run(move || {
+            if context.has_ended() {
+                return;
+            }
+            let result = catch(|| write.run(&context.disk))
+                .unwrap_or_else(|panic| Err(io::Error::other(format!("the server panicked: {panic}"))));
+            connection.end_write(result);
+            context.flush_list.leave(connection);
+            if context.has_ended() {
+                context.flush_list.clear();
+            } else {
+                context.poller.wake();
+            }
+        });
+    }
+
+    /// A connection has closed.
+    pub(crate) fn forget(&self, connection: &Connection) {
+        if self.table.remove(connection.key()) && self.is_stopping() && self.table.len() == 0 {
+            self.poller.wake();
+        }
+    }
+
+    /// Responses cannot be written to files: says so once a minute.
+    pub(crate) fn log_spill_failure(&self, host: &dyn Host, fault: &io::Error) {
+        let now = self.clock.now();
+        let before = self.spill_failed.load(Ordering::Relaxed);
+        if before != NEVER && now.saturating_sub(before) < REPEAT_PAUSE {
+            return;
+        }
+        if self.spill_failed.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            let folder = self.disk.folder().display();
+            host.log(
+                Level::Warning,
+                &format!(
+                    "responses that slow clients have not taken cannot be stored in {folder}: {fault}; \
+                     application threads wait for those clients instead"
+                ),
+            );
+        }
+    }
+}

@@ -1,0 +1,854 @@
+//! One connection: reads, writes and asks its [`State`] what follows.
+//!
+//! Threads: the state belongs to the thread that holds the [`Claim`]; while a request is queued or answered, its
+//! [`Exchange`] holds it, and while a part of its body is written to a file, that write does. The response's shared
+//! half has a lock of its own ([`Delivery`]): the application's thread appends and writes, an I/O thread sends what the
+//! client did not take at once. The lock of the state is never contended; it is there so that the compiler, and not a
+//! comment, says that two threads cannot be in it.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tailrace_http::encode::{self, ResponseHead};
+use tailrace_http::framing::RequestFacts;
+use tailrace_http::head::HeadParser;
+use tailrace_http::limits::{Limits, Refusal};
+
+use crate::connection::claim::{self, Bits, Claim};
+use crate::connection::local;
+use crate::connection::shared::Shared;
+pub(crate) use crate::connection::state::AfterResponse;
+use crate::connection::state::{
+    Effects, Event, Idleness, LeftOver, Message, Next, Rare, Rules, Shutdown, State, Unfinished,
+};
+use crate::connection::timers::Deadline;
+use crate::connection::transaction::{Outcome, Runner, Transaction};
+use crate::observe::level::Level;
+use crate::observe::record::{Ending, Record};
+use crate::observe::scoreboard::InFlight;
+use crate::os::clock::{Millis, millis, with_date};
+use crate::os::socket::Io;
+use crate::os::sync::lock;
+use crate::request::spool::Write;
+use crate::request::spool::Written;
+use crate::request::stream::{Pace, Rest, Source};
+use crate::request::{Endpoints, Request};
+use crate::response::delivery::{After, ClientTime, Delivery, Spilled};
+use crate::response::policy;
+use crate::response::sending::{Overruled, Terms};
+use crate::transport::Transport;
+
+/// Full reads of one connection before other connections are served.
+pub(crate) const READS: usize = 16;
+/// Bytes sent to one connection before other connections are served: one fast client must not delay them.
+const TURN: u64 = 4 << 20;
+/// Bytes read at once where bodies are streamed.
+const FIRST_OF_STREAM: usize = 16 * 1024;
+
+/// What a client reads whose request took too long.
+const TOO_LATE: Refusal = Refusal::new(504, "The application took too long.");
+
+/// Events after which there is something to read, be it the end.
+const READABLE: Bits = claim::READ | claim::READ_END | claim::GONE;
+
+/// How long a client may take to make room before what waits for it goes to a file: one that reads at 8 MB a second
+/// makes enough of it in half that time.
+pub const PATIENCE: Duration = Duration::from_millis(250);
+/// How long until that is tried again where it was not possible.
+pub const RETRY: Duration = Duration::from_secs(10);
+
+/// The result of a greenlet's request for room in the send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// There is room.
+    Now,
+    /// There will never be room.
+    Never,
+    /// Not yet: the greenlet with this ticket is woken when it is worth asking again.
+    Later,
+}
+
+/// A thread or greenlet waits for its client until this is dropped.
+pub struct Waiting(Arc<AtomicUsize>);
+
+impl Waiting {
+    pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A request with a deadline.
+pub(crate) struct Task {
+    pub(crate) since: Instant,
+    /// Method and target.
+    pub(crate) request: String,
+    pub(crate) facts: RequestFacts,
+    /// Until the response is finished.
+    pub(crate) connection: Option<Arc<Connection>>,
+}
+
+/// What a connection asks of the server that it belongs to. Everything here may be called by any thread.
+pub(crate) trait Host: Send + Sync + 'static {
+    /// The thread that polls is to look around at once, unless it does so anyway before it waits.
+    fn wake(&self);
+
+    /// A complete request: a responder answers it, or the application does. It owns the connection from now on.
+    fn dispatch(&self, transaction: Box<Transaction>, connection: Arc<Connection>);
+
+    /// The caller owns the connection, which goes on on the thread that polls.
+    fn hand_over(&self, connection: Arc<Connection>);
+
+    /// The thread that polls is to send what waits for this client, whose response goes on.
+    fn push(&self, connection: Arc<Connection>);
+
+    /// A part of a request body is to be written to a file by a thread for disks. It owns the connection until then.
+    fn store(&self, connection: Arc<Connection>, write: Write);
+
+    /// The connection has closed.
+    fn forget(&self, connection: &Connection);
+
+    /// The connection, if it is still open.
+    fn find(&self, key: u64) -> Option<Arc<Connection>>;
+
+    /// Makes room for so many bytes in the memory that is held for clients, at the expense of unfinished requests.
+    /// False: there is none.
+    fn make_room(&self, more: usize) -> bool;
+
+    /// Responses cannot be written to files.
+    fn report_spill_failure(&self, fault: &io::Error);
+
+    /// The response to a request has left, or never will.
+    fn account(&self, transaction: Box<Transaction>, writes: u32);
+
+    /// The same for a request whose transaction somebody has who may not come back.
+    fn account_abandoned(&self, request: &Request, record: &Record);
+
+    /// A response coalesces its blocks from now on: the I/O side sends them at each tick.
+    fn coalesces(&self, connection: &Arc<Connection>);
+
+    /// The request that a runner carries is to be answered by `due`. `task` describes it, and is asked once.
+    fn set_request_deadline(&self, runner: Runner, due: Millis, task: &mut dyn FnMut() -> Task);
+
+    /// The response of the request that a runner carries is finished: its connection may serve another one.
+    fn release(&self, runner: Runner);
+
+    /// What the scoreboard shows of the request that a runner carries, by [`Runner::packed`].
+    fn in_flight(&self, packed: u64) -> Option<InFlight>;
+
+    /// The greenlet that waits under this ticket is to run. False: it will not be told.
+    fn wake_greenlet(&self, ticket: u64) -> bool;
+
+    /// True on the thread whose greenlets run the application.
+    fn is_on_greenlet_thread(&self) -> bool;
+
+    /// True when a loop on a single thread must not wait any longer: a signal asks it to end, or its graceful time is
+    /// over.
+    fn must_end(&self) -> bool;
+
+    /// A line for the error log.
+    fn log(&self, level: Level, message: &str);
+}
+
+/// One client connection.
+pub(crate) struct Connection {
+    claim: Claim,
+    key: u64,
+    shared: Arc<Shared>,
+    host: Arc<dyn Host>,
+    endpoints: Endpoints,
+    deadline: Deadline,
+    state: Mutex<State>,
+    delivery: Delivery,
+    /// Who carries the request of now, see [`Runner::packed`]; of the last one until then.
+    runner: AtomicU64,
+    /// The ticket of a greenlet that waits for room; 0: none does.
+    writer: AtomicU64,
+    /// The ticket of a greenlet that waits for bytes of a streamed body; 0: none does.
+    reader: AtomicU64,
+}
+
+impl Connection {
+    /// A connection that the caller owns: call [`Connection::welcome`] once it is registered.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        host: Arc<dyn Host>,
+        socket: Box<dyn Transport>,
+        key: u64,
+        endpoints: Endpoints,
+    ) -> Self {
+        Self {
+            claim: Claim::owned(),
+            key,
+            delivery: Delivery::new(socket, &shared.terms),
+            shared,
+            host,
+            endpoints,
+            deadline: Deadline::new(),
+            state: Mutex::new(State::Idle),
+            runner: AtomicU64::new(0),
+            writer: AtomicU64::new(0),
+            reader: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    pub(crate) fn host(&self) -> &dyn Host {
+        &*self.host
+    }
+
+    pub(crate) fn socket(&self) -> &dyn Transport {
+        self.delivery.socket()
+    }
+
+    pub(crate) fn delivery(&self) -> &Delivery {
+        &self.delivery
+    }
+
+    pub(crate) fn terms(&self) -> &Terms {
+        &self.shared.terms
+    }
+
+    pub(crate) fn key(&self) -> u64 {
+        self.key
+    }
+
+    pub(crate) fn deadline(&self) -> &Deadline {
+        &self.deadline
+    }
+
+    /// Sets the deadline, from any thread.
+    fn set_deadline(&self, due: Millis) {
+        if self.shared.timers.set(&self.deadline, self.key, due) {
+            self.host.wake();
+        }
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.claim.is_gone() || self.is_forked_child()
+    }
+
+    /// This is a child that the application has forked: the client is served by the parent alone.
+    pub(crate) fn is_forked_child(&self) -> bool {
+        self.shared.is_forked_child()
+    }
+}
+
+/// The owner.
+impl Connection {
+    /// The owner of a new connection lets it go for the first time.
+    pub(crate) fn welcome(self: &Arc<Self>) {
+        let idle = millis(self.shared.config.idle_timeout);
+        self.set_deadline(self.shared.clock.recent_millis().saturating_add(idle));
+        self.carry();
+    }
+
+    /// An event, from the thread that polls.
+    pub(crate) fn report(self: &Arc<Self>, bits: Bits) {
+        if self.claim.raise(bits) {
+            self.carry();
+            return;
+        }
+        if bits & (claim::WRITE | claim::GONE | claim::EXPIRED) != 0 {
+            self.drain_for_the_owner(bits);
+        }
+        if bits & READABLE != 0 {
+            self.notify_reader();
+        }
+    }
+
+    /// The thread that polls goes on with a connection that was left to it, owned.
+    pub(crate) fn take_over(self: &Arc<Self>) {
+        self.carry();
+    }
+
+    /// The owner's loop: steps until there is nothing to do, then lets go.
+    fn carry(self: &Arc<Self>) {
+        let next = self.advance(self.claim.take());
+        self.carry_on(next);
+    }
+
+    fn carry_on(self: &Arc<Self>, mut next: Next) {
+        loop {
+            match next {
+                Next::Run(transaction) => return self.host.dispatch(transaction, self.clone()),
+                Next::Store(write) => return self.host.store(self.clone(), *write),
+                // Still claimed: the leader carries on after a look at the others.
+                Next::Later => return self.host.hand_over(self.clone()),
+                Next::Close => return self.close(),
+                Next::Rest | Next::Read | Next::Flush => {
+                    if self.claim.release() {
+                        return;
+                    }
+                }
+            }
+            next = self.advance(self.claim.take());
+        }
+    }
+
+    /// The end of the connection.
+    fn close(&self) {
+        *lock(&self.state) = State::Closed;
+        self.delivery.break_off();
+        self.host.forget(self);
+    }
+
+    /// What the events mean in the state that the connection is in. Answers what the owner does next: neither to read
+    /// nor to flush, which is done here.
+    fn advance(self: &Arc<Self>, bits: Bits) -> Next {
+        let mut state = lock(&self.state);
+        let next = self.first(&mut state, bits);
+        self.settle(&mut state, next, bits)
+    }
+
+    /// Reads and flushes until something else is next. `bits` are the events after which `next` is next.
+    fn settle(self: &Arc<Self>, state: &mut State, mut next: Next, bits: Bits) -> Next {
+        let mut readable = bits;
+        loop {
+            next = match next {
+                Next::Read => self.read(state, readable),
+                Next::Flush => self.flush(state, bits),
+                other => return other,
+            };
+            // What follows may have been there before the events.
+            readable |= READABLE;
+        }
+    }
+
+    fn first(self: &Arc<Self>, state: &mut State, bits: Bits) -> Next {
+        let mut next = Next::Read;
+        if state.is_storing() {
+            next = self.step(state, Event::Written);
+            if !matches!(next, Next::Read) {
+                return next;
+            }
+        }
+        if bits & claim::EXPIRED != 0 && self.deadline.has_come(self.shared.clock.now()) {
+            return self.step(state, Event::Expired);
+        }
+        if bits & claim::UNWANTED != 0
+            && let Some(idleness) = state.idleness()
+        {
+            return self.close_idle(state, idleness);
+        }
+        if state.is_draining() {
+            if bits & READABLE != 0 {
+                self.step(state, Event::Readable);
+            }
+            return Next::Flush;
+        }
+        if bits & claim::WRITE != 0 {
+            // Only `100 Continue` can be waiting in the other states.
+            let (_, after) = self.delivery.flush(true, u64::MAX, self.terms(), None);
+            self.follow_up(after);
+        }
+        if bits & (READABLE | claim::STOP) == 0 { Next::Rest } else { next }
+    }
+
+    /// One step of the state, and its effects.
+    fn step(self: &Arc<Self>, state: &mut State, event: Event<'_>) -> Next {
+        let rules = Rules {
+            protocol: self.shared.protocol(self.endpoints.listener),
+            config: &self.shared.config,
+            memory: &self.shared.memory,
+            make_room: &|more| self.shared.memory.has_room(more) || self.host.make_room(more),
+            page: &|head, refusal, facts| self.error_page(head, refusal, facts),
+            folder: self.shared.disk.folder(),
+            endpoints: self.endpoints,
+            is_stopping: self.shared.is_stopping(),
+            time: self.shared.clock.reading(),
+        };
+        let effects = state.step(event, &rules);
+        self.apply(effects)
+    }
+
+    fn apply(self: &Arc<Self>, effects: Effects) -> Next {
+        let Effects { rare, account, deadline, next } = effects;
+        let send = rare.and_then(|rare| self.apply_rare(*rare));
+        if let Some(transaction) = account {
+            self.account(transaction);
+        }
+        if let Some(due) = deadline {
+            self.set_deadline(due);
+        }
+        match send {
+            None => {}
+            Some(Message::Continue) => Source::send_continue(&**self),
+            Some(Message::Page(page)) => self.delivery.queue(&page),
+        }
+        next
+    }
+
+    #[cold]
+    fn apply_rare(&self, rare: Rare) -> Option<Message> {
+        let Rare { log, shutdown, is_refusal, send } = rare;
+        if let Some(message) = log {
+            self.host.log(Level::Error, &message);
+        }
+        match shutdown {
+            None => {}
+            Some(Shutdown::EndSending) => self.socket().end_sending(),
+            Some(Shutdown::Reset) => self.socket().reset_on_close(),
+        }
+        if is_refusal {
+            self.shared.count_refusal();
+        }
+        send
+    }
+
+    /// Reads what the client sent, and gives it to the state.
+    fn read(self: &Arc<Self>, state: &mut State, bits: Bits) -> Next {
+        local::with_scratch(|scratch| {
+            // What comes of a streamed body with its head waits in memory for a thread: not much of it.
+            let most = if self.shared.config.stream_body { FIRST_OF_STREAM } else { scratch.len() };
+            let scratch = &mut scratch[..most];
+            // A runner that has others to serve leaves the rest to the I/O side.
+            let reads = if local::is_leading() { READS } else { self.shared.policy.reads_by_runner };
+            for _ in 0..reads {
+                let event = match self.socket().receive(scratch) {
+                    Io::Moved(count) => {
+                        // A short read has emptied the socket: the next byte makes a new edge. Only the client's end
+                        // of sending, if it came with this event, is still to be read.
+                        let more = count == scratch.len() || bits & (claim::READ_END | claim::GONE) != 0;
+                        let next = self.step(state, Event::Received { bytes: &scratch[..count], more });
+                        if !matches!(next, Next::Read) {
+                            return next;
+                        }
+                        if more {
+                            continue;
+                        }
+                        Event::ReadAll
+                    }
+                    Io::WouldBlock => Event::ReadAll,
+                    Io::End => Event::EndOfInput,
+                    Io::Broken => Event::Lost,
+                };
+                return self.step(state, event);
+            }
+            // There is more, but it is the others' turn.
+            self.claim.raise(claim::READ | bits & claim::READ_END);
+            Next::Later
+        })
+    }
+
+    /// Sends what the client takes of the response.
+    fn flush(self: &Arc<Self>, state: &mut State, bits: Bits) -> Next {
+        let writable = bits & claim::WRITE != 0;
+        let (flush, after) = self.delivery.flush(writable, TURN, self.terms(), Some(&**self));
+        self.follow_up(after);
+        self.step(state, Event::Flushed(flush))
+    }
+
+    /// The connection's place is needed for a new client: it is closed if it is as idle as it was found. What its
+    /// client has sent already is served.
+    fn close_idle(self: &Arc<Self>, state: &mut State, found: Idleness) -> Next {
+        match self.read(state, READABLE) {
+            Next::Rest if state.idleness() == Some(found) => self.step(state, Event::Unwanted),
+            other => other,
+        }
+    }
+
+    /// A small response that tells an error, and the length of its body. `head`: where its head is made.
+    fn error_page(&self, head: &mut ResponseHead, refusal: &Refusal, facts: RequestFacts) -> (Vec<u8>, u64) {
+        let mut page = Vec::with_capacity(512);
+        let server = self.shared.config.server_name.as_bytes();
+        let body_bytes = with_date(self.shared.clock.recent(), |date| {
+            encode::error_response(head, refusal.status, refusal.reason, facts, date, server, &mut page)
+        });
+        (page, body_bytes)
+    }
+
+    /// The response has left, or never will.
+    fn account(&self, transaction: Box<Transaction>) {
+        self.host.account(transaction, self.delivery.take_writes());
+    }
+
+    /// From the thread that has written: the connection, which the write owned, goes on.
+    pub(crate) fn end_write(self: &Arc<Self>, result: io::Result<Written>) {
+        lock(&self.state).set_write_result(result);
+        // What came meanwhile, be it the end, may make no further event.
+        self.claim.raise(claim::READ | claim::READ_END);
+    }
+
+    /// The application is done; the exchange gives the connection back to the thread it ends on. `is_sent`: nothing is
+    /// left to send. `hand_over`: much is, which the I/O side does while the application's thread goes on. `rest`: of a
+    /// body that the application has read by itself.
+    pub(crate) fn end_response(
+        self: &Arc<Self>,
+        then: AfterResponse,
+        transaction: Box<Transaction>,
+        rest: Option<Rest>,
+        (is_sent, hand_over): (bool, bool),
+    ) {
+        if transaction.record.started.is_some() {
+            self.shared.requests.fetch_add(1, Ordering::Relaxed);
+        }
+        // What the client has sent meanwhile is read by the I/O side where runners share a thread.
+        let shares_thread = self.shared.policy.waiting == policy::Waiting::Ticket;
+        // Before a connection closes, the events of its client have to be looked at: bytes that stay unread would make
+        // a reset of the close, under the response.
+        let is_sent = is_sent && then == AfterResponse::Keep && !hand_over && !shares_thread;
+        let (next, has_unread) = {
+            let mut state = lock(&self.state);
+            let next = self.step(&mut state, Event::Responded { then, transaction, rest, is_sent });
+            if is_sent { (self.settle(&mut state, next, READABLE), false) } else { (next, state.has_unread()) }
+        };
+        if is_sent {
+            self.carry_on(next);
+        } else if hand_over || (shares_thread && has_unread) {
+            self.host.hand_over(self.clone());
+        } else {
+            self.carry();
+        }
+    }
+}
+
+/// Any thread.
+impl Connection {
+    /// How and since when the connection is idle; `None`: it has something to do, or somebody looks at it right now.
+    pub(crate) fn idle_since(&self) -> Option<(Idleness, Millis)> {
+        let idleness = self.state.try_lock().ok()?.idleness()?;
+        let config = &self.shared.config;
+        let time = match idleness {
+            Idleness::Silent => config.idle_timeout,
+            Idleness::HalfHead => config.header_timeout,
+        };
+        // The deadline was set when it began to be idle, and not since.
+        Some((idleness, self.deadline.due().saturating_sub(millis(time))))
+    }
+
+    /// The request that is not complete. `None`: there is none, or its owner is at work on it.
+    pub(crate) fn unfinished(&self) -> Option<Unfinished> {
+        self.state.try_lock().ok()?.unfinished()
+    }
+
+    /// Gives up the request that is not complete, so that its memory is free at once. False: there is none any more, or
+    /// its owner is at work on it.
+    pub(crate) fn give_up(self: &Arc<Self>, refusal: &Refusal) -> bool {
+        if !self.claim.raise(0) {
+            return false;
+        }
+        let is_given_up = {
+            let mut state = lock(&self.state);
+            let next = self.step(&mut state, Event::GivenUp(*refusal));
+            matches!(next, Next::Later)
+        };
+        if is_given_up {
+            let (_, after) = self.delivery.flush(false, u64::MAX, self.terms(), Some(&**self));
+            self.follow_up(after);
+        }
+        // The rest is for the thread that leads: this one may be in the middle of reading for another connection.
+        self.host.hand_over(self.clone());
+        is_given_up
+    }
+
+    /// What is to be done besides sending.
+    #[inline]
+    pub(crate) fn follow_up(self: &Arc<Self>, after: After) {
+        if after.is_any() {
+            self.follow_up_now(after);
+        }
+    }
+
+    fn follow_up_now(self: &Arc<Self>, after: After) {
+        let After { wake, push, room, list, asked } = after;
+        if wake {
+            self.host.wake();
+        }
+        if list {
+            self.host.coalesces(self);
+        }
+        if push {
+            self.host.push(self.clone());
+        }
+        if room {
+            self.notify_room();
+        }
+        if asked {
+            // The thread that came may have been the owner, which has let go: it flushes again and finds what there is.
+            self.look_again();
+        }
+    }
+
+    fn look_again(&self) {
+        if self.claim.raise(claim::WRITE)
+            && let Some(connection) = self.host.find(self.key)
+        {
+            self.host.hand_over(connection);
+        }
+    }
+
+    /// Breaks the connection: readers and writers see it, the owner cleans up.
+    pub(crate) fn cut(&self) {
+        self.delivery.break_off();
+        self.notify_room();
+        self.socket().cut();
+        self.notify_reader();
+    }
+}
+
+/// The I/O side, for an owner that is inside the application.
+impl Connection {
+    /// Sends what the application has given: what is coalesced, and what waits.
+    pub(crate) fn drain_for_the_owner(self: &Arc<Self>, bits: Bits) {
+        let expired = bits & claim::EXPIRED != 0 && self.deadline.has_come(self.shared.clock.now());
+        let after = self.delivery.drain(bits & claim::WRITE != 0, expired, self.terms(), &**self);
+        self.follow_up(after);
+    }
+
+    /// Sends what a response has coalesced since the last tick. False: the response is over, or its blocks have become
+    /// slow.
+    pub(crate) fn tick(self: &Arc<Self>) -> bool {
+        let (stays, after) = self.delivery.tick(self.terms(), &**self);
+        self.follow_up(after);
+        stays
+    }
+
+    /// The deadline of the request has come, whose application still works on it. Answers in its place, or breaks off
+    /// what has begun. A runner that waits for room or bytes is still to be notified.
+    pub(crate) fn overrule(&self, facts: RequestFacts) -> Outcome {
+        let facts = RequestFacts { keep_alive: false, ..facts };
+        let page = || self.error_page(&mut ResponseHead::default(), &TOO_LATE, facts);
+        let (overruled, asked) = self.delivery.overrule(page);
+        if asked {
+            self.look_again();
+        }
+        match overruled {
+            Overruled::Answered => Outcome::Answered,
+            Overruled::BrokenOff => Outcome::BrokenOff,
+            Overruled::Over => Outcome::Over,
+        }
+    }
+
+    /// Wakes the runner that waits for room in the send queue: there is room, or never will be.
+    pub(crate) fn notify_room(&self) {
+        self.delivery.notify_room();
+        self.wake_greenlet(&self.writer);
+    }
+
+    /// Wakes the greenlet that waits for body bytes of the client: there may be some, or never will be.
+    pub(crate) fn notify_reader(&self) {
+        self.wake_greenlet(&self.reader);
+    }
+
+    fn wake_greenlet(&self, waiting: &AtomicU64) {
+        if self.shared.policy.waiting == policy::Waiting::Ticket {
+            let ticket = waiting.swap(0, Ordering::SeqCst);
+            if ticket != 0 {
+                self.host.wake_greenlet(ticket);
+            }
+        }
+    }
+}
+
+/// The runner, which waits for a slow client.
+impl Connection {
+    /// The owner's: a runner has taken the request up.
+    pub(crate) fn set_runner(&self, runner: Runner) {
+        self.runner.store(runner.packed(), Ordering::Release);
+    }
+
+    /// Blocks until there is room. False: there never will be. A client that takes too long for that finds the rest in
+    /// a file, and its thread is free.
+    pub(crate) fn wait_for_room(&self) -> bool {
+        if let policy::Waiting::Poll(look) = self.shared.policy.waiting {
+            return self.make_room(look);
+        }
+        let _waiting = Waiting::new(&self.shared.waiting);
+        self.delivery.wait_for_room(self.terms(), PATIENCE, || self.spill())
+    }
+
+    /// The same where no other thread sends: waits for the client and writes by itself.
+    fn make_room(&self, look: Duration) -> bool {
+        let mut idle = Duration::ZERO;
+        let mut waited = Duration::ZERO;
+        let mut patience = PATIENCE;
+        loop {
+            match self.delivery.make_room(self.terms()) {
+                Ok(has_room) => return has_room,
+                Err(progress) => idle = if progress { Duration::ZERO } else { idle + look },
+            }
+            if idle >= self.shared.config.write_timeout || self.host.must_end() {
+                self.delivery.break_off();
+                return false;
+            }
+            if waited >= patience {
+                patience = waited + self.spill();
+            }
+            waited += look;
+            self.socket().wait_writable(look);
+        }
+    }
+
+    /// Whether there is room; if there is none yet, the greenlet that takes this ticket is told when there is, or never
+    /// will be. Told once: it asks again then.
+    pub(crate) fn ask_for_room(&self, ticket: u64) -> Room {
+        if self.is_forked_child() {
+            return Room::Never;
+        }
+        match self.delivery.ask_for_room(self.terms(), || self.writer.store(ticket, Ordering::SeqCst)) {
+            None => Room::Never,
+            Some(true) => Room::Now,
+            Some(false) => Room::Later,
+        }
+    }
+
+    /// Writes what waits in memory to a file, and answers after what time that may be tried again.
+    fn spill(&self) -> Duration {
+        if self.is_forked_child() {
+            return RETRY;
+        }
+        let (spilled, after) = self.delivery.spill(&self.shared.spill, self.terms());
+        if after.push
+            && let Some(connection) = self.host.find(self.key)
+        {
+            self.host.push(connection);
+        }
+        match spilled {
+            Spilled::Done | Spilled::Busy => PATIENCE,
+            Spilled::No => RETRY,
+            Spilled::Failed(fault) => {
+                self.host.report_spill_failure(&fault);
+                RETRY
+            }
+        }
+    }
+
+    /// The same for a greenlet, whose thread must not wait for a disk: it is told when that is done, be it with
+    /// success.
+    pub(crate) fn spill_elsewhere(self: &Arc<Self>) {
+        let connection = self.clone();
+        self.shared.disk.run(move || {
+            connection.spill();
+            // So that the greenlet either has yet to ask or waits already.
+            connection.delivery.sync();
+            connection.notify_room();
+        });
+    }
+}
+
+/// The end of the server.
+impl Connection {
+    /// After [`Connection::cut`]: a request that was on its way, be it to the application or back, is accounted for as
+    /// such, once.
+    pub(crate) fn account_cut(&self) {
+        let left = lock(&self.state).take_left_over();
+        match left {
+            LeftOver::Nothing => {}
+            LeftOver::WithRunner => {
+                let (request, record) = self.request_of_runner();
+                self.host.account_abandoned(&request, &record);
+            }
+            LeftOver::Here { mut transaction, is_complete } => {
+                if !is_complete {
+                    transaction.request.endpoints = self.endpoints;
+                    transaction.record = Record::new(self.shared.clock.read());
+                }
+                transaction.record.ending = Ending::Cut;
+                self.account(transaction);
+            }
+        }
+    }
+
+    /// The request that a runner has and its record, as far as the scoreboard and the shared half of the response show
+    /// them.
+    fn request_of_runner(&self) -> (Request, Record) {
+        let now = self.shared.clock.read();
+        let mut request = Request { endpoints: self.endpoints, ..Request::default() };
+        let mut record = Record { finished: Some(now), drained: Some(now), ..Record::new(now) };
+        if let Some(told) = self.host.in_flight(self.runner.load(Ordering::Acquire)) {
+            record.queued = self.shared.clock.moment_of(told.since);
+            record.started = Some(record.queued);
+            request.bytes = [&told.method, b" ".as_slice(), &told.target, b" HTTP/1.1\r\n\r\n"].concat();
+            // It was parsed before; of a method that is longer than the scoreboard keeps, and the like, nothing is
+            // told.
+            let _ = HeadParser::default().parse(&request.bytes, &Limits::default(), &mut request.head);
+        }
+        let (given, is_late) = self.delivery.told();
+        (record.status, record.body_bytes) = (given.status, given.body_bytes);
+        record.ending = if is_late { Ending::TimedOut } else { Ending::Cut };
+        (request, record)
+    }
+}
+
+impl ClientTime for Connection {
+    fn now(&self) -> Millis {
+        self.shared.clock.now()
+    }
+
+    fn set_deadline(&self, due: Millis) -> bool {
+        self.shared.timers.set(&self.deadline, self.key, due)
+    }
+}
+
+/// What a body needs that the application reads while it arrives.
+impl Source for Connection {
+    fn receive(&self, buffer: &mut [u8]) -> Io {
+        self.socket().receive(buffer)
+    }
+
+    fn wait_readable(&self, time: Duration) -> bool {
+        self.socket().wait_readable(time)
+    }
+
+    fn send_continue(&self) {
+        // An error shows at the next read.
+        if self.delivery.send(encode::CONTINUE, self.terms()).asked {
+            self.look_again();
+        }
+    }
+
+    fn is_overruled(&self) -> bool {
+        self.delivery.is_overruled()
+    }
+
+    fn has_memory(&self, bytes: usize) -> bool {
+        self.shared.memory.has_room(bytes)
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { pause: self.shared.config.body_timeout, rate: self.shared.config.min_body_rate }
+    }
+
+    fn now(&self) -> Instant {
+        self.shared.clock.read()
+    }
+
+    fn interruptions(&self) -> Option<Duration> {
+        match self.shared.policy.waiting {
+            policy::Waiting::Poll(look) => Some(look),
+            policy::Waiting::Block | policy::Waiting::Ticket => None,
+        }
+    }
+
+    fn must_end(&self) -> bool {
+        self.host.must_end()
+    }
+
+    fn is_on_greenlet_thread(&self) -> bool {
+        self.host.is_on_greenlet_thread()
+    }
+
+    fn wake_at_input(&self, ticket: u64) {
+        self.reader.store(ticket, Ordering::SeqCst);
+    }
+
+    fn wake(&self, ticket: u64) -> bool {
+        self.host.wake_greenlet(ticket)
+    }
+
+    fn wake_reader(&self) {
+        self.notify_reader();
+    }
+}

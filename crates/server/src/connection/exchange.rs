@@ -1,0 +1,442 @@
+//! One request and the response to it, as the application's side carries them.
+//!
+//! Thread: an exchange belongs to the thread that took it from the run queue, until it is finished or dropped.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use tailrace_http::encode::ResponseHead;
+use tailrace_http::framing::RequestFacts;
+
+use crate::connection::driver::{AfterResponse, Connection, Task};
+pub use crate::connection::driver::{PATIENCE, RETRY, Room, Waiting};
+use crate::connection::transaction::{Runner, Transaction};
+use crate::observe::record::{Ending, Path, Record};
+use crate::os::clock::{NEVER, millis};
+use crate::os::sync::lock;
+pub use crate::request::disk::TemporaryFile;
+pub use crate::request::memory::Charge;
+pub use crate::request::stream::{BodyFault, BodyStream};
+pub use crate::request::{Endpoints, Request, RequestBody};
+use crate::response::delivery::After;
+pub use crate::response::payload::Payload;
+use crate::response::producer::Outlet;
+pub use crate::response::producer::{Position, Sent};
+
+/// A body shorter than its `Content-Length`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Short {
+    /// Bytes promised and not sent.
+    pub missing: u64,
+}
+
+/// The client of a response.
+pub struct Client(Weak<Connection>);
+
+impl Client {
+    /// True when it is known to have gone.
+    pub fn is_gone(&self) -> bool {
+        self.0.upgrade().is_none_or(|connection| connection.is_gone())
+    }
+}
+
+/// How an exchange ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finish {
+    /// The application is done with it.
+    Done,
+    /// No application thread had time for it.
+    Refused,
+    /// The server stops before the application is done with it.
+    Cut,
+}
+
+/// One request and the response to it. Dropped before `finish`, it breaks the connection visibly.
+pub struct Exchange {
+    /// Some until `finish`, `fail` or `drop`, each of which consumes the exchange.
+    parts: Option<Parts>,
+}
+
+struct Parts {
+    transaction: Box<Transaction>,
+    connection: Arc<Connection>,
+}
+
+impl Exchange {
+    pub(crate) fn new(transaction: Box<Transaction>, connection: Arc<Connection>) -> Self {
+        if let Some(incoming) = &transaction.incoming {
+            incoming.attach(connection.clone());
+        }
+        Self { parts: Some(Parts { transaction, connection }) }
+    }
+
+    fn parts(&self) -> &Parts {
+        match &self.parts {
+            Some(parts) => parts,
+            None => unreachable!("an exchange is consumed when it ends"),
+        }
+    }
+
+    fn parts_mut(&mut self) -> &mut Parts {
+        match &mut self.parts {
+            Some(parts) => parts,
+            None => unreachable!("an exchange is consumed when it ends"),
+        }
+    }
+
+    fn connection(&self) -> &Arc<Connection> {
+        &self.parts().connection
+    }
+
+    /// This runner has taken the request.
+    pub(crate) fn begin(&mut self, now: Instant, runner: Option<Runner>) {
+        let Parts { transaction, connection } = self.parts_mut();
+        transaction.record.started = Some(now);
+        transaction.runner = runner;
+        if let Some(runner) = runner {
+            connection.set_runner(runner);
+        }
+        let time = connection.shared().config.request_timeout;
+        if !time.is_zero() {
+            self.set_deadline_at(now, Some(time));
+        }
+    }
+
+    /// Gives the application this long for the request, from now on, whatever `request_timeout` says. `None`: as long
+    /// as it likes.
+    pub fn set_deadline(&mut self, time: Option<Duration>) {
+        let now = self.connection().shared().clock.read();
+        self.set_deadline_at(now, time);
+    }
+
+    fn set_deadline_at(&mut self, now: Instant, time: Option<Duration>) {
+        let Parts { transaction, connection } = self.parts();
+        let Some(runner) = transaction.runner.filter(|_| !connection.is_forked_child()) else { return };
+        let due = time.map_or(NEVER, |time| connection.shared().clock.millis_of(now).saturating_add(millis(time)));
+        connection.host().set_request_deadline(runner, due, &mut || Task {
+            since: transaction.record.started.unwrap_or(now),
+            request: transaction.request.line(),
+            facts: transaction.facts,
+            connection: Some(connection.clone()),
+        });
+    }
+
+    /// Answers 503 from the I/O side: no application thread has time for the request. The rest is left to the I/O
+    /// side's next turn, since this one may be in the middle of reading.
+    pub(crate) fn refuse(mut self) {
+        if let Some(parts) = self.take_parts() {
+            parts.connection.shared().count_refusal();
+            parts.fail(503, Some("The server has more requests than it can answer."), Finish::Refused);
+        }
+    }
+
+    /// The request.
+    pub fn request(&self) -> &Request {
+        &self.parts().transaction.request
+    }
+
+    /// Takes the body out of the request, leaving `Empty`.
+    pub fn take_body(&mut self) -> RequestBody {
+        std::mem::take(&mut self.parts_mut().transaction.request.body)
+    }
+
+    /// The response head, to be filled before the first `send`. `ResponseHead::clear` starts over.
+    pub fn head(&mut self) -> &mut ResponseHead {
+        &mut self.parts_mut().transaction.response.head
+    }
+
+    /// True once the head has been committed (sent or queued): it cannot be changed any more.
+    pub fn head_sent(&self) -> bool {
+        self.parts().transaction.response.is_committed()
+    }
+
+    /// Bytes that the application gave beyond its Content-Length, files aside: those may be longer.
+    pub fn surplus(&self) -> u64 {
+        self.parts().transaction.response.surplus()
+    }
+
+    /// The record so far.
+    pub fn record(&self) -> Record {
+        self.parts().transaction.record_so_far()
+    }
+
+    /// Who waits for the response, to be asked by other threads.
+    pub fn client(&self) -> Client {
+        Client(Arc::downgrade(self.connection()))
+    }
+
+    /// Where the record will be in its last state: the response may go on leaving when the exchange has ended.
+    pub fn follow(&mut self) -> Arc<Mutex<Record>> {
+        let transaction = &mut self.parts_mut().transaction;
+        let record = transaction.record;
+        transaction.follower.get_or_insert_with(|| Arc::new(Mutex::new(record))).clone()
+    }
+
+    /// Sends blocks, the head before them if it has not gone yet: one `writev` for all where the socket takes it.
+    /// What the socket does not take is queued: small rests are copied, of large blocks `keep(index)` is asked to give
+    /// an owner. Small blocks that come quickly one after the other are coalesced, and the I/O side sends them. Never
+    /// blocks. Empty blocks do not commit the head.
+    pub fn send(
+        &mut self,
+        blocks: &[&[u8]],
+        position: Position,
+        keep: &mut dyn FnMut(usize) -> Box<dyn Payload>,
+    ) -> Sent {
+        if let (Position::More, [block]) = (position, blocks)
+            && let Some(sent) = self.gather(block)
+        {
+            return sent;
+        }
+        self.with_outlet(|response, outlet, record| response.send(outlet, record, blocks, position, keep))
+    }
+
+    /// The short way of [`Exchange::send`] for a small block of a response whose blocks come quickly. `None`: it does
+    /// not apply, nothing was done.
+    #[inline]
+    pub fn gather(&mut self, block: &[u8]) -> Option<Sent> {
+        let Parts { transaction, connection } = self.parts_mut();
+        if connection.is_forked_child() {
+            return None;
+        }
+        let Transaction { response, record, .. } = &mut **transaction;
+        let (sent, list) = response.coalesce(connection.delivery(), connection.terms(), record, block)?;
+        if list {
+            connection.host().coalesces(connection);
+        }
+        Some(sent)
+    }
+
+    /// Sends `length` bytes of a file from `offset` by `sendfile`. If nothing was sent before and `position` is `Last`,
+    /// `length` becomes the `Content-Length`.
+    pub fn send_file(&mut self, file: OwnedFd, offset: u64, length: u64, position: Position) -> Sent {
+        self.with_outlet(|response, outlet, record| response.send_file(outlet, record, file, offset, length, position))
+    }
+
+    fn with_outlet(
+        &mut self,
+        send: impl FnOnce(&mut crate::response::producer::Response, &Outlet<'_>, &mut Record) -> (Sent, After),
+    ) -> Sent {
+        self.parts_mut().with_outlet(send)
+    }
+
+    /// Waits until the queue has room again. Blocks: release the interpreter first.
+    pub fn wait(&mut self) -> Sent {
+        let Parts { transaction, connection } = self.parts_mut();
+        let from = connection.shared().clock.peek();
+        let has_room = connection.wait_for_room();
+        transaction.record.waited += connection.shared().clock.peek().saturating_duration_since(from);
+        if has_room {
+            return Sent::Taken;
+        }
+        transaction.response.set_gone();
+        Sent::Gone
+    }
+
+    /// True on the thread whose greenlets carry such requests.
+    pub fn is_on_its_hub(&self) -> bool {
+        self.connection().host().is_on_greenlet_thread()
+    }
+
+    /// On that thread: has this ticket told when it next looks for news. False: it will not be.
+    pub fn come_back(&self, ticket: u64) -> bool {
+        let host = self.connection().host();
+        host.is_on_greenlet_thread() && host.wake_greenlet(ticket)
+    }
+
+    /// For a greenlet: whether the queue has room. [`Room::Later`]: this ticket is told when it is worth asking again.
+    pub fn ask_for_room(&mut self, ticket: u64) -> Room {
+        let Parts { transaction, connection } = self.parts_mut();
+        let room = connection.ask_for_room(ticket);
+        if room == Room::Never {
+            transaction.response.set_gone();
+        }
+        room
+    }
+
+    /// For a greenlet that waits for room: what waits for the client goes to a file, by another thread, if that is
+    /// possible. The ticket of [`Exchange::ask_for_room`] is told when it was tried.
+    pub fn spill_elsewhere(&self) {
+        if !self.connection().is_forked_child() {
+            self.connection().spill_elsewhere();
+        }
+    }
+
+    /// True while the client has yet to take what was written to a file.
+    pub fn is_behind(&self) -> bool {
+        !self.connection().is_forked_child() && self.connection().delivery().is_behind()
+    }
+
+    /// For a greenlet: it waits for its client until the result is dropped.
+    pub fn count_waiting(&self) -> Option<Waiting> {
+        Some(Waiting::new(&self.connection().shared().waiting))
+    }
+
+    /// The application has waited for its client for so long, other than in [`Exchange::wait`].
+    pub fn add_wait(&mut self, time: Duration) {
+        self.parts_mut().transaction.record.waited += time;
+    }
+
+    /// True when the peer is known to be gone (reset or closed both ways).
+    pub fn client_gone(&self) -> bool {
+        self.parts().is_client_gone()
+    }
+
+    /// Ends the response: an empty one if nothing was sent, the last chunk of a chunked one. A body shorter than its
+    /// `Content-Length` breaks the connection instead.
+    ///
+    /// # Errors
+    /// [`Short`], with the missing byte count, when fewer bytes were sent than the head promised.
+    pub fn finish(mut self) -> Result<(), Short> {
+        let Some(mut parts) = self.take_parts() else { return Ok(()) };
+        let now = parts.connection.shared().clock.read();
+        parts.transaction.record.finished = Some(now);
+        if !parts.transaction.response.is_finished() {
+            let mut has_memory = true;
+            parts.with_outlet(|response, outlet, record| {
+                let after = response.finish(outlet, record, now);
+                has_memory = after.is_some();
+                (Sent::Taken, after.unwrap_or_default())
+            });
+            if !has_memory {
+                parts.fail(500, Some("The server has no memory for the response."), Finish::Done);
+                return Ok(());
+            }
+        }
+        let response = &parts.transaction.response;
+        let (missing, ending) = (response.missing(), response.ending());
+        parts.close(ending, Finish::Done);
+        if missing > 0 { Err(Short { missing }) } else { Ok(()) }
+    }
+
+    /// Answers a small error page (`status` 500, 502, ...) if nothing was sent, else breaks the connection visibly.
+    /// `detail` is HTML for the page's body, already escaped; `None` gives the standard sentence.
+    pub fn fail(mut self, status: u16, detail: Option<&str>) {
+        if let Some(parts) = self.take_parts() {
+            parts.fail(status, detail, Finish::Done);
+        }
+    }
+
+    /// True in a child that the application has forked.
+    pub fn is_forked_child(&self) -> bool {
+        self.connection().is_forked_child()
+    }
+
+    /// As [`Exchange::fail`], since the server stops before the application is done with the request, which is logged
+    /// so.
+    pub fn cut(mut self, status: u16, detail: Option<&str>) {
+        if let Some(parts) = self.take_parts() {
+            parts.fail(status, detail, Finish::Cut);
+        }
+    }
+
+    /// What there is to end. In a forked child it is left as it is instead.
+    fn take_parts(&mut self) -> Option<Parts> {
+        let parts = self.parts.take()?;
+        if parts.connection.is_forked_child() {
+            std::mem::forget(parts);
+            return None;
+        }
+        Some(parts)
+    }
+}
+
+impl Parts {
+    fn is_client_gone(&self) -> bool {
+        self.transaction.response.is_gone() || self.connection.is_gone()
+    }
+
+    fn with_outlet(
+        &mut self,
+        send: impl FnOnce(&mut crate::response::producer::Response, &Outlet<'_>, &mut Record) -> (Sent, After),
+    ) -> Sent {
+        let Transaction { response, record, facts, incoming, .. } = &mut *self.transaction;
+        let shared = self.connection.shared();
+        let (facts, incoming) = (*facts, &*incoming);
+        let outlet = Outlet {
+            delivery: self.connection.delivery(),
+            terms: &shared.terms,
+            clock: &shared.clock,
+            time: &*self.connection,
+            server_name: &shared.config.server_name,
+            server_timing: shared.config.server_timing,
+            is_gone: self.connection.is_gone(),
+            facts: &|| {
+                let is_readable = incoming.as_ref().is_none_or(|incoming| incoming.answered());
+                RequestFacts { keep_alive: facts.keep_alive && !shared.is_stopping() && is_readable, ..facts }
+            },
+        };
+        let (sent, after) = send(response, &outlet, record);
+        self.connection.follow_up(after);
+        sent
+    }
+
+    fn fail(mut self, status: u16, detail: Option<&str>, finish: Finish) {
+        let now = self.connection.shared().clock.read();
+        self.transaction.record.finished = Some(now);
+        if self.is_client_gone() {
+            self.transaction.response.set_gone();
+            return self.close(Ending::ClientGone, finish);
+        }
+        if self.transaction.response.is_committed() {
+            return self.close(Ending::Broken, finish);
+        }
+        let sentence = detail.unwrap_or("The application failed; its log has the reason.");
+        self.with_outlet(|response, outlet, record| {
+            (Sent::Taken, response.send_error(outlet, record, status, sentence, now))
+        });
+        let is_gone = self.transaction.response.is_gone();
+        self.close(if is_gone { Ending::ClientGone } else { Ending::Complete }, finish);
+    }
+
+    /// Gives the connection back.
+    fn close(self, ending: Ending, finish: Finish) {
+        let Self { mut transaction, connection } = self;
+        let Transaction { response, record, incoming, follower, runner, .. } = &mut *transaction;
+        let rest = incoming.take().map(|incoming| incoming.end());
+        if let Some((_, waited)) = &rest {
+            record.waited += *waited;
+        }
+        if let Some(follower) = follower {
+            *lock(follower) = *record;
+        }
+        record.ending = ending;
+        if let Some(runner) = *runner {
+            // Before anybody else can have the connection.
+            connection.host().release(runner);
+        }
+        let then = match ending {
+            Ending::Complete if response.keeps_alive() => AfterResponse::Keep,
+            Ending::Broken if response.ends_with_connection() => AfterResponse::Reset,
+            _ => AfterResponse::Close,
+        };
+        let (end, hand_over) = connection.delivery().end(response.has_ended(), connection.terms());
+        if let Some(page) = end.timed_out {
+            record.ending = Ending::TimedOut;
+            if let Some(page_bytes) = page {
+                record.status = 504;
+                record.body_bytes = page_bytes;
+                // The application's, which nobody has seen.
+                response.head.clear();
+            }
+        }
+        if end.has_spilled {
+            record.path = Path::Spilled;
+        }
+        if finish == Finish::Cut {
+            record.ending = Ending::Cut;
+        }
+        let hand_over = hand_over || finish == Finish::Refused;
+        // Of one that is broken, the flush tells.
+        let is_sent = end.is_sent && !end.is_broken;
+        connection.end_response(then, transaction, rest.map(|(rest, _)| rest), (is_sent, hand_over));
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if let Some(parts) = self.take_parts() {
+            parts.fail(500, None, Finish::Done);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The connections for which the I/O side sends: responses that coalesce blocks, finished responses whose rest the I/O
+//! side sends, and responses of greenlets, which must not write large amounts themselves.
+//!
+//! The threads that run the application add connections; the leader sends coalesced blocks once per [`TICK`], the rest
+//! at its next round.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use crate::connection::claim;
+use crate::connection::driver::Connection;
+use crate::os::clock;
+use crate::os::sync::lock;
+use crate::response::coalescing::TICK;
+
+#[derive(Default)]
+struct Lists {
+    gathering: Vec<Arc<Connection>>,
+    left: Vec<Arc<Connection>>,
+    pushed: Vec<Arc<Connection>>,
+    ticked: Option<Instant>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct FlushList {
+    lists: Mutex<Lists>,
+    count: AtomicUsize,
+    left: AtomicUsize,
+}
+
+impl FlushList {
+    /// The response of the connection coalesces its blocks from now on.
+    pub(crate) fn list(&self, connection: Arc<Connection>) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+        lock(&self.lists).gathering.push(connection);
+    }
+
+    /// As [`FlushList::list`], but its bytes are sent a whole tick from now, since more blocks may follow at once. True
+    /// when it is the only connection listed: then the I/O side may be waiting for longer and is to be woken.
+    pub(crate) fn list_for_later(&self, connection: Arc<Connection>) -> bool {
+        let is_first = self.count.fetch_add(1, Ordering::AcqRel) == 0;
+        let mut lists = lock(&self.lists);
+        if lists.gathering.is_empty() {
+            lists.ticked = Some(clock::now());
+        }
+        lists.gathering.push(connection);
+        is_first
+    }
+
+    /// The response of the connection is finished. Ownership moves to the thread that takes the connection from this
+    /// list.
+    pub(crate) fn leave(&self, connection: Arc<Connection>) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+        self.left.fetch_add(1, Ordering::AcqRel);
+        lock(&self.lists).left.push(connection);
+    }
+
+    /// The response of the connection continues; the I/O side sends the bytes of it that wait.
+    pub(crate) fn push(&self, connection: Arc<Connection>) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+        self.left.fetch_add(1, Ordering::AcqRel);
+        lock(&self.lists).pushed.push(connection);
+    }
+
+    /// True when a connection waits that was added by [`FlushList::leave`] or [`FlushList::push`].
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(Ordering::Acquire) > 0
+    }
+
+    /// True when a tick has something to look at.
+    pub(crate) fn are_any(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Forgets everything, when the server ends.
+    pub(crate) fn clear(&self) {
+        let lists = std::mem::take(&mut *lock(&self.lists));
+        self.count.store(0, Ordering::Release);
+        self.left.store(0, Ordering::Release);
+        drop(lists);
+    }
+
+    /// Sends coalesced blocks, if a tick has passed, and the responses that were pushed or left. `guard` runs the work
+    /// at each connection.
+    pub(crate) fn tick(&self, guard: impl Fn(&Arc<Connection>, &mut dyn FnMut())) {
+        if !self.are_any() {
+            return;
+        }
+        let now = clock::now();
+        let (left, pushed, gathering) = {
+            let mut lists = lock(&self.lists);
+            let due = lists.ticked.is_none_or(|ticked| now.duration_since(ticked) >= TICK);
+            let gathering = if due {
+                lists.ticked = Some(now);
+                std::mem::take(&mut lists.gathering)
+            } else {
+                Vec::new()
+            };
+            (std::mem::take(&mut lists.left), std::mem::take(&mut lists.pushed), gathering)
+        };
+        self.count.fetch_sub(left.len() + pushed.len(), Ordering::AcqRel);
+        self.left.fetch_sub(left.len() + pushed.len(), Ordering::AcqRel);
+        for connection in pushed {
+            guard(&connection, &mut || connection.drain_for_the_owner(claim::WRITE));
+        }
+        for connection in left {
+            guard(&connection, &mut || connection.take_over());
+        }
+        let before = gathering.len();
+        let mut listed: Vec<_> = gathering
+            .into_iter()
+            .filter(|connection| {
+                let mut stays = false;
+                guard(connection, &mut || stays = connection.tick());
+                stays
+            })
+            .collect();
+        self.count.fetch_sub(before - listed.len(), Ordering::AcqRel);
+        if !listed.is_empty() {
+            lock(&self.lists).gathering.append(&mut listed);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Whether a server runs, drains or has ended.
+//!
+//! Any thread reads the state and may begin the stop; the leader drains and ends the server.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use crate::os::clock::{self, Millis, NEVER};
+use crate::os::sync::{lock, wait_for};
+
+const RUNNING: u8 = 0;
+const DRAINING: u8 = 1;
+const ENDED: u8 = 2;
+
+/// See the module.
+pub(crate) struct Lifecycle {
+    state: AtomicU8,
+    stop_by: AtomicU64,
+    swept: AtomicBool,
+    over: Mutex<bool>,
+    news: Condvar,
+}
+
+impl Lifecycle {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: AtomicU8::new(RUNNING),
+            stop_by: AtomicU64::new(NEVER),
+            swept: AtomicBool::new(false),
+            over: Mutex::new(false),
+            news: Condvar::new(),
+        }
+    }
+
+    /// Begins to drain, until `by` at most. May be called again with an earlier time.
+    pub(crate) fn stop(&self, by: Millis) {
+        self.stop_by.fetch_min(by, Ordering::AcqRel);
+        // A server that has ended does not drain again.
+        let _ = self.state.compare_exchange(RUNNING, DRAINING, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// True until [`Lifecycle::stop`].
+    pub(crate) fn is_running(&self) -> bool {
+        self.state.load(Ordering::Acquire) == RUNNING
+    }
+
+    /// True after [`Lifecycle::end`].
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state.load(Ordering::Acquire) == ENDED
+    }
+
+    /// True when the time for draining is over.
+    pub(crate) fn is_overdue(&self, now: Millis) -> bool {
+        now >= self.stop_by.load(Ordering::Acquire)
+    }
+
+    /// The time that is left for draining.
+    pub(crate) fn left(&self, now: Millis) -> Duration {
+        Duration::from_millis(self.stop_by.load(Ordering::Acquire).saturating_sub(now))
+    }
+
+    /// True until the idle connections have been closed, see [`Lifecycle::has_swept`].
+    pub(crate) fn is_to_sweep(&self) -> bool {
+        !self.swept.load(Ordering::Acquire)
+    }
+
+    /// The idle connections of a draining server are closed. Only afterwards, so that a panic on the way is made up for.
+    pub(crate) fn has_swept(&self) {
+        self.swept.store(true, Ordering::Release);
+    }
+
+    /// Ends the server. True for the first caller, which cleans up and calls [`Lifecycle::is_over`].
+    pub(crate) fn end(&self) -> bool {
+        self.state.swap(ENDED, Ordering::AcqRel) != ENDED
+    }
+
+    /// All is cleaned up.
+    pub(crate) fn is_over(&self) {
+        *lock(&self.over) = true;
+        self.news.notify_all();
+    }
+
+    /// Waits until all is cleaned up. False: the time ran out before.
+    pub(crate) fn join(&self, timeout: Option<Duration>) -> bool {
+        let mut over = lock(&self.over);
+        let until = timeout.and_then(|time| clock::now().checked_add(time));
+        while !*over {
+            let left = match until {
+                None => Duration::from_secs(3600),
+                Some(until) => until.saturating_duration_since(clock::now()),
+            };
+            if left.is_zero() {
+                return false;
+            }
+            over = wait_for(&self.news, over, left).0;
+        }
+        true
+    }
+}

@@ -1,0 +1,274 @@
+//! Making room in the memory that is held for clients: incomplete requests are refused, the oldest first.
+//!
+//! So clients that send heads or bodies without an end lose their own requests, and complete requests of other clients
+//! have memory. A thread that receives bytes asks for room; the leader also makes room for the memory that responses
+//! use.
+
+use std::sync::TryLockError;
+use std::sync::atomic::Ordering;
+
+use tailrace_http::limits::Refusal;
+
+use crate::connection::context::Context;
+use crate::os::clock;
+
+/// A look at all connections that frees too little is not repeated for so many times its own duration.
+const LOOK_PAUSE: u32 = 10;
+/// So many freed bytes are reported, so that the allocator returns them to the system.
+const WORTH: usize = 1 << 20;
+
+const GIVEN_UP: Refusal = Refusal::new(503, "The server needed the memory of requests that are not complete.");
+
+impl Context {
+    /// Makes sure that there is room for `more` bytes. False: there is none.
+    pub(crate) fn make_room(&self, more: usize) -> bool {
+        self.memory.has_room(more) || {
+            self.give_up_oldest(more);
+            self.memory.has_room(more)
+        }
+    }
+
+    /// After a round of events: refuses incomplete requests if responses have used up the memory, and reports freed
+    /// bytes to `freed`.
+    pub(crate) fn look_after_memory(&self, freed: impl FnOnce(usize)) {
+        if !self.memory.has_room(0) {
+            self.give_up_oldest(0);
+        }
+        if let Some(bytes) = self.memory.take_freed(WORTH) {
+            freed(bytes);
+        }
+    }
+
+    /// Gives up unfinished requests, the oldest first, until there is room for `more` bytes and some beyond: a look at
+    /// all connections is made for many of them.
+    #[cold]
+    fn give_up_oldest(&self, more: usize) {
+        // One thread looks; what it finds is for all.
+        let mut next_look = match self.next_look.try_lock() {
+            Ok(next_look) => next_look,
+            // A look that panicked has cost the connection that asked for it.
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let begun = clock::now();
+        if next_look.is_some_and(|next_look| begun < next_look) {
+            return;
+        }
+        let mut unfinished = Vec::new();
+        self.table.visit(|connection| {
+            if let Some(request) = connection.unfinished() {
+                unfinished.push((request, connection.clone()));
+            }
+        });
+        unfinished.sort_unstable_by_key(|(request, _)| *request);
+        let mut given_up = 0;
+        let mut excess = self.memory.excess(more);
+        for (request, connection) in unfinished {
+            if excess == 0 {
+                break;
+            }
+            if connection.give_up(&GIVEN_UP) {
+                given_up += 1;
+                excess = excess.saturating_sub(request.memory);
+            }
+        }
+        self.given_up.fetch_add(given_up, Ordering::Relaxed);
+        if excess > 0 {
+            let now = clock::now();
+            *next_look = Some(now + (now - begun) * LOOK_PAUSE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::io::{self, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread::{self, JoinHandle};
+    use std::time::{Duration, Instant};
+
+    use crate::config::Config;
+    use crate::connection::exchange::Position;
+    use crate::executor::application::{Application, Level};
+    use crate::executor::turn::Turn;
+    use crate::observe::stats::Stats;
+    use crate::server::Server;
+
+    #[derive(Default)]
+    struct Pong {
+        freed: AtomicUsize,
+    }
+
+    impl Application for Pong {
+        fn enter(&self, turn: &mut Turn<'_>) {
+            while let Some(mut exchange) = turn.next() {
+                exchange.head().status(b"200 OK").unwrap();
+                exchange.send(&[b"pong"], Position::Last, &mut |_| Box::new(()));
+                exchange.finish().unwrap();
+            }
+        }
+
+        fn grow(&self) -> io::Result<()> {
+            panic!("a thread was started");
+        }
+
+        fn freed(&self, bytes: usize) {
+            self.freed.fetch_add(bytes, Ordering::SeqCst);
+        }
+
+        fn log(&self, _: Level, message: &str) {
+            panic!("{message}");
+        }
+    }
+
+    struct Served {
+        server: Arc<Server>,
+        application: Arc<Pong>,
+        thread: JoinHandle<()>,
+        port: u16,
+    }
+
+    impl Served {
+        fn new(client_memory: usize) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let config = Config { single_thread: true, client_memory, ..Config::default() };
+            let application = Arc::new(Pong::default());
+            let server = Server::new(config, application.clone(), vec![listener.into()], None).unwrap();
+            let served = server.clone();
+            Self { server, application, thread: thread::spawn(move || served.run()), port }
+        }
+
+        fn send(&self, bytes: &[u8]) -> TcpStream {
+            let mut client = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            client.write_all(bytes).unwrap();
+            client
+        }
+
+        fn until(&self, what: &str, is_so: impl Fn(&Stats) -> bool) -> Stats {
+            let until = Instant::now() + Duration::from_secs(20);
+            loop {
+                let stats = self.server.stats();
+                if is_so(&stats) {
+                    return stats;
+                }
+                assert!(Instant::now() < until, "{what}: {stats:?}");
+                // Other tests of this process measure how busy it is.
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+
+        fn end(self) {
+            self.server.stop(Duration::ZERO);
+            self.thread.join().unwrap();
+        }
+    }
+
+    fn status(client: &mut TcpStream) -> u16 {
+        let mut head = [0; 12];
+        client.read_exact(&mut head).unwrap();
+        std::str::from_utf8(&head[9..]).unwrap().parse().unwrap()
+    }
+
+    /// An unfinished head of `size` bytes.
+    fn head(size: usize) -> Vec<u8> {
+        let mut head = b"GET / HTTP/1.1\r\nHost: a\r\nX: ".to_vec();
+        head.resize(size, b'x');
+        head
+    }
+
+    #[test]
+    fn what_is_kept_is_charged_until_its_client_has_gone() {
+        const SIZE: usize = 3 << 20;
+        let served = Served::new(1 << 30);
+        let short = served.send(&head(100));
+        served.until("a short head", |stats| (100..20_000).contains(&stats.heads));
+        let long: Vec<_> = (0..SIZE / 60_000).map(|_| served.send(&head(60_000))).collect();
+        let most = served.until("long heads", |stats| stats.heads as usize >= SIZE - 60_000);
+        assert!(most.heads < 2 * SIZE as u64, "{most:?}");
+        let body = served.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9000\r\n\r\nhalf");
+        let with_body = served.until("a body", |stats| stats.bodies > 0);
+        // Not what was promised, which need not come.
+        assert!(with_body.bodies < 4096, "{with_body:?}");
+        assert_eq!(with_body.held, with_body.heads + with_body.bodies + with_body.buffered);
+        drop((short, long, body));
+        let none = served.until("all given back", |stats| stats.held == 0);
+        assert_eq!((none.heads, none.bodies, none.given_up), (0, 0, 0));
+        served.until("it is told", |_| served.application.freed.load(Ordering::SeqCst) >= SIZE / 2);
+        served.end();
+    }
+
+    #[test]
+    fn a_whole_small_request_is_not_charged_and_an_idle_connection_holds_nothing() {
+        let served = Served::new(1 << 30);
+        let mut client = served.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(status(&mut client), 200);
+        // A head that came in pieces is given back with its response.
+        let mut pieces = served.send(b"GET / HTTP/1.1\r\n");
+        served.until("a piece", |stats| stats.heads > 0);
+        pieces.write_all(b"Host: a\r\n\r\n").unwrap();
+        assert_eq!(status(&mut pieces), 200);
+        let idle = served.until("two idle connections", |stats| stats.held == 0);
+        assert_eq!(idle.connections, 2);
+        served.end();
+    }
+
+    #[test]
+    fn the_oldest_unfinished_requests_are_given_up_for_newer_ones() {
+        let served = Served::new(1 << 20);
+        let mut clients = Vec::new();
+        for number in 0..60 {
+            clients.push(served.send(&head(60_000)));
+            if number == 0 {
+                served.until("the first", |stats| stats.heads > 0);
+                // So that it is older by the clock of the server, which counts milliseconds.
+                thread::sleep(Duration::from_millis(3));
+            }
+            // An ordinary request is served whatever others hold.
+            assert_eq!(status(&mut served.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")), 200);
+            assert!(served.server.stats().held <= 1 << 20);
+        }
+        let stats = served.until("some given up", |stats| stats.given_up >= 40);
+        assert_eq!(stats.given_up, stats.refused);
+        assert_eq!(status(&mut clients[0]), 503);
+        let mut last = clients.pop().unwrap();
+        last.write_all(b"\r\n\r\n").unwrap();
+        assert_eq!(status(&mut last), 200);
+        served.end();
+    }
+
+    #[test]
+    fn unfinished_bodies_make_room_as_heads_do_and_one_in_a_file_stays() {
+        let body = |length: usize, came: usize| {
+            let mut request = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n").into_bytes();
+            request.resize(request.len() + came, b'x');
+            request
+        };
+        // The body that goes to a file fits by itself, so nobody looks for room before the others come.
+        let served = Served::new(4 << 20);
+        let mut in_file = served.send(&body(3_000_000, 2_900_000));
+        served.until("a body in a file", |stats| stats.heads > 0 && stats.bodies < 20_000);
+        let mut clients: Vec<_> = (0..400).map(|_| served.send(&body(16_000, 15_000))).collect();
+        served.until("some given up", |stats| stats.given_up >= 20);
+        assert_eq!(status(&mut clients[0]), 503);
+        let mut last = clients.pop().unwrap();
+        for (client, missing) in [(&mut last, 1_000), (&mut in_file, 100_000)] {
+            client.write_all(&vec![b'x'; missing]).unwrap();
+            assert_eq!(status(client), 200);
+        }
+        served.end();
+    }
+
+    #[test]
+    fn a_request_that_fits_nowhere_is_refused() {
+        let served = Served::new(20_000);
+        assert_eq!(status(&mut served.send(&head(60_000))), 503);
+        assert_eq!(status(&mut served.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")), 200);
+        served.until("nothing is held", |stats| stats.held == 0);
+        served.end();
+    }
+}

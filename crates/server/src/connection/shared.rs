@@ -1,0 +1,96 @@
+//! What the connections of a server share: settings, memory, time.
+//!
+//! Any thread uses it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::config::Config;
+use crate::connection::lifecycle::Lifecycle;
+use crate::connection::timers::Timers;
+use crate::os::clock::{Clock, millis};
+use crate::os::process::Process;
+use crate::request::disk::Disk;
+use crate::request::memory::ClientMemory;
+use crate::request::protocol::{Http1, Protocol};
+use crate::response::policy::Policy;
+use crate::response::sending::Terms;
+use crate::response::spill::Spill;
+
+/// See the module.
+pub(crate) struct Shared {
+    /// Where it serves: not in a child that its application forks.
+    pub(crate) process: Process,
+    pub(crate) config: Config,
+    pub(crate) policy: Policy,
+    pub(crate) terms: Terms,
+    pub(crate) timers: Timers,
+    pub(crate) clock: Clock,
+    pub(crate) lifecycle: Lifecycle,
+    pub(crate) memory: Arc<ClientMemory>,
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) spill: Spill,
+    /// Threads and greenlets that wait for slow clients.
+    pub(crate) waiting: Arc<AtomicUsize>,
+    /// Requests that the application has answered.
+    pub(crate) requests: AtomicU64,
+    /// Requests that the server itself has refused.
+    pub(crate) refused: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config, policy: Policy) -> Self {
+        let disk = Arc::new(Disk::new());
+        let memory = Arc::new(ClientMemory::new(config.client_memory));
+        let terms = Terms {
+            policy,
+            queue_limit: config.outbox_limit,
+            buffer_limit: config.response_buffer,
+            write_timeout: millis(config.write_timeout),
+            min_rate: config.min_response_rate,
+            memory: memory.clone(),
+        };
+        Self {
+            process: Process::here(),
+            policy,
+            terms,
+            timers: Timers::default(),
+            clock: Clock::new(),
+            lifecycle: Lifecycle::new(),
+            memory,
+            spill: Spill::new(config.response_spill, disk.clone()),
+            disk,
+            waiting: Arc::default(),
+            requests: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            config,
+        }
+    }
+
+    /// True in a child that the application has forked: nothing here is its own, and any lock may be held for ever by a
+    /// thread that it does not have.
+    #[inline]
+    pub(crate) fn is_forked_child(&self) -> bool {
+        !self.process.is_here()
+    }
+
+    /// True once the server is to stop: responses then end their connections.
+    pub(crate) fn is_stopping(&self) -> bool {
+        !self.lifecycle.is_running()
+    }
+
+    /// The format of the requests that arrive at a listener.
+    #[inline]
+    pub(crate) fn protocol(&self, _listener: usize) -> &'static dyn Protocol {
+        &Http1
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.lifecycle.has_ended()
+    }
+
+    /// The server itself has refused a request.
+    pub(crate) fn count_refusal(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,140 @@
+//! Every event in every state. `table.txt` says what comes of each; a change of the state machine shows there.
+
+use std::fmt::Write as _;
+use std::io;
+
+use tailrace_http::body::BodyDecoder;
+use tailrace_http::framing::BodyLength;
+use tailrace_http::limits::Refusal;
+
+use super::{World, config, line, name};
+use crate::config::Config;
+use crate::connection::state::{AfterResponse, Event, Next, State};
+use crate::connection::transaction::Transaction;
+use crate::request::stream::Rest;
+use crate::response::sending::Flush;
+
+const TABLE: &str = include_str!("table.txt");
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+const UPLOAD: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 60\r\n\r\n";
+const FLUSHES: [Flush; 6] =
+    [Flush::Blocked, Flush::More, Flush::Elsewhere, Flush::Empty, Flush::Broken, Flush::Short(9)];
+
+/// A world where 50 bytes of a body are too many for memory.
+fn world() -> World {
+    World::new(Config { body_memory: 50, ..config() })
+}
+
+/// Makes a state by what leads to it.
+type Make = fn(&World) -> State;
+
+fn after(world: &World, inputs: &[&[u8]]) -> (State, Next) {
+    let mut state = State::Idle;
+    let mut next = Next::Rest;
+    for bytes in inputs {
+        next = world.receive(&mut state, bytes).next;
+    }
+    (state, next)
+}
+
+fn storing(world: &World, result: fn(&World, Next) -> io::Result<crate::request::spool::Written>) -> State {
+    let (mut state, next) = after(world, &[UPLOAD, &[b'x'; 60]]);
+    let result = result(world, next);
+    state.set_write_result(result);
+    state
+}
+
+fn draining(world: &World, then: AfterResponse, rest: Option<Rest>) -> State {
+    let (mut state, next) = after(world, &[GET]);
+    let Next::Run(transaction) = next else { panic!("it does not run") };
+    world.step(&mut state, Event::Responded { then, transaction, rest, is_sent: false });
+    state
+}
+
+fn decoder() -> BodyDecoder {
+    BodyDecoder::new(BodyLength::Known(100), u64::MAX)
+}
+
+fn lingering(world: &World) -> State {
+    let mut state = draining(world, AfterResponse::Linger, None);
+    world.step(&mut state, Event::Flushed(Flush::Empty));
+    state
+}
+
+fn skipping(world: &World) -> State {
+    let mut state = draining(world, AfterResponse::Keep, Some(Rest::Unread(decoder(), Vec::new())));
+    world.step(&mut state, Event::Flushed(Flush::Empty));
+    state
+}
+
+const STATES: [(&str, Make); 17] = [
+    ("idle", |_| State::Idle),
+    ("empty line", |world| after(world, &[b"\r\n"]).0),
+    ("half a head", |world| after(world, &[b"GET / HT"]).0),
+    ("half a body", |world| after(world, &[UPLOAD, b"half"]).0),
+    ("a chunked body", |world| after(world, &[b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"]).0),
+    ("half a body, no room for more in memory", |world| after(world, &[UPLOAD, &[b'x'; 55]]).0),
+    ("a write under way", |world| after(world, &[UPLOAD, &[b'x'; 60]]).0),
+    ("a write done", |world| {
+        storing(world, |world, next| match next {
+            Next::Store(write) => world.write(*write),
+            _ => panic!("it does not store"),
+        })
+    }),
+    ("a write failed", |world| storing(world, |_, _| Err(io::Error::other("full")))),
+    ("responding", |world| after(world, &[GET]).0),
+    ("draining, to keep", |world| draining(world, AfterResponse::Keep, None)),
+    ("draining, to close", |world| draining(world, AfterResponse::Close, None)),
+    ("draining, to reset", |world| draining(world, AfterResponse::Reset, None)),
+    ("draining, body unread", |world| draining(world, AfterResponse::Keep, Some(Rest::Unread(decoder(), Vec::new())))),
+    ("skipping", skipping),
+    ("lingering", lingering),
+    ("closed", |_| State::Closed),
+];
+
+/// The events by name, each made anew.
+fn events() -> Vec<(String, Box<dyn Fn() -> Event<'static>>)> {
+    let mut events: Vec<(String, Box<dyn Fn() -> Event<'static>>)> = Vec::new();
+    let received: [(&str, &'static [u8]); 3] =
+        [("a request", GET), ("100 bytes", &[b'x'; 100]), ("a malformed octet", b"\0")];
+    for (what, bytes) in received {
+        events.push((format!("Received {what}"), Box::new(move || Event::Received { bytes, more: false })));
+    }
+    events.push((String::from("ReadAll"), Box::new(|| Event::ReadAll)));
+    events.push((String::from("EndOfInput"), Box::new(|| Event::EndOfInput)));
+    events.push((String::from("Lost"), Box::new(|| Event::Lost)));
+    events.push((String::from("Readable"), Box::new(|| Event::Readable)));
+    events.push((String::from("Expired"), Box::new(|| Event::Expired)));
+    events.push((String::from("Unwanted"), Box::new(|| Event::Unwanted)));
+    events.push((String::from("GivenUp"), Box::new(|| Event::GivenUp(Refusal::new(503, "")))));
+    events.push((String::from("Written"), Box::new(|| Event::Written)));
+    for (what, is_sent) in [("Responded", false), ("Responded, and sent", true)] {
+        let responded = move || {
+            let transaction = Box::new(Transaction::new());
+            Event::Responded { then: AfterResponse::Keep, transaction, rest: None, is_sent }
+        };
+        events.push((String::from(what), Box::new(responded)));
+    }
+    for flush in FLUSHES {
+        events.push((format!("Flushed {flush:?}"), Box::new(move || Event::Flushed(flush))));
+    }
+    events
+}
+
+#[test]
+fn every_event_in_every_state() {
+    let mut table = String::new();
+    for (what, make) in STATES {
+        let world = world();
+        writeln!(table, "{what} ({})", name(&make(&world))).unwrap();
+        for (event, make_event) in events() {
+            let mut state = make(&world);
+            let effects = world.step(&mut state, make_event());
+            writeln!(table, "    {event}: {}", line(&state, &effects, world.clock.reading().millis())).unwrap();
+        }
+        assert_eq!(world.memory.used(), 0, "{what}: what was charged is given back with the state");
+    }
+    let differences: Vec<_> = table.lines().zip(TABLE.lines()).filter(|(is, should)| is != should).collect();
+    assert!(table == TABLE, "{differences:#?}\nIf that is meant, table.txt is:\n{table}");
+}

@@ -1,0 +1,224 @@
+//! The requests of a server from the moment they are complete until their runners have put them down: the run queue,
+//! the runner table, and the rules of `admission` applied to both.
+//!
+//! Any thread uses it. Requests that nobody will answer in time are refused by the thread that leads the loop.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use crate::connection::context::Context;
+use crate::connection::driver::Task;
+use crate::connection::exchange::Exchange;
+use crate::connection::table::SPECIAL;
+use crate::connection::transaction::Runner;
+use crate::dispatch::admission::{self, STALLED, Stall};
+use crate::dispatch::run_queue::RunQueue;
+use crate::dispatch::runners::{Overdue, RunnerTable};
+use crate::observe::scoreboard::Section;
+use crate::os::clock::Millis;
+use crate::os::sync::lock;
+
+/// The key of the timer for requests that take too long.
+pub(crate) const DEADLINES: u64 = SPECIAL | 1 << 32;
+/// A runner that is past its deadline mostly comes back within this time (nanoseconds).
+const COMING_BACK: u64 = 1_000_000_000;
+
+/// See the module.
+pub(crate) struct Dispatcher {
+    context: Arc<Context>,
+    pub(crate) queue: RunQueue<Exchange>,
+    pub(crate) runners: RunnerTable,
+    stall: Mutex<Stall>,
+}
+
+impl Dispatcher {
+    /// No request is there. `runners`: so many may carry requests; `place`: where that is shown.
+    pub(crate) fn new(context: Arc<Context>, runners: usize, place: Option<Section>) -> Self {
+        Self {
+            queue: RunQueue::new(context.clock.read()),
+            runners: RunnerTable::new(runners, place),
+            stall: Mutex::default(),
+            context,
+        }
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Runners that may run the application.
+    pub(crate) fn most_runners(&self) -> usize {
+        admission::most_runners(self.context.config.threads, self.runners.stuck())
+    }
+
+    /// True when one more request may wait for a runner.
+    pub(crate) fn has_room(&self) -> bool {
+        let config = &self.context.config;
+        admission::has_room(self.queue.len(), self.queue.running(), config.threads, config.max_queue)
+    }
+
+    /// True while requests are carried or wait.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.queue.len() > 0 || self.queue.running() > 0
+    }
+
+    /// True when requests that wait may have to be refused for waiting too long.
+    pub(crate) fn may_be_late(&self) -> bool {
+        !self.context.config.queue_timeout.is_zero()
+            || self.runners.stuck() > 0
+            || self.context.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// The requests that have waited too long for a runner, or that none will come for, to be refused now.
+    pub(crate) fn take_late(&self) -> Vec<Exchange> {
+        if self.queue.len() == 0 {
+            return Vec::new();
+        }
+        let now = self.context.clock.recent();
+        if self.has_no_runner_left(now) {
+            return self.queue.clear().into();
+        }
+        let limit = self.context.config.queue_timeout;
+        let by_timeout = (!limit.is_zero()).then_some(limit);
+        let by_stall = self.is_stalled(now).then_some(STALLED);
+        let longest = match (by_timeout, by_stall) {
+            (Some(timeout), Some(stall)) => timeout.min(stall),
+            (longest, other) => match longest.or(other) {
+                Some(longest) => longest,
+                None => return Vec::new(),
+            },
+        };
+        match now.checked_sub(longest) {
+            Some(since) => self.queue.take_late(|exchange| exchange.record().queued < since),
+            None => Vec::new(),
+        }
+    }
+
+    /// True when every runner that there may be has waited for slow clients for a while.
+    fn is_stalled(&self, now: Instant) -> bool {
+        let waiting = self.context.waiting.load(Ordering::Acquire);
+        waiting > 0 && {
+            let absent = waiting + self.runners.stuck();
+            lock(&self.stall).look(absent, self.most_runners(), self.queue.moved(), now)
+        }
+    }
+
+    /// True when every runner that there may be is stuck, and for longer than those need that come back.
+    fn has_no_runner_left(&self, now: Instant) -> bool {
+        self.runners.stuck() > 0 && {
+            let all = self.most_runners().min(self.runners.len() - 1);
+            self.runners.are_stuck(all, COMING_BACK, self.context.clock.monotonic_of(now))
+        }
+    }
+
+    /// The request that a runner carries is to be answered by `due`. True: the thread that polls may have to come
+    /// sooner.
+    pub(crate) fn set_deadline(&self, runner: Runner, due: Millis, task: &mut dyn FnMut() -> Task) -> bool {
+        let is_sooner = self.runners.arm(runner, due, task);
+        if is_sooner {
+            self.context.timers.wake(DEADLINES, due);
+        }
+        is_sooner
+    }
+
+    /// Ends the requests whose deadline has come by `now`, and reports each.
+    pub(crate) fn expire(&self, now: Millis, report: impl FnMut(Overdue)) {
+        let shared_now = self.context.clock.monotonic_of(self.context.clock.recent());
+        if let Some(next) = self.runners.expire(now, shared_now, report) {
+            self.context.timers.wake(DEADLINES, next);
+        }
+    }
+
+    /// As [`Dispatcher::expire`] has failed for a request, which counts as ended: the others are still to be looked at.
+    pub(crate) fn expire_again(&self, now: Millis) {
+        self.context.timers.wake(DEADLINES, now + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    use tailrace_http::framing::RequestFacts;
+    use tailrace_http::request_head::Version;
+
+    use super::{DEADLINES, Dispatcher};
+    use crate::config::Config;
+    use crate::connection::context::Context;
+    use crate::connection::driver::Task;
+    use crate::connection::transaction::Runner;
+    use crate::executor::threads;
+    use crate::os::clock;
+    use crate::request::Request;
+
+    fn dispatcher(config: Config) -> Dispatcher {
+        let threads = config.threads;
+        let context = Arc::new(Context::new(config, threads::POLICY).unwrap());
+        Dispatcher::new(context, threads, None)
+    }
+
+    fn task() -> Task {
+        Task {
+            since: clock::now(),
+            request: String::from("GET /"),
+            facts: RequestFacts { version: Version::Http11, is_head: false, keep_alive: true },
+            connection: None,
+        }
+    }
+
+    fn carry(dispatcher: &Dispatcher) -> Runner {
+        dispatcher.runners.begin(dispatcher.runners.take(1).unwrap(), &Request::default(), 1)
+    }
+
+    #[test]
+    fn a_request_past_its_deadline_makes_place_for_another_runner() {
+        let dispatcher = dispatcher(Config { threads: 2, ..Config::default() });
+        assert!(!dispatcher.may_be_late() && !dispatcher.is_busy() && dispatcher.has_room());
+        assert_eq!(dispatcher.most_runners(), 2);
+        let timers = &dispatcher.context.timers;
+        let now = dispatcher.context.clock.now();
+        let runner = carry(&dispatcher);
+        assert!(dispatcher.set_deadline(runner, now + 5, &mut task));
+        assert!(!dispatcher.set_deadline(runner, now + 9, &mut task));
+        assert_eq!(timers.pop(now + 5), Some((now + 5, DEADLINES)));
+        let mut late = Vec::new();
+        // It was put off: it is looked at again when it comes.
+        dispatcher.expire(now + 5, |overdue| late.push(overdue.serial));
+        assert_eq!((late.len(), timers.pop(now + 9)), (0, Some((now + 9, DEADLINES))));
+        dispatcher.expire(now + 9, |overdue| late.push(overdue.serial));
+        assert_eq!((late.as_slice(), timers.pop(now + 9)), ([runner.serial].as_slice(), None));
+        dispatcher.expire_again(now + 9);
+        assert_eq!(timers.pop(now + 10), Some((now + 10, DEADLINES)));
+        assert!(dispatcher.may_be_late());
+        assert_eq!(dispatcher.most_runners(), 3);
+    }
+
+    #[test]
+    fn requests_may_be_late_where_they_may_wait_no_longer_or_clients_are_slow() {
+        assert!(dispatcher(Config { queue_timeout: Duration::from_secs(1), ..Config::default() }).may_be_late());
+        let slow = dispatcher(Config::default());
+        slow.context.waiting.fetch_add(1, Ordering::SeqCst);
+        assert!(slow.may_be_late() && slow.take_late().is_empty());
+        assert!(!slow.is_stalled(slow.context.clock.recent()));
+    }
+
+    #[test]
+    fn when_all_runners_are_stuck_for_a_while_none_is_left() {
+        let dispatcher = dispatcher(Config { threads: 1, ..Config::default() });
+        let now = dispatcher.context.clock.read();
+        let second = Duration::from_secs(1);
+        assert!(!dispatcher.has_no_runner_left(now + 9 * second));
+        let runner = carry(&dispatcher);
+        dispatcher.set_deadline(runner, 0, &mut task);
+        dispatcher.expire(0, |_| ());
+        assert_eq!(dispatcher.most_runners(), 1, "there is never a second one");
+        assert!(!dispatcher.has_no_runner_left(now + second));
+        assert!(dispatcher.has_no_runner_left(now + second + Duration::from_nanos(1)));
+        dispatcher.runners.end(runner.slot);
+        assert!(!dispatcher.has_no_runner_left(now + 9 * second));
+    }
+}

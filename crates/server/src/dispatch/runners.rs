@@ -1,0 +1,430 @@
+//! The runner table: what each runner of a server carries, for the deadline of its request and for the scoreboard.
+//!
+//! A runner is a thread that runs the application, or a greenlet that does. It holds a slot as long as it lives. It
+//! notes there which request it takes up and when it has put it down; the I/O side looks through the slots when a
+//! deadline has come. A request is carried until its runner asks for the next one, so also while the application closes
+//! what it has; its connection is carried until the response is finished. Lock order: a slot's, then those of its
+//! connection.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use crate::connection::driver::Task;
+pub use crate::connection::transaction::Outcome;
+use crate::connection::transaction::Runner;
+use crate::observe::scoreboard::{self, InFlight, Section, most_threads};
+use crate::os::clock::{Millis, NEVER};
+use crate::os::sync::lock;
+use crate::request::Request;
+
+/// A request whose deadline has come while its application still works on it.
+#[derive(Clone, Debug)]
+pub struct Overdue {
+    /// The slot of its runner, and the number of the request: they name it as long as it is carried.
+    pub slot: usize,
+    /// See `slot`.
+    pub serial: u64,
+    /// What the application called its thread.
+    pub thread: u64,
+    /// Method and target.
+    pub request: String,
+    /// Since when the application has had it.
+    pub since: Instant,
+    /// What became of the response.
+    pub outcome: Outcome,
+}
+
+struct Carried {
+    serial: u64,
+    due: Millis,
+    task: Task,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// What the application calls the thread.
+    thread: AtomicU64,
+    /// The request that the runner carries; 0: none.
+    serial: AtomicU64,
+    /// The request has a deadline, so that `carried` is there.
+    armed: AtomicBool,
+    /// When its deadline came; see [`Slot::overdue_since`].
+    overdue: AtomicU64,
+    /// The application is cleaning up.
+    leaving: AtomicBool,
+    carried: Mutex<Option<Carried>>,
+    /// Its slot on the scoreboard.
+    shown: Option<scoreboard::Slot>,
+}
+
+impl Slot {
+    /// Since when the deadline of the request is over, on the clock that all processes share.
+    fn overdue_since(&self) -> Option<u64> {
+        self.overdue.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    fn set_overdue(&self, since: u64) {
+        self.overdue.store(since.saturating_add(1), Ordering::Release);
+    }
+
+    /// True when the deadline was over.
+    fn take_overdue(&self) -> bool {
+        self.overdue.swap(0, Ordering::AcqRel) > 0
+    }
+}
+
+/// See the module.
+pub(crate) struct RunnerTable {
+    slots: Vec<Slot>,
+    place: Option<Section>,
+    free: Mutex<Vec<usize>>,
+    serial: AtomicU64,
+    /// Runners in requests whose deadline has come.
+    stuck: AtomicUsize,
+    timed_out: AtomicU64,
+    /// When the slots are looked through.
+    look_at: AtomicU64,
+}
+
+impl RunnerTable {
+    /// Slots for so many runners and some beyond, for those that take the places of others that do not come back; what
+    /// they carry is shown on the scoreboard in `place`.
+    pub(crate) fn new(runners: usize, place: Option<Section>) -> Self {
+        let count = most_threads(runners);
+        let slots: Vec<_> = (0..count)
+            .map(|number| Slot { shown: place.and_then(|place| place.slot(number)), ..Slot::default() })
+            .collect();
+        Self {
+            slots,
+            place,
+            free: Mutex::new((0..count).rev().collect()),
+            serial: AtomicU64::new(0),
+            stuck: AtomicUsize::new(0),
+            timed_out: AtomicU64::new(0),
+            look_at: AtomicU64::new(NEVER),
+        }
+    }
+
+    /// A slot for a thread of this number, or for one of its greenlets; `None` when there is none left.
+    pub(crate) fn take(&self, thread: u64) -> Option<usize> {
+        let number = lock(&self.free).pop()?;
+        if let Some(place) = &self.place {
+            place.take_slot(number, thread);
+        }
+        Some(number)
+    }
+
+    /// The runner ends.
+    pub(crate) fn give_back(&self, number: usize) {
+        self.end(number);
+        lock(&self.free).push(number);
+    }
+
+    /// Runners in requests whose deadline has come.
+    pub(crate) fn stuck(&self) -> usize {
+        self.stuck.load(Ordering::Acquire)
+    }
+
+    /// Requests whose deadline has come.
+    pub(crate) fn timed_out(&self) -> u64 {
+        self.timed_out.load(Ordering::Relaxed)
+    }
+
+    /// Slots that there are.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Since when a runner has been in a request whose deadline is over, on the clock that all processes share. `None`
+    /// also while [`RunnerTable::stuck`] still counts one that has just come back.
+    pub(crate) fn stuck_since(&self) -> Option<u64> {
+        if self.stuck() == 0 {
+            return None;
+        }
+        self.slots.iter().filter_map(Slot::overdue_since).min()
+    }
+
+    /// True when so many runners are stuck, at least, and one of them for at least `time` nanoseconds.
+    pub(crate) fn are_stuck(&self, count: usize, time: u64, now: u64) -> bool {
+        self.stuck() >= count.max(1) && self.stuck_since().is_some_and(|since| now.saturating_sub(since) > time)
+    }
+
+    /// What the scoreboard tells of a request; `None`: it is over, or there is no scoreboard.
+    pub(crate) fn carried(&self, runner: Runner) -> Option<InFlight> {
+        let shown = self.slots.get(runner.slot)?.shown?;
+        shown.read().filter(|request| request.serial == runner.serial)
+    }
+
+    /// What the application calls the thread of a runner.
+    pub(crate) fn identify(&self, number: usize, thread: u64) {
+        self.slots[number].thread.store(thread, Ordering::Release);
+    }
+
+    /// The runner takes a request up; `now` is on the clock that all processes share.
+    pub(crate) fn begin(&self, number: usize, request: &Request, now: u64) -> Runner {
+        let slot = &self.slots[number];
+        let serial = self.serial.fetch_add(1, Ordering::Relaxed) + 1;
+        slot.serial.store(serial, Ordering::Release);
+        if let Some(shown) = &slot.shown {
+            let method = request.head.method.of(&request.bytes);
+            let target = request.head.target.of(&request.bytes);
+            shown.begin(serial, now, request.endpoints.peer, method, target);
+        }
+        Runner { slot: number, serial }
+    }
+
+    /// The runner has put its request down.
+    pub(crate) fn end(&self, number: usize) {
+        let slot = &self.slots[number];
+        if slot.serial.swap(0, Ordering::AcqRel) == 0 {
+            return;
+        }
+        slot.leaving.store(false, Ordering::Release);
+        if let Some(shown) = &slot.shown {
+            shown.end();
+        }
+        if slot.armed.swap(false, Ordering::AcqRel) {
+            let carried = lock(&slot.carried).take();
+            if slot.take_overdue() {
+                self.stuck.fetch_sub(1, Ordering::AcqRel);
+            }
+            drop(carried);
+        }
+    }
+
+    /// The request that the runner carries has until `due`; `task` describes it, asked once. True: the slots must be
+    /// looked through at `due`.
+    pub(crate) fn arm(&self, carrying: Runner, due: Millis, task: impl FnOnce() -> Task) -> bool {
+        let slot = &self.slots[carrying.slot];
+        let mut carried = lock(&slot.carried);
+        if slot.serial.load(Ordering::Acquire) != carrying.serial {
+            return false;
+        }
+        match &mut *carried {
+            Some(carried) => carried.due = due,
+            None => *carried = Some(Carried { serial: carrying.serial, due, task: task() }),
+        }
+        slot.armed.store(true, Ordering::Release);
+        drop(carried);
+        self.look_at.fetch_min(due, Ordering::AcqRel) > due
+    }
+
+    /// The response of the request is finished: its connection may serve another one.
+    pub(crate) fn release(&self, carrying: Runner) {
+        let slot = &self.slots[carrying.slot];
+        if slot.armed.load(Ordering::Acquire)
+            && let Some(carried) = &mut *lock(&slot.carried)
+            && carried.serial == carrying.serial
+        {
+            carried.task.connection = None;
+        }
+    }
+
+    /// True when the deadline of the request that the runner carries has come.
+    pub(crate) fn is_overdue(&self, number: usize) -> bool {
+        self.slots[number].overdue_since().is_some()
+    }
+
+    /// The application cleans up. True when the deadline of its request has come.
+    pub(crate) fn leave(&self, number: usize) -> bool {
+        self.slots[number].leaving.store(true, Ordering::Release);
+        self.is_overdue(number)
+    }
+
+    /// True when the application of a request may be interrupted: it is still at it, and not cleaning up.
+    pub(crate) fn is_interruptible(&self, number: usize, serial: u64) -> bool {
+        self.is_carrying(number, serial) && !self.slots[number].leaving.load(Ordering::Acquire)
+    }
+
+    /// True when the runner still carries this request.
+    pub(crate) fn is_carrying(&self, number: usize, serial: u64) -> bool {
+        self.slots.get(number).is_some_and(|slot| slot.serial.load(Ordering::Acquire) == serial)
+    }
+
+    /// I/O side: ends what is due at `now`, and reports it. Answers when to look again. `shared_now` is the same moment
+    /// on the clock that all processes share.
+    pub(crate) fn expire(&self, now: Millis, shared_now: u64, mut report: impl FnMut(Overdue)) -> Option<Millis> {
+        self.look_at.store(NEVER, Ordering::Release);
+        let mut next = NEVER;
+        for (number, slot) in self.slots.iter().enumerate() {
+            if !slot.armed.load(Ordering::Acquire) || slot.overdue_since().is_some() {
+                continue;
+            }
+            let mut carried = lock(&slot.carried);
+            let Some(carried) = &mut *carried else { continue };
+            if carried.due > now {
+                next = next.min(carried.due);
+                continue;
+            }
+            slot.set_overdue(shared_now);
+            self.stuck.fetch_add(1, Ordering::AcqRel);
+            self.timed_out.fetch_add(1, Ordering::Relaxed);
+            let task = &mut carried.task;
+            let connection = task.connection.take();
+            let outcome = connection.as_ref().map_or(Outcome::Over, |connection| connection.overrule(task.facts));
+            report(Overdue {
+                slot: number,
+                serial: carried.serial,
+                thread: slot.thread.load(Ordering::Acquire),
+                request: task.request.clone(),
+                since: task.since,
+                outcome,
+            });
+            // After that, so that the deadline is what its application hears of first.
+            if let Some(connection) = connection {
+                connection.notify_room();
+                connection.notify_reader();
+            }
+        }
+        let known = self.look_at.fetch_min(next, Ordering::AcqRel);
+        (next != NEVER && known >= next).then_some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::Ordering;
+    use std::time::Instant;
+
+    use tailrace_http::framing::RequestFacts;
+    use tailrace_http::request_head::Version;
+
+    use super::{Outcome, Overdue, Runner, RunnerTable, Task};
+    use crate::observe::scoreboard::Scoreboard;
+    use crate::os::clock::{Millis, NEVER};
+    use crate::request::Request;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn task() -> Task {
+        Task {
+            since: Instant::now(),
+            request: String::from("GET /"),
+            facts: RequestFacts { version: Version::Http11, is_head: false, keep_alive: true },
+            connection: None,
+        }
+    }
+
+    /// A table, and a runner of it that carries a request.
+    fn carrying() -> (RunnerTable, Runner) {
+        let table = RunnerTable::new(2, None);
+        let slot = table.take(1).unwrap();
+        let runner = table.begin(slot, &Request::default(), 5);
+        (table, runner)
+    }
+
+    fn expire(table: &RunnerTable, now: Millis) -> (Vec<Overdue>, Option<Millis>) {
+        let mut late = Vec::new();
+        let next = table.expire(now, now.saturating_mul(1_000_000), |overdue| late.push(overdue));
+        (late, next)
+    }
+
+    #[test]
+    fn runners_that_have_just_come_back_are_not_stuck_since_ever() {
+        let table = RunnerTable::new(4, None);
+        let number = table.take(1).unwrap();
+        assert!(!table.are_stuck(1, SECOND, 100 * SECOND));
+        table.slots[number].set_overdue(98 * SECOND);
+        table.stuck.fetch_add(1, Ordering::AcqRel);
+        assert_eq!(table.stuck_since(), Some(98 * SECOND));
+        assert!(table.are_stuck(1, SECOND, 100 * SECOND));
+        assert!(!table.are_stuck(2, SECOND, 100 * SECOND));
+        assert!(!table.are_stuck(1, 3 * SECOND, 100 * SECOND));
+        // The moment within `end` in which the runner is counted and has no time any more.
+        table.slots[number].take_overdue();
+        assert_eq!((table.stuck(), table.stuck_since()), (1, None));
+        assert!(!table.are_stuck(1, SECOND, 100 * SECOND));
+    }
+
+    #[test]
+    fn slots_are_given_out_once_and_again_when_they_are_given_back() {
+        let table = RunnerTable::new(2, None);
+        let mut slots: Vec<_> = (0..table.len()).map(|_| table.take(1).unwrap()).collect();
+        assert!(table.take(1).is_none());
+        table.give_back(slots[1]);
+        assert_eq!(table.take(1), Some(slots[1]));
+        slots.sort_unstable();
+        slots.dedup();
+        assert_eq!(slots.len(), table.len());
+    }
+
+    #[test]
+    fn a_request_is_carried_from_its_begin_to_its_end() {
+        let (table, runner) = carrying();
+        assert!(table.is_carrying(runner.slot, runner.serial) && table.is_interruptible(runner.slot, runner.serial));
+        assert!(!table.is_carrying(runner.slot, runner.serial + 1) && !table.is_carrying(usize::MAX, runner.serial));
+        assert!(!table.leave(runner.slot));
+        assert!(table.is_carrying(runner.slot, runner.serial) && !table.is_interruptible(runner.slot, runner.serial));
+        table.end(runner.slot);
+        assert!(!table.is_carrying(runner.slot, runner.serial));
+        // The next one may be interrupted again.
+        let next = table.begin(runner.slot, &Request::default(), 6);
+        assert!(next.serial > runner.serial && table.is_interruptible(next.slot, next.serial));
+        // Without a scoreboard there is nothing to see.
+        assert!(table.carried(next).is_none());
+    }
+
+    #[test]
+    fn the_scoreboard_shows_what_is_carried() {
+        let board = Scoreboard::new(1, 2).unwrap();
+        let table = RunnerTable::new(2, Some(board.place(0).unwrap()));
+        let slot = table.take(1).unwrap();
+        let runner = table.begin(slot, &Request::default(), 5);
+        assert_eq!(table.carried(runner).unwrap().serial, runner.serial);
+        assert!(table.carried(Runner { serial: runner.serial + 1, ..runner }).is_none());
+        table.give_back(slot);
+        assert!(table.carried(runner).is_none());
+    }
+
+    #[test]
+    fn a_request_past_its_deadline_is_reported_once() {
+        let (table, runner) = carrying();
+        table.identify(runner.slot, 77);
+        assert!(table.arm(runner, 100, task));
+        assert_eq!(expire(&table, 99).1, Some(100));
+        assert!(!table.is_overdue(runner.slot));
+        let (late, next) = expire(&table, 100);
+        assert_eq!((late.len(), next), (1, None));
+        assert_eq!((late[0].slot, late[0].serial, late[0].thread), (runner.slot, runner.serial, 77));
+        // Whose connection is not there any more.
+        assert_eq!((late[0].outcome, late[0].request.as_str()), (Outcome::Over, "GET /"));
+        assert!(table.is_overdue(runner.slot) && table.leave(runner.slot));
+        assert_eq!((table.stuck(), table.timed_out(), table.stuck_since()), (1, 1, Some(100_000_000)));
+        assert!(expire(&table, 200).0.is_empty());
+        table.end(runner.slot);
+        table.end(runner.slot);
+        assert_eq!((table.stuck(), table.timed_out()), (0, 1));
+        assert!(!table.is_overdue(runner.slot));
+    }
+
+    #[test]
+    fn a_deadline_may_be_moved_and_is_the_request_s_alone() {
+        let (table, runner) = carrying();
+        assert!(table.arm(runner, 100, task));
+        // Later: the look at 100 finds the next one.
+        assert!(!table.arm(runner, 300, || unreachable!()));
+        let (late, next) = expire(&table, 100);
+        assert_eq!((late.len(), next), (0, Some(300)));
+        // Sooner.
+        assert!(table.arm(runner, 200, || unreachable!()));
+        table.release(runner);
+        table.release(Runner { serial: 99, ..runner });
+        table.end(runner.slot);
+        assert!(expire(&table, 1_000).0.is_empty());
+        // One that is not carried any more has no deadline.
+        assert!(!table.arm(runner, 100, || unreachable!()));
+        assert_eq!(expire(&table, NEVER - 1).1, None);
+    }
+
+    #[test]
+    fn the_earliest_of_many_deadlines_is_the_next_one() {
+        let (table, first) = carrying();
+        let second = table.begin(table.take(1).unwrap(), &Request::default(), 5);
+        assert!(table.arm(first, 300, task));
+        assert!(table.arm(second, 200, task));
+        let (late, next) = expire(&table, 250);
+        assert_eq!((late.len(), late[0].serial, next), (1, second.serial, Some(300)));
+    }
+}

@@ -1,0 +1,55 @@
+//! The application: all that the server knows of what answers requests.
+//!
+//! `wsgi` implements [`Application`] for Python; a Rust echo implements it in a dozen lines, so the whole server is
+//! tested and measured without an interpreter.
+
+use std::io;
+
+pub use crate::dispatch::runners::{Outcome, Overdue};
+use crate::executor::turn::Turn;
+pub use crate::observe::level::Level;
+use crate::os::clock;
+
+/// What answers the requests of a server. Shared by all its threads.
+pub trait Application: Send + Sync + 'static {
+    /// Runs complete requests on the calling thread.
+    ///
+    /// Acquires whatever the application needs to run (the interpreter), then calls [`Turn::next`] until it answers
+    /// `None`, and answers each [`crate::connection::exchange::Exchange`] it gets. The application is not released
+    /// between two requests. May block before the first `next`: at most one thread of the server is there at a time.
+    fn enter(&self, turn: &mut Turn<'_>);
+
+    /// Starts one more thread that calls [`Server::run`](crate::Server::run). Called inside [`Application::enter`],
+    /// from [`Turn::next`], by a thread that holds the application.
+    ///
+    /// # Errors
+    /// When the operating system refuses a thread; the server then goes on with those it has.
+    fn grow(&self) -> io::Result<()>;
+
+    /// True when the calling loop must end (an interpreter signal raised an exception). Asked only by a single-threaded
+    /// loop, after `epoll_wait` was interrupted by a signal.
+    fn interrupted(&self) -> bool {
+        false
+    }
+
+    /// Has the application answer with [`Server::application_answers`](crate::Server::application_answers), from a
+    /// thread of its own, once that thread holds it. Called by the I/O side: must not block. False: it cannot be asked.
+    fn ask(&self) -> bool {
+        false
+    }
+
+    /// A request's deadline has come while a thread still works on it. Called by the I/O side, which does not hold the
+    /// application: must not block.
+    fn overdue(&self, request: Overdue) {
+        let Overdue { request, since, .. } = request;
+        let seconds = clock::now().saturating_duration_since(since);
+        self.log(Level::Error, &format!("{request}: still in the application after {:.3} s", seconds.as_secs_f64()));
+    }
+
+    /// So many bytes that were held for clients are free again: worth giving back to the system when there are many.
+    /// Called by the I/O side: must not block.
+    fn freed(&self, _bytes: usize) {}
+
+    /// A line for the error log, from a thread that does not hold the application.
+    fn log(&self, level: Level, message: &str);
+}

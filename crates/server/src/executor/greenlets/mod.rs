@@ -1,0 +1,531 @@
+//! The application runs in the greenlets of one thread: a thread of its own does the I/O, the greenlet thread takes the
+//! requests.
+//!
+//! The I/O thread runs [`Executor::run`], and never touches the application. What is public belongs to the greenlet
+//! thread, unless it says "any thread". In a forked child nothing here does anything.
+
+pub(crate) mod wakeup;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::connection::context::Context;
+use crate::connection::driver::Connection;
+use crate::connection::local;
+use crate::dispatch::dispatcher::Dispatcher;
+use crate::executor::Executor;
+use crate::executor::event_loop::EventLoop;
+use crate::executor::greenlets::wakeup::{News, Wakeup};
+use crate::executor::turn::Turn;
+use crate::os::clock;
+use crate::os::epoll::Events;
+use crate::os::panics::may_panic;
+use crate::os::process;
+use crate::response::coalescing::TICK;
+use crate::response::policy::{Coalesce, Policy, Waiting};
+
+/// All greenlets share a thread, which must not be kept by the response of one of them.
+pub(crate) const POLICY: Policy = Policy {
+    coalesce: Coalesce::Always,
+    waiting: Waiting::Ticket,
+    // Copying these takes less time than to let go of the interpreter and get it back.
+    most_by_runner: Some(128 * 1024),
+    // A greenlet that comes with its next block meanwhile waits, and with it all of its thread.
+    most_by_io: Some(1 << 20),
+    most_after_end: 0,
+    reads_by_runner: 1,
+};
+
+/// How long requests are taken up before the other greenlets have their turn: as long as gevent's own hub runs
+/// callbacks.
+const SLICE: Duration = Duration::from_millis(5);
+/// Between two rounds at most, while the greenlet thread has requests of earlier ones to take up: under load, one round
+/// for many requests in place of a wake-up for each, which would take the core from the greenlet thread. Without it, an
+/// empty application loses 10 % of its rate (64 connections), as do 1,000 greenlets that sleep for 10 ms each.
+const NAP: Duration = Duration::from_micros(500);
+/// With no more requests than this, a round that comes as soon as the greenlet thread has taken them up serves their
+/// clients sooner; with more, larger rounds serve all of them with less work. Without the first, an empty application
+/// takes 18 % more processor time on two cores (64 connections); without the second, 1,000 sleeping greenlets lose 3 to
+/// 6 %.
+const FEW: usize = 8;
+/// Events taken at once: thousands of streams that get a block each are one round.
+const BATCH: usize = 256;
+/// How often the I/O thread looks for requests that have waited too long.
+const LATE_CHECK: Duration = Duration::from_millis(10);
+
+/// See the module.
+pub struct Greenlets {
+    context: Arc<Context>,
+    dispatcher: Arc<Dispatcher>,
+    wakeup: Wakeup,
+    began: Instant,
+    /// Until when requests are taken up, in nanoseconds since `began`; 0: a slice is yet to begin.
+    slice: AtomicU64,
+    /// Counts how often the greenlet thread has looked for requests.
+    turns: AtomicU64,
+    /// Counts requests that greenlets began and ended.
+    progress: AtomicU64,
+    workers: AtomicUsize,
+    workers_made: AtomicU64,
+}
+
+impl Greenlets {
+    /// No thread is there yet.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub(crate) fn new(dispatcher: Arc<Dispatcher>) -> io::Result<Self> {
+        Ok(Self {
+            context: dispatcher.context().clone(),
+            dispatcher,
+            wakeup: Wakeup::new()?,
+            began: clock::now(),
+            slice: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
+            progress: AtomicU64::new(0),
+            workers: AtomicUsize::new(0),
+            workers_made: AtomicU64::new(0),
+        })
+    }
+
+    /// How the greenlet thread is woken. Any thread.
+    pub fn wakeup(&self) -> &Wakeup {
+        &self.wakeup
+    }
+
+    /// Answers a wake-up, ends the slice of time for requests, and takes the news.
+    pub fn take_news(&self) -> Option<News> {
+        if self.is_forked_child() {
+            return None;
+        }
+        self.slice.store(0, Ordering::Relaxed);
+        self.wakeup.take()
+    }
+
+    /// True when requests wait, one more may be carried, and the other greenlets are not due yet. Where these are the
+    /// reason not to, the greenlet thread is woken again.
+    pub fn wants_worker(&self) -> bool {
+        if self.is_forked_child() {
+            return false;
+        }
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        if !self.dispatcher.queue.wants_runner(self.dispatcher.most_runners()) {
+            self.wakeup.note_idle();
+            return false;
+        }
+        let takes = self.begins_slice();
+        if !takes {
+            self.wakeup.wake();
+        }
+        takes
+    }
+
+    /// A slot for a new greenlet that carries requests; `None`: there is none left.
+    pub fn take_slot(&self) -> Option<usize> {
+        if self.is_forked_child() {
+            return None;
+        }
+        let slot = self.dispatcher.runners.take(process::thread_id())?;
+        self.workers.fetch_add(1, Ordering::Relaxed);
+        self.workers_made.fetch_add(1, Ordering::Relaxed);
+        Some(slot)
+    }
+
+    /// The greenlet ends.
+    pub fn give_slot_back(&self, slot: usize) {
+        if !self.is_forked_child() {
+            self.dispatcher.runners.give_back(slot);
+            self.workers.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A turn of the greenlet that has this slot. `None`: no request waits, or enough are carried.
+    pub fn turn(&self, slot: usize) -> Option<Turn<'_>> {
+        if self.is_forked_child() {
+            return None;
+        }
+        Turn::running(&self.dispatcher, self, slot)
+    }
+
+    /// Another number than before when the greenlet thread has looked for requests meanwhile: whoever was switched to
+    /// by it has been left since.
+    pub fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    /// Counts requests that greenlets began and ended. Any thread.
+    pub fn progress(&self) -> u64 {
+        self.progress.load(Ordering::Relaxed)
+    }
+
+    /// True while requests are carried or wait. Any thread.
+    pub fn is_busy(&self) -> bool {
+        self.dispatcher.is_busy()
+    }
+
+    fn is_forked_child(&self) -> bool {
+        self.context.is_forked_child()
+    }
+
+    fn nanos(&self) -> u64 {
+        u64::try_from(clock::now().saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// As the opposite of [`Executor::is_turn_over`], but the first time after [`Greenlets::take_news`] begins a slice.
+    /// So those who are told something, and come first, cannot keep requests waiting for ever.
+    fn begins_slice(&self) -> bool {
+        if self.slice.load(Ordering::Relaxed) == 0 {
+            self.slice.store(self.nanos().saturating_add(SLICE.as_nanos() as u64).max(1), Ordering::Relaxed);
+            return true;
+        }
+        !self.is_turn_over()
+    }
+}
+
+/// True where a greenlet may be left for another one: nothing that belongs to the thread is in use.
+pub fn may_switch() -> bool {
+    local::is_scratch_free()
+}
+
+impl Executor for Greenlets {
+    fn run(&self, events: &dyn EventLoop) -> io::Result<()> {
+        let mut batch = Events::new(BATCH);
+        while !events.has_ended() {
+            events.wait(&mut batch, None)?;
+            may_panic("greenlets");
+            events.handle(&batch);
+            // Once for all requests that this round has made complete.
+            let queue = &self.dispatcher.queue;
+            if queue.wants_runner(self.dispatcher.most_runners()) {
+                // A greenlet thread that has nothing to do takes them up at once, and its clients may ask again as
+                // soon.
+                let was_at_work = self.wakeup.is_at_work();
+                self.wakeup.wake();
+                if was_at_work && !self.context.flush_list.has_left() {
+                    // It has others to serve first; what comes meanwhile is one round with the next.
+                    if queue.len() > FEW {
+                        thread::sleep(NAP);
+                    } else {
+                        self.wakeup.rest(NAP);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The greenlet thread takes requests without help; only those that wait in vain are to be refused in time.
+    fn longest_wait(&self) -> Option<Duration> {
+        let wait = if self.context.flush_list.are_any() { TICK } else { LATE_CHECK };
+        self.dispatcher.may_be_late().then_some(wait)
+    }
+
+    fn is_blocked(&self, time: Duration) -> bool {
+        self.wakeup.unanswered() >= time
+    }
+
+    fn end(&self) {
+        self.wakeup.report_end();
+    }
+
+    fn wake_io(&self) {
+        if !local::is_leading() {
+            self.context.poller.wake();
+        }
+    }
+
+    /// The I/O thread does so once for all requests of a round.
+    fn wake_runners(&self) {
+        if !local::is_leading() {
+            self.wakeup.wake();
+        }
+    }
+
+    fn coalesces(&self, connection: Arc<Connection>) {
+        // The I/O thread comes at every tick while any are listed.
+        if self.context.flush_list.list_for_later(connection) {
+            self.wake_io();
+        }
+    }
+
+    fn count(&self) -> (u64, u64) {
+        (self.workers.load(Ordering::Relaxed) as u64, self.workers_made.load(Ordering::Relaxed))
+    }
+
+    fn note_progress(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn is_turn_over(&self) -> bool {
+        self.nanos() >= self.slice.load(Ordering::Relaxed)
+    }
+
+    fn wake_runner(&self, ticket: u64) -> bool {
+        self.wakeup.report_ticket(ticket)
+    }
+
+    fn is_on_ticket_thread(&self) -> bool {
+        self.wakeup.is_here()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::io::{self, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::thread::{self, JoinHandle};
+    use std::time::Duration;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::Greenlets;
+    use super::wakeup::News;
+    use crate::config::Config;
+    use crate::connection::exchange::{Exchange, Payload, Position, Room, Sent};
+    use crate::executor::Executor;
+    use crate::executor::application::{Application, Level};
+    use crate::executor::turn::Turn;
+    use crate::server::Server;
+
+    /// The test's thread is the greenlet thread: nobody else may run the application.
+    struct Nobody;
+
+    impl Application for Nobody {
+        fn enter(&self, _: &mut Turn<'_>) {
+            panic!("a thread took a request");
+        }
+
+        fn grow(&self) -> io::Result<()> {
+            panic!("a thread was started");
+        }
+
+        fn log(&self, _: Level, message: &str) {
+            panic!("{message}");
+        }
+    }
+
+    struct Served {
+        server: Arc<Server>,
+        greenlets: Arc<Greenlets>,
+        io: JoinHandle<()>,
+        port: u16,
+    }
+
+    impl Served {
+        fn new(config: Config) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let config = Config { hub: true, ..config };
+            let server = Server::new(config, Arc::new(Nobody), vec![listener.into()], None).unwrap();
+            let greenlets = server.greenlets().unwrap().clone();
+            assert!(greenlets.wakeup().settle_here());
+            let io = server.clone();
+            Self { server, greenlets, io: thread::spawn(move || io.run()), port }
+        }
+
+        fn ask(&self) -> TcpStream {
+            let mut client = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+            client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            client
+        }
+
+        /// Waits for a wake-up.
+        fn take(&self) -> News {
+            let descriptor = self.greenlets.wakeup().descriptor().unwrap();
+            poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None).unwrap();
+            self.greenlets.take_news().unwrap_or_default()
+        }
+
+        fn await_request(&self) {
+            while !self.greenlets.wants_worker() {
+                self.take();
+            }
+        }
+
+        fn end(self) {
+            self.server.stop(Duration::ZERO);
+            while !self.take().ended {}
+            self.io.join().unwrap();
+        }
+    }
+
+    struct Here(&'static [u8]);
+
+    impl Payload for Here {
+        fn bytes(&self) -> &[u8] {
+            self.0
+        }
+    }
+
+    fn send(exchange: &mut Exchange, block: &'static [u8]) -> Sent {
+        exchange.send(&[block], Position::More, &mut |_| Box::new(Here(block)))
+    }
+
+    #[test]
+    fn no_more_requests_are_carried_than_there_may_be_and_the_next_one_is_announced() {
+        let served = Served::new(Config { threads: 2, ..Config::default() });
+        let _clients: Vec<_> = (0..3).map(|_| served.ask()).collect();
+        let mut carried = Vec::new();
+        for slot in 0..2 {
+            served.await_request();
+            let mut turn = served.greenlets.turn(slot).unwrap();
+            let exchange = turn.next().unwrap();
+            carried.push((turn, exchange));
+        }
+        while served.server.stats().queued < 1 {
+            thread::yield_now();
+        }
+        assert!(!served.greenlets.wants_worker());
+        assert!(served.greenlets.turn(2).is_none());
+        // Whoever ends a request at the limit wakes the greenlet thread for those that wait.
+        let (turn, exchange) = carried.pop().unwrap();
+        exchange.finish().unwrap();
+        drop(turn);
+        served.await_request();
+        let mut turn = served.greenlets.turn(1).unwrap();
+        turn.next().unwrap().finish().unwrap();
+        assert!(turn.next().is_none());
+        drop((turn, carried));
+        assert_eq!(served.server.stats().running, 0);
+        served.end();
+    }
+
+    #[test]
+    fn a_turn_ends_with_its_slice_and_the_thread_is_woken_again() {
+        let served = Served::new(Config::default());
+        let _clients: Vec<_> = (0..2).map(|_| served.ask()).collect();
+        while served.server.stats().queued < 2 {
+            thread::yield_now();
+        }
+        served.await_request();
+        let mut turn = served.greenlets.turn(0).unwrap();
+        turn.next().unwrap().finish().unwrap();
+        while !served.greenlets.is_turn_over() {
+            thread::yield_now();
+        }
+        assert!(turn.next().is_none());
+        drop(turn);
+        served.take();
+        served.await_request();
+        assert!(served.greenlets.turn(0).unwrap().next().is_some());
+        served.end();
+    }
+
+    #[test]
+    fn who_asks_for_room_is_told_of_it_however_the_client_reads() {
+        const ROUNDS: usize = 400;
+        static BLOCK: [u8; 128 * 1024] = [b'x'; 128 * 1024];
+        let served = Served::new(Config { outbox_limit: 64 * 1024, ..Config::default() });
+        let mut client = served.ask();
+        let reader = thread::spawn(move || {
+            // Pieces of changing size, with and without a pause for the others: the two sides meet at every place.
+            let mut total = 0_usize;
+            let mut buffer = vec![0; 300_000];
+            for round in 0.. {
+                let wanted = 1 + (round * 7919) % buffer.len();
+                match client.read(&mut buffer[..wanted]).unwrap() {
+                    0 => break,
+                    count => total += count,
+                }
+                if round % 3 == 0 {
+                    thread::yield_now();
+                }
+            }
+            total
+        });
+        served.await_request();
+        let mut turn = served.greenlets.turn(0).unwrap();
+        let mut exchange = turn.next().unwrap();
+        let mut told = 0;
+        for ticket in 1..=ROUNDS {
+            let mut sent = send(&mut exchange, &BLOCK);
+            while sent == Sent::Full {
+                match exchange.ask_for_room(ticket as u64) {
+                    Room::Now => sent = Sent::Taken,
+                    Room::Never => panic!("the client is there"),
+                    // A lost one would leave this waiting for ever.
+                    Room::Later => {
+                        while !served.take().tickets.contains(&(ticket as u64)) {}
+                        told += 1;
+                    }
+                }
+            }
+        }
+        exchange.finish().unwrap();
+        drop(turn);
+        assert!(told > 0);
+        served.end();
+        assert!(reader.join().unwrap() > 0);
+    }
+
+    #[test]
+    fn a_finished_response_without_memory_to_wait_in_is_sent() {
+        // What the greenlet may write by itself fits into the socket, so no event would ever come for the rest.
+        static BODY: [u8; 300 * 1024] = [b'x'; 300 * 1024];
+        let served = Served::new(Config { response_buffer: 1, ..Config::default() });
+        let mut client = served.ask();
+        served.await_request();
+        let mut turn = served.greenlets.turn(0).unwrap();
+        let mut exchange = turn.next().unwrap();
+        let reader = thread::spawn(move || {
+            let mut all = vec![0; BODY.len()];
+            client.read_exact(&mut all).unwrap();
+        });
+        let mut sent = exchange.send(&[&BODY], Position::Last, &mut |_| Box::new(Here(&BODY)));
+        for ticket in 1.. {
+            if sent != Sent::Full {
+                break;
+            }
+            match exchange.ask_for_room(ticket) {
+                Room::Now => sent = Sent::Taken,
+                Room::Never => panic!("the client is there"),
+                Room::Later => while !served.take().tickets.contains(&ticket) {},
+            }
+        }
+        exchange.finish().unwrap();
+        reader.join().unwrap();
+        drop(turn);
+        served.end();
+    }
+
+    #[test]
+    fn who_waits_for_room_is_told_of_the_end() {
+        static BLOCK: [u8; 1 << 20] = [b'x'; 1 << 20];
+        let served = Served::new(Config { outbox_limit: 64 * 1024, ..Config::default() });
+        let _client = served.ask();
+        served.await_request();
+        let mut turn = served.greenlets.turn(0).unwrap();
+        let mut exchange = turn.next().unwrap();
+        // Until the kernel takes no more, and nobody reads. False: it never will.
+        let waits = |exchange: &mut Exchange| {
+            loop {
+                match (send(exchange, &BLOCK), exchange.ask_for_room(7)) {
+                    (_, Room::Later) => return true,
+                    (_, Room::Never) => return false,
+                    (_, Room::Now) => {}
+                }
+            }
+        };
+        assert!(waits(&mut exchange));
+        served.server.stop(Duration::ZERO);
+        let mut has_ended = false;
+        // It may be told of room before, for the kernel takes more at times.
+        while {
+            let news = served.take();
+            has_ended |= news.ended;
+            !news.tickets.contains(&7) || waits(&mut exchange)
+        } {
+            assert!(!has_ended, "nothing is told after the end");
+        }
+        while !has_ended {
+            has_ended = served.take().ended;
+        }
+        drop((exchange, turn));
+        served.io.join().unwrap();
+    }
+}

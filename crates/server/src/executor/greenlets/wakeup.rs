@@ -1,0 +1,490 @@
+//! How the I/O thread and others wake the greenlet thread: the one thread whose greenlets run the application
+//! (`--gevent`).
+//!
+//! Who has news for the greenlet thread notes it and wakes that thread, which waits for a descriptor in its own event
+//! loop, among all else that its greenlets wait for. It is woken once until it has answered, so one wake-up takes a
+//! batch. No news is lost: the answering thread makes the descriptor unreadable *before* it looks for news, and who
+//! brings some notes it before the wake-up.
+//!
+//! Threads: any one wakes and reports; the greenlet thread takes; one more watches ([`Wakeup::watch`]). In a forked
+//! child nothing here does anything.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crate::dispatch::runners::Overdue;
+use crate::os::clock;
+#[cfg(not(loom))]
+use crate::os::eventfd::Eventfd;
+#[cfg(loom)]
+use crate::os::model::Eventfd;
+use crate::os::process::Process;
+use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use crate::os::sync::thread::{self, Thread, ThreadId};
+use crate::os::sync::{Condvar, Mutex, lock, wait, wait_for};
+
+/// What the greenlet thread is told.
+#[derive(Debug, Default)]
+pub struct News {
+    /// What greenlets waited for under these tickets has come.
+    pub tickets: Vec<u64>,
+    /// Requests whose deadline has come.
+    pub overdue: Vec<Overdue>,
+    /// The server has ended; told once, and nothing after it.
+    pub ended: bool,
+}
+
+/// What the watching thread finds: whether the greenlet thread is blocked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Look {
+    /// This wake-up has been unanswered for so long.
+    Unanswered(u64, Duration),
+    /// The wake-up that was asked for was answered after so long.
+    Answered(Duration),
+    /// The server has ended.
+    Ended,
+}
+
+/// The wake-up that was reported as unanswered, and how long it took to be answered.
+#[derive(Default)]
+struct Watch {
+    wakeup: u64,
+    took: Duration,
+}
+
+/// See the module.
+pub struct Wakeup {
+    eventfd: Eventfd,
+    thread: OnceLock<ThreadId>,
+    began: Instant,
+    /// The wake-up that is unanswered: when it was sent, in nanoseconds since `began`; 0: none.
+    sent: AtomicU64,
+    news: Mutex<News>,
+    /// Between two wake-ups for the sake of watching, in nanoseconds; 0: none.
+    ping: AtomicU64,
+    /// The wake-up of which the watching thread wants to know how long it took.
+    watched: AtomicU64,
+    watch: Mutex<Watch>,
+    seen: Condvar,
+    /// The watching thread sleeps until the next wake-up.
+    asleep: AtomicBool,
+    /// The greenlet thread has answered, and not yet found that no request waits.
+    is_at_work: AtomicBool,
+    /// The I/O thread rests until it has.
+    resting: AtomicBool,
+    resting_thread: OnceLock<Thread>,
+    ended: AtomicBool,
+    /// Where it is.
+    process: Process,
+}
+
+impl Wakeup {
+    /// Nobody has been woken.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            eventfd: Eventfd::new()?,
+            thread: OnceLock::new(),
+            began: clock::now(),
+            sent: AtomicU64::new(0),
+            news: Mutex::default(),
+            ping: AtomicU64::new(0),
+            watched: AtomicU64::new(0),
+            watch: Mutex::default(),
+            seen: Condvar::new(),
+            asleep: AtomicBool::new(false),
+            is_at_work: AtomicBool::new(false),
+            resting: AtomicBool::new(false),
+            resting_thread: OnceLock::new(),
+            ended: AtomicBool::new(false),
+            process: Process::here(),
+        })
+    }
+
+    /// The calling thread is the greenlet thread. False: another one is, or this one was before.
+    pub fn settle_here(&self) -> bool {
+        self.thread.set(thread::current().id()).is_ok()
+    }
+
+    /// True on the greenlet thread.
+    pub fn is_here(&self) -> bool {
+        self.thread.get().is_some_and(|thread| *thread == thread::current().id())
+    }
+
+    /// What becomes readable when there is news; `None` in a child.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.eventfd.here()
+    }
+
+    /// A model's greenlet thread: waits for the descriptor.
+    #[cfg(loom)]
+    pub(crate) fn wait(&self) {
+        self.eventfd.wait_readable();
+    }
+
+    fn nanos(&self) -> u64 {
+        u64::try_from(clock::now().saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// Has the greenlet thread look for news and requests, which the caller has noted before. One write for a whole
+    /// batch.
+    pub fn wake(&self) {
+        // What was noted before comes before the look at `sent`, as the greenlet thread's look at it comes after its
+        // zero.
+        fence(Ordering::SeqCst);
+        if self.sent.load(Ordering::SeqCst) != 0 || self.is_forked_child() {
+            return;
+        }
+        if self.sent.compare_exchange(0, self.nanos(), Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            self.eventfd.wake();
+            if self.asleep.load(Ordering::SeqCst) {
+                self.wake_watcher();
+            }
+        }
+    }
+
+    #[cold]
+    fn wake_watcher(&self) {
+        // With the lock, so that it either has yet to look or waits already.
+        drop(lock(&self.watch));
+        self.seen.notify_all();
+    }
+
+    /// What the greenlet waits for that took this ticket has come. False: nothing is told any more.
+    pub(crate) fn report_ticket(&self, ticket: u64) -> bool {
+        if self.is_forked_child() {
+            return false;
+        }
+        let mut news = lock(&self.news);
+        if self.ended.load(Ordering::SeqCst) {
+            return false;
+        }
+        news.tickets.push(ticket);
+        drop(news);
+        self.wake();
+        true
+    }
+
+    /// The deadline of a request has come, whose greenlet still works on it.
+    pub fn report_overdue(&self, overdue: Overdue) {
+        if self.is_forked_child() {
+            return;
+        }
+        lock(&self.news).overdue.push(overdue);
+        self.wake();
+    }
+
+    /// The server has ended.
+    pub(crate) fn report_end(&self) {
+        let mut news = lock(&self.news);
+        if self.ended.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        news.ended = true;
+        drop(news);
+        self.wake();
+        self.wake_watcher();
+    }
+
+    /// Greenlet thread: answers, and takes the news.
+    pub fn take(&self) -> Option<News> {
+        if self.is_forked_child() {
+            return None;
+        }
+        self.eventfd.clear();
+        self.is_at_work.store(true, Ordering::SeqCst);
+        let wakeup = self.sent.swap(0, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let now = self.nanos();
+        if wakeup != 0 && wakeup == self.watched.load(Ordering::SeqCst) {
+            *lock(&self.watch) = Watch { wakeup, took: Duration::from_nanos(now.saturating_sub(wakeup)) };
+            self.seen.notify_all();
+        }
+        let mut news = lock(&self.news);
+        let is_any = news.ended || !news.tickets.is_empty() || !news.overdue.is_empty();
+        is_any.then(|| std::mem::take(&mut *news))
+    }
+
+    /// The requests past their deadline that the greenlet thread has not taken notice of yet.
+    pub fn overdue(&self) -> Vec<Overdue> {
+        if self.is_forked_child() {
+            return Vec::new();
+        }
+        lock(&self.news).overdue.clone()
+    }
+
+    /// Greenlet thread: no request waits.
+    pub(crate) fn note_idle(&self) {
+        if !self.is_at_work.load(Ordering::Relaxed) {
+            return;
+        }
+        self.is_at_work.store(false, Ordering::SeqCst);
+        if self.resting.load(Ordering::SeqCst)
+            && let Some(thread) = self.resting_thread.get()
+        {
+            thread.unpark();
+        }
+    }
+
+    /// True when the greenlet thread has requests to take up: a wake-up now only adds to them.
+    pub(crate) fn is_at_work(&self) -> bool {
+        self.is_at_work.load(Ordering::SeqCst) || self.sent.load(Ordering::SeqCst) != 0
+    }
+
+    /// I/O thread: does nothing while the greenlet thread has requests to take up, for `most` at most.
+    pub(crate) fn rest(&self, most: Duration) {
+        self.resting_thread.get_or_init(thread::current);
+        // Each side notes what it does before it looks at what the other one does, so that no end of the work is
+        // missed.
+        self.resting.store(true, Ordering::SeqCst);
+        if self.is_at_work() {
+            thread::park_timeout(most);
+        }
+        self.resting.store(false, Ordering::SeqCst);
+    }
+
+    /// How long a wake-up has been unanswered.
+    pub(crate) fn unanswered(&self) -> Duration {
+        match self.sent.load(Ordering::SeqCst) {
+            0 => Duration::ZERO,
+            wakeup => self.age_of(wakeup),
+        }
+    }
+
+    /// How long ago a wake-up was, be it answered or not.
+    pub fn age_of(&self, wakeup: u64) -> Duration {
+        Duration::from_nanos(self.nanos().saturating_sub(wakeup))
+    }
+
+    /// While requests are carried and no wake-up is unanswered, the watching thread sends one this often.
+    pub fn ping_every(&self, time: Duration) {
+        self.ping.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.wake_watcher();
+    }
+
+    /// Watching thread: blocks until a wake-up is unanswered for `age`, and says which. `wakeup` above 0: until that
+    /// one is, or was answered. `is_busy` says whether requests are carried: while none is, the thread sleeps until the
+    /// next wake-up.
+    pub fn watch(&self, age: Duration, wakeup: u64, is_busy: impl Fn() -> bool) -> Look {
+        loop {
+            if self.ended.load(Ordering::SeqCst) || self.is_forked_child() {
+                return Look::Ended;
+            }
+            let sent = self.sent.load(Ordering::SeqCst);
+            if wakeup != 0 && sent != wakeup {
+                return self.answered(wakeup);
+            }
+            if sent == 0 {
+                self.wait_for_a_wakeup(age, &is_busy);
+                continue;
+            }
+            let left = age.saturating_sub(self.age_of(sent));
+            if left.is_zero() {
+                self.watched.store(sent, Ordering::SeqCst);
+                // Answered before the greenlet thread could know that somebody wants to know: it was not blocked.
+                if wakeup == 0 && self.sent.load(Ordering::SeqCst) != sent {
+                    continue;
+                }
+                return Look::Unanswered(sent, self.age_of(sent));
+            }
+            // The greenlet thread may block right after it has answered: then it is only woken again at the end of
+            // this.
+            let nap = if wakeup == 0 { self.nap(left) } else { left };
+            let watch = lock(&self.watch);
+            if wakeup == 0 || self.sent.load(Ordering::SeqCst) == wakeup {
+                drop(wait_for(&self.seen, watch, nap));
+            }
+        }
+    }
+
+    /// A watched wake-up is not the one of now: the greenlet thread says how long it took as soon as it has answered.
+    fn answered(&self, wakeup: u64) -> Look {
+        let mut watch = lock(&self.watch);
+        while watch.wakeup != wakeup {
+            if self.ended.load(Ordering::SeqCst) {
+                return Look::Ended;
+            }
+            watch = wait(&self.seen, watch);
+        }
+        Look::Answered(watch.took)
+    }
+
+    /// How long the watching thread sleeps at once.
+    fn nap(&self, most: Duration) -> Duration {
+        match self.ping.load(Ordering::Relaxed) {
+            0 => most,
+            ping => most.min(Duration::from_nanos(ping)),
+        }
+    }
+
+    /// No wake-up is unanswered: sends one where requests are carried, else waits for one.
+    fn wait_for_a_wakeup(&self, age: Duration, is_busy: &impl Fn() -> bool) {
+        if self.ping.load(Ordering::Relaxed) > 0 && is_busy() {
+            self.wake();
+            let watch = lock(&self.watch);
+            if !self.ended.load(Ordering::SeqCst) {
+                drop(wait_for(&self.seen, watch, self.nap(age)));
+            }
+            return;
+        }
+        let watch = lock(&self.watch);
+        self.asleep.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if self.sent.load(Ordering::SeqCst) == 0 && !self.ended.load(Ordering::SeqCst) {
+            drop(wait(&self.seen, watch));
+        }
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+
+    /// In a forked child there is no greenlet thread.
+    pub(crate) fn is_forked_child(&self) -> bool {
+        !self.process.is_here()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::{Look, Wakeup};
+
+    fn wait_until_woken(wakeup: &Wakeup) {
+        use rustix::event::{PollFd, PollFlags, poll};
+        let descriptor = wakeup.descriptor().unwrap();
+        poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None).unwrap();
+    }
+
+    #[test]
+    fn no_news_is_lost_between_many_threads() {
+        const EACH: u64 = 50_000;
+        let wakeup = Arc::new(Wakeup::new().unwrap());
+        let tellers: Vec<_> = (0..3_u64)
+            .map(|teller| {
+                let wakeup = wakeup.clone();
+                thread::spawn(move || {
+                    (1..=EACH).for_each(|number| assert!(wakeup.report_ticket(teller * EACH + number)))
+                })
+            })
+            .collect();
+        let mut tickets = Vec::new();
+        // A lost wake-up would leave this waiting for ever.
+        while tickets.len() < 3 * EACH as usize {
+            wait_until_woken(&wakeup);
+            tickets.extend(wakeup.take().unwrap_or_default().tickets);
+        }
+        tellers.into_iter().for_each(|teller| teller.join().unwrap());
+        tickets.sort_unstable();
+        assert!(tickets.into_iter().eq(1..=3 * EACH));
+    }
+
+    #[test]
+    fn what_is_noted_before_a_wakeup_is_found_after_it() {
+        // As requests are: noted in a place of its own, looked at after `take`.
+        const LAST: u64 = 100_000;
+        let wakeup = Arc::new(Wakeup::new().unwrap());
+        let noted = Arc::new(AtomicU64::new(0));
+        let teller = {
+            let (wakeup, noted) = (wakeup.clone(), noted.clone());
+            thread::spawn(move || {
+                for number in 1..=LAST {
+                    noted.store(number, Ordering::Release);
+                    wakeup.wake();
+                }
+            })
+        };
+        while noted.load(Ordering::Acquire) < LAST {
+            wait_until_woken(&wakeup);
+            wakeup.take();
+        }
+        teller.join().unwrap();
+    }
+
+    #[test]
+    fn a_batch_is_one_wakeup() {
+        let wakeup = Wakeup::new().unwrap();
+        wakeup.report_ticket(1);
+        wakeup.report_ticket(2);
+        assert_eq!(wakeup.take().unwrap().tickets, [1, 2]);
+        assert!(wakeup.take().is_none());
+        wakeup.report_end();
+        assert!(wakeup.take().unwrap().ended);
+        assert!(!wakeup.report_ticket(3));
+        assert!(wakeup.take().is_none());
+    }
+
+    #[test]
+    fn a_wakeup_that_stays_unanswered_is_reported_and_then_how_long_it_took() {
+        let wakeup = Arc::new(Wakeup::new().unwrap());
+        wakeup.wake();
+        let Look::Unanswered(sent, age) = wakeup.watch(Duration::from_millis(1), 0, || true) else { unreachable!() };
+        assert!(sent > 0 && age >= Duration::from_millis(1));
+        let watcher = {
+            let wakeup = wakeup.clone();
+            thread::spawn(move || wakeup.watch(Duration::MAX, sent, || true))
+        };
+        wakeup.take();
+        let Look::Answered(took) = watcher.join().unwrap() else { unreachable!() };
+        assert!(took >= age);
+    }
+
+    #[test]
+    fn the_watching_thread_wakes_while_requests_are_carried_and_not_else() {
+        let wakeup = Arc::new(Wakeup::new().unwrap());
+        let busy = Arc::new(AtomicBool::new(false));
+        wakeup.ping_every(Duration::from_millis(1));
+        let watcher = {
+            let (wakeup, busy) = (wakeup.clone(), busy.clone());
+            let age = Duration::from_millis(5);
+            thread::spawn(move || while wakeup.watch(age, 0, || busy.load(Ordering::SeqCst)) != Look::Ended {})
+        };
+        while !wakeup.asleep.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        assert_eq!(wakeup.sent.load(Ordering::SeqCst), 0);
+        busy.store(true, Ordering::SeqCst);
+        wakeup.wake();
+        wakeup.take();
+        // This one is the watcher's own.
+        wait_until_woken(&wakeup);
+        wakeup.take();
+        wakeup.report_end();
+        watcher.join().unwrap();
+    }
+
+    #[test]
+    fn the_io_thread_rests_while_the_greenlet_thread_is_at_work_and_no_longer() {
+        const ROUNDS: usize = 50_000;
+        let wakeup = Arc::new(Wakeup::new().unwrap());
+        let io = {
+            let wakeup = wakeup.clone();
+            thread::spawn(move || {
+                // Fails, as all of this would, by waiting for ever.
+                wakeup.rest(Duration::MAX);
+                for _ in 0..ROUNDS {
+                    wakeup.wake();
+                    wakeup.rest(Duration::from_secs(1 << 30));
+                }
+                wakeup.report_end();
+            })
+        };
+        while !wakeup.take().is_some_and(|news| news.ended) {
+            wakeup.note_idle();
+        }
+        io.join().unwrap();
+        // The last wake-up may have come after its news was taken.
+        wakeup.take();
+        assert!(wakeup.is_at_work(), "it has yet to look for requests");
+        wakeup.note_idle();
+        assert!(!wakeup.is_at_work());
+        wakeup.wake();
+        assert!(wakeup.is_at_work());
+    }
+}

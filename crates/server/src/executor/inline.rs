@@ -1,0 +1,103 @@
+//! The application runs on the thread of the loop (`--debug`): there is no other thread.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::connection::context::Context;
+use crate::connection::driver::{Connection, READS};
+use crate::connection::timers::SIGNAL_CHECK;
+use crate::dispatch::dispatcher::Dispatcher;
+use crate::executor::Executor;
+use crate::executor::application::Application;
+use crate::executor::entry::run_application;
+use crate::executor::event_loop::EventLoop;
+use crate::executor::turn::Turn;
+use crate::os::epoll::Events;
+use crate::os::panics::may_panic;
+use crate::os::process;
+use crate::response::coalescing::TICK;
+use crate::response::policy::{Coalesce, Policy, Waiting};
+
+/// Nobody else would send what is coalesced.
+pub(crate) const POLICY: Policy = Policy {
+    coalesce: Coalesce::Never,
+    waiting: Waiting::Poll(SIGNAL_CHECK),
+    most_by_runner: None,
+    most_by_io: None,
+    most_after_end: super::threads::HAND_OVER,
+    reads_by_runner: READS,
+};
+
+/// Events taken at once.
+const BATCH: usize = 32;
+
+/// See the module.
+pub(crate) struct Inline {
+    context: Arc<Context>,
+    dispatcher: Arc<Dispatcher>,
+    application: Arc<dyn Application>,
+}
+
+impl Inline {
+    pub(crate) fn new(dispatcher: Arc<Dispatcher>, application: Arc<dyn Application>) -> Self {
+        Self { context: dispatcher.context().clone(), dispatcher, application }
+    }
+}
+
+impl Executor for Inline {
+    fn run(&self, events: &dyn EventLoop) -> io::Result<()> {
+        let mut batch = Events::new(BATCH);
+        let slot = self.dispatcher.runners.take(process::thread_id());
+        while !events.has_ended() {
+            // A signal that comes just before the wait does not interrupt it.
+            let is_interrupted = events.wait(&mut batch, Some(SIGNAL_CHECK))?;
+            if is_interrupted && self.application.interrupted() {
+                events.end();
+                break;
+            }
+            may_panic("inline");
+            events.handle(&batch);
+            if self.dispatcher.queue.len() > 0
+                && let Some(entry) = self.dispatcher.queue.try_enter(self.context.clock.read())
+            {
+                run_application(&*self.application, Turn::entering(&self.dispatcher, self, slot, entry));
+            }
+            if self.application.interrupted() {
+                events.end();
+            }
+        }
+        Ok(())
+    }
+
+    fn longest_wait(&self) -> Option<Duration> {
+        // The application did not take them.
+        Some(TICK)
+    }
+
+    fn is_blocked(&self, time: Duration) -> bool {
+        self.dispatcher.queue.is_blocked(time, self.context.clock.recent())
+    }
+
+    /// The thread finds that by itself.
+    fn end(&self) {}
+
+    /// There is no thread that waits while another one has something to tell.
+    fn wake_io(&self) {}
+
+    /// The thread looks for them after each round.
+    fn wake_runners(&self) {}
+
+    fn coalesces(&self, connection: Arc<Connection>) {
+        self.context.flush_list.list(connection);
+    }
+
+    fn count(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    /// The loop cannot end a request, which may be at the prompt of a debugger; a signal handler can.
+    fn interrupt(&self) {
+        process::ask_to_end();
+    }
+}

@@ -1,0 +1,93 @@
+//! Where the application runs.
+//!
+//! [`Executor`] is the seam: the loop, the connections and the dispatch of requests know only the trait. It has three
+//! implementations: [`threads`], [`greenlets`] and [`inline`]. What they decide once and for all is data, the
+//! [`Policy`](crate::response::policy::Policy) that each of them states; what depends on the moment is a method here.
+
+pub(crate) mod application;
+pub(crate) mod application_check;
+mod entry;
+pub(crate) mod event_loop;
+pub(crate) mod greenlets;
+pub(crate) mod inline;
+pub(crate) mod threads;
+pub(crate) mod turn;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::connection::driver::Connection;
+use crate::executor::event_loop::EventLoop;
+
+/// Where the application runs, how those who run it wait, and how they are woken.
+///
+/// A *runner* is a thread or a greenlet that runs the application. The *I/O side* is the thread that waits for events
+/// and handles them; it may be a runner at other times. Only [`Executor::run`] may block.
+pub(crate) trait Executor: Send + Sync + 'static {
+    // Called by the threads of the server.
+
+    /// The body of a thread of the server: it has events handled, and has the application run by this thread or by
+    /// others. Returns when the server has ended, or has no use for the thread.
+    ///
+    /// # Errors
+    /// The wait for events failed: the server cannot go on.
+    fn run(&self, events: &dyn EventLoop) -> io::Result<()>;
+
+    // Called by the I/O side.
+
+    /// Requests wait in the run queue: how long the I/O side may wait for events. `None`: as long as for any other
+    /// reason.
+    fn longest_wait(&self) -> Option<Duration>;
+
+    /// True when those who would run the application have been kept from it for at least so long.
+    fn is_blocked(&self, time: Duration) -> bool;
+
+    /// The server has ended: whoever waits in [`Executor::run`], or for a ticket, is woken. May be called more than
+    /// once.
+    fn end(&self);
+
+    // Called by any thread.
+
+    /// The I/O side is to look around at once, unless it does so anyway before it waits.
+    fn wake_io(&self);
+
+    /// Requests wait in the run queue: one was added, or a runner has left some behind.
+    fn wake_runners(&self);
+
+    /// A response coalesces its blocks from now on: its connection is put on the flush list, which the I/O side looks
+    /// through at each tick.
+    fn coalesces(&self, connection: Arc<Connection>);
+
+    /// For the statistics: runners that there are, and greenlets that were ever made.
+    fn count(&self) -> (u64, u64);
+
+    /// Runners are to come to an end though they may be inside a request, whose end nobody waits for.
+    fn interrupt(&self) {}
+
+    // Called by runners.
+
+    /// The calling runner was let in to the application, or does not come back: makes sure that other threads can go
+    /// on.
+    fn keep_a_spare_thread(&self) {}
+
+    /// A runner has begun or ended a request.
+    fn note_progress(&self) {}
+
+    /// True when the calling runner is to leave the application though requests wait: others have their turn.
+    fn is_turn_over(&self) -> bool {
+        false
+    }
+
+    // For runners that wait under a ticket. Any thread.
+
+    /// What the runner waits for has come that took this ticket. False: it will not be told.
+    fn wake_runner(&self, _ticket: u64) -> bool {
+        false
+    }
+
+    /// True on the thread of runners that wait under a ticket.
+    fn is_on_ticket_thread(&self) -> bool {
+        false
+    }
+}

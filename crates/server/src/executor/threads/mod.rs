@@ -1,0 +1,227 @@
+//! The application runs in threads, which take turns in leading the loop: see [`roles`].
+
+pub(crate) mod leadership;
+pub(crate) mod roles;
+pub(crate) mod watcher;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::connection::context::Context;
+use crate::connection::driver::{Connection, READS};
+use crate::connection::local;
+use crate::dispatch::admission::Verdict;
+use crate::dispatch::dispatcher::Dispatcher;
+use crate::executor::Executor;
+use crate::executor::application::{Application, Level};
+use crate::executor::entry::run_application;
+use crate::executor::event_loop::EventLoop;
+use crate::executor::threads::leadership::Term;
+use crate::executor::threads::roles::{Role, Roles, Scene};
+use crate::executor::turn::Turn;
+use crate::os::clock::Load;
+use crate::os::epoll::Events;
+use crate::os::panics::may_panic;
+use crate::os::process;
+use crate::response::coalescing::TICK;
+use crate::response::policy::{Coalesce, Policy, Waiting};
+
+/// A finished response of which more than this waits is left to the I/O side.
+pub(super) const HAND_OVER: usize = 32 * 1024;
+
+/// A thread writes by itself and waits by itself, the interpreter released.
+pub(crate) const POLICY: Policy = Policy {
+    coalesce: Coalesce::WhenQuick,
+    waiting: Waiting::Block,
+    most_by_runner: None,
+    most_by_io: None,
+    most_after_end: HAND_OVER,
+    reads_by_runner: READS,
+};
+
+/// Events taken at once: what a leader reads before it runs the application.
+const BATCH: usize = 32;
+/// How often a leader looks at a queue for which there is no thread. With 8 threads that all wait, looks every 200 µs
+/// double the processor time of a request, and every millisecond takes 1.3 times as much.
+const FULL_NAP: Duration = Duration::from_millis(10);
+
+/// See the module.
+pub(crate) struct Threads {
+    context: Arc<Context>,
+    dispatcher: Arc<Dispatcher>,
+    application: Arc<dyn Application>,
+    roles: Roles,
+}
+
+/// One of the threads.
+#[derive(Clone, Copy)]
+struct Member {
+    /// Its number among them, from 0.
+    number: usize,
+    /// Its slot in the runner table.
+    slot: Option<usize>,
+}
+
+impl Threads {
+    /// No thread runs yet.
+    pub(crate) fn new(dispatcher: Arc<Dispatcher>, application: Arc<dyn Application>) -> Self {
+        Self { context: dispatcher.context().clone(), dispatcher, application, roles: Roles::default() }
+    }
+
+    /// Takes one role after the other.
+    fn play_roles(&self, member: Member, events: &dyn EventLoop) -> io::Result<()> {
+        let mut batch = Events::new(BATCH);
+        while !events.has_ended() {
+            match self.roles.next_role() {
+                Role::Lead(term) => self.lead(term, member, events, &mut batch)?,
+                Role::Watch => {
+                    may_panic("watch");
+                    let role = self.roles.watch(&mut Watching { threads: self, member, events, batch: &mut batch });
+                    if let Role::Lead(term) = role {
+                        self.lead(term, member, events, &mut batch)?;
+                    }
+                }
+                Role::Retire => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Leads until the lead is lost or the server ends.
+    fn lead(&self, mut term: Term, member: Member, events: &dyn EventLoop, batch: &mut Events) -> io::Result<()> {
+        // The count of requests taken, and the load, when those that wait were seen to wait. `None`: none do.
+        let mut waiting: Option<(u64, Load)> = None;
+        let queue = &self.dispatcher.queue;
+        may_panic("lead");
+        while !events.has_ended() {
+            let moved = queue.moved();
+            let is_stuck = waiting.as_ref().is_some_and(|(then, load)| *then == moved && load.was_idle());
+            match queue.verdict(is_stuck, self.dispatcher.most_runners(), self.context.clock.recent()) {
+                Verdict::Idle => waiting = None,
+                Verdict::Watch => waiting = Some((moved, Load::now())),
+                Verdict::Run if !self.may_run(member) => {
+                    self.roles.offer(term);
+                    return Ok(());
+                }
+                Verdict::Run => {
+                    waiting = None;
+                    if self.roles.lend(&mut term, queue.is_eager()) {
+                        self.run_application(member);
+                        if !self.roles.resume(&mut term) {
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+            events.wait(batch, None)?;
+            events.handle(batch);
+        }
+        Ok(())
+    }
+
+    /// Runs the application, unless another thread is about to.
+    fn run_application(&self, member: Member) {
+        if let Some(entry) = self.dispatcher.queue.try_enter(self.context.clock.peek()) {
+            run_application(&*self.application, Turn::entering(&self.dispatcher, self, member.slot, entry));
+        }
+    }
+
+    /// With one application thread it is always the same one: number 0.
+    fn may_run(&self, member: Member) -> bool {
+        self.context.config.threads > 1 || member.number == 0 || self.dispatcher.queue.running() > 0
+    }
+}
+
+impl Executor for Threads {
+    fn run(&self, events: &dyn EventLoop) -> io::Result<()> {
+        may_panic("thread");
+        let number = self.roles.join();
+        let slot = self.dispatcher.runners.take(process::thread_id());
+        let outcome = self.play_roles(Member { number, slot }, events);
+        self.roles.leave();
+        if let Some(slot) = slot {
+            self.dispatcher.runners.give_back(slot);
+        }
+        outcome
+    }
+
+    fn longest_wait(&self) -> Option<Duration> {
+        // With every application thread in use there is nothing to hurry for: a runner takes the next request.
+        let most = self.context.config.threads + self.dispatcher.runners.stuck();
+        let may_help = self.roles.free() > 1 || self.roles.total() <= most;
+        Some(if may_help { TICK } else { FULL_NAP })
+    }
+
+    fn is_blocked(&self, time: Duration) -> bool {
+        self.dispatcher.queue.is_blocked(time, self.context.clock.recent())
+    }
+
+    fn end(&self) {
+        self.roles.end();
+    }
+
+    /// A thread that leads from inside the application needs no call: it polls when it comes back, or the watcher does.
+    fn wake_io(&self) {
+        if self.roles.is_led() && !local::is_leading() {
+            self.context.poller.wake();
+        }
+    }
+
+    /// The thread that leads runs the application itself, or has it run. An application thread that read the next
+    /// request of its connection may be long in taking it.
+    fn wake_runners(&self) {
+        self.wake_io();
+    }
+
+    fn coalesces(&self, connection: Arc<Connection>) {
+        self.context.flush_list.list(connection);
+        self.wake_io();
+        if !self.roles.is_led() {
+            self.roles.alert();
+        }
+    }
+
+    fn count(&self) -> (u64, u64) {
+        (self.roles.total() as u64, 0)
+    }
+
+    /// A runner makes sure that somebody can take the lead while it runs; and whoever holds the application, that
+    /// others take the places of threads that are stuck.
+    fn keep_a_spare_thread(&self) {
+        // Each has a slot.
+        let most = (self.dispatcher.most_runners() + 1).min(self.dispatcher.runners.len());
+        if !self.roles.should_hire(most) {
+            return;
+        }
+        if let Err(fault) = self.application.grow() {
+            self.roles.hiring_failed();
+            self.application.log(Level::Warning, &format!("no further thread could be started: {fault}"));
+        }
+    }
+}
+
+/// What a watching thread needs.
+struct Watching<'a> {
+    threads: &'a Threads,
+    member: Member,
+    events: &'a dyn EventLoop,
+    batch: &'a mut Events,
+}
+
+impl Scene for Watching<'_> {
+    fn wants_me(&self) -> bool {
+        let Self { threads, member, .. } = self;
+        threads.context.config.threads == 1 && member.number == 0 && threads.dispatcher.queue.len() > 0
+    }
+
+    fn relieve(&mut self) {
+        // An error here is an error of the leader's next wait, too, which reports it.
+        if self.events.wait(self.batch, Some(Duration::ZERO)).is_ok() {
+            self.events.handle(self.batch);
+        }
+        // The leader may have come back meanwhile and wait already: what was taken in here, and an alarm that was
+        // silenced here, is news for it.
+        self.threads.wake_io();
+    }
+}

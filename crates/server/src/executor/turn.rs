@@ -1,0 +1,157 @@
+//! A runner's turn at running the application: where it gets its requests from.
+//!
+//! Thread: a turn is its runner's alone.
+
+use std::time::Instant;
+
+use crate::connection::exchange::Exchange;
+use crate::dispatch::dispatcher::Dispatcher;
+use crate::dispatch::run_queue::{Entry, Taken};
+use crate::executor::Executor;
+
+/// A thread's turn at running the application, from [`crate::executor::application::Application::enter`] to its return;
+/// or that of a greenlet.
+pub struct Turn<'a> {
+    dispatcher: &'a Dispatcher,
+    executor: &'a dyn Executor,
+    /// The runner's slot in the runner table.
+    slot: Option<usize>,
+    /// A request was given out and not put down.
+    carries: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    /// The runner does not have the interpreter yet.
+    Entering(Entry),
+    Running,
+    Left,
+}
+
+impl<'a> Turn<'a> {
+    /// The turn of a thread that is about to wait for the interpreter.
+    pub(crate) fn entering(
+        dispatcher: &'a Dispatcher,
+        executor: &'a dyn Executor,
+        slot: Option<usize>,
+        entry: Entry,
+    ) -> Self {
+        Self { dispatcher, executor, slot, carries: false, state: State::Entering(entry) }
+    }
+
+    /// The turn of a runner that has the interpreter. `None`: no request waits, or as many run as may.
+    pub(crate) fn running(dispatcher: &'a Dispatcher, executor: &'a dyn Executor, slot: usize) -> Option<Self> {
+        let joins = dispatcher.queue.join(dispatcher.most_runners());
+        joins.then(|| Self { dispatcher, executor, slot: Some(slot), carries: false, state: State::Running })
+    }
+}
+
+impl Turn<'_> {
+    /// The next request, or `None` when the runner must leave. Call it with the application held.
+    #[allow(clippy::should_implement_trait, reason = "a turn has side effects at its ends and is no iterator")]
+    pub fn next(&mut self) -> Option<Exchange> {
+        self.put_down();
+        if self.is_forked_child() {
+            self.state = State::Left;
+            return None;
+        }
+        match self.state {
+            State::Left => return None,
+            State::Running => {}
+            State::Entering(entry) => {
+                let join = self.dispatcher.queue.enter(entry, self.dispatcher.most_runners(), || self.now());
+                if !join.runs() {
+                    self.state = State::Left;
+                    return None;
+                }
+                self.state = State::Running;
+                self.executor.keep_a_spare_thread();
+            }
+        }
+        loop {
+            let limit = self.dispatcher.most_runners();
+            match self.dispatcher.queue.take(limit, self.executor.is_turn_over(), || self.now()) {
+                // Nobody is there to answer: the application is not called.
+                Taken::Request(exchange, _) if exchange.client_gone() => drop(exchange),
+                Taken::Request(exchange, now) => return Some(self.take_up(exchange, now)),
+                Taken::Left { requests_wait } => {
+                    self.state = State::Left;
+                    if requests_wait {
+                        self.executor.wake_runners();
+                    }
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// What the application calls the calling thread; it is told again with a request of this thread that is overdue.
+    pub fn identify(&self, thread: u64) {
+        if let Some(slot) = self.slot {
+            self.dispatcher.runners.identify(slot, thread);
+        }
+    }
+
+    /// The application is done with the request that [`Turn::next`] gave, but for its cleaning up: nothing is raised in
+    /// it any more. True when its deadline had come.
+    pub fn leave_application(&self) -> bool {
+        self.slot.is_some_and(|slot| self.dispatcher.runners.leave(slot))
+    }
+
+    /// True when the deadline of the request that [`Turn::next`] gave has come.
+    pub fn is_overdue(&self) -> bool {
+        self.slot.is_some_and(|slot| self.dispatcher.runners.is_overdue(slot))
+    }
+
+    /// This is a child that the application has forked: the parent carries the request, and may have held any lock.
+    pub fn is_forked_child(&self) -> bool {
+        self.dispatcher.context().is_forked_child()
+    }
+
+    fn now(&self) -> Instant {
+        self.dispatcher.context().clock.peek()
+    }
+
+    fn take_up(&mut self, mut exchange: Exchange, now: Instant) -> Exchange {
+        self.carries = true;
+        let runner = self.slot.map(|slot| {
+            let since = self.dispatcher.context().clock.monotonic_of(now);
+            self.dispatcher.runners.begin(slot, exchange.request(), since)
+        });
+        exchange.begin(now, runner);
+        self.executor.note_progress();
+        exchange
+    }
+
+    /// The runner is done with the request that it carried.
+    fn put_down(&mut self) {
+        if !std::mem::take(&mut self.carries) || self.is_forked_child() {
+            return;
+        }
+        if let Some(slot) = self.slot {
+            self.dispatcher.runners.end(slot);
+        }
+        self.executor.note_progress();
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.put_down();
+        if self.is_forked_child() {
+            return;
+        }
+        match self.state {
+            State::Left => {}
+            // The application does not want a request.
+            State::Entering(_) => self.dispatcher.queue.turn_back(),
+            // The application unwound out of its turn, or the greenlet is not to take another request.
+            State::Running => {
+                if self.dispatcher.queue.leave() {
+                    self.executor.wake_runners();
+                }
+            }
+        }
+    }
+}

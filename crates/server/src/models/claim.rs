@@ -1,0 +1,91 @@
+//! The claim: one thread owns a connection at a time, and no event is lost.
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use super::explore;
+use crate::connection::claim::{Bits, Claim, GONE, READ, WRITE};
+use crate::os::model::Exclusive;
+use crate::os::sync::atomic::{AtomicU32, Ordering};
+
+/// A connection of which each owner notes what it has seen.
+struct Connection {
+    claim: Claim,
+    /// What each event brings, by its bit: noted before the event is reported.
+    news: [(Bits, AtomicU32); 3],
+    /// What owners have seen of that. There is one owner at a time.
+    seen: Exclusive<Bits>,
+}
+
+impl Connection {
+    fn owned() -> Arc<Self> {
+        let news = [READ, WRITE, GONE].map(|bit| (bit, AtomicU32::new(0)));
+        Arc::new(Self { claim: Claim::owned(), news, seen: Exclusive::default() })
+    }
+
+    fn report(&self, bits: Bits) {
+        for (bit, news) in &self.news {
+            if bits & bit != 0 {
+                news.store(1, Ordering::Relaxed);
+            }
+        }
+        if self.claim.raise(bits) {
+            self.carry();
+        }
+    }
+
+    /// The owner's loop, as in the driver.
+    fn carry(&self) {
+        loop {
+            let bits = self.claim.take();
+            for (bit, news) in &self.news {
+                if bits & bit != 0 {
+                    assert_eq!(news.load(Ordering::Relaxed), 1, "an event was seen before what it brings");
+                    self.seen.with(|seen| *seen |= bit);
+                }
+            }
+            if self.claim.release() {
+                return;
+            }
+        }
+    }
+
+    fn seen(&self) -> Bits {
+        self.seen.with(|seen| *seen)
+    }
+}
+
+fn report(connection: &Arc<Connection>, bits: Bits) -> thread::JoinHandle<()> {
+    let connection = connection.clone();
+    thread::spawn(move || connection.report(bits))
+}
+
+#[test]
+fn no_event_is_lost_while_the_maker_lets_go() {
+    explore("claim: a new connection", 3, || {
+        let connection = Connection::owned();
+        let others = [report(&connection, READ), report(&connection, WRITE)];
+        connection.carry();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!(connection.seen(), READ | WRITE);
+        assert!(connection.claim.raise(0), "somebody owns it still");
+    });
+}
+
+#[test]
+fn no_event_is_lost_between_owners() {
+    explore("claim: three threads report", 3, || {
+        let connection = Connection::owned();
+        connection.carry();
+        let others = [report(&connection, READ), report(&connection, WRITE | READ)];
+        connection.report(GONE);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert!(connection.claim.is_gone());
+        assert!(connection.claim.raise(0), "somebody owns it still");
+        // It stays, so the last owner may have let go without a look at it.
+        let bits = connection.claim.take();
+        assert_eq!(connection.seen() | bits, READ | WRITE | GONE);
+        assert_eq!(bits & !GONE, 0);
+    });
+}

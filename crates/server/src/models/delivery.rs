@@ -1,0 +1,399 @@
+//! The writer of a response: whoever finds another thread writing leaves its work to that one, and nothing stays
+//! unsent.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use loom::thread;
+
+use super::explore;
+use crate::connection::claim::{Claim, GONE, WRITE};
+use crate::executor::{greenlets, threads};
+use crate::os::clock::{Millis, NEVER};
+use crate::os::model::Exclusive;
+use crate::os::socket::Io;
+use crate::os::sync::atomic::{AtomicBool, Ordering};
+use crate::os::sync::{Condvar, Mutex, lock, wait};
+use crate::request::memory::ClientMemory;
+use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart};
+use crate::response::policy::{Policy, Waiting};
+use crate::response::sending::{Flush, Given, Terms};
+use crate::response::write_plan::WritePlan;
+use crate::transport::Transport;
+
+/// What the thread that polls is to do.
+#[derive(Default)]
+struct Mail {
+    /// The socket takes more.
+    is_writable: bool,
+    /// It is to go on with the connection, which it owns.
+    left: bool,
+    /// It is to send what waits.
+    pushed: bool,
+    has_ended: bool,
+}
+
+#[derive(Default)]
+struct Mailbox {
+    mail: Mutex<Mail>,
+    came: Condvar,
+}
+
+impl Mailbox {
+    fn put(&self, note: impl FnOnce(&mut Mail)) {
+        note(&mut lock(&self.mail));
+        self.came.notify_all();
+    }
+}
+
+/// What is between a socket and its client.
+#[derive(Default)]
+struct Stream {
+    /// Bytes that the socket would take.
+    room: usize,
+    sent: Vec<u8>,
+    /// How many of these the client has taken.
+    taken: usize,
+    /// The socket was full: it makes an event when it is not.
+    tells: bool,
+}
+
+struct Socket {
+    stream: Arc<(Mutex<Stream>, Condvar)>,
+}
+
+impl Transport for Socket {
+    fn number(&self) -> RawFd {
+        0
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn receive(&self, _: &mut [u8]) -> Io {
+        Io::WouldBlock
+    }
+
+    fn transmit(&self, slices: &[IoSlice<'_>], _: bool) -> Io {
+        let (stream, came) = &*self.stream;
+        let mut stream = lock(stream);
+        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).take(stream.room).collect();
+        if bytes.is_empty() {
+            stream.tells = true;
+            return Io::WouldBlock;
+        }
+        stream.room -= bytes.len();
+        stream.sent.extend(&bytes);
+        came.notify_all();
+        Io::Moved(bytes.len())
+    }
+
+    /// A file of this model has one letter.
+    fn transmit_file(&self, _: BorrowedFd<'_>, _: u64, count: usize) -> Io {
+        self.transmit(&[IoSlice::new(&b"f".repeat(count))], false)
+    }
+
+    fn wait_readable(&self, _: Duration) -> bool {
+        false
+    }
+
+    fn wait_writable(&self, _: Duration) {}
+
+    fn end_sending(&self) {}
+
+    fn cut(&self) {}
+
+    fn abort(&self) {}
+
+    fn reset_on_close(&self) {}
+}
+
+/// How far the owner of the connection is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Progress {
+    #[default]
+    Responding,
+    Draining,
+    Done,
+}
+
+/// A connection with a response, as the driver has it.
+struct Connection {
+    claim: Claim,
+    delivery: Delivery,
+    progress: Exclusive<Progress>,
+    mailbox: Mailbox,
+    stream: Arc<(Mutex<Stream>, Condvar)>,
+    /// A greenlet waits for room; it has been told that there may be some.
+    waits: AtomicBool,
+    told: (Mutex<bool>, Condvar),
+    /// Events of the socket are handled by another thread than what is left.
+    has_two_pollers: bool,
+    terms: Terms,
+    /// The client's, set by one thread at a time.
+    deadline: Exclusive<Option<Millis>>,
+}
+
+impl Connection {
+    fn new(policy: Policy, queue_limit: usize, room: usize) -> Self {
+        let terms = Terms {
+            policy,
+            queue_limit,
+            buffer_limit: 1 << 20,
+            write_timeout: 1_000,
+            min_rate: 0,
+            memory: Arc::new(ClientMemory::new(1 << 20)),
+        };
+        let stream = Arc::new((Mutex::new(Stream { room, ..Stream::default() }), Condvar::new()));
+        Self {
+            claim: Claim::owned(),
+            delivery: Delivery::new(Box::new(Socket { stream: stream.clone() }), &terms),
+            progress: Exclusive::default(),
+            mailbox: Mailbox::default(),
+            stream,
+            waits: AtomicBool::new(false),
+            told: Default::default(),
+            has_two_pollers: false,
+            terms,
+            deadline: Exclusive::default(),
+        }
+    }
+
+    fn follow_up(&self, after: After) {
+        if after.push {
+            self.mailbox.put(|mail| mail.pushed = true);
+        }
+        if after.room {
+            self.delivery.notify_room();
+            if self.waits.swap(false, Ordering::SeqCst) {
+                *lock(&self.told.0) = true;
+                self.told.1.notify_all();
+            }
+        }
+        if after.asked && self.claim.raise(WRITE) {
+            self.mailbox.put(|mail| mail.left = true);
+        }
+    }
+
+    /// The runner: sends a block, the last one if `ended`. False: it has to wait for room.
+    fn send(&self, block: &[u8], ended: bool) -> bool {
+        let mut plan = WritePlan::default();
+        plan.staging().extend_from_slice(block);
+        let mut keep = |_| -> Box<dyn crate::response::payload::Payload> { Box::new(()) };
+        let given = Given { status: 200, body_bytes: 0 };
+        let output: (&[&[u8]], _) = (&[], &mut keep as &mut dyn FnMut(usize) -> _);
+        let (accepted, after) = self.delivery.transmit(&mut plan, output, (given, ended), &mut 0, &self.terms, self);
+        self.follow_up(after);
+        assert_ne!(accepted, Accepted::Gone);
+        accepted == Accepted::Taken
+    }
+
+    /// The runner: sends all of a response, with so many bytes of a file.
+    fn send_file(&self, before: &[u8], length: u64, behind: &[u8]) {
+        let file = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+        let part = FilePart { before, file, offset: 0, length, behind };
+        let given = Given { status: 200, body_bytes: 0 };
+        let (_, after) = self.delivery.transmit_file(part, (given, true), &self.terms, self);
+        self.follow_up(after);
+    }
+
+    fn wait_for_room(&self) {
+        if self.terms.policy.waiting == Waiting::Ticket {
+            return self.wait_as_a_greenlet();
+        }
+        assert!(self.delivery.wait_for_room(&self.terms, Duration::MAX, || Duration::MAX));
+    }
+
+    fn wait_as_a_greenlet(&self) {
+        loop {
+            match self.delivery.ask_for_room(&self.terms, || self.waits.store(true, Ordering::SeqCst)) {
+                None => unreachable!(),
+                Some(true) => return,
+                Some(false) => {}
+            }
+            let mut told = lock(&self.told.0);
+            while !std::mem::take(&mut *told) {
+                told = wait(&self.told.1, told);
+            }
+        }
+    }
+
+    /// The runner: the response is given, and the connection goes on.
+    fn finish(&self) {
+        let (_, hand_over) = self.delivery.end(true, &self.terms);
+        self.progress.with(|progress| *progress = Progress::Draining);
+        if hand_over {
+            self.mailbox.put(|mail| mail.left = true);
+        } else {
+            self.carry();
+        }
+    }
+
+    /// The owner's loop.
+    fn carry(&self) {
+        loop {
+            let bits = self.claim.take();
+            let progress = self.progress.with(|progress| *progress);
+            if progress == Progress::Draining {
+                let (flush, after) = self.delivery.flush(bits & WRITE != 0, 2, &self.terms, Some(self));
+                self.follow_up(after);
+                match flush {
+                    Flush::Empty => self.progress.with(|progress| *progress = Progress::Done),
+                    Flush::More => return self.mailbox.put(|mail| mail.left = true),
+                    Flush::Blocked | Flush::Elsewhere => {}
+                    Flush::Broken | Flush::Short(_) => unreachable!(),
+                }
+            }
+            if self.claim.release() {
+                return;
+            }
+        }
+    }
+
+    /// The thread that polls.
+    fn poll(&self) {
+        loop {
+            let mut mail = lock(&self.mailbox.mail);
+            while !(mail.is_writable || mail.left || mail.pushed || mail.has_ended) {
+                mail = wait(&self.mailbox.came, mail);
+            }
+            let Mail { is_writable, left, pushed, has_ended } = *mail;
+            *mail = Mail { has_ended, ..Mail::default() };
+            drop(mail);
+            if is_writable {
+                self.report();
+            }
+            if pushed {
+                self.drain();
+            }
+            if left {
+                self.carry();
+            }
+            if has_ended && !(is_writable || left || pushed) {
+                return;
+            }
+        }
+    }
+
+    /// The socket takes more.
+    fn report(&self) {
+        if self.claim.raise(WRITE) {
+            self.carry();
+        } else {
+            self.drain();
+        }
+    }
+
+    fn drain(&self) {
+        self.follow_up(self.delivery.drain(true, false, &self.terms, self));
+    }
+
+    /// The client: takes so many bytes.
+    fn receive(&self, count: usize) {
+        let (stream, came) = &*self.stream;
+        let mut stream = lock(stream);
+        while stream.taken < count {
+            while stream.taken == stream.sent.len() {
+                stream = wait(came, stream);
+            }
+            stream.room += stream.sent.len() - stream.taken;
+            stream.taken = stream.sent.len();
+            if std::mem::take(&mut stream.tells) {
+                if self.has_two_pollers {
+                    drop(stream);
+                    self.report();
+                    stream = lock(&self.stream.0);
+                } else {
+                    self.mailbox.put(|mail| mail.is_writable = true);
+                }
+            }
+        }
+    }
+
+    /// All of the response has come, and nobody has anything left to do.
+    fn check(&self, response: &[u8]) {
+        assert_eq!(lock(&self.stream.0).sent, response);
+        assert_eq!(self.progress.with(|progress| *progress), Progress::Done);
+        assert_eq!(self.deadline.with(|deadline| deadline.unwrap_or(NEVER)), NEVER, "the client has taken all in time");
+        assert!(self.claim.raise(GONE), "somebody owns it still");
+    }
+}
+
+impl ClientTime for Connection {
+    fn now(&self) -> Millis {
+        1
+    }
+
+    fn set_deadline(&self, due: Millis) -> bool {
+        self.deadline.with(|deadline| *deadline = Some(due));
+        false
+    }
+}
+
+/// A runner gives two blocks, of which the socket takes less at once.
+fn respond(connection: Connection) {
+    let connection = Arc::new(connection);
+    let poller = connection.clone();
+    let poller = thread::spawn(move || poller.poll());
+    let client = connection.clone();
+    let client = thread::spawn(move || client.receive(4));
+    if !connection.send(b"ab", false) {
+        connection.wait_for_room();
+    }
+    connection.send(b"cd", true);
+    connection.finish();
+    client.join().unwrap();
+    connection.mailbox.put(|mail| mail.has_ended = true);
+    poller.join().unwrap();
+    connection.check(b"abcd");
+}
+
+/// The policy of greenlets, but they and the I/O side write less at once.
+const GREENLETS: Policy = Policy { most_by_runner: Some(1), most_by_io: Some(1), ..greenlets::POLICY };
+
+#[test]
+fn nothing_stays_unsent_of_a_response_by_a_thread() {
+    explore("delivery: threads", 3, || respond(Connection::new(threads::POLICY, 100, 1)));
+}
+
+#[test]
+fn nothing_stays_unsent_where_two_threads_poll_beside_the_one_that_responds() {
+    explore("delivery: threads, two poll", 3, || {
+        respond(Connection { has_two_pollers: true, ..Connection::new(threads::POLICY, 0, 1) });
+    });
+}
+
+#[test]
+fn a_thread_that_waits_for_room_is_told() {
+    explore("delivery: threads, little room", 3, || respond(Connection::new(threads::POLICY, 0, 1)));
+}
+
+#[test]
+fn nothing_stays_unsent_of_a_response_by_a_greenlet() {
+    explore("delivery: greenlets", 3, || respond(Connection::new(GREENLETS, 100, 1)));
+}
+
+#[test]
+fn a_greenlet_that_waits_for_room_is_told() {
+    explore("delivery: greenlets, little room", 3, || respond(Connection::new(GREENLETS, 0, 1)));
+}
+
+#[test]
+fn nothing_stays_unsent_of_what_takes_several_writes() {
+    explore("delivery: a file between two blocks, two poll", 3, || {
+        let connection = Arc::new(Connection { has_two_pollers: true, ..Connection::new(threads::POLICY, 100, 1) });
+        let client = connection.clone();
+        let client = thread::spawn(move || client.receive(3));
+        let poller = connection.clone();
+        let poller = thread::spawn(move || poller.poll());
+        connection.send_file(b"a", 1, b"b");
+        connection.finish();
+        client.join().unwrap();
+        connection.mailbox.put(|mail| mail.has_ended = true);
+        poller.join().unwrap();
+        connection.check(b"afb");
+    });
+}

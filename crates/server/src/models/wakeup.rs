@@ -1,0 +1,99 @@
+//! Waking the greenlet thread: no news is lost between its answer and its look, and who waits for it goes on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use loom::thread;
+
+use super::explore;
+use crate::executor::greenlets::wakeup::{Look, Wakeup};
+use crate::os::sync::atomic::{AtomicBool, Ordering};
+
+fn wakeup() -> Arc<Wakeup> {
+    Arc::new(Wakeup::new().unwrap())
+}
+
+#[test]
+fn no_ticket_is_lost() {
+    explore("wakeup: tickets", 3, || {
+        let wakeup = wakeup();
+        let reporters = [1, 2].map(|ticket| {
+            let wakeup = wakeup.clone();
+            thread::spawn(move || assert!(wakeup.report_ticket(ticket)))
+        });
+        let mut tickets = Vec::new();
+        while tickets.len() < 2 {
+            wakeup.wait();
+            tickets.extend(wakeup.take().unwrap_or_default().tickets);
+        }
+        tickets.sort_unstable();
+        assert_eq!(tickets, [1, 2]);
+        reporters.into_iter().for_each(|reporter| reporter.join().unwrap());
+    });
+}
+
+#[test]
+fn what_is_noted_before_a_wakeup_is_found_after_it() {
+    explore("wakeup: notes", 3, || {
+        let shared = Arc::new((Wakeup::new().unwrap(), [(); 2].map(|()| AtomicBool::new(false))));
+        let reporters = [0, 1].map(|number| {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (wakeup, notes) = &*shared;
+                notes[number].store(true, Ordering::Relaxed);
+                wakeup.wake();
+            })
+        });
+        let (wakeup, notes) = &*shared;
+        // A look may find what is noted before the wake-up; the last look is after the last one.
+        while !notes.iter().all(|note| note.load(Ordering::Relaxed)) {
+            wakeup.wait();
+            wakeup.take();
+        }
+        reporters.into_iter().for_each(|reporter| reporter.join().unwrap());
+    });
+}
+
+#[test]
+fn the_rest_of_the_io_thread_ends() {
+    explore("wakeup: rest", 3, || {
+        let wakeup = wakeup();
+        let io = wakeup.clone();
+        let io = thread::spawn(move || {
+            for _ in 0..2 {
+                io.wake();
+                io.rest(Duration::MAX);
+            }
+            io.report_end();
+        });
+        loop {
+            wakeup.wait();
+            let has_ended = wakeup.take().is_some_and(|news| news.ended);
+            wakeup.note_idle();
+            if has_ended {
+                break;
+            }
+        }
+        io.join().unwrap();
+    });
+}
+
+#[test]
+fn the_watching_thread_is_woken_and_told() {
+    explore("wakeup: watch", 3, || {
+        let wakeup = wakeup();
+        let watching = wakeup.clone();
+        let watching = thread::spawn(move || {
+            let Look::Unanswered(sent, _) = watching.watch(Duration::ZERO, 0, || false) else { return false };
+            matches!(watching.watch(Duration::MAX, sent, || false), Look::Answered(_))
+        });
+        let waking = wakeup.clone();
+        let waking = thread::spawn(move || waking.wake());
+        wakeup.wait();
+        wakeup.take();
+        waking.join().unwrap();
+        // The watching thread may have come too late for this one, and then waits for the next.
+        wakeup.report_end();
+        watching.join().unwrap();
+    });
+}

@@ -1,0 +1,323 @@
+//! The access log: each line is made by the thread that accounts for the response, and written by a thread of the log's
+//! own, which never holds the interpreter.
+//!
+//! Lines wait in a buffer of [`ROOM`] bytes, so that a reader that stalls holds neither a request nor memory. Lines
+//! that do not fit are dropped and counted, and a line states their number where the log continues. When the server
+//! ends, the log is abandoned if its destination accepts nothing. Nothing is logged after [`AccessLog::close`]: what is
+//! accounted for later has been logged as cut.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub use crate::observe::log_format::Format;
+use crate::observe::log_format::{Calendar, Entry};
+use crate::observe::record::Record;
+use crate::os::clock;
+use crate::os::file::{error_text, open_to_append, write};
+use crate::os::panics::{catch, may_panic};
+use crate::os::poll::wait_writable;
+use crate::os::process::Unshared;
+use crate::os::socket::Io;
+use crate::os::sync::{lock, wait, wait_for};
+use crate::request::Request;
+
+/// Bytes of lines that wait for the writer at most, those that it is writing included.
+const ROOM: usize = 4 << 20;
+/// Bytes that are written at once, so that a log that is slow can be told from one that takes nothing.
+const PIECE: usize = 64 * 1024;
+/// Room that the buffers keep when nothing waits.
+const KEPT: usize = 256 * 1024;
+/// At the end, the log is given up when it has taken nothing for so long,
+const PATIENCE: Duration = Duration::from_secs(1);
+/// or has not taken all in this time.
+const PATIENCE_IN_ALL: Duration = Duration::from_secs(3);
+/// How often a writer looks whether it is still wanted whose descriptor was made non-blocking by somebody else.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Where the access log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// The standard output.
+    Stdout,
+    /// Appended to this file.
+    Path(PathBuf),
+}
+
+/// Where the access log goes, and how its lines look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessLogConfig {
+    /// Where.
+    pub destination: Destination,
+    /// How.
+    pub format: Format,
+}
+
+/// Writes a line to the server's own log; does not wait.
+pub(crate) type ErrorLog = Box<dyn Fn(&str) + Send + Sync>;
+
+#[derive(Default)]
+struct Pending {
+    /// What the writer has not taken yet.
+    lines: Vec<u8>,
+    /// Bytes that it has taken and not written yet.
+    in_hand: usize,
+    /// Lines that are in the two.
+    count: u64,
+    /// Lines dropped after those.
+    dropped: u64,
+    calendar: Calendar,
+    reopen: bool,
+    closed: bool,
+    /// The server has abandoned the writer and does not wait for it.
+    given_up: bool,
+    /// The writer has returned.
+    ended: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    pending: Mutex<Pending>,
+    /// Lines were added, or the log is to be reopened or closed.
+    came: Condvar,
+    /// The writer has written something, or has ended.
+    went: Condvar,
+}
+
+pub(crate) struct AccessLog {
+    format: Format,
+    shared: Arc<Shared>,
+    error_log: Arc<ErrorLog>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl AccessLog {
+    /// Opens the log and starts its thread.
+    pub(crate) fn open(config: AccessLogConfig, error_log: ErrorLog) -> io::Result<Self> {
+        let AccessLogConfig { destination, format } = config;
+        let sink = Sink::open(&destination)?;
+        let (shared, error_log) = (Arc::new(Shared::default()), Arc::new(error_log));
+        let writer = Writer {
+            shared: shared.clone(),
+            destination,
+            format: format.clone(),
+            sink,
+            error_log: error_log.clone(),
+            has_failed: false,
+        };
+        let writer =
+            std::thread::Builder::new().name("tailrace-log".to_owned()).spawn(move || writer.write_until_closed())?;
+        Ok(Self { format, shared, error_log, writer: Mutex::new(Some(writer)) })
+    }
+
+    /// Logs a finished request. `response`: its head as it was sent.
+    pub(crate) fn write(&self, request: &Request, response: &[u8], record: &Record) {
+        let now = clock::wall();
+        let mut pending = lock(&self.shared.pending);
+        let Pending { lines, in_hand, count, dropped, calendar, closed, .. } = &mut *pending;
+        if *closed {
+            return;
+        }
+        let before = lines.len();
+        if before + *in_hand >= ROOM {
+            *dropped += 1;
+            return;
+        }
+        if *dropped > 0 {
+            self.format.render_gap(*dropped, lines);
+        }
+        calendar.set(now);
+        let rendered = catch(|| {
+            may_panic("log");
+            self.format.render(&Entry { request, response, record }, calendar, lines);
+        });
+        if let Err(panic) = rendered {
+            lines.truncate(before);
+            drop(pending);
+            return (self.error_log)(&format!("a line of the access log was lost: it panicked: {panic}"));
+        }
+        if lines.len() + *in_hand > ROOM {
+            lines.truncate(before);
+            *dropped += 1;
+            return;
+        }
+        *dropped = 0;
+        *count += 1;
+        drop(pending);
+        if before == 0 {
+            self.shared.came.notify_one();
+        }
+    }
+
+    /// Opens the file of this name again, after the old one was renamed.
+    pub(crate) fn reopen(&self) {
+        lock(&self.shared.pending).reopen = true;
+        self.shared.came.notify_one();
+    }
+
+    /// Writes the lines that wait and ends the thread; lines that are not accepted in time are lost.
+    pub(crate) fn close(&self) {
+        let mut pending = lock(&self.shared.pending);
+        pending.closed = true;
+        self.shared.came.notify_one();
+        let end = clock::now() + PATIENCE_IN_ALL;
+        while !pending.ended {
+            let before = pending.lines.len() + pending.in_hand;
+            let time = end.saturating_duration_since(clock::now()).min(PATIENCE);
+            let timed_out;
+            (pending, timed_out) = wait_for(&self.shared.went, pending, time);
+            let has_moved = pending.lines.len() + pending.in_hand < before;
+            if timed_out && !pending.ended && (!has_moved || clock::now() >= end) {
+                pending.given_up = true;
+                break;
+            }
+        }
+        let (missing, given_up) = (pending.count + pending.dropped, pending.given_up);
+        drop(pending);
+        let writer = lock(&self.writer).take();
+        if given_up {
+            (self.error_log)(&format!(
+                "the access log takes nothing more, or too slowly: {missing} lines were given up at the end"
+            ));
+        } else if let Some(writer) = writer {
+            // It returns an error only if it panicked, and then there is nothing left to do.
+            let _ = writer.join();
+        }
+    }
+}
+
+enum Sink {
+    Stdout(io::Stdout),
+    File(Unshared),
+}
+
+impl Sink {
+    fn open(destination: &Destination) -> io::Result<Self> {
+        match destination {
+            Destination::Stdout => Ok(Self::Stdout(io::stdout())),
+            Destination::Path(path) => {
+                let opened = open_to_append(path);
+                let named = |fault: io::Error| {
+                    let why = match (fault.kind(), path.parent().filter(|directory| !directory.as_os_str().is_empty()))
+                    {
+                        (io::ErrorKind::NotFound, Some(directory)) => {
+                            format!("the directory {} does not exist; create it", directory.display())
+                        }
+                        _ => error_text(&fault),
+                    };
+                    io::Error::new(fault.kind(), format!("--access-log {}: {why}", path.display()))
+                };
+                Ok(Self::File(Unshared::new(opened.map_err(named)?)))
+            }
+        }
+    }
+
+    /// `None` in a child, which has no thread that writes either.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Stdout(stdout) => Some(stdout.as_fd()),
+            Self::File(file) => file.here(),
+        }
+    }
+}
+
+/// What the log's thread has.
+struct Writer {
+    shared: Arc<Shared>,
+    destination: Destination,
+    format: Format,
+    sink: Sink,
+    error_log: Arc<ErrorLog>,
+    has_failed: bool,
+}
+
+impl Writer {
+    fn write_until_closed(mut self) {
+        let mut lines = Vec::new();
+        loop {
+            let (count, reopen, closed) = {
+                let mut pending = lock(&self.shared.pending);
+                while pending.lines.is_empty() && !pending.reopen && !pending.closed {
+                    pending = wait(&self.shared.came, pending);
+                }
+                let dropped = std::mem::take(&mut pending.dropped);
+                if dropped > 0 {
+                    self.format.render_gap(dropped, &mut pending.lines);
+                }
+                std::mem::swap(&mut lines, &mut pending.lines);
+                pending.in_hand = lines.len();
+                (pending.count, std::mem::take(&mut pending.reopen), pending.closed)
+            };
+            let goes_on = self.write(&lines, count);
+            if lines.capacity() > KEPT {
+                lines = Vec::new();
+            }
+            lines.clear();
+            if reopen && goes_on {
+                self.reopen();
+            }
+            if closed || !goes_on {
+                break;
+            }
+        }
+        lock(&self.shared.pending).ended = true;
+        self.shared.went.notify_all();
+    }
+
+    /// Writes some lines, `count` in number; what cannot be written is counted as dropped. False: nobody waits for it.
+    fn write(&mut self, lines: &[u8], count: u64) -> bool {
+        let mut rest = lines;
+        while !rest.is_empty() {
+            let piece = &rest[..rest.len().min(PIECE)];
+            let Some(descriptor) = self.sink.descriptor() else { return false };
+            let moved = match write(descriptor, piece) {
+                Ok(Io::Moved(moved)) => moved,
+                Ok(_) => {
+                    wait_writable(descriptor, LOOK);
+                    if lock(&self.shared.pending).given_up {
+                        return false;
+                    }
+                    continue;
+                }
+                Err(fault) => {
+                    if !self.has_failed {
+                        self.has_failed = true;
+                        (self.error_log)(&format!(
+                            "the access log cannot be written: {}; requests are served without it",
+                            error_text(&fault)
+                        ));
+                    }
+                    // Half a line is not one.
+                    lock(&self.shared.pending).dropped += rest.iter().filter(|&&byte| byte == b'\n').count() as u64;
+                    break;
+                }
+            };
+            rest = &rest[moved..];
+            let mut pending = lock(&self.shared.pending);
+            pending.in_hand = rest.len();
+            if pending.given_up {
+                return false;
+            }
+            if pending.closed {
+                self.shared.went.notify_all();
+            }
+        }
+        let mut pending = lock(&self.shared.pending);
+        pending.in_hand = 0;
+        pending.count -= count;
+        true
+    }
+
+    fn reopen(&mut self) {
+        match Sink::open(&self.destination) {
+            Ok(opened) => {
+                self.sink = opened;
+                self.has_failed = false;
+            }
+            Err(fault) => (self.error_log)(&format!("the access log cannot be opened anew: {fault}")),
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! What a line of the access log looks like: a format is parsed once into parts, and rendered per request.
+//!
+//! Formats: `common`, `combined` (those of Apache httpd), `json` (one object a line), a text of our own with atoms in
+//! braces, for example `{client} {method} {target} {status} {duration_ms}` (`{{` and `}}` stand for braces), or a text
+//! with atoms as gunicorn writes them, for example `%(h)s "%(r)s" %(s)s` (`%%` stands for a percent sign; see
+//! `percent`).
+//!
+//! Rendered by the thread that accounts for the response, so it allocates nothing and asks no clock.
+
+mod fields;
+mod parts;
+mod percent;
+mod spelling;
+mod write;
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use tailrace_http::request_head::Version;
+
+use self::parts::ATOMS;
+use self::parts::{Atom, IN_JSON, Part, end_literal};
+use self::spelling::nearest;
+pub(crate) use self::write::Calendar;
+use self::write::{push_client, push_decimal, push_escaped, push_json, push_millis, push_number};
+use crate::observe::record::Record;
+use crate::os::process;
+use crate::request::Request;
+
+/// One finished request, as the log sees it.
+pub(crate) struct Entry<'a> {
+    pub(crate) request: &'a Request,
+    /// The head of the response as it was sent; empty when none was.
+    pub(crate) response: &'a [u8],
+    pub(crate) record: &'a Record,
+}
+
+/// A parsed format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Format(Kind);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    Json,
+    Text(Vec<Part>),
+}
+
+/// The names of formats.
+const NAMES: &[&str] = &["combined", "common", "json"];
+/// The log line of Apache httpd called "common", in the atoms of `percent`; "combined" goes on with [`REST`].
+const COMMON: &str = "%(h)s - - %(t)s \"%(r)s\" %(s)s %(B)s";
+const REST: &str = " \"%(f)s\" \"%(a)s\"";
+
+impl Format {
+    /// Parses a format.
+    ///
+    /// # Errors
+    /// One line that names what is unknown, and the nearest known word.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let parts = match text {
+            "json" => return Ok(Self(Kind::Json)),
+            "common" => percent::parse(COMMON)?,
+            "combined" => percent::parse(&[COMMON, REST].concat())?,
+            _ if text.contains("%(") => percent::parse(text)?,
+            _ => parse_braces(text)?,
+        };
+        if parts.iter().all(|part| matches!(part, Part::Literal(_))) {
+            return Err(nothing_in(text));
+        }
+        Ok(Self(Kind::Text(parts)))
+    }
+
+    /// Appends the line of one request, with its line end. `calendar`: of its end.
+    pub(crate) fn render(&self, entry: &Entry<'_>, calendar: &Calendar, out: &mut Vec<u8>) {
+        match &self.0 {
+            Kind::Json => render_json(entry, calendar, out),
+            Kind::Text(parts) => parts.iter().for_each(|part| render_part(part, entry, calendar, out)),
+        }
+        out.push(b'\n');
+    }
+
+    /// Appends the line that stands where so many lines are missing.
+    pub(crate) fn render_gap(&self, missing: u64, out: &mut Vec<u8>) {
+        let (before, after): (&str, &str) = match &self.0 {
+            Kind::Json => ("{\"dropped\": ", "}\n"),
+            Kind::Text(_) => ("# ", " lines dropped: the log could not be written in time\n"),
+        };
+        out.extend_from_slice(before.as_bytes());
+        push_number(missing, out);
+        out.extend_from_slice(after.as_bytes());
+    }
+}
+
+/// Why a text that names nothing of a request is no format.
+fn nothing_in(text: &str) -> String {
+    let forms = "common, combined, json, or a text with atoms such as {client} or %(h)s";
+    match nearest(text, NAMES.iter().copied()) {
+        Some(name) => format!("unknown format; did you mean {name}? Known are {forms}"),
+        None => format!("there is no atom in it, so that all lines would be the same; known are {forms}"),
+    }
+}
+
+fn parse_braces(text: &str) -> Result<Vec<Part>, String> {
+    let mut parts = Vec::new();
+    let mut literal = String::new();
+    let mut rest = text.chars().peekable();
+    while let Some(char) = rest.next() {
+        match char {
+            '{' | '}' if rest.peek() == Some(&char) => {
+                rest.next();
+                literal.push(char);
+            }
+            '{' => {
+                let mut name = String::new();
+                loop {
+                    match rest.next() {
+                        Some('}') => break,
+                        Some(other) => name.push(other),
+                        None => return Err(format!("'{{{name}' has no closing brace")),
+                    }
+                }
+                let Some(atom) = Atom::named(&name) else { return Err(unknown_atom(&name)) };
+                end_literal(&mut literal, &mut parts);
+                parts.push(Part::Atom(atom));
+            }
+            '}' => return Err("'}' without '{' (write '}}' for a brace)".to_owned()),
+            other => literal.push(other),
+        }
+    }
+    end_literal(&mut literal, &mut parts);
+    Ok(parts)
+}
+
+fn unknown_atom(name: &str) -> String {
+    let known = || ATOMS.iter().map(|(name, _)| *name);
+    let hint = nearest(name, known()).map(|name| format!("; did you mean {{{name}}}?")).unwrap_or_default();
+    format!("unknown atom {{{name}}}{hint}; known are {}", known().collect::<Vec<_>>().join(", "))
+}
+
+enum Value<'a> {
+    Text(&'a [u8]),
+    Time,
+    Client(Option<IpAddr>),
+    Number(u64),
+    /// A number, and nothing has one when it is 0.
+    Known(u64),
+    Millis(Option<Duration>),
+}
+
+fn value<'a>(atom: Atom, entry: &Entry<'a>) -> Value<'a> {
+    let Entry { request, record, .. } = entry;
+    let (bytes, head) = (&request.bytes, &request.head);
+    match atom {
+        Atom::Time => Value::Time,
+        Atom::Client => Value::Client(request.endpoints.peer.map(|peer| peer.ip())),
+        Atom::Method => Value::Text(head.method.of(bytes)),
+        Atom::Target => Value::Text(head.target.of(bytes)),
+        Atom::Path => Value::Text(head.path.of(bytes)),
+        Atom::Query => Value::Text(query(request)),
+        Atom::Protocol => Value::Text(protocol(request)),
+        Atom::Status => Value::Known(u64::from(record.status)),
+        Atom::Bytes => Value::Number(record.body_bytes),
+        Atom::DurationMs => Value::Millis(Some(duration(record))),
+        Atom::QueuedMs => Value::Millis(between(Some(record.queued), record.started)),
+        Atom::AppMs => Value::Millis(between(record.started, record.finished)),
+        Atom::FirstBlockMs => Value::Millis(between(record.started, record.first_block)),
+        Atom::Blocks => Value::Number(record.blocks),
+        Atom::Writes => Value::Number(u64::from(record.writes)),
+        Atom::Delivery => Value::Text(record.path.name().as_bytes()),
+        Atom::WaitedMs => Value::Millis(Some(record.waited)),
+        Atom::Ending => Value::Text(record.ending.name().as_bytes()),
+        Atom::Host => Value::Text(fields::of_request(request, b"host")),
+        Atom::Referer => Value::Text(fields::of_request(request, b"referer")),
+        Atom::UserAgent => Value::Text(fields::of_request(request, b"user-agent")),
+    }
+}
+
+fn query(request: &Request) -> &[u8] {
+    request.head.query.map_or(&[], |query| query.of(&request.bytes))
+}
+
+fn protocol(request: &Request) -> &'static [u8] {
+    match request.head.version {
+        Version::Http10 => b"HTTP/1.0",
+        Version::Http11 => b"HTTP/1.1",
+    }
+}
+
+fn between(from: Option<Instant>, to: Option<Instant>) -> Option<Duration> {
+    Some(to?.saturating_duration_since(from?))
+}
+
+/// How long the response took, from the complete request to its end.
+fn duration(record: &Record) -> Duration {
+    record.drained.or(record.finished).unwrap_or(record.queued).saturating_duration_since(record.queued)
+}
+
+fn render_part(part: &Part, entry: &Entry<'_>, calendar: &Calendar, out: &mut Vec<u8>) {
+    let Entry { request, response, record } = entry;
+    match part {
+        Part::Literal(text) => out.extend_from_slice(text.as_bytes()),
+        Part::Atom(atom) => render_text(*atom, entry, calendar, out),
+        Part::ClfTime => out.extend_from_slice(calendar.clf()),
+        Part::RequestLine => {
+            push_or_dash(request.head.method.of(&request.bytes), out);
+            out.push(b' ');
+            push_or_dash(request.head.target.of(&request.bytes), out);
+            out.push(b' ');
+            out.extend_from_slice(protocol(request));
+        }
+        Part::User => fields::push_user(request, out),
+        Part::Query => push_escaped(query(request), out),
+        Part::Duration(unit) => {
+            let units = duration(record).as_nanos() / u128::from(*unit);
+            push_number(u64::try_from(units).unwrap_or(u64::MAX), out);
+        }
+        Part::Seconds => {
+            let taken = duration(record);
+            push_number(taken.as_secs(), out);
+            out.push(b'.');
+            push_decimal(taken.subsec_micros(), 6, out);
+        }
+        Part::Process => {
+            out.push(b'<');
+            push_number(u64::from(process::id()), out);
+            out.push(b'>');
+        }
+        Part::Port => match request.endpoints.peer {
+            Some(peer) => push_number(u64::from(peer.port()), out),
+            None => out.push(b'-'),
+        },
+        Part::RequestField(name) => push_or_dash(fields::of_request(request, name.as_bytes()), out),
+        Part::ResponseField(name) => push_or_dash(fields::of_response(response, name.as_bytes()), out),
+    }
+}
+
+fn push_or_dash(bytes: &[u8], out: &mut Vec<u8>) {
+    if bytes.is_empty() {
+        out.push(b'-');
+    } else {
+        push_escaped(bytes, out);
+    }
+}
+
+fn render_text(atom: Atom, entry: &Entry<'_>, calendar: &Calendar, out: &mut Vec<u8>) {
+    match value(atom, entry) {
+        Value::Text(bytes) => push_or_dash(bytes, out),
+        Value::Time => calendar.push_rfc3339(out),
+        Value::Client(Some(client)) => push_client(client, out),
+        Value::Number(number) => push_number(number, out),
+        Value::Known(number @ 1..) => push_number(number, out),
+        Value::Millis(Some(time)) => push_millis(time, out),
+        Value::Client(None) | Value::Known(0) | Value::Millis(None) => out.push(b'-'),
+    }
+}
+
+fn render_json(entry: &Entry<'_>, calendar: &Calendar, out: &mut Vec<u8>) {
+    let mut before = "{";
+    for (atom, name) in IN_JSON {
+        out.extend_from_slice(before.as_bytes());
+        before = ", ";
+        out.extend_from_slice(name.as_bytes());
+        match value(*atom, entry) {
+            Value::Text(bytes) => push_json(bytes, out),
+            Value::Time => {
+                out.push(b'"');
+                calendar.push_rfc3339(out);
+                out.push(b'"');
+            }
+            Value::Client(Some(client)) => {
+                out.push(b'"');
+                push_client(client, out);
+                out.push(b'"');
+            }
+            Value::Client(None) => out.extend_from_slice(b"\"-\""),
+            Value::Number(number) => push_number(number, out),
+            Value::Known(number @ 1..) => push_number(number, out),
+            Value::Millis(Some(time)) => push_millis(time, out),
+            Value::Known(0) | Value::Millis(None) => out.extend_from_slice(b"null"),
+        }
+    }
+    out.push(b'}');
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::{Calendar, Entry, Format};
+    use crate::observe::record::{Ending, Record};
+    use crate::request::{Endpoints, Request};
+    use std::time::{Duration, Instant, UNIX_EPOCH};
+    use tailrace_http::head::{HeadParser, HeadStep};
+    use tailrace_http::limits::Limits;
+    use tailrace_http::request_head::RequestHead;
+
+    fn request(bytes: &[u8]) -> Request {
+        let mut head = RequestHead::default();
+        assert!(matches!(HeadParser::default().parse(bytes, &Limits::default(), &mut head), HeadStep::Complete));
+        let endpoints = Endpoints { peer: Some("192.0.2.7:99".parse().unwrap()), listener: 0 };
+        Request { bytes: bytes.to_vec(), head, endpoints, ..Request::default() }
+    }
+
+    fn record() -> Record {
+        let queued = Instant::now();
+        let mut record = Record::new(queued);
+        record.started = Some(queued + Duration::from_millis(1));
+        record.finished = Some(queued + Duration::from_millis(3));
+        record.drained = Some(queued + Duration::from_micros(2_003_004));
+        record.status = 200;
+        record.body_bytes = 4;
+        record
+    }
+
+    fn line_of(format: &str, bytes: &[u8], record: &Record) -> String {
+        let mut out = Vec::new();
+        let mut calendar = Calendar::default();
+        calendar.set(UNIX_EPOCH + Duration::from_secs(1_000_000_000));
+        let response = b"HTTP/1.1 200 OK\r\nX-Id: a\"b\r\nContent-Length: 4\r\n\r\n";
+        let request = request(bytes);
+        Format::parse(format).unwrap().render(&Entry { request: &request, response, record }, &calendar, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    fn line(format: &str, bytes: &[u8]) -> String {
+        line_of(format, bytes, &record())
+    }
+
+    const GET: &[u8] = b"GET /a?b=\"c HTTP/1.1\r\nHost: x\r\nUser-Agent: u\xe4\"\r\n\r\n";
+
+    #[test]
+    fn combined_is_that_of_apache() {
+        assert_eq!(
+            line("combined", GET),
+            "192.0.2.7 - - [09/Sep/2001:01:46:40 +0000] \"GET /a?b=\\\"c HTTP/1.1\" 200 4 \"-\" \"u\\xe4\\\"\"\n"
+        );
+    }
+
+    #[test]
+    fn json_is_json_whatever_the_client_sent() {
+        let line = line("json", GET);
+        assert!(line.starts_with("{\"time\": \"2001-09-09T01:46:40.000Z\", \"client\": \"192.0.2.7\""));
+        assert!(line.contains("\"user_agent\": \"u\\u00e4\\\"\""), "{line}");
+        assert!(line.contains("\"duration_ms\": 2003.004"), "{line}");
+        assert!(line.ends_with("}\n"));
+    }
+
+    #[test]
+    fn what_is_not_known_is_a_dash_or_null() {
+        let record = Record { status: 0, started: None, ending: Ending::Cut, ..record() };
+        assert_eq!(line_of("{status} {queued_ms} {ending} {referer}", GET, &record), "- - cut -\n");
+        let json = line_of("json", GET, &record);
+        assert!(json.contains("\"status\": null, ") && json.contains("\"queued_ms\": null, "), "{json}");
+    }
+
+    #[test]
+    fn a_format_of_ones_own() {
+        assert_eq!(line("{{{method}}} {path} {query} {app_ms}", GET), "{GET} /a b=\\\"c 2.000\n");
+        assert_eq!(line("{{clf_time}} {status}", GET), "{clf_time} 200\n");
+    }
+
+    #[test]
+    fn a_wrong_format_says_what_is_wrong() {
+        for (format, said) in [
+            ("{metod}", "unknown atom {metod}; did you mean {method}?"),
+            ("{method", "closing"),
+            ("method}", "without"),
+            ("jsn", "did you mean json?"),
+            ("Combined", "did you mean combined?"),
+            ("", "no atom"),
+            ("%h %l %u", "no atom"),
+            ("%(z)s", "unknown atom %(z)s"),
+            ("%(duration)s", "unknown atom %(duration)s"),
+            ("%(h", "%(h"),
+            ("%(h)", "%(h)s"),
+            ("%(h)s %", "%%"),
+            ("%(h)d", "%(h)s"),
+            ("%({x}z)s", "unknown atom %({x}z)s"),
+            ("%({x)s", "closing"),
+            ("%({a b}i)s", "a b"),
+            ("%({wsgi.multithread}e)s", "REMOTE_ADDR"),
+            ("%(s)s {client}", "{client}"),
+        ] {
+            let fault = Format::parse(format).unwrap_err();
+            assert!(fault.contains(said), "{format}: {fault}");
+        }
+    }
+
+    #[test]
+    fn the_atoms_of_gunicorn() {
+        const POST: &[u8] = b"POST /a%20b?c=d HTTP/1.0\r\nHost: x\r\nReferer: r\r\nUser-Agent: u\r\n\
+            Authorization: Basic YWxpY2U6c2VjcmV0\r\nX-One: 1\r\nContent-Type: t/u\r\n\r\n";
+        for (format, text) in [
+            ("%(h)s %(l)s %(u)s %(t)s \"%(r)s\" %(s)s %(b)s \"%(f)s\" \"%(a)s\"", {
+                "192.0.2.7 - alice [09/Sep/2001:01:46:40 +0000] \"POST /a%20b?c=d HTTP/1.0\" 200 4 \"r\" \"u\""
+            }),
+            ("%(m)s %(U)s %(q)s %(H)s %(B)s", "POST /a%20b c=d HTTP/1.0 4"),
+            ("%(T)s %(M)s %(D)s %(L)s", "2 2003 2003004 2.003004"),
+            ("%(T)d %(M)d %(D)d", "2 2003 2003004"),
+            ("%({X-One}i)s %({x-two}i)s %({x-id}o)s %({content-length}o)s %({x}o)s", "1 - a\\\"b 4 -"),
+            ("%({REMOTE_ADDR}e)s %({REMOTE_PORT}e)s %({http_x_one}e)s %({CONTENT_TYPE}e)s", "192.0.2.7 99 1 t/u"),
+            ("100%% {%(s)s}", "100% {200}"),
+        ] {
+            assert_eq!(line(format, POST), format!("{text}\n"));
+        }
+        assert_eq!(line("%(U)s?%(q)s %(u)s", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "/? -\n");
+        assert_eq!(line("%(p)s", GET), format!("<{}>\n", std::process::id()));
+    }
+
+    #[test]
+    fn no_user_breaks_a_line() {
+        // "a\n b" and bytes that are no UTF-8, and what is no base64.
+        for (given, user) in [("CmEgIjpi", "\\x0aa \\\""), ("/w==", "\\xff"), ("Og==", "-"), ("!!!!", "-"), ("", "-")] {
+            let head = format!("GET / HTTP/1.1\r\nHost: x\r\nAuthorization: basic {given}\r\n\r\n");
+            assert_eq!(line("%(u)s", head.as_bytes()), format!("{user}\n"));
+        }
+    }
+}

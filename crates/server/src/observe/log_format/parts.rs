@@ -1,0 +1,76 @@
+//! The parts of a format, and the atoms with the names that operators write.
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Literal(String),
+    Atom(Atom),
+    /// The time of the classic formats, without its brackets.
+    ClfTime,
+    /// Method, target and version, as the client sent them.
+    RequestLine,
+    /// The user of `Authorization: Basic`.
+    User,
+    /// The query, nothing where there is none.
+    Query,
+    /// The time that the response took, in whole units of so many nanoseconds.
+    Duration(u32),
+    /// The time that the response took: seconds, a point and microseconds.
+    Seconds,
+    /// The number of the process, rendered once a process.
+    Process,
+    /// The client's port.
+    Port,
+    /// A field of the request, by its name in lower case.
+    RequestField(String),
+    /// A field of the response, by its name in lower case.
+    ResponseField(String),
+}
+
+macro_rules! atoms {
+    ($($variant:ident $name:literal $what:literal),* $(,)?) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(in crate::observe::log_format) enum Atom { $($variant),* }
+
+        /// Names and meanings of all atoms, in the order of a JSON line.
+        pub(crate) const ATOMS: &[(&str, &str)] = &[$(($name, $what)),*];
+        /// Each atom with what stands before its value in a JSON line.
+        pub(super) const IN_JSON: &[(Atom, &str)] = &[$((Atom::$variant, concat!("\"", $name, "\": "))),*];
+
+        impl Atom {
+            pub(super) fn named(name: &str) -> Option<Self> {
+                match name { $($name => Some(Self::$variant),)* _ => None }
+            }
+        }
+    };
+}
+
+atoms! {
+    Time "time" "end of the response, RFC 3339, UTC",
+    Client "client" "address of the client, - on a UNIX socket",
+    Method "method" "request method",
+    Target "target" "request target as it was sent",
+    Path "path" "the target's path, still percent-encoded",
+    Query "query" "the target's query without the question mark",
+    Protocol "protocol" "HTTP/1.0 or HTTP/1.1",
+    Status "status" "status code",
+    Bytes "bytes" "body bytes sent",
+    DurationMs "duration_ms" "milliseconds from the complete request to the end of the response",
+    QueuedMs "queued_ms" "milliseconds until an application thread took it",
+    AppMs "app_ms" "milliseconds the application thread spent on it",
+    FirstBlockMs "first_block_ms" "milliseconds from the call of the application to its first non-empty block",
+    Blocks "blocks" "blocks the application made, empty ones aside",
+    Writes "writes" "write system calls",
+    WaitedMs "waited_ms" "milliseconds the application thread waited for the client to take what was queued",
+    Delivery "delivery" "one-write, direct, gathered, sendfile, spilled or none: how the body travelled",
+    Ending "ending" "complete, client-gone, broken, timed-out or cut",
+    Host "host" "the Host field",
+    Referer "referer" "the Referer field",
+    UserAgent "user_agent" "the User-Agent field",
+}
+
+/// What has been read of a literal becomes a part.
+pub(super) fn end_literal(literal: &mut String, parts: &mut Vec<Part>) {
+    if !literal.is_empty() {
+        parts.push(Part::Literal(std::mem::take(literal)));
+    }
+}

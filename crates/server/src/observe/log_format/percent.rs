@@ -1,0 +1,128 @@
+//! Formats with the atoms of gunicorn's `--access-logformat`, so that one can be taken over as it is: `%(h)s`,
+//! `%({Host}i)s` (a field of the request), `%({Content-Type}o)s` (of the response), `%({REMOTE_PORT}e)s` (a variable).
+
+use super::parts::{Atom, Part, end_literal};
+use super::spelling::nearest;
+
+/// The atoms without an argument: letter, what it gives.
+const LETTERS: &str = "h, l, u, t, r, m, U, q, H, s, B, b, f, a, T, M, D, L, p";
+/// The atoms with an argument.
+const ARGUMENTS: &str = "%({field}i)s of the request, %({field}o)s of the response, %({variable}e)s";
+/// The variables of a request that its head tells; those of its fields beside.
+const VARIABLES: &str =
+    "REQUEST_METHOD, QUERY_STRING, SERVER_PROTOCOL, REMOTE_ADDR, REMOTE_PORT, CONTENT_TYPE, CONTENT_LENGTH and HTTP_*";
+
+pub(super) fn parse(text: &str) -> Result<Vec<Part>, String> {
+    let mut parts = Vec::new();
+    let mut literal = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('%') {
+        literal.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('%') {
+            literal.push('%');
+            rest = after;
+            continue;
+        }
+        let Some(inner) = rest.strip_prefix('(') else {
+            return Err("'%' without '(' (write '%%' for a percent sign)".to_owned());
+        };
+        let (name, after) = inner.split_once(')').ok_or_else(|| format!("'%({inner}' has no closing parenthesis"))?;
+        end_literal(&mut literal, &mut parts);
+        let first = parts.len();
+        add(name, &mut parts)?;
+        rest = match after.as_bytes().first() {
+            Some(b's') => &after[1..],
+            // Python's conversion to a whole number, which gunicorn's are.
+            Some(b'd') if matches!(parts[first..], [Part::Duration(_)]) => &after[1..],
+            _ => return Err(format!("'%({name})' is to be written %({name})s")),
+        };
+    }
+    literal.push_str(rest);
+    end_literal(&mut literal, &mut parts);
+    for part in &parts {
+        if let Part::Literal(text) = part {
+            no_braces(text)?;
+        }
+    }
+    Ok(parts)
+}
+
+/// Refuses an atom of the other notation, which would stand in each line as it is.
+fn no_braces(text: &str) -> Result<(), String> {
+    for piece in text.split('{').skip(1) {
+        if let Some((name, _)) = piece.split_once('}')
+            && Atom::named(name).is_some()
+        {
+            return Err(format!("{{{name}}} stands beside atoms like %(h)s: use one of the two notations"));
+        }
+    }
+    Ok(())
+}
+
+fn add(name: &str, parts: &mut Vec<Part>) -> Result<(), String> {
+    if let Some(inner) = name.strip_prefix('{') {
+        parts.push(with_argument(name, inner)?);
+        return Ok(());
+    }
+    let literal = |text: &str| Part::Literal(text.to_owned());
+    match name {
+        "h" => parts.push(Part::Atom(Atom::Client)),
+        "l" => parts.push(literal("-")),
+        "u" => parts.push(Part::User),
+        "t" => parts.extend([literal("["), Part::ClfTime, literal("]")]),
+        "r" => parts.push(Part::RequestLine),
+        "m" => parts.push(Part::Atom(Atom::Method)),
+        "U" => parts.push(Part::Atom(Atom::Path)),
+        "q" => parts.push(Part::Query),
+        "H" => parts.push(Part::Atom(Atom::Protocol)),
+        "s" => parts.push(Part::Atom(Atom::Status)),
+        "B" | "b" => parts.push(Part::Atom(Atom::Bytes)),
+        "f" => parts.push(Part::Atom(Atom::Referer)),
+        "a" => parts.push(Part::Atom(Atom::UserAgent)),
+        "T" => parts.push(Part::Duration(1_000_000_000)),
+        "M" => parts.push(Part::Duration(1_000_000)),
+        "D" => parts.push(Part::Duration(1_000)),
+        "L" => parts.push(Part::Seconds),
+        "p" => parts.push(Part::Process),
+        _ => {
+            let hint = nearest(name, super::parts::ATOMS.iter().map(|(name, _)| *name))
+                .map(|name| format!("; {{{name}}} is one of the other notation"))
+                .unwrap_or_default();
+            return Err(format!("unknown atom %({name})s{hint}; known are {LETTERS}, and {ARGUMENTS}"));
+        }
+    }
+    Ok(())
+}
+
+fn with_argument(name: &str, inner: &str) -> Result<Part, String> {
+    let (argument, kind) = inner.split_once('}').ok_or_else(|| format!("'%({name})s' has no closing brace"))?;
+    if kind != "e" && !argument.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+        || argument.is_empty()
+    {
+        return Err(format!("'%({name})s': {argument:?} is no name of a field"));
+    }
+    match kind {
+        "i" => Ok(Part::RequestField(argument.to_ascii_lowercase())),
+        "o" => Ok(Part::ResponseField(argument.to_ascii_lowercase())),
+        "e" => variable(argument)
+            .ok_or_else(|| format!("'%({name})s': the log has no variable {argument}; known are {VARIABLES}")),
+        _ => Err(format!("unknown atom %({name})s; known are {ARGUMENTS}")),
+    }
+}
+
+fn variable(name: &str) -> Option<Part> {
+    let name = name.to_ascii_uppercase();
+    Some(match name.as_str() {
+        "REQUEST_METHOD" => Part::Atom(Atom::Method),
+        "QUERY_STRING" => Part::Query,
+        "SERVER_PROTOCOL" => Part::Atom(Atom::Protocol),
+        "REMOTE_ADDR" => Part::Atom(Atom::Client),
+        "REMOTE_PORT" => Part::Port,
+        "CONTENT_TYPE" | "CONTENT_LENGTH" => Part::RequestField(name.to_ascii_lowercase().replace('_', "-")),
+        _ => {
+            let field = name.strip_prefix("HTTP_").filter(|field| !field.is_empty())?;
+            Part::RequestField(field.to_ascii_lowercase().replace('_', "-"))
+        }
+    })
+}

@@ -1,0 +1,8 @@
+//! What happened and what happens: the record of a request, counters, the scoreboard, the access log.
+
+pub(crate) mod access_log;
+pub(crate) mod level;
+pub(crate) mod log_format;
+pub(crate) mod record;
+pub(crate) mod scoreboard;
+pub(crate) mod stats;

@@ -1,0 +1,170 @@
+//! The delivery record: what happened to one request, made as it happens and read by everything that explains the
+//! server.
+//!
+//! Belongs to the exchange, so to the runner of the request.
+
+use std::time::{Duration, Instant};
+
+/// How the body of a response was sent. Of several ways, the record has the last one in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Path {
+    /// Nothing was sent.
+    #[default]
+    None,
+    /// Head and whole body in one go.
+    OneWrite,
+    /// Each block at once, by the thread that made it.
+    Direct,
+    /// Blocks were collected in a buffer, and the I/O side sent them.
+    Gathered,
+    /// `sendfile`.
+    Sendfile,
+    /// The client was slow: what it had not taken was written to a file, and sent from there.
+    Spilled,
+}
+
+impl Path {
+    /// Its name in logs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::OneWrite => "one-write",
+            Self::Direct => "direct",
+            Self::Gathered => "gathered",
+            Self::Sendfile => "sendfile",
+            Self::Spilled => "spilled",
+        }
+    }
+}
+
+/// How a response ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// Not yet.
+    #[default]
+    Open,
+    /// All of it was given to the kernel.
+    Complete,
+    /// The client disconnected, or received nothing for too long.
+    ClientGone,
+    /// The application failed after the head, or sent less than it promised.
+    Broken,
+    /// The deadline of the request expired: the client was answered 504, or the response that had begun was broken off.
+    TimedOut,
+    /// The server stopped before it was done: past the graceful time, or at once.
+    Cut,
+}
+
+/// The course of one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Record {
+    /// The request was complete and went into the queue.
+    pub queued: Instant,
+    /// An application thread took the request from the queue.
+    pub started: Option<Instant>,
+    /// The first non-empty block came from the application.
+    pub first_block: Option<Instant>,
+    /// The application was done with it.
+    pub finished: Option<Instant>,
+    /// The last byte was given to the kernel.
+    pub drained: Option<Instant>,
+    /// The status that was sent; 0 before.
+    pub status: u16,
+    /// Body bytes that were sent or queued, without chunk headers.
+    pub body_bytes: u64,
+    /// Non-empty blocks the application made.
+    pub blocks: u64,
+    /// Write system calls.
+    pub writes: u32,
+    /// How the body was sent.
+    pub path: Path,
+    /// How long the application's thread waited for its client.
+    pub waited: Duration,
+    /// How it ended.
+    pub ending: Ending,
+}
+
+impl Ending {
+    /// Its name in logs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Complete => "complete",
+            Self::ClientGone => "client-gone",
+            Self::Broken => "broken",
+            Self::TimedOut => "timed-out",
+            Self::Cut => "cut",
+        }
+    }
+}
+
+impl Record {
+    /// The record of a request that is complete now.
+    pub fn new(now: Instant) -> Self {
+        Self {
+            queued: now,
+            started: None,
+            first_block: None,
+            finished: None,
+            drained: None,
+            status: 0,
+            body_bytes: 0,
+            blocks: 0,
+            writes: 0,
+            path: Path::None,
+            waited: Duration::ZERO,
+            ending: Ending::Open,
+        }
+    }
+
+    /// The value of the `Server-Timing` field: what is known when the head leaves, now.
+    pub(crate) fn server_timing(&self, now: Instant) -> String {
+        let queue = millis_between(Some(self.queued), self.started).unwrap_or(0.0);
+        let app = millis_between(self.started, self.first_block.or(Some(now))).unwrap_or(0.0);
+        format!("queue;dur={queue:.3}, app;dur={app:.3};desc=\"until the first block\"")
+    }
+}
+
+/// Milliseconds between two moments, if both have come.
+#[must_use]
+pub fn millis_between(from: Option<Instant>, to: Option<Instant>) -> Option<f64> {
+    Some(to?.saturating_duration_since(from?).as_secs_f64() * 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Path, Record, millis_between};
+    use crate::os::clock::now;
+
+    #[test]
+    fn server_timing_has_the_queue_and_the_time_until_the_first_block() {
+        let queued = now();
+        let after = |millis| queued + Duration::from_millis(millis);
+        let mut record = Record::new(queued);
+        let timing =
+            |queue: &str, app: &str| format!("queue;dur={queue}, app;dur={app};desc=\"until the first block\"");
+        // No thread has taken it.
+        assert_eq!(record.server_timing(after(5)), timing("0.000", "0.000"));
+        record.started = Some(after(2));
+        assert_eq!(record.server_timing(after(5)), timing("2.000", "3.000"));
+        record.first_block = Some(after(4));
+        assert_eq!(record.server_timing(after(50)), timing("2.000", "2.000"));
+    }
+
+    #[test]
+    fn a_time_needs_both_moments_and_is_not_negative() {
+        let (from, to) = (now(), now() + Duration::from_secs(2));
+        assert_eq!(millis_between(Some(to), Some(from)), Some(0.0));
+        assert_eq!((millis_between(None, Some(to)), millis_between(Some(from), None)), (None, None));
+        assert!(millis_between(Some(from), Some(to)).is_some_and(|time| time >= 2_000.0));
+    }
+
+    #[test]
+    fn the_later_way_of_sending_is_the_greater_one() {
+        assert!(Path::None < Path::OneWrite && Path::OneWrite < Path::Direct && Path::Gathered < Path::Spilled);
+    }
+}

@@ -1,0 +1,487 @@
+//! What each worker process is doing, in memory that it shares with the master: counters, and for each thread the
+//! request that it runs.
+//!
+//! The master makes the scoreboard before it forks, and only reads it but for the order to drain. Each worker writes
+//! its own section: counters, and a slot for each thread. A worker may be killed at any moment, so there is no lock: a
+//! counter is one word, and what a slot holds is valid between two equal, even sequence numbers. A slot is written by
+//! the thread that holds it.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+use crate::os::clock::{millis, monotonic_nanos};
+use crate::os::shared_memory::shared_words;
+
+/// Words of counters at the start of a section.
+const COUNTERS: usize = 32;
+/// Words of a slot.
+const SLOT: usize = 32;
+/// Slots beyond `--threads`, at least: for the threads that replace others which are stuck.
+const SPARE: usize = 16;
+/// Words of a slot that hold the start of the target.
+const TARGET: usize = SLOT - SLOT_TARGET;
+
+// The words of a slot.
+const SLOT_SEQUENCE: usize = 0;
+const SLOT_SERIAL: usize = 1;
+const SLOT_SINCE: usize = 2;
+const SLOT_THREAD: usize = 3;
+const SLOT_PEER: usize = 4;
+const SLOT_METHOD: usize = 7;
+const SLOT_LENGTH: usize = 9;
+const SLOT_TARGET: usize = 10;
+
+/// Counters and gauges of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Counter {
+    /// The process.
+    Pid,
+    /// Open connections.
+    Connections,
+    /// Connections ever accepted.
+    Accepted,
+    /// Requests answered by the application.
+    Requests,
+    /// Requests and connections refused by the server itself.
+    Refused,
+    /// Complete requests that wait for a thread.
+    Queued,
+    /// Threads that run the application.
+    Running,
+    /// Bytes of memory in responses that clients have not taken.
+    Buffered,
+    /// Bytes of memory in request bodies.
+    Bodies,
+    /// Threads that are still in a request whose deadline is over.
+    Stuck,
+    /// Requests whose deadline came.
+    TimedOut,
+    /// When the thread that polls last looked for events, in nanoseconds of the monotonic clock.
+    Heartbeat,
+    /// See [`Section::stuck_since`], which reads it.
+    StuckSince,
+    /// The master's order to drain: the milliseconds that requests in flight have, plus one; 0: no order.
+    Drain,
+    /// How many slots threads have ever taken: those beyond have always been empty.
+    Slots,
+    /// Bytes of memory that are held for clients.
+    Held,
+    /// Of these, bytes in request heads, and in what came behind them before its time.
+    Heads,
+    /// Unfinished requests that were given up to make room for others.
+    GivenUp,
+    /// See [`Section::asked_at`], which reads it.
+    AskedAt,
+}
+
+impl Counter {
+    /// All of them, with their names.
+    pub const ALL: [(Self, &'static str); 15] = [
+        (Self::Pid, "pid"),
+        (Self::Connections, "connections"),
+        (Self::Accepted, "accepted"),
+        (Self::Requests, "requests"),
+        (Self::Refused, "refused"),
+        (Self::Queued, "queued"),
+        (Self::Running, "running"),
+        (Self::Held, "held"),
+        (Self::Heads, "heads"),
+        (Self::Buffered, "buffered"),
+        (Self::Bodies, "bodies"),
+        (Self::GivenUp, "given_up"),
+        (Self::Stuck, "stuck"),
+        (Self::TimedOut, "timed_out"),
+        (Self::Heartbeat, "heartbeat_ns"),
+    ];
+}
+
+/// How many threads a server of so many `--threads` may have at once, with those that replace others which are stuck.
+pub(crate) fn most_threads(threads: usize) -> usize {
+    threads.saturating_add(1).saturating_add(threads.max(SPARE))
+}
+
+/// Now, on the clock of [`InFlight::since`].
+#[must_use]
+pub fn now() -> u64 {
+    monotonic_nanos()
+}
+
+/// A request that a thread runs, as the scoreboard shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InFlight {
+    /// Counts the requests of the worker.
+    pub serial: u64,
+    /// When it began, in nanoseconds of the monotonic clock.
+    pub since: u64,
+    /// The thread, as the kernel numbers it.
+    pub thread: u64,
+    /// The client; `None` on a UNIX socket.
+    pub peer: Option<SocketAddr>,
+    /// The method, cut after 16 bytes.
+    pub method: Vec<u8>,
+    /// The target, cut after 176 bytes.
+    pub target: Vec<u8>,
+}
+
+/// The sections of all workers.
+#[derive(Clone, Copy)]
+pub struct Scoreboard {
+    words: &'static [AtomicU64],
+    slots: usize,
+}
+
+impl Scoreboard {
+    /// A scoreboard for so many workers of so many threads each. Its memory is shared with processes that are forked
+    /// later, and is never given back.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn new(places: usize, threads: usize) -> io::Result<Self> {
+        let slots = most_threads(threads);
+        let words = slots.saturating_mul(SLOT).saturating_add(COUNTERS).saturating_mul(places);
+        Ok(Self { words: shared_words(words)?, slots })
+    }
+
+    /// The section of one worker; `None` beyond the last.
+    #[must_use]
+    pub fn place(&self, number: usize) -> Option<Section> {
+        let length = COUNTERS + self.slots * SLOT;
+        let words = self.words.get(number.checked_mul(length)?..)?.get(..length)?;
+        Some(Section { words, board: *self })
+    }
+}
+
+/// The section of one worker.
+#[derive(Clone, Copy)]
+pub struct Section {
+    words: &'static [AtomicU64],
+    board: Scoreboard,
+}
+
+impl Section {
+    /// Sets everything to 0, for the next worker.
+    pub fn clear(&self) {
+        // Not the slots that nobody has written: they have no memory yet, and those of thousands of greenlets would
+        // take much.
+        for word in &self.words[..COUNTERS + self.slots() * SLOT] {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Slots that threads have ever taken.
+    fn slots(&self) -> usize {
+        (self.get(Counter::Slots) as usize).min(self.board.slots)
+    }
+
+    /// True when this is the only section: no master reads it.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.words.len() == self.board.words.len()
+    }
+
+    /// A counter's value.
+    #[must_use]
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.words[counter as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, counter: Counter, value: u64) {
+        self.words[counter as usize].store(value, Ordering::Relaxed);
+    }
+
+    /// The master orders the worker to drain, for so long at most. The worker obeys also while a request holds its
+    /// interpreter.
+    pub fn order_drain(&self, graceful: Duration) {
+        self.set(Counter::Drain, millis(graceful).saturating_add(1));
+    }
+
+    /// The master's order to drain, if there is one.
+    pub(crate) fn drain_order(&self) -> Option<Duration> {
+        self.get(Counter::Drain).checked_sub(1).map(Duration::from_millis)
+    }
+
+    /// True when the worker has clearly more than its share of the connections of all that serve.
+    pub(crate) fn has_more_than_its_share(&self) -> bool {
+        let mine = self.get(Counter::Connections);
+        let others = (0..).map_while(|number| self.board.place(number));
+        let (workers, connections) = others
+            .filter(|place| place.get(Counter::Pid) != 0 && place.get(Counter::Drain) == 0)
+            .fold((0, 0), |(workers, sum), place| (workers + 1, sum + place.get(Counter::Connections)));
+        workers > 1 && mine * workers > connections + connections / 4 + workers
+    }
+
+    /// A thread's slot; `None` beyond the last.
+    pub(crate) fn slot(&self, number: usize) -> Option<Slot> {
+        let words = self.words.get(COUNTERS..)?.get(number.checked_mul(SLOT)?..)?.get(..SLOT)?;
+        Some(Slot { words })
+    }
+
+    /// A thread takes a slot; it is the one that the kernel numbers so.
+    pub(crate) fn take_slot(&self, number: usize, thread: u64) {
+        if let Some(slot) = self.slot(number) {
+            slot.store(SLOT_THREAD, thread);
+            self.words[Counter::Slots as usize].fetch_max(number as u64 + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Since when a thread has been in a request whose deadline is over, on the clock that all processes share.
+    #[must_use]
+    pub fn stuck_since(&self) -> Option<u64> {
+        self.get(Counter::StuckSince).checked_sub(1)
+    }
+
+    pub(crate) fn set_stuck_since(&self, since: Option<u64>) {
+        self.set(Counter::StuckSince, since.map_or(0, |since| since.saturating_add(1)));
+    }
+
+    /// Since when the application has been asked for an answer, without one, on the clock that all processes share: its
+    /// interpreter is held.
+    #[must_use]
+    pub fn asked_at(&self) -> Option<u64> {
+        self.get(Counter::AskedAt).checked_sub(1)
+    }
+
+    pub(crate) fn set_asked_at(&self, at: Option<u64>) {
+        self.set(Counter::AskedAt, at.map_or(0, |at| at.saturating_add(1)));
+    }
+
+    /// The requests that threads run, also of a worker that is dead.
+    #[must_use]
+    pub fn in_flight(&self) -> Vec<InFlight> {
+        self.in_flight_by_slot().map(|(_, request)| request).collect()
+    }
+
+    /// The same, each with the number of its slot.
+    pub(crate) fn in_flight_by_slot(&self) -> impl Iterator<Item = (usize, InFlight)> + '_ {
+        let slots = (0..self.slots()).map_while(|number| Some((number, self.slot(number)?)));
+        slots.filter_map(|(number, slot)| Some((number, slot.read()?)))
+    }
+}
+
+/// What one thread runs.
+#[derive(Clone, Copy)]
+pub(crate) struct Slot {
+    words: &'static [AtomicU64],
+}
+
+impl Slot {
+    fn store(&self, word: usize, value: u64) {
+        self.words[word].store(value, Ordering::Relaxed);
+    }
+
+    fn load(&self, word: usize) -> u64 {
+        self.words[word].load(Ordering::Relaxed)
+    }
+
+    /// Changes the words between two sequence numbers. A dead writer leaves an odd one, which readers pass over.
+    fn change(&self, write: impl FnOnce()) {
+        let sequence = self.load(SLOT_SEQUENCE) | 1;
+        self.store(SLOT_SEQUENCE, sequence);
+        fence(Ordering::Release);
+        write();
+        self.words[SLOT_SEQUENCE].store(sequence.wrapping_add(1), Ordering::Release);
+    }
+
+    /// The thread begins a request.
+    pub(crate) fn begin(&self, serial: u64, since: u64, peer: Option<SocketAddr>, method: &[u8], target: &[u8]) {
+        self.change(|| {
+            self.store(SLOT_SERIAL, serial);
+            self.store(SLOT_SINCE, since);
+            let (port, address) = match peer {
+                None => (0, 0),
+                Some(SocketAddr::V4(peer)) => (u64::from(peer.port()) | 4 << 32, u128::from(u32::from(*peer.ip()))),
+                Some(SocketAddr::V6(peer)) => (u64::from(peer.port()) | 6 << 32, u128::from(*peer.ip())),
+            };
+            self.store(SLOT_PEER, port);
+            self.store(SLOT_PEER + 1, (address >> 64) as u64);
+            self.store(SLOT_PEER + 2, address as u64);
+            self.text(SLOT_METHOD, SLOT_LENGTH - SLOT_METHOD, method);
+            self.store(SLOT_LENGTH, target.len() as u64);
+            self.text(SLOT_TARGET, TARGET, target);
+        });
+    }
+
+    /// The thread has ended its request.
+    pub(crate) fn end(&self) {
+        self.change(|| self.store(SLOT_SERIAL, 0));
+    }
+
+    fn text(&self, at: usize, words: usize, text: &[u8]) {
+        let text = &text[..text.len().min(8 * words)];
+        for (word, bytes) in text.chunks(8).enumerate() {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            self.store(at + word, u64::from_ne_bytes(whole));
+        }
+        if text.len() < 8 * words && text.len().is_multiple_of(8) {
+            self.store(at + text.len() / 8, 0);
+        }
+    }
+
+    pub(crate) fn read(&self) -> Option<InFlight> {
+        // A writer that lives needs a few nanoseconds; one that is dead never ends.
+        for attempt in 0..1_000 {
+            if attempt >= 100 {
+                // It may have been taken off its processor.
+                std::thread::yield_now();
+            }
+            let before = self.words[SLOT_SEQUENCE].load(Ordering::Acquire);
+            let mut copy = [0; SLOT];
+            for (word, value) in copy.iter_mut().enumerate() {
+                *value = self.load(word);
+            }
+            fence(Ordering::Acquire);
+            if before.is_multiple_of(2) && self.load(SLOT_SEQUENCE) == before {
+                return told(&copy);
+            }
+        }
+        None
+    }
+}
+
+/// The request in the words of a slot.
+fn told(words: &[u64; SLOT]) -> Option<InFlight> {
+    let serial = Some(words[SLOT_SERIAL]).filter(|serial| *serial != 0)?;
+    let port = words[SLOT_PEER] as u16;
+    let address = u128::from(words[SLOT_PEER + 1]) << 64 | u128::from(words[SLOT_PEER + 2]);
+    let ip = match words[SLOT_PEER] >> 32 {
+        4 => Some(IpAddr::V4(Ipv4Addr::from(address as u32))),
+        6 => Some(IpAddr::V6(Ipv6Addr::from(address))),
+        _ => None,
+    };
+    let mut method = text_of(&words[SLOT_METHOD..SLOT_LENGTH]);
+    // No method has a NUL.
+    method.truncate(method.iter().position(|byte| *byte == 0).unwrap_or(method.len()));
+    let mut target = text_of(&words[SLOT_TARGET..]);
+    target.truncate(usize::try_from(words[SLOT_LENGTH]).unwrap_or(usize::MAX));
+    Some(InFlight {
+        serial,
+        since: words[SLOT_SINCE],
+        thread: words[SLOT_THREAD],
+        peer: ip.map(|ip| SocketAddr::new(ip, port)),
+        method,
+        target,
+    })
+}
+
+fn text_of(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::{Counter, InFlight, Scoreboard, most_threads};
+
+    #[test]
+    fn a_request_is_told_until_it_ends() {
+        let board = Scoreboard::new(2, 4).unwrap();
+        let place = board.place(1).unwrap();
+        let slot = place.slot(3).unwrap();
+        place.take_slot(3, 77);
+        let peer = "[2001:db8::1]:8080".parse().unwrap();
+        slot.begin(5, 1_000, Some(peer), b"GET", b"/a?b");
+        let expected = InFlight {
+            serial: 5,
+            since: 1_000,
+            thread: 77,
+            peer: Some(peer),
+            method: b"GET".to_vec(),
+            target: b"/a?b".to_vec(),
+        };
+        assert_eq!(place.in_flight(), [expected]);
+        assert_eq!(board.place(0).unwrap().in_flight(), []);
+        slot.end();
+        assert_eq!(place.in_flight(), []);
+    }
+
+    #[test]
+    fn what_is_longer_than_its_room_is_cut_and_leaves_nothing_for_the_next() {
+        let place = Scoreboard::new(1, 1).unwrap().place(0).unwrap();
+        place.take_slot(0, 1);
+        let slot = place.slot(0).unwrap();
+        slot.begin(1, 0, None, b"A-VERY-LONG-METHOD-NAME", &[b'x'; 1000]);
+        let long = place.in_flight().remove(0);
+        assert_eq!((long.method.as_slice(), long.target.len()), (b"A-VERY-LONG-METH".as_slice(), 176));
+        slot.begin(2, 0, None, b"GET", b"/");
+        let short = place.in_flight().remove(0);
+        assert_eq!((short.method.as_slice(), short.target.as_slice()), (b"GET".as_slice(), b"/".as_slice()));
+        slot.begin(3, 0, None, b"OPTIONSS", b"*");
+        assert_eq!(place.in_flight().remove(0).method, b"OPTIONSS");
+    }
+
+    #[test]
+    fn a_slot_that_is_being_written_is_passed_over_and_never_torn() {
+        let place = Scoreboard::new(1, 1).unwrap().place(0).unwrap();
+        place.take_slot(0, 1);
+        let slot = place.slot(0).unwrap();
+        let writer = std::thread::spawn(move || {
+            for serial in 1..50_000_u64 {
+                let text = [b'a' + (serial % 26) as u8; 100];
+                slot.begin(serial, serial, None, &text[..3], &text);
+            }
+        });
+        while !writer.is_finished() {
+            for told in place.in_flight() {
+                let letter = b'a' + (told.serial % 26) as u8;
+                assert_eq!(told.since, told.serial);
+                assert!(told.target.iter().chain(&told.method).all(|byte| *byte == letter));
+            }
+        }
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn a_worker_knows_when_it_has_more_than_its_share() {
+        let board = Scoreboard::new(4, 1).unwrap();
+        let [first, second, draining] = [0, 1, 3].map(|number| board.place(number).unwrap());
+        first.set(Counter::Pid, 100);
+        first.set(Counter::Connections, 50);
+        assert!(!first.has_more_than_its_share());
+        draining.set(Counter::Pid, 103);
+        draining.order_drain(std::time::Duration::ZERO);
+        assert!(!first.has_more_than_its_share());
+        second.set(Counter::Pid, 101);
+        assert!(first.has_more_than_its_share());
+        assert!(!second.has_more_than_its_share());
+        second.set(Counter::Connections, 40);
+        assert!(!first.has_more_than_its_share());
+    }
+
+    #[test]
+    fn every_thread_has_a_slot_those_included_that_make_up_for_stuck_ones() {
+        for threads in [1, 32, 1000] {
+            let place = Scoreboard::new(2, threads).unwrap().place(1).unwrap();
+            for number in 0..most_threads(threads) {
+                place.take_slot(number, 1);
+                place.slot(number).unwrap().begin(number as u64 + 1, 0, None, b"GET", b"/");
+            }
+            assert_eq!(place.in_flight().len(), most_threads(threads));
+            place.clear();
+            assert_eq!(place.in_flight(), []);
+            assert!(place.slot(most_threads(threads)).is_none());
+        }
+    }
+
+    #[test]
+    fn not_stuck_is_no_moment() {
+        let place = Scoreboard::new(1, 1).unwrap().place(0).unwrap();
+        for since in [None, Some(0), Some(7), None] {
+            place.set_stuck_since(since);
+            assert_eq!(place.stuck_since(), since);
+        }
+    }
+
+    #[test]
+    fn counters_are_of_one_place() {
+        let board = Scoreboard::new(2, 1).unwrap();
+        board.place(0).unwrap().set(Counter::Requests, 7);
+        assert_eq!(board.place(0).unwrap().get(Counter::Requests), 7);
+        assert_eq!(board.place(1).unwrap().get(Counter::Requests), 0);
+        board.place(0).unwrap().clear();
+        assert_eq!(board.place(0).unwrap().get(Counter::Requests), 0);
+        assert!(board.place(2).is_none());
+    }
+}

@@ -1,0 +1,47 @@
+//! Descriptors that another part of the process knows by their number, as Python does.
+//!
+//! Any thread.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+
+/// Duplicates a descriptor. Its owner must not close it during the call.
+///
+/// # Errors
+/// It is not open, or the process has no descriptors left.
+pub fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
+    if descriptor < 0 {
+        return Err(rustix::io::Errno::BADF.into());
+    }
+    // SAFETY: the number is used for this one call. A number that is no open descriptor is an error of the call.
+    // Nothing of this process is read or written, so a number that its owner closes and opens again meanwhile breaks no
+    // memory.
+    unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::duplicate;
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_duplicate_stays_open_when_the_descriptor_is_closed() {
+        let (mut read, write) = std::io::pipe().unwrap();
+        let copy = duplicate(write.as_raw_fd()).unwrap();
+        assert_ne!(copy.as_raw_fd(), write.as_raw_fd());
+        drop(write);
+        std::fs::File::from(copy).write_all(b"x").unwrap();
+        let mut bytes = Vec::new();
+        read.read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes, b"x");
+    }
+
+    #[test]
+    fn a_number_that_is_no_open_descriptor_is_an_error() {
+        assert!(duplicate(-1).is_err());
+        assert!(duplicate(1_000_000).is_err());
+    }
+}

@@ -1,0 +1,272 @@
+//! Threads for file operations, which may block for as long as a disk takes: the I/O thread hands them over and
+//! continues.
+//!
+//! A thread is started when a task is added and no thread is idle, up to [`THREADS`]; it ends when it has had nothing
+//! to do for [`IDLE`]. These threads never hold the interpreter. A task owns what it works on, and no lock is held
+//! while it runs. Any thread hands tasks over. A forked child has none of these threads: a task runs in its caller
+//! there.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, IntoRawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use crate::os::file;
+use crate::os::process::{self, Process};
+use crate::os::sync::lock;
+use crate::os::sync::wait_for;
+
+/// Threads at most. The temporary folder is one disk, and waits for it take no processor time.
+const THREADS: usize = 8;
+/// How long a thread waits for the next task before it ends.
+const IDLE: Duration = Duration::from_secs(5);
+/// Bytes of a thread's stack: system calls on files need little.
+const STACK: usize = 256 * 1024;
+
+type Task = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct Queue {
+    tasks: VecDeque<Task>,
+    threads: usize,
+    idle: usize,
+    ended: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    added: Condvar,
+}
+
+/// See the module.
+pub(crate) struct Disk {
+    shared: Arc<Shared>,
+    /// The process that has the threads.
+    process: Process,
+    /// Where temporary files are made.
+    folder: PathBuf,
+}
+
+impl Disk {
+    /// No thread yet.
+    pub(crate) fn new() -> Self {
+        // Asked now: reading the environment while the application changes it is not safe.
+        Self { shared: Arc::default(), process: Process::here(), folder: std::env::temp_dir() }
+    }
+
+    /// The folder for temporary files.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Has a thread run `task`, after the tasks that wait already. If no thread can be started, the caller runs it.
+    pub(crate) fn run(&self, task: impl FnOnce() + Send + 'static) {
+        // Before the lock, which another thread may have held while the process was forked.
+        if !self.process.is_here() {
+            return task();
+        }
+        let mut queue = lock(&self.shared.queue);
+        queue.tasks.push_back(Box::new(task));
+        if queue.tasks.len() <= queue.idle {
+            drop(queue);
+            self.shared.added.notify_one();
+            return;
+        }
+        if queue.threads >= THREADS {
+            return;
+        }
+        // The lock is held while the thread is started, so that no task is left waiting without a thread. A caller that
+        // cannot start one runs its own task, and no task of another caller, which may take locks that this caller
+        // holds.
+        let shared = self.shared.clone();
+        let thread = std::thread::Builder::new().name(String::from("tailrace-disk")).stack_size(STACK);
+        if thread.spawn(move || shared.work()).is_ok() {
+            queue.threads += 1;
+        } else if queue.threads == 0 {
+            let own = queue.tasks.pop_back();
+            drop(queue);
+            if let Some(task) = own {
+                task();
+            }
+        }
+    }
+
+    /// The server has ended: threads end when nothing is left to do.
+    pub(crate) fn end(&self) {
+        if self.process.is_here() {
+            lock(&self.shared.queue).ended = true;
+            self.shared.added.notify_all();
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Shared {
+    /// The body of a thread.
+    fn work(&self) {
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(task) = queue.tasks.pop_front() {
+                drop(queue);
+                // The code that added the task handles its failure.
+                let _ = catch_unwind(AssertUnwindSafe(task));
+                queue = lock(&self.queue);
+                continue;
+            }
+            if queue.ended {
+                break;
+            }
+            queue.idle += 1;
+            let (guard, timed_out) = wait_for(&self.added, queue, IDLE);
+            queue = guard;
+            queue.idle -= 1;
+            if timed_out && queue.tasks.is_empty() {
+                break;
+            }
+        }
+        queue.threads -= 1;
+    }
+}
+
+/// An unlinked temporary file. Closing it frees its blocks on the disk, which can take as long as a write, so a disk
+/// thread closes it.
+pub struct TemporaryFile {
+    /// Some until it is dropped.
+    file: Option<File>,
+    disk: Option<Arc<Disk>>,
+    /// The process whose forked children do not have the file; `None`: they have it.
+    keeper: Option<Process>,
+}
+
+impl TemporaryFile {
+    /// A new, empty file, which children that the application forks do not have. Blocks on the disk.
+    ///
+    /// # Errors
+    /// The temporary folder cannot be written or has no space.
+    pub(crate) fn create(disk: &Arc<Disk>) -> io::Result<Self> {
+        let file = file::temporary_file(&disk.folder)?;
+        process::unshare(file.as_fd());
+        Ok(Self { file: Some(file), disk: Some(disk.clone()), keeper: Some(Process::here()) })
+    }
+
+    /// From now on, children that the application forks have the file, too.
+    pub(crate) fn share(&mut self) {
+        if let (Some(keeper), Some(file)) = (self.keeper.take(), &self.file)
+            && keeper.is_here()
+        {
+            process::share(file.as_fd());
+        }
+    }
+}
+
+/// A file that is closed by the thread that drops it.
+impl From<File> for TemporaryFile {
+    fn from(file: File) -> Self {
+        Self { file: Some(file), disk: None, keeper: None }
+    }
+}
+
+impl Deref for TemporaryFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        match &self.file {
+            Some(file) => file,
+            None => unreachable!("the file is taken out by drop alone"),
+        }
+    }
+}
+
+impl DerefMut for TemporaryFile {
+    fn deref_mut(&mut self) -> &mut File {
+        match &mut self.file {
+            Some(file) => file,
+            None => unreachable!("the file is taken out by drop alone"),
+        }
+    }
+}
+
+impl Drop for TemporaryFile {
+    fn drop(&mut self) {
+        let (Some(file), Some(disk)) = (self.file.take(), &self.disk) else { return };
+        match self.keeper {
+            // In a child it was closed inside of fork(2), and the number may be that of another file by now.
+            Some(keeper) if !keeper.is_here() => {
+                let _ = file.into_raw_fd();
+            }
+            Some(_) => disk.run(move || {
+                process::share(file.as_fd());
+                drop(file);
+            }),
+            None => disk.run(move || drop(file)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::mpsc;
+    use std::sync::{Arc, Barrier};
+    use std::thread;
+
+    use super::{Disk, THREADS};
+    use crate::os::sync::lock;
+
+    #[test]
+    fn tasks_wait_for_no_other_task_until_all_threads_are_in_one() {
+        let disk = Disk::new();
+        assert_eq!(lock(&disk.shared.queue).threads, 0);
+        let gate = Arc::new(Barrier::new(THREADS + 1));
+        for _ in 0..THREADS {
+            let gate = gate.clone();
+            disk.run(move || {
+                gate.wait();
+            });
+        }
+        let (done, is_done) = mpsc::channel();
+        disk.run(move || done.send(()).unwrap());
+        assert_eq!(lock(&disk.shared.queue).threads, THREADS);
+        assert!(is_done.try_recv().is_err());
+        gate.wait();
+        is_done.recv().unwrap();
+    }
+
+    #[test]
+    fn the_end_lets_every_task_run_and_no_thread_stay() {
+        let disk = Disk::new();
+        let (done, is_done) = mpsc::channel();
+        for number in 0..100 {
+            let done = done.clone();
+            disk.run(move || done.send(number).unwrap());
+        }
+        disk.end();
+        drop(done);
+        assert_eq!(is_done.iter().count(), 100);
+        while lock(&disk.shared.queue).threads > 0 {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_task_that_panics_costs_no_thread() {
+        let disk = Disk::new();
+        let (done, is_done) = mpsc::channel();
+        for _ in 0..THREADS {
+            disk.run(|| std::panic::resume_unwind(Box::new(())));
+        }
+        disk.run(move || done.send(()).unwrap());
+        is_done.recv().unwrap();
+    }
+}

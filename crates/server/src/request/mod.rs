@@ -1,0 +1,94 @@
+//! A complete request: head, body, and the two ends of its connection.
+
+pub(crate) mod disk;
+pub(crate) mod memory;
+pub(crate) mod part;
+pub(crate) mod protocol;
+pub(crate) mod spool;
+pub(crate) mod stream;
+
+use std::net::SocketAddr;
+
+use tailrace_http::framing::RequestFraming;
+use tailrace_http::request_head::RequestHead;
+
+use crate::request::disk::TemporaryFile;
+use crate::request::memory::Charge;
+use crate::request::stream::BodyStream;
+
+/// A complete request: its head, where it came from, its body.
+#[derive(Default)]
+pub struct Request {
+    /// The bytes of the head; the spans in `head` and `framing` refer to them.
+    pub bytes: Vec<u8>,
+    /// The parsed head.
+    pub head: RequestHead,
+    /// Body length and connection rules that the head states.
+    pub framing: RequestFraming,
+    /// The body, whole.
+    pub body: RequestBody,
+    /// Who sent it and to which of our addresses.
+    pub endpoints: Endpoints,
+}
+
+impl Request {
+    /// Method and target, printable.
+    pub fn line(&self) -> String {
+        let (method, target) = (self.head.method.of(&self.bytes), self.head.target.of(&self.bytes));
+        format!("{} {}", method.escape_ascii(), target.escape_ascii())
+    }
+}
+
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Endpoints {
+    /// The client; `None` on a UNIX socket.
+    pub peer: Option<SocketAddr>,
+    /// Index of the listener in the list the server was given.
+    pub listener: usize,
+}
+
+/// The body of a request: read whole before the application is called, or read by it.
+#[derive(Default)]
+pub enum RequestBody {
+    /// No body, or an empty one.
+    #[default]
+    Empty,
+    /// In memory.
+    Memory {
+        /// The bytes.
+        bytes: Vec<u8>,
+        /// To be dropped with them.
+        charge: Charge,
+    },
+    /// In an unlinked temporary file, positioned at its start.
+    File {
+        /// The file.
+        file: TemporaryFile,
+        /// Its length in bytes.
+        length: u64,
+    },
+    /// It arrives while it is read.
+    Stream(BodyStream),
+}
+
+#[cfg(test)]
+mod tests {
+    use tailrace_http::request_head::Span;
+
+    use super::{Request, RequestBody};
+
+    #[test]
+    fn the_line_of_a_request_is_printable_whatever_the_client_sent() {
+        let mut request = Request { bytes: b"GE\x1bT /\xff\n HTTP/1.1".to_vec(), ..Request::default() };
+        request.head.method = Span { start: 0, end: 4 };
+        request.head.target = Span { start: 5, end: 8 };
+        assert_eq!(request.line(), "GE\\x1bT /\\xff\\n");
+    }
+
+    #[test]
+    fn a_new_request_has_no_body() {
+        assert!(matches!(Request::default().body, RequestBody::Empty));
+        assert_eq!(Request::default().line(), " ");
+    }
+}

@@ -1,0 +1,57 @@
+//! What the bytes of a client mean: the seam between the states of a connection and the format of its requests.
+//!
+//! A connection reads a head until it is complete, then a body by a decoder. Which format a head has is a property of
+//! the listener that accepted the connection. Any thread; an implementation has no state of its own.
+
+use tailrace_http::body::BodyDecoder;
+use tailrace_http::framing::{self, BodyLength, RequestFacts, RequestFraming};
+use tailrace_http::head::{HeadParser, HeadStep};
+use tailrace_http::limits::{Limits, Refusal};
+use tailrace_http::request_head::RequestHead;
+
+/// A format of requests.
+pub(crate) trait Protocol: Send + Sync {
+    /// Goes on with a head, of which `bytes` are all that has arrived, from its first byte on. `parser` is how far it
+    /// was parsed before. Whatever the parts are in which a head arrives, it comes to the same.
+    fn parse_head(&self, parser: &mut HeadParser, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> HeadStep;
+
+    /// How long the body behind a complete head is, and whether another request may follow it.
+    ///
+    /// # Errors
+    /// The head leaves that open, or asks for what is refused.
+    fn framing(&self, bytes: &[u8], head: &RequestHead, limits: &Limits) -> Result<RequestFraming, Refusal>;
+
+    /// Finds the end of a body of this length, which may have `most` bytes.
+    fn body(&self, length: BodyLength, most: u64) -> BodyDecoder;
+
+    /// What the framing of the response depends on.
+    fn facts(&self, bytes: &[u8], head: &RequestHead, framing: &RequestFraming) -> RequestFacts;
+
+    /// The same for a request that is refused, of whose head there may be only a part.
+    fn facts_of_refused(&self, bytes: &[u8], head: &RequestHead) -> RequestFacts;
+}
+
+/// HTTP/1.0 and HTTP/1.1 (RFC 9112).
+pub(crate) struct Http1;
+
+impl Protocol for Http1 {
+    fn parse_head(&self, parser: &mut HeadParser, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> HeadStep {
+        parser.parse(bytes, limits, head)
+    }
+
+    fn framing(&self, bytes: &[u8], head: &RequestHead, limits: &Limits) -> Result<RequestFraming, Refusal> {
+        framing::request_framing(bytes, head, limits)
+    }
+
+    fn body(&self, length: BodyLength, most: u64) -> BodyDecoder {
+        BodyDecoder::new(length, most)
+    }
+
+    fn facts(&self, bytes: &[u8], head: &RequestHead, framing: &RequestFraming) -> RequestFacts {
+        RequestFacts::of(bytes, head, framing)
+    }
+
+    fn facts_of_refused(&self, bytes: &[u8], head: &RequestHead) -> RequestFacts {
+        RequestFacts::of_refused(bytes, head)
+    }
+}

@@ -1,0 +1,926 @@
+//! The shared half of a response: what two threads may touch of it, behind one lock.
+//!
+//! The thread that carries the request appends and writes; an I/O thread sends what the client did not take at once,
+//! what is coalesced, and pages in the application's place. The lock is never held across a system call: who writes
+//! notes so, takes a batch, writes it without the lock, and puts back what is left. Another thread that comes to write
+//! meanwhile leaves that to the one that does.
+//!
+//! Nothing here knows the loop: what is to be done besides is returned as [`After`].
+
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+
+use crate::os::clock::Millis;
+use crate::os::socket::Io;
+use crate::os::sync::{Condvar, Mutex, MutexGuard, lock, wait_for};
+use crate::response::payload::Payload;
+use crate::response::send_queue::Batch;
+use crate::response::sending::{End, Flush, Given, Overruled, Sending, State, Taken, Terms};
+use crate::response::spill::Spill;
+use crate::response::write_plan::WritePlan;
+use crate::transport::Transport;
+
+/// The time that the client of a connection has. Called with the lock held, so that of two threads the one that wrote
+/// last also sets the deadline last; so it must not block.
+pub(crate) trait ClientTime {
+    /// Now.
+    fn now(&self) -> Millis;
+
+    /// The connection has this deadline; [`crate::os::clock::NEVER`]: none. True: the thread that polls is to be woken
+    /// for it.
+    fn set_deadline(&self, due: Millis) -> bool;
+}
+
+/// What the caller has to do after it has let the lock go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct After {
+    /// The thread that polls is to look at the deadlines.
+    pub(crate) wake: bool,
+    /// The I/O side is to send what waits.
+    pub(crate) push: bool,
+    /// The runner that waits for room is to look again.
+    pub(crate) room: bool,
+    /// The I/O side is to look at the response at each tick.
+    pub(crate) list: bool,
+    /// Another thread came to write and has left: what it came for is to be looked at once more.
+    pub(crate) asked: bool,
+}
+
+impl After {
+    /// True when there is anything to do.
+    #[inline]
+    pub(crate) fn is_any(&self) -> bool {
+        self.wake | self.push | self.room | self.list | self.asked
+    }
+}
+
+/// What became of bytes that a producer gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accepted {
+    /// Sent or queued.
+    Taken,
+    /// Sent or queued, and the producer must wait before the next block.
+    Full,
+    /// The connection is broken, or the response overruled.
+    Gone,
+}
+
+/// What became of what waits when it was to be written to a file.
+#[derive(Debug)]
+pub(crate) enum Spilled {
+    /// It is in a file.
+    Done,
+    /// There is no room, or nothing that could be written.
+    No,
+    /// All of it is being sent at this moment.
+    Busy,
+    /// The disk is full or broken.
+    Failed(std::io::Error),
+}
+
+/// Gives an owner of the block of this index, so that it can be sent later.
+pub(crate) type Keep<'a> = &'a mut dyn FnMut(usize) -> Box<dyn Payload>;
+
+/// A part of a file, with what goes before it and behind it.
+pub(crate) struct FilePart<'a> {
+    pub(crate) before: &'a [u8],
+    pub(crate) file: OwnedFd,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+    pub(crate) behind: &'a [u8],
+}
+
+/// See the module.
+pub(crate) struct Delivery {
+    socket: Box<dyn Transport>,
+    sending: Mutex<Sending>,
+    room: Condvar,
+}
+
+type Guard<'a> = MutexGuard<'a, Sending>;
+
+impl Delivery {
+    /// No response yet.
+    pub(crate) fn new(socket: Box<dyn Transport>, terms: &Terms) -> Self {
+        let sending = Mutex::new(Sending::new(terms.memory.responses.clone()));
+        Self { socket, sending, room: Condvar::new() }
+    }
+
+    pub(crate) fn socket(&self) -> &dyn Transport {
+        &*self.socket
+    }
+
+    /// Writes what waits, `most` bytes and little more; the lock is let go for each write. The lock comes back with
+    /// what that came to, and whether another thread came to write meanwhile.
+    fn write<'a>(&'a self, mut sending: Guard<'a>, most: u64) -> (Guard<'a>, Flush, bool) {
+        if sending.queue.is_empty() && sending.is_sent() {
+            let flush = if sending.is_broken() { Flush::Broken } else { Flush::Empty };
+            return (sending, flush, false);
+        }
+        if !sending.begin_writing() {
+            return (sending, Flush::Elsewhere, false);
+        }
+        let until = sending.sent().saturating_add(most);
+        let flush = loop {
+            if sending.is_broken() {
+                break Flush::Broken;
+            }
+            if sending.sent() >= until && !sending.queue.is_empty() {
+                break Flush::More;
+            }
+            let Some(batch) = sending.next_batch() else { break Flush::Empty };
+            drop(sending);
+            let write = |batch: &mut Batch| batch.write(self.socket());
+            let (batch, moved) = self.unlocked(batch, write, |sending, batch| sending.queue.drop_batch(batch));
+            sending = lock(&self.sending);
+            if let Some(flush) = sending.wrote(batch, moved) {
+                break flush;
+            }
+        };
+        let asked = sending.end_writing();
+        (sending, flush, asked)
+    }
+
+    /// The writer writes, without the lock. If the transport panics, the connection is broken and has no writer any
+    /// more, and what was being written is forgotten, before the panic goes on.
+    fn unlocked<B, T>(
+        &self,
+        mut bytes: B,
+        write: impl FnOnce(&mut B) -> T,
+        forget: impl FnOnce(&mut Sending, B),
+    ) -> (B, T) {
+        match catch_unwind(AssertUnwindSafe(|| write(&mut bytes))) {
+            Ok(written) => (bytes, written),
+            Err(panic) => {
+                let mut sending = lock(&self.sending);
+                forget(&mut sending, bytes);
+                sending.break_off();
+                sending.end_writing();
+                drop(sending);
+                resume_unwind(panic)
+            }
+        }
+    }
+
+    /// After a write: the client's deadline. True: the thread that polls is to look at the deadlines.
+    fn set_deadline(sending: &mut Sending, progress: bool, terms: &Terms, time: &dyn ClientTime) -> bool {
+        sending.deadline(progress, terms, || time.now()).is_some_and(|due| time.set_deadline(due))
+    }
+
+    /// After a page in the application's place nothing follows.
+    fn end_if_overruled(&self, sending: Guard<'_>) {
+        let is_over = sending.is_overruled() && sending.is_sent();
+        drop(sending);
+        if is_over {
+            self.socket.end_sending();
+        }
+    }
+}
+
+/// The producer's side: the thread that carries the request.
+impl Delivery {
+    /// Sends what is planned: at once as far as the socket takes it and the policy lets a runner write, and queues the
+    /// rest. `blocks` are those of the plan; of large ones `keep(index)` gives an owner. Adds the write calls to
+    /// `writes`.
+    pub(crate) fn transmit(
+        &self,
+        plan: &mut WritePlan,
+        (blocks, keep): (&[&[u8]], Keep<'_>),
+        (given, ended): (Given, bool),
+        writes: &mut u32,
+        terms: &Terms,
+        time: &dyn ClientTime,
+    ) -> (Accepted, After) {
+        let most = terms.policy.most_by_runner;
+        let mut sending = lock(&self.sending);
+        sending.give(given, ended);
+        sending.flush_coalesced(terms);
+        if sending.takes_writes() && sending.begin_writing() {
+            loop {
+                drop(sending);
+                let write = |plan: &mut &mut WritePlan| plan.write(self.socket(), blocks, most);
+                let (_, (count, last)) = self.unlocked(&mut *plan, write, |_, _| {});
+                *writes += count;
+                sending = lock(&self.sending);
+                match last {
+                    // All that the socket takes has to be tried: only then is it known whether the producer is to wait.
+                    Some(Io::WouldBlock) if sending.found_full() => {}
+                    Some(Io::End | Io::Broken) => break sending.break_off(),
+                    Some(Io::WouldBlock | Io::Moved(_)) | None => break,
+                }
+            }
+            // What the other thread came for is done below, or is that there is nothing.
+            let asked = sending.end_writing();
+            plan.queue_rest(&mut sending, blocks, most, keep);
+            let (accepted, mut after) = self.settle(sending, ended, terms, time);
+            after.asked |= asked;
+            return (accepted, after);
+        }
+        plan.queue_rest(&mut sending, blocks, most, keep);
+        self.settle(sending, ended, terms, time)
+    }
+
+    /// Queues part of a file, and sends on.
+    pub(crate) fn transmit_file(
+        &self,
+        part: FilePart<'_>,
+        (given, ended): (Given, bool),
+        terms: &Terms,
+        time: &dyn ClientTime,
+    ) -> (Accepted, After) {
+        let mut sending = lock(&self.sending);
+        sending.give(given, ended);
+        sending.flush_coalesced(terms);
+        sending.push(|queue| {
+            queue.push_copy(part.before)?;
+            queue.push_file(part.file, part.offset, part.length);
+            queue.push_copy(part.behind)
+        });
+        self.settle(sending, ended, terms, time)
+    }
+
+    /// Sends on what waits, unless the socket is full or the I/O side does it, and says what the producer is to do.
+    fn settle<'a>(
+        &'a self,
+        mut sending: Guard<'a>,
+        ended: bool,
+        terms: &Terms,
+        time: &dyn ClientTime,
+    ) -> (Accepted, After) {
+        let mut after = After::default();
+        if !sending.queue.is_empty() && !sending.is_blocked() && !sending.leaves_rest(ended, terms) {
+            sending = self.send_on(sending, terms, &mut after);
+        }
+        if sending.is_over() {
+            return (Accepted::Gone, after);
+        }
+        after.wake = Self::set_deadline(&mut sending, false, terms, time);
+        if !sending.is_full(ended, terms) {
+            return (Accepted::Taken, after);
+        }
+        if !sending.is_blocked() {
+            // The producer is told of room by the I/O side, which has to know of the response, be it finished or not.
+            sending = self.send_on(sending, terms, &mut after);
+        }
+        drop(sending);
+        (Accepted::Full, after)
+    }
+
+    /// Writes all that the socket takes, or has the I/O side do it where a runner must not.
+    fn send_on<'a>(&'a self, mut sending: Guard<'a>, terms: &Terms, after: &mut After) -> Guard<'a> {
+        if terms.policy.most_by_runner.is_some() {
+            after.push |= sending.set_pushed(true);
+            return sending;
+        }
+        let (sending, _, asked) = self.write(sending, u64::MAX);
+        after.asked |= asked;
+        sending
+    }
+
+    /// The next blocks are coalesced, see [`Sending::list`].
+    pub(crate) fn list(&self, chunked: bool) {
+        lock(&self.sending).list(chunked);
+    }
+
+    /// Appends a block to those that are coalesced. `Unlisted`: nothing was done.
+    #[inline]
+    pub(crate) fn coalesce(&self, block: &[u8], terms: &Terms) -> Taken {
+        lock(&self.sending).coalesce(block, terms)
+    }
+
+    /// The same for a block after some time without any: it is left to the I/O side, so that no runner is kept by a
+    /// send for each, and leaves with the response's end if that comes right after it. The I/O side must learn of it.
+    pub(crate) fn coalesce_anew(&self, block: &[u8], chunked: bool, terms: &Terms) -> Taken {
+        let mut sending = lock(&self.sending);
+        sending.list(chunked);
+        sending.coalesce(block, terms)
+    }
+
+    /// All of the response has been given.
+    pub(crate) fn complete(&self) {
+        lock(&self.sending).complete();
+    }
+
+    /// Blocks until there is room. False: there never will be. `spill` writes what waits to a file when the client has
+    /// had `patience` for it, and answers how long to wait until the next time.
+    pub(crate) fn wait_for_room(&self, terms: &Terms, patience: Duration, mut spill: impl FnMut() -> Duration) -> bool {
+        let mut sending = lock(&self.sending);
+        let mut patience = if sending.queue.is_behind() { Duration::ZERO } else { patience };
+        while !sending.is_over() && !sending.has_room(terms) {
+            let (guard, timed_out) = wait_for(&self.room, sending, patience);
+            sending = guard;
+            if timed_out {
+                drop(sending);
+                patience = spill();
+                sending = lock(&self.sending);
+            }
+        }
+        !sending.is_over()
+    }
+
+    /// Whether there is room. If there is none yet, `waits` notes who is to be told of it, under the lock: whoever
+    /// makes room looks afterwards. `None`: there never will be any.
+    pub(crate) fn ask_for_room(&self, terms: &Terms, waits: impl FnOnce()) -> Option<bool> {
+        let sending = lock(&self.sending);
+        if sending.is_over() {
+            return None;
+        }
+        let has_room = sending.has_room(terms);
+        if !has_room {
+            waits();
+        }
+        Some(has_room)
+    }
+
+    /// Writes as much as the socket takes now, where no other thread does. Answers whether there is room, or (false)
+    /// never will be.
+    ///
+    /// # Errors
+    /// There is no room yet. True: the client has taken something.
+    pub(crate) fn make_room(&self, terms: &Terms) -> Result<bool, bool> {
+        let mut sending = lock(&self.sending);
+        sending.unblock();
+        sending.flush_coalesced(terms);
+        let before = sending.sent();
+        let (sending, _, _) = self.write(sending, u64::MAX);
+        if sending.is_over() || sending.queue.bytes() <= terms.low_water() {
+            return Ok(!sending.is_over());
+        }
+        Err(sending.sent() > before)
+    }
+
+    /// The response is over, see [`Sending::end`]. True beside it: the rest is the I/O side's.
+    pub(crate) fn end(&self, ended: bool, terms: &Terms) -> (End, bool) {
+        let mut sending = lock(&self.sending);
+        let leaves = sending.leaves_rest(ended, terms);
+        let end = sending.end(terms);
+        // A runner that must not write by itself leaves all that is left.
+        let is_for_others = terms.policy.most_by_runner.is_some() && !end.is_sent && !sending.is_broken();
+        (end, leaves || is_for_others)
+    }
+
+    /// True while the client has yet to take what was written to a file.
+    pub(crate) fn is_behind(&self) -> bool {
+        lock(&self.sending).queue.is_behind()
+    }
+}
+
+/// The I/O side, and whoever owns the connection.
+impl Delivery {
+    /// Writes what waits, `most` bytes and little more. `writable`: an event has told that the socket takes more.
+    /// Without `time` the client has no deadline for it.
+    pub(crate) fn flush(
+        &self,
+        writable: bool,
+        most: u64,
+        terms: &Terms,
+        time: Option<&dyn ClientTime>,
+    ) -> (Flush, After) {
+        let mut sending = lock(&self.sending);
+        if writable {
+            sending.unblock();
+        }
+        let before = sending.sent();
+        let (mut sending, flush, asked) = self.write(sending, most);
+        let progress = sending.sent() > before;
+        let wake = time.is_some_and(|time| Self::set_deadline(&mut sending, progress, terms, time));
+        // A producer that found this thread writing waits for what it has written.
+        let room = asked && (sending.queue.bytes() <= terms.low_water() || sending.is_over());
+        self.end_if_overruled(sending);
+        (flush, After { wake, asked, room, ..After::default() })
+    }
+
+    /// Sends what a producer has given, while it is at work: what is coalesced, and what waits. `expired`: the deadline
+    /// of the connection has come, which breaks it if it waits for the client.
+    pub(crate) fn drain(&self, writable: bool, expired: bool, terms: &Terms, time: &dyn ClientTime) -> After {
+        let mut sending = lock(&self.sending);
+        if writable {
+            sending.unblock();
+        }
+        sending.set_pushed(false);
+        sending.flush_coalesced(terms);
+        let mut after = After::default();
+        if sending.queue.is_empty() {
+            // There may have been no memory for what was coalesced.
+            after.room = sending.is_over();
+            return after;
+        }
+        if expired && sending.is_blocked() {
+            sending.break_off();
+        } else if !sending.is_blocked() {
+            let before = sending.sent();
+            let (guard, flush, asked) = self.write(sending, terms.policy.most_by_io.unwrap_or(u64::MAX));
+            sending = guard;
+            after.asked = asked;
+            after.push = flush == Flush::More && sending.set_pushed(true);
+            let progress = sending.sent() > before;
+            after.wake = Self::set_deadline(&mut sending, progress, terms, time);
+        }
+        after.room = sending.queue.bytes() <= terms.low_water() || sending.is_over();
+        self.end_if_overruled(sending);
+        after
+    }
+
+    /// Sends what has been coalesced since the last tick. False: the response is over, or its blocks have become slow.
+    pub(crate) fn tick(&self, terms: &Terms, time: &dyn ClientTime) -> (bool, After) {
+        let moved = lock(&self.sending).coalesced() > 0;
+        let after = if moved { self.drain(false, false, terms, time) } else { After::default() };
+        (lock(&self.sending).stays_listed(moved), after)
+    }
+
+    /// Queues bytes of the server's own.
+    pub(crate) fn queue(&self, bytes: &[u8]) {
+        lock(&self.sending).push(|queue| queue.push_copy(bytes));
+    }
+
+    /// Queues bytes of the server's own and sends them as far as the socket takes them; no time of the client's runs
+    /// for that.
+    pub(crate) fn send(&self, bytes: &[u8], terms: &Terms) -> After {
+        self.queue(bytes);
+        self.flush(false, u64::MAX, terms, None).1
+    }
+
+    /// The deadline of the request has come, whose application still works on it. Answers in its place with `page`, or
+    /// breaks off what has begun; what the application still gives goes nowhere. A complete response is left to its
+    /// client. A runner that waits for room is still to be notified. The flag: another thread came to write meanwhile,
+    /// as [`After::asked`].
+    pub(crate) fn overrule(&self, page: impl FnOnce() -> (Vec<u8>, u64)) -> (Overruled, bool) {
+        let mut sending = lock(&self.sending);
+        let overruled = sending.overrule(page);
+        match overruled {
+            Overruled::Over => (overruled, false),
+            Overruled::BrokenOff => {
+                drop(sending);
+                self.socket.abort();
+                (overruled, false)
+            }
+            Overruled::Answered => {
+                let (sending, _, asked) = self.write(sending, u64::MAX);
+                self.end_if_overruled(sending);
+                (overruled, asked)
+            }
+        }
+    }
+
+    /// True when the client was answered in the application's place, or its response broken off for its deadline.
+    pub(crate) fn is_overruled(&self) -> bool {
+        lock(&self.sending).told().1
+    }
+
+    /// Forgets what waits and takes nothing more. A runner that waits for room is still to be notified.
+    pub(crate) fn break_off(&self) {
+        lock(&self.sending).break_off();
+    }
+
+    /// Wakes a thread that waits for room.
+    pub(crate) fn notify_room(&self) {
+        self.room.notify_all();
+    }
+
+    /// Status and body bytes of the response of now, and whether its deadline came, for a log that cannot ask its
+    /// producer.
+    pub(crate) fn told(&self) -> (Given, bool) {
+        lock(&self.sending).told()
+    }
+
+    /// Write calls since the last call.
+    pub(crate) fn take_writes(&self) -> u32 {
+        lock(&self.sending).take_writes()
+    }
+
+    /// Writes what waits in memory to a file, from which the I/O side sends it. Blocks on the disk; the client is
+    /// served meanwhile.
+    pub(crate) fn spill(&self, spill: &Spill, terms: &Terms) -> (Spilled, After) {
+        if !spill.is_allowed() {
+            return (Spilled::No, After::default());
+        }
+        let mut sending = lock(&self.sending);
+        sending.flush_coalesced(terms);
+        // It may be the I/O side that is late, and not the client: no event of the socket would tell it of what was
+        // coalesced, and its next tick does not find that any more.
+        let is_for_io = !sending.is_blocked() && !sending.queue.is_empty();
+        let after = After { push: is_for_io && sending.set_pushed(true), ..After::default() };
+        let is_whole = matches!(sending.state(), State::Complete(_));
+        let backlog = if sending.is_over() { None } else { sending.queue.backlog() };
+        let Some(backlog) = backlog else {
+            return (if sending.is_sent() { Spilled::No } else { Spilled::Busy }, after);
+        };
+        drop(sending);
+        let written = spill.write(&backlog, is_whole, || !lock(&self.sending).is_broken());
+        let mut sending = lock(&self.sending);
+        let spilled = match written {
+            Ok(Some((file, offset))) => {
+                if sending.is_broken() {
+                    sending.queue.keep();
+                } else if sending.queue.spill(&backlog, file, offset) {
+                    sending.set_spilled();
+                }
+                Spilled::Done
+            }
+            Ok(None) => {
+                sending.queue.keep();
+                Spilled::No
+            }
+            Err(fault) => {
+                sending.queue.keep();
+                Spilled::Failed(fault)
+            }
+        };
+        (spilled, after)
+    }
+
+    /// Waits until no other thread is between a look and a wait for room.
+    pub(crate) fn sync(&self) {
+        drop(lock(&self.sending));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::collections::VecDeque;
+    use std::io::IoSlice;
+    use std::os::fd::{BorrowedFd, RawFd};
+    use std::os::unix::fs::FileExt;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use super::{Accepted, After, ClientTime, Delivery, Spilled};
+    use crate::os::clock::{Millis, NEVER};
+    use crate::os::socket::Io;
+    use crate::os::sync::lock;
+    use crate::request::disk::Disk;
+    use crate::request::memory::ClientMemory;
+    use crate::response::policy::{Coalesce, Policy, Waiting};
+    use crate::response::sending::{Flush, Given, Overruled, Taken, Terms};
+    use crate::response::spill::Spill;
+    use crate::response::testing::Owned;
+    use crate::response::write_plan::WritePlan;
+    use crate::transport::Transport;
+
+    /// What happens elsewhere while a write is under way, and what the write comes to.
+    type Step = Box<dyn FnOnce() -> Io + Send>;
+
+    impl Delivery {
+        /// The files that wait or are being sent from, by their address.
+        fn spill_files(&self) -> Vec<usize> {
+            lock(&self.sending).queue.spill_files()
+        }
+    }
+
+    /// A socket whose writes are scripted, and that takes everything when the script is over.
+    #[derive(Default)]
+    struct Socket {
+        script: Mutex<VecDeque<Step>>,
+        got: Mutex<Vec<u8>>,
+        ends: AtomicUsize,
+    }
+
+    impl Transport for Arc<Socket> {
+        fn number(&self) -> RawFd {
+            0
+        }
+
+        fn socket(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+
+        fn receive(&self, _: &mut [u8]) -> Io {
+            Io::WouldBlock
+        }
+
+        fn transmit(&self, slices: &[IoSlice<'_>], _: bool) -> Io {
+            let step = lock(&self.script).pop_front();
+            let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+            let moved = step.map_or(Io::Moved(bytes.len()), |step| step());
+            if let Io::Moved(count) = moved {
+                lock(&self.got).extend_from_slice(&bytes[..count.min(bytes.len())]);
+                return Io::Moved(count.min(bytes.len()));
+            }
+            moved
+        }
+
+        fn transmit_file(&self, file: BorrowedFd<'_>, offset: u64, count: usize) -> Io {
+            let step = lock(&self.script).pop_front();
+            let Io::Moved(most) = step.map_or(Io::Moved(count), |step| step()) else { return Io::WouldBlock };
+            let mut bytes = vec![0; count.min(most)];
+            let file = std::fs::File::from(file.try_clone_to_owned().unwrap());
+            file.read_exact_at(&mut bytes, offset).unwrap();
+            lock(&self.got).extend_from_slice(&bytes);
+            Io::Moved(bytes.len())
+        }
+
+        fn wait_readable(&self, _: Duration) -> bool {
+            false
+        }
+
+        fn wait_writable(&self, _: Duration) {}
+
+        fn end_sending(&self) {
+            self.ends.fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn cut(&self) {}
+
+        fn abort(&self) {}
+
+        fn reset_on_close(&self) {}
+    }
+
+    const TIMEOUT: Millis = 30_000;
+    const NOW: Millis = 1_000;
+
+    struct Case {
+        socket: Arc<Socket>,
+        delivery: Delivery,
+        terms: Terms,
+        deadlines: Mutex<Vec<Millis>>,
+    }
+
+    impl ClientTime for Case {
+        fn now(&self) -> Millis {
+            NOW
+        }
+
+        fn set_deadline(&self, due: Millis) -> bool {
+            assert!(self.delivery.sending.try_lock().is_err(), "without the lock another thread may set its own first");
+            lock(&self.deadlines).push(due);
+            false
+        }
+    }
+
+    impl Case {
+        /// 10,000 bytes may wait before a producer does, and no memory is left for finished responses.
+        fn new(policy: Policy) -> Arc<Self> {
+            let terms = Terms {
+                policy,
+                queue_limit: 10_000,
+                buffer_limit: 0,
+                write_timeout: TIMEOUT,
+                min_rate: 0,
+                memory: Arc::new(ClientMemory::new(1 << 30)),
+            };
+            let socket = Arc::new(Socket::default());
+            let delivery = Delivery::new(Box::new(socket.clone()), &terms);
+            Arc::new(Self { socket, delivery, terms, deadlines: Mutex::default() })
+        }
+
+        fn threads() -> Arc<Self> {
+            Self::new(Policy {
+                coalesce: Coalesce::WhenQuick,
+                waiting: Waiting::Block,
+                most_by_runner: None,
+                most_by_io: None,
+                most_after_end: 32 * 1024,
+                reads_by_runner: 1,
+            })
+        }
+
+        fn greenlets() -> Arc<Self> {
+            Self::new(Policy {
+                coalesce: Coalesce::Always,
+                waiting: Waiting::Ticket,
+                most_by_runner: Some(128 * 1024),
+                most_by_io: Some(1 << 20),
+                most_after_end: 0,
+                reads_by_runner: 1,
+            })
+        }
+
+        /// What the next write comes to, and what another thread does during it.
+        fn write(self: &Arc<Self>, comes_to: Io, meanwhile: impl FnOnce(&Arc<Self>) + Send + 'static) {
+            let case = self.clone();
+            lock(&self.socket.script).push_back(Box::new(move || {
+                meanwhile(&case);
+                comes_to
+            }));
+        }
+
+        fn full(self: &Arc<Self>) {
+            self.write(Io::WouldBlock, |_| {});
+        }
+
+        /// As the producer does.
+        fn send(&self, bytes: &[u8], ended: bool) -> (Accepted, After) {
+            let mut plan = WritePlan::default();
+            plan.add_blocks(&[bytes], bytes.len(), false);
+            self.delivery.transmit(
+                &mut plan,
+                (&[bytes], &mut |_| Box::new(Owned(bytes.to_vec()))),
+                (Given { status: 200, body_bytes: bytes.len() as u64 }, ended),
+                &mut 0,
+                &self.terms,
+                self,
+            )
+        }
+
+        /// As the I/O side does while the producer is at work.
+        fn drain(&self, writable: bool) -> After {
+            self.delivery.drain(writable, false, &self.terms, self)
+        }
+
+        /// As the owner does.
+        fn flush(&self, writable: bool) -> (Flush, After) {
+            self.delivery.flush(writable, u64::MAX, &self.terms, Some(self))
+        }
+
+        fn overrule(&self) -> Overruled {
+            self.delivery.overrule(|| (b"page".to_vec(), 4)).0
+        }
+
+        fn got(&self) -> Vec<u8> {
+            lock(&self.socket.got).clone()
+        }
+
+        fn deadlines(&self) -> Vec<Millis> {
+            lock(&self.deadlines).clone()
+        }
+
+        fn charged(&self) -> usize {
+            self.terms.memory.responses.used()
+        }
+    }
+
+    fn bytes(from: usize, length: usize) -> Vec<u8> {
+        (from..from + length).map(|at| (at % 251) as u8).collect()
+    }
+
+    #[test]
+    fn what_was_coalesced_and_not_sent_when_it_is_stored_is_pushed() {
+        let case = Case::threads();
+        // The I/O side has not looked for so long that the producer's patience is over.
+        assert_eq!(case.delivery.coalesce_anew(b"12345", false, &case.terms), Taken::Coalesced);
+        let full = Spill::new(1, Arc::new(Disk::new()));
+        let (spilled, after) = case.delivery.spill(&full, &case.terms);
+        assert!(matches!(spilled, Spilled::No) && after.push, "a tick finds nothing that is coalesced");
+        let spill = Spill::new(1 << 20, Arc::new(Disk::new()));
+        let (spilled, after) = case.delivery.spill(&spill, &case.terms);
+        assert!(matches!(spilled, Spilled::Done) && !after.push, "it is pushed already");
+        assert!(case.drain(true).room);
+        assert_eq!(case.got(), b"12345");
+    }
+
+    #[test]
+    fn an_event_during_a_write_that_finds_the_socket_full_has_it_tried_again() {
+        let case = Case::threads();
+        case.write(Io::WouldBlock, |case| assert_eq!(case.drain(true), After::default()));
+        case.write(Io::Moved(30_000), |_| {});
+        case.full();
+        // All was tried, so that it is known that this one has to wait.
+        assert_eq!(case.send(&bytes(0, 100_000), true).0, Accepted::Full);
+        assert_eq!(case.got().len(), 30_000);
+        assert_eq!(case.flush(true).0, Flush::Empty);
+        assert_eq!(case.got(), bytes(0, 100_000));
+    }
+
+    #[test]
+    fn a_producer_waits_for_a_thread_that_writes_as_it_does_for_the_socket() {
+        let case = Case::threads();
+        case.full();
+        assert_eq!(case.send(&bytes(0, 20_000), false).0, Accepted::Full);
+        case.write(Io::Moved(15_000), |case| {
+            let (accepted, after) = case.send(&bytes(20_000, 20_000), false);
+            assert_eq!((accepted, after), (Accepted::Full, After::default()));
+            assert_eq!(case.delivery.ask_for_room(&case.terms, || {}), Some(false));
+        });
+        let after = case.drain(true);
+        assert!(after.room && after.asked, "{after:?}");
+        assert_eq!(case.got(), bytes(0, 40_000));
+        assert_eq!(case.charged(), 0);
+    }
+
+    #[test]
+    fn a_response_that_ends_while_another_thread_writes_is_left_to_that() {
+        let case = Case::threads();
+        case.full();
+        assert_eq!(case.send(&bytes(0, 20_000), true).0, Accepted::Full);
+        case.write(Io::Moved(20_000), |case| {
+            let (end, _) = case.delivery.end(true, &case.terms);
+            assert!(!end.is_sent);
+            assert_eq!(case.flush(false).0, Flush::Elsewhere);
+            // The client's time is that writer's to set.
+            assert_eq!(case.deadlines(), [NOW + TIMEOUT]);
+        });
+        let after = case.drain(true);
+        assert!(after.asked, "the owner has let go");
+        assert_eq!(case.deadlines(), [NOW + TIMEOUT, NEVER]);
+        assert_eq!((case.flush(false), case.got()), ((Flush::Empty, After::default()), bytes(0, 20_000)));
+        assert_eq!((case.delivery.take_writes(), case.charged()), (1, 0));
+    }
+
+    #[test]
+    fn what_is_being_written_when_the_connection_breaks_is_given_back_once() {
+        for comes_to in [Io::Moved(7_000), Io::WouldBlock, Io::Broken] {
+            let case = Case::threads();
+            case.full();
+            assert_eq!(case.send(&bytes(0, 20_000), false).0, Accepted::Full);
+            case.write(comes_to, |case| {
+                assert_eq!(case.send(&bytes(20_000, 3_000), false).0, Accepted::Full);
+                case.delivery.break_off();
+                assert!(case.charged() > 0, "it is still held");
+                assert_eq!(case.send(b"more", false).0, Accepted::Gone);
+            });
+            assert!(case.drain(true).room, "who waits is told");
+            assert_eq!(case.charged(), 0);
+            assert_eq!(case.flush(false).0, Flush::Broken);
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_transport_leaves_no_writer_and_no_charge() {
+        let case = Case::threads();
+        case.full();
+        assert_eq!(case.send(&bytes(0, 20_000), false).0, Accepted::Full);
+        case.write(Io::WouldBlock, |_| panic!("asked to panic"));
+        assert!(catch_unwind(AssertUnwindSafe(|| case.drain(true))).is_err());
+        assert_eq!((case.flush(false).0, case.charged()), (Flush::Broken, 0));
+
+        let case = Case::threads();
+        case.write(Io::WouldBlock, |_| panic!("asked to panic"));
+        assert!(catch_unwind(AssertUnwindSafe(|| case.send(b"bytes", false))).is_err());
+        assert_eq!(case.flush(false).0, Flush::Broken);
+    }
+
+    #[test]
+    fn a_page_behind_100_continue_ends_the_connection_whoever_writes_it() {
+        let case = Case::threads();
+        case.write(Io::Moved(8), |case| assert_eq!(case.overrule(), Overruled::Answered));
+        assert!(case.delivery.send(b"continue", &case.terms).asked);
+        assert_eq!(case.got(), b"continuepage");
+        assert_eq!(case.socket.ends.load(Ordering::SeqCst), 1);
+        assert_eq!(case.send(b"late", true).0, Accepted::Gone);
+        assert_eq!(case.delivery.end(true, &case.terms).0.timed_out, Some(Some(4)));
+    }
+
+    #[test]
+    fn a_page_tells_of_the_thread_that_came_to_write_meanwhile() {
+        let case = Case::threads();
+        case.write(Io::Moved(4), |case| assert_eq!(case.flush(false).0, Flush::Elsewhere));
+        let overruled = case.delivery.overrule(|| (b"page".to_vec(), 4));
+        assert_eq!(overruled, (Overruled::Answered, true));
+    }
+
+    #[test]
+    fn a_flush_tells_a_producer_that_waits_for_it_of_room() {
+        let case = Case::threads();
+        case.delivery.queue(b"continue");
+        case.write(Io::Moved(8), |case| assert_eq!(case.send(&bytes(0, 20_000), false).0, Accepted::Full));
+        let (flush, after) = case.flush(false);
+        assert_eq!((flush, after.asked, after.room), (Flush::Empty, true, true));
+        assert_eq!(case.got().len(), 20_008);
+    }
+
+    #[test]
+    fn the_time_of_a_client_begins_with_its_response() {
+        let case = Case::threads();
+        case.full();
+        assert_eq!(case.delivery.send(b"continue", &case.terms), After::default());
+        assert!(case.deadlines().is_empty());
+        assert_eq!(case.send(&bytes(0, 5_000), true).0, Accepted::Taken);
+        assert_eq!(case.deadlines(), [NOW + TIMEOUT]);
+        assert_eq!(case.flush(true).0, Flush::Empty);
+        assert_eq!(case.deadlines(), [NOW + TIMEOUT, NEVER]);
+    }
+
+    #[test]
+    fn a_deadline_that_was_set_between_two_turns_goes_when_all_is_sent() {
+        const LENGTH: usize = 3 << 20;
+        let case = Case::greenlets();
+        // 128 KiB by the runner itself, the rest in turns of 1 MiB.
+        let (_, after) = case.send(&bytes(0, LENGTH), false);
+        assert!(after.push);
+        case.write(Io::Moved(3 << 19), |_| {});
+        assert!(case.drain(false).push);
+        assert_eq!(case.deadlines(), [NOW + TIMEOUT]);
+        assert!(!case.drain(false).push);
+        // Else it came while the application works on, and cut the response at its end.
+        assert_eq!(case.deadlines(), [NOW + TIMEOUT, NEVER]);
+        assert!(case.got() == bytes(0, LENGTH));
+    }
+
+    #[test]
+    fn what_follows_a_file_that_is_being_sent_is_appended_to_it() {
+        let case = Case::threads();
+        let spill = Arc::new(Spill::new(1 << 30, Arc::new(Disk::new())));
+        case.full();
+        assert_eq!(case.send(&bytes(0, 20_000), false).0, Accepted::Full);
+        assert!(matches!(case.delivery.spill(&spill, &case.terms).0, Spilled::Done));
+        let files = Arc::new(Mutex::new(Vec::new()));
+        let (meanwhile, seen) = (spill.clone(), files.clone());
+        case.write(Io::Moved(12_000), move |case| {
+            assert!(case.delivery.is_behind(), "the client has yet to take what is in the file");
+            assert_eq!(case.send(&bytes(20_000, 20_000), false).0, Accepted::Full);
+            assert!(matches!(case.delivery.spill(&meanwhile, &case.terms).0, Spilled::Done));
+            lock(&seen).extend(case.delivery.spill_files());
+        });
+        assert!(case.drain(true).asked);
+        assert_eq!(case.got(), bytes(0, 40_000));
+        let files = lock(&files);
+        assert!(files.len() == 2 && files[0] == files[1], "one file has a share, many would have more: {files:?}");
+        assert!(!case.delivery.is_behind());
+    }
+}

@@ -1,0 +1,506 @@
+//! The producer's half of a response: its head, its framing, and how its blocks come.
+//!
+//! A block is sent at once by the thread that made it, together with the head if it is the first; large blocks by
+//! reference. When blocks come quickly they are coalesced instead, and the I/O side sends them.
+//!
+//! Thread: it belongs to the thread that carries the request. What other threads touch is in [`Delivery`].
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use tailrace_http::encode::{self, ResponseHead};
+use tailrace_http::framing::{RequestFacts, ResponseBody, ResponseFraming};
+
+use crate::observe::record::{Ending, Path, Record};
+use crate::os::clock::{Clock, with_date};
+use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart, Keep};
+use crate::response::policy::Coalesce;
+use crate::response::sending::{Given, Taken, Terms};
+use crate::response::write_plan::WritePlan;
+
+/// Blocks of this size and larger are never coalesced.
+const COALESCE_BELOW: usize = 16 * 1024;
+/// A block is quick that comes so soon after the one before was sent.
+const QUICK: Duration = Duration::from_micros(150);
+/// So many quick blocks in a row, and the next ones are coalesced.
+const QUICK_BLOCKS: u8 = 2;
+/// Room for small blocks of a response that is not kept.
+const LARGE_PLAN: usize = 64 * 1024;
+/// Bytes that the server adds to the blocks of one send at most: the end of a head, the lines of a chunk.
+const FRAMING: usize = 512;
+
+/// What became of a `send`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// Taken: sent or queued. Go on.
+    Taken,
+    /// Taken, but the queue is full: call [`crate::connection::exchange::Exchange::wait`] before the next block, with
+    /// the interpreter released.
+    Full,
+    /// All that `Content-Length` promised is there (or the response has no body): further blocks go nowhere.
+    Enough,
+    /// The client is gone or the response is broken: nothing will be sent any more.
+    Gone,
+    /// Not taken: the system has no memory for it.
+    NoMemory,
+}
+
+/// Whether blocks may follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// More blocks may come; the response ends with [`crate::connection::exchange::Exchange::finish`].
+    More,
+    /// These blocks are all there is. If nothing was sent before, their total becomes the `Content-Length`.
+    Last,
+}
+
+/// Where a response goes, and what its head depends on.
+pub(crate) struct Outlet<'a> {
+    pub(crate) delivery: &'a Delivery,
+    pub(crate) terms: &'a Terms,
+    pub(crate) clock: &'a Clock,
+    pub(crate) time: &'a dyn ClientTime,
+    /// The value of the `Server` field; empty: none.
+    pub(crate) server_name: &'a str,
+    /// Times of the request go into a field of the head.
+    pub(crate) server_timing: bool,
+    /// The client is known to be gone.
+    pub(crate) is_gone: bool,
+    /// What the head depends on; asked when the head leaves.
+    pub(crate) facts: &'a dyn Fn() -> RequestFacts,
+}
+
+/// How far the producer is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Progress {
+    /// More blocks may come.
+    #[default]
+    Open,
+    /// The last byte of the body has been given out.
+    Ended,
+    /// Nothing is sent any more: the client is gone, or the response overruled.
+    Gone,
+}
+
+/// How the blocks of the response come.
+#[derive(Clone, Copy, Debug, Default)]
+enum Pace {
+    /// None has been sent.
+    #[default]
+    Unknown,
+    /// So many in a row came right after the one before was sent, the last at this time: each is sent at once.
+    Direct(u8, Instant),
+    /// Quickly: they are coalesced, and the I/O side sends them.
+    Coalescing,
+}
+
+/// See the module. It is used again, with the room of its buffers, by later requests.
+#[derive(Default)]
+pub(crate) struct Response {
+    pub(crate) head: ResponseHead,
+    /// `None` until the head is committed: until then it can be changed.
+    framing: Option<ResponseFraming>,
+    progress: Progress,
+    /// Bytes that Content-Length still promises.
+    left: u64,
+    /// Bytes of blocks that Content-Length had no room for.
+    surplus: u64,
+    plan: WritePlan,
+    pace: Pace,
+}
+
+impl Response {
+    /// As new, but for the room of buffers that are not large.
+    pub(crate) fn clear(&mut self) {
+        self.head.clear();
+        self.framing = None;
+        self.progress = Progress::Open;
+        self.left = 0;
+        self.surplus = 0;
+        self.pace = Pace::Unknown;
+        if self.plan.clear() > LARGE_PLAN {
+            self.plan = WritePlan::default();
+        }
+    }
+
+    /// The memory of its buffers.
+    pub(crate) fn room(&self) -> usize {
+        self.head.room() + self.plan.room()
+    }
+
+    /// True once the head has been sent or queued.
+    pub(crate) fn is_committed(&self) -> bool {
+        self.framing.is_some()
+    }
+
+    /// Bytes that the application gave beyond its Content-Length, files aside: those may be longer.
+    pub(crate) fn surplus(&self) -> u64 {
+        self.surplus
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.progress == Progress::Gone
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.progress == Progress::Ended
+    }
+
+    /// Nothing is sent any more.
+    pub(crate) fn set_gone(&mut self) {
+        self.progress = Progress::Gone;
+    }
+
+    /// Bytes that the head promised and that were not given; 0 when the client is gone.
+    pub(crate) fn missing(&self) -> u64 {
+        if self.is_gone() { 0 } else { self.left }
+    }
+
+    /// How a response ends of which no more comes.
+    pub(crate) fn ending(&self) -> Ending {
+        match self.missing() {
+            _ if self.is_gone() => Ending::ClientGone,
+            0 => Ending::Complete,
+            _ => Ending::Broken,
+        }
+    }
+
+    /// True when the connection can serve another request after this response, complete.
+    pub(crate) fn keeps_alive(&self) -> bool {
+        self.framing.is_some_and(|framing| framing.keep_alive)
+    }
+
+    /// True when only the end of the connection marks the end of the body.
+    pub(crate) fn ends_with_connection(&self) -> bool {
+        matches!(self.framing, Some(ResponseFraming { body: ResponseBody::UntilClose, .. }))
+    }
+
+    pub(crate) fn send(
+        &mut self,
+        outlet: &Outlet<'_>,
+        record: &mut Record,
+        blocks: &[&[u8]],
+        position: Position,
+        keep: Keep<'_>,
+    ) -> (Sent, After) {
+        if !self.reserve(blocks) {
+            return (Sent::NoMemory, After::default());
+        }
+        let asked = outlet.clock.peek();
+        let total: usize = blocks.iter().map(|block| block.len()).sum();
+        let Some(allowed) = self.open(outlet, record, total as u64, position, asked) else {
+            return (if self.is_gone() { Sent::Gone } else { Sent::Taken }, After::default());
+        };
+        let allowed = usize::try_from(allowed).unwrap_or(total);
+        if allowed < total && self.has_known_length() {
+            self.surplus += (total - allowed) as u64;
+        }
+        if allowed > 0 {
+            record.body_bytes += allowed as u64;
+            self.plan.add_blocks(blocks, allowed, self.is_chunked());
+        }
+        self.end_if_last(position);
+        record.blocks += blocks.iter().filter(|block| !block.is_empty()).count() as u64;
+        let (sent, mut after) = self.transmit(outlet, record, blocks, keep);
+        if !self.has_ended() && total < COALESCE_BELOW {
+            after.list |= self.learn_pace(outlet, record, asked);
+        }
+        (sent, after)
+    }
+
+    /// Sends `length` bytes of a file from `offset`.
+    pub(crate) fn send_file(
+        &mut self,
+        outlet: &Outlet<'_>,
+        record: &mut Record,
+        file: OwnedFd,
+        offset: u64,
+        length: u64,
+        position: Position,
+    ) -> (Sent, After) {
+        if !self.reserve(&[]) {
+            return (Sent::NoMemory, After::default());
+        }
+        let Some(allowed) = self.open(outlet, record, length, position, outlet.clock.peek()) else {
+            return (if self.is_gone() { Sent::Gone } else { Sent::Taken }, After::default());
+        };
+        let is_chunk = allowed > 0 && self.is_chunked();
+        if is_chunk {
+            self.plan.add_chunk_header(usize::try_from(allowed).unwrap_or(usize::MAX));
+        }
+        record.body_bytes += allowed;
+        record.blocks += 1;
+        record.path = Path::Sendfile;
+        let before = std::mem::take(self.plan.staging());
+        if is_chunk {
+            self.plan.staging().extend_from_slice(encode::CHUNK_END);
+        }
+        self.end_if_last(position);
+        let given = Given { status: record.status, body_bytes: record.body_bytes };
+        let ended = self.has_ended();
+        let part = FilePart { before: &before, file, offset, length: allowed, behind: self.plan.staging() };
+        let (accepted, after) = outlet.delivery.transmit_file(part, (given, ended), outlet.terms, outlet.time);
+        self.plan.clear();
+        (self.sent(accepted), after)
+    }
+
+    /// A block of a response whose blocks come quickly: appends it to what the I/O side sends next. `None`: this block
+    /// is to be sent directly. The flag: the I/O side must learn of the response.
+    #[inline]
+    pub(crate) fn coalesce(
+        &mut self,
+        delivery: &Delivery,
+        terms: &Terms,
+        record: &mut Record,
+        block: &[u8],
+    ) -> Option<(Sent, bool)> {
+        if !matches!(self.pace, Pace::Coalescing) || block.len() >= COALESCE_BELOW || self.progress != Progress::Open {
+            return None;
+        }
+        let known = self.has_known_length();
+        if known && self.left < block.len() as u64 {
+            return None;
+        }
+        let mut list = false;
+        let mut taken = delivery.coalesce(block, terms);
+        if taken == Taken::Unlisted && terms.policy.coalesce == Coalesce::Always {
+            taken = delivery.coalesce_anew(block, self.is_chunked(), terms);
+            record.path = record.path.max(Path::Gathered);
+            list = true;
+        }
+        let sent = match taken {
+            Taken::Coalesced => Sent::Taken,
+            Taken::Full => Sent::Full,
+            Taken::Unlisted => {
+                self.pace = Pace::Unknown;
+                return None;
+            }
+            Taken::Gone => {
+                self.progress = Progress::Gone;
+                return Some((Sent::Gone, list));
+            }
+            Taken::NoMemory => return Some((Sent::NoMemory, list)),
+        };
+        record.blocks += u64::from(!block.is_empty());
+        record.body_bytes += block.len() as u64;
+        if known {
+            self.left -= block.len() as u64;
+            if self.left == 0 {
+                self.progress = Progress::Ended;
+                delivery.complete();
+                return Some((Sent::Enough, list));
+            }
+        }
+        Some((sent, list))
+    }
+
+    /// True when there is nothing to end: all has been given, or nothing is sent any more.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.is_gone() || (self.has_ended() && !matches!(self.pace, Pace::Coalescing))
+    }
+
+    /// Ends the response: an empty one if nothing was sent, the last chunk of a chunked one. `None`: the system has no
+    /// memory for that, and nothing was done.
+    pub(crate) fn finish(&mut self, outlet: &Outlet<'_>, record: &mut Record, now: Instant) -> Option<After> {
+        if self.is_finished() {
+            return Some(After::default());
+        }
+        if !self.reserve(&[]) {
+            return None;
+        }
+        if self.framing.is_none() {
+            self.commit(outlet, record, Some(0), now);
+        }
+        self.end();
+        let (_, after) = self.transmit(outlet, record, &[], &mut |_| Box::new(()));
+        Some(after)
+    }
+
+    /// Sends a page in place of a response that has not begun.
+    pub(crate) fn send_error(
+        &mut self,
+        outlet: &Outlet<'_>,
+        record: &mut Record,
+        status: u16,
+        sentence: &str,
+        now: Instant,
+    ) -> After {
+        let facts = (outlet.facts)();
+        record.status = status;
+        record.body_bytes = with_date(now, |date| {
+            let server = outlet.server_name.as_bytes();
+            encode::error_response(&mut self.head, status, sentence, facts, date, server, self.plan.staging())
+        });
+        self.framing = Some(ResponseFraming { body: ResponseBody::None, keep_alive: facts.keep_alive });
+        self.progress = Progress::Ended;
+        self.transmit(outlet, record, &[], &mut |_| Box::new(())).1
+    }
+
+    /// Makes room for what is laid out next, the head included if it has not left. False: the system has no memory.
+    fn reserve(&mut self, blocks: &[&[u8]]) -> bool {
+        let head = if self.framing.is_some() { 0 } else { self.head.bytes().len() };
+        self.plan.reserve(blocks, head + FRAMING)
+    }
+
+    /// Before body bytes: commits the head if need be, and says how many of `total` may be sent. `None`: nothing is to
+    /// be done.
+    fn open(
+        &mut self,
+        outlet: &Outlet<'_>,
+        record: &mut Record,
+        total: u64,
+        position: Position,
+        now: Instant,
+    ) -> Option<u64> {
+        if outlet.is_gone {
+            self.progress = Progress::Gone;
+        }
+        if self.is_gone() {
+            return None;
+        }
+        if total > 0 {
+            record.first_block.get_or_insert(now);
+        }
+        if self.framing.is_none() {
+            if total == 0 && position == Position::More {
+                return None;
+            }
+            let framing = self.commit(outlet, record, (position == Position::Last).then_some(total), now);
+            // One block that is all its Content-Length promised leaves in one go, too.
+            let whole =
+                position == Position::Last || matches!(framing.body, ResponseBody::Known(length) if length == total);
+            record.path = if whole { Path::OneWrite } else { Path::Direct };
+        }
+        Some(self.allow(total))
+    }
+
+    /// How many of so many bytes the framing has room for; they count as given.
+    fn allow(&mut self, total: u64) -> u64 {
+        match self.framing.map(|framing| framing.body) {
+            _ if self.has_ended() => 0,
+            None | Some(ResponseBody::None) => 0,
+            Some(ResponseBody::Known(_)) => {
+                let allowed = total.min(self.left);
+                self.left -= allowed;
+                allowed
+            }
+            Some(ResponseBody::Chunked | ResponseBody::UntilClose) => total,
+        }
+    }
+
+    fn is_chunked(&self) -> bool {
+        matches!(self.framing, Some(ResponseFraming { body: ResponseBody::Chunked, .. }))
+    }
+
+    fn has_known_length(&self) -> bool {
+        matches!(self.framing, Some(ResponseFraming { body: ResponseBody::Known(_), .. }))
+    }
+
+    /// After a block that was sent directly and that was ready at `asked`. True: the next ones are coalesced, and the
+    /// I/O side must learn of it.
+    fn learn_pace(&mut self, outlet: &Outlet<'_>, record: &mut Record, asked: Instant) -> bool {
+        match outlet.terms.policy.coalesce {
+            Coalesce::Never => return false,
+            Coalesce::WhenQuick => {}
+            Coalesce::Always => {
+                self.pace = Pace::Coalescing;
+                return false;
+            }
+        }
+        let quick = match self.pace {
+            Pace::Direct(quick, sent) if asked.saturating_duration_since(sent) < QUICK => quick + 1,
+            _ => 0,
+        };
+        if quick < QUICK_BLOCKS {
+            self.pace = Pace::Direct(quick, outlet.clock.peek());
+            return false;
+        }
+        outlet.delivery.list(self.is_chunked());
+        self.pace = Pace::Coalescing;
+        record.path = record.path.max(Path::Gathered);
+        true
+    }
+
+    /// Completes the head and puts it at the front of what is sent next.
+    fn commit(
+        &mut self,
+        outlet: &Outlet<'_>,
+        record: &mut Record,
+        total: Option<u64>,
+        now: Instant,
+    ) -> ResponseFraming {
+        let facts = (outlet.facts)();
+        if outlet.server_timing {
+            // The value is ours and has no forbidden byte.
+            let _ = self.head.field(b"Server-Timing", record.server_timing(now).as_bytes());
+        }
+        let framing = with_date(now, |date| self.head.finish(facts, total, date, outlet.server_name.as_bytes()));
+        record.status = self.head.status_code();
+        self.plan.staging().extend_from_slice(self.head.bytes());
+        match framing.body {
+            ResponseBody::Known(length) => {
+                self.left = length;
+                if length == 0 {
+                    self.progress = Progress::Ended;
+                }
+            }
+            ResponseBody::None => self.progress = Progress::Ended,
+            ResponseBody::Chunked | ResponseBody::UntilClose => {}
+        }
+        self.framing = Some(framing);
+        framing
+    }
+
+    fn end_if_last(&mut self, position: Position) {
+        if position == Position::Last {
+            self.end();
+        } else if self.has_known_length() && self.left == 0 {
+            self.progress = Progress::Ended;
+        }
+    }
+
+    /// The body is over: the last chunk, where there are chunks.
+    fn end(&mut self) {
+        if self.has_ended() {
+            return;
+        }
+        self.progress = Progress::Ended;
+        if self.is_chunked() {
+            self.plan.add_last_chunk();
+        }
+    }
+
+    /// Writes what was laid out, queues what the socket does not take.
+    fn transmit(
+        &mut self,
+        outlet: &Outlet<'_>,
+        record: &mut Record,
+        blocks: &[&[u8]],
+        keep: Keep<'_>,
+    ) -> (Sent, After) {
+        let given = Given { status: record.status, body_bytes: record.body_bytes };
+        let ended = self.has_ended();
+        let (accepted, after) = outlet.delivery.transmit(
+            &mut self.plan,
+            (blocks, keep),
+            (given, ended),
+            &mut record.writes,
+            outlet.terms,
+            outlet.time,
+        );
+        (self.sent(accepted), after)
+    }
+
+    /// The result of a send, for the application.
+    fn sent(&mut self, accepted: Accepted) -> Sent {
+        match accepted {
+            Accepted::Gone => {
+                self.progress = Progress::Gone;
+                Sent::Gone
+            }
+            Accepted::Full => Sent::Full,
+            Accepted::Taken if self.has_ended() => Sent::Enough,
+            Accepted::Taken => Sent::Taken,
+        }
+    }
+}

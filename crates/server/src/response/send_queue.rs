@@ -1,0 +1,467 @@
+//! What of a response waits for the socket, in order: copies of small blocks, references to large ones, parts of files.
+//!
+//! Plain data behind the lock of [`crate::response::delivery`]. The thread that writes takes a batch from the front,
+//! writes it without the lock, and puts back the bytes that the socket did not accept.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use crate::os::socket::Io;
+use crate::request::memory::Budget;
+use crate::response::payload::{Payload, Shared};
+use crate::response::segments;
+use crate::response::spill::{Backlog, SpillFile};
+use crate::transport::Transport;
+
+/// Slices of one write (the kernel's limit is 1,024).
+const SLICES: usize = 64;
+/// A copied block grows up to this size before the next one is begun.
+const TAIL: usize = 64 * 1024;
+/// Bytes of a file a single `sendfile` is asked for.
+const FILE_STEP: u64 = 1 << 20;
+
+enum Block {
+    Copied { bytes: Vec<u8>, at: usize },
+    Kept { payload: Box<dyn Payload>, at: usize, end: usize },
+    File { file: OwnedFd, offset: u64, left: u64 },
+    Spilled { file: Arc<SpillFile>, offset: u64, left: u64 },
+}
+
+impl Block {
+    fn left(&self) -> u64 {
+        match self {
+            Self::Copied { bytes, at } => (bytes.len() - at) as u64,
+            Self::Kept { at, end, .. } => (end - at) as u64,
+            Self::File { left, .. } | Self::Spilled { left, .. } => *left,
+        }
+    }
+
+    fn is_file(&self) -> bool {
+        matches!(self, Self::File { .. } | Self::Spilled { .. })
+    }
+
+    /// The bytes of a block that is in memory.
+    fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Copied { bytes, at } => Some(&bytes[*at..]),
+            Self::Kept { payload, at, end } => Some(payload.bytes().get(*at..*end).unwrap_or(&[])),
+            Self::File { .. } | Self::Spilled { .. } => None,
+        }
+    }
+}
+
+/// Blocks that are being written: some in memory, or one of a file.
+pub(crate) struct Batch {
+    blocks: Vec<Block>,
+    /// More follows at once: the kernel may wait for it with a segment that is not full.
+    is_followed: bool,
+}
+
+impl Batch {
+    /// One write.
+    pub(crate) fn write(&self, socket: &dyn Transport) -> Io {
+        match self.blocks.first() {
+            Some(Block::File { file, offset, left }) => socket.transmit_file(file.as_fd(), *offset, file_step(*left)),
+            Some(Block::Spilled { file, offset, left }) => {
+                socket.transmit_file(file.as_fd(), *offset, file_step(*left))
+            }
+            _ => {
+                let mut slices = [IoSlice::new(&[]); SLICES];
+                let mut count = 0;
+                for (slice, bytes) in slices.iter_mut().zip(self.blocks.iter().filter_map(Block::bytes)) {
+                    *slice = IoSlice::new(bytes);
+                    count += 1;
+                }
+                socket.transmit(&slices[..count], self.is_followed)
+            }
+        }
+    }
+
+    /// Bytes that a file still has to give.
+    pub(crate) fn left_of_file(&self) -> u64 {
+        self.blocks.first().filter(|block| block.is_file()).map_or(0, Block::left)
+    }
+}
+
+/// There is no memory to queue anything: the response cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoMemory;
+
+/// See the module.
+pub(crate) struct SendQueue {
+    budget: Arc<Budget>,
+    blocks: VecDeque<Block>,
+    /// The number of the first block: blocks are counted from the beginning of the connection.
+    front: u64,
+    /// Blocks are being written to a file.
+    is_spilling: bool,
+    /// The file that is being sent from.
+    sends_from: Option<Arc<SpillFile>>,
+    /// Bytes of memory that wait or are being written (files do not count).
+    bytes: usize,
+    /// Writes that no record has yet.
+    writes: u32,
+}
+
+impl SendQueue {
+    /// An empty queue, which charges what it holds to `budget`.
+    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+        Self { budget, blocks: VecDeque::new(), front: 0, is_spilling: false, sends_from: None, bytes: 0, writes: 0 }
+    }
+
+    /// True when nothing waits, other than what is being written.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Bytes of memory that wait or are being written.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// True when a file waits.
+    pub(crate) fn has_file(&self) -> bool {
+        self.blocks.iter().any(Block::is_file)
+    }
+
+    /// True while the client has yet to take what was written to a file.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.sends_from.is_some() || self.blocks.iter().any(|block| matches!(block, Block::Spilled { .. }))
+    }
+
+    /// What is in memory behind the last file, to be written to one; [`SendQueue::spill`] or [`SendQueue::keep`]
+    /// follows. `None`: nothing, or it is being written already.
+    pub(crate) fn backlog(&mut self) -> Option<Backlog> {
+        let from = self.blocks.iter().rposition(Block::is_file).map_or(0, |last| last + 1);
+        if self.is_spilling || from == self.blocks.len() {
+            return None;
+        }
+        let file = match from.checked_sub(1) {
+            None => self.sends_from.clone(),
+            Some(last) => match self.blocks.get(last) {
+                Some(Block::Spilled { file, .. }) => Some(file.clone()),
+                _ => None,
+            },
+        };
+        let mut parts = Vec::with_capacity(self.blocks.len() - from);
+        for block in self.blocks.range_mut(from..) {
+            let (shared, at, end): (Arc<dyn Payload>, usize, usize) = match block {
+                Block::Copied { bytes, at } => {
+                    self.budget.give_back(bytes.len() - *at);
+                    let shared = Arc::new(Shared::new(std::mem::take(bytes)));
+                    self.budget.charge_shared(shared.bytes());
+                    let end = shared.bytes().len();
+                    (shared, *at, end)
+                }
+                Block::Kept { payload, at, end } => (Arc::from(std::mem::replace(payload, Box::new(()))), *at, *end),
+                Block::File { .. } | Block::Spilled { .. } => continue,
+            };
+            *block = Block::Kept { payload: Box::new(shared.clone()), at, end };
+            parts.push((shared, at, end));
+        }
+        self.is_spilling = true;
+        Some(Backlog { parts, first: self.front + from as u64, file })
+    }
+
+    /// The backlog stays in memory.
+    pub(crate) fn keep(&mut self) {
+        self.is_spilling = false;
+    }
+
+    /// The backlog is in this file, from `offset` on: what is left of it is sent from there, but for blocks that are
+    /// being written at this moment. They are the first of it. True: something is.
+    pub(crate) fn spill(&mut self, backlog: &Backlog, file: Arc<SpillFile>, offset: u64) -> bool {
+        self.is_spilling = false;
+        let place = |number: u64| {
+            let place = usize::try_from(number.saturating_sub(self.front)).unwrap_or(usize::MAX);
+            place.min(self.blocks.len())
+        };
+        let from = place(backlog.first);
+        let to = place(backlog.first + backlog.parts.len() as u64);
+        let left: u64 = self.blocks.range(from..to).map(Block::left).sum();
+        if left == 0 {
+            return false;
+        }
+        let offset = offset + backlog.len() - left;
+        let rest = self.blocks.split_off(to);
+        for block in self.blocks.split_off(from) {
+            self.bytes -= usize::try_from(block.left()).unwrap_or(0);
+            self.release_block(block);
+        }
+        match self.blocks.back_mut() {
+            Some(Block::Spilled { file: last, offset: begin, left: more })
+                if Arc::ptr_eq(last, &file) && *begin + *more == offset =>
+            {
+                *more += left;
+            }
+            _ => self.blocks.push_back(Block::Spilled { file, offset, left }),
+        }
+        self.blocks.extend(rest);
+        true
+    }
+
+    /// Forgets what waits.
+    pub(crate) fn clear(&mut self) {
+        for block in std::mem::take(&mut self.blocks) {
+            self.forget(block);
+        }
+    }
+
+    /// A block that is not sent any further.
+    fn forget(&mut self, block: Block) {
+        if !block.is_file() {
+            self.bytes -= usize::try_from(block.left()).unwrap_or(0);
+        }
+        self.release_block(block);
+    }
+
+    /// Gives back the memory charged for a block.
+    fn release_block(&self, block: Block) {
+        match block {
+            Block::Copied { bytes, at } => {
+                self.budget.give_back(bytes.len() - at);
+                segments::give(bytes);
+            }
+            Block::Kept { payload, .. } => self.budget.give_back_shared(payload.bytes()),
+            Block::File { .. } | Block::Spilled { .. } => {}
+        }
+    }
+
+    /// Appends a copy.
+    pub(crate) fn push_copy(&mut self, more: &[u8]) -> Result<(), NoMemory> {
+        if more.is_empty() {
+            return Ok(());
+        }
+        if let Some(Block::Copied { bytes, .. }) = self.blocks.back_mut()
+            && bytes.len() + more.len() <= TAIL.max(bytes.capacity())
+            && bytes.try_reserve(more.len()).is_ok()
+        {
+            bytes.extend_from_slice(more);
+        } else {
+            let mut bytes = Vec::new();
+            bytes.try_reserve_exact(more.len()).map_err(|_| NoMemory)?;
+            self.blocks.try_reserve(1).map_err(|_| NoMemory)?;
+            bytes.extend_from_slice(more);
+            self.blocks.push_back(Block::Copied { bytes, at: 0 });
+        }
+        self.bytes += more.len();
+        self.budget.charge(more.len());
+        Ok(())
+    }
+
+    /// Appends a buffer from `at` on: without a copy, unless `waits` says that it is to wait, and it has much room that
+    /// it does not need.
+    pub(crate) fn push_buffer(&mut self, bytes: Vec<u8>, at: usize, waits: bool) -> Result<(), NoMemory> {
+        if at >= bytes.len() {
+            return Ok(());
+        }
+        if waits && is_mostly_empty(&bytes, at) {
+            let pushed = self.push_copy(&bytes[at..]);
+            segments::give(bytes);
+            return pushed;
+        }
+        self.blocks.try_reserve(1).map_err(|_| NoMemory)?;
+        self.bytes += bytes.len() - at;
+        self.budget.charge(bytes.len() - at);
+        self.blocks.push_back(Block::Copied { bytes, at });
+        Ok(())
+    }
+
+    /// Appends `payload.bytes()[at..end]` by reference.
+    pub(crate) fn push_kept(&mut self, payload: Box<dyn Payload>, at: usize, end: usize) -> Result<(), NoMemory> {
+        if at >= end {
+            return Ok(());
+        }
+        self.blocks.try_reserve(1).map_err(|_| NoMemory)?;
+        self.bytes += end - at;
+        self.budget.charge_shared(payload.bytes());
+        self.blocks.push_back(Block::Kept { payload, at, end });
+        Ok(())
+    }
+
+    /// Appends `left` bytes of a file from `offset`.
+    pub(crate) fn push_file(&mut self, file: OwnedFd, offset: u64, left: u64) {
+        if left > 0 {
+            self.blocks.push_back(Block::File { file, offset, left });
+        }
+    }
+
+    /// Takes what one write is to send from the front. `None`: nothing waits.
+    pub(crate) fn take(&mut self) -> Option<Batch> {
+        let count = match self.blocks.front()? {
+            block if block.is_file() => 1,
+            _ => self.blocks.iter().take(SLICES).take_while(|block| !block.is_file()).count(),
+        };
+        // The head and the first bytes of a file share a segment.
+        let is_followed = self.blocks.get(count).is_some_and(Block::is_file);
+        self.front += count as u64;
+        self.writes += 1;
+        if let Some(Block::Spilled { file, .. }) = self.blocks.front() {
+            self.sends_from = Some(file.clone());
+        }
+        Some(Batch { blocks: self.blocks.drain(..count).collect(), is_followed })
+    }
+
+    /// Writes since the last call.
+    pub(crate) fn take_writes(&mut self) -> u32 {
+        std::mem::take(&mut self.writes)
+    }
+
+    /// The socket has taken so many bytes of the batch, which was the front of the queue.
+    pub(crate) fn put_back(&mut self, batch: Batch, mut count: usize) {
+        self.sends_from = None;
+        let mut blocks = batch.blocks.into_iter();
+        for mut block in blocks.by_ref() {
+            let left = match &mut block {
+                Block::Copied { bytes, at } => {
+                    let step = count.min(bytes.len() - *at);
+                    *at += step;
+                    self.bytes -= step;
+                    self.budget.give_back(step);
+                    count -= step;
+                    bytes.len() - *at
+                }
+                Block::Kept { at, end, .. } => {
+                    let step = count.min(*end - *at);
+                    *at += step;
+                    self.bytes -= step;
+                    count -= step;
+                    *end - *at
+                }
+                Block::File { offset, left, .. } | Block::Spilled { offset, left, .. } => {
+                    let step = (count as u64).min(*left);
+                    *offset += step;
+                    *left -= step;
+                    count = 0;
+                    usize::try_from(*left).unwrap_or(usize::MAX)
+                }
+            };
+            if left > 0 {
+                self.put_front(block, blocks);
+                return;
+            }
+            self.release_block(block);
+        }
+        if self.blocks.is_empty() {
+            self.blocks = VecDeque::new();
+        }
+    }
+
+    fn put_front(&mut self, block: Block, rest: impl DoubleEndedIterator<Item = Block>) {
+        for block in rest.rev() {
+            self.front -= 1;
+            self.blocks.push_front(block);
+        }
+        self.front -= 1;
+        self.blocks.push_front(block);
+    }
+
+    /// What is being written will not be sent any further.
+    pub(crate) fn drop_batch(&mut self, batch: Batch) {
+        self.sends_from = None;
+        for block in batch.blocks {
+            self.forget(block);
+        }
+    }
+
+    /// What is left of the first block waits from now on, without the room of what has left.
+    pub(crate) fn shrink_front(&mut self) {
+        if let Some(Block::Copied { bytes, at }) = self.blocks.front_mut()
+            && is_mostly_empty(bytes, *at)
+        {
+            let mut rest = Vec::new();
+            if rest.try_reserve_exact(bytes.len() - *at).is_ok() {
+                rest.extend_from_slice(&bytes[*at..]);
+                segments::give(std::mem::replace(bytes, rest));
+                *at = 0;
+            }
+        }
+    }
+}
+
+/// True when `bytes[at..]` takes much less room than the buffer has.
+fn is_mostly_empty(bytes: &Vec<u8>, at: usize) -> bool {
+    bytes.len() - at < bytes.capacity() / 4
+}
+
+fn file_step(left: u64) -> usize {
+    usize::try_from(left.min(FILE_STEP)).unwrap_or(usize::MAX)
+}
+
+impl Drop for SendQueue {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Read;
+    use std::sync::Arc;
+
+    use super::{Block, SendQueue};
+    use crate::request::memory::Budget;
+    use crate::response::segments::{self, SEGMENT};
+    use crate::response::sending::Flush;
+    use crate::response::testing::{Waiting, socket};
+
+    impl SendQueue {
+        /// The files that wait or are being sent from, by their address.
+        pub(crate) fn spill_files(&self) -> Vec<usize> {
+            let waiting = self.blocks.iter().filter_map(|block| match block {
+                Block::Spilled { file, .. } => Some(file),
+                _ => None,
+            });
+            self.sends_from.iter().chain(waiting).map(|file| Arc::as_ptr(file) as usize).collect()
+        }
+    }
+
+    /// The memory of all blocks.
+    fn room(out: &Waiting) -> usize {
+        let room = |block: &Block| match block {
+            Block::Copied { bytes, .. } => bytes.capacity(),
+            _ => 0,
+        };
+        out.0.queue.blocks.iter().map(room).sum()
+    }
+
+    fn segment(bytes: &[u8]) -> Vec<u8> {
+        let mut segment = segments::take().unwrap();
+        segment.extend_from_slice(bytes);
+        segment
+    }
+
+    #[test]
+    fn small_rests_of_large_buffers_do_not_wait_with_the_room_of_those() {
+        let (socket, mut client) = socket();
+        let budget = Arc::new(Budget::default());
+        let mut out = Waiting::new(budget.clone());
+        let mut all = Vec::new();
+        let mut push = |out: &mut Waiting, bytes: &[u8]| {
+            all.extend_from_slice(bytes);
+            out.push_buffer(segment(bytes), 0);
+        };
+        // Until the socket is full; what is left of the last segment may be little.
+        while out.flush(&socket) == Flush::Empty {
+            push(&mut out, &[b'x'; 1_000]);
+        }
+        assert!(room(&out) <= 4 * out.0.queue.bytes(), "{} bytes in {}", out.0.queue.bytes(), room(&out));
+        for number in 0..10_000_u32 {
+            push(&mut out, &number.to_be_bytes());
+        }
+        assert!(room(&out) <= 4 * out.0.queue.bytes() + SEGMENT, "{} bytes in {}", out.0.queue.bytes(), room(&out));
+        assert_eq!(budget.used(), out.0.queue.bytes());
+        let mut got = Vec::new();
+        let mut buffer = vec![0; 100_000];
+        while got.len() < all.len() {
+            assert!(matches!(out.flush(&socket), Flush::Empty | Flush::Blocked));
+            let count = client.read(&mut buffer).unwrap();
+            got.extend_from_slice(&buffer[..count]);
+        }
+        assert!(got == all);
+        assert_eq!((out.0.queue.bytes(), budget.used()), (0, 0));
+    }
+}

@@ -1,0 +1,271 @@
+//! What slow clients have not taken, beyond memory: unlinked temporary files, from which it is sent later.
+//!
+//! The thread that would wait for its client writes: an application's, the interpreter released, or for a hub's
+//! greenlet one for disks. All files of a process together have [`Spill::limit`] bytes, and give them back when they
+//! are closed.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::os::file::write_all_at;
+use crate::request::disk::{Disk, TemporaryFile};
+use crate::response::payload::Payload;
+
+/// The part of all room that a response may have while more of it may come: an endless one shall not take it from
+/// others.
+const SHARE: u64 = 64;
+/// Where that is little, at least so much.
+const LEAST_SHARE: u64 = 16 << 20;
+/// Bytes of one write: between two, a client that has left is noticed.
+const STEP: usize = 1 << 20;
+
+/// The last blocks of a queue, all in memory, for the thread that writes them to a file. They stay in the queue and may
+/// be sent from there meanwhile.
+pub(crate) struct Backlog {
+    pub(crate) parts: Vec<(Arc<dyn Payload>, usize, usize)>,
+    /// The number of the first block in the queue.
+    pub(crate) first: u64,
+    /// That of the block before.
+    pub(crate) file: Option<Arc<SpillFile>>,
+}
+
+impl Backlog {
+    /// Bytes in all.
+    pub(crate) fn len(&self) -> u64 {
+        self.parts.iter().map(|(_, at, end)| (end - at) as u64).sum()
+    }
+
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.parts.iter().map(|(payload, at, end)| payload.bytes().get(*at..*end).unwrap_or(&[]))
+    }
+
+    /// The file that they may be appended to.
+    pub(crate) fn file(&self) -> Option<&Arc<SpillFile>> {
+        self.file.as_ref()
+    }
+}
+
+/// The room for such files.
+pub(crate) struct Spill {
+    limit: u64,
+    used: Arc<AtomicU64>,
+    disk: Arc<Disk>,
+}
+
+/// The file of one response. One thread at a time appends, any may send.
+pub(crate) struct SpillFile {
+    file: TemporaryFile,
+    end: AtomicU64,
+    used: Arc<AtomicU64>,
+}
+
+impl Spill {
+    pub(crate) fn new(limit: u64, disk: Arc<Disk>) -> Self {
+        Self { limit, used: Arc::default(), disk }
+    }
+
+    /// True when responses may go to files at all.
+    pub(crate) fn is_allowed(&self) -> bool {
+        self.limit > 0
+    }
+
+    /// Writes a backlog behind what its file has, or into a new one. Answers the file and where the backlog begins in
+    /// it; `None`: there is no room. `is_whole`: nothing follows. `is_wanted` is asked between the writes. Blocks on
+    /// the disk.
+    ///
+    /// # Errors
+    /// The disk is full or broken; nothing has changed.
+    pub(crate) fn write(
+        &self,
+        backlog: &Backlog,
+        is_whole: bool,
+        is_wanted: impl Fn() -> bool,
+    ) -> io::Result<Option<(Arc<SpillFile>, u64)>> {
+        let bytes = backlog.len();
+        let before = backlog.file().map_or(0, |file| file.end.load(Ordering::Relaxed));
+        let most = if is_whole { self.limit } else { (self.limit / SHARE).max(LEAST_SHARE).min(self.limit) };
+        if before + bytes > most || !self.reserve(bytes) {
+            return Ok(None);
+        }
+        let file = match backlog.file() {
+            Some(file) => file.clone(),
+            None => match TemporaryFile::create(&self.disk) {
+                Ok(file) => Arc::new(SpillFile { file, end: AtomicU64::new(0), used: self.used.clone() }),
+                Err(fault) => {
+                    self.used.fetch_sub(bytes, Ordering::AcqRel);
+                    return Err(fault);
+                }
+            },
+        };
+        // From here on the room belongs to the file.
+        file.end.store(before + bytes, Ordering::Relaxed);
+        let written = file.write_at(backlog, before, is_wanted);
+        if written.is_err() {
+            file.end.store(before, Ordering::Relaxed);
+            self.used.fetch_sub(bytes, Ordering::AcqRel);
+        }
+        written.map(|()| Some((file, before)))
+    }
+
+    fn reserve(&self, bytes: u64) -> bool {
+        let more = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.limit);
+        self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+}
+
+impl SpillFile {
+    fn write_at(&self, backlog: &Backlog, mut at: u64, is_wanted: impl Fn() -> bool) -> io::Result<()> {
+        for part in backlog.parts() {
+            for piece in part.chunks(STEP) {
+                if !is_wanted() {
+                    return Ok(());
+                }
+                write_all_at(&self.file, piece, at)?;
+                at += piece.len() as u64;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for SpillFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for SpillFile {
+    fn drop(&mut self) {
+        self.used.fetch_sub(self.end.load(Ordering::Relaxed), Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use super::{LEAST_SHARE, Spill};
+    use crate::request::disk::Disk;
+    use crate::request::memory::Budget;
+    use crate::response::sending::Flush;
+    use crate::response::testing::{Waiting, socket};
+    use crate::transport::plain::Plain;
+
+    fn spill(limit: u64) -> Spill {
+        Spill::new(limit, Arc::new(Disk::new()))
+    }
+
+    fn used(spill: &Spill) -> u64 {
+        spill.used.load(Ordering::Acquire)
+    }
+
+    /// Pushes blocks of all kinds; returns their bytes.
+    fn push(out: &mut Waiting, seed: usize) -> Vec<u8> {
+        let bytes =
+            |length: usize, salt: usize| (0..length).map(|at| (at * 31 + seed + salt) as u8).collect::<Vec<_>>();
+        let (copy, buffer, kept) = (bytes(1_000, 1), bytes(60_000, 2), bytes(300_000, 3));
+        out.push_copy(&copy);
+        out.push_buffer(buffer.clone(), 10);
+        out.push_kept(kept.clone(), 7);
+        [&copy, &buffer[10..], &kept[7..]].concat()
+    }
+
+    /// Reads so many bytes, while the queue gives what the socket takes.
+    fn take(out: &mut Waiting, socket: &Plain, client: &mut UnixStream, wanted: usize) -> Vec<u8> {
+        let mut got = vec![0; wanted];
+        let mut filled = 0;
+        while filled < wanted {
+            assert!(matches!(out.flush(socket), Flush::Empty | Flush::Blocked | Flush::More));
+            filled += client.read(&mut got[filled..]).unwrap();
+        }
+        got
+    }
+
+    #[test]
+    fn what_is_sent_while_it_is_written_is_sent_once_and_in_order() {
+        // The client takes nothing, some or all of it between the look at the queue and the end of the write.
+        for meanwhile in [0, 1, 900, 1_000, 61_000, 200_000, 360_000, 700_000, 721_000] {
+            let (socket, mut client) = socket();
+            let budget = Arc::new(Budget::default());
+            let spill = spill(1 << 30);
+            let mut out = Waiting::new(budget.clone());
+            let mut all = push(&mut out, 1);
+            let mut got = Vec::new();
+            for round in 0..3 {
+                all.extend(push(&mut out, 10 + round));
+                let backlog = out.backlog().unwrap();
+                assert!(out.backlog().is_none(), "one at a time");
+                let wanted = meanwhile.min(all.len() - got.len());
+                got.extend(take(&mut out, &socket, &mut client, wanted));
+                let (file, offset) = spill.write(&backlog, false, || true).unwrap().unwrap();
+                // What comes meanwhile stays behind it.
+                all.extend(push(&mut out, 20 + round));
+                out.spill(&backlog, file, offset);
+            }
+            got.extend(take(&mut out, &socket, &mut client, all.len() - got.len()));
+            assert!(got == all, "{meanwhile}");
+            assert!(out.0.queue.is_empty() && out.0.queue.bytes() == 0);
+            drop(out);
+            assert_eq!((budget.used(), used(&spill)), (0, 0), "{meanwhile}");
+        }
+    }
+
+    #[test]
+    fn what_is_in_a_file_is_in_memory_no_more() {
+        let budget = Arc::new(Budget::default());
+        let spill = spill(1 << 30);
+        let mut out = Waiting::new(budget.clone());
+        let length = push(&mut out, 1).len() as u64;
+        let backlog = out.backlog().unwrap();
+        let (file, offset) = spill.write(&backlog, true, || true).unwrap().unwrap();
+        out.spill(&backlog, file, offset);
+        drop(backlog);
+        assert_eq!((out.0.queue.bytes(), budget.used(), used(&spill)), (0, 0, length));
+        assert!(out.0.queue.is_behind() && out.0.queue.has_file());
+        out.0.break_off();
+        assert_eq!(used(&spill), 0);
+    }
+
+    #[test]
+    fn without_room_it_stays_in_memory() {
+        let spill = spill(500_000);
+        let (mut first, mut second) = (Waiting::new(Arc::default()), Waiting::new(Arc::default()));
+        push(&mut first, 1);
+        push(&mut second, 2);
+        let backlog = first.backlog().unwrap();
+        let (file, offset) = spill.write(&backlog, true, || true).unwrap().unwrap();
+        first.spill(&backlog, file, offset);
+        let backlog = second.backlog().unwrap();
+        assert!(spill.write(&backlog, true, || true).unwrap().is_none());
+        second.0.queue.keep();
+        assert!(second.0.queue.bytes() > 0 && !second.0.queue.is_behind());
+        // The first client has left.
+        first.0.break_off();
+        assert!(spill.write(&backlog, true, || true).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_response_that_goes_on_has_a_share_and_no_more() {
+        let spill = spill(2 * LEAST_SHARE);
+        let mut out = Waiting::new(Arc::default());
+        let mut written = 0;
+        loop {
+            written += push(&mut out, 1).len() as u64;
+            let backlog = out.backlog().unwrap();
+            let Some((file, offset)) = spill.write(&backlog, false, || true).unwrap() else { break };
+            out.spill(&backlog, file, offset);
+            assert_eq!(used(&spill), written);
+        }
+        assert!(written > LEAST_SHARE && used(&spill) <= LEAST_SHARE);
+        // Its end takes what is left of the room.
+        out.0.queue.keep();
+        let backlog = out.backlog().unwrap();
+        assert!(spill.write(&backlog, true, || true).unwrap().is_some());
+    }
+}

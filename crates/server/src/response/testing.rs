@@ -1,0 +1,114 @@
+//! For tests: a response that waits for a real socket, on one thread; numbers that lead a test.
+
+use std::collections::VecDeque;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use crate::os::socket::Io;
+use crate::request::memory::Budget;
+use crate::response::payload::Payload;
+use crate::response::sending::{Flush, Sending};
+use crate::response::spill::Backlog;
+use crate::response::spill::SpillFile;
+use crate::response::write_plan::WritePlan;
+use crate::transport::plain::Plain;
+
+/// A socket that does not block, and its client.
+pub(crate) fn socket() -> (Plain, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    (Plain::new(ours.into()), theirs)
+}
+
+/// Bytes that somebody else owns.
+pub(crate) struct Owned(pub(crate) Vec<u8>);
+
+impl Payload for Owned {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+pub(crate) struct Waiting(pub(crate) Sending);
+
+impl Waiting {
+    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+        Self(Sending::new(budget))
+    }
+
+    pub(crate) fn push_copy(&mut self, bytes: &[u8]) {
+        self.0.push(|queue| queue.push_copy(bytes));
+    }
+
+    pub(crate) fn push_buffer(&mut self, bytes: Vec<u8>, at: usize) {
+        let waits = !self.0.takes_writes();
+        self.0.push(|queue| queue.push_buffer(bytes, at, waits));
+    }
+
+    pub(crate) fn push_kept(&mut self, bytes: Vec<u8>, at: usize) {
+        let end = bytes.len();
+        self.0.push(|queue| queue.push_kept(Box::new(Owned(bytes)), at, end));
+    }
+
+    pub(crate) fn backlog(&mut self) -> Option<Backlog> {
+        self.0.queue.backlog()
+    }
+
+    pub(crate) fn spill(&mut self, backlog: &Backlog, file: Arc<SpillFile>, offset: u64) -> bool {
+        self.0.queue.spill(backlog, file, offset)
+    }
+
+    /// Writes what the socket takes.
+    pub(crate) fn flush(&mut self, socket: &Plain) -> Flush {
+        assert!(self.0.begin_writing());
+        let flush = loop {
+            let Some(batch) = self.0.next_batch() else { break Flush::Empty };
+            let moved = batch.write(socket);
+            if let Some(flush) = self.0.wrote(batch, moved) {
+                break flush;
+            }
+        };
+        assert!(!self.0.end_writing());
+        flush
+    }
+
+    /// As a producer does: writes a plan unless something waits, and queues the rest. Answers the write calls.
+    pub(crate) fn transmit(
+        &mut self,
+        plan: &mut WritePlan,
+        socket: &Plain,
+        blocks: &[&[u8]],
+        most: Option<usize>,
+        keep: &mut dyn FnMut(usize) -> Box<dyn Payload>,
+    ) -> u32 {
+        let mut writes = 0;
+        if self.0.takes_writes() && self.0.begin_writing() {
+            let (count, last) = plan.write(socket, blocks, most);
+            writes = count;
+            if last == Some(Io::WouldBlock) {
+                assert!(!self.0.found_full());
+            }
+            self.0.end_writing();
+        }
+        plan.queue_rest(&mut self.0, blocks, most, keep);
+        writes
+    }
+}
+
+/// Numbers that lead a test, from proptest: the fewer there are, the simpler is what the test does.
+pub(crate) struct Tape(VecDeque<u16>);
+
+impl Tape {
+    pub(crate) fn new(numbers: &[u16]) -> Self {
+        Self(numbers.iter().copied().collect())
+    }
+
+    /// The next number below `limit`; 0 when there is none any more.
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        self.0.pop_front().map_or(0, |number| usize::from(number) % limit)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.is_empty()
+    }
+}

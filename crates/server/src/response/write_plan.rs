@@ -1,0 +1,330 @@
+//! What one send is to write: small parts copied next to each other in a staging buffer, large blocks by reference.
+//!
+//! Belongs to the thread that carries the request. Reused, with its room, by later requests of the thread.
+
+use std::io::IoSlice;
+
+use tailrace_http::encode;
+
+use crate::os::socket::Io;
+use crate::response::payload::Payload;
+use crate::response::sending::Sending;
+use crate::transport::Transport;
+
+/// Blocks below this size are copied next to each other: cheaper than a slice of their own for the kernel.
+const COPY_BELOW: usize = 2048;
+/// What the socket did not take of a large block is copied below this size, held by reference from it on.
+const KEEP_FROM: usize = 4096;
+/// So much of what the socket did not take of small blocks is copied; more is kept with the buffer that it is in.
+const COPY_MOST: usize = 64 * 1024;
+/// Slices of one write.
+const SLICES: usize = 64;
+
+/// A part of what is written.
+struct Piece {
+    /// `None`: in the staging buffer; else in the block of this index.
+    block: Option<usize>,
+    at: usize,
+    end: usize,
+}
+
+impl Piece {
+    fn bytes<'a>(&self, staging: &'a [u8], blocks: &[&'a [u8]]) -> &'a [u8] {
+        match self.block {
+            None => &staging[self.at..self.end],
+            Some(index) => &blocks[index][self.at..self.end],
+        }
+    }
+}
+
+/// See the module. Without pieces, everything is in the staging buffer.
+#[derive(Default)]
+pub(crate) struct WritePlan {
+    staging: Vec<u8>,
+    pieces: Vec<Piece>,
+    /// What has been written: bytes of the staging buffer without pieces, else pieces.
+    written: usize,
+}
+
+impl WritePlan {
+    /// Forgets everything but its room, of which it answers the size.
+    pub(crate) fn clear(&mut self) -> usize {
+        self.staging.clear();
+        self.pieces.clear();
+        self.written = 0;
+        self.staging.capacity()
+    }
+
+    /// The memory that it has.
+    pub(crate) fn room(&self) -> usize {
+        self.staging.capacity() + self.pieces.capacity() * size_of::<Piece>()
+    }
+
+    /// Makes room for these blocks and for so many bytes more. False: the system has no memory.
+    pub(crate) fn reserve(&mut self, blocks: &[&[u8]], more: usize) -> bool {
+        let (mut small, mut large) = (more, 0);
+        for block in blocks {
+            if block.len() < COPY_BELOW {
+                small += block.len();
+            } else {
+                large += 1;
+            }
+        }
+        let staging = &mut self.staging;
+        if staging.try_reserve(small).is_err() && staging.try_reserve_exact(small).is_err() {
+            return false;
+        }
+        // Before each large block, and behind the last one, there may be small ones.
+        large == 0 || self.pieces.try_reserve(2 * large + 2).is_ok()
+    }
+
+    /// The staging buffer, to append to before any block is added.
+    pub(crate) fn staging(&mut self) -> &mut Vec<u8> {
+        &mut self.staging
+    }
+
+    /// The line before a chunk.
+    pub(crate) fn add_chunk_header(&mut self, length: usize) {
+        let mut line = [0; 20];
+        let end = encode::chunk_header(length, &mut line);
+        self.staging.extend_from_slice(&line[..end]);
+    }
+
+    /// The first `allowed` bytes of the blocks, as one chunk if `chunked`.
+    pub(crate) fn add_blocks(&mut self, blocks: &[&[u8]], mut allowed: usize, chunked: bool) {
+        if chunked {
+            self.add_chunk_header(allowed);
+        }
+        let mut from = 0;
+        for (index, block) in blocks.iter().enumerate() {
+            let length = block.len().min(allowed);
+            allowed -= length;
+            if length < COPY_BELOW {
+                self.staging.extend_from_slice(&block[..length]);
+            } else {
+                self.close_piece(&mut from);
+                self.pieces.push(Piece { block: Some(index), at: 0, end: length });
+            }
+            if allowed == 0 {
+                break;
+            }
+        }
+        if chunked {
+            self.staging.extend_from_slice(encode::CHUNK_END);
+        }
+        if !self.pieces.is_empty() {
+            self.close_piece(&mut from);
+        }
+    }
+
+    /// What has been staged since `from` becomes a piece.
+    fn close_piece(&mut self, from: &mut usize) {
+        if self.staging.len() > *from {
+            self.pieces.push(Piece { block: None, at: *from, end: self.staging.len() });
+            *from = self.staging.len();
+        }
+    }
+
+    /// The last chunk.
+    pub(crate) fn add_last_chunk(&mut self) {
+        let mut from = self.staging.len();
+        self.staging.extend_from_slice(encode::LAST_CHUNK);
+        if !self.pieces.is_empty() {
+            self.close_piece(&mut from);
+        }
+    }
+
+    /// Writes it as far as the socket takes it. Answers the number of write calls and what the last one came to;
+    /// `None`: there was nothing to write. `most`: a single write is made, of so many bytes at most.
+    pub(crate) fn write(&mut self, socket: &dyn Transport, blocks: &[&[u8]], most: Option<usize>) -> (u32, Option<Io>) {
+        let mut writes = 0;
+        let mut last = None;
+        while !self.is_written() {
+            let moved = if self.pieces.is_empty() {
+                self.write_staging(socket, most)
+            } else {
+                self.write_pieces(socket, blocks, most)
+            };
+            writes += 1;
+            last = Some(moved);
+            if most.is_some() || !matches!(moved, Io::Moved(_)) {
+                break;
+            }
+        }
+        (writes, last)
+    }
+
+    fn is_written(&self) -> bool {
+        if self.pieces.is_empty() { self.written == self.staging.len() } else { self.written == self.pieces.len() }
+    }
+
+    /// The short way: everything is in one buffer.
+    fn write_staging(&mut self, socket: &dyn Transport, most: Option<usize>) -> Io {
+        let end = most.map_or(self.staging.len(), |most| most.min(self.staging.len()));
+        let moved = socket.transmit(&[IoSlice::new(&self.staging[self.written..end])], false);
+        if let Io::Moved(count) = moved {
+            self.written += count;
+        }
+        moved
+    }
+
+    fn write_pieces(&mut self, socket: &dyn Transport, blocks: &[&[u8]], most: Option<usize>) -> Io {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let mut count = 0;
+        let mut room = most.unwrap_or(usize::MAX);
+        for (slice, piece) in slices.iter_mut().zip(&self.pieces[self.written..]) {
+            let bytes = piece.bytes(&self.staging, blocks);
+            *slice = IoSlice::new(&bytes[..bytes.len().min(room)]);
+            room -= bytes.len().min(room);
+            count += 1;
+            if room == 0 {
+                break;
+            }
+        }
+        let moved = socket.transmit(&slices[..count], false);
+        if let Io::Moved(mut moved) = moved {
+            while let Some(piece) = self.pieces.get_mut(self.written).filter(|_| moved > 0) {
+                let step = moved.min(piece.end - piece.at);
+                piece.at += step;
+                moved -= step;
+                if piece.at == piece.end {
+                    self.written += 1;
+                }
+            }
+        }
+        moved
+    }
+
+    /// Queues what has not been written, and is empty afterwards. `most` as in [`WritePlan::write`].
+    pub(crate) fn queue_rest(
+        &mut self,
+        sending: &mut Sending,
+        blocks: &[&[u8]],
+        most: Option<usize>,
+        keep: &mut dyn FnMut(usize) -> Box<dyn Payload>,
+    ) {
+        if !self.is_written() {
+            if self.pieces.is_empty() {
+                self.queue_staging(sending, most);
+            } else {
+                for piece in &self.pieces[self.written..] {
+                    match piece.block {
+                        Some(index) if piece.end - piece.at >= KEEP_FROM => {
+                            sending.push(|queue| queue.push_kept(keep(index), piece.at, piece.end));
+                        }
+                        _ => sending.push(|queue| queue.push_copy(piece.bytes(&self.staging, blocks))),
+                    }
+                }
+            }
+        }
+        self.clear();
+    }
+
+    fn queue_staging(&mut self, sending: &mut Sending, most: Option<usize>) {
+        if self.staging.len() - self.written > most.unwrap_or(COPY_MOST) {
+            // A runner that must not write more than that has no time to copy it either, and there may be no memory for
+            // a copy.
+            let staging = std::mem::take(&mut self.staging);
+            let waits = !sending.takes_writes();
+            sending.push(|queue| queue.push_buffer(staging, self.written, waits));
+        } else {
+            sending.push(|queue| queue.push_copy(&self.staging[self.written..]));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::io::Read;
+    use std::sync::Arc;
+
+    use super::{COPY_BELOW, WritePlan};
+    use crate::response::sending::Flush;
+    use crate::response::testing::{Owned, Waiting, socket};
+    use crate::transport::Transport as _;
+
+    #[test]
+    fn large_blocks_are_never_copied_small_ones_once() {
+        let large = [7; COPY_BELOW];
+        let mut plan = WritePlan::default();
+        plan.staging().extend_from_slice(b"head ");
+        plan.add_blocks(&[b"small ", &large, b"end"], usize::MAX, false);
+        assert_eq!(plan.staging, b"head small end");
+        let pieces: Vec<_> = plan.pieces.iter().map(|piece| (piece.block, piece.at, piece.end)).collect();
+        assert_eq!(pieces, [(None, 0, 11), (Some(1), 0, COPY_BELOW), (None, 11, 14)]);
+    }
+
+    #[test]
+    fn what_the_socket_does_not_take_of_a_large_block_is_kept_where_it_is() {
+        let (socket, mut client) = socket();
+        let large: &'static [u8] = Vec::leak((0..8 << 20).map(|at| (at % 251) as u8).collect());
+        let mut out = Waiting::new(Arc::default());
+        let mut plan = WritePlan::default();
+        plan.staging().extend_from_slice(b"head ");
+        plan.add_blocks(&[large], usize::MAX, false);
+        let mut kept = Vec::new();
+        out.transmit(&mut plan, &socket, &[large], None, &mut |index| {
+            kept.push(index);
+            Box::new(Owned(large.to_vec()))
+        });
+        assert_eq!(kept, [0]);
+        assert!(out.0.is_blocked() && out.0.queue.bytes() > 1 << 20);
+        let reader = std::thread::spawn(move || {
+            let mut all = vec![0; 5 + (8 << 20)];
+            client.read_exact(&mut all).unwrap();
+            all
+        });
+        while !out.0.queue.is_empty() {
+            out.flush(&socket);
+            socket.wait_writable(std::time::Duration::from_secs(1));
+        }
+        let all = reader.join().unwrap();
+        assert!(all[..5] == *b"head " && all[5..] == *large);
+    }
+
+    #[test]
+    fn a_bounded_send_is_one_write_and_the_rest_is_kept() {
+        const MOST: usize = 10_000;
+        let large: &'static [u8] = Vec::leak((0..20_000).map(|at| (at % 251) as u8).collect());
+        let small: &[u8] = &[5; COPY_BELOW - 1];
+        for blocks in [vec![large; 3], vec![small; 20], vec![small, large]] {
+            let (socket, mut client) = socket();
+            let mut out = Waiting::new(Arc::default());
+            let mut plan = WritePlan::default();
+            plan.add_blocks(&blocks, usize::MAX, false);
+            let writes = out.transmit(&mut plan, &socket, &blocks, Some(MOST), &mut |index| {
+                assert_eq!(blocks[index].len(), large.len());
+                Box::new(Owned(large.to_vec()))
+            });
+            assert_eq!(writes, 1);
+            let all = blocks.concat();
+            assert_eq!(out.0.queue.bytes(), all.len() - MOST);
+            // Nor does it write while something waits.
+            plan.add_blocks(&[b"last"], usize::MAX, false);
+            assert_eq!(out.transmit(&mut plan, &socket, &[b"last"], Some(MOST), &mut |_| panic!("it is small")), 0);
+            assert!(!out.0.is_blocked());
+            assert_eq!(out.flush(&socket), Flush::Empty);
+            drop(socket);
+            let mut received = Vec::new();
+            client.read_to_end(&mut received).unwrap();
+            assert!(received == [all.as_slice(), b"last"].concat());
+        }
+    }
+
+    #[test]
+    fn blocks_beyond_the_promised_length_are_cut() {
+        let (socket, mut client) = socket();
+        let mut out = Waiting::new(Arc::default());
+        let mut plan = WritePlan::default();
+        let large = [b'x'; COPY_BELOW];
+        plan.add_blocks(&[b"ab", &large, b"cd"], COPY_BELOW, true);
+        plan.add_last_chunk();
+        out.transmit(&mut plan, &socket, &[b"ab", &large, b"cd"], None, &mut |_| panic!("all of it fits"));
+        drop(socket);
+        let mut all = Vec::new();
+        client.read_to_end(&mut all).unwrap();
+        let body = [b"ab".as_slice(), &large[2..]].concat();
+        assert_eq!(all, [b"800\r\n", body.as_slice(), b"\r\n0\r\n\r\n"].concat());
+    }
+}

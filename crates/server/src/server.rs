@@ -1,0 +1,470 @@
+//! The loop: what a server does in a round, stage by stage, and what the world outside asks of a server.
+//!
+//! The thread that leads the loop waits for events and handles them; which thread that is, and who runs the
+//! application, is the executor's matter. This is the one file that knows all the others.
+
+mod accepting;
+mod accounting;
+mod ending;
+mod failing;
+mod guard;
+mod parts;
+mod publishing;
+mod responders;
+mod room;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use self::accepting::BLOCKED;
+pub use self::accounting::CutRequest;
+use self::ending::Drained;
+use self::guard::Stage;
+use self::parts::Parts;
+use self::publishing::Shown;
+use crate::config::Config;
+use crate::connection::claim;
+use crate::connection::driver::Host;
+use crate::connection::driver::{Connection, Task};
+use crate::connection::exchange::Exchange;
+use crate::connection::local;
+use crate::connection::table::SPECIAL;
+use crate::connection::timers::Due;
+use crate::connection::transaction::{Runner, Transaction};
+use crate::dispatch::dispatcher::DEADLINES;
+use crate::dispatch::responder;
+use crate::executor::application::{Application, Level};
+use crate::executor::event_loop::EventLoop;
+use crate::executor::greenlets::Greenlets;
+use crate::observe::record::Record;
+use crate::observe::scoreboard::{InFlight, Section};
+use crate::observe::stats::Stats;
+use crate::os::clock::Millis;
+use crate::os::epoll::{Events, WAKEUP};
+use crate::os::panics::{catch, may_panic};
+use crate::os::process;
+use crate::os::sync::lock;
+use crate::request::Request;
+use crate::request::spool::Write;
+use crate::response::coalescing::TICK;
+
+/// How long a listener waits whose turn panicked (milliseconds).
+const PAUSE: Millis = 100;
+
+/// One server: its sockets, connections, queue and threads.
+pub struct Server {
+    parts: Parts,
+}
+
+// The loop.
+
+impl EventLoop for Arc<Server> {
+    fn has_ended(&self) -> bool {
+        self.parts.context.has_ended()
+    }
+
+    fn wait(&self, events: &mut Events, most: Option<Duration>) -> io::Result<bool> {
+        let timeout = match most {
+            Some(most) if most.is_zero() => Some(most),
+            Some(most) => Some(self.timeout().map_or(most, |timeout| timeout.min(most))),
+            None => self.timeout(),
+        };
+        let is_interrupted = self.parts.context.poller.wait(events, timeout);
+        self.parts.context.clock.read();
+        is_interrupted
+    }
+
+    fn handle(&self, events: &Events) {
+        let guard = &self.parts.guard;
+        local::leading(|| {
+            for (key, readiness) in events.iter() {
+                if key & SPECIAL == 0 {
+                    if let Some(connection) = self.parts.context.table.get(key) {
+                        guard.report(&connection, claim::bits(readiness));
+                    }
+                } else if guard.stage(Stage::Events, || self.handle_event(key)).is_none() {
+                    self.lose(key);
+                }
+            }
+            guard.stage(Stage::Flush, || self.flush());
+            guard.stage(Stage::Deadlines, || self.expire());
+            guard.stage(Stage::LateRequests, || self.refuse_late_requests());
+            guard.stage(Stage::Memory, || self.reclaim_memory());
+            guard.stage(Stage::Scoreboard, || self.publish());
+            if guard.stage(Stage::Drain, || self.drain()) == Some(Drained::Over) {
+                self.end();
+            }
+        });
+    }
+
+    fn end(&self) {
+        failing::end(&self.parts);
+    }
+}
+
+impl Server {
+    /// How long to wait for events.
+    fn timeout(&self) -> Option<Duration> {
+        let Parts { context, dispatcher, executor, publishing, .. } = &self.parts;
+        if context.flush_list.has_left() {
+            return Some(Duration::ZERO);
+        }
+        if dispatcher.queue.len() > 0
+            && let Some(wait) = executor.longest_wait()
+        {
+            return Some(wait);
+        }
+        if context.flush_list.are_any() {
+            return Some(TICK);
+        }
+        let now = context.clock.recent_millis();
+        let waits = [context.timers.next(now), publishing.longest_wait(), ending::longest_wait(context, now)];
+        waits.into_iter().flatten().min()
+    }
+
+    /// An event of something that is no connection: the wake-up, or a listener.
+    fn handle_event(self: &Arc<Self>, key: u64) {
+        let Parts { context, accepting, .. } = &self.parts;
+        if key == WAKEUP {
+            context.poller.clear_wakeup();
+        } else {
+            accepting.accept(key, &self.host(), self.is_blocked(BLOCKED));
+        }
+    }
+
+    /// Sends what has been coalesced for a tick, and what runners have left to the I/O side.
+    fn flush(&self) {
+        let Parts { context, guard, .. } = &self.parts;
+        context.flush_list.tick(|connection, work| guard.connection(connection, work));
+    }
+
+    /// Whose deadline has come.
+    fn expire(self: &Arc<Self>) {
+        let Parts { context, accepting, guard, .. } = &self.parts;
+        let now = context.clock.recent_millis();
+        while let Some((entry, key)) = context.timers.pop(now) {
+            let expired = guard.stage(Stage::Deadlines, || {
+                may_panic("deadline");
+                if key == DEADLINES {
+                    self.end_overdue(now);
+                } else if key & SPECIAL != 0 {
+                    accepting.go_on(key);
+                } else if let Some(connection) = context.table.get(key)
+                    && context.timers.judge(connection.deadline(), key, entry, now) == Due::Now
+                {
+                    guard.report(&connection, claim::EXPIRED);
+                }
+            });
+            if expired.is_none() {
+                self.lose(key);
+            }
+        }
+    }
+
+    /// An event or a deadline was lost in a panic, and there will be no other one: a listener or the requests are
+    /// looked at again, a connection is closed.
+    fn lose(&self, key: u64) {
+        let Parts { context, guard, .. } = &self.parts;
+        if key & SPECIAL != 0 {
+            context.timers.wake(key, context.clock.recent_millis() + PAUSE);
+        } else if let Some(connection) = context.table.get(key) {
+            guard.drop_connection(&connection);
+        }
+    }
+
+    /// Ends the requests whose deadline has come.
+    fn end_overdue(&self, now: Millis) {
+        let Parts { dispatcher, application, .. } = &self.parts;
+        if let Err(panic) = catch(|| dispatcher.expire(now, |overdue| application.overdue(overdue))) {
+            application.log(Level::Error, &format!("a deadline ended in a panic of the server: {panic}"));
+            dispatcher.expire_again(now);
+        }
+    }
+
+    /// Answers 503 to requests that have waited too long for a runner.
+    fn refuse_late_requests(&self) {
+        for exchange in self.parts.dispatcher.take_late() {
+            exchange.refuse();
+        }
+    }
+
+    /// Makes room in the memory that is held for clients, and gives back what is free.
+    fn reclaim_memory(&self) {
+        let Parts { context, application, .. } = &self.parts;
+        context.look_after_memory(|bytes| application.freed(bytes));
+    }
+
+    /// Brings the scoreboard up to date.
+    fn publish(&self) {
+        let Parts { context, dispatcher, application, publishing, .. } = &self.parts;
+        let Some(place) = publishing.is_due(context.clock.recent_millis()) else { return };
+        if let Some(graceful) = place.drain_order() {
+            ending::stop(context, graceful);
+        }
+        let stats = self.stats();
+        let shown = Shown {
+            moves: dispatcher.queue.moved().wrapping_add(stats.requests),
+            stuck_since: dispatcher.runners.stuck_since(),
+            now: self.shared_now(),
+            stats,
+        };
+        publishing.publish(place, &shown, || application.ask());
+    }
+
+    /// A server that is to stop finishes what is in flight.
+    fn drain(self: &Arc<Self>) -> Drained {
+        if self.parts.context.lifecycle.is_running() {
+            return Drained::NotYet;
+        }
+        ending::drain(&self.parts, &self.host(), |time| self.is_blocked(time))
+    }
+
+    /// True when those who would run the application have been kept from it for at least so long.
+    fn is_blocked(&self, time: Duration) -> bool {
+        self.parts.publishing.is_application_lost(time, self.shared_now()) || self.parts.executor.is_blocked(time)
+    }
+
+    /// The latest reading of the clock, on the one that all processes share.
+    fn shared_now(&self) -> u64 {
+        let clock = &self.parts.context.clock;
+        clock.monotonic_of(clock.recent())
+    }
+
+    fn host(self: &Arc<Self>) -> Arc<dyn Host> {
+        self.clone()
+    }
+}
+
+// What connections ask.
+
+impl Host for Server {
+    fn wake(&self) {
+        self.parts.executor.wake_io();
+    }
+
+    fn dispatch(&self, transaction: Box<Transaction>, connection: Arc<Connection>) {
+        responder::respond(&self.parts.responders, Exchange::new(transaction, connection));
+    }
+
+    fn hand_over(&self, connection: Arc<Connection>) {
+        self.parts.context.hand_over(self, connection);
+    }
+
+    fn push(&self, connection: Arc<Connection>) {
+        self.parts.context.push(self, connection);
+    }
+
+    fn store(&self, connection: Arc<Connection>, write: Write) {
+        self.parts.context.store(connection, write);
+    }
+
+    fn forget(&self, connection: &Connection) {
+        self.parts.context.forget(connection);
+    }
+
+    fn find(&self, key: u64) -> Option<Arc<Connection>> {
+        self.parts.context.table.get(key)
+    }
+
+    fn make_room(&self, more: usize) -> bool {
+        self.parts.context.make_room(more)
+    }
+
+    fn report_spill_failure(&self, fault: &io::Error) {
+        self.parts.context.log_spill_failure(self, fault);
+    }
+
+    fn account(&self, transaction: Box<Transaction>, writes: u32) {
+        self.parts.accounting.account(transaction, writes);
+    }
+
+    fn account_abandoned(&self, request: &Request, record: &Record) {
+        self.parts.accounting.account_abandoned(request, record);
+    }
+
+    fn coalesces(&self, connection: &Arc<Connection>) {
+        self.parts.executor.coalesces(connection.clone());
+    }
+
+    fn set_request_deadline(&self, runner: Runner, due: Millis, task: &mut dyn FnMut() -> Task) {
+        if self.parts.dispatcher.set_deadline(runner, due, task) {
+            self.parts.executor.wake_io();
+        }
+    }
+
+    fn release(&self, runner: Runner) {
+        self.parts.dispatcher.runners.release(runner);
+    }
+
+    fn in_flight(&self, packed: u64) -> Option<InFlight> {
+        self.parts.dispatcher.runners.carried(Runner::of_packed(packed))
+    }
+
+    fn wake_greenlet(&self, ticket: u64) -> bool {
+        self.parts.executor.wake_runner(ticket)
+    }
+
+    fn is_on_greenlet_thread(&self) -> bool {
+        self.parts.executor.is_on_ticket_thread()
+    }
+
+    fn must_end(&self) -> bool {
+        let Parts { context, application, .. } = &self.parts;
+        let is_interrupted = application.interrupted();
+        is_interrupted || (context.is_stopping() && context.lifecycle.is_overdue(context.clock.now()))
+    }
+
+    fn log(&self, level: Level, message: &str) {
+        self.parts.application.log(level, message);
+    }
+}
+
+// What others ask.
+
+impl Server {
+    /// A server on these listening sockets. No thread runs yet. `place`: where it shows what it does.
+    ///
+    /// # Errors
+    /// No descriptors left, or the access log cannot be opened.
+    pub fn new(
+        config: Config,
+        application: Arc<dyn Application>,
+        listeners: Vec<OwnedFd>,
+        place: Option<Section>,
+    ) -> io::Result<Arc<Self>> {
+        process::watch_forks();
+        Ok(Arc::new(Self { parts: Parts::new(config, application, listeners, place)? }))
+    }
+
+    /// The body of a thread of the server: of each application thread; of the I/O thread where the application runs in
+    /// greenlets; of the only thread where it runs on the thread of the loop. Returns when the server has ended, has no
+    /// use for the thread, or when the application of an only thread says that it was interrupted.
+    ///
+    /// A fault of its own ends the server, too, see [`Server::fault`].
+    pub fn run(self: &Arc<Self>) {
+        match catch(|| self.parts.executor.run(self)) {
+            Ok(Ok(())) => {}
+            Ok(Err(fault)) => failing::fail(&self.parts, &format!("the event loop failed: {fault}")),
+            Err(panic) => failing::fail(&self.parts, &format!("a server thread panicked: {panic}")),
+        }
+    }
+
+    /// The greenlets that run the application, where they do.
+    pub fn greenlets(&self) -> Option<&Arc<Greenlets>> {
+        self.parts.greenlets.as_ref()
+    }
+
+    /// Whoever holds the application makes sure that other threads take the places of those that do not come back.
+    pub fn keep_a_spare_thread(&self) {
+        self.parts.executor.keep_a_spare_thread();
+    }
+
+    /// True when the runner of a slot still carries this request; see [`crate::executor::application::Overdue`].
+    pub fn is_carrying(&self, slot: usize, serial: u64) -> bool {
+        self.parts.dispatcher.runners.is_carrying(slot, serial)
+    }
+
+    /// True when the application of a request may be interrupted: it is still at it, and not cleaning up.
+    pub fn is_interruptible(&self, slot: usize, serial: u64) -> bool {
+        self.parts.dispatcher.runners.is_interruptible(slot, serial)
+    }
+
+    /// The requests that runners carry, each with the slot of its runner.
+    pub fn in_flight(&self) -> Vec<(usize, InFlight)> {
+        self.parts.place.map(|place| place.in_flight_by_slot().collect()).unwrap_or_default()
+    }
+
+    /// The application answers what [`Application::ask`] asked.
+    pub fn application_answers(&self) {
+        self.parts.publishing.application_answers();
+    }
+
+    /// True in a child that the application has forked: nothing here is its own, and any lock may be held for ever by a
+    /// thread that it does not have.
+    #[inline]
+    pub fn is_forked_child(&self) -> bool {
+        self.parts.context.is_forked_child()
+    }
+
+    /// Counters of now; in a child nothing counts.
+    pub fn stats(&self) -> Stats {
+        if self.is_forked_child() {
+            return Stats::default();
+        }
+        let Parts { context, dispatcher, executor, accepting, .. } = &self.parts;
+        let (threads, greenlets_made) = executor.count();
+        Stats {
+            connections: context.table.len() as u64,
+            accepted: accepting.accepted(),
+            requests: context.requests.load(Ordering::Relaxed),
+            refused: context.refused.load(Ordering::Relaxed),
+            threads,
+            greenlets_made,
+            running: dispatcher.queue.running() as u64,
+            queued: dispatcher.queue.len() as u64,
+            held: context.memory.used() as u64,
+            heads: context.memory.requests.used() as u64,
+            buffered: context.memory.responses.used() as u64,
+            bodies: context.memory.bodies.used() as u64,
+            given_up: context.given_up.load(Ordering::Relaxed),
+            stuck: dispatcher.runners.stuck() as u64,
+            timed_out: dispatcher.runners.timed_out(),
+        }
+    }
+
+    /// Opens the access log anew, after it was rotated.
+    pub fn reopen_logs(&self) {
+        if !self.is_forked_child() {
+            self.parts.accounting.reopen_log();
+        }
+    }
+
+    /// Begins a graceful stop: requests in flight are answered within `graceful`, then what is left is cut.
+    /// May be called again with a shorter time.
+    pub fn stop(&self, graceful: Duration) {
+        if !self.is_forked_child() {
+            ending::stop(&self.parts.context, graceful);
+        }
+    }
+
+    /// True once the server is to stop: responses then end their connections.
+    pub fn is_stopping(&self) -> bool {
+        self.parts.context.is_stopping()
+    }
+
+    /// Waits until the server has ended. False: the time ran out before.
+    pub fn join(&self, timeout: Option<Duration>) -> bool {
+        self.is_forked_child() || self.parts.context.lifecycle.join(timeout)
+    }
+
+    /// The requests that the end of the server has cut, told once; a child has none.
+    pub fn take_cut(&self) -> Vec<CutRequest> {
+        if self.is_forked_child() { Vec::new() } else { self.parts.accounting.take_cut() }
+    }
+
+    /// Why the server ended though nobody asked it to; nothing in a child.
+    pub fn fault(&self) -> Option<String> {
+        if self.is_forked_child() { None } else { lock(&self.parts.fault).clone() }
+    }
+
+    /// This is the process of a master, which keeps the other end of the pipe `lives` open while it lives. Once it is
+    /// gone, the listeners are closed, requests in flight have `graceful`, and `leaving` later the process ends by
+    /// force.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn watch_master(self: &Arc<Self>, lives: OwnedFd, graceful: Duration, leaving: Duration) -> io::Result<()> {
+        self.parts.has_master.store(true, Ordering::Release);
+        let server = self.clone();
+        failing::watch_master(lives, move || failing::end_without_master(&server.parts, graceful, leaving))
+    }
+
+    /// Moves the clock of this server ahead of the real time, so that deadlines within that time come now. For tests.
+    pub fn advance_clock(&self, time: Duration) {
+        self.parts.context.clock.advance(time);
+        self.parts.context.poller.wake();
+    }
+}

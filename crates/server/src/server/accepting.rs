@@ -1,0 +1,226 @@
+//! Accepting: new clients become connections, as long as there is room and somebody to serve them.
+//!
+//! Listeners are level-triggered: what is left after one round makes the next event, and while nobody can be accepted,
+//! a listener is taken out of the poller for a pause.
+//!
+//! Runs on the thread that leads the loop; listeners are also closed by the thread that watches the master.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+use std::thread;
+use std::time::Duration;
+
+use crate::connection::context::Context;
+use crate::connection::driver::Connection;
+use crate::connection::driver::Host;
+use crate::connection::table::SPECIAL;
+use crate::executor::application::{Application, Level};
+use crate::observe::scoreboard::{Counter, Section};
+use crate::os::clock;
+use crate::os::clock::Millis;
+use crate::os::panics::may_panic;
+use crate::os::socket::{self, AcceptFault};
+use crate::os::sync::{read, write};
+use crate::request::Endpoints;
+use crate::server::guard::{Guard, Stage};
+use crate::server::room::{Room, Want};
+use crate::transport::Transport as _;
+use crate::transport::listener::{AT_ONCE, Accepted, Listener};
+use crate::transport::plain::Plain;
+
+/// A worker that was kept from the application for so long accepts nobody.
+pub(super) const BLOCKED: Duration = Duration::from_millis(250);
+/// How long accepting pauses when nobody can be accepted (milliseconds).
+const PAUSE: Millis = 100;
+/// Idle connections that are closed when the process has no descriptors left: the application needs some, too.
+const ROOM_AT_ONCE: usize = 16;
+/// How long a worker leaves new clients to the others that has more than its share (milliseconds).
+const SHARE_PAUSE: Millis = 2;
+/// Rounds of accepting before a draining server closes a listener, so that a flood of clients does not keep it from
+/// ending.
+const LAST_ROUNDS: usize = 256;
+/// What the leader has to close the listeners in, with whoever waits there taken in, before that is done for it.
+const CLOSING: Duration = Duration::from_millis(200);
+
+/// See the module.
+pub(super) struct Accepting {
+    context: Arc<Context>,
+    application: Arc<dyn Application>,
+    guard: Arc<Guard>,
+    listeners: RwLock<Vec<Listener>>,
+    room: Room,
+    place: Option<Section>,
+    /// A client was left to the other workers a moment ago.
+    left_to_others: AtomicBool,
+    accepted: AtomicU64,
+}
+
+impl Accepting {
+    /// Accepts on these sockets from now on. `place`: where the worker's share of connections is seen.
+    ///
+    /// # Errors
+    /// The sockets are none, or the kernel has no memory.
+    pub(super) fn new(
+        context: Arc<Context>,
+        application: Arc<dyn Application>,
+        guard: Arc<Guard>,
+        sockets: Vec<OwnedFd>,
+        place: Option<Section>,
+    ) -> io::Result<Self> {
+        for (index, listening) in sockets.iter().enumerate() {
+            socket::set_nonblocking(listening.as_fd())?;
+            context.poller.watch_listener(Some(listening.as_fd()), key_of(index))?;
+        }
+        Ok(Self {
+            room: Room::new(context.clone(), application.clone(), guard.clone()),
+            context,
+            application,
+            guard,
+            listeners: RwLock::new(sockets.into_iter().map(Listener::new).collect()),
+            place,
+            left_to_others: AtomicBool::new(false),
+            accepted: AtomicU64::new(0),
+        })
+    }
+
+    /// Connections accepted so far.
+    pub(super) fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Accepts who waits at the listener of this key. True when more may be waiting. `is_blocked`: nobody would be
+    /// served.
+    pub(super) fn accept(&self, key: u64, host: &Arc<dyn Host>, is_blocked: bool) -> bool {
+        let accepted = self.guard.stage(Stage::Accept, || self.accept_some(key, host, is_blocked));
+        // The client that it panicked at may wait still.
+        accepted.unwrap_or_else(|| {
+            if let Some(listener) = read(&self.listeners).get(index_of(key)) {
+                self.pause(listener, key, PAUSE);
+            }
+            false
+        })
+    }
+
+    fn accept_some(&self, key: u64, host: &Arc<dyn Host>, is_blocked: bool) -> bool {
+        let listeners = read(&self.listeners);
+        let Some(listener) = listeners.get(index_of(key)) else { return false };
+        // Who cannot be served is left to the other processes that listen, or to the kernel's queue.
+        let free = self.context.config.max_connections.saturating_sub(self.context.table.len());
+        if is_blocked || (free == 0 && !self.room.close_longest_idle(1, Want::Connections)) {
+            self.pause(listener, key, PAUSE);
+            return false;
+        }
+        let shares = self.context.config.shares_listeners && self.context.lifecycle.is_running();
+        // Left to the others once: whoever still waits then is taken, for they may be busy, or stopped.
+        let is_left = shares && self.place.is_some_and(|place| place.has_more_than_its_share());
+        if is_left && !self.left_to_others.swap(true, Ordering::Relaxed) {
+            self.pause(listener, key, SHARE_PAUSE);
+            return false;
+        }
+        self.left_to_others.store(false, Ordering::Relaxed);
+        // Where others listen, too, they take the next one.
+        let most = if shares { 1 } else { free.clamp(1, AT_ONCE) };
+        let accepted = listener.accept(most, |socket, peer| self.welcome(socket, peer, index_of(key), host));
+        if shares && let Some(place) = &self.place {
+            place.set(Counter::Connections, self.context.table.len() as u64);
+        }
+        match accepted {
+            Accepted::All => false,
+            Accepted::Some => true,
+            Accepted::Failed(AcceptFault::Exhausted(fault)) => {
+                let has_room = self.room.close_longest_idle(ROOM_AT_ONCE, Want::Descriptors(&fault));
+                if !has_room {
+                    self.pause(listener, key, PAUSE);
+                }
+                has_room
+            }
+            Accepted::Failed(AcceptFault::Other(fault)) => {
+                self.room.log_accept_failure(&fault);
+                self.pause(listener, key, PAUSE);
+                false
+            }
+        }
+    }
+
+    /// A client becomes a connection. A panic in there costs the client.
+    fn welcome(&self, socket: OwnedFd, peer: Option<SocketAddr>, listener: usize, host: &Arc<dyn Host>) {
+        let socket = Plain::new(socket);
+        let key = self.context.table.key_for(socket.number());
+        let endpoints = Endpoints { peer, listener };
+        let connection =
+            Arc::new(Connection::new(self.context.shared.clone(), host.clone(), Box::new(socket), key, endpoints));
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        self.context.table.insert(connection.clone());
+        self.guard.connection(&connection, || {
+            may_panic("welcome");
+            if let Err(fault) = self.context.poller.watch_connection(connection.socket().socket(), key) {
+                self.application.log(Level::Error, &format!("a connection could not be watched: {fault}"));
+                self.context.table.remove(key);
+                return;
+            }
+            connection.welcome();
+        });
+    }
+
+    fn pause(&self, listener: &Listener, key: u64, pause: Millis) {
+        self.context.poller.forget(listener.socket.here());
+        self.context.timers.wake(key, self.context.clock.now() + pause);
+    }
+
+    /// A pause is over.
+    pub(super) fn go_on(&self, key: u64) {
+        if let Some(listener) = read(&self.listeners).get(index_of(key)) {
+            // It fails only for want of memory; then the next connection error tells.
+            let _ = self.context.poller.watch_listener(listener.socket.here(), key);
+        }
+    }
+
+    /// Accepts nobody any more. `takes_all`: whoever has connected already is served, as closing the listener would
+    /// reset them; else they are left to the other processes that listen, if any.
+    pub(super) fn finish(&self, host: &Arc<dyn Host>, takes_all: bool, is_blocked: impl Fn() -> bool) {
+        let listeners = if takes_all { read(&self.listeners).len() } else { 0 };
+        for index in 0..listeners {
+            for _ in 0..LAST_ROUNDS {
+                if !self.accept(key_of(index), host, is_blocked()) {
+                    break;
+                }
+            }
+        }
+        for listener in std::mem::take(&mut *write(&self.listeners)) {
+            self.context.poller.forget(listener.socket.here());
+        }
+    }
+
+    /// Closes the listeners, with all that wait there.
+    pub(super) fn close(&self) {
+        write(&self.listeners).clear();
+    }
+
+    /// Closes the listeners for a leader that may not come to it: a new master is to have the addresses.
+    pub(super) fn close_for_the_leader(&self) {
+        let until = clock::now() + CLOSING;
+        loop {
+            if let Ok(mut listeners) = self.listeners.try_write()
+                && (listeners.is_empty() || clock::now() >= until)
+            {
+                for listener in listeners.drain(..) {
+                    self.context.poller.forget(listener.socket.here());
+                }
+                return;
+            }
+            thread::sleep(CLOSING / 20);
+        }
+    }
+}
+
+/// The key of a listener in the poller and among the timers.
+fn key_of(index: usize) -> u64 {
+    SPECIAL | index as u64
+}
+
+fn index_of(key: u64) -> usize {
+    (key & !SPECIAL) as usize
+}

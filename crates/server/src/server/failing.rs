@@ -1,0 +1,409 @@
+//! How a server ends that cannot go on: because its master is gone, or because a thread that it cannot do without
+//! failed. Neither needs the interpreter.
+//!
+//! With a master the process ends, and another one takes its place. Without, the server ends and says why: whoever
+//! waits for its end raises that.
+//!
+//! What fails a thread is an error or a panic of the wait for events, or a panic while threads change their roles: both
+//! would come again, or leave nobody who leads. Panics of all that is done about events cost less, see `guard`.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use crate::executor::application::Level;
+use crate::os::clock;
+use crate::os::panics::{catch, write_stderr};
+use crate::os::poll;
+use crate::os::process::{self, Unshared};
+use crate::os::sync::lock;
+use crate::server::ending;
+use crate::server::parts::Parts;
+
+/// The exit status of a process that a panic ended: `EX_SOFTWARE` of sysexits.h.
+pub(super) const PANICKED: i32 = 70;
+/// That of a process that did not end in time after its master.
+pub(super) const ORPHANED: i32 = 1;
+
+/// Runs `then` when the other end of the pipe `lives` is closed, which the master keeps open while it lives.
+///
+/// # Errors
+/// No thread can be started.
+pub(super) fn watch_master(lives: OwnedFd, then: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let lives = Unshared::new(lives);
+    // A thread of its own: where the application runs on the thread of the loop, nobody else looks meanwhile.
+    let body = move || {
+        if let Some(lives) = lives.here() {
+            poll::wait_for_end(lives);
+        }
+        then();
+    };
+    thread::Builder::new().name(String::from("tailrace-alone")).stack_size(256 * 1024).spawn(body).map(drop)
+}
+
+/// The master is gone: the listeners are closed, requests in flight have `graceful`, and `leaving` later the process
+/// ends by force.
+pub(super) fn end_without_master(parts: &Parts, graceful: Duration, leaving: Duration) {
+    let began = clock::now();
+    parts.application.log(
+        Level::Warning,
+        &format!("the master is gone: finishing the requests in flight, for up to {} s", graceful.as_secs_f64()),
+    );
+    ending::stop(&parts.context, graceful);
+    parts.accepting.close_for_the_leader();
+    parts.executor.interrupt();
+    let most = graceful.saturating_add(leaving);
+    thread::sleep(most.saturating_sub(clock::now().saturating_duration_since(began)));
+    let id = process::id();
+    write_stderr(&format!("process {id}, whose master is gone, did not end in time and ends by force"));
+    for request in parts.place.map(|place| place.in_flight()).unwrap_or_default() {
+        write_stderr(&format!(
+            "process {id} carried {} {}",
+            request.method.escape_ascii(),
+            request.target.escape_ascii()
+        ));
+    }
+    parts.accounting.save_log();
+    process::end_process(ORPHANED);
+}
+
+/// The server cannot go on.
+pub(super) fn fail(parts: &Parts, why: &str) {
+    let id = process::id();
+    if parts.has_master.load(Ordering::Acquire) {
+        write_stderr(&format!("process {id} ends, for its master to replace it: {why}"));
+        parts.accounting.save_log();
+        process::end_process(PANICKED);
+    }
+    lock(&parts.fault).get_or_insert_with(|| why.to_owned());
+    parts.application.log(Level::Error, &format!("the server ends: {why}"));
+    if let Err(panic) = catch(|| ending::end(parts)) {
+        write_stderr(&format!("and did not end well: {panic}"));
+    }
+    // Also when that did not come so far: nobody is to wait for ever.
+    ending::announce(parts);
+}
+
+/// Ends the server now. A panic in there is not to leave anybody waiting for the end.
+pub(super) fn end(parts: &Parts) {
+    if let Err(panic) = catch(|| ending::end(parts)) {
+        fail(parts, &format!("its end panicked: {panic}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+    use std::io::{self, BufRead, BufReader, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+    use std::sync::{Arc, OnceLock};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use crate::config::Config;
+    use crate::connection::exchange::Position;
+    use crate::executor::application::{Application, Level};
+    use crate::executor::turn::Turn;
+    use crate::observe::access_log::{AccessLogConfig, Destination, Format};
+    use crate::observe::scoreboard::Scoreboard;
+    use crate::os::panics::write_stderr;
+    use crate::server::Server;
+
+    /// Answers every request with nothing; `/wait` not before the process ends.
+    #[derive(Default)]
+    struct Echo {
+        server: OnceLock<Arc<Server>>,
+    }
+
+    impl Application for Echo {
+        fn enter(&self, turn: &mut Turn<'_>) {
+            while let Some(mut exchange) = turn.next() {
+                if exchange.request().line().contains("/wait") {
+                    thread::sleep(Duration::from_secs(3600));
+                }
+                if exchange.request().line().contains("/stop") {
+                    self.server.get().unwrap().stop(Duration::from_secs(20));
+                }
+                exchange.head().status(b"204 No Content").unwrap();
+                exchange.send(&[], Position::Last, &mut |_| unreachable!());
+                exchange.finish().unwrap();
+            }
+        }
+
+        fn grow(&self) -> io::Result<()> {
+            let server = self.server.get().unwrap().clone();
+            thread::Builder::new().spawn(move || server.run()).map(drop)
+        }
+
+        fn log(&self, _: Level, message: &str) {
+            write_stderr(message);
+        }
+    }
+
+    /// Not a test: a server in a process of its own, which panics where `TAILRACE_TEST_PANIC` says. Its master lives
+    /// until its standard input ends.
+    #[test]
+    #[ignore = "the other tests run it in a process of its own"]
+    fn serve() {
+        let mode = std::env::var("TAILRACE_TEST_MODE").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let echo = Arc::new(Echo::default());
+        let config = Config {
+            threads: 8,
+            hub: mode.contains("greenlets"),
+            single_thread: mode.contains("inline"),
+            access_log: mode.contains("log").then(|| AccessLogConfig {
+                destination: Destination::Stdout,
+                format: Format::parse("the log has {path}").unwrap(),
+            }),
+            idle_timeout: Duration::from_millis(if mode.contains("impatient") { 50 } else { 75_000 }),
+            ..Config::default()
+        };
+        let board = Scoreboard::new(1, config.threads).unwrap();
+        let server = Server::new(config, echo.clone(), vec![listener.into()], board.place(0)).unwrap();
+        assert!(echo.server.set(server.clone()).is_ok());
+        if mode.contains("master") {
+            let graceful = Duration::from_millis(200);
+            let lives = rustix::io::dup(io::stdin()).unwrap();
+            server.watch_master(lives, graceful, graceful).unwrap();
+        }
+        println!("port {port}");
+        if mode.contains("inline") {
+            server.run();
+        } else if mode.contains("greenlets") {
+            let io = server.clone();
+            thread::spawn(move || io.run());
+        } else {
+            for _ in 0..3 {
+                echo.grow().unwrap();
+            }
+        }
+        server.join(None);
+        println!("ended {:?}", server.fault());
+        io::stdout().flush().unwrap();
+        if mode.contains("lingers") {
+            // As an interpreter that never comes back.
+            thread::sleep(Duration::from_secs(3600));
+        }
+        std::process::exit(0);
+    }
+
+    struct Process {
+        child: Child,
+        output: BufReader<ChildStdout>,
+        errors: BufReader<ChildStderr>,
+        port: u16,
+    }
+
+    impl Drop for Process {
+        fn drop(&mut self) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+
+    impl Process {
+        fn start(mode: &str, panics: &str) -> Self {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "server::failing::tests::serve", "--ignored", "--nocapture"])
+                .env("TAILRACE_TEST_MODE", mode)
+                .env("TAILRACE_TEST_PANIC", panics)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut output = BufReader::new(child.stdout.take().unwrap());
+            let errors = BufReader::new(child.stderr.take().unwrap());
+            let mut line = String::new();
+            while !line.contains("port ") {
+                line.clear();
+                assert!(output.read_line(&mut line).unwrap() > 0, "it did not start");
+            }
+            let port = line.rsplit(' ').next().unwrap().trim().parse().unwrap();
+            Self { child, output, errors, port }
+        }
+
+        /// Sends a request; what comes back until the connection ends.
+        fn ask(&self, target: &str) -> String {
+            let mut answer = String::new();
+            if let Ok(mut client) = TcpStream::connect(("127.0.0.1", self.port)) {
+                client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+                let asked = format!("GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+                let _ = client.write_all(asked.as_bytes());
+                let _ = client.read_to_string(&mut answer);
+            }
+            answer
+        }
+
+        /// The line of its log with this.
+        fn await_error(&mut self, wanted: &str) -> String {
+            let errors = self.errors.by_ref().lines().map(Result::unwrap);
+            let mut seen = Vec::new();
+            for line in errors {
+                if line.contains(wanted) {
+                    return line;
+                }
+                seen.push(line);
+            }
+            panic!("{wanted} is missing: {seen:?}");
+        }
+
+        /// Its exit status, and all that it wrote.
+        fn wait(mut self) -> (Option<i32>, String) {
+            let until = Instant::now() + Duration::from_secs(20);
+            while self.child.try_wait().unwrap().is_none() {
+                if Instant::now() >= until {
+                    self.child.kill().unwrap();
+                    panic!("it hangs");
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+            let mut text = String::new();
+            self.output.read_to_string(&mut text).unwrap();
+            self.errors.read_to_string(&mut text).unwrap();
+            (self.child.wait().unwrap().code(), text)
+        }
+    }
+
+    /// Where a panic costs the process: nobody would wait for events any more, or lead.
+    const PLACES: [(&str, &str); 5] =
+        [("", "thread"), ("", "lead"), ("", "watch"), ("greenlets", "greenlets"), ("inline", "inline")];
+
+    /// Where it costs a connection or a request at most: all that is done about events.
+    const STAGES: [&str; 9] =
+        ["events", "connection", "accept", "welcome", "flush", "deadlines", "late requests", "memory", "scoreboard"];
+
+    #[test]
+    fn a_panic_of_the_wait_or_of_the_roles_ends_the_process_of_a_master() {
+        for (mode, place) in PLACES {
+            let process = Process::start(&format!("{mode} master"), place);
+            process.ask("/");
+            let (status, text) = process.wait();
+            assert_eq!(status, Some(super::PANICKED), "{place}: {text}");
+            assert!(text.contains("ends, for its master to replace it: "), "{place}: {text}");
+            assert!(text.contains(&format!("panicked: asked to panic in {place} (")), "{place}: {text}");
+            assert!(text.contains("panics.rs:"), "{place}: {text}");
+        }
+    }
+
+    #[test]
+    fn without_a_master_it_ends_the_server_which_says_why() {
+        for (mode, place) in PLACES {
+            let process = Process::start(mode, place);
+            process.ask("/");
+            let (status, text) = process.wait();
+            assert_eq!(status, Some(0), "{place}: {text}");
+            assert!(text.contains(&format!("panicked: asked to panic in {place} (")), "{place}: {text}");
+            assert!(text.contains("ended Some("), "{place}: {text}");
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_server_whose_end_panics() {
+        let process = Process::start("", "lead,end");
+        let (status, text) = process.wait();
+        assert_eq!(status, Some(0), "{text}");
+        assert!(text.contains("and did not end well"), "{text}");
+    }
+
+    #[test]
+    fn a_panic_in_a_stage_of_the_loop_costs_a_connection_at_most() {
+        for mode in ["", "inline"] {
+            for stage in STAGES {
+                let mut process = Process::start(&format!("{mode} master"), stage);
+                // The first one may be what it costs.
+                let first = process.ask("/");
+                assert!(first.is_empty() || first.starts_with("HTTP/1.1 204"), "{stage}: {first}");
+                assert!(process.ask("/").starts_with("HTTP/1.1 204"), "{mode} {stage}");
+                let told = process.await_error(&format!("asked to panic in {stage} ("));
+                assert!(told.contains("a connection ended in") || told.contains("which goes on"), "{stage}: {told}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_at_a_deadline_closes_the_connection() {
+        let mut process = Process::start("impatient", "deadline");
+        let mut client = TcpStream::connect(("127.0.0.1", process.port)).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+        process.await_error("(deadlines), which goes on: asked to panic in deadline (");
+        assert!(process.ask("/").starts_with("HTTP/1.1 204"));
+    }
+
+    #[test]
+    fn a_panic_while_it_drains_puts_that_off() {
+        for mode in ["master", "inline"] {
+            let mut process = Process::start(mode, "drain");
+            let idle = TcpStream::connect(("127.0.0.1", process.port)).unwrap();
+            assert!(process.ask("/").starts_with("HTTP/1.1 204"));
+            if mode == "inline" {
+                assert!(process.ask("/stop").starts_with("HTTP/1.1 204"));
+            }
+            drop(process.child.stdin.take());
+            process.await_error("(drain), which goes on: asked to panic in drain (");
+            let (status, text) = process.wait();
+            assert_eq!(status, Some(0), "{mode}: {text}");
+            assert!(text.contains("ended None"), "{mode}: {text}");
+            drop(idle);
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_access_log_costs_the_line() {
+        let mut process = Process::start("log", "log");
+        assert!(process.ask("/panics").starts_with("HTTP/1.1 204"));
+        process.await_error("a line of the access log was lost: it panicked: ");
+        assert!(process.ask("/fine").starts_with("HTTP/1.1 204"));
+        let mut line = String::new();
+        process.output.read_line(&mut line).unwrap();
+        assert_eq!(line, "the log has /fine\n");
+    }
+
+    #[test]
+    fn a_panic_that_ends_the_process_leaves_no_line_of_the_access_log_behind() {
+        const REQUESTS: usize = 40;
+        let mut process = Process::start("master log", "end");
+        // Nobody reads the log: what its pipe does not take waits in the process.
+        let target = format!("/{}", "x".repeat(4_000));
+        for _ in 0..REQUESTS {
+            assert!(process.ask(&target).starts_with("HTTP/1.1 204"));
+        }
+        drop(process.child.stdin.take());
+        process.await_error("ends, for its master to replace it: ");
+        // It waits for whoever reads the log, but not for ever.
+        thread::sleep(Duration::from_millis(100));
+        assert!(process.child.try_wait().unwrap().is_none(), "it has ended");
+        let lines = process.output.by_ref().lines().map(Result::unwrap);
+        assert_eq!(lines.filter(|line| *line == format!("the log has {target}")).count(), REQUESTS);
+    }
+
+    #[test]
+    fn without_its_master_a_process_leaves_the_address_and_ends_by_force() {
+        for mode in ["master lingers", "greenlets master", "inline master"] {
+            let mut process = Process::start(mode, "");
+            let client = TcpStream::connect(("127.0.0.1", process.port)).unwrap();
+            (&client).write_all(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            drop(process.child.stdin.take());
+            let until = Instant::now() + Duration::from_secs(20);
+            while TcpListener::bind(("127.0.0.1", process.port)).is_err() {
+                assert!(Instant::now() < until, "{mode}: the address is in use");
+                thread::sleep(Duration::from_millis(5));
+            }
+            let (status, text) = process.wait();
+            assert!(text.contains("the master is gone"), "{mode}: {text}");
+            if mode == "inline master" {
+                assert_eq!(status, None, "ended by SIGTERM, for which it has no handler: {text}");
+            }
+            if mode == "master lingers" {
+                assert_eq!(status, Some(super::ORPHANED), "{mode}: {text}");
+                assert!(text.contains("ends by force"), "{mode}: {text}");
+            }
+        }
+    }
+}

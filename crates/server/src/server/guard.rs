@@ -1,0 +1,178 @@
+//! A panic costs a connection or a request, and never the thread that leads the loop: each stage of the loop, and
+//! within a stage each connection, is run by [`Guard`], which catches the panic, logs it, and lets the loop go on.
+//!
+//! The locks of the server go on after a panic, too (see `os::sync`): what each of them guards is changed in steps that
+//! leave it whole, or is taken out under the lock and worked on without it. What a stage has taken out and not come to
+//! when it panics is put back by the stage, or closed.
+//!
+//! A panic while the thread waits for events, or while threads change their roles, is not caught here: nobody would be
+//! there to lead. It ends the process, see `failing`.
+//!
+//! Runs on the thread that leads the loop, and on those that end the server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::connection::claim::Bits;
+use crate::connection::context::Context;
+use crate::connection::driver::Connection;
+use crate::executor::application::{Application, Level};
+use crate::os::clock::{Millis, NEVER};
+use crate::os::panics::{catch, may_panic};
+
+/// Between two lines of the log that say the same (milliseconds).
+const LOG_PAUSE: Millis = 1_000;
+
+/// A stage of the loop, in the order of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// What the kernel reported, one event at a time.
+    Events,
+    /// New clients.
+    Accept,
+    /// Responses that the I/O side sends.
+    Flush,
+    /// Deadlines of connections, of requests and of pauses.
+    Deadlines,
+    /// Requests that have waited too long for a runner.
+    LateRequests,
+    /// The memory that is held for clients.
+    Memory,
+    /// What the scoreboard shows.
+    Scoreboard,
+    /// The end of a server that is to stop.
+    Drain,
+}
+
+/// How many stages there are.
+const STAGES: usize = 8;
+
+impl Stage {
+    /// For the log, and for tests that have the stage panic.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Events => "events",
+            Self::Accept => "accept",
+            Self::Flush => "flush",
+            Self::Deadlines => "deadlines",
+            Self::LateRequests => "late requests",
+            Self::Memory => "memory",
+            Self::Scoreboard => "scoreboard",
+            Self::Drain => "drain",
+        }
+    }
+}
+
+/// See the module.
+pub(super) struct Guard {
+    context: Arc<Context>,
+    application: Arc<dyn Application>,
+    /// When a panic of each stage was last logged.
+    logged: [AtomicU64; STAGES],
+}
+
+impl Guard {
+    pub(super) fn new(context: Arc<Context>, application: Arc<dyn Application>) -> Self {
+        Self { context, application, logged: [const { AtomicU64::new(NEVER) }; STAGES] }
+    }
+
+    /// Runs a stage of the loop. `None`: it panicked.
+    pub(super) fn stage<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> Option<T> {
+        let guarded = || {
+            may_panic(stage.name());
+            work()
+        };
+        catch(guarded).map_err(|panic| self.log(stage, &panic)).ok()
+    }
+
+    fn log(&self, stage: Stage, panic: &str) {
+        let (now, logged) = (self.context.clock.recent_millis(), &self.logged[stage as usize]);
+        let before = logged.load(Ordering::Relaxed);
+        if before == NEVER || now.saturating_sub(before) >= LOG_PAUSE {
+            logged.store(now, Ordering::Relaxed);
+            let text = format!("a panic of the server in its loop ({}), which goes on: {panic}", stage.name());
+            self.application.log(Level::Error, &text);
+        }
+    }
+
+    /// Runs work at a connection. A panic in there costs that connection.
+    pub(super) fn connection(&self, connection: &Arc<Connection>, work: impl FnOnce()) {
+        if let Err(panic) = catch(work) {
+            self.application.log(Level::Error, &format!("a connection ended in a panic of the server: {panic}"));
+            self.drop_connection(connection);
+        }
+    }
+
+    /// Closes a connection of which nothing is known any more.
+    pub(super) fn drop_connection(&self, connection: &Arc<Connection>) {
+        let close = || {
+            connection.cut();
+            self.context.forget(connection);
+        };
+        if catch(close).is_err() {
+            // The descriptor is closed when the last one lets go of the connection.
+            self.context.table.remove(connection.key());
+        }
+    }
+
+    /// Reports events to a connection.
+    pub(super) fn report(&self, connection: &Arc<Connection>, bits: Bits) {
+        self.connection(connection, || {
+            may_panic("connection");
+            connection.report(bits);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::io;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use super::{Guard, Stage};
+    use crate::config::Config;
+    use crate::connection::context::Context;
+    use crate::executor::application::{Application, Level};
+    use crate::executor::inline;
+    use crate::executor::turn::Turn;
+
+    #[derive(Default)]
+    struct Log(Mutex<Vec<String>>);
+
+    impl Application for Log {
+        fn enter(&self, _: &mut Turn<'_>) {}
+
+        fn grow(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn log(&self, _: Level, message: &str) {
+            self.0.lock().unwrap().push(message.to_owned());
+        }
+    }
+
+    #[test]
+    fn each_stage_goes_on_after_a_panic_which_is_logged_once_a_second() {
+        let context = Arc::new(Context::new(Config::default(), inline::POLICY).unwrap());
+        let log = Arc::new(Log::default());
+        let guard = Guard::new(context.clone(), log.clone());
+        assert_eq!(guard.stage(Stage::Flush, || 7), Some(7));
+        let lines = || log.0.lock().unwrap().len();
+        for stage in [Stage::Flush, Stage::Drain] {
+            let before = lines();
+            for _ in 0..3 {
+                assert_eq!(guard.stage(stage, || panic!("no")), None::<()>);
+            }
+            assert_eq!(lines(), before + 1);
+        }
+        context.clock.advance(Duration::from_secs(1));
+        context.clock.read();
+        assert_eq!(guard.stage(Stage::Drain, || panic!("no again")), None::<()>);
+        assert_eq!(lines(), 3);
+        assert!(
+            log.0.lock().unwrap()[2].starts_with("a panic of the server in its loop (drain), which goes on: no again")
+        );
+    }
+}

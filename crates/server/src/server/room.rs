@@ -1,0 +1,164 @@
+//! Room for new clients: when there may be no more connections, or no more descriptors, those that have been idle for
+//! the longest time are closed.
+//!
+//! Who is idle is looked up in all connections at once; those that were found are closed one by one, the longest idle
+//! first, as new clients come. So a flood of clients costs one look for as many of them as were found; after a look
+//! that found few, the next one waits for [`LOOK_PAUSE`]. A connection counts as found only while it has been idle
+//! since the same moment.
+//!
+//! Runs on the thread that leads the loop.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use crate::connection::claim;
+use crate::connection::context::Context;
+use crate::connection::state::Idleness;
+use crate::executor::application::{Application, Level};
+use crate::os::clock::Millis;
+use crate::os::sync::lock;
+use crate::server::guard::Guard;
+
+/// Between two looks at all connections (milliseconds).
+const LOOK_PAUSE: Millis = 100;
+/// A look that finds one of so many connections idle costs each new client little.
+const WORTH: usize = 8;
+/// How often the log says that idle connections are closed, or that none are left (milliseconds).
+const LOG_PAUSE: Millis = 60_000;
+
+/// Why there is no room.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Want<'a> {
+    /// There are as many connections as there may be.
+    Connections,
+    /// The process can open no more descriptors, or the kernel has no memory for them.
+    Descriptors(&'a std::io::Error),
+}
+
+/// What of the last look is left, and what the log was told.
+#[derive(Default)]
+struct Looks {
+    idle: VecDeque<(Idleness, Millis, u64)>,
+    looked: Option<Millis>,
+    /// How many it found, and whether they were many enough to look again at once.
+    found: usize,
+    was_worth_it: bool,
+    /// Connections closed since that was last logged.
+    closed: u64,
+    logged_closed: Option<Millis>,
+    logged_full: Option<Millis>,
+    logged_failed: Option<Millis>,
+}
+
+impl Looks {
+    fn is_worth_a_look(&self, now: Millis) -> bool {
+        self.was_worth_it || self.looked.is_none_or(|looked| now.saturating_sub(looked) >= LOOK_PAUSE)
+    }
+}
+
+/// True when something that was last logged then may be logged again.
+fn may_log(logged: &mut Option<Millis>, now: Millis) -> bool {
+    let may = logged.is_none_or(|logged| now.saturating_sub(logged) >= LOG_PAUSE);
+    if may {
+        *logged = Some(now);
+    }
+    may
+}
+
+/// See the module.
+pub(super) struct Room {
+    context: Arc<Context>,
+    application: Arc<dyn Application>,
+    guard: Arc<Guard>,
+    looks: Mutex<Looks>,
+}
+
+impl Room {
+    pub(super) fn new(context: Arc<Context>, application: Arc<dyn Application>, guard: Arc<Guard>) -> Self {
+        Self { context, application, guard, looks: Mutex::default() }
+    }
+
+    /// Closes up to `count` idle connections. False: none is idle.
+    pub(super) fn close_longest_idle(&self, count: usize, want: Want<'_>) -> bool {
+        let mut looks = lock(&self.looks);
+        let now = self.context.clock.now();
+        let (mut closed, mut tries) = (0, 0);
+        while closed < count {
+            if let Some((idleness, since, key)) = looks.idle.pop_front() {
+                closed += usize::from(self.close_idle(key, idleness, since));
+            } else if tries < 2 && looks.is_worth_a_look(now) {
+                tries += 1;
+                self.look_for_idle(&mut looks, now);
+            } else {
+                break;
+            }
+        }
+        looks.closed += closed as u64;
+        let is_closed = closed > 0;
+        if is_closed && may_log(&mut looks.logged_closed, now) {
+            let total = std::mem::take(&mut looks.closed);
+            let were = if total == 1 { "connection was" } else { "connections were" };
+            self.application.log(
+                Level::Warning,
+                &format!("{}: {total} idle {were} closed for new clients; {}", self.reason(want), remedy(want)),
+            );
+        }
+        if !is_closed && looks.found == 0 && may_log(&mut looks.logged_full, now) {
+            self.application.log(
+                Level::Warning,
+                &format!("{}, and none is idle: new clients wait; {}", self.reason(want), remedy(want)),
+            );
+        }
+        is_closed
+    }
+
+    fn look_for_idle(&self, looks: &mut Looks, now: Millis) {
+        let all = self.context.table.all();
+        let idle = all.iter().filter_map(|connection| {
+            connection.idle_since().map(|(idleness, since)| (idleness, since, connection.key()))
+        });
+        let mut idle: Vec<_> = idle.collect();
+        idle.sort_unstable();
+        looks.looked = Some(now);
+        looks.found = idle.len();
+        looks.was_worth_it = idle.len() * WORTH >= all.len() && !idle.is_empty();
+        looks.idle = idle.into();
+    }
+
+    /// True when the connection was as idle as it was found, and is closed now.
+    fn close_idle(&self, key: u64, idleness: Idleness, since: Millis) -> bool {
+        let Some(connection) = self.context.table.get(key) else { return false };
+        if connection.idle_since() != Some((idleness, since)) {
+            return false;
+        }
+        self.guard.report(&connection, claim::UNWANTED);
+        drop(connection);
+        self.context.table.get(key).is_none()
+    }
+
+    /// Nobody can be accepted, for a reason that has nothing to do with looks.
+    pub(super) fn log_accept_failure(&self, fault: &std::io::Error) {
+        if may_log(&mut lock(&self.looks).logged_failed, self.context.clock.recent_millis()) {
+            self.application.log(Level::Warning, &format!("cannot accept connections: {fault}; trying again"));
+        }
+    }
+
+    fn reason(&self, want: Want<'_>) -> String {
+        match want {
+            Want::Connections => {
+                format!("{} connections are open, and there may be no more", self.context.config.max_connections)
+            }
+            Want::Descriptors(fault) => format!("no more connections can be opened ({fault})"),
+        }
+    }
+}
+
+fn remedy(want: Want<'_>) -> &'static str {
+    match want {
+        Want::Connections => {
+            "if these are no attack, raise --max-connections, and the limit of open files with it (ulimit -n, LimitNOFILE= of \
+             systemd)"
+        }
+        Want::Descriptors(_) => "raise the limit of open files (ulimit -n, LimitNOFILE= of systemd)",
+    }
+}

@@ -1,0 +1,91 @@
+//! Listening sockets, and accepting connections from them.
+//!
+//! Only the thread that leads the loop accepts.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use crate::os::process::Unshared;
+use crate::os::socket::{self, AcceptFault};
+
+/// Connections accepted from one listener before the next listener is served.
+pub(crate) const AT_ONCE: usize = 64;
+
+/// A listening socket of the server.
+pub(crate) struct Listener {
+    pub(crate) socket: Unshared,
+}
+
+/// How a call of [`Listener::accept`] ended.
+pub(crate) enum Accepted {
+    /// No connection waits in the kernel's queue any more.
+    All,
+    /// `most` connections were accepted; more may wait.
+    Some,
+    /// No connection can be accepted.
+    Failed(AcceptFault),
+}
+
+impl Listener {
+    /// Takes over a socket that listens and does not block.
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        Self { socket: Unshared::new(socket) }
+    }
+
+    /// Accepts the connections that wait, `most` at most, and gives each to `add` with its client's address.
+    pub(crate) fn accept(&self, most: usize, mut add: impl FnMut(OwnedFd, Option<SocketAddr>)) -> Accepted {
+        for _ in 0..most {
+            let Some(listener) = self.socket.here() else { return Accepted::All };
+            match socket::accept(listener) {
+                Ok(Some((socket, peer))) => add(socket, peer),
+                Ok(None) => return Accepted::All,
+                Err(fault) => return Accepted::Failed(fault),
+            }
+        }
+        Accepted::Some
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
+
+    use super::{Accepted, Listener};
+
+    fn listener() -> (Listener, std::net::SocketAddr) {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let address = socket.local_addr().unwrap();
+        (Listener::new(socket.into()), address)
+    }
+
+    #[test]
+    fn no_more_than_asked_for_are_accepted_and_the_rest_waits() {
+        let (listener, address) = listener();
+        let clients: Vec<_> = (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let mut peers = Vec::new();
+        let mut sockets: Vec<OwnedFd> = Vec::new();
+        let mut accept = |most| {
+            listener.accept(most, |socket, peer| {
+                sockets.push(socket);
+                peers.push(peer.unwrap());
+            })
+        };
+        assert!(matches!(accept(2), Accepted::Some));
+        assert!(matches!(accept(2), Accepted::All));
+        let expected: Vec<_> = clients.iter().map(|client| client.local_addr().unwrap()).collect();
+        assert_eq!(peers, expected);
+        for socket in &sockets {
+            assert!(rustix::fs::fcntl_getfl(socket).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+        }
+    }
+
+    #[test]
+    fn a_socket_that_does_not_listen_is_a_fault() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let listener = Listener::new(ours.into());
+        assert!(matches!(listener.accept(1, |_, _| ()), Accepted::Failed(_)));
+    }
+}

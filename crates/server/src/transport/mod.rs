@@ -1,0 +1,62 @@
+//! How bytes move: sockets that listen, and the connections of clients.
+
+pub(crate) mod listener;
+pub(crate) mod plain;
+
+use std::io::IoSlice;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::time::Duration;
+
+use crate::os::socket::Io;
+
+/// One connection to a client, which moves bytes and does not know what they mean. Dropping it closes the connection.
+///
+/// What each implementation must keep:
+/// - Nothing blocks but [`Transport::wait_readable`] and [`Transport::wait_writable`].
+/// - The thread that owns the connection receives; the thread that holds the lock of the send queue transmits. Both may
+///   happen at the same time on two threads. The other methods are for any thread at any time.
+/// - After [`Io::WouldBlock`] the socket reports an event (epoll, edge-triggered) when the call can succeed. An
+///   implementation with buffers of its own must not answer [`Io::WouldBlock`] while it could move bytes from or to
+///   them, and one whose reads need a write (as TLS may) must have tried it.
+/// - A read that fills the buffer says nothing about what is left; one that does not fill it has taken all that there
+///   was.
+/// - Bytes that [`Transport::transmit`] has accepted are not given again: what the socket does not accept at once is
+///   kept
+///   and sent by the next call.
+/// - In a child that the application forks every operation fails with [`Io::Broken`] or does nothing: the client is
+///   served by the parent alone, and must not notice the child, also not when the child ends.
+pub(crate) trait Transport: Send + Sync {
+    /// The number of the socket's descriptor, which identifies the connection.
+    fn number(&self) -> RawFd;
+
+    /// The socket, to be watched for events; `None` in a child.
+    fn socket(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Reads what the client has sent into `buffer`.
+    fn receive(&self, buffer: &mut [u8]) -> Io;
+
+    /// Writes slices in order, as far as the socket accepts them. `more`: further bytes follow at once.
+    fn transmit(&self, slices: &[IoSlice<'_>], more: bool) -> Io;
+
+    /// Sends `count` bytes of a file from `offset`, as far as the socket accepts them. [`Io::End`]: the file has no
+    /// more.
+    fn transmit_file(&self, file: BorrowedFd<'_>, offset: u64, count: usize) -> Io;
+
+    /// Blocks until bytes or the end of the stream can be read, for at most `time`. False: they cannot.
+    fn wait_readable(&self, time: Duration) -> bool;
+
+    /// Blocks until bytes can be written or the connection is broken, for at most `time`.
+    fn wait_writable(&self, time: Duration);
+
+    /// Ends the direction to the client, which reads end-of-file after the last byte.
+    fn end_sending(&self);
+
+    /// Ends both directions at once.
+    fn cut(&self);
+
+    /// Breaks the connection at once, in a way that the client sees.
+    fn abort(&self);
+
+    /// The close will be a reset, so that the client sees that a body which ends with the connection is not whole.
+    fn reset_on_close(&self);
+}

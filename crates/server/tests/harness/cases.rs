@@ -1,0 +1,306 @@
+//! Requests and what must become of them, each tried in several ways.
+//!
+//! After the answers a *canary* request tells whether the connection lives. Where it is in the same write as the case
+//! and the case is refused, it must stay unanswered, or somebody else's request was smuggled through. What the
+//! application has got is compared with what it must have got, so a request that was refused never reached it.
+
+use super::client::Kind;
+use super::{Client, Config, Seen, Server};
+
+const BEFORE: &[u8] = b"GET /before HTTP/1.1\r\nHost: before\r\n\r\n";
+const CANARY: &[u8] = b"GET /canary HTTP/1.1\r\nHost: canary\r\nConnection: close\r\n\r\n";
+/// A case of more bytes is not sent byte by byte but in as many pieces.
+const PIECES: usize = 1000;
+
+/// How a case is sent, and what to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// In one write.
+    Whole,
+    /// Each byte in a write of its own.
+    ByteByByte,
+    /// In one write, with a request before and one behind.
+    Pipelined,
+    /// The same, to a server with one thread, by its UNIX socket.
+    OneThread,
+    /// Byte by byte, where the application reads the body as it comes.
+    Streamed,
+}
+
+/// What becomes of a connection after the case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    Lives,
+    Ends,
+}
+
+#[derive(Clone, Debug)]
+struct Expected {
+    kind: Kind,
+    status: u16,
+    /// What the application gets: method, target and body; nothing of a request that is refused.
+    seen: Option<(String, String, Vec<u8>)>,
+    path: Option<String>,
+    query: Option<String>,
+    host: Option<Option<String>>,
+    field: Option<(String, Vec<u8>)>,
+}
+
+/// Bytes, and what must become of them.
+#[derive(Clone, Debug)]
+pub struct Case {
+    wire: Vec<u8>,
+    answers: Vec<Expected>,
+    then: Then,
+    half_close: bool,
+    has_more: bool,
+    config: Config,
+}
+
+/// A request that the application gets, without a body unless told otherwise. The connection lives on.
+pub fn served(wire: impl AsRef<[u8]>) -> Case {
+    Case {
+        wire: Vec::new(),
+        answers: Vec::new(),
+        then: Then::Lives,
+        half_close: false,
+        has_more: false,
+        config: Config::default(),
+    }
+    .and_served(wire)
+}
+
+/// A request that is refused with this status, after which the connection ends.
+pub fn refused(status: u16, wire: impl AsRef<[u8]>) -> Case {
+    Case { answers: Vec::new(), wire: Vec::new(), ..served("GET / HTTP/1.1\r\n\r\n") }.and_refused(status, wire)
+}
+
+/// Bytes that are answered by the end of the connection alone.
+pub fn unanswered(wire: impl AsRef<[u8]>) -> Case {
+    Case { answers: Vec::new(), wire: wire.as_ref().to_vec(), then: Then::Ends, ..served("GET / HTTP/1.1\r\n\r\n") }
+}
+
+impl Case {
+    /// One more request, which the application gets.
+    pub fn and_served(mut self, wire: impl AsRef<[u8]>) -> Self {
+        let wire = wire.as_ref();
+        let line = wire.split(|&byte| byte == b'\r').map(<[u8]>::trim_ascii).find(|line| !line.is_empty());
+        let line = String::from_utf8(line.expect("a request line").to_vec()).expect("ASCII");
+        let words: Vec<_> = line.split(' ').collect();
+        self.answers.push(Expected {
+            kind: Kind::of(wire),
+            status: 200,
+            seen: Some((words[0].to_owned(), words[1].to_owned(), Vec::new())),
+            path: None,
+            query: None,
+            host: None,
+            field: None,
+        });
+        self.wire.extend_from_slice(wire);
+        self
+    }
+
+    /// One more request, which is refused.
+    pub fn and_refused(mut self, status: u16, wire: impl AsRef<[u8]>) -> Self {
+        let (kind, seen) = (Kind::of(wire.as_ref()), None);
+        self.answers.push(Expected { kind, status, seen, path: None, query: None, host: None, field: None });
+        self.wire.extend_from_slice(wire.as_ref());
+        self.then = Then::Ends;
+        self
+    }
+
+    /// Bytes behind, which nobody reads as a request.
+    pub fn and(mut self, wire: impl AsRef<[u8]>) -> Self {
+        self.has_more = true;
+        self.wire.extend_from_slice(wire.as_ref());
+        self
+    }
+
+    fn last(&mut self) -> &mut Expected {
+        self.answers.last_mut().expect("a case begins with an answer")
+    }
+
+    /// The body that the application gets of the request given last.
+    pub fn body(mut self, body: impl AsRef<[u8]>) -> Self {
+        self.last().seen.as_mut().expect("it is served").2 = body.as_ref().to_vec();
+        self
+    }
+
+    /// The path that it gets.
+    pub fn path(mut self, path: &str) -> Self {
+        self.last().path = Some(path.to_owned());
+        self
+    }
+
+    /// The query that it gets.
+    pub fn query(mut self, query: &str) -> Self {
+        self.last().query = Some(query.to_owned());
+        self
+    }
+
+    /// The host that it gets.
+    pub fn host(mut self, host: Option<&str>) -> Self {
+        self.last().host = Some(host.map(str::to_owned));
+        self
+    }
+
+    /// A field that it gets.
+    pub fn field(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        self.last().field = Some((name.to_owned(), value.as_ref().to_vec()));
+        self
+    }
+
+    /// The connection ends after the answers.
+    pub fn ends(mut self) -> Self {
+        self.then = Then::Ends;
+        self
+    }
+
+    /// The client sends nothing after the case, and says so.
+    pub fn half_closed(mut self) -> Self {
+        self.half_close = true;
+        self.ends()
+    }
+
+    /// The server is configured so.
+    pub fn with(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+}
+
+/// Tries the case in this way.
+#[track_caller]
+pub fn check(case: Case, way: Way) {
+    let Case { wire, answers, then, half_close, has_more, mut config } = case;
+    let is_pipelined = matches!(way, Way::Pipelined | Way::OneThread);
+    config.single_thread |= way == Way::OneThread;
+    config.stream_body |= way == Way::Streamed;
+    let server = Server::start(config);
+    let mut client = if way == Way::OneThread { server.connect_unix() } else { server.connect() };
+    let mut got = Vec::new();
+    match way {
+        Way::Whole => _ = client.send(&wire),
+        Way::ByteByByte | Way::Streamed => _ = client.send_in_pieces(&wire, wire.len().div_ceil(PIECES).max(1)),
+        Way::Pipelined | Way::OneThread => {
+            let behind = if half_close { &[] } else { CANARY };
+            client.send(&[BEFORE, &wire, behind].concat());
+        }
+    }
+    if half_close {
+        client.half_close();
+    }
+    if is_pipelined {
+        assert_eq!(client.response().status, 200, "the request before");
+    }
+    for expected in &answers {
+        let response = client.response_to(expected.kind);
+        assert_eq!(response.status, expected.status, "{response:?}");
+        got.push(response);
+    }
+    match then {
+        Then::Lives => {
+            if !is_pipelined {
+                client.send(CANARY);
+            }
+            let canary = client.response();
+            assert_eq!(canary.status, 200);
+            assert!(canary.says_close());
+        }
+        Then::Ends if half_close => {}
+        // RFC 9112 section 9.6.
+        Then::Ends => assert!(got.last().is_none_or(super::Response::says_close), "who closes says so: {got:?}"),
+    }
+    if has_more && matches!(way, Way::ByteByByte | Way::Streamed) && answers.iter().all(|each| each.seen.is_some()) {
+        // The server had nothing left to read when it closed, and answers what came later with a reset.
+        assert!(client.rest().0.is_empty(), "bytes after the last response");
+    } else {
+        client.at_end();
+    }
+    drop(client);
+    let told = server.stop();
+    let mut seen: &[Seen] = &told.seen;
+    // A streamed body is found to be bad when the application is at work already.
+    let whole: Vec<_> = seen.iter().filter(|seen| seen.fault.is_none()).cloned().collect();
+    if way == Way::Streamed {
+        seen = &whole;
+    }
+    let names = |seen: &[Seen]| seen.iter().map(|each| format!("{} {}", each.method, each.target)).collect::<Vec<_>>();
+    let expected = answers.iter().filter_map(|expected| expected.seen.as_ref());
+    let mut all: Vec<_> = expected.map(|(method, target, _)| format!("{method} {target}")).collect();
+    if is_pipelined {
+        all.insert(0, String::from("GET /before"));
+    }
+    if then == Then::Lives {
+        all.push(String::from("GET /canary"));
+    }
+    assert_eq!(names(seen), all, "what the application has got");
+    let seen = &seen[usize::from(is_pipelined)..];
+    for (expected, seen) in answers.iter().filter(|expected| expected.seen.is_some()).zip(seen) {
+        compare(expected, seen);
+    }
+}
+
+fn compare(expected: &Expected, seen: &Seen) {
+    let (_, _, body) = expected.seen.as_ref().expect("it is served");
+    assert!(*body == seen.body, "the body: {} and not {}", seen.body.escape_ascii(), body.escape_ascii());
+    if let Some(path) = &expected.path {
+        assert_eq!(seen.path, *path);
+    }
+    if let Some(query) = &expected.query {
+        assert_eq!(seen.query.as_ref(), Some(query));
+    }
+    if let Some(host) = &expected.host {
+        assert_eq!(seen.host, *host);
+    }
+    if let Some((name, value)) = &expected.field {
+        let values: Vec<_> = seen.fields.iter().filter(|(each, _)| each == name).map(|(_, value)| value).collect();
+        assert_eq!(values, [value], "{name}");
+    }
+}
+
+/// Sends all of it and reads one response: for what is no case.
+#[track_caller]
+pub fn ask(client: &mut Client, wire: &[u8]) -> super::Response {
+    client.send(wire);
+    client.response_to(Kind::of(wire))
+}
+
+/// Makes a test of each case and way: `name: case;` gives `name::whole` and so on.
+#[macro_export]
+macro_rules! cases {
+    ($($name:ident: $case:expr;)*) => {$(
+        fn $name() -> $crate::harness::cases::Case {
+            $case
+        }
+
+        mod $name {
+            use $crate::harness::cases::{Way, check};
+
+            #[test]
+            fn whole() {
+                check(super::$name(), Way::Whole);
+            }
+
+            #[test]
+            fn byte_by_byte() {
+                check(super::$name(), Way::ByteByByte);
+            }
+
+            #[test]
+            fn pipelined() {
+                check(super::$name(), Way::Pipelined);
+            }
+
+            #[test]
+            fn on_one_thread() {
+                check(super::$name(), Way::OneThread);
+            }
+
+            #[test]
+            fn streamed() {
+                check(super::$name(), Way::Streamed);
+            }
+        }
+    )*};
+}

@@ -1,0 +1,524 @@
+//! What happens around requests: expectations, refusals, bodies that nobody reads, slow clients and those that leave,
+//! deadlines, full queues, and the end of the server.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod harness;
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use harness::cases::ask;
+use harness::{Client, Config, Done, End, Framing, Kind, PATIENCE, Server, pattern};
+
+/// So short that it passes in a test.
+const SOON: Duration = Duration::from_millis(100);
+
+fn post(target: &str, lines: &str) -> Vec<u8> {
+    format!("POST {target} HTTP/1.1\r\nHost: test\r\n{lines}\r\n").into_bytes()
+}
+
+/// A server that reads bodies before the application is called, and one that does not.
+fn both_kinds() -> [Server; 2] {
+    [false, true].map(|stream_body| Server::start(Config { stream_body, ..Config::default() }))
+}
+
+/// A server with two threads and more where they are needed, and one with one.
+fn both_crews() -> [Server; 2] {
+    [false, true].map(|single_thread| Server::start(Config { single_thread, ..Config::default() }))
+}
+
+fn assert_pong(client: &mut Client) {
+    assert_eq!(client.get("/pong").body, b"pong");
+}
+
+// Expectations: RFC 9110 section 10.1.1
+
+#[test]
+fn a_client_that_waits_for_it_is_told_to_continue() {
+    for server in both_kinds() {
+        let mut client = server.connect();
+        client.send(&post("/echo", "Expect: 100-continue\r\nContent-Length: 5\r\n"));
+        let interim = client.head().unwrap();
+        assert_eq!((interim.status, interim.fields.len()), (100, 0));
+        client.send(b"hello");
+        assert_eq!(client.response().body, b"hello");
+        assert_pong(&mut client);
+    }
+}
+
+#[test]
+fn it_is_told_once() {
+    for server in both_kinds() {
+        let mut client = server.connect();
+        client.send(&post("/echo", "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n"));
+        assert_eq!(client.head().unwrap().status, 100);
+        for piece in ["5\r\nhe", "llo\r\n", "0\r\n\r\n"] {
+            client.send(piece.as_bytes());
+        }
+        let response = client.response();
+        assert_eq!(response.body, b"hello");
+        assert!(response.interim.is_empty());
+    }
+}
+
+#[test]
+fn a_body_that_is_there_already_is_not_asked_for() {
+    for server in both_kinds() {
+        let mut client = server.connect();
+        client.send(&[post("/echo", "Expect: 100-continue\r\nContent-Length: 5\r\n"), b"hello".to_vec()].concat());
+        let response = client.response();
+        assert_eq!(response.body, b"hello");
+        assert!(response.interim.is_empty());
+    }
+}
+
+#[test]
+fn a_refusal_comes_instead_of_a_continue() {
+    for server in both_kinds() {
+        for (lines, status) in [("Content-Length: 9999999999\r\n", 413), ("Content-Length: x\r\n", 400)] {
+            let mut client = server.connect();
+            client.send(&post("/echo", &format!("Expect: 100-continue\r\n{lines}")));
+            let response = client.response();
+            assert_eq!(response.status, status);
+            assert!(response.interim.is_empty());
+            client.at_end();
+        }
+        assert!(server.seen().is_empty());
+    }
+}
+
+#[test]
+fn an_http_1_0_client_is_not_told_to_continue() {
+    for server in both_kinds() {
+        let mut client = server.connect();
+        client.send(b"POST /echo HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+        client.send(b"hello");
+        let response = client.response_to(Kind { is_head: false, is_old: true });
+        assert!(response.interim.is_empty());
+        assert_eq!(response.body, b"hello");
+        client.at_end();
+    }
+}
+
+#[test]
+fn an_application_that_does_not_read_asks_for_no_body() {
+    let server = Server::start(Config { stream_body: true, ..Config::default() });
+    let mut client = server.connect();
+    client.send(&post("/pong?read=none", "Expect: 100-continue\r\nContent-Length: 5\r\n"));
+    let response = client.response();
+    assert!(response.interim.is_empty());
+    // The client may send the body now or not: nothing can follow.
+    assert!(response.says_close());
+    client.at_end();
+}
+
+// Refusals
+
+#[test]
+fn the_page_of_a_refusal_is_complete_and_repeats_nothing() {
+    for provocation in [
+        "GET <script> HTTP/1.1\r\nHost: a\r\n\r\n",
+        "<script> / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET / <script>\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: <script>\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\n<script>: x\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: <script>\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: <script>\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nExpect: <script>\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n<script>\r\n",
+    ] {
+        let server = Server::default();
+        let mut client = server.connect();
+        let page = ask(&mut client, provocation.as_bytes());
+        assert!((400..500).contains(&page.status), "{provocation}");
+        assert_eq!(page.framing, Framing::Length);
+        assert_eq!(page.field("Content-Type"), Some("text/html; charset=utf-8"));
+        assert_eq!(page.field("Server"), Some("tailrace"));
+        assert!(page.says_close());
+        let text = String::from_utf8(page.body).unwrap();
+        assert!(text.contains("<h1>") && !text.contains("script"), "{text}");
+        client.at_end();
+        assert_eq!(server.refused(), 1);
+    }
+}
+
+#[test]
+fn a_refusal_of_head_has_no_body() {
+    let server = Server::default();
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, b"HEAD / HTTP/1.1\r\nHost: a b\r\n\r\n").status, 400);
+    client.at_end();
+}
+
+#[test]
+fn a_client_that_sends_on_can_read_its_refusal() {
+    for server in both_crews() {
+        let mut client = server.connect();
+        client.send(&post("/echo", "Content-Length: 9999999999\r\n"));
+        for _ in 0..50 {
+            assert!(client.send(&[b'x'; 100_000]), "the server reads it over");
+        }
+        assert_eq!(client.response().status, 413);
+        client.at_end();
+    }
+}
+
+// Bodies that the application does not read
+
+#[test]
+fn what_is_left_of_a_body_is_not_the_next_request() {
+    for server in both_kinds() {
+        for read in ["none", "5"] {
+            for size in [10, 60_000, 3_000_000] {
+                let body = [b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n".as_slice(), &pattern(0, size)].concat();
+                let mut client = server.connect();
+                let head = post(&format!("/pong?read={read}"), &format!("Content-Length: {}\r\n", body.len()));
+                client.send(&[head, body].concat());
+                let response = client.response();
+                assert_eq!(response.body, b"pong");
+                if response.says_close() {
+                    client.at_end();
+                } else {
+                    assert_pong(&mut client);
+                }
+            }
+        }
+        assert!(server.seen().iter().all(|seen| seen.path == "/pong"));
+    }
+}
+
+#[test]
+fn a_streamed_body_is_read_while_it_comes() {
+    let server = Server::start(Config { stream_body: true, ..Config::default() });
+    let mut client = server.connect();
+    let body = pattern(0, 1_000_000);
+    client.send(&post("/echo", "Content-Length: 1000000\r\n"));
+    for piece in body.chunks(70_001) {
+        client.send(piece);
+    }
+    client.response().assert_body(&body);
+    assert_pong(&mut client);
+}
+
+// Clients that are slow, and those that leave
+
+#[test]
+fn an_application_is_let_go_that_its_client_holds_up() {
+    let server = Server::start(Config { outbox_limit: 100_000, ..Config::default() });
+    let mut client = server.connect();
+    client.begin("GET", "/blocks?count=100&size=100001", "");
+    assert_eq!(server.await_done(0), Done::Finished, "though nothing was read");
+    assert_pong(&mut server.connect());
+    client.response().assert_body(&pattern(0, 10_000_100));
+    assert_pong(&mut client);
+    drop(client);
+    let told = server.stop();
+    assert_eq!((told.records[0].path, told.records[0].ending), ("spilled", "complete"));
+    assert_eq!(told.records[0].body_bytes, 10_000_100);
+}
+
+#[test]
+fn without_files_an_application_waits_for_its_client() {
+    let server = Server::start(Config { outbox_limit: 100_000, response_spill: 0, ..Config::default() });
+    let mut client = server.connect();
+    client.begin("GET", "/blocks?count=100&size=100001", "");
+    server.await_blocks(0, 1);
+    assert_eq!(server.seen()[0].done, None);
+    client.response().assert_body(&pattern(0, 10_000_100));
+    assert_eq!(server.await_done(0), Done::Finished);
+    assert_pong(&mut client);
+}
+
+#[test]
+fn a_client_that_takes_nothing_for_too_long_is_given_up() {
+    let config = Config { outbox_limit: 100_000, response_spill: 0, write_timeout: SOON, ..Config::default() };
+    let server = Server::start(config);
+    let mut client = server.connect();
+    client.begin("GET", "/blocks?count=100&size=100001", "");
+    assert_eq!(server.await_done(0), Done::Gone);
+    let broken = client.try_response(Kind::default()).expect_err("it was given up");
+    assert!(pattern(0, 10_000_100).starts_with(&broken.response.unwrap().body));
+    drop(client);
+    assert_eq!(server.stop().records[0].ending, "client-gone");
+}
+
+#[test]
+fn an_application_hears_that_its_client_has_left() {
+    for server in both_crews() {
+        let mut client = server.connect();
+        client.begin("GET", "/blocks?count=10000&size=100001", "");
+        client.head().unwrap();
+        client.reset();
+        assert_eq!(server.await_done(0), Done::Gone);
+        assert_pong(&mut server.connect());
+        assert_eq!(server.stop().records[0].ending, "client-gone");
+    }
+}
+
+#[test]
+fn clients_that_leave_harm_nobody() {
+    for server in both_crews() {
+        for wire in [
+            b"".to_vec(),
+            b"G".to_vec(),
+            b"GET / HTTP/1.1\r\nHo".to_vec(),
+            post("/echo", "Content-Length: 10\r\n"),
+            [post("/echo", "Content-Length: 10\r\n"), b"x".to_vec()].concat(),
+            [post("/echo", ""), b"GET".to_vec()].concat(),
+            post("/list?count=3&size=1000003", ""),
+        ] {
+            for _ in 0..5 {
+                let mut client = server.connect();
+                client.send(&wire);
+                client.reset();
+                let mut client = server.connect();
+                client.send(&wire);
+                drop(client);
+            }
+        }
+        assert_pong(&mut server.connect());
+        server.stop();
+    }
+}
+
+#[test]
+fn half_sent_requests_hold_nobody_up() {
+    for server in both_crews() {
+        let mut clients: Vec<_> = (0..60).map(|_| server.connect()).collect();
+        for (number, client) in clients.iter_mut().enumerate() {
+            client.send(format!("POST /echo?{number} HTTP/1.1\r\nHost: a\r\nContent-Len").as_bytes());
+        }
+        assert_pong(&mut server.connect());
+        for client in &mut clients {
+            client.send(b"gth: 10\r\n\r\n01234");
+        }
+        assert_pong(&mut server.connect());
+        for client in &mut clients {
+            client.send(b"56789");
+            assert_eq!(client.response().body, b"0123456789");
+        }
+        drop(clients);
+        server.stop();
+    }
+}
+
+// Which way a response takes
+
+#[test]
+fn a_response_takes_the_way_of_its_shape() {
+    for (target, path) in [
+        ("/list?count=3&size=100001", "one-write"),
+        ("/pong", "one-write"),
+        ("/blocks?count=1&size=10&length=10", "one-write"),
+        ("/blocks?count=2&size=10", "direct"),
+        ("/blocks?count=3&size=100001", "direct"),
+        ("/file?size=100000", "sendfile"),
+        ("/status?status=204", "one-write"),
+    ] {
+        let server = Server::default();
+        server.connect().get(target);
+        let told = server.stop();
+        assert_eq!((told.records[0].path, told.records[0].ending), (path, "complete"), "{target}");
+    }
+}
+
+#[test]
+fn one_thread_gathers_nothing() {
+    let server = Server::start(Config { single_thread: true, ..Config::default() });
+    server.connect().get("/blocks?count=1000&size=10").assert_body(&pattern(0, 10_000));
+    assert_eq!(server.stop().records[0].path, "direct");
+}
+
+// Too many
+
+#[test]
+fn a_request_is_turned_away_when_too_many_wait() {
+    let server = Server::start(Config { threads: 1, max_queue: 1, ..Config::default() });
+    let mut held = server.connect();
+    held.begin("GET", "/pong?until=here", "");
+    server.await_arrivals("here", 1);
+    let mut clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.begin("GET", "/pong", "");
+    }
+    let (told, responses) = mpsc::channel();
+    thread::scope(|scope| {
+        for client in &mut clients {
+            let told = told.clone();
+            scope.spawn(move || told.send(client.response()).unwrap());
+        }
+        // One may wait for the only thread, which is held.
+        for _ in 0..3 {
+            let response = responses.recv_timeout(PATIENCE).unwrap();
+            assert_eq!((response.status, response.field("Retry-After")), (503, Some("1")));
+        }
+        server.open("here");
+        assert_eq!(responses.recv_timeout(PATIENCE).unwrap().body, b"pong");
+    });
+    assert_eq!(held.response().body, b"pong");
+    for client in &mut clients {
+        assert_pong(client);
+    }
+}
+
+#[test]
+fn a_request_is_turned_away_that_has_waited_too_long() {
+    let server = Server::start(Config { threads: 1, queue_timeout: SOON, ..Config::default() });
+    let mut held = server.connect();
+    held.begin("GET", "/pong?until=here", "");
+    server.await_arrivals("here", 1);
+    let mut client = server.connect();
+    assert_eq!(client.get("/pong").status, 503);
+    server.open("here");
+    assert_eq!(held.response().body, b"pong");
+    drop((held, client));
+    assert_eq!(server.stop().seen.len(), 1);
+}
+
+#[test]
+fn an_idle_client_gives_way_to_a_new_one() {
+    let server = Server::start(Config { max_connections: 2, ..Config::default() });
+    let (mut first, mut second) = (server.connect(), server.connect());
+    assert_pong(&mut first);
+    assert_pong(&mut second);
+    assert_pong(&mut server.connect());
+    first.at_end();
+    assert_pong(&mut second);
+    server.take_logged("1 idle connection was closed for new clients");
+}
+
+// Deadlines
+
+#[test]
+fn an_idle_connection_is_closed_without_a_word() {
+    for single_thread in [false, true] {
+        let server = Server::start(Config { idle_timeout: SOON, single_thread, ..Config::default() });
+        server.connect().at_end();
+        let mut used = server.connect();
+        assert_pong(&mut used);
+        used.at_end();
+    }
+}
+
+#[test]
+fn a_request_whose_deadline_comes_is_answered_504() {
+    let server = Server::start(Config { request_timeout: SOON, ..Config::default() });
+    let mut client = server.connect();
+    client.begin("GET", "/pong?until=here", "");
+    server.await_arrivals("here", 1);
+    assert_eq!(client.response().status, 504);
+    server.take_logged("still in the application");
+    assert_pong(&mut server.connect());
+    server.open("here");
+    client.at_end();
+    drop(client);
+    let told = server.stop();
+    assert_eq!((told.records[0].status, told.records[0].ending), (504, "timed-out"));
+}
+
+#[test]
+fn a_response_whose_deadline_comes_is_broken_off() {
+    let server = Server::start(Config { request_timeout: SOON, ..Config::default() });
+    let mut client = server.connect();
+    client.begin("GET", "/blocks?count=2&size=10&gate=next", "");
+    server.let_through("next");
+    let broken = client.try_response(Kind::default()).expect_err("its last chunk must not come");
+    broken.response.unwrap().assert_body(&pattern(0, 10));
+    server.take_logged("still in the application");
+    server.let_through("next");
+    assert_eq!(server.await_done(0), Done::Gone);
+    drop(client);
+    let told = server.stop();
+    assert_eq!(told.records[0].status, 200);
+    assert_ne!(told.records[0].ending, "complete");
+}
+
+// The end of the server
+
+#[test]
+fn a_request_in_flight_is_answered_before_the_end() {
+    for server in both_crews() {
+        let (mut held, mut idle) = (server.connect(), server.connect());
+        assert_pong(&mut idle);
+        held.begin("GET", "/pong?until=here", "");
+        server.await_arrivals("here", 1);
+        server.begin_stop(PATIENCE);
+        assert!(!server.is_running());
+        server.let_through("here");
+        let response = held.response();
+        assert_eq!(response.body, b"pong");
+        assert!(response.says_close());
+        held.at_end();
+        idle.at_end();
+        assert!(server.has_ended_within(PATIENCE));
+        assert_eq!(server.stop().records[1].ending, "complete");
+    }
+}
+
+#[test]
+fn a_body_that_still_comes_is_waited_for_at_the_end() {
+    for server in both_crews() {
+        let mut client = server.connect();
+        client.send(&[post("/echo", "Content-Length: 10\r\n"), b"01234".to_vec()].concat());
+        // It was accepted when it is answered to another one.
+        assert_pong(&mut server.connect());
+        server.begin_stop(PATIENCE);
+        client.send(b"56789");
+        let response = client.response();
+        assert_eq!(response.body, b"0123456789");
+        assert!(response.says_close());
+        client.at_end();
+        assert!(server.has_ended_within(PATIENCE));
+    }
+}
+
+#[test]
+fn what_is_in_flight_is_cut_when_its_time_is_over() {
+    let server = Server::default();
+    let mut client = server.connect();
+    client.begin("GET", "/blocks?count=2&size=10&gate=next", "");
+    server.let_through("next");
+    let mut response = client.head().unwrap();
+    assert_eq!(client.chunk(&mut response), Ok(10));
+    server.await_arrivals("next", 2);
+    server.begin_stop(Duration::ZERO);
+    let end = client.chunk(&mut response).expect_err("it was cut");
+    assert!(matches!(end, End::Closed | End::Reset));
+    assert!(server.has_ended_within(PATIENCE));
+    server.stop();
+}
+
+#[test]
+fn what_a_client_has_sent_ahead_is_counted_once() {
+    // Three quarters of it are for such bytes: there is room for them, and none to count them twice.
+    let server = Server::start(Config { client_memory: 100_000, ..Config::default() });
+    let mut client = server.connect();
+    let room = "x".repeat(50_000);
+    let [first, second, third] = [("/pong?until=gate", ""), ("/pong", ""), ("/pong", room.as_str())]
+        .map(|(target, room)| format!("GET {target} HTTP/1.1\r\nHost: test\r\nX-Room: {room}\r\n\r\n"));
+    client.send([first, second, third].concat().as_bytes());
+    server.await_seen(1);
+    server.open("gate");
+    for _ in 0..3 {
+        assert_eq!(client.response().body, b"pong");
+    }
+}
+
+#[test]
+fn the_end_behind_more_requests_than_one_read_takes_is_seen() {
+    let server = Server::default();
+    let mut client = server.connect();
+    client.begin("GET", "/pong?until=gate", "");
+    server.await_seen(1);
+    // All of it, be it read in several pieces, comes with one event.
+    let room = "x".repeat(5_000);
+    let request = format!("GET /pong HTTP/1.1\r\nHost: test\r\nX-Room: {room}\r\n\r\n");
+    client.send(request.repeat(16).as_bytes());
+    client.half_close();
+    server.open("gate");
+    for _ in 0..17 {
+        assert_eq!(client.response().body, b"pong");
+    }
+    client.at_end();
+}

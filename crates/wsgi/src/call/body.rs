@@ -1,0 +1,561 @@
+//! The unread rest of a request's body: in memory, in a file, or yet to be sent by the client.
+//!
+//! Whoever holds the lock of `input.rs` reads. A thread waits in here for a file or a client, with the interpreter
+//! released. A greenlet takes steps, which do not wait, and pauses between them without the lock.
+
+use std::io;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use memchr::memchr;
+use pyo3::exceptions::{PyMemoryError, PyValueError};
+use pyo3::prelude::*;
+use tailrace_server::file::read_exact_at;
+use tailrace_server::{BodyFault, BodyStream, Charge, RequestBody, TemporaryFile, clock};
+
+use crate::python::exceptions::{ClientDisconnected, RequestBodyError};
+use crate::python::{memory, waiting};
+
+/// So many bytes are read from a file at once.
+const FILE_BLOCK: usize = 256 * 1024;
+/// A read of at least this size goes from the file straight to its target, not through the buffer.
+const DIRECT: usize = 32 * 1024;
+/// So many bytes are read from a client at once, where fewer are asked for.
+const STREAM_BLOCK: usize = 64 * 1024;
+/// A step of a read ends after so many blocks.
+const BLOCKS: usize = 16;
+/// A greenlet reads what is there for so long before the others of its thread run.
+const SLICE: Duration = Duration::from_millis(10);
+
+/// The part of a body that is not in memory.
+enum Rest {
+    Nothing,
+    /// These bytes of a file. They are read by their place: the file's own position is shared with children that the
+    /// application forks.
+    File(TemporaryFile, Range<u64>),
+    /// What the client still sends.
+    Stream(BodyStream),
+}
+
+/// Why a body cannot be read.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    File(io::Error),
+    Body(BodyFault),
+    /// There is no memory for it.
+    Memory,
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self::File(error)
+    }
+}
+
+impl From<Fault> for PyErr {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::File(error) => error.into(),
+            Fault::Memory => PyMemoryError::new_err("there is no memory for what wsgi.input was asked for"),
+            Fault::Body(BodyFault::Gone) => {
+                ClientDisconnected::new_err("the client left before its request was complete")
+            }
+            Fault::Body(BodyFault::Refused(refusal)) => Python::attach(|py| {
+                let error = RequestBodyError::new_err(refusal.reason);
+                match error.value(py).setattr("status", refusal.status) {
+                    Ok(()) => error,
+                    Err(fault) => fault,
+                }
+            }),
+            Fault::Body(BodyFault::Over) => {
+                PyValueError::new_err("wsgi.input was read after the response to its request had ended")
+            }
+        }
+    }
+}
+
+/// When a read is complete.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// With as many bytes as it may have.
+    Limit,
+    /// With what is there, or else with what comes next.
+    Some,
+    /// With the end of a line.
+    Line,
+}
+
+/// What a read does where the client has not sent enough.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// It waits.
+    Wait,
+    /// It returns, and goes on another time.
+    Return,
+}
+
+/// How a step of gathering ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Gathered {
+    /// There is enough, with so many of the buffered bytes.
+    Enough(usize),
+    /// There may be more, but the step was long enough.
+    MayBeMore,
+    /// The client has sent no more so far.
+    Nothing,
+}
+
+/// What a greenlet does after a step.
+pub(crate) enum Step {
+    /// It has enough, with so many of the buffered bytes.
+    Ready(usize),
+    /// It goes on after a pause, during which it must not hold the lock.
+    Pause(Pause),
+    /// It has to wait as a thread does.
+    Block,
+}
+
+/// What a greenlet waits for: that its ticket comes back.
+#[derive(Clone, Copy)]
+pub(crate) struct Pause {
+    pub(crate) ticket: u64,
+    /// How long to wait for the client at most; `None`: the pause is a fair yield.
+    pub(crate) limit: Option<Duration>,
+}
+
+/// How refilling the empty buffer ended.
+enum Refill {
+    Bytes,
+    End,
+    Nothing,
+}
+
+/// The unread rest of a body.
+pub(crate) struct Source {
+    /// `buffer[at..end]` has been read from the rest and not by the application.
+    buffer: Vec<u8>,
+    at: usize,
+    end: usize,
+    rest: Rest,
+    /// For the memory of a body that came whole.
+    charge: Option<Charge>,
+    /// A greenlet is in the middle of a read, and lets others run meanwhile.
+    pub(crate) is_marked: bool,
+    /// Since when a greenlet has read without letting others run.
+    reads_since: Option<Instant>,
+    /// There was no memory for bytes that had been read: what follows them must not be taken for them.
+    is_lost: bool,
+}
+
+/// Makes `bytes` so much longer.
+fn extend(bytes: &mut Vec<u8>, more: &[u8]) -> Result<(), Fault> {
+    bytes.try_reserve(more.len()).map_err(|_| Fault::Memory)?;
+    bytes.extend_from_slice(more);
+    Ok(())
+}
+
+/// A buffer of so many bytes.
+fn buffer_of(size: usize) -> Result<Vec<u8>, Fault> {
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(size).map_err(|_| Fault::Memory)?;
+    buffer.resize(size, 0);
+    Ok(buffer)
+}
+
+impl Source {
+    pub(crate) fn new(body: RequestBody) -> Self {
+        let mut charge = None;
+        let (buffer, rest) = match body {
+            RequestBody::Empty => (Vec::new(), Rest::Nothing),
+            RequestBody::Memory { bytes, charge: held } => {
+                charge = Some(held);
+                (bytes, Rest::Nothing)
+            }
+            RequestBody::File { file, length } => (Vec::new(), Rest::File(file, 0..length)),
+            RequestBody::Stream(stream) => (Vec::new(), Rest::Stream(stream)),
+        };
+        Self { end: buffer.len(), buffer, at: 0, rest, charge, is_marked: false, reads_since: None, is_lost: false }
+    }
+
+    /// Fails when an earlier read has lost bytes.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        if self.is_lost { Err(Fault::Memory) } else { Ok(()) }
+    }
+
+    /// Bytes were read that can neither be returned nor put back: every further read fails.
+    pub(crate) fn lose(&mut self) {
+        self.is_lost = true;
+    }
+
+    pub(crate) fn buffered(&self) -> &[u8] {
+        self.buffer.get(self.at..self.end).unwrap_or(&[])
+    }
+
+    /// True while the client may send more.
+    pub(crate) fn is_streamed(&self) -> bool {
+        matches!(self.rest, Rest::Stream(_))
+    }
+
+    /// How many bytes are left; `None`: only the client knows.
+    pub(crate) fn remaining(&self) -> Option<usize> {
+        let unread = match &self.rest {
+            Rest::Nothing => 0,
+            Rest::File(_, unread) => usize::try_from(unread.end - unread.start).unwrap_or(usize::MAX),
+            Rest::Stream(_) => return None,
+        };
+        Some(self.buffered().len().saturating_add(unread))
+    }
+
+    pub(crate) fn consume(&mut self, count: usize) {
+        self.at += count;
+        if self.at >= self.end && matches!(self.rest, Rest::Nothing) {
+            // Read to its end: the memory is freed while the application works on its copy.
+            self.free_buffer();
+        }
+    }
+
+    pub(crate) fn free_buffer(&mut self) {
+        // The server itself reports the freed bytes of what was charged to it.
+        if self.charge.take().is_none() {
+            memory::freed(self.buffer.capacity());
+        }
+        (self.at, self.end) = (0, 0);
+        self.buffer = Vec::new();
+    }
+
+    /// Reads the next block into the empty buffer.
+    fn refill(&mut self, manner: Manner) -> Result<Refill, Fault> {
+        (self.at, self.end) = (0, 0);
+        match &mut self.rest {
+            Rest::Nothing => {}
+            Rest::File(file, unread) => {
+                let size = FILE_BLOCK.min(usize::try_from(unread.end - unread.start).unwrap_or(FILE_BLOCK));
+                if self.buffer.len() < size {
+                    self.buffer = buffer_of(size)?;
+                }
+                read_exact_at(file, &mut self.buffer[..size], unread.start)?;
+                unread.start += size as u64;
+                self.end = size;
+            }
+            Rest::Stream(stream) => {
+                // The buffer may be of another size: that of what a read has put back.
+                if self.buffer.len() != STREAM_BLOCK {
+                    self.buffer = buffer_of(STREAM_BLOCK)?;
+                }
+                let read = match manner {
+                    Manner::Wait => stream.read(&mut self.buffer).map(Some),
+                    Manner::Return => stream.try_read(&mut self.buffer),
+                };
+                match read.map_err(Fault::Body)? {
+                    None => return Ok(Refill::Nothing),
+                    Some(0) => {
+                        self.rest = Rest::Nothing;
+                        self.free_buffer();
+                    }
+                    Some(count) => self.end = count,
+                }
+            }
+        }
+        Ok(if self.end == 0 { Refill::End } else { Refill::Bytes })
+    }
+
+    /// Reads into `target`, not more than what is there without another wait; 0 at the end of the body.
+    fn read_some(&mut self, target: &mut [u8]) -> Result<usize, Fault> {
+        if self.buffered().is_empty() {
+            match &mut self.rest {
+                Rest::File(file, unread) if target.len() >= DIRECT => {
+                    let size = target.len().min(usize::try_from(unread.end - unread.start).unwrap_or(usize::MAX));
+                    read_exact_at(file, &mut target[..size], unread.start)?;
+                    unread.start += size as u64;
+                    return Ok(size);
+                }
+                Rest::Stream(stream) if target.len() >= STREAM_BLOCK => {
+                    let count = stream.read(target).map_err(Fault::Body)?;
+                    if count == 0 {
+                        self.rest = Rest::Nothing;
+                    }
+                    return Ok(count);
+                }
+                _ => {
+                    self.refill(Manner::Wait)?;
+                }
+            }
+        }
+        let buffered = self.buffered();
+        let count = buffered.len().min(target.len());
+        target[..count].copy_from_slice(&buffered[..count]);
+        self.consume(count);
+        Ok(count)
+    }
+
+    /// Fills `target`, which is not longer than what remains.
+    pub(crate) fn fill(&mut self, mut target: &mut [u8]) -> Result<(), Fault> {
+        while !target.is_empty() {
+            match self.read_some(target)? {
+                0 => return Err(Fault::File(io::ErrorKind::UnexpectedEof.into())),
+                count => target = &mut target[count..],
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads up to `count` bytes of a body whose length is not known: fewer only at its end, or when `at_once` is
+    /// enough.
+    pub(crate) fn collect(&mut self, count: usize, at_once: bool) -> Result<Vec<u8>, Fault> {
+        let mut bytes = Vec::new();
+        let mut filled = 0;
+        while filled < count {
+            if filled == bytes.len() {
+                // Room is doubled, not made at once for all: the body may be shorter than what was asked for.
+                let more = (count - filled).min(STREAM_BLOCK.max(filled));
+                if bytes.try_reserve_exact(more).is_err() {
+                    self.is_lost |= filled > 0;
+                    return Err(Fault::Memory);
+                }
+                bytes.resize(filled + more, 0);
+            }
+            match self.read_some(&mut bytes[filled..])? {
+                0 => break,
+                read => filled += read,
+            }
+            if at_once {
+                break;
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+
+    /// Appends buffered bytes to `bytes`, up to `limit` in all, until the read is complete. It is complete at the end
+    /// of the body.
+    fn gather(&mut self, limit: usize, until: Until, manner: Manner, bytes: &mut Vec<u8>) -> Result<Gathered, Fault> {
+        for _ in 0..BLOCKS {
+            let buffered = self.buffered();
+            let window = &buffered[..buffered.len().min(limit - bytes.len())];
+            let enough = match until {
+                Until::Limit => None,
+                Until::Some => Some(window.len()).filter(|length| *length > 0),
+                Until::Line => memchr(b'\n', window).map(|at| at + 1),
+            };
+            if let Some(count) = enough {
+                return Ok(Gathered::Enough(count));
+            }
+            let count = window.len();
+            if bytes.len() + count == limit {
+                return Ok(Gathered::Enough(count));
+            }
+            if let Err(fault) = extend(bytes, window) {
+                self.is_lost |= !bytes.is_empty();
+                return Err(fault);
+            }
+            self.consume(count);
+            match self.refill(manner)? {
+                Refill::Bytes => {}
+                Refill::End => return Ok(Gathered::Enough(0)),
+                Refill::Nothing => return Ok(Gathered::Nothing),
+            }
+        }
+        Ok(Gathered::MayBeMore)
+    }
+
+    /// Gathers until the read is complete: returns what was gathered, and how many buffered bytes follow it.
+    pub(crate) fn wait_and_gather(
+        &mut self,
+        limit: usize,
+        until: Until,
+        mut bytes: Vec<u8>,
+    ) -> Result<(Vec<u8>, usize), Fault> {
+        loop {
+            if let Gathered::Enough(count) = self.gather(limit, until, Manner::Wait, &mut bytes)? {
+                return Ok((bytes, count));
+            }
+        }
+    }
+
+    /// One step of a read in a greenlet: appends what there is to `bytes`.
+    pub(crate) fn step(&mut self, limit: usize, until: Until, bytes: &mut Vec<u8>) -> Result<Step, Fault> {
+        // Between asking for a ticket and waiting with it no other greenlet may run: the ticket could come back while
+        // nobody waits for it.
+        let mut asked = None;
+        loop {
+            if asked.is_none()
+                && let Some(pause) = self.fair_yield()
+            {
+                return Ok(Step::Pause(pause));
+            }
+            match (self.gather(limit, until, Manner::Return, bytes)?, asked) {
+                (Gathered::Enough(count), _) => return Ok(Step::Ready(count)),
+                (Gathered::MayBeMore, _) => asked = None,
+                (Gathered::Nothing, Some(pause)) => {
+                    self.shrink();
+                    return Ok(Step::Pause(pause));
+                }
+                // What comes from now on gives the ticket back. What has come before shows in another look.
+                (Gathered::Nothing, None) => match self.ask() {
+                    None => return Ok(Step::Block),
+                    pause => asked = pause,
+                },
+            }
+        }
+    }
+
+    /// A pause for the other greenlets of the thread, when it is time.
+    fn fair_yield(&mut self) -> Option<Pause> {
+        if clock::since(*self.reads_since.get_or_insert_with(clock::now)) < SLICE {
+            return None;
+        }
+        let Rest::Stream(stream) = &self.rest else { return None };
+        let ticket = waiting::ticket();
+        stream.come_back(ticket).then_some(Pause { ticket, limit: None })
+    }
+
+    /// Frees empty buffers before a wait: thousands of greenlets may wait for their clients.
+    fn shrink(&mut self) {
+        self.buffer = Vec::new();
+        if let Rest::Stream(stream) = &mut self.rest {
+            stream.shrink();
+        }
+    }
+
+    /// A pause until the client has sent more. `None`: greenlets of this thread would not be resumed.
+    fn ask(&mut self) -> Option<Pause> {
+        let Rest::Stream(stream) = &mut self.rest else { return None };
+        let ticket = waiting::ticket();
+        stream.ask(ticket).map(|limit| Pause { ticket, limit: Some(limit) })
+    }
+
+    /// A greenlet has paused for so long. Whether its ticket came back or its time was over makes no difference: where
+    /// other greenlets ran for long both may be, and a timer that is started in a timer's callback counts from when
+    /// that began.
+    pub(crate) fn has_paused(&mut self, pause: Pause, time: Duration) {
+        self.reads_since = None;
+        if let (Rest::Stream(stream), Some(limit)) = (&mut self.rest, pause.limit) {
+            stream.has_waited(time.min(limit));
+        }
+    }
+
+    /// True while the client may send more.
+    pub(crate) fn may_go_on(&self) -> bool {
+        matches!(&self.rest, Rest::Stream(stream) if !stream.has_failed())
+    }
+
+    /// Takes back what a read has gathered and cannot return: the next read begins with it.
+    pub(crate) fn put_back(&mut self, mut bytes: Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
+        if extend(&mut bytes, self.buffered()).is_err() {
+            return self.lose();
+        }
+        (self.at, self.end) = (0, bytes.len());
+        self.buffer = bytes;
+    }
+
+    /// True for a body that ends at once.
+    pub(crate) fn has_nothing(&self) -> bool {
+        self.buffer.capacity() == 0 && matches!(self.rest, Rest::Nothing)
+    }
+
+    /// How long the next line is, if all of it is in memory.
+    pub(crate) fn line_in_memory(&self, limit: usize) -> Option<usize> {
+        let buffered = self.buffered();
+        let window = &buffered[..buffered.len().min(limit)];
+        match memchr(b'\n', window) {
+            Some(at) => Some(at + 1),
+            None if window.len() == limit || self.remaining() == Some(window.len()) => Some(window.len()),
+            None => None,
+        }
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        self.free_buffer();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use std::fs::File;
+    use std::io::{Seek, Write};
+
+    use super::*;
+
+    fn in_file(bytes: &[u8]) -> Source {
+        let path = std::env::temp_dir().join(format!("tailrace-input-{}-{:p}", std::process::id(), bytes));
+        let mut file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.write_all(bytes).unwrap();
+        file.rewind().unwrap();
+        Source::new(RequestBody::File { file: file.into(), length: bytes.len() as u64 })
+    }
+
+    fn in_memory(bytes: &[u8]) -> Source {
+        let mut source = Source::new(RequestBody::Empty);
+        source.put_back(bytes.to_vec());
+        source
+    }
+
+    fn lines_of(mut source: Source, limit: usize) -> Vec<Vec<u8>> {
+        let mut lines = Vec::new();
+        while source.remaining() != Some(0) {
+            let (mut line, count) = source.wait_and_gather(limit, Until::Line, Vec::new()).unwrap();
+            line.extend_from_slice(&source.buffered()[..count]);
+            source.consume(count);
+            lines.push(line);
+        }
+        lines
+    }
+
+    #[test]
+    fn memory_and_file_give_the_same_lines() {
+        let mut body = Vec::new();
+        for number in 0..50_000u32 {
+            body.extend_from_slice(format!("line {number}").as_bytes());
+            body.extend(std::iter::repeat_n(b'.', number as usize % 40));
+            body.push(b'\n');
+        }
+        body.extend_from_slice(b"no end");
+        assert!(body.len() > 3 * FILE_BLOCK);
+        let expected: Vec<Vec<u8>> = body.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+        assert_eq!(lines_of(in_memory(&body), usize::MAX), expected);
+        assert_eq!(lines_of(in_file(&body), usize::MAX), expected);
+        let short = lines_of(in_file(&body), 7);
+        assert!(short.iter().all(|line| line.len() <= 7));
+        assert_eq!(short.concat(), body);
+    }
+
+    #[test]
+    fn reads_of_any_size_give_the_file_in_order() {
+        let body: Vec<u8> = (0..FILE_BLOCK * 2 + 12_345).map(|at| (at * 31 % 251) as u8).collect();
+        let mut source = in_file(&body);
+        let mut got = Vec::new();
+        for size in [1, 10, FILE_BLOCK + 3, 5, FILE_BLOCK].iter().cycle() {
+            let size = (*size).min(source.remaining().unwrap());
+            if size == 0 {
+                break;
+            }
+            let mut part = vec![0; size];
+            source.fill(&mut part).unwrap();
+            got.extend_from_slice(&part);
+        }
+        assert_eq!(got, body);
+    }
+
+    #[test]
+    fn a_file_shorter_than_promised_is_an_error_not_an_end() {
+        let mut source = in_file(b"abc");
+        let Rest::File(_, unread) = &mut source.rest else { panic!("not a file") };
+        unread.end = 10;
+        assert!(source.fill(&mut [0; 10]).is_err());
+    }
+
+    #[test]
+    fn a_read_body_gives_its_memory_back() {
+        let mut source = in_memory(b"abc");
+        source.consume(3);
+        assert_eq!(source.buffer.capacity(), 0);
+        assert_eq!(source.remaining(), Some(0));
+    }
+}

@@ -1,0 +1,487 @@
+//! `environ`: one builtin `dict` per request, copied from a template that holds all that never changes.
+//!
+//! Invariants: every CGI and `HTTP_*` value is exactly a `str` of latin-1 characters (PEP 3333 "Unicode Issues"); the
+//! dict is private to its request. Runs attached, on the thread that runs the request.
+//!
+//! Decisions:
+//! - A header sent several times is joined with ", " (RFC 9110 section 5.3), `Cookie` with "; ".
+//! - `CONTENT_LENGTH` is the length of the decoded body whenever the request had one, chunked or not: that is what
+//!   RFC 9112 section 7.1.3 makes of a chunked message, and applications that know nothing of `wsgi.input_terminated`
+//!   can read it. `Transfer-Encoding` is gone with it. Other connection fields are passed as they came.
+//! - A UNIX socket has no client address: `REMOTE_ADDR` is empty (RFC 3875 requires the key), `REMOTE_PORT` is absent.
+//! - An IPv4 client of an IPv6 listener is shown by its IPv4 address.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use tailrace_http::framing::BodyLength;
+use tailrace_http::request_head::{TargetForm, Version};
+use tailrace_server::Request;
+
+use crate::call::string_cache::{KnownTarget, StringCache};
+use crate::call::target::{path_info, percent_decode};
+use crate::ffi::dict::{self, set};
+use crate::ffi::latin1::latin1;
+use crate::python::names::{Names, Role, environ_name, names};
+
+/// How `environ` dicts are made; one per server.
+pub(crate) struct EnvironMaker {
+    names: &'static Names,
+    /// One template for each listener.
+    templates: Vec<Py<PyDict>>,
+    root_path: Vec<u8>,
+    underscores: Underscores,
+}
+
+/// What stays the same from request to request.
+pub(crate) struct Constants<'py> {
+    /// `wsgi.url_scheme`.
+    pub(crate) url_scheme: &'py str,
+    /// `SCRIPT_NAME`, as latin-1 bytes.
+    pub(crate) root_path: Vec<u8>,
+    /// What becomes of header names with an underscore.
+    pub(crate) underscores: Underscores,
+    /// `wsgi.multithread`.
+    pub(crate) multithread: bool,
+    /// `wsgi.multiprocess`.
+    pub(crate) multiprocess: bool,
+    /// `wsgi.errors`.
+    pub(crate) errors: Bound<'py, PyAny>,
+    /// `wsgi.file_wrapper`.
+    pub(crate) file_wrapper: Bound<'py, PyAny>,
+    /// Name and port of each listener, and whether its clients have addresses.
+    pub(crate) listeners: Vec<Listener>,
+}
+
+/// What becomes of request header names with an underscore, which in `environ` look like those with a dash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Underscores {
+    /// The field is ignored.
+    Drop,
+    /// The field is passed.
+    Keep,
+    /// The request is answered with 400.
+    Refuse,
+}
+
+/// A listener as `environ` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listener {
+    /// `SERVER_NAME`.
+    pub(crate) name: String,
+    /// `SERVER_PORT`.
+    pub(crate) port: String,
+    /// A TCP listener, not a UNIX socket.
+    pub(crate) has_addresses: bool,
+}
+
+/// Why there is no `environ`.
+pub(crate) enum NoEnviron {
+    /// A header name has an underscore, and the server is set to refuse that.
+    Underscore,
+    /// Python could not make an object.
+    Error(PyErr),
+}
+
+impl From<PyErr> for NoEnviron {
+    fn from(error: PyErr) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl EnvironMaker {
+    pub(crate) fn new(py: Python<'_>, constants: Constants<'_>) -> PyResult<Self> {
+        let names = names(py);
+        let mut templates = Vec::with_capacity(constants.listeners.len());
+        for listener in &constants.listeners {
+            let template = PyDict::new(py);
+            // The keys that every request sets are here as well: a copy then has room for all of them and for a good
+            // number of headers without growing its table.
+            template.set_item(&names.request_method, &names.empty)?;
+            template.set_item(&names.script_name, latin1(py, &constants.root_path)?)?;
+            for key in [&names.path_info, &names.query_string, &names.raw_uri, &names.request_uri, &names.remote_addr] {
+                template.set_item(key, &names.empty)?;
+            }
+            if listener.has_addresses {
+                template.set_item(&names.remote_port, &names.empty)?;
+            }
+            template.set_item(&names.server_name, &listener.name)?;
+            template.set_item(&names.server_port, &listener.port)?;
+            template.set_item(&names.server_protocol, &names.http_1_1)?;
+            template.set_item(&names.server_software, concat!("tailrace/", env!("CARGO_PKG_VERSION")))?;
+            template.set_item(&names.wsgi_version, (1, 0))?;
+            template.set_item(&names.wsgi_url_scheme, constants.url_scheme)?;
+            template.set_item(&names.wsgi_input, py.None())?;
+            template.set_item(&names.delivery, py.None())?;
+            template.set_item(&names.client_gone, py.None())?;
+            template.set_item(&names.set_deadline, py.None())?;
+            template.set_item(&names.wsgi_errors, &constants.errors)?;
+            template.set_item(&names.wsgi_multithread, constants.multithread)?;
+            template.set_item(&names.wsgi_multiprocess, constants.multiprocess)?;
+            template.set_item(&names.wsgi_run_once, false)?;
+            template.set_item(&names.wsgi_file_wrapper, &constants.file_wrapper)?;
+            template.set_item(&names.wsgi_input_terminated, true)?;
+            make_room(&template)?;
+            templates.push(template.unbind());
+        }
+        Ok(Self { names, templates, root_path: constants.root_path, underscores: constants.underscores })
+    }
+
+    /// The `environ` of a request, with `input` as `wsgi.input`, which will give `body_length` bytes; `None`: how many
+    /// is not known yet.
+    pub(crate) fn make<'py>(
+        &self,
+        py: Python<'py>,
+        cache: &mut StringCache,
+        request: &Request,
+        body_length: Option<u64>,
+        input: &Bound<'py, PyAny>,
+    ) -> Result<Bound<'py, PyDict>, NoEnviron> {
+        let names = self.names;
+        let bytes = request.bytes.as_slice();
+        let head = &request.head;
+        let environ = self.copy_of_template(py, request.endpoints.listener)?;
+
+        let method = head.method.of(bytes);
+        match names.method(method) {
+            Some(known) => set(&environ, &names.request_method, known)?,
+            None => set(&environ, &names.request_method, latin1(py, method)?.as_unbound())?,
+        }
+        if head.version == Version::Http10 {
+            set(&environ, &names.server_protocol, &names.http_1_0)?;
+        }
+        self.set_target(py, &environ, cache, request)?;
+        if let Some(address) = request.endpoints.peer {
+            let peer = cache.peer(py, address)?;
+            set(&environ, &names.remote_addr, &peer.host)?;
+            set(&environ, &names.remote_port, &peer.port)?;
+        }
+        set(&environ, &names.wsgi_input, input.as_unbound())?;
+
+        if let Some(host) = request.framing.host {
+            set(&environ, &names.http_host, cache.host(py, host.of(bytes))?)?;
+        }
+        if request.framing.body != BodyLength::None
+            && let Some(length) = body_length
+        {
+            set(&environ, &names.content_length, latin1(py, length.to_string().as_bytes())?.as_unbound())?;
+        }
+        self.set_fields(py, &environ, cache, request)?;
+        Ok(environ)
+    }
+
+    /// Adds the functions `tailrace.delivery`, `tailrace.client_gone` and `tailrace.set_deadline`.
+    pub(crate) fn add_functions(&self, environ: &Bound<'_, PyDict>, functions: &[Py<PyAny>; 3]) {
+        let [delivery, client_gone, set_deadline] = functions;
+        // The dict has room for them, and their keys are strings: setting fails only when memory is out, and then the
+        // application's own code is the better place to find that out.
+        let _ = set(environ, &self.names.delivery, delivery);
+        let _ = set(environ, &self.names.client_gone, client_gone);
+        let _ = set(environ, &self.names.set_deadline, set_deadline);
+    }
+
+    fn copy_of_template<'py>(&self, py: Python<'py>, listener: usize) -> PyResult<Bound<'py, PyDict>> {
+        // Each listener has a template. Should one be missing, the first names this server as well.
+        let template = self.templates.get(listener).or(self.templates.first());
+        match template {
+            Some(template) => template.bind(py).copy(),
+            None => Ok(PyDict::new(py)),
+        }
+    }
+
+    fn set_target(
+        &self,
+        py: Python<'_>,
+        environ: &Bound<'_, PyDict>,
+        cache: &mut StringCache,
+        request: &Request,
+    ) -> PyResult<()> {
+        let names = self.names;
+        let head = &request.head;
+        let target = head.target.of(&request.bytes);
+        let repeated = matches!(&cache.target, Some(known) if known.target == target && known.form == head.form);
+        if !repeated {
+            let raw = latin1(py, target)?.unbind();
+            let path = match head.form {
+                TargetForm::Asterisk => names.empty.clone_ref(py),
+                _ => {
+                    let decoded = percent_decode(head.path.of(&request.bytes));
+                    latin1(py, path_info(&decoded, &self.root_path))?.unbind()
+                }
+            };
+            let query = match head.query {
+                Some(query) => latin1(py, query.of(&request.bytes))?.unbind(),
+                None => names.empty.clone_ref(py),
+            };
+            let mut kept = cache.target.take().map(|known| known.target).unwrap_or_default();
+            kept.clear();
+            kept.extend_from_slice(target);
+            cache.target = Some(KnownTarget { target: kept, form: head.form, raw, path, query });
+        }
+        if let Some(known) = &cache.target {
+            set(environ, &names.raw_uri, &known.raw)?;
+            set(environ, &names.request_uri, &known.raw)?;
+            set(environ, &names.path_info, &known.path)?;
+            set(environ, &names.query_string, &known.query)?;
+        }
+        Ok(())
+    }
+
+    fn set_fields(
+        &self,
+        py: Python<'_>,
+        environ: &Bound<'_, PyDict>,
+        cache: &mut StringCache,
+        request: &Request,
+    ) -> Result<(), NoEnviron> {
+        for (position, field) in request.head.fields.iter().enumerate() {
+            let name = field.name.of(&request.bytes);
+            let value = field.value.of(&request.bytes);
+            if let Some(Some(known)) = cache.fields.get(position)
+                && known.value == value
+                && known.name == name
+            {
+                if let Some((key, text)) = &known.item {
+                    self.set_or_join(py, environ, key, text)?;
+                }
+                continue;
+            }
+            let item = match self.key(py, name)? {
+                Some(key) => {
+                    let text = latin1(py, value)?.unbind();
+                    self.set_or_join(py, environ, &key, &text)?;
+                    Some((key, text))
+                }
+                None => None,
+            };
+            cache.remember(position, name, value, item);
+        }
+        Ok(())
+    }
+
+    /// The key of a header, if `environ` shows it.
+    fn key(&self, py: Python<'_>, name: &[u8]) -> Result<Option<Py<PyString>>, NoEnviron> {
+        match self.names.header(name) {
+            Role::Key(key) => return Ok(Some(key.clone_ref(py))),
+            Role::Nothing => return Ok(None),
+            Role::Unknown => {}
+        }
+        if name.contains(&b'_') {
+            match self.underscores {
+                Underscores::Keep => {}
+                Underscores::Drop => return Ok(None),
+                Underscores::Refuse => return Err(NoEnviron::Underscore),
+            }
+        }
+        match environ_name(name) {
+            Some(key) => Ok(Some(latin1(py, &key)?.unbind())),
+            None => Ok(None),
+        }
+    }
+
+    /// Sets a header's value, or joins it to the value that an earlier field of the same name has left.
+    fn set_or_join(
+        &self,
+        py: Python<'_>,
+        environ: &Bound<'_, PyDict>,
+        key: &Py<PyString>,
+        text: &Py<PyString>,
+    ) -> PyResult<()> {
+        let before = environ.len();
+        let earlier = dict::set_default(environ, key, text)?;
+        // The dict grew: the key is new. (The returned object does not show it: equal short strings are one object.)
+        if environ.len() != before {
+            return Ok(());
+        }
+        let is_cookie = key.is(&self.names.http_cookie);
+        let joined = format!(
+            "{}{}{}",
+            earlier.cast::<PyString>()?.to_str()?,
+            if is_cookie { "; " } else { ", " },
+            text.bind(py).to_str()?
+        );
+        environ.set_item(key, joined)
+    }
+}
+
+/// Grows the dict's table once, so that a handful of headers does not make each copy grow.
+fn make_room(template: &Bound<'_, PyDict>) -> PyResult<()> {
+    // A table of 32 slots holds 21 entries; the next larger one holds 42.
+    const HELD_BY_32: usize = 21;
+    let mut spare = 0;
+    while template.len() <= HELD_BY_32 {
+        template.set_item(spare, spare)?;
+        spare += 1;
+    }
+    for key in 0..spare {
+        template.del_item(key)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use tailrace_http::framing::request_framing;
+    use tailrace_http::head::{HeadParser, HeadStep};
+    use tailrace_http::limits::Limits;
+
+    use super::*;
+
+    fn maker(py: Python<'_>, root_path: &[u8], underscores: Underscores) -> EnvironMaker {
+        let constants = Constants {
+            url_scheme: "http",
+            root_path: root_path.to_vec(),
+            underscores,
+            multithread: true,
+            multiprocess: false,
+            errors: py.None().into_bound(py),
+            file_wrapper: py.None().into_bound(py),
+            listeners: vec![
+                Listener { name: String::from("127.0.0.1"), port: String::from("8000"), has_addresses: true },
+                Listener { name: String::from("localhost"), port: String::from("80"), has_addresses: false },
+            ],
+        };
+        EnvironMaker::new(py, constants).unwrap()
+    }
+
+    fn request(bytes: &[u8], peer: Option<&str>) -> Request {
+        let limits = Limits::default();
+        let mut request = Request { bytes: bytes.to_vec(), ..Request::default() };
+        let step = HeadParser::default().parse(bytes, &limits, &mut request.head);
+        assert_eq!(step, HeadStep::Complete);
+        request.framing = request_framing(bytes, &request.head, &limits).unwrap();
+        request.endpoints.peer = peer.map(|peer| peer.parse().unwrap());
+        request.endpoints.listener = usize::from(peer.is_none());
+        request
+    }
+
+    fn made<'py>(
+        py: Python<'py>,
+        maker: &EnvironMaker,
+        cache: &mut StringCache,
+        request: &Request,
+    ) -> Bound<'py, PyDict> {
+        match maker.make(py, cache, request, Some(3), &py.None().into_bound(py)) {
+            Ok(environ) => environ,
+            Err(_) => panic!("no environ"),
+        }
+    }
+
+    fn get(environ: &Bound<'_, PyDict>, key: &str) -> Option<String> {
+        environ.get_item(key).unwrap().map(|value| value.extract().unwrap())
+    }
+
+    const HEADERS: &[u8] = b"GET /app/%C3%A9?a=%20 HTTP/1.1\r\nHost: h:1\r\nX-A: 1\r\nx-a: 1\r\nCookie: a=1\r\n\
+        cookie: b=2\r\nX_A: shadow\r\nProxy: p\r\nContent-Type: t/x\r\nContent_Length: 7\r\nX-\x21: \xe9\r\n\r\n";
+
+    #[test]
+    fn a_head_becomes_an_environ_with_an_empty_and_with_a_full_cache() {
+        Python::attach(|py| {
+            let maker = maker(py, b"/app", Underscores::Drop);
+            let mut cache = StringCache::default();
+            let request = request(HEADERS, Some("[::ffff:192.0.2.7]:4711"));
+            for _ in 0..3 {
+                let environ = made(py, &maker, &mut cache, &request);
+                for (key, value) in [
+                    ("REQUEST_METHOD", "GET"),
+                    ("SCRIPT_NAME", "/app"),
+                    ("PATH_INFO", "/\u{c3}\u{a9}"),
+                    ("QUERY_STRING", "a=%20"),
+                    ("RAW_URI", "/app/%C3%A9?a=%20"),
+                    ("REMOTE_ADDR", "192.0.2.7"),
+                    ("REMOTE_PORT", "4711"),
+                    ("HTTP_HOST", "h:1"),
+                    ("HTTP_X_A", "1, 1"),
+                    ("HTTP_COOKIE", "a=1; b=2"),
+                    ("CONTENT_TYPE", "t/x"),
+                    ("HTTP_X_!", "\u{e9}"),
+                    ("SERVER_PROTOCOL", "HTTP/1.1"),
+                ] {
+                    assert_eq!(get(&environ, key).as_deref(), Some(value), "{key}");
+                }
+                for key in ["HTTP_PROXY", "CONTENT_LENGTH", "HTTP_CONTENT_LENGTH", "HTTP_CONTENT_TYPE"] {
+                    assert_eq!(get(&environ, key), None, "{key}");
+                }
+                // An application may change its environ; the next one must not show it.
+                environ.clear();
+            }
+        });
+    }
+
+    #[test]
+    fn a_cache_never_gives_strings_of_another_request() {
+        Python::attach(|py| {
+            let maker = maker(py, b"", Underscores::Drop);
+            let mut cache = StringCache::default();
+            let heads: [(&[u8], &str, &str, &str); 4] = [
+                (b"GET /a HTTP/1.1\r\nHost: a\r\nX-A: 1\r\n\r\n", "/a", "a", "1"),
+                (b"GET /b HTTP/1.1\r\nHost: b\r\nX-A: 2\r\n\r\n", "/b", "b", "2"),
+                (b"GET http://c/b HTTP/1.1\r\nHost: b\r\nX-A: 2\r\n\r\n", "/b", "c", "2"),
+                (b"GET /b HTTP/1.1\r\nX-A: 1\r\nHost: b\r\n\r\n", "/b", "b", "1"),
+            ];
+            for (at, (head, path, host, value)) in heads.iter().chain(&heads).enumerate() {
+                let peer = format!("127.0.0.{}:{}", at % 3, 1000 + at);
+                let environ = made(py, &maker, &mut cache, &request(head, Some(&peer)));
+                assert_eq!(get(&environ, "PATH_INFO").as_deref(), Some(*path));
+                assert_eq!(get(&environ, "HTTP_HOST").as_deref(), Some(*host));
+                assert_eq!(get(&environ, "HTTP_X_A").as_deref(), Some(*value));
+                let address =
+                    format!("{}:{}", get(&environ, "REMOTE_ADDR").unwrap(), get(&environ, "REMOTE_PORT").unwrap());
+                assert_eq!(address, peer);
+            }
+        });
+    }
+
+    #[test]
+    fn underscores_are_kept_or_refused_when_asked() {
+        Python::attach(|py| {
+            let request = request(HEADERS, None);
+            let environ = made(py, &maker(py, b"", Underscores::Keep), &mut StringCache::default(), &request);
+            assert_eq!(get(&environ, "HTTP_X_A").as_deref(), Some("1, 1, shadow"));
+            assert_eq!(get(&environ, "HTTP_CONTENT_LENGTH"), None);
+            let refused = maker(py, b"", Underscores::Refuse).make(
+                py,
+                &mut StringCache::default(),
+                &request,
+                Some(0),
+                &py.None().into_bound(py),
+            );
+            assert!(matches!(refused, Err(NoEnviron::Underscore)));
+        });
+    }
+
+    #[test]
+    fn a_body_has_its_decoded_length_and_a_unix_client_no_address() {
+        Python::attach(|py| {
+            let maker = maker(py, b"", Underscores::Drop);
+            let head = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let environ = made(py, &maker, &mut StringCache::default(), &request(head, None));
+            assert_eq!(get(&environ, "CONTENT_LENGTH").as_deref(), Some("3"));
+            assert_eq!(get(&environ, "HTTP_TRANSFER_ENCODING"), None);
+            assert_eq!(get(&environ, "REMOTE_ADDR").as_deref(), Some(""));
+            assert_eq!(get(&environ, "REMOTE_PORT"), None);
+            assert_eq!(get(&environ, "SERVER_NAME").as_deref(), Some("localhost"));
+            let head = b"OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n";
+            let environ = made(py, &maker, &mut StringCache::default(), &request(head, None));
+            assert_eq!(get(&environ, "PATH_INFO").as_deref(), Some(""));
+            assert_eq!(get(&environ, "RAW_URI").as_deref(), Some("*"));
+        });
+    }
+
+    #[test]
+    fn a_handful_of_headers_does_not_make_the_dict_grow() {
+        Python::attach(|py| {
+            let maker = maker(py, b"", Underscores::Drop);
+            let size =
+                |object: &Bound<'_, PyDict>| -> usize { object.call_method0("__sizeof__").unwrap().extract().unwrap() };
+            for template in &maker.templates {
+                let copy = template.bind(py).copy().unwrap();
+                let before = size(&copy);
+                for number in 0..12 {
+                    copy.set_item(format!("HTTP_X_{number}"), "").unwrap();
+                }
+                assert_eq!(size(&copy), before);
+            }
+        });
+    }
+}

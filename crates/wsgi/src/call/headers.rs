@@ -1,0 +1,270 @@
+//! Status and headers from `start_response` into the response's head.
+//!
+//! Applications give the same head again and again, often the very same objects. So the last head is kept with
+//! references to the objects that it was made of. When a call has those objects again, their text is not read, checked
+//! and copied once more. Strings and tuples are immutable, so the same objects mean the same bytes. For an application
+//! whose headers are always new objects, only one head in 64 is kept for comparison.
+//!
+//! Runs attached; nothing in here runs Python code between reading the list and filling the head.
+
+use pyo3::exceptions::{PyMemoryError, PyTypeError, PyUnicodeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use tailrace_http::encode::{HeadFault, ResponseHead};
+
+use crate::ffi::latin1::as_latin1;
+use crate::ffi::sequences;
+use crate::python::type_name::type_name;
+
+/// After this many heads in a row that were new, only one in [`SAMPLE`] is kept for comparison.
+const PATIENCE: u32 = 4;
+const SAMPLE: u32 = 64;
+/// A head that is larger than this is not kept.
+const LARGEST: usize = 64 * 1024;
+
+/// The last head, and what it was made of.
+#[derive(Default)]
+pub(crate) struct LastHead {
+    status: Option<Py<PyString>>,
+    headers: Vec<Py<PyTuple>>,
+    head: ResponseHead,
+    misses: u32,
+}
+
+/// Fills `head` from what the application gave.
+///
+/// # Errors
+/// `TypeError` for wrong types, `ValueError` for what must not stand in a head; both name the header.
+pub(crate) fn fill(
+    head: &mut ResponseHead,
+    status: &Bound<'_, PyAny>,
+    headers: &Bound<'_, PyAny>,
+    last: &mut LastHead,
+) -> PyResult<()> {
+    let status = status.cast::<PyString>().map_err(|_| {
+        PyTypeError::new_err(format!("status must be str such as \"200 OK\", not {}", type_name(status)))
+    })?;
+    if last.is_made_of(status, headers) {
+        last.misses = 0;
+        head.clone_from(&last.head);
+        return Ok(());
+    }
+    head.clear();
+    let Some(line) = as_latin1(status) else {
+        return Err(PyUnicodeError::new_err("status has a character beyond latin-1 (PEP 3333)"));
+    };
+    head.status(line).map_err(fault)?;
+    if let Ok(headers) = headers.cast::<PyList>() {
+        for header in headers {
+            add(head, &header)?;
+        }
+    } else if let Ok(headers) = headers.cast::<PyTuple>() {
+        for header in headers.iter_borrowed() {
+            add(head, &header)?;
+        }
+    }
+    last.keep(head, status, headers);
+    Ok(())
+}
+
+/// PEP 3333 wants a list. Any other iterable of pairs costs nothing to take, but a mapping or a string is a mistake.
+///
+/// # Errors
+/// `TypeError`, or what iterating raises.
+pub(crate) fn header_list<'py>(headers: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    if headers.is_instance_of::<PyList>() || headers.is_instance_of::<PyTuple>() {
+        return Ok(headers.clone());
+    }
+    let wrong = || {
+        PyTypeError::new_err(format!(
+            "headers must be a list of (name, value) tuples, not {} (PEP 3333)",
+            type_name(headers)
+        ))
+    };
+    if headers.is_instance_of::<PyString>() || headers.is_instance_of::<PyBytes>() || headers.is_instance_of::<PyDict>()
+    {
+        return Err(wrong());
+    }
+    let list = sequences::list_of(headers).map(Bound::into_any);
+    list.map_err(|error| if error.is_instance_of::<PyTypeError>(headers.py()) { wrong() } else { error })
+}
+
+fn fault(fault: HeadFault) -> PyErr {
+    if fault == HeadFault::NoMemory {
+        return PyMemoryError::new_err(fault.to_string());
+    }
+    PyValueError::new_err(fault.to_string())
+}
+
+fn add(head: &mut ResponseHead, header: &Bound<'_, PyAny>) -> PyResult<()> {
+    let pair = match header.cast::<PyTuple>() {
+        Ok(pair) => pair,
+        Err(_) => return add(head, &as_pair(header)?),
+    };
+    let Some((name, value)) = sequences::pair(pair) else {
+        return Err(PyTypeError::new_err(format!(
+            "a header must be a tuple of name and value, but one has {} items",
+            pair.len()
+        )));
+    };
+    let name = name
+        .cast::<PyString>()
+        .map_err(|_| PyTypeError::new_err(format!("the name of a header must be str, not {}", type_name(&name))))?;
+    let value = value.cast::<PyString>().map_err(|_| {
+        PyTypeError::new_err(format!(
+            "the value of header {:?} must be str, not {}",
+            name.to_string_lossy(),
+            type_name(&value)
+        ))
+    })?;
+    match (as_latin1(&name), as_latin1(&value)) {
+        (Some(name), Some(value)) => head.field(name, value).map_err(fault),
+        _ => Err(PyUnicodeError::new_err(format!(
+            "header {:?} has a character beyond latin-1 (PEP 3333)",
+            name.to_string_lossy()
+        ))),
+    }
+}
+
+/// A list of two is as clear as a tuple of two.
+fn as_pair<'py>(header: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    match header.cast::<PyList>() {
+        Ok(pair) => Ok(pair.to_tuple().into_any()),
+        Err(_) => {
+            Err(PyTypeError::new_err(format!("a header must be a tuple of name and value, not {}", type_name(header))))
+        }
+    }
+}
+
+impl LastHead {
+    /// True when these are the objects that the kept head was made of.
+    fn is_made_of(&self, status: &Bound<'_, PyString>, headers: &Bound<'_, PyAny>) -> bool {
+        let Some(last_status) = &self.status else { return false };
+        status.is(last_status) && sequences::has_the_pairs(headers, &self.headers)
+    }
+
+    fn keep(&mut self, head: &ResponseHead, status: &Bound<'_, PyString>, headers: &Bound<'_, PyAny>) {
+        self.misses = self.misses.saturating_add(1);
+        let is_new = self.misses > PATIENCE && !self.misses.is_multiple_of(SAMPLE);
+        if is_new || head.bytes().len() > LARGEST {
+            return;
+        }
+        self.status = None;
+        self.headers.clear();
+        let are_tuples = if let Ok(headers) = headers.cast::<PyList>() {
+            headers.iter().all(|header| self.keep_pair(header))
+        } else if let Ok(headers) = headers.cast::<PyTuple>() {
+            headers.iter().all(|header| self.keep_pair(header))
+        } else {
+            false
+        };
+        if are_tuples {
+            self.head.clone_from(head);
+            self.status = Some(status.clone().unbind());
+        }
+    }
+
+    /// False for a pair that is no tuple: it can change and still be the same object.
+    fn keep_pair(&mut self, header: Bound<'_, PyAny>) -> bool {
+        let pair = header.cast_into_exact::<PyTuple>();
+        pair.map(|pair| self.headers.push(pair.unbind())).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    fn list<'py>(py: Python<'py>, text: &str) -> Bound<'py, PyAny> {
+        let text = std::ffi::CString::new(text).unwrap();
+        py.eval(&text, None, None).unwrap()
+    }
+
+    fn filled(status: &Bound<'_, PyAny>, headers: &Bound<'_, PyAny>, last: &mut LastHead) -> Vec<u8> {
+        let mut head = ResponseHead::default();
+        // What an earlier call has left must not shine through.
+        head.status(b"404 Not Found").unwrap();
+        head.field(b"X-Old", b"old").unwrap();
+        fill(&mut head, status, headers, last).unwrap();
+        head.bytes().to_vec()
+    }
+
+    #[test]
+    fn the_same_objects_give_the_same_head_and_other_objects_their_own() {
+        Python::attach(|py| {
+            let mut last = LastHead::default();
+            let status = list(py, "'200 OK'");
+            let headers = list(py, "[('Content-Type', 'text/plain'), ('X-A', 'one')]");
+            let first = filled(&status, &headers, &mut last);
+            assert!(last.is_made_of(status.cast().unwrap(), &headers));
+            assert_eq!(filled(&status, &headers, &mut last), first);
+            // The same list, changed.
+            headers.cast::<PyList>().unwrap().set_item(1, ("X-A", "two")).unwrap();
+            let changed = filled(&status, &headers, &mut last);
+            assert_ne!(changed, first);
+            assert!(String::from_utf8_lossy(&changed).contains("X-A: two"));
+            headers.cast::<PyList>().unwrap().append(("X-B", "b")).unwrap();
+            assert!(String::from_utf8_lossy(&filled(&status, &headers, &mut last)).contains("X-B: b"));
+            let other = list(py, "'201 Created'");
+            assert!(filled(&other, &headers, &mut last).windows(11).any(|bytes| bytes == b"201 Created"));
+        });
+    }
+
+    #[test]
+    fn pairs_that_can_change_are_never_taken_for_the_same() {
+        Python::attach(|py| {
+            let mut last = LastHead::default();
+            let status = list(py, "'200 OK'");
+            let headers = list(py, "[['X-A', 'one']]");
+            filled(&status, &headers, &mut last);
+            headers.get_item(0).unwrap().set_item(1, "two").unwrap();
+            assert!(String::from_utf8_lossy(&filled(&status, &headers, &mut last)).contains("X-A: two"));
+        });
+    }
+
+    #[test]
+    fn heads_that_are_always_new_are_soon_not_kept() {
+        Python::attach(|py| {
+            let mut last = LastHead::default();
+            let status = list(py, "'200 OK'");
+            for number in 0..SAMPLE - 1 {
+                filled(&status, &list(py, &format!("[('X-N', '{number}!')]")), &mut last);
+            }
+            let kept = last.headers[0].bind(py).get_item(1).unwrap().to_string();
+            assert_eq!(kept, format!("{}!", PATIENCE - 1));
+            // An application that comes back to constant headers is noticed again.
+            let constant = list(py, "[('X-N', 'constant')]");
+            for _ in 0..SAMPLE {
+                filled(&status, &constant, &mut last);
+            }
+            assert!(last.is_made_of(status.cast().unwrap(), &constant));
+        });
+    }
+
+    #[test]
+    fn faults_name_the_header() {
+        Python::attach(|py| {
+            let status = list(py, "'200 OK'");
+            for (headers, part) in [
+                ("[('X-A', 5)]", "\"X-A\" must be str, not int"),
+                ("[('X-A', 'a\\r\\nb')]", "X-A"),
+                ("[('X-A', 'a\\x00b')]", "X-A"),
+                ("[('X-A', '\\u20ac')]", "\"X-A\" has a character beyond latin-1"),
+                ("[('X A', 'a')]", "X A"),
+                ("[('X-A',)]", "1 items"),
+                ("['ab']", "not str"),
+                ("[(b'X-A', 'a')]", "not bytes"),
+            ] {
+                let mut head = ResponseHead::default();
+                let error = fill(&mut head, &status, &list(py, headers), &mut LastHead::default()).unwrap_err();
+                assert!(error.to_string().contains(part), "{headers}: {error}");
+            }
+            for headers in ["{'a': 'b'}", "'ab'", "b'ab'", "5", "None"] {
+                let error = header_list(&list(py, headers)).unwrap_err();
+                assert!(error.to_string().contains("must be a list"), "{headers}: {error}");
+            }
+            assert_eq!(header_list(&list(py, "(h for h in [('a', 'b')])")).unwrap().len().unwrap(), 1);
+        });
+    }
+}

@@ -1,0 +1,348 @@
+//! The response of a request that is running, and the state that holds it.
+//!
+//! [`ResponseState`] holds the response. Whoever works with it (the thread that runs the request, or Python code that
+//! calls `start_response` or `write`) takes it out and puts it back. So no lock is held while Python code runs or while
+//! the interpreter is released, and a second taker gets an error instead of a deadlock. When the request is over the
+//! state is empty, and a late call gets an error, too.
+//!
+//! All functions run attached, on any thread.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::exceptions::{PyAssertionError, PyMemoryError, PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+use tailrace_server::process::Process;
+use tailrace_server::{Client, Ending, Exchange, PATIENCE, Position, RETRY, Record, Room, Sent, clock};
+
+use crate::call::headers::LastHead;
+use crate::call::kept_block::KeptBlock;
+use crate::ffi::attached_cell::AttachedCell;
+use crate::ffi::bytes::{self, SharedBytes};
+use crate::python::forks::used_in_child;
+use crate::python::type_name::type_name;
+use crate::python::waiting::{self, Greenlet, Waiting};
+
+/// A thread releases the interpreter for a send of at least this size.
+const LARGE: usize = 64 * 1024;
+
+/// The response of a request that is running.
+pub(crate) struct Response {
+    pub(crate) exchange: Exchange,
+    /// `start_response` has been called.
+    pub(crate) started: bool,
+    /// The client is gone: nothing that is sent arrives anywhere.
+    pub(crate) gone: bool,
+}
+
+impl Response {
+    /// Sends one block of the application's.
+    pub(crate) fn send(&mut self, block: &Bound<'_, PyBytes>, position: Position) -> Sent {
+        let py = block.py();
+        let bytes = block.as_bytes();
+        let exchange = &mut self.exchange;
+        let sent = if keeps_interpreter(exchange, bytes.len()) {
+            exchange.send(&[bytes], position, &mut |_| KeptBlock::boxed(SharedBytes::of(block)))
+        } else {
+            let shared = SharedBytes::of(block);
+            py.detach(|| exchange.send(&[bytes], position, &mut |_| KeptBlock::boxed(shared.clone())))
+        };
+        self.noted(sent)
+    }
+
+    /// After a send: where the client's queue is full, waits until it has room. A thread waits with the interpreter
+    /// released, a greenlet lets others run. `state` is where the response will be put back.
+    ///
+    /// # Errors
+    /// What was thrown into a greenlet, or `MemoryError` for a block that was not sent. The response must be put back
+    /// in either case.
+    pub(crate) fn settle(&mut self, py: Python<'_>, state: &ResponseState, sent: Sent) -> PyResult<Sent> {
+        if sent == Sent::NoMemory {
+            return Err(PyMemoryError::new_err("there is no memory for a block of the response"));
+        }
+        let settled = if sent == Sent::Full { self.wait(py, state)? } else { sent };
+        Ok(self.noted(settled))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&mut self, py: Python<'_>, state: &ResponseState) -> PyResult<Sent> {
+        state.remember(py, self);
+        let exchange = &mut self.exchange;
+        if exchange.is_on_its_hub()
+            && let Waiting::Greenlet(greenlet) = Waiting::here(py)
+        {
+            let from = clock::now();
+            let settled = wait_in(&greenlet, exchange);
+            exchange.add_wait(clock::since(from));
+            return settled;
+        }
+        let mut sent = Sent::Full;
+        while sent == Sent::Full {
+            sent = py.detach(|| exchange.wait());
+        }
+        Ok(sent)
+    }
+
+    /// Notes when the client is gone.
+    pub(crate) fn noted(&mut self, sent: Sent) -> Sent {
+        self.gone |= sent == Sent::Gone;
+        sent
+    }
+}
+
+/// True when a send of so many bytes is made with the interpreter held. A greenlet always holds it: the server writes
+/// at most 128 KiB on its thread, which takes less time than to release the interpreter and get it back.
+pub(crate) fn keeps_interpreter(exchange: &Exchange, length: usize) -> bool {
+    length < LARGE || exchange.is_on_its_hub()
+}
+
+/// Waits in a greenlet until the client's queue has room.
+fn wait_in(greenlet: &Greenlet<'_>, exchange: &mut Exchange) -> PyResult<Sent> {
+    let _waiting = exchange.count_waiting();
+    let mut patience = if exchange.is_behind() { Duration::ZERO } else { PATIENCE };
+    loop {
+        let ticket = waiting::ticket();
+        match exchange.ask_for_room(ticket) {
+            Room::Now => return Ok(Sent::Taken),
+            Room::Never => return Ok(Sent::Gone),
+            Room::Later => {}
+        }
+        if patience.is_zero() || !greenlet.pause(ticket, Some(patience.as_secs_f64()))? {
+            exchange.spill_elsewhere();
+            patience = RETRY;
+        }
+    }
+}
+
+/// Where the response is.
+enum Phase {
+    /// Nowhere: there is no request, or its response is finished.
+    Over,
+    /// In here.
+    Held(Response),
+    /// Taken out by somebody who works with it.
+    Taken,
+    /// Taken out, and the request has ended meanwhile: the response is dropped when it is put back.
+    Abandoned,
+}
+
+/// The state that `start_response`, `write` and the functions in `environ` are bound to.
+#[pyclass(frozen, name = "ResponseState", module = "tailrace._tailrace")]
+pub(crate) struct ResponseState {
+    phase: AttachedCell<Phase>,
+    /// The `write` callable. It refers back to this object; `StartResponse::close` breaks the cycle.
+    write: AttachedCell<Option<Py<PyAny>>>,
+    /// The head of the last `start_response`, for comparison with the next.
+    last_head: AttachedCell<Option<Box<LastHead>>>,
+    /// The record of the last response, if the application can still ask for it.
+    followed: AttachedCell<Option<Arc<Mutex<Record>>>>,
+    /// The record of the response when it was taken out, and its client.
+    seen: AttachedCell<Option<(Record, Client)>>,
+    /// The process that responds to the request: not a child that its application forks.
+    process: AttachedCell<Process>,
+}
+
+impl ResponseState {
+    pub(crate) fn new() -> Self {
+        Self {
+            phase: AttachedCell::new(Phase::Over),
+            write: AttachedCell::new(None),
+            last_head: AttachedCell::new(None),
+            followed: AttachedCell::new(None),
+            seen: AttachedCell::new(None),
+            process: AttachedCell::new(Process::here()),
+        }
+    }
+
+    /// Begins a request.
+    pub(crate) fn begin(&self, py: Python<'_>, response: Response) {
+        drop(self.phase.replace(py, Phase::Held(response)));
+        self.process.replace(py, Process::here());
+        self.followed.replace(py, None);
+        self.seen.replace(py, None);
+    }
+
+    /// False in a child that the application has forked since the request began.
+    fn is_here(&self, py: Python<'_>) -> bool {
+        self.process.peek(py, |process| process.is_here())
+    }
+
+    /// To be called before work on the connection.
+    ///
+    /// # Errors
+    /// `RuntimeError` in a child that the application has forked; `what` names what was called.
+    pub(crate) fn check_process(&self, py: Python<'_>, what: &str) -> PyResult<()> {
+        if self.is_here(py) { Ok(()) } else { Err(used_in_child(what)) }
+    }
+
+    /// Takes the response out; it must be put back.
+    ///
+    /// # Errors
+    /// `RuntimeError` when the request is over or another thread works with the response.
+    pub(crate) fn take(&self, py: Python<'_>) -> PyResult<Response> {
+        let fault = match self.phase.replace(py, Phase::Taken) {
+            Phase::Held(response) => {
+                // Before the head nobody takes the response out and waits with it, so nobody looks for `seen`.
+                if response.exchange.head_sent() && self.is_here(py) {
+                    self.remember(py, &response);
+                }
+                return Ok(response);
+            }
+            Phase::Over => {
+                self.phase.replace(py, Phase::Over);
+                "start_response() or write() was called after the response had ended"
+            }
+            Phase::Abandoned => {
+                self.phase.replace(py, Phase::Abandoned);
+                "start_response() or write() was called after the response had ended"
+            }
+            Phase::Taken => "two threads work on one response at the same time",
+        };
+        Err(PyRuntimeError::new_err(fault))
+    }
+
+    /// Takes the response out in order to send.
+    ///
+    /// # Errors
+    /// As [`Self::take`], and when there is no head to send, since `start_response` has not been called.
+    pub(crate) fn take_started(&self, py: Python<'_>) -> PyResult<Response> {
+        self.check_process(py, "write()")?;
+        let response = self.take(py)?;
+        if response.started {
+            return Ok(response);
+        }
+        self.put(py, response);
+        Err(PyAssertionError::new_err("the application gave a block before it called start_response() (PEP 3333)"))
+    }
+
+    /// A fast path of [`ResponseState::send`] for small blocks that come quickly. `None`: it does not apply, and
+    /// nothing was done. Results other than `Taken` and `Enough` must be passed to [`Self::settle`].
+    #[inline]
+    pub(crate) fn gather(&self, py: Python<'_>, block: &[u8]) -> Option<Sent> {
+        self.phase.peek(py, |phase| match phase {
+            Phase::Held(response) if response.started => response.exchange.gather(block),
+            _ => None,
+        })
+    }
+
+    /// After [`Self::gather`]: waits where the client's queue is full.
+    #[cold]
+    pub(crate) fn settle(&self, py: Python<'_>, sent: Sent) -> PyResult<Sent> {
+        let mut response = self.take(py)?;
+        let settled = response.settle(py, self, sent);
+        self.put(py, response);
+        settled
+    }
+
+    /// Sends a block that is not empty; waits while the client's queue is full.
+    pub(crate) fn send(&self, block: &Bound<'_, PyBytes>, position: Position) -> PyResult<Sent> {
+        let py = block.py();
+        let mut response = self.take_started(py)?;
+        let sent = response.send(block, position);
+        let settled = response.settle(py, self, sent);
+        self.put(py, response);
+        settled
+    }
+
+    /// The `Content-Length` that the application gave to `start_response`.
+    pub(crate) fn declared_length(&self, py: Python<'_>) -> Option<u64> {
+        let mut response = self.take(py).ok()?;
+        let length = response.exchange.head().declared_length();
+        self.put(py, response);
+        length
+    }
+
+    /// True on the thread whose greenlets run requests.
+    pub(crate) fn is_on_greenlet_thread(&self, py: Python<'_>) -> bool {
+        self.phase.peek(py, |phase| matches!(phase, Phase::Held(held) if held.exchange.is_on_its_hub()))
+    }
+
+    /// The greenlet that waits with this ticket goes on after the others that are ready have run. False: it would not
+    /// be resumed.
+    pub(crate) fn resume_soon(&self, py: Python<'_>, ticket: u64) -> bool {
+        self.phase.peek(py, |phase| match phase {
+            Phase::Held(response) => response.exchange.come_back(ticket),
+            _ => false,
+        })
+    }
+
+    /// Puts the response back.
+    pub(crate) fn put(&self, py: Python<'_>, response: Response) {
+        if let Phase::Abandoned = self.phase.replace(py, Phase::Held(response)) {
+            drop(self.phase.replace(py, Phase::Over));
+        }
+    }
+
+    /// Ends the request: from now on nobody reaches the response. `None` when another thread has it at this moment.
+    pub(crate) fn end(&self, py: Python<'_>) -> Option<Response> {
+        self.seen.replace(py, None);
+        match self.phase.replace(py, Phase::Over) {
+            Phase::Held(response) => Some(response),
+            Phase::Over => None,
+            Phase::Taken | Phase::Abandoned => {
+                self.phase.replace(py, Phase::Abandoned);
+                None
+            }
+        }
+    }
+
+    /// Keeps the record for other threads that ask while the response is taken out.
+    fn remember(&self, py: Python<'_>, response: &Response) {
+        self.seen.replace(py, Some((response.exchange.record(), response.exchange.client())));
+    }
+
+    /// Before the response ends: keeps its record for later questions of the application.
+    pub(crate) fn follow(&self, py: Python<'_>) {
+        let followed = self.phase.peek(py, |phase| match phase {
+            Phase::Held(response) => Some(response.exchange.follow()),
+            _ => None,
+        });
+        self.followed.replace(py, followed);
+    }
+
+    /// The record of the response as far as it has come, or of the last one that is over; and whether its client has
+    /// gone.
+    pub(crate) fn record(&self, py: Python<'_>) -> Option<(Record, bool)> {
+        let now = self.phase.peek(py, |phase| match phase {
+            Phase::Held(response) => Some((response.exchange.record(), response.exchange.client_gone())),
+            _ => None,
+        });
+        now.or_else(|| self.seen.peek(py, |seen| seen.as_ref().map(|(record, client)| (*record, client.is_gone()))))
+            .or_else(|| {
+                let followed = self.followed.peek(py, |followed| followed.clone())?;
+                let record = *followed.lock().unwrap_or_else(PoisonError::into_inner);
+                Some((record, record.ending == Ending::ClientGone))
+            })
+    }
+
+    /// Exchanges the `write` callable.
+    pub(crate) fn replace_write(&self, py: Python<'_>, write: Option<Py<PyAny>>) -> Option<Py<PyAny>> {
+        self.write.replace(py, write)
+    }
+
+    /// Exchanges the last head.
+    pub(crate) fn replace_last_head(&self, py: Python<'_>, last: Option<Box<LastHead>>) -> Option<Box<LastHead>> {
+        self.last_head.replace(py, last)
+    }
+}
+
+/// A block as `bytes`: itself, or a copy of another object's buffer.
+///
+/// # Errors
+/// `TypeError` for text and all else.
+pub(crate) fn as_block<'py>(block: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    if let Ok(bytes) = block.cast::<PyBytes>() {
+        return Ok(bytes.clone());
+    }
+    if let Some(copy) = bytes::of_buffer(block)? {
+        return Ok(copy);
+    }
+    let hint =
+        if block.is_instance_of::<PyString>() { "; encode it first, for example with .encode(\"utf-8\")" } else { "" };
+    Err(PyTypeError::new_err(format!(
+        "a block of the response must be bytes, not {}{hint} (PEP 3333)",
+        type_name(block)
+    )))
+}

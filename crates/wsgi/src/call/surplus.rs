@@ -1,0 +1,95 @@
+//! Warnings of applications that give more than their response may have: bytes beyond `Content-Length`, fields that are
+//! the server's. Logged once for a path. Any attached thread.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use tailrace_server::{Exchange, Level};
+
+use crate::call::rest::Dropped;
+use crate::call::target::percent_decode;
+use crate::python::log;
+
+/// Warnings that are remembered; after so many, further ones are not logged.
+const MOST: usize = 100;
+
+/// The key of the warning about the length of a path's responses.
+fn length_of(path: &str) -> String {
+    format!("length {path}")
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct SurplusWarnings(Mutex<HashSet<String>>);
+
+impl SurplusWarnings {
+    /// True when this warning has not been logged yet.
+    fn is_first(&self, key: String) -> bool {
+        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        logged.len() < MOST && logged.insert(key)
+    }
+
+    /// Warns of what was left out of a response: the end of a block, a field.
+    #[cold]
+    pub(crate) fn warn_of_response(&self, py: Python<'_>, exchange: &mut Exchange) {
+        let (surplus, field) = (exchange.surplus(), exchange.head().dropped());
+        let declared = exchange.head().declared_length();
+        let request = exchange.request();
+        // As `environ` has it: `warn_of_rest` may come to the same response.
+        let path: String =
+            percent_decode(request.head.path.of(&request.bytes)).iter().copied().map(char::from).collect();
+        if let (1.., Some(declared)) = (surplus, declared)
+            && self.is_first(length_of(&path))
+        {
+            let message = format!(
+                "{}: the application gave more than its Content-Length of {declared}; {surplus} bytes were dropped. \
+                 Correct the field, or leave it out: the server counts. This is said once for a path.",
+                request.line()
+            );
+            log::log(py, Level::Warning, &message, None);
+        }
+        if let Some(field) = field
+            && self.is_first(format!("{field} {path}"))
+        {
+            let remedy = match field {
+                "Connection" => "of its options only close is the application's to give",
+                _ => "it is about one connection, which is the server's (PEP 3333), so leave it out",
+            };
+            let message = format!(
+                "{}: the application's field {field} was dropped: {remedy}. This is said once for a path.",
+                request.line()
+            );
+            log::log(py, Level::Warning, &message, None);
+        }
+    }
+
+    /// Warns of what the iterable gave after its response was complete, unless the request asked for the head alone.
+    pub(crate) fn warn_of_rest(&self, environ: &Bound<'_, PyDict>, dropped: Dropped) {
+        if dropped.bytes == 0 && dropped.is_over {
+            return;
+        }
+        let text = |name: &str| -> String {
+            let value = environ.get_item(name).ok().flatten();
+            value
+                .and_then(|value| value.cast::<PyString>().ok().map(|text| text.to_string_lossy().into_owned()))
+                .unwrap_or_default()
+        };
+        let method = text("REQUEST_METHOD");
+        if method == "HEAD" {
+            return;
+        }
+        let path = text("SCRIPT_NAME") + &text("PATH_INFO");
+        if !self.is_first(length_of(&path)) {
+            return;
+        }
+        let Dropped { bytes, is_over } = dropped;
+        let end = if is_over { "" } else { "; it did not come to an end and was closed" };
+        let message = format!(
+            "{method} {path}: the application gave more than the response may have; {bytes} bytes were dropped{end}. \
+             Correct its Content-Length, or the status. This is said once for a path."
+        );
+        log::log(environ.py(), Level::Warning, &message, None);
+    }
+}

@@ -1,0 +1,79 @@
+//! The path of a request target as CGI names it: `SCRIPT_NAME` and `PATH_INFO`. Pure functions, no interpreter.
+//!
+//! Decisions:
+//! - A path is percent-decoded exactly once. What is not a valid escape (`%zz`, a cut `%4`) stays as it was sent, since
+//!   refusing it is the application's choice and dropping it would change the name.
+//! - `%00` is decoded like any other octet. The name is the application's to judge, and hiding a part of it would let
+//!   two parties see two names.
+//! - `*` (RFC 9112 section 3.2.4) has an empty path (section 3.3), so `PATH_INFO` is empty; `RAW_URI` says `*`.
+
+use std::borrow::Cow;
+
+/// Decodes percent-escapes once; borrows when there is none.
+pub(crate) fn percent_decode(raw: &[u8]) -> Cow<'_, [u8]> {
+    let Some(first) = raw.iter().position(|&byte| byte == b'%') else {
+        return Cow::Borrowed(raw);
+    };
+    let mut decoded = Vec::with_capacity(raw.len());
+    decoded.extend_from_slice(&raw[..first]);
+    let mut rest = &raw[first..];
+    while let [byte, tail @ ..] = rest {
+        if let (b'%', [high, low, after @ ..]) = (*byte, tail)
+            && let (Some(high), Some(low)) = (hex(*high), hex(*low))
+        {
+            decoded.push(high << 4 | low);
+            rest = after;
+        } else {
+            decoded.push(*byte);
+            rest = tail;
+        }
+    }
+    Cow::Owned(decoded)
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+/// The part of a decoded path behind the application's root (`SCRIPT_NAME`). A path that is not under the root stays
+/// whole: a proxy in front may have removed the root already.
+pub(crate) fn path_info<'a>(path: &'a [u8], root: &[u8]) -> &'a [u8] {
+    match path.strip_prefix(root) {
+        Some(rest) if rest.is_empty() || rest[0] == b'/' => rest,
+        _ => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decodes_once() {
+        assert_eq!(percent_decode(b"/a%2fb%252Fc").as_ref(), b"/a/b%2Fc");
+        assert_eq!(percent_decode(b"/%C3%A9%00").as_ref(), b"/\xc3\xa9\x00");
+    }
+
+    #[test]
+    fn leaves_what_is_no_escape() {
+        assert_eq!(percent_decode(b"/%zz%4").as_ref(), b"/%zz%4");
+        assert_eq!(percent_decode(b"%").as_ref(), b"%");
+        assert_eq!(percent_decode(b"%%41").as_ref(), b"%A");
+        assert!(matches!(percent_decode(b"/plain"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn root_ends_at_a_segment() {
+        assert_eq!(path_info(b"/app/x", b"/app"), b"/x");
+        assert_eq!(path_info(b"/app", b"/app"), b"");
+        assert_eq!(path_info(b"/apple", b"/app"), b"/apple");
+        assert_eq!(path_info(b"/other", b"/app"), b"/other");
+        assert_eq!(path_info(b"/x", b""), b"/x");
+        assert_eq!(path_info(b"", b""), b"");
+    }
+}

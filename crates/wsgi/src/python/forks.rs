@@ -1,0 +1,69 @@
+//! Processes that the application forks. A child that returns from the application ends: its parent responds to the
+//! request.
+//!
+//! A child has the one thread that forked, attached. Where that thread runs greenlets, the child has the other
+//! greenlets, too, whose requests are the parent's: they end without a word, and only the greenlet that forked ends the
+//! process.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use tailrace_server::process::{Process, end_process};
+
+use crate::python::waiting::Waiting;
+
+/// In a child: the greenlet that has forked it. Only attached threads take the lock, and none releases the interpreter
+/// while it holds the lock.
+static FORKER: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+
+/// In a child, before anything else runs there: the greenlet that has forked it.
+pub(crate) fn forked_in(greenlet: Py<PyAny>) {
+    let before = FORKER.lock().unwrap_or_else(PoisonError::into_inner).replace(greenlet);
+    drop(before);
+}
+
+/// After a call of the application's code: if the call has forked and this is the child, the process ends here.
+/// `began`: the process that made the call. `result`: the result of the call.
+#[inline]
+pub(crate) fn end_child<T>(py: Python<'_>, began: Process, result: &PyResult<T>) {
+    if !began.is_here() {
+        end(py, result.as_ref().err());
+    }
+}
+
+#[cold]
+fn end(py: Python<'_>, error: Option<&PyErr>) {
+    if is_another_greenlet(py) {
+        return;
+    }
+    let left = (|| -> PyResult<()> {
+        // As an object with its traceback, which pyo3 keeps apart.
+        let error = error.map(|error| error.clone_ref(py).into_value(py));
+        py.import("tailrace.process.forks")?.call_method1("leave", (error,)).map(drop)
+    })();
+    if let Err(fault) = left {
+        fault.write_unraisable(py, None);
+    }
+    end_process(1)
+}
+
+/// True in a greenlet that did not fork this child.
+fn is_another_greenlet(py: Python<'_>) -> bool {
+    if !matches!(Waiting::here(py), Waiting::Greenlet(_)) {
+        return false;
+    }
+    let forker = FORKER.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(forker) = forker.as_ref() else { return false };
+    let here = py.import("greenlet").and_then(|module| module.call_method0("getcurrent"));
+    // When the greenlet that forked has ended, the next one that returns ends the process.
+    let has_ended = forker.bind(py).getattr("dead").and_then(|dead| dead.is_truthy()).unwrap_or(false);
+    !has_ended && here.is_ok_and(|here| !here.is(forker))
+}
+
+/// The exception for a child that uses what belongs to the connection.
+pub(crate) fn used_in_child(what: &str) -> PyErr {
+    PyRuntimeError::new_err(format!(
+        "{what} was used in a process that the application has forked: its parent alone responds to the request"
+    ))
+}

@@ -1,0 +1,101 @@
+//! The logger `tailrace.error`: lines with tracebacks from attached threads, and lines from I/O threads.
+//!
+//! I/O threads must not wait for the interpreter in order to log. Their lines go through a bounded channel to a thread
+//! of its own, started with the first line. When the channel is full, lines are dropped: a flood of them says the same
+//! thing many times.
+
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
+use tailrace_server::{Level, catch, write_stderr};
+
+use crate::ffi;
+use crate::python::exceptions::is_interruption;
+
+/// Lines that wait for the interpreter.
+const WAITING_LINES: usize = 256;
+
+static LOGGER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+fn logger(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    LOGGER
+        .get_or_try_init(py, || Ok(py.import("logging")?.call_method1("getLogger", ("tailrace.error",))?.unbind()))
+        .map(|logger| logger.bind(py))
+}
+
+/// Finds the logger now, so that it need not be found later.
+pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
+    logger(py).map(drop)
+}
+
+/// Logs a line, and the traceback of `error`. Never fails: what logging itself raises is shown as unraisable.
+pub(crate) fn log(py: Python<'_>, level: Level, message: &str, error: Option<&PyErr>) {
+    let logged = || -> PyResult<()> {
+        let method = match level {
+            Level::Debug => "debug",
+            Level::Warning => "warning",
+            Level::Error => "error",
+        };
+        let details = PyDict::new(py);
+        if let Some(error) = error {
+            details.set_item("exc_info", (error.get_type(py), error.value(py), error.traceback(py)))?;
+        }
+        // "%s" keeps percent signs of a request target from being taken for formatting.
+        logger(py)?.call_method(method, ("%s", message), Some(&details)).map(drop)
+    };
+    match logged() {
+        Ok(()) => {}
+        // Ctrl-C reached the main thread in the middle of our own work: it is asked for again where it can be raised.
+        Err(fault) if is_interruption(py, &fault) => ffi::thread::interrupt_main(),
+        Err(fault) => fault.write_unraisable(py, None),
+    }
+}
+
+/// Lines from threads that are not attached to the interpreter.
+#[derive(Default)]
+pub(crate) struct LogQueue {
+    sender: OnceLock<SyncSender<(Level, String)>>,
+    /// Lines that were sent and not logged yet.
+    waiting: Arc<(Mutex<usize>, Condvar)>,
+}
+
+impl LogQueue {
+    /// Hands a line to the logging thread; does not wait.
+    pub(crate) fn send(&self, level: Level, message: &str) {
+        let sender = self.sender.get_or_init(|| {
+            let (sender, receiver) = sync_channel::<(Level, String)>(WAITING_LINES);
+            let waiting = Arc::clone(&self.waiting);
+            // Without the thread the receiver is gone, and lines are dropped.
+            let _ = thread::Builder::new().name(String::from("tailrace-log")).spawn(move || {
+                while let Ok((level, message)) = receiver.recv() {
+                    match catch(|| Python::try_attach(|py| log(py, level, &message, None))) {
+                        Ok(Some(())) => {}
+                        Ok(None) => return,
+                        Err(panic) => write_stderr(&format!("a line of the log was lost: {message}: {panic}")),
+                    }
+                    *count(&waiting) -= 1;
+                    waiting.1.notify_all();
+                }
+            });
+            sender
+        });
+        let mut waiting = count(&self.waiting);
+        *waiting += usize::from(sender.try_send((level, message.to_owned())).is_ok());
+    }
+
+    /// Waits until what was sent has been logged, for at most `time`. Not with the interpreter held.
+    pub(crate) fn flush(&self, time: Duration) {
+        let waiting = count(&self.waiting);
+        // A thread that has held the interpreter for so long will hold it longer.
+        drop(self.waiting.1.wait_timeout_while(waiting, time, |waiting| *waiting > 0));
+    }
+}
+
+fn count(waiting: &(Mutex<usize>, Condvar)) -> MutexGuard<'_, usize> {
+    waiting.0.lock().unwrap_or_else(PoisonError::into_inner)
+}

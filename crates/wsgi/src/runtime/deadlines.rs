@@ -1,0 +1,164 @@
+//! Requests past their deadline: raises `RequestTimeout` in their threads, and logs the stacks of those.
+//!
+//! By then the I/O side has sent 504 to the client. It must not wait for the interpreter, so a thread of its own does
+//! the rest; it is started with the first such request. It raises the exception again, less and less often, while the
+//! request goes on: code that catches everything may have caught it, or a call that blocked has only now returned. Both
+//! that thread and the thread of the request are attached when they look which request is running, so the exception
+//! never reaches the next request. The thread never waits for `logging`, whose locks a request may hold.
+
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use tailrace_server::{Level, Outcome, Overdue, Server, catch, clock};
+
+use crate::ffi;
+use crate::python::exceptions::RequestTimeout;
+use crate::python::log::LogQueue;
+
+/// The time between the first two attempts to end a request; each further one is twice as long.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The longest pause.
+const LONGEST: Duration = Duration::from_secs(32);
+
+/// Hands requests that are overdue to the thread that ends them.
+pub(crate) struct DeadlineThread {
+    lines: Arc<LogQueue>,
+    sender: OnceLock<Sender<Overdue>>,
+}
+
+impl DeadlineThread {
+    pub(crate) fn new(lines: Arc<LogQueue>) -> Self {
+        Self { lines, sender: OnceLock::new() }
+    }
+
+    /// From any thread; does not wait.
+    pub(crate) fn send(&self, overdue: Overdue, server: Weak<Server>) {
+        let sender = self.sender.get_or_init(|| {
+            let (sender, receiver) = channel();
+            let lines = self.lines.clone();
+            // Without the thread the receiver is gone: the client has its response, and the request goes on.
+            let _ = thread::Builder::new()
+                .name(String::from("tailrace-deadline"))
+                .spawn(move || end_requests(&receiver, &server, &lines));
+            sender
+        });
+        let _ = sender.send(overdue);
+    }
+}
+
+/// A request that goes on, and when the next attempt to end it is made.
+struct GoingOn {
+    overdue: Overdue,
+    at: Instant,
+    pause: Duration,
+}
+
+fn end_requests(receiver: &Receiver<Overdue>, server: &Weak<Server>, lines: &LogQueue) {
+    let mut going_on: Vec<GoingOn> = Vec::new();
+    loop {
+        let fresh = match going_on.iter().map(|each| each.at).min() {
+            None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(at) => receiver.recv_timeout(at.saturating_duration_since(clock::now())),
+        };
+        let Some(server) = server.upgrade() else { return };
+        let fresh = match fresh {
+            Ok(overdue) => Some(overdue),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let act = |py: Python<'_>| {
+            // The thread of this request may never come back: requests that wait need another one.
+            server.keep_a_spare_thread();
+            let now = clock::now();
+            if let Some(overdue) = fresh {
+                begin(py, &server, &overdue, lines);
+                going_on.push(GoingOn { overdue, at: now + AGAIN, pause: AGAIN });
+            }
+            going_on.retain(|each| server.is_carrying(each.overdue.slot, each.overdue.serial));
+            for each in going_on.iter_mut().filter(|each| each.at <= now) {
+                interrupt(py, &server, &each.overdue);
+                each.pause = (each.pause * 2).min(LONGEST);
+                each.at = now + each.pause;
+            }
+        };
+        match catch(|| Python::try_attach(act)) {
+            Ok(Some(())) => {}
+            Ok(None) => return,
+            Err(panic) => {
+                lines.send(Level::Error, &format!("requests past their deadline were not ended: a panic: {panic}"));
+                // Each is tried again. One that causes the panic is tried less and less often.
+                for each in &mut going_on {
+                    each.pause = (each.pause * 2).min(LONGEST);
+                    each.at = clock::now() + each.pause;
+                }
+            }
+        }
+    }
+}
+
+/// Logs where the thread of a request is, and raises the exception in it.
+fn begin(py: Python<'_>, server: &Server, overdue: &Overdue, lines: &LogQueue) {
+    let outcome = outcome_text(overdue.outcome);
+    let seconds = clock::since(overdue.since).as_secs_f64();
+    let mut message =
+        format!("{}: past its deadline after {seconds:.3} s in the application; {outcome}", overdue.request);
+    if server.is_carrying(overdue.slot, overdue.serial) {
+        // The stack is taken before the exception is raised; the source lines are read afterwards.
+        let stack = stack_of(py, overdue.thread);
+        interrupt(py, server, overdue);
+        let stack = stack.and_then(|stack| shown(&stack)).unwrap_or_else(|error| format!("  (unknown: {error})\n"));
+        message.push_str("; RequestTimeout is raised in its thread, which is at\n");
+        message.push_str(stack.trim_end());
+    } else {
+        message.push_str("; it has just ended");
+    }
+    lines.send(Level::Error, &message);
+}
+
+/// What became of the response, for a log line.
+pub(crate) fn outcome_text(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Answered => "the client was answered 504",
+        Outcome::BrokenOff => "its response was broken off",
+        Outcome::Over => "its response is over, the application is not",
+    }
+}
+
+/// Raises the exception in the thread of a request, if the application still works on it.
+fn interrupt(py: Python<'_>, server: &Server, overdue: &Overdue) {
+    if server.is_interruptible(overdue.slot, overdue.serial) {
+        raise(py, overdue.thread);
+    }
+}
+
+/// Raises the exception in a thread, at the next place where it can.
+pub(crate) fn raise(py: Python<'_>, thread: u64) {
+    ffi::thread::raise_in(thread, &py.get_type::<RequestTimeout>());
+}
+
+/// Where a thread is; `None` where it runs no Python code.
+fn stack_of(py: Python<'_>, thread: u64) -> PyResult<Option<Bound<'_, PyAny>>> {
+    let frame = py.import("sys")?.call_method0("_current_frames")?.call_method1("get", (thread,))?;
+    if frame.is_none() {
+        return Ok(None);
+    }
+    let traceback = py.import("traceback")?;
+    let options = PyDict::new(py);
+    options.set_item("lookup_lines", false)?;
+    let frames = traceback.call_method1("walk_stack", (frame,))?;
+    let summary = traceback.getattr("StackSummary")?.call_method("extract", (frames,), Some(&options))?;
+    // From the outermost frame, as tracebacks are.
+    summary.call_method0("reverse")?;
+    Ok(Some(summary))
+}
+
+fn shown(stack: &Option<Bound<'_, PyAny>>) -> PyResult<String> {
+    let Some(stack) = stack else { return Ok(String::from("  (no Python code)\n")) };
+    let lines: Vec<String> = stack.call_method0("format")?.extract()?;
+    Ok(lines.concat())
+}

@@ -1,0 +1,41 @@
+//! Where requests run: in threads, in greenlets of one thread, or on the thread that called `run_here`.
+
+use std::sync::{Arc, Weak};
+
+use pyo3::prelude::*;
+use tailrace_server::{Overdue, Server};
+
+use crate::call::exception_policy::ExceptionPolicy;
+
+/// See the module; implemented in `threads.rs`, `greenlets.rs` and `inline.rs`.
+pub(crate) trait Executor: ExceptionPolicy {
+    /// The server that the requests belong to. Called once, first.
+    fn serve(&self, server: &Arc<Server>) {
+        let _ = server;
+    }
+
+    /// Called once before the first request, on the thread that will run all of them, if there is one.
+    ///
+    /// # Errors
+    /// Python lacks what requests will need.
+    fn prepare(&self, py: Python<'_>) -> PyResult<()> {
+        let _ = py;
+        Ok(())
+    }
+
+    /// True when a signal handler has raised an exception: the thread that does everything is to stop. Called between
+    /// requests.
+    fn is_interrupted(&self, py: Python<'_>) -> bool {
+        let _ = py;
+        false
+    }
+
+    /// The exception that has ended the server or a greenlet and concerns more than its request. Returned once.
+    fn take_interruption(&self) -> Option<PyErr> {
+        None
+    }
+
+    /// The deadline of a request has come, and the application still works on it: has `RequestTimeout` raised there.
+    /// Any thread, attached or not; does not wait.
+    fn end_overdue(&self, request: Overdue, server: &Weak<Server>);
+}

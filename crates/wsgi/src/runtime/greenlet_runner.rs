@@ -1,0 +1,282 @@
+//! `Hub`: a server whose requests run in the greenlets of one thread, as `tailrace/greenlets` drives it.
+//!
+//! The hub's thread calls everything here, unless a method says "any thread". Nothing blocks but [`Hub::blocked`], and
+//! nothing switches to another greenlet but the application's code under [`Hub::run_requests`].
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use tailrace_server::{Application, Greenlets, Level, Look, Overdue, Server, clock};
+
+use crate::ffi::{references, thread};
+use crate::python::forks::{self, used_in_child};
+use crate::python::{memory, waiting};
+use crate::runtime::deadlines;
+use crate::runtime::handler::PythonHandler;
+use crate::runtime::scoreboard::request_dict;
+
+/// Runner slot, serial, request, seconds, outcome
+type Late = (usize, u64, String, f64, &'static str);
+
+/// Tickets, requests past their deadline, the end.
+type Told = (Vec<u64>, Vec<Late>, bool);
+
+/// A server whose requests run in greenlets.
+#[pyclass(frozen, name = "Hub", module = "tailrace._tailrace")]
+pub(crate) struct Hub {
+    server: Arc<Server>,
+    handler: Arc<PythonHandler>,
+    /// The hub's, as Python numbers it.
+    thread: u64,
+    started: AtomicBool,
+}
+
+impl Hub {
+    /// The calling thread is to be the hub's.
+    ///
+    /// # Errors
+    /// `RuntimeError` when the server has a hub or wants none.
+    pub(crate) fn new(pause: Bound<'_, PyAny>, server: Arc<Server>, handler: Arc<PythonHandler>) -> PyResult<Self> {
+        let Some(greenlets) = server.greenlets() else {
+            return Err(PyRuntimeError::new_err("the setting hub is off: start() serves with threads"));
+        };
+        if !greenlets.wakeup().settle_here() {
+            return Err(PyRuntimeError::new_err("the server has a hub already"));
+        }
+        handler.executor().prepare(pause.py())?;
+        waiting::set_pause(pause.unbind());
+        Ok(Self { server, handler, thread: thread::ident(), started: AtomicBool::new(false) })
+    }
+
+    fn greenlets(&self) -> PyResult<&Arc<Greenlets>> {
+        self.server.greenlets().ok_or_else(|| PyRuntimeError::new_err("the setting hub is off"))
+    }
+}
+
+#[pymethods]
+impl Hub {
+    /// Starts the I/O thread and returns. Raises OSError.
+    fn start(&self) -> PyResult<()> {
+        if self.server.is_forked_child() {
+            return Err(used_in_child("the server"));
+        }
+        if self.started.swap(true, Ordering::AcqRel) {
+            return Err(PyRuntimeError::new_err("the server was started before"));
+        }
+        memory::start()?;
+        let server = self.server.clone();
+        std::thread::Builder::new().name(String::from("tailrace-io")).spawn(move || server.run())?;
+        Ok(())
+    }
+
+    /// A descriptor that is readable when `take` has something to tell.
+    fn fileno(&self) -> PyResult<i32> {
+        let descriptor = self.greenlets()?.wakeup().descriptor().ok_or_else(|| used_in_child("the server's hub"))?;
+        Ok(descriptor.as_raw_fd())
+    }
+
+    /// Answers the wake-up; the next `wants_greenlet` begins a slice of time for requests. Answers the tickets that are
+    /// told, the requests that are past their deadline, and whether the server has ended, which is told once; None:
+    /// nothing but requests.
+    fn take(&self) -> PyResult<Option<Told>> {
+        let news = self.greenlets()?.take_news();
+        Ok(news.map(|news| (news.tickets, news.overdue.into_iter().map(late).collect(), news.ended)))
+    }
+
+    /// Makes that descriptor readable: `take` is called again. Any thread.
+    fn wake(&self) -> PyResult<()> {
+        self.greenlets()?.wakeup().wake();
+        Ok(())
+    }
+
+    /// Whether to switch to a worker greenlet: requests wait, one more may run, and the slice is not over (then
+    /// the greenlet thread is woken again).
+    fn wants_greenlet(&self) -> bool {
+        self.greenlets().is_ok_and(|greenlets| greenlets.wants_worker())
+    }
+
+    /// A runner slot for a new worker greenlet; None: there are no more.
+    fn take_slot(&self) -> Option<usize> {
+        self.greenlets().ok()?.take_slot()
+    }
+
+    /// Runs requests in the calling greenlet, `runner`, while there are any and it is as good as a new one. False:
+    /// it is to end, since somebody wants it dead, or because of an `interruption`. Does not raise. With a new
+    /// greenlet for each request, an empty application has 0.45 of its rate and one of Flask 0.76.
+    #[pyo3(signature = (slot, runner, /))]
+    fn run_requests(&self, py: Python<'_>, slot: usize, runner: &Bound<'_, PyAny>) -> bool {
+        let (Ok(greenlets), references) = (self.greenlets(), references::count(runner)) else { return false };
+        let Some(mut turn) = greenlets.turn(slot) else { return true };
+        // Once the hub has run, those who switched to the greenlet at first refer to it no longer, so that the
+        // references of its entrance say nothing: the hub itself counts those of a worker greenlet that is parked.
+        let turns = greenlets.turns();
+        self.handler.run_requests(py, &mut turn, || turns == greenlets.turns() && is_as_new(runner, references))
+    }
+
+    /// The KeyboardInterrupt that has gone through the application, which was answered 500, and made `run_requests`
+    /// return False; told once.
+    fn interruption(&self) -> Option<PyErr> {
+        self.handler.executor().take_interruption()
+    }
+
+    /// The worker greenlet of this runner slot has ended.
+    #[pyo3(signature = (slot, /))]
+    fn give_slot_back(&self, slot: usize) {
+        if let Ok(greenlets) = self.greenlets() {
+            greenlets.give_slot_back(slot);
+        }
+    }
+
+    /// Whether a parked worker greenlet cannot be told from a new one: `references` are known to refer to it, nobody
+    /// else does, and nothing is stored on it.
+    #[pyo3(signature = (runner, references, /))]
+    fn is_as_new(&self, runner: &Bound<'_, PyAny>, references: isize) -> bool {
+        is_as_new(runner, references)
+    }
+
+    /// The requests that worker greenlets run: id, method, target, client, seconds, slot. Any thread.
+    fn in_flight<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let requests = PyList::empty(py);
+        for (slot, request) in self.server.in_flight() {
+            let dict: Bound<'py, PyDict> = request_dict(py, &request)?;
+            dict.set_item("slot", slot)?;
+            requests.append(dict)?;
+        }
+        Ok(requests)
+    }
+
+    /// Whether the worker greenlet of a runner slot still runs this request. Any thread.
+    #[pyo3(signature = (slot, serial, /))]
+    fn is_running(&self, slot: usize, serial: u64) -> bool {
+        self.server.is_carrying(slot, serial)
+    }
+
+    /// Whether the application of a request may be interrupted: it is still at it, and not cleaning up. Any thread.
+    #[pyo3(signature = (slot, serial, /))]
+    fn may_interrupt(&self, slot: usize, serial: u64) -> bool {
+        self.server.is_interruptible(slot, serial)
+    }
+
+    /// Raises RequestTimeout in the hub's thread if what runs there is this request, and it may be interrupted. Any
+    /// thread.
+    #[pyo3(signature = (slot, serial, runner, /))]
+    fn interrupt(&self, py: Python<'_>, slot: usize, serial: u64, runner: &Bound<'_, PyAny>) -> PyResult<bool> {
+        // In one stretch with the interpreter, so that the hub cannot switch between look and deed. The greenlet that
+        // runs is the one without a frame to show.
+        let runs = self.server.is_interruptible(slot, serial) && runner.getattr("gr_frame")?.is_none();
+        if runs {
+            deadlines::raise(py, self.thread);
+        }
+        Ok(runs)
+    }
+
+    /// The requests past their deadline that `take` has not told yet. Any thread.
+    fn overdue(&self) -> PyResult<Vec<Late>> {
+        Ok(self.greenlets()?.wakeup().overdue().into_iter().map(late).collect())
+    }
+
+    /// Waits, with the interpreter released, until a wake-up is unanswered for `age` seconds: (wake-up, seconds).
+    /// With `wakeup`: until that one is, or was answered, (0, seconds that took). (-1, 0): the server has ended. Any
+    /// thread, one at a time.
+    #[pyo3(signature = (age, wakeup=0, /))]
+    fn blocked(&self, py: Python<'_>, age: f64, wakeup: u64) -> PyResult<(i64, f64)> {
+        if age.is_nan() || age < 0.0 {
+            return Err(PyValueError::new_err("age must be a number of seconds"));
+        }
+        let greenlets = self.greenlets()?;
+        let age = Duration::try_from_secs_f64(age).unwrap_or(Duration::MAX);
+        Ok(match py.detach(|| greenlets.wakeup().watch(age, wakeup, || greenlets.is_busy())) {
+            // Asked again, since the interpreter may have been long in coming back.
+            Look::Unanswered(sent, _) => {
+                (i64::try_from(sent).unwrap_or(i64::MAX), greenlets.wakeup().age_of(sent).as_secs_f64())
+            }
+            Look::Answered(took) => (0, took.as_secs_f64()),
+            Look::Ended => (-1, 0.0),
+        })
+    }
+
+    /// While requests run and no wake-up is unanswered, `blocked` sends one this often; 0: never. Any thread.
+    #[pyo3(signature = (seconds, /))]
+    fn ping_every(&self, seconds: f64) -> PyResult<()> {
+        let time = Duration::try_from_secs_f64(seconds)
+            .map_err(|_| PyValueError::new_err("seconds must be a number that is not negative"))?;
+        self.greenlets()?.wakeup().ping_every(time);
+        Ok(())
+    }
+
+    /// Counts the requests that worker greenlets began and ended. Any thread.
+    fn progress(&self) -> PyResult<u64> {
+        Ok(self.greenlets()?.progress())
+    }
+
+    /// Logs a line, "warning" or "error", without waiting for `logging`. Any thread.
+    #[pyo3(signature = (level, text, /))]
+    fn log(&self, level: &str, text: &str) -> PyResult<()> {
+        let level = match level {
+            "warning" => Level::Warning,
+            "error" => Level::Error,
+            _ => return Err(PyValueError::new_err("level must be \"warning\" or \"error\"")),
+        };
+        self.handler.log(level, text);
+        Ok(())
+    }
+
+    /// In a child, before anything else runs there: the greenlet that has forked it. When the application returns in
+    /// that one, the child ends; nothing else here does anything.
+    #[staticmethod]
+    #[pyo3(signature = (greenlet, /))]
+    fn forked_in(greenlet: Py<PyAny>) {
+        forks::forked_in(greenlet);
+    }
+}
+
+fn late(overdue: Overdue) -> Late {
+    let outcome = deadlines::outcome_text(overdue.outcome);
+    (overdue.slot, overdue.serial, overdue.request, clock::since(overdue.since).as_secs_f64(), outcome)
+}
+
+/// True when nobody can tell a greenlet from a new one: no more than `references` refer to it (who keeps it, waits for
+/// it, or has a timer on it is one more), none weakly (`gevent.local` does), and it has no attributes.
+fn is_as_new(greenlet: &Bound<'_, PyAny>, references: isize) -> bool {
+    references::count(greenlet) <= references
+        && !references::has_weak(greenlet)
+        && !references::has_attributes(greenlet)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    /// Objects of a type with the places that a greenlet has: a function's are at fixed offsets, too.
+    fn object(py: Python<'_>) -> Bound<'_, PyAny> {
+        py.eval(c"lambda: 1", None, None).unwrap()
+    }
+
+    #[test]
+    fn what_is_kept_or_stored_shows() {
+        Python::attach(|py| {
+            let object = object(py);
+            let references = references::count(&object);
+            assert!(is_as_new(&object, references));
+
+            let kept = object.clone();
+            assert!(!is_as_new(&object, references));
+            drop(kept);
+
+            let weak = py.import("weakref").unwrap().call_method1("ref", (&object,)).unwrap();
+            assert!(!is_as_new(&object, references));
+            drop(weak);
+
+            object.setattr("name", 1).unwrap();
+            assert!(!is_as_new(&object, references));
+            object.delattr("name").unwrap();
+            assert!(is_as_new(&object, references));
+        });
+    }
+}

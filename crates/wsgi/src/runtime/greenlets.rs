@@ -1,0 +1,62 @@
+//! Requests run in greenlets of one thread, that of gevent's hub.
+
+use std::sync::{OnceLock, Weak};
+
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::prelude::*;
+use tailrace_server::{Overdue, Server};
+
+use crate::call::exception_policy::ExceptionPolicy;
+use crate::call::file_source;
+use crate::call::response::ResponseState;
+use crate::python::log;
+use crate::python::names::names;
+use crate::runtime::executor::Executor;
+use crate::runtime::interruption::Interruption;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Greenlets {
+    /// `greenlet.GreenletExit`.
+    exit: OnceLock<Py<PyAny>>,
+    /// For the program whose main thread this is.
+    interruption: Interruption,
+}
+
+impl ExceptionPolicy for Greenlets {
+    /// `GreenletExit` ends its greenlet. KeyboardInterrupt reaches whatever greenlet of the main thread runs, and ends
+    /// that; it is kept for the program, too.
+    fn ends_greenlet(&self, py: Python<'_>, error: &PyErr) -> bool {
+        let Some(exit) = self.exit.get() else { return false };
+        let is_ctrl_c = error.is_instance_of::<PyKeyboardInterrupt>(py);
+        if is_ctrl_c {
+            self.interruption.keep(error.clone_ref(py));
+        }
+        is_ctrl_c || error.is_instance(py, exit.bind(py))
+    }
+}
+
+impl Executor for Greenlets {
+    /// What is made once in a process is made now: a greenlet that made it could be left in the middle of it, and the
+    /// next one would wait for it without end.
+    fn prepare(&self, py: Python<'_>) -> PyResult<()> {
+        let exit = py.import("greenlet")?.getattr("GreenletExit")?;
+        let _ = self.exit.set(exit.unbind());
+        names(py);
+        log::prepare(py)?;
+        file_source::prepare(py)?;
+        py.get_type::<ResponseState>();
+        Ok(())
+    }
+
+    fn take_interruption(&self) -> Option<PyErr> {
+        self.interruption.take()
+    }
+
+    /// Wakes the thread of the greenlets: it raises the exception in the greenlet of the request.
+    fn end_overdue(&self, request: Overdue, server: &Weak<Server>) {
+        if let Some(greenlets) = server.upgrade().as_ref().and_then(|server| server.greenlets()) {
+            greenlets.wakeup().report_overdue(request);
+        }
+    }
+}

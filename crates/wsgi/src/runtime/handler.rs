@@ -1,0 +1,137 @@
+//! What the server calls to have requests processed: the application, where it runs, and the log of I/O threads.
+//!
+//! I/O threads call most of this and must not wait for the interpreter. [`PythonHandler::run_requests`] runs attached
+//! throughout one turn.
+
+use std::io;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use tailrace_server::{Application, Level, Overdue, Server, Turn};
+
+use crate::call::application::{Runner, WsgiApplication};
+use crate::call::thread_cache::ThreadCaches;
+use crate::ffi;
+use crate::python::log::LogQueue;
+use crate::python::memory;
+use crate::runtime::executor::Executor;
+use crate::runtime::interpreter_probe::InterpreterProbe;
+use crate::runtime::threads::ThreadPool;
+
+/// How long lines of I/O threads may take to get into the log at the end.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub(crate) struct PythonHandler {
+    application: WsgiApplication,
+    executor: Box<dyn Executor>,
+    caches: ThreadCaches,
+    threads: ThreadPool,
+    log: Arc<LogQueue>,
+    probe: InterpreterProbe,
+    /// Weak: the server owns the handler.
+    server: OnceLock<Weak<Server>>,
+}
+
+impl Application for PythonHandler {
+    fn enter(&self, turn: &mut Turn<'_>) {
+        // An interpreter that is going away takes no more requests; they end with the process.
+        let _ = Python::try_attach(|py| self.run_requests(py, turn, || true));
+    }
+
+    fn grow(&self) -> io::Result<()> {
+        match Python::try_attach(|py| self.start_thread(py)) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(io::Error::other(error.to_string())),
+            None => Err(io::Error::other("the interpreter is going away")),
+        }
+    }
+
+    fn interrupted(&self) -> bool {
+        Python::try_attach(|py| self.executor.is_interrupted(py)).unwrap_or(true)
+    }
+
+    fn freed(&self, bytes: usize) {
+        memory::freed(bytes);
+    }
+
+    fn ask(&self) -> bool {
+        self.server.get().is_some_and(|server| self.probe.ask(server.clone()))
+    }
+
+    fn log(&self, level: Level, message: &str) {
+        self.log.send(level, message);
+    }
+
+    fn overdue(&self, overdue: Overdue) {
+        if let Some(server) = self.server.get() {
+            self.executor.end_overdue(overdue, server);
+        }
+    }
+}
+
+impl PythonHandler {
+    pub(crate) fn new(application: WsgiApplication, executor: Box<dyn Executor>, log: Arc<LogQueue>) -> Self {
+        Self {
+            application,
+            executor,
+            caches: ThreadCaches::default(),
+            threads: ThreadPool::default(),
+            log,
+            probe: InterpreterProbe::default(),
+            server: OnceLock::new(),
+        }
+    }
+
+    /// Says which server the requests belong to. Once.
+    pub(crate) fn serve(&self, server: &Arc<Server>) {
+        let _ = self.server.set(Arc::downgrade(server));
+        self.executor.serve(server);
+    }
+
+    pub(crate) fn executor(&self) -> &dyn Executor {
+        &*self.executor
+    }
+
+    /// Waits a moment until the lines of I/O threads are in the log. Not with the interpreter held.
+    pub(crate) fn flush_log(&self) {
+        self.log.flush(LAST_LINES);
+    }
+
+    /// Starts one more thread that runs requests.
+    pub(crate) fn start_thread(&self, py: Python<'_>) -> PyResult<()> {
+        match self.server.get().and_then(Weak::upgrade) {
+            Some(server) => self.threads.start_thread(py, server),
+            None => Ok(()),
+        }
+    }
+
+    /// After the server has ended: waits for its threads to be gone, of which none is inside of the application.
+    pub(crate) fn join_threads(&self, py: Python<'_>) {
+        self.threads.join(py);
+    }
+
+    /// Runs requests until the turn is over, or `goes_on` is false after one. False: the greenlet that runs them is to
+    /// end, since an exception that has gone through the application was meant for the greenlet.
+    pub(crate) fn run_requests(&self, py: Python<'_>, turn: &mut Turn<'_>, goes_on: impl Fn() -> bool) -> bool {
+        let mut cache = self.caches.take();
+        let thread = ffi::thread::ident();
+        turn.identify(thread);
+        let mut ends_greenlet = false;
+        while let Some(exchange) = turn.next() {
+            // Attaching drops the references that I/O threads gave up.
+            Python::attach(|_| ());
+            let runner = Runner { policy: &*self.executor, turn, thread };
+            ends_greenlet = self.application.run(py, &mut cache, exchange, &runner);
+            if turn.is_overdue() {
+                ffi::thread::take_back(py, thread);
+            }
+            if ends_greenlet || !goes_on() {
+                break;
+            }
+        }
+        self.caches.put_back(cache);
+        !ends_greenlet
+    }
+}

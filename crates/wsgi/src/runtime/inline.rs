@@ -1,0 +1,105 @@
+//! Requests run on the thread that called `run_here`, which does everything else as well (`--debug`).
+//!
+//! Where that is the main thread, Ctrl-C meets the application, and has to end the server all the same.
+
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::prelude::*;
+use tailrace_server::{Level, Overdue, Server};
+
+use crate::call::exception_policy::ExceptionPolicy;
+use crate::python::exceptions::is_interruption;
+use crate::python::log::{self, LogQueue};
+use crate::runtime::deadlines::DeadlineThread;
+use crate::runtime::executor::Executor;
+use crate::runtime::interruption::Interruption;
+
+/// See the module.
+pub(crate) struct Inline {
+    /// Weak: the server owns the application, which owns this.
+    server: OnceLock<Weak<Server>>,
+    /// The handler of SIGINT when the server began; a debugger may replace it.
+    handler: OnceLock<Py<PyAny>>,
+    /// What `run_here` raises in the end.
+    interruption: Interruption,
+    deadlines: DeadlineThread,
+}
+
+impl Inline {
+    pub(crate) fn new(log: Arc<LogQueue>) -> Self {
+        Self {
+            server: OnceLock::new(),
+            handler: OnceLock::new(),
+            interruption: Interruption::default(),
+            deadlines: DeadlineThread::new(log),
+        }
+    }
+
+    fn server(&self) -> Option<Arc<Server>> {
+        self.server.get().and_then(Weak::upgrade)
+    }
+}
+
+impl ExceptionPolicy for Inline {
+    fn ends_server(&self, py: Python<'_>, error: &PyErr) -> bool {
+        // SystemExit may also be the application's own. The server's handler stops the server before it raises one.
+        error.is_instance_of::<PyKeyboardInterrupt>(py)
+            || (is_interruption(py, error) && self.server().is_none_or(|server| server.is_stopping()))
+    }
+
+    fn end_server(&self, py: Python<'_>, error: &PyErr) {
+        self.interruption.keep(error.clone_ref(py));
+        if let Some(server) = self.server() {
+            server.stop(Duration::ZERO);
+        }
+    }
+
+    /// `pdb` installs a handler of its own for SIGINT when it continues, and leaves it there. Between requests Ctrl-C
+    /// is to end the server, so the server's handler is installed again.
+    fn request_ended(&self, py: Python<'_>) {
+        let Some(ours) = self.handler.get() else { return };
+        let installed = (|| -> PyResult<()> {
+            let signal = py.import("signal")?;
+            let number = signal.getattr("SIGINT")?;
+            if !signal.call_method1("getsignal", (&number,))?.is(ours) {
+                signal.call_method1("signal", (number, ours))?;
+            }
+            Ok(())
+        })();
+        match installed {
+            Ok(()) => {}
+            Err(error) if is_interruption(py, &error) => self.interruption.keep(error),
+            Err(error) => log::log(py, Level::Warning, "Ctrl-C may not end the server any more", Some(&error)),
+        }
+    }
+}
+
+impl Executor for Inline {
+    fn prepare(&self, py: Python<'_>) -> PyResult<()> {
+        let signal = py.import("signal")?;
+        let handler = signal.call_method1("getsignal", (signal.getattr("SIGINT")?,))?;
+        let _ = self.handler.set(handler.unbind());
+        Ok(())
+    }
+
+    fn serve(&self, server: &Arc<Server>) {
+        let _ = self.server.set(Arc::downgrade(server));
+    }
+
+    fn is_interrupted(&self, py: Python<'_>) -> bool {
+        if let Err(error) = py.check_signals() {
+            self.interruption.keep(error);
+        }
+        self.interruption.is_some()
+    }
+
+    fn take_interruption(&self) -> Option<PyErr> {
+        self.interruption.take()
+    }
+
+    fn end_overdue(&self, request: Overdue, server: &Weak<Server>) {
+        self.deadlines.send(request, server.clone());
+    }
+}

@@ -1,0 +1,25 @@
+//! An exception that concerns more than the request which it has gone through, such as KeyboardInterrupt: kept until
+//! it is asked for. Any thread.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::PyErr;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Interruption(Mutex<Option<PyErr>>);
+
+impl Interruption {
+    /// Keeps an exception, unless one is kept already.
+    pub(crate) fn keep(&self, error: PyErr) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+
+    pub(crate) fn is_some(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    pub(crate) fn take(&self) -> Option<PyErr> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}

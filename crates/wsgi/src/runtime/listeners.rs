@@ -1,0 +1,86 @@
+//! The listening sockets that a server is given: duplicates of their descriptors, and what `environ` shows of each.
+
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use tailrace_server::descriptor;
+use tailrace_server::process::host_name;
+use tailrace_server::socket::local_address;
+
+use crate::call::environ::Listener;
+
+/// Duplicates the descriptors of listening sockets.
+///
+/// # Errors
+/// `ValueError` for a number that cannot be a descriptor; `OSError` if it is not open or cannot be duplicated.
+pub(crate) fn duplicate(descriptors: &[RawFd]) -> PyResult<Vec<OwnedFd>> {
+    let mut sockets = Vec::with_capacity(descriptors.len());
+    for number in descriptors {
+        if *number < 0 {
+            return Err(PyValueError::new_err(format!("{number} is not a descriptor")));
+        }
+        sockets.push(descriptor::duplicate(*number)?);
+    }
+    Ok(sockets)
+}
+
+/// What `environ` shows of a listener. `SERVER_NAME` and `SERVER_PORT` are never empty (PEP 3333): a wildcard address
+/// is replaced by the name of the host, a UNIX socket stands for "localhost" and the scheme's port.
+pub(crate) fn describe(socket: &OwnedFd, url_scheme: &str) -> PyResult<Listener> {
+    Ok(match local_address(socket.as_fd())? {
+        Some(address) => {
+            let name = if address.ip().is_unspecified() {
+                host_name().unwrap_or_else(|| String::from("localhost"))
+            } else {
+                address.ip().to_canonical().to_string()
+            };
+            Listener { name, port: address.port().to_string(), has_addresses: true }
+        }
+        None => Listener {
+            name: String::from("localhost"),
+            port: String::from(if url_scheme == "https" { "443" } else { "80" }),
+            has_addresses: false,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use std::net::TcpListener;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_tcp_listener_has_its_address() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port().to_string();
+        let listener = describe(&socket.into(), "http").unwrap();
+        assert_eq!(listener, Listener { name: String::from("127.0.0.1"), port, has_addresses: true });
+    }
+
+    #[test]
+    fn a_wildcard_has_a_name() {
+        let socket = TcpListener::bind("0.0.0.0:0").unwrap();
+        let listener = describe(&socket.into(), "http").unwrap();
+        assert!(!listener.name.is_empty() && listener.name != "0.0.0.0", "{listener:?}");
+    }
+
+    #[test]
+    fn a_unix_socket_has_sensible_values() {
+        let path = std::env::temp_dir().join(format!("tailrace-listeners-{}", std::process::id()));
+        let socket = UnixListener::bind(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let listener = describe(&socket.into(), "https").unwrap();
+        assert_eq!((listener.name.as_str(), listener.port.as_str()), ("localhost", "443"));
+        assert!(!listener.has_addresses);
+    }
+
+    #[test]
+    fn a_bad_descriptor_is_an_error() {
+        assert!(duplicate(&[-1]).is_err());
+        assert!(duplicate(&[1_000_000]).is_err());
+    }
+}

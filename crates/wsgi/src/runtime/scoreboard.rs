@@ -1,0 +1,92 @@
+//! `Scoreboard` for Python: the master makes it before it forks workers, each worker writes to its place, the master
+//! reads. Any thread.
+
+use std::time::Duration;
+
+use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use tailrace_server::{Counter, InFlight, Scoreboard as Board, Section};
+
+/// What the workers of a master are doing, in memory that they share.
+#[pyclass(frozen, name = "Scoreboard", module = "tailrace._tailrace")]
+pub(crate) struct Scoreboard {
+    board: Board,
+}
+
+impl Scoreboard {
+    pub(crate) fn place(&self, number: usize) -> PyResult<Section> {
+        self.board.place(number).ok_or_else(|| PyIndexError::new_err(format!("the scoreboard has no place {number}")))
+    }
+}
+
+/// A request as Python sees it: id, method, target, client, seconds.
+pub(crate) fn request_dict<'py>(py: Python<'py>, request: &InFlight) -> PyResult<Bound<'py, PyDict>> {
+    let now = tailrace_server::shared_now();
+    let dict = PyDict::new(py);
+    dict.set_item("id", request.serial)?;
+    dict.set_item("method", request.method.escape_ascii().to_string())?;
+    dict.set_item("target", request.target.escape_ascii().to_string())?;
+    dict.set_item("client", request.peer.map_or_else(String::new, |peer| peer.to_string()))?;
+    dict.set_item("seconds", now.saturating_sub(request.since) as f64 / 1e9)?;
+    Ok(dict)
+}
+
+#[pymethods]
+impl Scoreboard {
+    /// places: workers at most. threads: of each. Shared with processes that are forked later. Raises OSError.
+    #[new]
+    fn new(places: usize, threads: usize) -> PyResult<Self> {
+        Ok(Self { board: Board::new(places, threads)? })
+    }
+
+    /// Counters and gauges of the worker at a place, also after its death.
+    #[pyo3(signature = (place, /))]
+    fn counters<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyDict>> {
+        let place = self.place(place)?;
+        let counters = PyDict::new(py);
+        for (counter, name) in Counter::ALL {
+            counters.set_item(name, place.get(counter))?;
+        }
+        let now = tailrace_server::shared_now();
+        counters.set_item("stuck_ms", place.stuck_since().map_or(0, |since| now.saturating_sub(since) / 1_000_000))?;
+        Ok(counters)
+    }
+
+    /// When the I/O side of the worker at a place last polled, and since when its interpreter has been asked for in
+    /// vain (None: it is not asked for), both in nanoseconds of the monotonic clock.
+    #[pyo3(signature = (place, /))]
+    fn signs_of_life(&self, place: usize) -> PyResult<(u64, Option<u64>)> {
+        let place = self.place(place)?;
+        Ok((place.get(Counter::Heartbeat), place.asked_at()))
+    }
+
+    /// The requests that the worker at a place runs, or ran when it died.
+    #[pyo3(signature = (place, /))]
+    fn in_flight<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyList>> {
+        let requests = PyList::empty(py);
+        for request in self.place(place)?.in_flight() {
+            let dict = request_dict(py, &request)?;
+            dict.set_item("thread", request.thread)?;
+            requests.append(dict)?;
+        }
+        Ok(requests)
+    }
+
+    /// Orders the worker at a place to drain, with so many seconds for requests in flight. It does so even while a
+    /// request holds its interpreter and does not end.
+    #[pyo3(signature = (place, seconds, /))]
+    fn drain(&self, place: usize, seconds: f64) -> PyResult<()> {
+        let graceful = Duration::try_from_secs_f64(seconds)
+            .map_err(|_| PyValueError::new_err("seconds must be a number that is not negative"))?;
+        self.place(place)?.order_drain(graceful);
+        Ok(())
+    }
+
+    /// Forgets the worker at a place, before another one gets it.
+    #[pyo3(signature = (place, /))]
+    fn clear(&self, place: usize) -> PyResult<()> {
+        self.place(place)?.clear();
+        Ok(())
+    }
+}

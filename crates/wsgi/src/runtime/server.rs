@@ -1,0 +1,249 @@
+//! `Server`: an application, its settings and its listening sockets, as Python starts and stops them.
+//!
+//! Any thread may call its methods; every one that may block releases the interpreter.
+
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyMapping};
+use tailrace_server::{Scoreboard as Board, Server as Core, Stats};
+
+use crate::call::application::WsgiApplication;
+use crate::call::environ::{Constants, EnvironMaker};
+use crate::call::error_stream::ErrorStream;
+use crate::call::file_wrapper::FileWrapper;
+use crate::python::forks::used_in_child;
+use crate::python::log::LogQueue;
+use crate::python::memory;
+use crate::runtime::executor::Executor;
+use crate::runtime::greenlet_runner::Hub;
+use crate::runtime::greenlets::Greenlets;
+use crate::runtime::handler::PythonHandler;
+use crate::runtime::inline::Inline;
+use crate::runtime::listeners::{describe, duplicate};
+use crate::runtime::scoreboard::Scoreboard;
+use crate::runtime::settings::Settings;
+use crate::runtime::threads::Threads;
+
+/// A server of one application on a set of listening sockets.
+#[pyclass(frozen, name = "Server", module = "tailrace._tailrace")]
+pub(crate) struct Server {
+    core: Arc<Core>,
+    handler: Arc<PythonHandler>,
+    threads: usize,
+}
+
+#[pymethods]
+impl Server {
+    /// settings: a value for each name in SETTINGS (sizes in bytes, times in seconds). listeners: descriptors of
+    /// listening sockets, duplicated. scoreboard: where it tells what it does, and the place there. master: a pipe
+    /// whose other end its master keeps open, what requests in flight have once that is closed, and how much later the
+    /// process ends by force (seconds). Raises ValueError for unknown, missing or unfit settings, OSError when a
+    /// resource is refused.
+    #[new]
+    #[pyo3(signature = (application, settings, listeners, scoreboard=None, master=None))]
+    fn new(
+        py: Python<'_>,
+        application: Bound<'_, PyAny>,
+        settings: Bound<'_, PyMapping>,
+        listeners: Vec<RawFd>,
+        scoreboard: Option<(Bound<'_, Scoreboard>, usize)>,
+        master: Option<(RawFd, f64, f64)>,
+    ) -> PyResult<Self> {
+        if !application.is_callable() {
+            return Err(PyTypeError::new_err("the application must be callable"));
+        }
+        let settings = Settings::read(&settings)?;
+        let sockets = duplicate(&listeners)?;
+        if sockets.is_empty() {
+            return Err(PyValueError::new_err("a server needs at least one listening socket"));
+        }
+        let threads = settings.config.threads;
+        let environs = environ_maker(py, &settings, &sockets)?;
+        let application = WsgiApplication::new(application.unbind(), environs, settings.debug);
+        let log = Arc::new(LogQueue::default());
+        let executor: Box<dyn Executor> = if settings.config.hub {
+            Box::new(Greenlets::default())
+        } else if settings.config.single_thread {
+            Box::new(Inline::new(log.clone()))
+        } else {
+            Box::new(Threads::new(log.clone()))
+        };
+        let handler = Arc::new(PythonHandler::new(application, executor, log));
+        let mut place = scoreboard.map(|(board, number)| board.get().place(number)).transpose()?;
+        if place.is_none() {
+            // Without a master, too, requests in flight can be asked for.
+            place = Board::new(1, threads)?.place(0);
+        }
+        let core = Core::new(settings.config, handler.clone(), sockets, place)?;
+        handler.serve(&core);
+        if let Some((pipe, graceful, leaving)) = master {
+            let (graceful, leaving) = (seconds(graceful)?, seconds(leaving)?);
+            for pipe in duplicate(&[pipe])? {
+                core.watch_master(pipe, graceful, leaving)?;
+            }
+        }
+        Ok(Self { core, handler, threads })
+    }
+
+    /// The calling thread becomes the hub in whose greenlets requests run, in place of `start`. pause: called in those
+    /// as `pause(ticket, seconds)`, waits until `Hub.take` tells the ticket (True) or the seconds are over (False).
+    /// Raises RuntimeError when the setting `hub` is off, or at the second call.
+    #[pyo3(signature = (pause, /))]
+    fn hub(&self, pause: Bound<'_, PyAny>) -> PyResult<Hub> {
+        if !pause.is_callable() {
+            return Err(PyTypeError::new_err("pause must be callable"));
+        }
+        Hub::new(pause, self.core.clone(), self.handler.clone())
+    }
+
+    /// Starts the pool threads ("tailrace-0", ...) and returns. In a process that was forked since, this raises
+    /// RuntimeError, and the other methods do nothing.
+    fn start(&self, py: Python<'_>) -> PyResult<()> {
+        self.needs_no_hub()?;
+        memory::start()?;
+        // One thread leads, one runs the application, one watches. With one application thread, two are enough.
+        for _ in 0..(self.threads + 1).min(3) {
+            self.handler.start_thread(py)?;
+        }
+        Ok(())
+    }
+
+    /// Serves on the calling thread until stopped. Raises what a signal handler raises, KeyboardInterrupt for one.
+    fn run_here(&self, py: Python<'_>) -> PyResult<()> {
+        self.needs_no_hub()?;
+        self.handler.executor().prepare(py)?;
+        memory::start()?;
+        py.detach(|| {
+            self.core.run();
+            // Now, since the interpreter may end next, and would end the thread that logs in the middle of a line.
+            self.handler.flush_log();
+        });
+        self.handler.executor().take_interruption().map_or(Ok(()), Err)
+    }
+
+    /// Begins to stop and returns: accepts nothing more, closes idle connections, gives requests in flight
+    /// `graceful_timeout` seconds. Called again with 0 it stops now. May be called from a signal handler.
+    fn stop(&self, py: Python<'_>, graceful_timeout: f64) -> PyResult<()> {
+        let graceful = seconds(graceful_timeout)?;
+        py.detach(|| self.core.stop(graceful));
+        Ok(())
+    }
+
+    /// Waits until the server has stopped, for at most `timeout` seconds; False when it has not.
+    #[pyo3(signature = (timeout=None))]
+    fn join(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        if self.core.is_forked_child() {
+            // This is a child, which has no thread of the server's to wait for.
+            return Ok(true);
+        }
+        let timeout = timeout.map(seconds).transpose()?;
+        let ended = py.detach(|| {
+            let ended = self.core.join(timeout);
+            if ended {
+                self.handler.flush_log();
+            }
+            ended
+        });
+        if ended && self.core.stats().running == 0 {
+            self.handler.join_threads(py);
+        }
+        Ok(ended)
+    }
+
+    /// Why the server ended though nobody asked it to; None when it did not.
+    fn fault(&self) -> Option<String> {
+        self.core.fault()
+    }
+
+    /// Counters and gauges: connections, requests, threads, running, queued and others.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let Stats {
+            connections,
+            accepted,
+            requests,
+            refused,
+            threads,
+            greenlets_made,
+            running,
+            queued,
+            held,
+            heads,
+            buffered,
+            bodies,
+            given_up,
+            stuck,
+            timed_out,
+        } = self.core.stats();
+        let stats = PyDict::new(py);
+        for (name, value) in [
+            ("connections", connections),
+            ("accepted", accepted),
+            ("requests", requests),
+            ("refused", refused),
+            ("threads", threads),
+            ("greenlets_made", greenlets_made),
+            ("running", running),
+            ("queued", queued),
+            ("held", held),
+            ("heads", heads),
+            ("buffered", buffered),
+            ("bodies", bodies),
+            ("given_up", given_up),
+            ("stuck", stuck),
+            ("timed_out", timed_out),
+        ] {
+            stats.set_item(name, value)?;
+        }
+        Ok(stats)
+    }
+
+    /// The requests that the end of the server has cut: method and target, seconds. Returned once.
+    fn cut_requests(&self) -> Vec<(String, f64)> {
+        self.core.take_cut().into_iter().map(|cut| (cut.request, cut.seconds)).collect()
+    }
+
+    /// Opens the access log again under its name, after a rotation.
+    fn reopen_logs(&self, py: Python<'_>) {
+        py.detach(|| self.core.reopen_logs());
+    }
+}
+
+impl Server {
+    fn needs_no_hub(&self) -> PyResult<()> {
+        if self.core.is_forked_child() {
+            return Err(used_in_child("the server"));
+        }
+        match self.core.greenlets() {
+            None => Ok(()),
+            Some(_) => Err(PyRuntimeError::new_err("the setting hub is on: requests run where hub() was called")),
+        }
+    }
+}
+
+fn environ_maker(py: Python<'_>, settings: &Settings, sockets: &[OwnedFd]) -> PyResult<EnvironMaker> {
+    let mut listeners = Vec::with_capacity(sockets.len());
+    for socket in sockets {
+        listeners.push(describe(socket, &settings.url_scheme)?);
+    }
+    EnvironMaker::new(
+        py,
+        Constants {
+            url_scheme: &settings.url_scheme,
+            root_path: settings.root_path.clone(),
+            underscores: settings.underscores,
+            multithread: settings.multithread,
+            multiprocess: settings.multiprocess,
+            errors: Bound::new(py, ErrorStream)?.into_any(),
+            file_wrapper: py.get_type::<FileWrapper>().into_any(),
+            listeners,
+        },
+    )
+}
+
+fn seconds(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| PyValueError::new_err("a timeout must be a number of seconds"))
+}

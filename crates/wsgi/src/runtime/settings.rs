@@ -1,0 +1,300 @@
+//! The settings of a server as Python hands them over: a mapping from each name in [`SETTINGS`] to a plain value.
+//! Names, meanings and defaults are those of `tailrace/cli/options.py`; nothing has a default here, so that none can
+//! differ.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyMapping, PyString};
+use tailrace_http::limits::Limits;
+use tailrace_server::{AccessLogConfig, Config, Destination, Format};
+
+use crate::call::environ::Underscores;
+use crate::call::target::percent_decode;
+use crate::python::type_name::type_name;
+
+/// The names of all settings, each of which must be given.
+pub(crate) const SETTINGS: &[&str] = &[
+    "threads",
+    "hub",
+    "single_thread",
+    "request_line_limit",
+    "header_bytes_limit",
+    "header_count_limit",
+    "max_body",
+    "client_memory",
+    "body_memory",
+    "body_buffer",
+    "stream_body",
+    "request_timeout",
+    "max_queue",
+    "queue_timeout",
+    "max_connections",
+    "header_timeout",
+    "body_timeout",
+    "idle_timeout",
+    "write_timeout",
+    "outbox_limit",
+    "response_buffer",
+    "response_spill",
+    "min_body_rate",
+    "min_response_rate",
+    "server_timing",
+    "server_header",
+    "root_path",
+    "underscore_headers",
+    "url_scheme",
+    "access_log",
+    "access_log_format",
+    "debug",
+    "multithread",
+    "multiprocess",
+];
+
+/// The settings, checked.
+pub(crate) struct Settings {
+    /// What the server wants to know.
+    pub(crate) config: Config,
+    /// `SCRIPT_NAME`, decoded.
+    pub(crate) root_path: Vec<u8>,
+    pub(crate) underscores: Underscores,
+    pub(crate) url_scheme: String,
+    pub(crate) debug: bool,
+    pub(crate) multithread: bool,
+    pub(crate) multiprocess: bool,
+}
+
+impl Settings {
+    /// Reads a mapping.
+    ///
+    /// # Errors
+    /// `ValueError` that names what is unknown, missing or unfit.
+    pub(crate) fn read(given: &Bound<'_, PyMapping>) -> PyResult<Self> {
+        check_names(given)?;
+        let from = Reader { given };
+        Ok(Self {
+            config: Config {
+                threads: from.whole("threads", 1)?,
+                hub: from.value("hub", "a bool")?,
+                shares_listeners: from.value("multiprocess", "a bool")?,
+                single_thread: from.value("single_thread", "a bool")?,
+                limits: Limits {
+                    request_line: from.whole("request_line_limit", 1)?,
+                    header_bytes: from.whole("header_bytes_limit", 1)?,
+                    header_count: from.whole("header_count_limit", 1)?,
+                    body: from.value("max_body", "a whole number of bytes")?,
+                },
+                client_memory: from.whole("client_memory", 1)?,
+                body_memory: from.whole("body_memory", 0)?,
+                body_buffer: from.whole("body_buffer", 0)?,
+                stream_body: from.value("stream_body", "a bool")?,
+                request_timeout: from.seconds("request_timeout")?,
+                max_queue: from.whole("max_queue", 1)?,
+                queue_timeout: from.seconds("queue_timeout")?,
+                max_connections: from.whole("max_connections", 1)?,
+                header_timeout: from.seconds("header_timeout")?,
+                body_timeout: from.seconds("body_timeout")?,
+                idle_timeout: from.seconds("idle_timeout")?,
+                write_timeout: from.seconds("write_timeout")?,
+                outbox_limit: from.whole("outbox_limit", 1)?,
+                response_buffer: from.whole("response_buffer", 1)?,
+                response_spill: from.value("response_spill", "a whole number of bytes")?,
+                min_body_rate: from.value("min_body_rate", "a whole number of bytes")?,
+                min_response_rate: from.value("min_response_rate", "a whole number of bytes")?,
+                server_timing: from.value("server_timing", "a bool")?,
+                server_name: from.field_value("server_header")?,
+                access_log: from.access_log()?,
+            },
+            root_path: from.root_path()?,
+            underscores: match from.text("underscore_headers")?.as_str() {
+                "drop" => Underscores::Drop,
+                "keep" => Underscores::Keep,
+                "refuse" => Underscores::Refuse,
+                _ => return Err(unfit("underscore_headers", "\"drop\", \"keep\" or \"refuse\"")),
+            },
+            url_scheme: match from.text("url_scheme")? {
+                scheme if scheme == "http" || scheme == "https" => scheme,
+                _ => return Err(unfit("url_scheme", "\"http\" or \"https\"")),
+            },
+            debug: from.value("debug", "a bool")?,
+            multithread: from.value("multithread", "a bool")?,
+            multiprocess: from.value("multiprocess", "a bool")?,
+        })
+    }
+}
+
+/// Names all unknown and missing settings in one message.
+fn check_names(given: &Bound<'_, PyMapping>) -> PyResult<()> {
+    let mut unknown = Vec::new();
+    for name in given.keys()? {
+        let name = name.str()?.to_string();
+        if !SETTINGS.contains(&name.as_str()) {
+            unknown.push(name);
+        }
+    }
+    let mut missing = Vec::new();
+    for name in SETTINGS {
+        if !given.contains(name)? {
+            missing.push(*name);
+        }
+    }
+    if unknown.is_empty() && missing.is_empty() {
+        return Ok(());
+    }
+    let mut faults = Vec::new();
+    if !unknown.is_empty() {
+        faults.push(format!("unknown settings: {}", unknown.join(", ")));
+    }
+    if !missing.is_empty() {
+        faults.push(format!("missing settings: {}", missing.join(", ")));
+    }
+    Err(PyValueError::new_err(faults.join("; ")))
+}
+
+fn unfit(name: &str, wanted: &str) -> PyErr {
+    PyValueError::new_err(format!("setting {name} must be {wanted}"))
+}
+
+struct Reader<'a, 'py> {
+    given: &'a Bound<'py, PyMapping>,
+}
+
+impl<'py> Reader<'_, 'py> {
+    fn value<T>(&self, name: &str, wanted: &str) -> PyResult<T>
+    where
+        T: for<'a> FromPyObject<'a, 'py>,
+    {
+        let value = self.given.get_item(name)?;
+        value.extract().map_err(|_| unfit(name, &format!("{wanted}, not {}", type_name(&value))))
+    }
+
+    fn whole(&self, name: &str, least: usize) -> PyResult<usize> {
+        let value: usize = self.value(name, "a whole number")?;
+        if value < least { Err(unfit(name, &format!("at least {least}"))) } else { Ok(value) }
+    }
+
+    fn seconds(&self, name: &str) -> PyResult<Duration> {
+        let seconds: f64 = self.value(name, "a number of seconds")?;
+        Duration::try_from_secs_f64(seconds).map_err(|_| unfit(name, "a number of seconds"))
+    }
+
+    fn text(&self, name: &str) -> PyResult<String> {
+        self.value(name, "a str")
+    }
+
+    /// A value that may stand in a response field.
+    fn field_value(&self, name: &str) -> PyResult<String> {
+        let text = self.text(name)?;
+        if text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+            Ok(text)
+        } else {
+            Err(unfit(name, "printable ASCII"))
+        }
+    }
+
+    /// `SCRIPT_NAME`: decoded once, as paths are, and without a slash at its end.
+    fn root_path(&self) -> PyResult<Vec<u8>> {
+        let text = self.text("root_path")?;
+        let path = text.trim_end_matches('/');
+        if !path.is_empty() && !path.starts_with('/') {
+            return Err(unfit("root_path", "empty or begin with a slash"));
+        }
+        Ok(percent_decode(path.as_bytes()).into_owned())
+    }
+
+    fn access_log(&self) -> PyResult<Option<AccessLogConfig>> {
+        let format = Format::parse(&self.text("access_log_format")?)
+            .map_err(|fault| PyValueError::new_err(format!("setting access_log_format: {fault}")))?;
+        let value = self.given.get_item("access_log")?;
+        if value.is_none() {
+            return Ok(None);
+        }
+        let is_dash = value.cast::<PyString>().is_ok_and(|text| text == "-");
+        let destination = if is_dash {
+            Destination::Stdout
+        } else {
+            Destination::Path(self.value::<PathBuf>("access_log", "None, \"-\" or a path")?)
+        };
+        Ok(Some(AccessLogConfig { destination, format }))
+    }
+}
+
+/// Raises ValueError, with one line that says what is wrong with a format of the access log.
+#[pyfunction]
+#[pyo3(signature = (text, /))]
+pub(crate) fn check_access_log_format(text: &str) -> PyResult<()> {
+    Format::parse(text).map(drop).map_err(PyValueError::new_err)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use pyo3::types::PyDict;
+
+    use super::*;
+
+    fn complete(py: Python<'_>) -> Bound<'_, PyDict> {
+        let text = c"dict(threads=4, hub=False, single_thread=False, request_line_limit=8190, header_bytes_limit=65536,
+            header_count_limit=128, max_body=1 << 30, client_memory=1 << 29, body_memory=1 << 20, body_buffer=1 << 27, stream_body=False,
+            request_timeout=0, max_queue=2048, queue_timeout=0.0, max_connections=100000,
+            header_timeout=15.0, body_timeout=30,
+            idle_timeout=75.0, write_timeout=60.0, outbox_limit=1 << 20, response_buffer=1 << 28, response_spill=0,
+            min_body_rate=240, min_response_rate=0, server_timing=False, server_header='tailrace',
+            root_path='/a%20b/',
+            underscore_headers='drop', url_scheme='http', access_log=None, access_log_format='combined', debug=False,
+            multithread=True, multiprocess=False)";
+        py.eval(text, None, None).unwrap().cast_into().unwrap()
+    }
+
+    fn fault(settings: &Bound<'_, PyDict>) -> String {
+        let error = Settings::read(settings.as_mapping()).err().unwrap();
+        assert!(error.is_instance_of::<PyValueError>(settings.py()), "{error}");
+        error.to_string()
+    }
+
+    #[test]
+    fn a_complete_mapping_is_read() {
+        Python::attach(|py| {
+            let settings = Settings::read(complete(py).as_mapping()).unwrap();
+            assert_eq!(settings.config.threads, 4);
+            assert_eq!(settings.config.body_timeout, Duration::from_secs(30));
+            assert_eq!(settings.root_path, b"/a b");
+            assert_eq!(settings.underscores, Underscores::Drop);
+        });
+    }
+
+    #[test]
+    fn unknown_and_missing_names_are_told_together() {
+        Python::attach(|py| {
+            let settings = complete(py);
+            settings.del_item("debug").unwrap();
+            settings.set_item("debugg", true).unwrap();
+            let fault = fault(&settings);
+            assert!(fault.contains("unknown settings: debugg") && fault.contains("missing settings: debug"), "{fault}");
+        });
+    }
+
+    #[test]
+    fn unfit_values_are_refused_by_name() {
+        Python::attach(|py| {
+            for (name, value) in [
+                ("threads", c"0"),
+                ("threads", c"'4'"),
+                ("max_body", c"-1"),
+                ("idle_timeout", c"float('nan')"),
+                ("url_scheme", c"'gopher'"),
+                ("server_header", c"'a\\r\\nb: c'"),
+                ("root_path", c"'app'"),
+                ("access_log", c"7"),
+                ("underscore_headers", c"'maybe'"),
+            ] {
+                let settings = complete(py);
+                settings.set_item(name, py.eval(value, None, None).unwrap()).unwrap();
+                let fault = fault(&settings);
+                assert!(fault.contains(name), "{fault}");
+            }
+        });
+    }
+}

@@ -1,0 +1,99 @@
+//! Requests run in threads: `threading.Thread` objects, so that debuggers, profilers and tracing tools see them.
+//!
+//! Each thread runs [`Server::run`] detached and attaches when it has requests to run (`handler.rs`). Threads
+//! are daemons: an application that never returns must not keep the process from ending.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use tailrace_server::{Overdue, Server};
+
+use crate::call::exception_policy::ExceptionPolicy;
+use crate::python::log::LogQueue;
+use crate::runtime::deadlines::DeadlineThread;
+use crate::runtime::executor::Executor;
+
+/// Seconds that a thread may take to end when it has nothing left to do.
+const THREAD_END: f64 = 1.0;
+
+/// With so many thread objects, those of threads that have ended are sought and forgotten.
+const MANY_THREADS: usize = 256;
+
+/// See the module.
+pub(crate) struct Threads {
+    deadlines: DeadlineThread,
+}
+
+impl Threads {
+    pub(crate) fn new(log: Arc<LogQueue>) -> Self {
+        Self { deadlines: DeadlineThread::new(log) }
+    }
+}
+
+impl ExceptionPolicy for Threads {}
+
+impl Executor for Threads {
+    fn end_overdue(&self, request: Overdue, server: &Weak<Server>) {
+        self.deadlines.send(request, server.clone());
+    }
+}
+
+/// Starts threads for one server.
+#[derive(Default)]
+pub(crate) struct ThreadPool {
+    started: AtomicU64,
+    /// The `threading.Thread` objects, for the end.
+    threads: Mutex<Vec<Py<PyAny>>>,
+}
+
+impl ThreadPool {
+    /// Starts one more thread, "tailrace-N".
+    pub(crate) fn start_thread(&self, py: Python<'_>, server: Arc<Server>) -> PyResult<()> {
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let body = Bound::new(py, ThreadBody { server })?.getattr("run")?;
+        let options = PyDict::new(py);
+        options.set_item("target", body)?;
+        options.set_item("name", format!("tailrace-{number}"))?;
+        options.set_item("daemon", true)?;
+        let thread = py.import("threading")?.call_method("Thread", (), Some(&options))?;
+        thread.call_method0("start")?;
+        let mut threads = self.take_threads();
+        if threads.len() > MANY_THREADS {
+            threads.retain(|thread| {
+                thread.bind(py).call_method0("is_alive").is_ok_and(|alive| alive.is_truthy().unwrap_or(true))
+            });
+        }
+        threads.push(thread.unbind());
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).append(&mut threads);
+        Ok(())
+    }
+
+    fn take_threads(&self) -> Vec<Py<PyAny>> {
+        std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// After the server has ended: waits for its threads to be gone, of which none is inside of the application.
+    pub(crate) fn join(&self, py: Python<'_>) {
+        for thread in self.take_threads() {
+            // A thread cannot join itself. It tries when a request has joined the server, and then there is no end to
+            // wait for.
+            let _ = thread.bind(py).call_method1("join", (THREAD_END,));
+        }
+    }
+}
+
+/// What a thread runs.
+#[pyclass(frozen, name = "ThreadBody", module = "tailrace._tailrace")]
+struct ThreadBody {
+    server: Arc<Server>,
+}
+
+#[pymethods]
+impl ThreadBody {
+    fn run(&self, py: Python<'_>) {
+        let server = &self.server;
+        py.detach(|| server.run());
+    }
+}

@@ -1,5 +1,0 @@
-"""`python -m penstock` is `penstock`."""
-
-from penstock.cli import main
-
-main()

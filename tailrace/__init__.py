@@ -1,0 +1,42 @@
+"""Tailrace: a WSGI server that delivers every shape of response at the speed the operating system allows.
+
+    tailrace mysite.wsgi                  # from the shell
+
+    import tailrace
+    tailrace.run(app, bind="127.0.0.1:8000")
+
+    with tailrace.serve_in_thread(app) as url:    # in a test
+        urllib.request.urlopen(url)
+
+The command is `tailrace.command`, the options are `tailrace.cli.options`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if os.path.basename(sys.argv[0]) == "tailrace" or sys.argv[0] == "-m":
+    # The import of the command takes a third of a second, in which Ctrl-C ends the process without a traceback.
+    # `command.main` restores KeyboardInterrupt.
+    from tailrace.process import interrupt
+
+    interrupt.ends_the_process()
+
+from tailrace._tailrace import ClientDisconnected, RequestBodyError, RequestTimeout, __version__
+from tailrace.embed.run import run
+from tailrace.embed.thread import serve_in_thread
+from tailrace.process.errors import BindError, ConfigError, LoadError, TailraceError
+
+__all__ = [
+    "BindError",
+    "ClientDisconnected",
+    "ConfigError",
+    "LoadError",
+    "RequestBodyError",
+    "RequestTimeout",
+    "TailraceError",
+    "__version__",
+    "run",
+    "serve_in_thread",
+]

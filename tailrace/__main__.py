@@ -1,0 +1,5 @@
+"""`python -m tailrace` is `tailrace`."""
+
+from tailrace.command import main
+
+main()

@@ -1,0 +1,339 @@
+"""The Rust core. Checked against the built module by `make lint`."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NoReturn, Protocol, TypeAlias, final
+
+from _typeshed import WriteableBuffer
+from _typeshed.wsgi import WSGIApplication
+from greenlet import greenlet
+
+__all__ = [
+    "SETTINGS",
+    "ClientDisconnected",
+    "ErrorStream",
+    "FileWrapper",
+    "Hub",
+    "Input",
+    "LogStream",
+    "Overdue",
+    "PanicException",
+    "RequestBodyError",
+    "RequestTimeout",
+    "Scoreboard",
+    "Server",
+    "__version__",
+    "check_access_log_format",
+    "end_with_parent",
+]
+
+__version__: Final[str]
+
+SETTINGS: Final[tuple[str, ...]]
+"""Names of the settings that `Server` wants; see `tailrace.cli.options.core_settings`."""
+
+def check_access_log_format(text: str, /) -> None:
+    """Checks a format of the access log. Raises ValueError, which says what is wrong and what is right."""
+
+class ClientDisconnected(OSError):
+    """The client has gone: nothing more can be read from it or written to it.
+
+    Raised by `wsgi.input` when the client vanished before the end of the request body.
+    """
+
+class RequestTimeout(BaseException):
+    """The request has taken longer than its deadline, and its client was answered 504.
+
+    Raised in the application's thread, by `request_timeout` or `environ["tailrace.set_deadline"](seconds)`. Like
+    SystemExit it is no Exception: the request ends and is not tried again.
+    """
+
+class PanicException(BaseException):
+    """A panic of the core, which is a bug of it."""
+
+class RequestBodyError(OSError):
+    """The request body is malformed, too large or too slow.
+
+    Raised by `wsgi.input` with `stream_body`. An application that lets it pass is answered for with `status`.
+    """
+
+    status: int
+    """Status of the answer: 400, 408, 413 or 431."""
+
+def end_with_parent(ends: bool, /) -> None:
+    """Has the kernel kill the calling process when its parent ends; False: no longer. Raises OSError."""
+
+@final
+class LogStream:
+    """Standard error, for the lines of a log: writing never blocks. Any thread."""
+
+    def write(self, line: bytes, /) -> None:
+        """Writes a line, with its end. What standard error does not take at once waits in memory. Beyond a mebibyte
+        lines are dropped and counted."""
+
+    def flush(self, seconds: float, /) -> bool:
+        """Writes what waits, for at most so many seconds; True: all is written. Raises ValueError."""
+
+    def waits_for(self) -> int | None:
+        """The descriptor that becomes writable when what waits can be written; None: nothing waits."""
+
+    def allow_thread(self) -> None:
+        """From now on a thread writes what waits, and ends afterwards."""
+
+@final
+class Scoreboard:
+    """The state of all workers of a master, in memory that they share. Made by the master before it forks."""
+
+    def __new__(cls, places: int, threads: int) -> Scoreboard:
+        """Room for so many workers of so many threads. Raises OSError."""
+
+    def counters(self, place: int, /) -> dict[str, int]:
+        """Counters and gauges of the worker at a place, also after its death. Raises IndexError."""
+
+    def in_flight(self, place: int, /) -> list[dict[str, Any]]:
+        """The requests that it runs, or ran when it died: id, method, target, client, seconds, thread."""
+
+    def signs_of_life(self, place: int, /) -> tuple[int, int | None]:
+        """The last heartbeat of its I/O side, and since when its I/O side waits for the interpreter (None: it does
+        not), both in nanoseconds of the monotonic clock. Raises IndexError."""
+
+    def drain(self, place: int, seconds: float, /) -> None:
+        """Has the worker drain, with so many seconds for what is in flight, also when a request holds its interpreter.
+
+        Raises IndexError, ValueError.
+        """
+
+    def clear(self, place: int, /) -> None:
+        """Forgets the worker at a place, before another one gets it."""
+
+Overdue: TypeAlias = tuple[int, int, str, float, str]
+"""A request past its deadline: runner slot, serial number, method and target, seconds in the application, what its
+client got."""
+
+@final
+class Hub:
+    """A server whose requests run in the greenlets of one thread, the hub's; made by `Server.hub`.
+
+    The hub's thread calls the methods, except those that say "any thread". Only `blocked` blocks, and only
+    `run_requests` switches to other greenlets.
+    """
+
+    def start(self, /) -> None:
+        """Starts the I/O thread and returns. Raises OSError, RuntimeError at the second call."""
+
+    def fileno(self, /) -> int:
+        """The wakeup: a descriptor that is readable when there are requests or `take` has something to return."""
+
+    def take(self, /) -> tuple[list[int], list[Overdue], bool] | None:
+        """Answers the wakeup. The next `wants_greenlet` begins a slice of time for requests.
+
+        Returns the tickets whose greenlets may go on, the requests past their deadline, and whether the server has
+        ended, which is returned once and last; None when there are only requests."""
+
+    def wake(self, /) -> None:
+        """Makes the wakeup readable, so that `take` is called again. Any thread."""
+
+    def wants_greenlet(self, /) -> bool:
+        """Whether to switch to a worker greenlet.
+
+        True when requests wait, one more may run, and the slice is not over (if it is, the hub is woken again).
+        """
+
+    def take_slot(self, /) -> int | None:
+        """A runner slot for a new worker greenlet; None when there are no more."""
+
+    def run_requests(self, slot: int, runner: greenlet, /) -> bool:
+        """Runs requests in the calling greenlet, `runner`, while there are any and it cannot be told from a new one.
+
+        False when it is to end: GreenletExit went through the application, or there is an `interruption`. Does not
+        raise.
+        """
+
+    def interruption(self, /) -> BaseException | None:
+        """The KeyboardInterrupt that was raised in an application in a greenlet; returned once. Its client got 500."""
+
+    def give_slot_back(self, slot: int, /) -> None:
+        """The worker greenlet of this runner slot has ended."""
+
+    def is_as_new(self, runner: greenlet, references: int, /) -> bool:
+        """Whether a parked worker greenlet cannot be told from a new one.
+
+        No more than `references` refer to it, none weakly, and it has no attributes.
+        """
+
+    def in_flight(self, /) -> list[dict[str, Any]]:
+        """The requests that worker greenlets run: id, method, target, client, seconds, slot. Any thread."""
+
+    def is_running(self, slot: int, serial: int, /) -> bool:
+        """Whether the worker greenlet of a runner slot still runs this request. Any thread."""
+
+    def may_interrupt(self, slot: int, serial: int, /) -> bool:
+        """Whether its application may be interrupted: it still runs, and not in `close()`. Any thread."""
+
+    def interrupt(self, slot: int, serial: int, runner: greenlet, /) -> bool:
+        """Raises RequestTimeout in the hub's thread if it runs this request, which may be interrupted. Any thread."""
+
+    def overdue(self, /) -> list[Overdue]:
+        """The requests past their deadline that `take` has not returned yet. Any thread."""
+
+    def blocked(self, age: float, wakeup: int = 0, /) -> tuple[int, float]:
+        """Waits, with the GIL released, until a wakeup is unanswered for `age` seconds: (its number, seconds).
+
+        The seconds are counted until the GIL was taken again. With `wakeup`, the number of one: until that one is, or
+        was answered: (0, seconds until the answer). (-1, 0) when the server has ended. Any thread, one at a time.
+        Raises ValueError."""
+
+    def ping_every(self, seconds: float, /) -> None:
+        """While requests run, `blocked` wakes the hub this often; 0: never. Any thread.
+
+        Raises ValueError.
+        """
+
+    def progress(self, /) -> int:
+        """How many requests worker greenlets have begun and ended. Any thread."""
+
+    def log(self, level: str, text: str, /) -> None:
+        """Logs a line, "warning" or "error", without waiting for `logging`. Any thread. Raises ValueError."""
+
+    @staticmethod
+    def forked_in(greenlet: greenlet, /) -> None:
+        """Called in a child, before anything else runs there, with the greenlet that has forked it. When the
+        application returns in that greenlet, the child ends. The other methods do nothing in the child."""
+
+@final
+class Server:
+    """A server of one application on a set of listening sockets. Methods may be called from any thread."""
+
+    def __new__(
+        cls,
+        application: WSGIApplication,
+        settings: Mapping[str, object],
+        listeners: Sequence[int],
+        scoreboard: tuple[Scoreboard, int] | None = None,
+        master: tuple[int, float, float] | None = None,
+    ) -> Server:
+        """Makes a server, which does not run yet.
+
+        settings: a value for each name in SETTINGS (sizes in bytes, times in seconds). listeners: descriptors of
+        listening sockets, which are duplicated. scoreboard: and the place of this worker in it. master: the reading end
+        of the liveness pipe, how long requests in flight may take once the master has ended, and how much later the
+        process then ends by force (seconds). Raises ValueError for unknown, missing or unfit settings, OSError when a
+        resource is refused."""
+
+    def hub(self, pause: Callable[[int, float | None], bool], /) -> Hub:
+        """Has requests run in greenlets of the calling thread's hub, instead of `start`.
+
+        pause: called in those as `pause(ticket, seconds)`; waits until `Hub.take` returns the ticket (True) or the
+        seconds are over (False). Raises RuntimeError when the setting `hub` is off, or at the second call.
+        """
+
+    def start(self, /) -> None:
+        """Starts the pool threads ("tailrace-0", ...) and returns. Raises RuntimeError when the setting `hub` is on."""
+
+    def run_here(self, /) -> None:
+        """Serves on the calling thread until stopped. Raises what a signal handler raises, and as `start`."""
+
+    def stop(self, /, graceful_timeout: float) -> None:
+        """Begins to stop and returns; requests in flight have `graceful_timeout` seconds.
+
+        Accepts nothing more and closes idle connections. Called again with 0 it stops now. May be called from a signal
+        handler.
+        """
+
+    def join(self, /, timeout: float | None = None) -> bool:
+        """Waits, with the GIL released, until the server has stopped; False when `timeout` seconds were not enough."""
+
+    def fault(self, /) -> str | None:
+        """The fault of its own by which the server ended; None when there was none."""
+
+    def stats(self, /) -> dict[str, int]:
+        """Counters and gauges: connections, requests, threads, running, queued and others."""
+
+    def cut_requests(self, /) -> list[tuple[str, float]]:
+        """The requests that the end of the server has cut: method and target, and for how many seconds they had run.
+        Returned once."""
+
+    def reopen_logs(self, /) -> None:
+        """Opens the access log again under its name, after a rotation."""
+
+class _FileLike(Protocol):
+    read: Callable[[int], bytes]
+
+@final
+class FileWrapper:
+    """`wsgi.file_wrapper`: wraps a file-like object so that the server can deliver the file by itself.
+
+    Iterating it, as middleware does, reads blocks of `block_size` bytes, or larger ones.
+    """
+
+    def __new__(cls, filelike: _FileLike, blksize: int = 8192) -> FileWrapper: ...
+    def __iter__(self, /) -> FileWrapper: ...
+    def __next__(self, /) -> bytes: ...
+    def close(self, /) -> None:
+        """Closes the file-like object, if it can be closed."""
+
+    @property
+    def filelike(self) -> Any:
+        """The object that is wrapped."""
+
+    @property
+    def block_size(self) -> int:
+        """Bytes of a block, at least."""
+
+@final
+class Input:
+    """`wsgi.input`: the request's body, as a binary stream. Reading raises ClientDisconnected when it was cut."""
+
+    def __iter__(self, /) -> Input: ...
+    def __next__(self, /) -> bytes: ...
+    def __enter__(self, /) -> Input: ...
+    def __exit__(self, /, *_exception: object) -> None: ...
+    def read(self, size: int | None = None, /) -> bytes:
+        """Reads up to `size` bytes; all that is left if it is negative or None."""
+
+    def read1(self, size: int | None = None, /) -> bytes:
+        """Reads up to `size` bytes, fewer where more would mean to wait for the client."""
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Reads into a writable buffer; the number of bytes read."""
+
+    def readinto1(self, buffer: WriteableBuffer, /) -> int:
+        """As `readinto`."""
+
+    def readline(self, size: int | None = None, /) -> bytes:
+        """Reads one line with its line end, but at most `size` bytes of it."""
+
+    def readlines(self, hint: int | None = None, /) -> list[bytes]:
+        """The lines that are left; no more lines once `hint` bytes have been read."""
+
+    def close(self, /) -> None:
+        """Leaves the stream open; it belongs to the server."""
+
+    def flush(self, /) -> None: ...
+    def readable(self, /) -> bool: ...
+    def writable(self, /) -> bool: ...
+    def seekable(self, /) -> bool: ...
+    def isatty(self, /) -> bool: ...
+    def fileno(self, /) -> NoReturn: ...
+    def tell(self, /) -> NoReturn: ...
+    def seek(self, _offset: object, _whence: object = 0, /) -> NoReturn: ...
+    def truncate(self, _size: object = None, /) -> NoReturn: ...
+    def write(self, _data: object, /) -> NoReturn: ...
+    @property
+    def closed(self) -> bool: ...
+
+@final
+class ErrorStream:
+    """`wsgi.errors`: the text stream of standard error."""
+
+    def write(self, text: str, /) -> int:
+        """Writes text; the number of characters."""
+
+    def writelines(self, lines: Iterable[str], /) -> None:
+        """Writes each of some texts."""
+
+    def flush(self, /) -> None: ...
+    def close(self, /) -> None:
+        """Leaves the stream open; it is the process's."""
+
+    def __enter__(self, /) -> ErrorStream: ...
+    def __exit__(self, /, *_exception: object) -> None: ...

@@ -1,0 +1,111 @@
+"""The command line: click parameters from the options table, and settings from what was given."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+import click
+
+from tailrace.cli import envfile
+from tailrace.cli.options import BY_NAME, GROUPS, OPTIONS, Option
+from tailrace.cli.settings import CONFIG_VARIABLE, Settings, resolve
+from tailrace.cli.unknown import nearest
+
+
+class Serving(click.Command):
+    """A command that takes every option of the table, shown by group."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Of an unknown option, names the option that was most likely meant."""
+        try:
+            left = super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            flags = {
+                flag: str(each.name) for each in self.get_params(ctx) for flag in (*each.opts, *each.secondary_opts)
+            }
+            remedy = nearest(error.option_name, flags)
+            raise click.UsageError(f"no such option: {error.option_name}{remedy}", ctx) from None
+        if ctx.args:
+            raise click.UsageError(
+                f"one application can be served, and there are several arguments: {ctx.params['app']!r}, "
+                f"{', '.join(map(repr, ctx.args))}",
+                ctx,
+            )
+        return left
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the options under the headings of their groups."""
+        parameters = {parameter.name: parameter for parameter in self.get_params(ctx)}
+        for group in GROUPS:
+            options = [option for option in OPTIONS if option.group == group]
+            with formatter.section(group):
+                formatter.write_dl([_help_row(ctx, parameters[option.name], option) for option in options])
+        rest = [parameter.get_help_record(ctx) for name, parameter in parameters.items() if name not in BY_NAME]
+        with formatter.section("Other"):
+            formatter.write_dl([row for row in rest if row])
+
+
+class ServeByDefault(click.Group):
+    """A group whose arguments, when they do not begin with one of its commands, belong to `serve`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Puts `serve` in front where it was left out."""
+        if not args or (args[0] not in self.commands and args[0] not in ("--help", "-h", "--version")):
+            args = ["serve", *args]
+        return super().parse_args(ctx, args)
+
+
+def parameter(option: Option) -> click.Parameter:
+    """The click parameter of an option. Values stay text: `settings` reads them, like those of files and variables."""
+    if option.positional:
+        return click.Argument([option.name], required=False, metavar=f"[{option.kind.metavar}]")
+    spellings = [option.flag, *option.flags, option.name]
+    if isinstance(option.default, bool):
+        spellings[0] = f"{option.flag}/--no-{option.flag[2:]}"
+        return click.Option(spellings, default=None, help=_help(option))
+    several = isinstance(option.default, tuple)
+    return click.Option(spellings, default=None, multiple=several, metavar=option.kind.metavar, help=_help(option))
+
+
+def _help_row(ctx: click.Context, parameter: click.Parameter, option: Option) -> tuple[str, str]:
+    if option.positional:
+        return option.kind.metavar, option.help
+    return parameter.get_help_record(ctx) or (option.flag, option.help)
+
+
+def _help(option: Option) -> str:
+    shown = option.kind.write(option.default) if option.default is not None else None
+    if shown in (None, "", False):
+        return option.help
+    if isinstance(shown, list):
+        shown = " ".join(map(str, shown))
+    return f"{option.help} [default: {shown}]"
+
+
+CONFIG: Final = click.Option(
+    ["--config"],
+    metavar="FILE",
+    help="Read settings from this TOML file and not from ./tailrace.toml or ./pyproject.toml. "
+    f"[variable: {CONFIG_VARIABLE}]",
+)
+
+
+CONTEXT: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+# `Serving` refuses further arguments itself, with a better message than click's.
+SERVING: Final[dict[str, Any]] = {"allow_extra_args": True}
+
+
+def settings_of(given: dict[str, Any]) -> tuple[Settings, list[str]]:
+    """The effective settings, and warnings about variables and files that were ignored."""
+    config = given.pop("config")
+    given = {name: value for name, value in given.items() if value not in (None, ())}
+    warnings: list[str] = []
+    settings = resolve(given, os.environ, config, warn=warnings.append)
+    if (path := settings["env_file"].value) is not None:
+        # Once more, since the file may have TAILRACE_* variables.
+        warnings.clear()
+        settings = resolve(given, {**envfile.read(path, os.environ), **os.environ}, config, warn=warnings.append)
+    return settings, warnings

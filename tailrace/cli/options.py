@@ -1,0 +1,755 @@
+"""The options table: every option of Tailrace, once.
+
+Command line flags, `TAILRACE_*` variables, the keys of `tailrace.toml`, the keyword arguments of `tailrace.run`,
+`tailrace.serve_in_thread` and `tailrace.gevent.serve`, the settings of the Rust core and the page docs/options.md all
+derive from `OPTIONS`. To add an option, add a row here, use it in one file, and test it.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tailrace._tailrace import check_access_log_format
+from tailrace.cli import values
+from tailrace.cli.values import Kind
+
+APPLICATION: Final = "Application"
+ADDRESSES: Final = "Addresses"
+PROCESSES: Final = "Processes"
+THREADS: Final = "Threads"
+GREENLETS: Final = "Greenlets"
+LIMITS: Final = "Limits"
+TIMES: Final = "Times"
+RESPONSES: Final = "Requests and responses"
+LOGS: Final = "Logs"
+GROUPS: Final = (APPLICATION, ADDRESSES, PROCESSES, THREADS, GREENLETS, LIMITS, TIMES, RESPONSES, LOGS)
+
+
+class Place(enum.Enum):
+    """A way to serve that does not support every option; the value is its name.
+
+    A function refuses an option that it does not support. On the command line this is a warning, or an error if it is
+    one of CONFLICTS."""
+
+    RUN = "tailrace.run"
+    THREAD = "tailrace.serve_in_thread"
+    HUB = "tailrace.gevent.serve"
+    DEBUG = "--debug"
+    # With --reload, or as process 1, there is a master, and these options have their effect.
+    DEBUG_ALONE = "--debug without --reload"
+    RELOAD = "--reload"
+    GEVENT = "--gevent"
+    WITHOUT_GEVENT = "without --gevent"
+
+
+# The functions for programs that have the application already.
+FUNCTIONS: Final = (Place.RUN, Place.THREAD, Place.HUB)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option.
+
+    name: the key in files and of `tailrace.run`; the flag is `--` with dashes, the variable `TAILRACE_` in capitals.
+    core: the setting of the Rust core that takes the value unchanged; None when there is none.
+    flags: further spellings on the command line.
+    positional: an argument of the command line rather than a flag.
+    example: a value as it is written in a file.
+    absent: where it is not taken or has no effect, with the reason and what to do instead.
+    """
+
+    name: str
+    kind: Kind
+    default: Any
+    help: str
+    group: str
+    core: str | None = None
+    flags: tuple[str, ...] = ()
+    positional: bool = False
+    example: object = None
+    absent: Mapping[Place, str] = field(default_factory=dict)
+
+    @property
+    def flag(self) -> str:
+        """The spelling on the command line."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """The name of the environment variable."""
+        return "TAILRACE_" + self.name.upper()
+
+
+def _root_path(raw: str) -> str:
+    stripped = raw.rstrip("/")
+    if stripped and not stripped.startswith("/"):
+        raise ValueError(f"must begin with a slash: /{stripped}")
+    if not stripped.isascii():
+        raise ValueError("must be ASCII: write other characters percent-encoded")
+    return stripped
+
+
+def _field_value(raw: str) -> str:
+    if not raw.isascii():
+        raise ValueError("must be ASCII")
+    return raw.strip()
+
+
+def _log_format(raw: str) -> str:
+    check_access_log_format(raw)
+    return raw
+
+
+def _embedded(reason: str) -> dict[Place, str]:
+    """Absent from all functions for one reason."""
+    return dict.fromkeys(FUNCTIONS, reason)
+
+
+def _beside(reason: str) -> dict[Place, str]:
+    """Absent where the caller's own code goes on in the process."""
+    return dict.fromkeys((Place.THREAD, Place.HUB), reason)
+
+
+_ONE_REQUEST: Final = "there is one request at a time, on the main thread"
+_NO_WORKERS: Final = _beside("it serves in this process alone; tailrace.run and the command have worker processes")
+_OF_A_MASTER: Final = {**_NO_WORKERS, Place.DEBUG_ALONE: "there is no master process"}
+_WHOLE_PROCESS: Final = _beside("it concerns the whole process, which is the caller's to set up")
+_TOO_LATE: Final = (
+    "the program runs already, too late to patch it; on a hub of gevent's, call tailrace.gevent.serve, or let "
+    "`tailrace --gevent` load the application"
+)
+_LIMIT_OF_GREENLETS: Final = {
+    Place.RUN: _TOO_LATE,
+    Place.THREAD: _TOO_LATE,
+    Place.DEBUG: _ONE_REQUEST,
+    Place.WITHOUT_GEVENT: "there are no greenlets",
+}
+_LOG_OF_THE_PROGRAM: Final = _beside(
+    "logging is the caller's to set up; logging.getLogger('tailrace').setLevel('WARNING') does the same"
+)
+
+
+# What `{name}` gives in --access-log-format. The core knows the same names; a test compares.
+ACCESS_LOG_ATOMS: Final = {
+    "time": "when the response ended, RFC 3339, UTC",
+    "client": "address of the client; `-` on a UNIX socket",
+    "method": "request method",
+    "target": "request target as it was sent",
+    "path": "the target's path, still percent-encoded",
+    "query": "the target's query, without the question mark",
+    "protocol": "`HTTP/1.1` or `HTTP/1.0`",
+    "status": "status code",
+    "bytes": "bytes of the body that were sent",
+    "duration_ms": "from the complete request to the end of the response, milliseconds",
+    "queued_ms": "complete request waiting for a thread, milliseconds",
+    "app_ms": "the application's thread at work on it, milliseconds",
+    "first_block_ms": "from the call of the application to its first block that is not empty, milliseconds",
+    "blocks": "blocks that the application returned",
+    "writes": "system calls that wrote the response",
+    "waited_ms": "the application's thread waiting for the client to take what was queued, milliseconds",
+    "delivery": "`one-write`, `direct`, `gathered`, `sendfile`, `spilled` (file) or `none`: how the body travelled",
+    "ending": "`complete`, `client-gone`, `broken`, `timed-out` at its deadline, or `cut` at the end of a stop",
+    "host": "`Host` field",
+    "referer": "`Referer` field",
+    "user_agent": "`User-Agent` field",
+}
+
+# What the atoms of gunicorn give, in a format that has `%(name)s` and none of the names above.
+ACCESS_LOG_LETTERS: Final = {
+    "%(h)s": "address of the client",
+    "%(l)s": "`-`",
+    "%(u)s": "user of `Authorization: Basic`",
+    "%(t)s": "when the response ended, as `[22/Nov/2026:01:02:03 +0000]`",
+    "%(r)s": "method, target and version",
+    "%(m)s": "request method",
+    "%(U)s": "the target's path, still percent-encoded",
+    "%(q)s": "the target's query, without the question mark",
+    "%(H)s": "`HTTP/1.1` or `HTTP/1.0`",
+    "%(s)s": "status code",
+    "%(B)s": "bytes of the body that were sent",
+    "%(b)s": "the same",
+    "%(f)s": "`Referer` field",
+    "%(a)s": "`User-Agent` field",
+    "%(T)s": "time from the complete request to the end of the response, whole seconds",
+    "%(M)s": "that time in whole milliseconds",
+    "%(D)s": "that time in whole microseconds",
+    "%(L)s": "that time in seconds, with six decimals",
+    "%(p)s": "number of the process, as `<7>`",
+    "%({NAME}i)s": "a field of the request",
+    "%({NAME}o)s": "a field of the response",
+    "%({NAME}e)s": "`REQUEST_METHOD`, `QUERY_STRING`, `SERVER_PROTOCOL`, `REMOTE_ADDR`, `REMOTE_PORT`, `CONTENT_TYPE`, "
+    "`CONTENT_LENGTH` or an `HTTP_*`; the log has no other variables",
+}
+
+
+OPTIONS: Final[tuple[Option, ...]] = (
+    Option(
+        "app",
+        values.text("MODULE:CALLABLE"),
+        None,
+        "The WSGI application: `module:name`, `package.module:object.attribute`, `module:create_app('production')`, "
+        "a module that has `application` or `app`, or the path of a .py or .wsgi file.",
+        APPLICATION,
+        positional=True,
+        example="mysite.wsgi:application",
+        absent=_embedded("it is the first argument: the application itself"),
+    ),
+    Option(
+        "factory",
+        values.boolean(),
+        False,
+        "CALLABLE is a function without arguments that returns the application.",
+        APPLICATION,
+        absent=_embedded("call the function, and pass on the application that it returns"),
+    ),
+    Option(
+        "chdir",
+        values.path("DIRECTORY"),
+        None,
+        "Change to this directory first; modules are searched in it before anywhere else.",
+        APPLICATION,
+        example="/srv/mysite",
+        absent=_embedded("the application has been imported already: call os.chdir before"),
+    ),
+    Option(
+        "env_file",
+        values.path(),
+        None,
+        "Read variables for the application, and TAILRACE_* ones, from the NAME=value lines of this file; what the "
+        "environment has already stays. A reload reads it again.",
+        APPLICATION,
+        example="/etc/mysite.env",
+        absent=_embedded(
+            "the application has been imported already, and has read its environment: set os.environ before"
+        ),
+    ),
+    Option(
+        "reload",
+        values.boolean(),
+        False,
+        "For development: one worker, which is replaced when files of the application change; while they do not load, "
+        "the browser shows the traceback. Needs `pip install 'tailrace[reload]'`.",
+        APPLICATION,
+        absent=_embedded(
+            "what the program has imported stays as it is; `tailrace MODULE:CALLABLE --reload` imports it anew"
+        ),
+    ),
+    Option(
+        "debug",
+        values.boolean(),
+        False,
+        "For development: one process, one thread, the application on the main thread so that breakpoint() works in "
+        "the terminal, and tracebacks of what the framework lets through in the browser.",
+        APPLICATION,
+        core="debug",
+        absent={
+            Place.THREAD: "it needs the main thread, which the caller uses; call tailrace.run instead",
+            Place.HUB: "it serves one request at a time, a hub thousands; call tailrace.run instead",
+            Place.GEVENT: "one serves a request at a time, the other one thousands",
+        },
+    ),
+    Option(
+        "bind",
+        values.several(values.text("ADDRESS")),
+        ("127.0.0.1:8000",),
+        "Listen here: host:port, [::1]:8000, :8000 (every IPv4 address), 8000 (this machine only), "
+        "unix:/run/app.sock, unix:@abstract, or fd://3 for a socket that systemd or another parent opened. Repeat "
+        "for more. Port 0 picks a free one.",
+        ADDRESSES,
+        flags=("-b",),
+        example=["127.0.0.1:8000", "unix:/run/app.sock"],
+    ),
+    Option(
+        "backlog",
+        values.whole(1, 65535),
+        2048,
+        "Connections that the kernel keeps waiting to be accepted.",
+        ADDRESSES,
+    ),
+    Option(
+        "umask",
+        values.octal(),
+        None,
+        "File mode creation mask of the process, and so of UNIX sockets. Unset: as inherited.",
+        ADDRESSES,
+        example="0o027",
+        absent=_WHOLE_PROCESS,
+    ),
+    Option(
+        "socket_mode",
+        values.octal(),
+        None,
+        "Permission bits of UNIX sockets, whatever the mask is.",
+        ADDRESSES,
+        example="0o660",
+    ),
+    Option(
+        "workers",
+        values.count_or("auto", 1, 1024),
+        1,
+        "Processes that serve, watched by another one that holds the sockets and replaces them. auto: as many as CPUs "
+        "may be used.",
+        PROCESSES,
+        flags=("-w",),
+        example="auto",
+        absent={**_NO_WORKERS, Place.RELOAD: "there is one worker", Place.DEBUG: "there is one process that serves"},
+    ),
+    Option(
+        "preload",
+        values.boolean(),
+        False,
+        "Load the application once, before the workers are forked: they share its memory and are ready at once. What "
+        "it opens while it loads is shared by them, and threads that it starts are missing in them.",
+        PROCESSES,
+        absent={
+            **_embedded("the application has been loaded already, and worker processes share its memory without this"),
+            Place.DEBUG_ALONE: _OF_A_MASTER[Place.DEBUG_ALONE],
+            Place.RELOAD: "each worker loads the application, so that it is the new one",
+            Place.GEVENT: "the master must stay unpatched, and each worker is patched before it loads the application",
+        },
+    ),
+    Option(
+        "hooks",
+        values.text("MODULE"),
+        None,
+        "A module or file with any of the functions on_start(), post_fork(worker), worker_ready(worker), "
+        "worker_exit(worker) and on_exit().",
+        PROCESSES,
+        example="mysite.hooks",
+        absent=_OF_A_MASTER,
+    ),
+    Option(
+        "user",
+        values.text("USER"),
+        None,
+        "Become this user, by name or number, once the sockets are bound, in the master and in the workers.",
+        PROCESSES,
+        example="www-data",
+        absent=_WHOLE_PROCESS,
+    ),
+    Option(
+        "group",
+        values.text("GROUP"),
+        None,
+        "Become this group, by name or number. Unset: the user's own.",
+        PROCESSES,
+        example="www-data",
+        absent=_WHOLE_PROCESS,
+    ),
+    Option(
+        "pidfile",
+        values.path(),
+        None,
+        "Write the number of the master's process, or of the only one, into this file; a second server with the same "
+        "one does not start.",
+        PROCESSES,
+        example="/run/mysite/tailrace.pid",
+        absent=_WHOLE_PROCESS,
+    ),
+    Option(
+        "max_requests",
+        values.whole(0),
+        0,
+        "Replace a worker after about so many requests, without losing one: its successor serves before it drains. 0: "
+        "never.",
+        PROCESSES,
+        example=100_000,
+        absent=_OF_A_MASTER,
+    ),
+    Option(
+        "max_requests_jitter",
+        values.whole(0),
+        0,
+        "Up to so many requests more, by chance for each worker, so that they are not replaced all at once.",
+        PROCESSES,
+        absent=_OF_A_MASTER,
+    ),
+    Option(
+        "max_lifetime",
+        values.seconds(zero=True),
+        0.0,
+        "Replace a worker after this time, or up to a tenth sooner by chance. 0: never.",
+        PROCESSES,
+        example="12h",
+        absent=_OF_A_MASTER,
+    ),
+    Option(
+        "max_rss",
+        values.size(),
+        0,
+        "Replace a worker that has more than this in memory, shared pages counted. 0: never.",
+        PROCESSES,
+        example="1GiB",
+        absent=_OF_A_MASTER,
+    ),
+    Option(
+        "hang_timeout",
+        values.seconds(zero=True),
+        30.0,
+        "Kill and replace a worker that hangs for this long, at least 3 s: the process is stopped, or code in C keeps "
+        "the interpreter. The log has its requests and the stacks of its threads. 0: never.",
+        PROCESSES,
+    ),
+    Option(
+        "threads",
+        values.whole(1, 4096),
+        128,
+        "Threads that may run the application at once, at most. They start when requests wait and end when idle. 1 "
+        "serves applications that are not thread-safe.",
+        THREADS,
+        absent={
+            Place.DEBUG: _ONE_REQUEST,
+            Place.HUB: "requests run in greenlets, which max_greenlets limits",
+            Place.GEVENT: "requests run in greenlets, which --max-greenlets limits",
+        },
+    ),
+    Option(
+        "gevent",
+        values.boolean(),
+        False,
+        "Run each request in a greenlet of its own on gevent's hub, so that ten thousand that sleep, or wait for a "
+        "database or another server, are ordinary. Each worker patches the standard library before it loads the "
+        "application. SIGURG writes what every greenlet does to the log. Needs `pip install 'tailrace[gevent]'`.",
+        GREENLETS,
+        absent={
+            Place.RUN: _TOO_LATE,
+            Place.THREAD: _TOO_LATE,
+            Place.HUB: "it serves on greenlets without being told",
+            Place.DEBUG: _ONE_REQUEST,
+        },
+    ),
+    Option(
+        "max_greenlets",
+        values.whole(1, 50_000),
+        10_000,
+        "With --gevent, requests that a worker's application has at once, at most; more wait, up to --max-queue.",
+        GREENLETS,
+        example=2_000,
+        absent=_LIMIT_OF_GREENLETS,
+    ),
+    Option(
+        "hub_warn",
+        values.seconds(zero=True),
+        0.1,
+        "With --gevent, log the stack of a greenlet that keeps the hub, and so every other greenlet, for longer than "
+        "this: it computes, or waits in a call that is not patched. 0: never.",
+        GREENLETS,
+        example="250ms",
+        absent=_LIMIT_OF_GREENLETS,
+    ),
+    Option(
+        "request_line_limit",
+        values.size(64),
+        8190,
+        "Longest request line; a longer one is answered 414.",
+        LIMITS,
+        core="request_line_limit",
+    ),
+    Option(
+        "header_bytes_limit",
+        values.size(256),
+        65536,
+        "Most bytes of all field lines of a request; more are answered 431.",
+        LIMITS,
+        core="header_bytes_limit",
+    ),
+    Option(
+        "header_count_limit",
+        values.whole(1, 65535),
+        128,
+        "Most header fields of a request; more are answered 431.",
+        LIMITS,
+        core="header_count_limit",
+    ),
+    Option(
+        "max_body",
+        values.size(),
+        1 << 30,
+        "Largest request body; a larger one is answered 413.",
+        LIMITS,
+        core="max_body",
+        example="100MiB",
+    ),
+    Option(
+        "client_memory",
+        values.size(1 << 20),
+        None,
+        "What a worker holds for its clients in memory at once: heads, bodies and responses on their way, and what came"
+        " behind a request before its time. Past it, requests that are not complete are given up, the oldest first, and"
+        " answered 503. Half of it is for responses (--response-buffer), a quarter for bodies (--body-buffer), and a"
+        " quarter for the rest. Unset: 512 MiB, or more if those two options ask for it.",
+        LIMITS,
+        example="1GiB",
+    ),
+    Option(
+        "body_memory",
+        values.size(),
+        1 << 20,
+        "A request body up to this size stays in memory, a larger one goes to an unlinked temporary file (in TMPDIR).",
+        LIMITS,
+        core="body_memory",
+    ),
+    Option(
+        "body_buffer",
+        values.size(),
+        None,
+        "Of all request bodies together, keep this much in memory; past it, all but small ones go to temporary files."
+        " Unset: a quarter of --client-memory.",
+        LIMITS,
+        example="128MiB",
+    ),
+    Option(
+        "stream_body",
+        values.boolean(),
+        False,
+        "Start the application as soon as the head of a request is there; its reads of wsgi.input then wait for the"
+        " client, and hold a thread meanwhile. A chunked body then has no CONTENT_LENGTH, which some frameworks rely"
+        " on. Without it, bodies are read whole first.",
+        LIMITS,
+        core="stream_body",
+    ),
+    Option(
+        "response_queue",
+        values.size(4096),
+        4 << 20,
+        "Of one response, keep this much in memory for a client that takes it slowly; the rest goes to a temporary"
+        " file, see --response-spill.",
+        LIMITS,
+        core="outbox_limit",
+    ),
+    Option(
+        "response_buffer",
+        values.size(65536),
+        None,
+        "Of all responses together, keep this much in memory for clients that take them slowly; the rest goes to"
+        " temporary files, see --response-spill. Unset: half of --client-memory.",
+        LIMITS,
+        example="256MiB",
+    ),
+    Option(
+        "response_spill",
+        values.size(),
+        4 << 30,
+        "Of all responses together, keep this much in unlinked temporary files (in TMPDIR, better not in memory) for "
+        "clients that take them slowly, so that no thread waits for those; of one whose end the application has yet to "
+        "make, a 64th. Past it, application threads wait for their clients, and requests that find none are answered "
+        "503. 0: no files.",
+        LIMITS,
+        core="response_spill",
+        example="20GiB",
+    ),
+    Option(
+        "max_queue",
+        values.whole(1, 1_000_000),
+        2048,
+        "Requests that may wait for a thread or greenlet of a worker; more are answered 503 with Retry-After.",
+        LIMITS,
+        core="max_queue",
+    ),
+    Option(
+        "max_connections",
+        values.whole(1, 10_000_000),
+        100_000,
+        "Connections of a worker at once, fewer where the limit of open files does not allow so many (a worker raises"
+        " it as far as it may). For a client beyond, the connection that has been idle for the longest time is closed;"
+        " where none is idle, the client waits in the kernel's queue.",
+        LIMITS,
+        core="max_connections",
+    ),
+    Option(
+        "request_timeout",
+        values.seconds(zero=True),
+        0.0,
+        "The application has this long for a request. Then its client is answered 504, tailrace.RequestTimeout is"
+        " raised in its thread or greenlet, and the log shows where that was; a worker in which it does not come back"
+        " is replaced. With --stream-body, waiting for the client counts, too. 0: as long as it likes.",
+        TIMES,
+        core="request_timeout",
+        example=30,
+    ),
+    Option(
+        "queue_timeout",
+        values.seconds(zero=True),
+        0.0,
+        "A request that has waited this long for a thread or greenlet is answered 503 with Retry-After. 0: it waits.",
+        TIMES,
+        core="queue_timeout",
+        example=10,
+    ),
+    Option(
+        "header_timeout",
+        values.seconds(zero=False),
+        15.0,
+        "From the first byte of a request head to its end; then 408.",
+        TIMES,
+        core="header_timeout",
+    ),
+    Option(
+        "body_timeout",
+        values.seconds(zero=False),
+        30.0,
+        "Between two pieces of a request body; then 408.",
+        TIMES,
+        core="body_timeout",
+    ),
+    Option(
+        "idle_timeout",
+        values.seconds(zero=False),
+        75.0,
+        "A connection without a request is closed after this time. Longer than a proxy in front keeps its own.",
+        TIMES,
+        core="idle_timeout",
+        flags=("--keep-alive",),
+    ),
+    Option(
+        "write_timeout",
+        values.seconds(zero=False),
+        60.0,
+        "A client that takes nothing of a response for this long is given up.",
+        TIMES,
+        core="write_timeout",
+    ),
+    Option(
+        "min_body_rate",
+        values.size(),
+        240,
+        "Bytes a second that a request body must arrive with on average, after --body-timeout; then 408. 0: any rate.",
+        TIMES,
+        core="min_body_rate",
+    ),
+    Option(
+        "min_response_rate",
+        values.size(),
+        240,
+        "Bytes a second that a client must take a waiting response with on average, after --write-timeout; else it is"
+        " given up. 0: any rate.",
+        TIMES,
+        core="min_response_rate",
+    ),
+    Option(
+        "graceful_timeout",
+        values.seconds(zero=True),
+        30.0,
+        "After SIGTERM or SIGINT, requests in flight have this long to finish. A second signal stops at once.",
+        TIMES,
+    ),
+    Option(
+        "root_path",
+        values.text("PATH", check=_root_path),
+        "",
+        "SCRIPT_NAME: the path under which the application is mounted; a request path that begins with it loses it.",
+        RESPONSES,
+        core="root_path",
+        example="/app",
+    ),
+    Option(
+        "url_scheme",
+        values.choice("http", "https"),
+        "http",
+        "wsgi.url_scheme: https when a proxy in front ends TLS.",
+        RESPONSES,
+        core="url_scheme",
+    ),
+    Option(
+        "underscore_headers",
+        values.choice("drop", "keep", "refuse"),
+        "drop",
+        "Request fields with an underscore in the name, which CGI variables cannot tell from a dash: drop them, keep "
+        "them, or refuse the request with 400.",
+        RESPONSES,
+        core="underscore_headers",
+    ),
+    Option(
+        "server_header",
+        values.text("TEXT", check=_field_value),
+        "tailrace",
+        "Server field of responses whose application sends none. Empty: no such field.",
+        RESPONSES,
+        core="server_header",
+    ),
+    Option(
+        "server_timing",
+        values.boolean(),
+        False,
+        "Tell in a Server-Timing field how long a request was queued and how long the application took to its first"
+        " block; browsers show it.",
+        RESPONSES,
+        core="server_timing",
+    ),
+    Option(
+        "access_log",
+        values.path("PATH"),
+        None,
+        "Write a line for each response to this file, or `-` for standard output. Unset: no access log. SIGUSR1 "
+        "reopens it. Lines that it does not take in time are dropped and counted; no request waits for it.",
+        LOGS,
+        core="access_log",
+        example="/var/log/tailrace/access.log",
+    ),
+    Option(
+        "access_log_format",
+        values.text("combined|common|json|FORMAT", check=_log_format),
+        "combined",
+        "Format of the access log: a name, or text with atoms in braces, such as '{client} {method} {target} "
+        "{status} {duration_ms}', or with those of gunicorn, such as '%(h)s \"%(r)s\" %(s)s %({X-Request-Id}i)s'.",
+        LOGS,
+        core="access_log_format",
+        example="{client} {method} {target} {status} {duration_ms}",
+    ),
+    Option(
+        "log_level",
+        values.choice("debug", "info", "warning", "error"),
+        "info",
+        "Least level of the server's own log, on standard error.",
+        LOGS,
+        absent=_LOG_OF_THE_PROGRAM,
+    ),
+)
+
+BY_NAME: Final[dict[str, Option]] = {option.name: option for option in OPTIONS}
+
+# Options of the command line that contradict each other, which is an error. Other combinations of the table are
+# warnings.
+CONFLICTS: Final = (("debug", Place.GEVENT), ("preload", Place.GEVENT), ("preload", Place.RELOAD))
+
+
+def worker_count(chosen: Mapping[str, Any]) -> int:
+    """The number of workers; `auto` is as many as there are CPUs that may be used."""
+    return len(os.sched_getaffinity(0)) if chosen["workers"] == "auto" else int(chosen["workers"])
+
+
+CLIENT_MEMORY: Final = 512 << 20
+
+
+def client_memory(chosen: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Bytes that a worker holds for its clients in all, and of these, bytes for responses and for request bodies."""
+    total = CLIENT_MEMORY if chosen["client_memory"] is None else chosen["client_memory"]
+    responses = total // 2 if chosen["response_buffer"] is None else chosen["response_buffer"]
+    bodies = total // 4 if chosen["body_buffer"] is None else chosen["body_buffer"]
+    if chosen["client_memory"] is None:
+        # A quarter of the total is kept for heads and small bodies.
+        total = max(total, (responses + bodies) * 4 // 3)
+    return total, responses, bodies
+
+
+# Settings of the core that follow from several options or from the way the server is started.
+DERIVED: Final[dict[str, Callable[[Mapping[str, Any]], object]]] = {
+    "hub": lambda chosen: chosen["gevent"],
+    "threads": lambda chosen: chosen["max_greenlets"] if chosen["gevent"] else chosen["threads"],
+    "single_thread": lambda chosen: chosen["debug"],
+    "client_memory": lambda chosen: client_memory(chosen)[0],
+    "response_buffer": lambda chosen: client_memory(chosen)[1],
+    "body_buffer": lambda chosen: client_memory(chosen)[2],
+    "multithread": lambda chosen: chosen["gevent"] or (chosen["threads"] > 1 and not chosen["debug"]),
+    "multiprocess": lambda chosen: worker_count(chosen) > 1 and not chosen["debug"],
+}
+
+
+def core_settings(chosen: Mapping[str, Any]) -> dict[str, object]:
+    """The settings of the Rust core for these option values."""
+    settings = {option.core: chosen[option.name] for option in OPTIONS if option.core is not None}
+    return settings | {name: derive(chosen) for name, derive in DERIVED.items()}

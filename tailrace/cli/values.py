@@ -1,0 +1,232 @@
+"""Kinds of option values: how each is read from text or TOML, and how it is written back.
+
+A kind accepts what a person writes (`"10MiB"`, `"2m"`, `"yes"`) as well as the value itself (`10485760`, `120.0`,
+`True`), so one `read` serves the command line, the environment, TOML files and keyword arguments. `read` raises
+`ValueError` whose message completes the sentence "threads = 'x': ...".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+# ASCII alone: int() and Decimal also take the digits of other scripts.
+_WHOLE: Final = re.compile(r"\s*[+-]?[0-9]+(_[0-9]+)*\s*", re.ASCII)
+_WITH_UNIT: Final = re.compile(r"\s*([+-]?[0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE | re.ASCII)
+_OCTAL: Final = re.compile(r"\s*(0o)?[0-7]{1,8}\s*", re.IGNORECASE | re.ASCII)
+_SIZE_UNITS: Final = {
+    "": 1,
+    "b": 1,
+    "k": 1 << 10,
+    "kib": 1 << 10,
+    "kb": 10**3,
+    "m": 1 << 20,
+    "mib": 1 << 20,
+    "mb": 10**6,
+    "g": 1 << 30,
+    "gib": 1 << 30,
+    "gb": 10**9,
+    "t": 1 << 40,
+    "tib": 1 << 40,
+    "tb": 10**12,
+}
+# 1024 TiB: more than any machine has, and so little that sums and products in the core cannot overflow.
+_LARGEST: Final = 1 << 50
+_DURATION_UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+# Seconds. A time shorter than the resolution of the core's clock would become 0, which may mean "never". A time of less
+# than a century cannot overflow in the core.
+_SHORTEST: Final = 0.001
+_LONGEST: Final = 3_000_000_000
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"0", "false", "no", "off"}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of value.
+
+    read: from text or a plain value to the value of the option; raises ValueError.
+    write: from the value to what `tailrace config` and the documentation show: a plain value that `read` takes back.
+    metavar: what stands for the value in `--help`.
+    """
+
+    name: str
+    metavar: str
+    read: Callable[[object], Any]
+    write: Callable[[Any], object] = lambda value: value
+
+
+def whole(least: int = 0, most: int = 10**12) -> Kind:
+    """A whole number within bounds."""
+
+    def read(raw: object) -> int:
+        if isinstance(raw, str) and _WHOLE.fullmatch(raw):
+            # Not int(), which refuses thousands of digits with a message of its own.
+            raw = int(Decimal(raw))
+        if isinstance(raw, bool) or not isinstance(raw, int):
+            raise ValueError("must be a whole number")
+        return _bounded(raw, least, most)
+
+    return Kind("whole number", "NUMBER", read)
+
+
+def count_or(word: str, least: int, most: int) -> Kind:
+    """A whole number within bounds, or a word that stands for one."""
+    number = whole(least, most)
+
+    def read(raw: object) -> int | str:
+        if isinstance(raw, str) and raw.strip().lower() == word:
+            return word
+        try:
+            count: int = number.read(raw)
+        except ValueError as error:
+            raise ValueError(f"{error}, or {word}") from None
+        return count
+
+    return Kind(f"whole number or {word}", f"NUMBER|{word}", read)
+
+
+def size(least: int = 0) -> Kind:
+    """A number of bytes: `65536`, `"64k"`, `"10MiB"`, `"10MB"`."""
+
+    def read(raw: object) -> int:
+        if isinstance(raw, str):
+            found = _WITH_UNIT.fullmatch(raw)
+            unit = _SIZE_UNITS.get(found[2].lower()) if found else None
+            if found is None or unit is None or (unit == 1 and "." in found[1]):
+                raise ValueError("must be a size such as 65536, 64k, 10MiB or 1g")
+            raw = int(Decimal(found[1]) * unit)
+        if isinstance(raw, bool) or not isinstance(raw, int):
+            raise ValueError("must be a size such as 65536, 64k, 10MiB or 1g")
+        return _bounded(raw, least, _LARGEST, _write_size)
+
+    return Kind("size", "SIZE", read, _write_size)
+
+
+def _write_size(value: int) -> object:
+    for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if value and value % factor == 0:
+            return f"{value // factor}{unit}"
+    return value
+
+
+def seconds(*, zero: bool) -> Kind:
+    """A duration in seconds: `30`, `0.5`, `"500ms"`, `"2m"`. `zero` tells whether 0 is allowed."""
+
+    def read(raw: object) -> float:
+        if isinstance(raw, str):
+            found = _WITH_UNIT.fullmatch(raw)
+            unit = _DURATION_UNITS.get(found[2].lower()) if found else None
+            if found is None or unit is None:
+                raise ValueError("must be a time in seconds such as 30, 0.5, 500ms or 2m")
+            raw = float(found[1]) * unit
+        # `raw != raw`: NaN is no time either.
+        if isinstance(raw, bool) or not isinstance(raw, (int, float)) or raw != raw:
+            raise ValueError("must be a time in seconds such as 30, 0.5, 500ms or 2m")
+        if raw < 0 or (raw == 0 and not zero):
+            raise ValueError("must be " + ("0 or more" if zero else "more than 0") + " seconds")
+        if 0 < raw < _SHORTEST:
+            raise ValueError("must be " + "0 or " * zero + f"at least {_SHORTEST} seconds")
+        if raw > _LONGEST:
+            raise ValueError(f"must be at most {_LONGEST} seconds")
+        return float(raw)
+
+    return Kind("seconds", "SECONDS", read, lambda value: int(value) if value == int(value) else value)
+
+
+def boolean() -> Kind:
+    """Yes or no."""
+
+    def read(raw: object) -> bool:
+        if isinstance(raw, bool):
+            return raw
+        if isinstance(raw, str) and raw.strip().lower() in _TRUE | _FALSE:
+            return raw.strip().lower() in _TRUE
+        raise ValueError("must be true or false")
+
+    return Kind("true or false", "", read)
+
+
+def text(metavar: str, *, check: Callable[[str], str] | None = None) -> Kind:
+    """Any text without control characters; `check` may refuse or normalise it."""
+
+    def read(raw: object) -> str:
+        if not isinstance(raw, str):
+            raise ValueError("must be text")
+        if any(ord(character) < 32 or ord(character) == 127 for character in raw):
+            raise ValueError("must not contain control characters")
+        return check(raw) if check else raw
+
+    return Kind("text", metavar, read)
+
+
+def path(metavar: str = "PATH") -> Kind:
+    """The path of a file or directory; empty text is None, which turns a setting of a file off again."""
+
+    def read(raw: object) -> str | None:
+        if raw is None or raw == "":
+            return None
+        if hasattr(raw, "__fspath__"):
+            raw = raw.__fspath__()
+        if not isinstance(raw, str) or "\0" in raw:
+            raise ValueError("must be a path")
+        return raw
+
+    return Kind("path", metavar, read)
+
+
+def choice(*names: str) -> Kind:
+    """One of a few names."""
+
+    def read(raw: object) -> str:
+        if not isinstance(raw, str) or raw.lower() not in names:
+            raise ValueError("must be one of " + ", ".join(names))
+        return raw.lower()
+
+    return Kind("one of " + ", ".join(names), "|".join(names), read)
+
+
+def octal() -> Kind:
+    """Permission bits, written in octal: `"027"`, `"0o660"`."""
+
+    def read(raw: object) -> int | None:
+        if raw is None or raw == "":
+            return None
+        if isinstance(raw, str):
+            if not _OCTAL.fullmatch(raw):
+                raise ValueError("must be octal permission bits such as 027 or 0o660")
+            raw = int(raw, 8)
+        if isinstance(raw, bool) or not isinstance(raw, int) or not 0 <= raw <= 0o777:
+            raise ValueError("must be octal permission bits from 0 to 0o777")
+        return raw
+
+    return Kind("octal", "OCTAL", read, lambda value: None if value is None else f"0o{value:03o}")
+
+
+def several(item: Kind) -> Kind:
+    """A list: repeated on the command line, an array in TOML, separated by commas or spaces in the environment."""
+
+    def read(raw: object) -> tuple[Any, ...]:
+        if isinstance(raw, str):
+            raw = [part for part in re.split(r"[,\s]+", raw) if part]
+        elif isinstance(raw, int) and not isinstance(raw, bool):
+            raw = [raw]
+        if not isinstance(raw, Sequence) or isinstance(raw, (bytes, bytearray)):
+            raise ValueError("must be a list")
+        if not raw:
+            raise ValueError("must name at least one")
+        # A number, such as a port, means its digits.
+        return tuple(item.read(str(part) if type(part) is int else part) for part in raw)
+
+    return Kind(f"list of {item.name}", item.metavar, read, lambda value: [item.write(part) for part in value])
+
+
+def _bounded(value: int, least: int, most: int, shown: Callable[[int], object] = str) -> int:
+    if value < least:
+        raise ValueError(f"must be at least {shown(least)}")
+    if value > most:
+        raise ValueError(f"must be at most {shown(most)}")
+    return value

@@ -1,0 +1,133 @@
+"""The `tailrace` command.
+
+Exit status: 0 after a stop that was asked for, 1 when the server could not start or no worker could serve, 2 for a
+usage or settings error, 130 when interrupted before it served."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Final, NoReturn
+
+import click
+
+from tailrace._tailrace import __version__
+from tailrace.cli import arguments, show
+from tailrace.cli.options import OPTIONS
+from tailrace.master import main as master
+from tailrace.master import service
+from tailrace.process import descriptors, directory, interrupt, log
+from tailrace.process.errors import LoadError, TailraceError
+from tailrace.process.exit import leave
+from tailrace.worker import single
+
+_EXAMPLES: Final = """\b
+Examples:
+  tailrace mysite.wsgi                          a Django project
+  tailrace 'flaskr:create_app()'                a factory
+  tailrace ./hello.py --debug                   a file, while developing it
+  tailrace app:app -b :80 -b '[::]:80'          every address, IPv4 and IPv6
+  tailrace app:app -b unix:/run/app.sock --socket-mode 660
+  tailrace app:app --gevent --hub-warn 250ms    greenlets: for many requests that wait
+"""
+
+
+@click.group(
+    cls=arguments.ServeByDefault,
+    context_settings=arguments.CONTEXT,
+    epilog=_EXAMPLES,
+    options_metavar="",
+    subcommand_metavar="[serve] MODULE:CALLABLE [OPTIONS]",
+)
+@click.version_option(__version__, prog_name="tailrace", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Serves a WSGI application.
+
+    `tailrace MODULE:CALLABLE` is short for `tailrace serve MODULE:CALLABLE`; `tailrace serve --help` shows the options.
+    """
+
+
+def _serve(**given: Any) -> int:
+    """Serves a WSGI application until SIGINT or SIGTERM.
+
+    Every option can also be given as a variable (--max-body as TAILRACE_MAX_BODY) and as a key of tailrace.toml or of
+    [tool.tailrace] in pyproject.toml (max_body). The command line comes first, then the environment, then the file.
+    """
+    settings, warnings = arguments.settings_of(given)
+    if settings["app"].value is None:
+        raise click.UsageError(
+            "which application? Name it as in `tailrace mysite.wsgi:application`, in TAILRACE_APP, or as `app` in "
+            "tailrace.toml"
+        )
+    log.to_stderr(settings["log_level"].value)
+    for warning in warnings:
+        log.logger.warning("%s", warning)
+    directory.leave_removed(settings["chdir"].value)
+    settings, surroundings = service.from_environment(settings)
+    # Process 1 has a master also with --debug: the master reaps orphans, and the application its own children.
+    if not settings["debug"].value or settings["reload"].value or os.getpid() == 1:
+        return master.serve(settings, surroundings=surroundings)
+    if not single.serve(settings):
+        leave(0)
+    return 0
+
+
+def _config(format: str, **given: Any) -> None:
+    """Prints the effective settings and where each came from.
+
+    Takes the options of `tailrace serve`, so that a command line can be looked at before it is used.
+    """
+    settings, warnings = arguments.settings_of(given)
+    for warning in warnings:
+        click.echo(f"tailrace: warning: {warning}", err=True)
+    click.echo(show.as_json(settings) if format == "json" else show.as_toml(settings))
+
+
+cli.add_command(
+    arguments.Serving(
+        "serve",
+        callback=_serve,
+        params=[*map(arguments.parameter, OPTIONS), arguments.CONFIG],
+        help=_serve.__doc__,
+        epilog=_EXAMPLES,
+        context_settings=arguments.SERVING,
+    )
+)
+cli.add_command(
+    arguments.Serving(
+        "config",
+        callback=_config,
+        params=[
+            *map(arguments.parameter, OPTIONS),
+            arguments.CONFIG,
+            click.Option(
+                ["--format"], type=click.Choice(["toml", "json"]), default="toml", help="How to print. [default: toml]"
+            ),
+        ],
+        help=_config.__doc__,
+        context_settings=arguments.SERVING,
+    )
+)
+
+
+def main() -> NoReturn:
+    """The entry point of the command."""
+    # Before anything else is opened.
+    descriptors.open_standard_streams()
+    try:
+        interrupt.raises()
+        status = cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        click.echo(f"tailrace: error: {error.format_message()}", err=True)
+        if isinstance(error, click.UsageError):
+            click.echo("`tailrace serve --help` shows how it is used", err=True)
+        sys.exit(error.exit_code)
+    except TailraceError as error:
+        if isinstance(error, LoadError) and error.user_traceback:
+            click.echo(error.user_traceback, err=True, nl=False)
+        click.echo(f"tailrace: error: {error}", err=True)
+        sys.exit(error.exit_status)
+    except (KeyboardInterrupt, click.Abort):
+        # Interrupted while loading, or in debug: what a shell reports for SIGINT.
+        sys.exit(interrupt.STATUS)
+    sys.exit(status)

@@ -1,0 +1,53 @@
+"""`tailrace.run`: serves an application on the thread of the program that calls it.
+
+The keyword arguments are options; docs/options.md, which derives from the options table, says which are taken. The
+environment and settings files are not read.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tailrace.cli import load, options
+from tailrace.cli.options import Place
+from tailrace.cli.settings import from_keywords, plain
+from tailrace.master import main as master
+from tailrace.process import log
+from tailrace.process.exit import leave
+from tailrace.worker import single
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+# Options that only a master heeds.
+_OF_A_MASTER = ("hooks", "max_requests", "max_lifetime", "max_rss")
+
+
+def run(app: WSGIApplication, *, bind: str | int | Sequence[str] = "127.0.0.1:8000", **keywords: Any) -> None:
+    """Serves `app` until SIGINT or SIGTERM, then finishes the requests in flight within `graceful_timeout` seconds.
+
+    bind: one address or several, as for `--bind`, or a port. keywords: options; docs/options.md says which are taken by
+    `tailrace.run`.
+
+    It serves in this process. With `workers` above 1, with `hooks`, or with a limit after which workers are replaced,
+    it forks worker processes; then call it on the main thread, while no other thread runs. `umask`, `user` and `group`
+    change the process for good. Where the program has not set up logging, the server's log goes to standard error until
+    `run` returns. On another thread than the main one, where Python allows no signal handlers, it serves until the
+    process ends.
+
+    If requests still run at the end, past their time or after a second signal, the log names them. The program's exit
+    status is then 0, or 1 when an exception ends it, since such a process cannot end in the usual way before Python
+    3.14.
+
+    Raises ConfigError, BindError, WorkerError and ServerError.
+    """
+    settings = from_keywords({"bind": bind, **keywords}, Place.RUN)
+    load.check(app, "app")
+    chosen = plain(settings)
+    with log.shown(chosen["log_level"], is_given="log_level" in keywords):
+        if not chosen["debug"] and (options.worker_count(chosen) > 1 or any(chosen[name] for name in _OF_A_MASTER)):
+            master.serve(settings, app)
+        elif not single.serve(settings, app):
+            atexit.register(leave)

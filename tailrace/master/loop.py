@@ -1,0 +1,490 @@
+"""The master's loop: it holds the sockets, forks workers and watches them. It never serves.
+
+What to do is decided in `plan`. This file reads signals, pipes, the clock and processes, does what the plan returns,
+and logs it.
+
+Signals: TERM and INT drain all workers, and end them at once when one comes a second time; QUIT ends them at once. HUP
+replaces them one after the other. USR2 starts a new master that takes the place of this one (`upgrade`). TTIN and TTOU
+make the workers one more or one less. USR1 has the workers reopen their logs, URG write the stacks of their greenlets.
+The handlers do nothing: the signal arrives in the loop by Python's wakeup descriptor.
+
+The liveness pipe tells workers that their master has ended: only the master has its writing end open. A worker then
+finishes the requests in flight and ends.
+
+Exit status: 0 after a stop that was asked for, also when it cut requests (the log says so); 1 when no worker could
+serve; 2 for a mistake in the settings; 130 when interrupted (SIGINT) before any worker served.
+
+Thread: the main thread, the only one of the process, so that no other thread holds a lock when it forks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import random
+import select
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tailrace._tailrace import Scoreboard
+from tailrace.cli import options
+from tailrace.master import hang, plan, recycle, watch, workers
+from tailrace.master.plan import FAILURES, Drain, Fork, Kill, Plan, Reloaded, SlowBoot, Verdict
+from tailrace.master.service import FilesChanged, Service, Upgraded
+from tailrace.master.workers import Ending, Hung, Killed, Worker
+from tailrace.process import forks, log, signals, sockets
+from tailrace.process.errors import WorkerError
+from tailrace.worker import main as worker_main
+from tailrace.worker import report
+from tailrace.worker.announce import announce
+from tailrace.worker.hooks import WorkerInfo
+from tailrace.worker.main import WorkerSetup, WorkerStart
+from tailrace.worker.report import Failure
+
+SIGNALS: Final = (
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1),
+    *(signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU, signal.SIGURG, signal.SIGCHLD),
+)
+INTERRUPTED: Final = 130
+# From one check of the workers to the next (seconds): usually, and when their requests, time or memory are limited.
+_CHECK_INTERVAL: Final = 1.0
+_SHORT_CHECK_INTERVAL: Final = 0.25
+# With a shorter --hang-timeout (seconds) the short interval is used, too.
+_SHORT_HANG_TIMEOUT: Final = 10.0
+# Places of the scoreboard: more than workers, since workers that are replaced may take long to drain.
+_FEWEST_PLACES: Final = 32
+_PLACES_EACH: Final = 4
+# At most so many requests of a worker are named in one entry of the log; the others have further entries.
+_MOST_SHOWN: Final = 20
+# The longest wait (seconds): poll(2) takes at most 2^31 ms.
+_LONGEST_WAIT: Final = 3600.0
+
+
+class Master:
+    """The processes of one server. listeners: bound already. setup: what all workers have in common."""
+
+    def __init__(
+        self, chosen: dict[str, Any], listeners: list[sockets.Listener], setup: WorkerSetup, service: Service
+    ) -> None:
+        self._chosen = chosen
+        self._listeners = listeners
+        self._setup = setup
+        self._hooks = setup.hooks
+        self._service = service
+        count = options.worker_count(chosen)
+        places = max(_FEWEST_PLACES, _PLACES_EACH * count)
+        self._board = Scoreboard(places, chosen["max_greenlets" if chosen["gevent"] else "threads"])
+        self._plan = Plan(count, places, chosen["graceful_timeout"])
+        self._limits = recycle.Limits.of(chosen)
+        self._chance = random.Random()
+        # With --debug a breakpoint stops the only thread for any time.
+        self._hang_timeout = 0.0 if chosen["debug"] else chosen["hang_timeout"]
+        checks_often = self._limits != recycle.Limits() or 0 < self._hang_timeout < _SHORT_HANG_TIMEOUT
+        self._check_interval = _SHORT_CHECK_INTERVAL if checks_often else _CHECK_INTERVAL
+        self._check_at = 0.0
+        self._all_have_served = False
+        self._last_failure: WorkerError | None = None
+        self._status = 0
+
+    def run(self) -> int:
+        """Forks workers and replaces those that end, until a signal ends the server; the exit status.
+
+        Raises WorkerError.
+        """
+        self._hooks.on_start()
+        with (
+            _wakeup_sockets() as (self._wakeups, self._wakeup_writer),
+            _liveness_pipe() as (self._liveness, self._liveness_writer),
+            _frozen(),
+        ):
+            while True:
+                now = time.monotonic()
+                for action in self._plan.next(now):
+                    self._do(action, now)
+                if self._plan.is_complete and not self._all_have_served:
+                    self._all_have_served = True
+                    self._tell_service_ready()
+                if self._plan.is_over:
+                    break
+                self._wait()
+                # Signals are read before the ends of workers, since whoever stops the master may have stopped the
+                # workers, too. Reports are handled before signals, so that a worker that served before the signal
+                # counts as such.
+                numbers = self._signals()
+                self._read_reports()
+                for number in numbers:
+                    self._handle_signal(number)
+                self._handle_service_events()
+                self._reap()
+                try:
+                    self._check_workers()
+                except Exception:  # the workers serve on without these checks
+                    log.logger.exception("the workers could not be checked")
+        self._hooks.on_exit()
+        if self._last_failure is not None:
+            raise self._last_failure
+        log.logger.info("stopped")
+        return self._status
+
+    # Events
+
+    def _wait(self) -> None:
+        """Waits until something happens, or the next time that the plan, the service or the checks ask for."""
+        now = time.monotonic()
+        times = [self._check_at] if self._plan.serving else []
+        times += [at for at in (self._plan.wake_at(now), self._service.wake_at()) if at is not None]
+        poll = select.poll()
+        poll.register(self._wakeups, select.POLLIN)
+        for each in self._plan.workers:
+            if each.report >= 0:
+                poll.register(each.report, select.POLLIN)
+        for descriptor in self._service.descriptors():
+            poll.register(descriptor, select.POLLIN)
+        behind = log.waits_for()
+        if behind is not None:
+            poll.register(behind, select.POLLOUT)
+        # Rounded up: otherwise poll returns up to a millisecond too early, several times.
+        left = min(max(0.0, min(times) - now), _LONGEST_WAIT) if times else _LONGEST_WAIT
+        poll.poll(int(left * 1000) + 1)
+        if behind is not None:
+            log.catch_up()
+
+    def _signals(self) -> bytes:
+        try:
+            return self._wakeups.recv(4096)
+        except BlockingIOError:
+            return b""
+
+    def _handle_signal(self, number: int) -> None:
+        now = time.monotonic()
+        if number in (signal.SIGTERM, signal.SIGINT):
+            if number == signal.SIGINT and not self._plan.has_served:
+                self._status = INTERRUPTED
+            graceful = self._chosen["graceful_timeout"]
+            if self._plan.is_stopping or not graceful:
+                self._stop_now(number)
+            else:
+                log.logger.info(
+                    "%s: finishing the requests in flight, for up to %g s; a second signal stops at once",
+                    signal.Signals(number).name,
+                    graceful,
+                )
+                self._stop()
+        elif number == signal.SIGQUIT:
+            self._stop_now(number)
+        elif number == signal.SIGUSR1:
+            for each in self._plan.workers:
+                each.send(signal.SIGUSR1)
+        elif number == signal.SIGURG:
+            if not self._chosen["gevent"]:
+                log.logger.info("SIGURG: only --gevent has greenlets to write down")
+                return
+            for each in self._plan.workers:
+                each.send(signal.SIGURG)
+        elif self._plan.is_stopping:
+            return
+        elif number == signal.SIGHUP:
+            self._reload(now)
+        elif number == signal.SIGUSR2:
+            self._service.begin_upgrade()
+        elif number == signal.SIGTTIN:
+            grown = self._plan.grow()
+            log.logger.info(
+                "SIGTTIN: %s%s", log.counted(self._plan.wanted, "worker"), "" if grown else ", which is the most"
+            )
+        elif number == signal.SIGTTOU:
+            shrunk = self._plan.shrink()
+            log.logger.info(
+                "SIGTTOU: %s%s", log.counted(self._plan.wanted, "worker"), "" if shrunk else ", which is the least"
+            )
+
+    def _read_reports(self) -> None:
+        for each in self._plan.workers:
+            if each.read_report():
+                self._is_ready(each)
+
+    def _handle_service_events(self) -> None:
+        for event in self._service.events(time.monotonic()):
+            if isinstance(event, Upgraded):
+                self._service.hand_over()
+                self._stop()
+            elif not self._plan.is_stopping:
+                self._restart(event)
+
+    def _is_ready(self, each: Worker, has_ended: bool = False) -> None:
+        now = time.monotonic()
+        if not each.is_booting:
+            # It was told to end before its report was read, and has served all the same.
+            self._status = 0
+            self._plan.ready(each, now)
+            if not has_ended:
+                each.send(signal.SIGTERM)
+            return
+        if not self._plan.has_served:
+            announce(self._chosen, self._setup.application, self._listeners, self._plan.wanted)
+        each.allowance = self._limits.draw(now, each.resident(), self._chance)
+        each.watch = hang.Watch(self._hang_timeout, now)
+        self._plan.ready(each, now)
+        broken = ", and answers every request with that error until the next change" * each.is_broken
+        log.logger.info("%s ready in %.2f s%s", each, now - each.forked, broken)
+
+    def _tell_service_ready(self) -> None:
+        self._service.serves(f"{log.counted(self._plan.wanted, 'worker')} serving")
+
+    def _reap(self) -> None:
+        known = {each.pid: each for each in self._plan.workers}
+        for pid, ending in workers.reaped(None if os.getpid() == 1 else known):
+            if pid in known:
+                # A report that it wrote just before its end.
+                if known[pid].read_report():
+                    self._is_ready(known[pid], has_ended=True)
+                self._has_ended(known[pid], ending)
+
+    def _has_ended(self, ended: Worker, ending: Ending) -> None:
+        """A worker has ended: updates the plan, logs the end, and calls the hook."""
+        was_killed, failure = isinstance(ended.phase, (Hung, Killed)), ended.failure
+        requests = self._requests(ended)
+        verdict = self._plan.ended(ended, time.monotonic())
+        ended.forget_report()
+        # Its place of the scoreboard is free.
+        self._board.clear(ended.place)
+        said = f"{ended} failed to load: {failure.message}" if failure else f"{ended} {ending}"
+        trace = f"\n{failure.traceback.rstrip()}" if failure and failure.traceback else ""
+        if verdict is Verdict.EXPECTED:
+            # SIGTERM kills only a worker that does not serve yet.
+            if ending.is_clean or was_killed or failure or ending.exit_signal == signal.SIGTERM:
+                log.logger.log(logging.INFO if self._plan.has_served else logging.DEBUG, "%s has ended", ended)
+            else:
+                _log_with_requests(logging.ERROR, f"{said} while it drained", ended, requests)
+        elif verdict is Verdict.CRASHED:
+            oom = "; perhaps by the kernel, out of memory" if ending.exit_signal == signal.SIGKILL else ""
+            _log_with_requests(logging.ERROR, f"{said}{oom}; another one takes its place", ended, requests)
+        elif verdict is Verdict.RELOAD_FAILED:
+            log.logger.error("reload given up, the old workers go on: %s%s", said, trace)
+            self._service.reload_failed(said)
+        elif verdict is Verdict.NOT_READY:
+            log.logger.error("%s before it was ready; trying again%s", said, trace)
+        else:
+            self._give_up(said, failure)
+        self._hooks.worker_exit(self._info(ended, ending))
+
+    # Actions
+
+    def _do(self, action: Fork | Drain | Kill | SlowBoot | Reloaded, now: float) -> None:
+        if isinstance(action, Fork):
+            self._fork(action, now)
+        elif isinstance(action, Drain):
+            log.logger.info("%s drains", action.worker)
+            self._drain(action.worker)
+        elif isinstance(action, Kill):
+            killed = action.worker
+            if not action.hung:
+                message = f"{killed} did not end in time and is killed"
+                _log_with_requests(logging.WARNING, message, killed, self._requests(killed))
+            killed.send(signal.SIGKILL)
+        elif isinstance(action, SlowBoot):
+            log.logger.warning(
+                "%s still loads the application after %.0f s; `kill -HUP %d` ends it and tries again",
+                action.worker,
+                action.seconds,
+                os.getpid(),
+            )
+        else:
+            if not any(each.is_broken for each in self._plan.serving):
+                log.logger.info("reload complete in %.2f s", action.seconds)
+            self._tell_service_ready()
+
+    def _fork(self, action: Fork, now: float) -> None:
+        self._board.clear(action.place)
+        try:
+            forked = workers.fork()
+        except OSError as error:
+            log.logger.error("worker %d cannot be forked: %s", action.number, error.strerror)
+            self._plan.fork_failed(action.number, now)
+            return
+        made = Worker(action.number, action.place, action.generation, forked.pid or os.getpid(), now)
+        if forked.pid == 0:
+            try:
+                self._run_worker(made, forked)
+            finally:
+                os._exit(1)
+        made.report = forked.pipe
+        self._plan.forked(made)
+
+    def _run_worker(self, made: Worker, forked: workers.Forked) -> None:
+        """In the forked process: closes what is the master's, and becomes the worker. Never returns."""
+        for each in self._plan.workers:
+            each.forget_report()
+        os.close(self._liveness_writer)
+        self._wakeups.close()
+        self._wakeup_writer.close()
+        self._service.forked()
+        start = WorkerStart(
+            info=self._info(made),
+            setup=self._setup,
+            scoreboard=(self._board, made.place),
+            report=forked.pipe,
+            liveness=self._liveness,
+            leaving=plan.LEAVING,
+            mask=forked.mask,
+        )
+        worker_main.work(start, self._chosen, self._listeners)
+
+    def _stop(self) -> None:
+        # The master closes its sockets first. So the last worker that closes its own ends the listening, and accepts
+        # the connections that wait before it does.
+        self._service.stopping()
+        for listener in self._listeners:
+            listener.hand_over()
+        for each in self._plan.stop(time.monotonic()):
+            self._drain(each)
+
+    def _drain(self, each: Worker) -> None:
+        """Has a worker drain: by SIGTERM, and by the scoreboard, which the core reads even if a request holds the
+        interpreter."""
+        self._board.drain(each.place, self._chosen["graceful_timeout"])
+        each.send(signal.SIGTERM)
+
+    def _stop_now(self, number: int) -> None:
+        log.logger.info("%s: stopping now", signal.Signals(number).name)
+        self._service.stopping()
+        for listener in self._listeners:
+            listener.hand_over()
+        for each in self._plan.stop_now(time.monotonic()):
+            each.send(signal.SIGQUIT)
+
+    def _reload(self, now: float) -> None:
+        if self._setup.application is not None:
+            log.logger.info("SIGHUP: the application was loaded before the workers were forked: a new master loads it")
+            self._service.begin_upgrade()
+            return
+        log.logger.info("SIGHUP: replacing the workers%s", " once more" if self._plan.is_reloading else "")
+        self._service.reloading()
+        self._plan.reload(now)
+
+    def _restart(self, changed: FilesChanged) -> None:
+        """Ends all workers because files have changed. New connections wait until a worker with the new code serves."""
+        shown = [os.path.relpath(path) for path in changed.paths[:3]] + ["..."] * (len(changed.paths) > 3)
+        log.logger.info("changed: %s; loading the application again", ", ".join(shown))
+        for each in self._plan.restart(time.monotonic()):
+            each.send(signal.SIGTERM)
+        watch.forget_bytecode(changed.paths)
+
+    def _give_up(self, said: str, failure: Failure | None) -> None:
+        """Stops the server: further workers would fail, too."""
+        if self._last_failure is not None:
+            return
+        if failure is not None and not self._plan.has_served:
+            # The same error as if the application had been loaded in the master.
+            self._last_failure = WorkerError(failure.message, failure.traceback, failure.status)
+        else:
+            what = f"{FAILURES} workers in a row" if self._plan.has_served else "the first workers"
+            self._last_failure = WorkerError(
+                f"{what} ended before they were ready, so the server stops; the last: {said}",
+                failure.traceback if failure else "",
+            )
+        self._stop()
+
+    def _check_workers(self) -> None:
+        """Reads the scoreboard and the memory of the workers, once every check interval."""
+        now = time.monotonic()
+        if now < self._check_at:
+            return
+        self._check_at = now + self._check_interval
+        for each in self._plan.serving:
+            if each.watch is not None and (hangs := each.watch.hangs(now, *self._board.signs_of_life(each.place))):
+                self._replace_hung(each, hangs, now)
+                continue
+            if not each.due:
+                resident = each.resident() if each.allowance.rss is not None else 0
+                each.due = each.allowance.exceeded(now, self._board.counters(each.place), resident)
+                if each.due:
+                    message = f"{each} {each.due}: it is replaced"
+                    requests = self._requests(each) if each.allowance.is_stuck else None
+                    _log_with_requests(logging.INFO, message, each, requests)
+
+    def _replace_hung(self, each: Worker, hangs: str, now: float) -> None:
+        message = f"{each} {hangs}: it is killed, and another one takes its place"
+        _log_with_requests(logging.ERROR, message, each, self._requests(each))
+        # If its I/O thread still runs, it refuses the requests that have not begun.
+        self._board.drain(each.place, 0.0)
+        each.send(report.STACKS)
+        self._plan.hangs(each, now)
+
+    def _requests(self, each: Worker) -> list[str] | None:
+        """The requests that a worker has in flight, for the log; None: it does not serve yet."""
+        if each.is_booting:
+            return None
+        return [
+            f"{request['method']} {request['target']} from {request['client'] or '-'}, for "
+            f"{request['seconds']:.3f} s" + f", in thread {request['thread']}" * (not self._chosen["gevent"])
+            for request in self._board.in_flight(each.place)
+        ]
+
+    def _info(self, each: Worker, ending: Ending | None = None) -> WorkerInfo:
+        """What hooks are told about a worker."""
+        if ending is None:
+            return WorkerInfo(each.number, each.pid, each.generation)
+        return WorkerInfo(each.number, each.pid, each.generation, ending.exit_status, ending.exit_signal)
+
+
+def _log_with_requests(level: int, message: str, each: Worker, requests: list[str] | None) -> None:
+    """Logs a message about a worker with all its requests, in several entries if there are many."""
+    if requests is None:
+        log.logger.log(level, "%s", message)
+        return
+    message += f"; it carried {len(requests)} request{'s' * (len(requests) != 1)}"
+    if len(requests) > _MOST_SHOWN:
+        message += (
+            f", of which the first {_MOST_SHOWN} are here and {len(requests) - _MOST_SHOWN} more in the next lines"
+        )
+    for start in range(0, max(1, len(requests)), _MOST_SHOWN):
+        shown = requests[start : start + _MOST_SHOWN]
+        log.logger.log(level, "%s", "\n  ".join([message, *shown]))
+        message = f"{each} carried also"
+
+
+@contextlib.contextmanager
+def _wakeup_sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Our signals arrive as bytes in the first of two sockets. At the end the previous handlers are set again."""
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        reader.setblocking(False)
+        writer.setblocking(False)
+        forks.keep_from_children(reader, writer)
+        with signals.woken(writer, SIGNALS):
+            yield reader, writer
+
+
+@contextlib.contextmanager
+def _liveness_pipe() -> Iterator[tuple[int, int]]:
+    """A pipe in which nothing is ever written: the reading end for the workers, the writing end for the master
+    alone."""
+    reader, writer = os.pipe()
+    # Also in a process that a hook or a preloaded application forks; else the workers would not see the master's end.
+    forks.keep_from_children(reader, writer)
+    try:
+        yield reader, writer
+    finally:
+        forks.forget(reader, writer)
+        os.close(reader)
+        os.close(writer)
+
+
+@contextlib.contextmanager
+def _frozen() -> Iterator[None]:
+    """The garbage collector leaves the objects alone that exist now, in the workers, too.
+
+    A collection writes to each object that it visits, so each worker would get its own copy of the shared memory.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

@@ -1,0 +1,113 @@
+"""A server with a master: from the settings to the exit status.
+
+Thread: the main thread, the only one of the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from tailrace.cli import load
+from tailrace.cli.envfile import Variables
+from tailrace.cli.settings import Settings, plain, warn_of_no_effect
+from tailrace.greenlets import patch
+from tailrace.master.loop import Master
+from tailrace.master.service import Service
+from tailrace.process import addresses, descriptors, directory, log, signals, sockets
+from tailrace.process.errors import ConfigError
+from tailrace.worker import hooks
+from tailrace.worker.main import WorkerSetup
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+# How long requests in flight may take when files have changed (seconds).
+_RELOAD_GRACE: Final = 1.0
+
+
+def serve(settings: Settings, application: WSGIApplication | None = None, surroundings: Service | None = None) -> int:
+    """Serves with worker processes until a signal ends it; the exit status.
+
+    application: None: the one that `settings["app"]` names is loaded, here with --preload, else by each worker.
+    surroundings: what `service.from_environment` has found. Raises ConfigError, BindError, LoadError; and
+    KeyboardInterrupt before the workers are forked.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise ConfigError("worker processes are forked from the main thread: call this from there")
+    warn_of_no_effect(settings, has_master=True)
+    if settings["gevent"].value:
+        patch.check()
+    try:
+        with _terminable():
+            return _serve(plain(settings), application, Service() if surroundings is None else surroundings)
+    except _Terminated:
+        return 0
+
+
+def _serve(chosen: dict[str, Any], application: WSGIApplication | None, service: Service) -> int:
+    if chosen["debug"]:
+        chosen["workers"] = 1
+    if chosen["reload"]:
+        chosen |= _for_development(chosen)
+    wanted = [addresses.parse(text) for text in chosen["bind"]]
+    descriptors.open_standard()
+    named = None if application is not None else directory.named(chosen["chdir"])
+    if chosen["chdir"] is not None:
+        directory.change(chosen["chdir"])
+    if chosen["umask"] is not None:
+        os.umask(chosen["umask"])
+    variables = Variables(chosen["env_file"])
+    with service:
+        with sockets.bound(
+            wanted, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"], kept=service.kept
+        ) as listeners:
+            # The sockets are bound first: clients may connect while the application loads, and wait in the backlog.
+            service.settle(chosen, listeners)
+            found = hooks.read(chosen["hooks"])
+            if application is None and chosen["preload"]:
+                variables.apply()
+                application = _preloaded(chosen)
+            setup = WorkerSetup(application, named, found, variables)
+            return Master(chosen, listeners, setup, service).run()
+
+
+def _for_development(chosen: dict[str, Any]) -> dict[str, Any]:
+    """What `--reload` changes in the settings."""
+    return {"workers": 1, "graceful_timeout": min(chosen["graceful_timeout"], _RELOAD_GRACE)}
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM came before the loop runs. A KeyboardInterrupt, since applications do not catch that while they load."""
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM raises _Terminated, so that files that were made until then, such as those of sockets, are removed."""
+
+    def terminated(number: int, frame: FrameType | None) -> None:
+        raise _Terminated
+
+    # These do nothing yet. They may come early from log rotation or a deployment, since the pid file may exist already.
+    early = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU)
+    with signals.handled({**dict.fromkeys(early, signals.ignore), signal.SIGTERM: terminated}):
+        yield
+
+
+def _preloaded(chosen: dict[str, Any]) -> WSGIApplication:
+    """Loads the application in the master, for --preload. Raises LoadError and KeyboardInterrupt."""
+    application = load.load(chosen["app"], factory=chosen["factory"])
+    log.revive()
+    others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
+    if others:
+        log.logger.warning(
+            "--preload: the application started threads (%s) that its workers will not have; start them in the hook "
+            "post_fork",
+            ", ".join(others),
+        )
+    return application

@@ -1,0 +1,70 @@
+"""Decides when a worker has served long enough: by requests, time or memory, or because a thread of it is stuck.
+
+No process, clock or log is used here; the time is an argument. Thread: the master's only one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tailrace.process import log
+
+# A worker's lifetime is shorter by up to this part, at random, so that workers forked together do not end together.
+_LIFETIME_JITTER: Final = 0.1
+# A thread whose request is past its deadline for so long counts as stuck (seconds).
+STUCK_GRACE: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The options: requests, random further requests, seconds, bytes. None: no such limit."""
+
+    requests: int | None = None
+    jitter: int = 0
+    lifetime: float | None = None
+    rss: int | None = None
+
+    @classmethod
+    def of(cls, chosen: Mapping[str, Any]) -> Limits:
+        """From option values."""
+        return cls(
+            chosen["max_requests"] or None,
+            chosen["max_requests_jitter"],
+            chosen["max_lifetime"] or None,
+            chosen["max_rss"] or None,
+        )
+
+    def draw(self, now: float, resident: int, chance: random.Random) -> Allowance:
+        """The limits of one worker, when it becomes ready. resident: bytes that it has in memory already."""
+        return Allowance(
+            None if self.requests is None else self.requests + chance.randint(0, self.jitter),
+            None if self.lifetime is None else now + self.lifetime * (1 - _LIFETIME_JITTER * chance.random()),
+            # A worker that is above the limit from the start has none: its successors would be above it, too.
+            None if self.rss is None or resident > self.rss else self.rss,
+        )
+
+
+@dataclass
+class Allowance:
+    """The limits of one worker: requests, end of its lifetime, bytes of memory. is_stuck: a thread of it is stuck."""
+
+    requests: int | None = None
+    until: float | None = None
+    rss: int | None = None
+    is_stuck: bool = False
+
+    def exceeded(self, now: float, counters: Mapping[str, int], resident: int) -> str:
+        """Why the worker is to be replaced, as a phrase that follows its name in the log; empty when it is not."""
+        if counters["stuck_ms"] >= 1000 * STUCK_GRACE:
+            self.is_stuck = True
+            return "has a thread that does not come back"
+        if self.requests is not None and counters["requests"] >= self.requests:
+            return f"has taken {log.counted(counters['requests'], 'request')} (--max-requests)"
+        if self.until is not None and now >= self.until:
+            return "has served its time (--max-lifetime)"
+        if self.rss is not None and resident > self.rss:
+            return f"has {resident / (1 << 20):.0f} MiB in memory (--max-rss)"
+        return ""

@@ -1,0 +1,284 @@
+"""What is around a master: the service manager, the pid file, the user, predecessor and successor, the file watcher.
+
+The master calls the methods at certain times, and asks for `events` in its loop; what these mean for the workers is
+decided there. A new master tells neither the pid file nor the service manager anything until its predecessor has handed
+over. In a program that embeds Tailrace a `Service` without arguments does nothing.
+
+Thread: the master's only one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.cli.settings import DEFAULT, Setting, Settings
+from tailrace.master import notify, upgrade, watch
+from tailrace.process import identity, log
+from tailrace.process.errors import ConfigError, UpgradeError
+from tailrace.process.pidfile import PidFile
+from tailrace.process.sockets import Listener, remove_file
+from tailrace.process.title import set_title
+
+
+@dataclass(frozen=True)
+class Upgraded:
+    """The successor serves: this master hands over and stops."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class FilesChanged:
+    """Files of the application have changed (`--reload`)."""
+
+    paths: list[str]
+
+
+Event = Upgraded | FilesChanged
+
+
+class Service:
+    """What is around one master; nothing without arguments."""
+
+    def __init__(
+        self,
+        *,
+        manager: notify.Manager | None = None,
+        origin: upgrade.Origin | None = None,
+        predecessor: upgrade.Predecessor | None = None,
+        passed: Sequence[int] = (),
+    ) -> None:
+        self.origin = origin
+        self._passed = passed
+        self._manager = manager or notify.Manager()
+        self._predecessor = predecessor
+        self._successor: upgrade.Successor | None = None
+        self._failed: list[upgrade.Successor] = []
+        self._watcher: watch.Watcher | None = None
+        self._pid_file: PidFile | None = None
+        self._listeners: list[Listener] = []
+        self._alive_at = 0.0
+        self._serves = False
+        # It was told to stop before it took over, so the predecessor stays the master.
+        self._gave_up = False
+
+    def __enter__(self) -> Service:  # noqa: PYI034 - typing.Self is of Python 3.11
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Called when all workers have ended, or none was started."""
+        self._stop_watching()
+        if self._pid_file and not self._predecessor:
+            self._pid_file.remove()
+        self._manager.close()
+
+    # Start
+
+    def kept(self, address: str) -> int | None:
+        """The descriptor of a socket that the predecessor bound to the address."""
+        return self._predecessor.listener(address) if self._predecessor else None
+
+    def settle(self, chosen: Mapping[str, Any], listeners: list[Listener]) -> None:
+        """Once the sockets are bound: makes the pid file, sets title and user, starts the watcher. Raises
+        ConfigError."""
+        self._listeners = listeners
+        predecessor = self._predecessor
+        if predecessor:
+            predecessor.close_rest()
+        if chosen["pidfile"] is not None:
+            pid_file = PidFile(chosen["pidfile"])
+            pid_file.check(predecessor.pid if predecessor else None)
+            if not predecessor:
+                pid_file.write()
+            self._pid_file = pid_file
+        set_title("master", chosen["app"] or "")
+        identity.change_user(chosen, listeners, [self._pid_file.path] if self._pid_file else [])
+        if chosen["reload"]:
+            env_file = chosen["env_file"]
+            self._watcher = watch.start(chosen["app"], [env_file] if env_file else [])
+
+    # The loop
+
+    def descriptors(self) -> list[int]:
+        """Descriptors to wait for."""
+        found = [
+            each.line.fileno() for each in (self._predecessor, self._successor) if each and each.line.fileno() >= 0
+        ]
+        if self._watcher and self._watcher.pipe >= 0:
+            found.append(self._watcher.pipe)
+        return found
+
+    def wake_at(self) -> float | None:
+        """When `watchdog` is due; None: there is no watchdog."""
+        return self._alive_at if self._manager.watchdog_interval and self._is_main and self._serves else None
+
+    def events(self, now: float) -> list[Event]:
+        """What has happened since the last call."""
+        found: list[Event] = []
+        if self._predecessor and not self._gave_up and self._predecessor.has_let_go():
+            self._take_over(self._predecessor)
+        if self._successor and self._is_ready(self._successor):
+            found.append(Upgraded(self._successor.pid))
+        self._failed = [each for each in self._failed if each.reap() is None]
+        if self._watcher:
+            found += self._watched(self._watcher)
+        if (at := self.wake_at()) is not None and now >= at:
+            assert self._manager.watchdog_interval is not None
+            self._manager.watchdog()
+            self._alive_at = now + self._manager.watchdog_interval
+        return found
+
+    def _is_ready(self, successor: upgrade.Successor) -> bool:
+        try:
+            return successor.read() is True
+        except UpgradeError as error:
+            log.logger.error("SIGUSR2: %s; this one (process %d) goes on", error, os.getpid())
+            self._tell_ready(f"upgrade failed: {error}")
+            successor.close()
+            self._failed.append(successor)
+            self._successor = None
+            return False
+
+    def _watched(self, watcher: watch.Watcher) -> list[Event]:
+        found: list[Event] = []
+        for event in watcher.read():
+            if isinstance(event, watch.Watching):
+                log.logger.info("watching the files in %s", ", ".join(event.directories))
+            elif isinstance(event, watch.Failed):
+                log.logger.error("--reload: the files are not watched: %s", event.reason)
+            else:
+                found.append(FilesChanged(event.paths))
+        return found
+
+    # Called by the master
+
+    def serves(self, status: str) -> None:
+        """All workers serve, for the first time, or again after `reloading`."""
+        first, self._serves = not self._serves, True
+        if self._predecessor:
+            if first:
+                self._predecessor.ready()
+        else:
+            self._tell_ready(status)
+
+    def reloading(self) -> None:
+        """A reload begins."""
+        if self._is_main:
+            self._manager.reloading("replacing the workers")
+
+    def reload_failed(self, reason: str) -> None:
+        """The reload was given up, and the old workers go on."""
+        if self._is_main:
+            self._tell_ready(f"reload failed, the old workers go on: {reason}")
+
+    def stopping(self) -> None:
+        """The master begins to stop, and does not hand over."""
+        if self._predecessor:
+            self._gave_up = True
+            self._predecessor.close()
+        else:
+            self._manager.stopping("finishing the requests in flight")
+        if self._successor:
+            self._successor.stop()
+            self._successor.close()
+            self._failed.append(self._successor)
+            self._successor = None
+        self._stop_watching()
+
+    def forked(self) -> None:
+        """In a worker: closes the descriptors that are the master's."""
+        for each in (self._predecessor, self._successor, self._watcher, self._manager):
+            if each:
+                each.close()
+
+    # Upgrade
+
+    def begin_upgrade(self) -> None:
+        """Starts the successor; `events` has Upgraded when it serves."""
+        if self.origin is None:
+            log.logger.error("SIGUSR2: only a server that the command `tailrace` has started can be replaced")
+        elif self._predecessor:
+            log.logger.error("SIGUSR2: process %d has not handed over yet", self._predecessor.pid)
+        elif self._successor:
+            log.logger.error("SIGUSR2: process %d starts already; SIGTERM to it gives it up", self._successor.pid)
+        else:
+            try:
+                self._successor = upgrade.start(self.origin, self._listeners, self._passed)
+            except UpgradeError as error:
+                log.logger.error("SIGUSR2: %s", error)
+            else:
+                self._manager.reloading(f"process {self._successor.pid} is to take over")
+                log.logger.info("SIGUSR2: process %d starts, and takes over once it serves", self._successor.pid)
+
+    def hand_over(self) -> None:
+        """Makes the successor the master. The sockets stay open here until this master closes them."""
+        assert self._successor is not None
+        for listener in self._listeners:
+            listener.leave_file()
+        self._manager.main_process(self._successor.pid, "handed over")
+        self._manager.close()
+        self._manager = notify.Manager()
+        self._pid_file = None
+        log.logger.info("process %d has taken over", self._successor.pid)
+        self._successor.go()
+        self._successor = None
+
+    def _take_over(self, predecessor: upgrade.Predecessor) -> None:
+        predecessor.close()
+        self._predecessor = None
+        for listener in self._listeners:
+            listener.take_file()
+        for address in predecessor.dropped:
+            remove_file(address)
+        if self._pid_file:
+            try:
+                self._pid_file.write()
+            except ConfigError as error:
+                log.logger.error("%s", error)
+        log.logger.info("taken over from process %d", predecessor.pid)
+        if self._serves:
+            self._tell_ready(f"taken over from process {predecessor.pid}")
+
+    @property
+    def _is_main(self) -> bool:
+        return self._predecessor is None
+
+    def _tell_ready(self, status: str) -> None:
+        self._manager.ready(status)
+        self._alive_at = time.monotonic()
+
+    def _stop_watching(self) -> None:
+        if self._watcher:
+            self._watcher.stop()
+            self._watcher = None
+
+
+def from_environment(settings: Settings) -> tuple[Settings, Service]:
+    """The settings, changed by what the environment says, and the service.
+
+    Sockets of systemd are used when no option says where to listen. The variables are removed from the environment.
+    Raises ConfigError.
+    """
+    predecessor = upgrade.predecessor(os.environ)
+    origin = upgrade.Origin.here()
+    manager = notify.manager(os.environ, os.getpid())
+    settings = dict(settings)
+    passed = notify.passed_sockets(os.environ, os.getpid())
+    if passed:
+        binds = tuple(each.bind for each in passed)
+        if settings["bind"].source == DEFAULT:
+            settings["bind"] = Setting(binds, "LISTEN_FDS")
+        elif not set(binds) & set(settings["bind"].value):
+            log.logger.warning(
+                "LISTEN_FDS: %s of systemd not used, since %s says where to listen",
+                log.counted(len(passed), "socket"),
+                settings["bind"].source,
+            )
+    if (path := settings["env_file"].value) is not None:
+        settings["env_file"] = Setting(os.path.join(origin.directory, path), settings["env_file"].source)
+    descriptors = [each.descriptor for each in passed]
+    return settings, Service(manager=manager, origin=origin, predecessor=predecessor, passed=descriptors)

@@ -1,0 +1,230 @@
+"""`--reload`, for development: a process that watches the files of the application.
+
+The master must stay single-threaded, because it forks, and the library that watches has a thread. So a child of the
+master watches, and writes a line of JSON to a pipe when files have changed. It ends with the master.
+
+Watched are the current directory, the directory of the application, and every directory of the module path that is no
+installation (a package in editable mode is watched, too). In these, files that Python imports count, except below a
+hidden directory, a virtual environment's packages or a cache.
+
+Thread: the main one, of the master and of the child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import sys
+import sysconfig
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from tailrace.process import forks, signals
+from tailrace.process.errors import ConfigError
+from tailrace.process.title import set_title
+
+if TYPE_CHECKING:
+    pass
+
+# Milliseconds. A change is reported when nothing more has changed for one or two steps: an editor may save several
+# files.
+_STEP: Final = 20
+_LONGEST: Final = 100
+_SUFFIXES: Final = (".py", ".so")
+_IGNORED: Final = frozenset({"__pycache__", "site-packages", "node_modules"})
+
+
+def check() -> None:
+    """Raises ConfigError when files cannot be watched."""
+    if importlib.util.find_spec("watchfiles") is None:
+        raise ConfigError(
+            "--reload needs the package watchfiles, which is not installed; `pip install 'tailrace[reload]'`"
+        )
+
+
+def roots(application: str | None) -> list[str]:
+    """The directories to watch, none inside another; `application` is what `--app` names."""
+    found = [os.getcwd()]
+    path = (application or "").partition(":")[0]
+    if "/" in path or path.endswith((".py", ".wsgi")):
+        found.append(os.path.dirname(os.path.abspath(path)))
+    installed = {os.path.realpath(place) for place in (*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix)}
+    ours = str(Path(__file__).resolve().parent.parent.parent)
+    for entry in sys.path:
+        place = os.path.realpath(entry)
+        if entry and os.path.isdir(place) and place != ours and not any(_within(place, each) for each in installed):
+            found.append(place)
+    outer: list[str] = []
+    for place in sorted({os.path.realpath(each) for each in found}):
+        if not any(_within(place, each) for each in outer):
+            outer.append(place)
+    return outer
+
+
+def concerns(path: str, watched: Iterable[str], files: Iterable[str]) -> bool:
+    """Whether this file is one of `files`, or belongs to the watched code."""
+    if path in files:
+        return True
+    for root in watched:
+        if _within(path, root):
+            *directories, name = Path(path).relative_to(root).parts or ("",)
+            hidden = any(part.startswith(".") or part in _IGNORED for part in directories)
+            return name.endswith(_SUFFIXES) and not name.startswith(".") and not hidden
+    return False
+
+
+def _within(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def forget_bytecode(paths: Iterable[str]) -> None:
+    """Removes the bytecode that Python has cached of these files.
+
+    Python tells versions apart by the second of the change and the size, which two saves may have in common.
+    """
+    for path in paths:
+        if path.endswith(".py"):
+            with contextlib.suppress(OSError, NotImplementedError):
+                os.unlink(importlib.util.cache_from_source(path))
+
+
+@dataclass
+class Watcher:
+    """The watching process, for the master.
+
+    pipe: readable when there are events; never blocks. handle: a pidfd, since a master that is process 1 reaps every
+    child, after which another process may get the number.
+    """
+
+    pid: int
+    pipe: int
+    handle: int
+    _said: bytes = field(default=b"", repr=False)
+
+    def read(self) -> list[Watching | Changed | Failed]:
+        """The events since the last call."""
+        while self.pipe >= 0:
+            try:
+                said = os.read(self.pipe, 65536)
+            except BlockingIOError:
+                break
+            if not said:
+                self._close_pipe()
+                return [Failed("its process has ended")]
+            self._said += said
+        *lines, self._said = self._said.split(b"\n")
+        return [_EVENTS[kind](value) for line in lines for kind, value in json.loads(line).items()]
+
+    def stop(self) -> None:
+        """Ends it, and waits for its end."""
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            if self.handle >= 0:
+                signal.pidfd_send_signal(self.handle, signal.SIGKILL)
+                os.waitid(os.P_PIDFD, self.handle, os.WEXITED)
+        self.close()
+
+    def close(self) -> None:
+        """Closes the descriptors; also called in workers, which inherit them."""
+        self._close_pipe()
+        if self.handle >= 0:
+            os.close(self.handle)
+            self.handle = -1
+
+    def _close_pipe(self) -> None:
+        if self.pipe >= 0:
+            os.close(self.pipe)
+            self.pipe = -1
+
+
+@dataclass(frozen=True)
+class Watching:
+    """The watching of these directories has begun."""
+
+    directories: list[str]
+
+
+@dataclass(frozen=True)
+class Changed:
+    """These files have changed."""
+
+    paths: list[str]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Files cannot be watched; why, in words."""
+
+    reason: str
+
+
+_EVENTS: Final[dict[str, Any]] = {"watching": Watching, "changed": Changed, "failed": Failed}
+
+
+def start(application: str | None, files: Sequence[str] = ()) -> Watcher:
+    """Starts the process that watches. `files`: further files, such as the one of `--env-file`. Raises ConfigError."""
+    check()
+    watched = roots(application)
+    others = [os.path.realpath(path) for path in files]
+    reader, writer = os.pipe()
+    master = os.getpid()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        with forks.of_our_own():
+            pid = os.fork()
+        if pid == 0:
+            try:
+                os.close(reader)
+                _watch(watched, others, writer, master, mask)
+            finally:
+                os._exit(0)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    os.close(writer)
+    os.set_blocking(reader, False)
+    return Watcher(pid, reader, os.pidfd_open(pid))
+
+
+def _watch(watched: list[str], files: list[str], pipe: int, master: int, mask: Iterable[int]) -> NoReturn:
+    """In the child: watches until the master is gone."""
+    signal.set_wakeup_fd(-1)
+    signals.reset()
+    # On Ctrl-C the master ends this process.
+    signals.ignore_always(signal.SIGINT)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    set_title("watcher", "reload")
+
+    class Orphaned:
+        def is_set(self) -> bool:
+            return os.getppid() != master
+
+    def say(kind: str, value: object) -> None:
+        os.write(pipe, json.dumps({kind: value}).encode() + b"\n")
+
+    places = [*watched, *{os.path.dirname(path) for path in files if not concerns(path, watched, ())}]
+    told = False
+    try:
+        from watchfiles import watch
+
+        for changes in watch(
+            *places,
+            watch_filter=lambda change, path: concerns(path, watched, files),
+            debounce=_LONGEST,
+            step=_STEP,
+            rust_timeout=_LONGEST,
+            yield_on_timeout=True,
+            stop_event=Orphaned(),
+        ):
+            # The library also returns an empty set after a pause. The first return means that the watching has begun.
+            if not told:
+                say("watching", watched)
+                told = True
+            if changes:
+                say("changed", sorted({path for _, path in changes}))
+    except Exception as error:
+        say("failed", str(error) or type(error).__name__)
+    os._exit(0)

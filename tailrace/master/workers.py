@@ -1,0 +1,241 @@
+"""A worker process as the master sees it: its phase, its fork, its report, its end.
+
+Makes the system calls on worker processes. Nothing is decided here; `plan` decides.
+
+Thread: the master's only one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tailrace.master.hang import Watch
+from tailrace.master.recycle import Allowance
+from tailrace.process import forks, log
+from tailrace.worker.report import BROKEN, FAILED, READY, Failure
+
+_MOST_SAID: Final = 1 << 20
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Booting:
+    """Forked; it loads the application."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """It has reported that it serves."""
+
+    since: float
+
+
+@dataclass(frozen=True)
+class Draining:
+    """It was told to end; killed when it is still there at `until`."""
+
+    until: float
+
+
+@dataclass(frozen=True)
+class Hung:
+    """It hangs, and was told to write the stacks of its threads; killed at `until`."""
+
+    until: float
+
+
+@dataclass(frozen=True)
+class Killed:
+    """It was sent SIGKILL."""
+
+
+@dataclass(eq=False)
+class Worker:
+    """One worker.
+
+    number: its name in the log, from 1; a successor has the number of the worker that it replaces.
+    place: its part of the scoreboard, which no other living worker has.
+    generation: of the reload that it was forked for. forked: when, by the monotonic clock.
+    report: the reading end of its pipe; -1 when it is closed.
+    allowance: its limits, once it is ready. watch: checks whether it hangs, once it is ready. due: why it is to be
+    replaced, as a phrase; empty when it is not.
+    """
+
+    number: int
+    place: int
+    generation: int
+    pid: int
+    forked: float
+    report: int = -1
+    phase: Booting | Serving | Draining | Hung | Killed = field(default_factory=Booting)
+    allowance: Allowance = field(default_factory=Allowance)
+    watch: Watch | None = None
+    due: str = ""
+    _said: bytes = b""
+
+    def __str__(self) -> str:
+        return f"worker {self.number} (pid {self.pid})"
+
+    @property
+    def is_booting(self) -> bool:
+        """True until it has reported, been told to end, or ended."""
+        return isinstance(self.phase, Booting)
+
+    @property
+    def is_serving(self) -> bool:
+        """True from its report until it is told to end."""
+        return isinstance(self.phase, Serving)
+
+    def read_report(self) -> bool:
+        """Reads its report as far as it has come, without waiting. True when it has just said that it is ready."""
+        while self.report >= 0:
+            try:
+                said = os.read(self.report, 65536)
+            except BlockingIOError:
+                break
+            self._said += said
+            if len(self._said) > _MOST_SAID:
+                # No report of ours: some other code writes to the pipe, and must not keep the master reading.
+                self.forget_report()
+                return False
+            if not said or self._said in (READY, BROKEN):
+                self.forget_report()
+                return self._said in (READY, BROKEN)
+        return False
+
+    def forget_report(self) -> None:
+        """Closes the reading end of its pipe."""
+        if self.report >= 0:
+            os.close(self.report)
+            self.report = -1
+
+    @property
+    def is_broken(self) -> bool:
+        """True when it serves an error in place of an application that does not load."""
+        return self._said == BROKEN
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it could not load, if it has reported that."""
+        if not self._said.startswith(FAILED):
+            return None
+        try:
+            said = json.loads(self._said[len(FAILED) :])
+            return Failure(str(said["message"]), int(said["status"]), str(said["traceback"]))
+        except Exception:  # it died while it wrote, or some other code wrote to the pipe
+            return None
+
+    def send(self, number: int) -> None:
+        """Sends it a signal. Before it is reaped, no other process can have its number."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def resident(self) -> int:
+        """Bytes that it has in memory, shared pages included; 0 when it has ended."""
+        try:
+            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE
+        except (OSError, IndexError):
+            return 0
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a process ended. wait_status: from waitpid(2); None when other code has reaped the process."""
+
+    wait_status: int | None
+
+    @property
+    def is_clean(self) -> bool:
+        """True for exit status 0."""
+        return self.wait_status == 0
+
+    @property
+    def exit_status(self) -> int | None:
+        """What it gave to exit(); None when a signal ended it."""
+        if self.wait_status is None or not os.WIFEXITED(self.wait_status):
+            return None
+        return os.WEXITSTATUS(self.wait_status)
+
+    @property
+    def exit_signal(self) -> int | None:
+        """The signal that ended it; None when it exited."""
+        if self.wait_status is None or not os.WIFSIGNALED(self.wait_status):
+            return None
+        return os.WTERMSIG(self.wait_status)
+
+    def __str__(self) -> str:
+        if self.exit_status is not None:
+            return f"exited with status {self.exit_status}"
+        if self.exit_signal is None or self.wait_status is None:
+            return "ended, and somebody else took its status"
+        try:
+            name = signal.Signals(self.exit_signal).name
+        except ValueError:
+            name = f"signal {self.exit_signal}"
+        return f"was killed by {name}" + " (core dumped)" * os.WCOREDUMP(self.wait_status)
+
+
+@dataclass(frozen=True)
+class Forked:
+    """The result of a fork.
+
+    In the worker `pid` is 0, `pipe` the writing end for its report, and `mask` the signal mask to restore. In the
+    master `pipe` is the reading end, which never blocks."""
+
+    pid: int
+    pipe: int
+    mask: Collection[int] = ()
+
+
+def fork() -> Forked:
+    """Forks a worker. Raises OSError.
+
+    The worker begins with every signal blocked: while it still has the master's handlers, a signal to the worker would
+    arrive in the master's loop.
+    """
+    # Otherwise both processes would write what is buffered.
+    log.flush_streams()
+    reader, writer = os.pipe()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        with forks.of_our_own():
+            pid = os.fork()
+    except OSError:
+        os.close(reader)
+        os.close(writer)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        raise
+    if pid == 0:
+        os.close(reader)
+        return Forked(0, writer, mask)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    os.close(writer)
+    os.set_blocking(reader, False)
+    return Forked(pid, reader)
+
+
+def reaped(pids: Iterable[int] | None) -> Iterator[tuple[int, Ending]]:
+    """The children with these numbers that have ended, and how; None: all children.
+
+    None is for process 1: a process that loses its parent becomes its child, and only it can reap it. Other masters
+    reap their workers only, since an embedding program, or a preloaded application, waits for children of its own."""
+    if pids is None:
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                yield found[0], Ending(found[1])
+        return
+    for pid in pids:
+        try:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            yield pid, Ending(None)
+        else:
+            if ended:
+                yield pid, Ending(status)

@@ -1,0 +1,54 @@
+"""The exceptions of Tailrace, most of them raised before it serves. Each message is one line that says what to do.
+
+The command prints the line and ends with `exit_status`; a program that embeds Tailrace catches `TailraceError`.
+"""
+
+from __future__ import annotations
+
+
+class TailraceError(Exception):
+    """Base of the errors below."""
+
+    exit_status = 1
+
+
+class ConfigError(TailraceError, ValueError):
+    """An option, variable or file that cannot be understood."""
+
+    exit_status = 2
+
+
+class LoadError(TailraceError):
+    """The application could not be loaded.
+
+    `user_traceback` is the formatted traceback when the application's own code raised, without the frames of the
+    import system and of Tailrace; empty otherwise.
+    """
+
+    def __init__(self, message: str, user_traceback: str = "") -> None:
+        super().__init__(message)
+        self.user_traceback = user_traceback
+
+
+class HookError(LoadError):
+    """A function of the module that `--hooks` names raised; `user_traceback` is its traceback."""
+
+
+class UpgradeError(TailraceError):
+    """No new master could take the place of the running one."""
+
+
+class WorkerError(LoadError):
+    """No worker could serve. `exit_status` and `user_traceback` are those of the error that ended the last one."""
+
+    def __init__(self, message: str, user_traceback: str = "", exit_status: int = 1) -> None:
+        super().__init__(message, user_traceback)
+        self.exit_status = exit_status
+
+
+class ServerError(TailraceError):
+    """The server ended by a fault of its own while it served."""
+
+
+class BindError(TailraceError):
+    """A listening address could not be opened."""

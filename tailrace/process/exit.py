@@ -1,0 +1,26 @@
+"""The end of a process without finalising the interpreter."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from typing import NoReturn
+
+from tailrace.process import log
+
+
+def leave(status: int | None = None) -> NoReturn:
+    """Ends the process without finalising the interpreter, for a server with requests that still run.
+
+    status: None: 1 after an exception that has ended the program, else 0.
+
+    Before Python 3.14 finalisation ends a thread that still runs by unwinding its stack. The frames of the core do not
+    allow that, and the process would abort.
+    """
+    if status is None:
+        status = 1 if getattr(sys, "last_value", None) is not None else 0
+    atexit.unregister(leave)
+    atexit._run_exitfuncs()
+    log.flush_streams()
+    os._exit(status)

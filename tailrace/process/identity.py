@@ -1,0 +1,151 @@
+"""The user and group of the server: `--user` and `--group`.
+
+Master and workers change their user together, once the sockets are bound. So the code of the application, its hooks and
+its requests never run as root. Files that were made before (UNIX sockets, the pid file, a new access log) are given to
+the new user.
+
+Thread: the main one, the master's before it forks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import pwd
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.process import log
+from tailrace.process.errors import ConfigError
+from tailrace.process.sockets import Listener
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The user and group to become. name, home: from the user database; empty when it has no entry for the user."""
+
+    uid: int
+    gid: int
+    name: str = ""
+    home: str = ""
+
+    @property
+    def is_current(self) -> bool:
+        """True when the process already is this user, with this group."""
+        return os.getresuid() == (self.uid,) * 3 and os.getresgid() == (self.gid,) * 3
+
+    def own(self, paths: Iterable[str]) -> None:
+        """Gives files to the user, as far as that is allowed and they exist."""
+        if not self.is_current:
+            for path in paths:
+                with contextlib.suppress(OSError):
+                    os.chown(path, self.uid, self.gid, follow_symlinks=False)
+
+    def own_log(self, path: str | None) -> None:
+        """Creates a missing log file for the user, who may not be allowed to create it in its directory."""
+        if path in (None, "-") or self.is_current:
+            return
+        assert path is not None
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+            os.fchown(descriptor, self.uid, self.gid)
+            os.close(descriptor)
+
+    def become(self) -> None:
+        """Changes user, group and supplementary groups for good, and HOME, USER and LOGNAME. Raises ConfigError."""
+        if not self.is_current:
+            try:
+                if self.name:
+                    os.initgroups(self.name, self.gid)
+                else:
+                    os.setgroups([self.gid])
+                os.setresgid(self.gid, self.gid, self.gid)
+                os.setresuid(self.uid, self.uid, self.uid)
+            except PermissionError:
+                raise ConfigError(
+                    f"cannot become user {self.name or self.uid}, group {self.gid}: only the administrator may, and "
+                    f"this is user {_user_name(os.geteuid())}; start as root, or leave --user and --group out "
+                    "(systemd: User=, Group=)"
+                ) from None
+            except OSError as error:
+                raise ConfigError(
+                    f"cannot become user {self.name or self.uid}, group {self.gid}: {error.strerror}"
+                ) from None
+        if self.name:
+            os.environ.update(HOME=self.home, USER=self.name, LOGNAME=self.name)
+
+    def check_interpreter(self) -> None:
+        """Raises ConfigError when this user, having become it, cannot read the Python that runs."""
+        if not os.access(os.__file__, os.R_OK):
+            raise ConfigError(
+                f"user {self.name or self.uid} cannot read Python's own modules in {os.path.dirname(os.__file__)}; "
+                "install Python and the application where every user can read them"
+            )
+
+
+def identity(user: str | None, group: str | None) -> Identity | None:
+    """The identity that `--user` and `--group` ask for, as names or numbers; None when neither is given.
+
+    The group of a user without `--group` is the one of the user database. Raises ConfigError.
+    """
+    if user is None and group is None:
+        return None
+    entry = None
+    if user is None:
+        uid = os.geteuid()
+    elif user.isascii() and user.isdigit():
+        uid = _number("user", user)
+        with contextlib.suppress(KeyError):
+            entry = pwd.getpwuid(uid)
+    else:
+        try:
+            entry = pwd.getpwnam(user)
+        except KeyError:
+            raise ConfigError(f"user {user!r}: there is no such user; `getent passwd` lists them") from None
+        uid = entry.pw_uid
+    if group is not None:
+        gid = _group_number(group)
+    elif entry is not None:
+        gid = entry.pw_gid
+    else:
+        raise ConfigError(f"user {user}: the user database has no entry for it, so --group is needed too")
+    return Identity(uid, gid, entry.pw_name, entry.pw_dir) if entry else Identity(uid, gid)
+
+
+def _group_number(group: str) -> int:
+    if group.isascii() and group.isdigit():
+        return _number("group", group)
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise ConfigError(f"group {group!r}: there is no such group; `getent group` lists them") from None
+
+
+def _number(what: str, digits: str) -> int:
+    # The largest stands for "unchanged" in setresuid(2).
+    if len(digits) > 10 or int(digits) >= (1 << 32) - 1:
+        raise ConfigError(f"{what} {digits}: a number of a {what} is at most {(1 << 32) - 2}")
+    return int(digits)
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def change_user(chosen: Mapping[str, Any], listeners: list[Listener], paths: list[str]) -> None:
+    """Becomes the user and group of the settings, and gives them what was made before. Raises ConfigError."""
+    wanted = identity(chosen["user"], chosen["group"])
+    if wanted is None:
+        return
+    changes = not wanted.is_current
+    wanted.own([*paths, *(listener.path for listener in listeners if listener.path)])
+    wanted.own_log(chosen["access_log"])
+    wanted.become()
+    wanted.check_interpreter()
+    if changes:
+        log.logger.info("user %s, group %d from now on", wanted.name or wanted.uid, wanted.gid)

@@ -1,0 +1,33 @@
+"""The first lines of the log: version, process, application and addresses."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+from tailrace._tailrace import __version__
+from tailrace.process import log, sockets
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+
+def announce(
+    chosen: dict[str, Any], application: WSGIApplication | None, listeners: list[sockets.Listener], workers: int = 0
+) -> None:
+    """Logs which process serves which application, and where. workers: how many a master has; 0: there is no master."""
+    if not log.logger.isEnabledFor(logging.INFO):
+        return
+    name = chosen["app"] or getattr(application, "__qualname__", None) or type(application).__name__
+    with_what = f" with {log.counted(workers, 'worker')}" if workers else ""
+    with_what += " on gevent" * chosen["gevent"]
+    log.logger.info("tailrace %s, process %d, serves %s%s", __version__, os.getpid(), name, with_what)
+    if chosen["debug"]:
+        log.logger.info(
+            "debug: one request at a time on the main thread, breakpoint() works here, tracebacks go to the browser"
+        )
+    for listener in listeners:
+        log.logger.info(
+            "listening on %s%s", listener.url, " and every other address of this machine" * listener.everywhere
+        )

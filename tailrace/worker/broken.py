@@ -1,0 +1,42 @@
+"""The page that `--reload` shows while the application does not load."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from tailrace.process.errors import TailraceError
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+
+_PAGE: Final = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>The application does not load</title>
+<style>body{{font:16px/1.5 system-ui,sans-serif;margin:2em auto;max-width:60em;padding:0 1em}}
+pre{{background:#f4f4f4;color:#222;padding:1em;overflow-x:auto}}</style></head>
+<body><h1>The application does not load</h1><p>{message}</p><pre>{trace}</pre>
+<p>Save the file to try again, then reload this page.</p></body></html>
+"""
+
+
+def broken(error: TailraceError) -> WSGIApplication:
+    """An application that answers every request with the reason why the real one could not be loaded."""
+    trace = getattr(error, "user_traceback", "")
+    page = _PAGE.format(message=html.escape(str(error)), trace=html.escape(trace)).encode()
+    text = f"The application does not load: {error}\n\n{trace}".encode()
+
+    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        kind, body = ("html", page) if "text/html" in environ.get("HTTP_ACCEPT", "") else ("plain", text)
+        start_response(
+            "500 Internal Server Error",
+            [
+                ("Content-Type", f"text/{kind}; charset=utf-8"),
+                ("Content-Length", str(len(body))),
+                ("Cache-Control", "no-store"),
+            ],
+        )
+        return [body]
+
+    return application

@@ -1,0 +1,119 @@
+"""The core (`Server`) of a process that serves: how it is made, how it is stopped, and what the log says at its end.
+
+Thread: the main one, except `announce_end`, which runs on a thread of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from tailrace._tailrace import Server
+from tailrace.cli import options
+from tailrace.process import log, sockets
+from tailrace.process.errors import ConfigError, ServerError
+from tailrace.worker import open_files
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+    from tailrace._tailrace import Scoreboard
+
+
+# At most so many requests are named in one line.
+_MOST_NAMED: Final = 20
+
+
+ENDED: Final = 0  # means "the core has stopped"; no signal has this number
+
+
+def make(
+    application: WSGIApplication,
+    chosen: dict[str, Any],
+    listeners: list[sockets.Listener],
+    scoreboard: tuple[Scoreboard, int] | None = None,
+    master: tuple[int, float, float] | None = None,
+) -> Server:
+    """The core for these option values. scoreboard: and the worker's place in it. master: see `Server`.
+
+    Raises ConfigError.
+    """
+    if not (chosen["gevent"] or chosen["debug"]) and _threads_are_greenlets():
+        raise ConfigError(
+            "the standard library has been patched for gevent, so the server's threads would be greenlets and never "
+            "run: start with --gevent (in a program of your own: tailrace.gevent.serve)"
+        )
+    chosen = {**chosen, "max_connections": open_files.allow(chosen)}
+    numbers = [listener.socket.fileno() for listener in listeners]
+    try:
+        return Server(application, options.core_settings(chosen), numbers, scoreboard, master)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    except OSError as error:
+        # An error without a number has a message of the core, which says what failed and where.
+        raise ConfigError(str(error) if error.errno is None else f"cannot start: {error}") from None
+
+
+def _threads_are_greenlets() -> bool:
+    """Whether `threading` is patched for gevent."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
+
+
+def begin_stop(server: Server, graceful_timeout: float, number: int) -> None:
+    """Stops the server because of a signal, and says so in the log."""
+    name = signal.Signals(number).name
+    if graceful_timeout > 0:
+        log.logger.info(
+            "%s: finishing the requests in flight, for up to %g s; a second signal stops at once",
+            name,
+            graceful_timeout,
+        )
+    else:
+        log.logger.info("%s: stopping now", name)
+    server.stop(graceful_timeout)
+
+
+def announce_end(server: Server, writer: socket.socket) -> None:
+    """Waits for the end of the core, and then writes ENDED to `writer`."""
+    server.join()
+    # The socket is closed when an exception has ended the main thread.
+    with contextlib.suppress(OSError):
+        writer.setblocking(True)
+        writer.send(bytes((ENDED,)))
+
+
+def check(server: Server) -> None:
+    """Raises ServerError for a server that ended by a fault of its own."""
+    if (fault := server.fault()) is not None:
+        raise ServerError(f"the server ended by a fault of its own, please report it: {fault}")
+
+
+def abandoned(server: Server) -> int:
+    """How many requests still run although the server has ended. Logs the requests that its end has cut."""
+    cut, running = server.cut_requests(), server.stats()["running"]
+    if running and not cut:
+        # Their responses are complete, and the application still runs.
+        log.logger.warning("%s did not finish in time", log.counted(running, "request"))
+    for first in range(0, len(cut), _MOST_NAMED):
+        some = cut[first : first + _MOST_NAMED]
+        log.logger.warning(
+            "%s did not finish in time: %s%s",
+            log.counted(len(cut), "request") if first == 0 else "further requests",
+            ", ".join(f"{request} ({seconds:.3f} s)" for request, seconds in some),
+            f"; {left} more" if (left := len(cut) - first - len(some)) else "",
+        )
+    return running
+
+
+def reopen_logs(server: Server) -> None:
+    """Opens the access log again, and logs whether that succeeded."""
+    try:
+        server.reopen_logs()
+    except OSError as error:
+        log.logger.error("SIGUSR1: the access log cannot be reopened: %s", error)
+    else:
+        log.logger.info("SIGUSR1: access log reopened")

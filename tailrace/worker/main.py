@@ -1,0 +1,301 @@
+"""A worker: a process that a master forked, from the fork to its end.
+
+It loads the application, serves, and reports once. It ends by SIGTERM (requests in flight are finished), SIGQUIT (at
+once), or because its master has ended. Further SIGTERMs change nothing: a service manager may send one to every process
+beside the master's. The code never returns into the master's frames: a worker ends as a child of multiprocessing does.
+
+Thread: the main thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from tailrace._tailrace import Server, end_with_parent
+from tailrace.cli import load
+from tailrace.cli.envfile import Variables
+from tailrace.greenlets import patch
+from tailrace.process import directory, forks, log, signals, sockets
+from tailrace.process.errors import TailraceError
+from tailrace.process.exit import leave
+from tailrace.process.title import set_title
+from tailrace.worker import core, debug, report
+from tailrace.worker.broken import broken
+from tailrace.worker.hooks import Hooks, WorkerInfo
+from tailrace.worker.report import Failure
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+    from tailrace._tailrace import Scoreboard
+
+# Signals that only the master acts on; a terminal or a service manager may send them to its workers, too. Workers have
+# handlers that do nothing, instead of SIG_IGN, which the children of the application would inherit.
+_MASTERS_SIGNALS: Final = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU)
+_SERVING: Final = (signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1)
+# Threads of the application that do not end are named in the log after so long (seconds).
+_SLOW_THREADS: Final = 1.0
+
+
+@dataclass(frozen=True)
+class WorkerSetup:
+    """What all workers of a master have in common.
+
+    application: None when each worker loads it. directory: where to load it, by the name that the operator uses; None
+    when the application is loaded already. variables: those of `--env-file`.
+    """
+
+    application: WSGIApplication | None
+    directory: str | None
+    hooks: Hooks
+    variables: Variables
+
+
+@dataclass(frozen=True)
+class WorkerStart:
+    """What one worker gets from its master.
+
+    report: the writing end of the pipe for its report. liveness: the reading end of the liveness pipe, which ends with
+    the master. leaving: seconds after the graceful time-out in which it ends by force once the master has ended. mask:
+    the signal mask to restore.
+    """
+
+    info: WorkerInfo
+    setup: WorkerSetup
+    scoreboard: tuple[Scoreboard, int]
+    report: int
+    liveness: int
+    leaving: float
+    mask: Collection[int]
+
+
+def work(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets.Listener]) -> NoReturn:
+    """Runs a worker from its fork to its end.
+
+    Exit status: 0 when it was told to end, 3 when it could not load, else 1.
+    """
+    # Exit functions that were registered before the fork are the master's, as with multiprocessing.
+    atexit._clear()
+    atexit.register(logging.shutdown)
+    process = os.getpid()
+    forks.forget_all()
+    forks.keep_from_children(start.report, start.liveness)
+    sockets.keep_from_children(listeners, inherited=chosen["app"] is not None)
+    if "multiprocessing.util" in sys.modules:
+        atexit.register(sys.modules["multiprocessing.util"]._exit_function)
+    log.allow_thread()
+    status, finished, ready = 1, False, False
+    try:
+        _end_with_master(start.liveness)
+        _register_stacks()
+        reader, writer = socket.socketpair()
+        forks.keep_from_children(reader, writer)
+        writer.setblocking(False)
+        # Until it serves there is nothing to finish: SIGTERM ends it at once. Other signals wait in the socket.
+        _receive((signal.SIGQUIT, signal.SIGUSR1), writer)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, start.mask)
+        server, said = _prepare(start, chosen, listeners)
+        if chosen["debug"]:
+            ready = True
+            _report(start, said)
+            _serve_on_main_thread(server, chosen["graceful_timeout"])
+            leave(0)
+        # Again: the application may have set handlers while it loaded.
+        _receive(_SERVING, writer)
+        stop = _Stop(server, chosen["graceful_timeout"])
+        _start(server, writer, chosen, stop)
+        ready = True
+        _report(start, said)
+        _wait_for_end(server, reader, stop)
+        finished = not core.abandoned(server)
+        status = 0
+    except TailraceError as error:
+        status = report.CANNOT_LOAD
+        _report(start, Failure(str(error), error.exit_status, getattr(error, "user_traceback", "")).report())
+    except BaseException as error:
+        if os.getpid() != process:
+            # A child that a signal handler of the application has forked.
+            forks.leave(error)
+        if ready:
+            log.logger.exception("worker %d fails", start.info.number)
+        else:
+            _report(start, Failure(f"the worker failed: {error!r}", 1, traceback.format_exc()).report())
+    try:
+        if finished:
+            _wait_for_threads()
+    finally:
+        leave(status)
+
+
+class _Stop:
+    """Tells the core to end. The methods are also handlers of signals."""
+
+    def __init__(self, server: Server, graceful_timeout: float) -> None:
+        self.graceful_timeout = graceful_timeout
+        self._server = server
+        self._drains = False
+        self.has_ended = False
+
+    def drain(self, *_signal: object) -> None:
+        """Finishes the requests in flight. A second call does not change the time that they have."""
+        if not self._drains:
+            self._drains = True
+            self._server.stop(self.graceful_timeout)
+
+    def stop(self, *_signal: object) -> None:
+        """At once."""
+        self._server.stop(0.0)
+
+
+def _start(server: Server, writer: socket.socket, chosen: dict[str, Any], stop: _Stop) -> None:
+    """Serves. When the core ends, ENDED is written to `writer`."""
+    if not chosen["gevent"]:
+        server.start()
+        threading.Thread(target=core.announce_end, args=(server, writer), name="tailrace-end", daemon=True).start()
+        return
+    # Only here: both import gevent.
+    from tailrace.greenlets import dump, hub
+
+    hub.keep_running()
+
+    def on_end() -> None:
+        stop.has_ended = True
+        # A socket that is full, of signals, wakes `_wait_for_end`, too.
+        with contextlib.suppress(BlockingIOError):
+            writer.send(bytes((core.ENDED,)))
+
+    hub.WorkerGreenlets(server, chosen["hub_warn"], on_end).start()
+    # Handlers beside `_wait_for_end`, which runs in a greenlet: they run also while another greenlet blocks the hub.
+    signals.handle(signal.SIGTERM, stop.drain)
+    signals.handle(signal.SIGQUIT, stop.stop)
+    signals.handle(signal.SIGURG, lambda number, frame: dump.dump())
+
+
+def _wait_for_threads() -> None:
+    """Waits, as the interpreter does at its end, for the threads of the application that are no daemons, and for the
+    work of its executors."""
+
+    def say() -> None:
+        others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+        names = ", ".join(thread.name for thread in others if not thread.daemon)
+        log.logger.info("waiting for threads of the application: %s", names)
+
+    late = threading.Timer(_SLOW_THREADS, say)
+    late.daemon = True
+    late.start()
+    threading._shutdown()  # type: ignore[attr-defined]
+    late.cancel()
+
+
+def _prepare(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets.Listener]) -> tuple[Server, bytes]:
+    """The core with the application, not started, and what to report once it is. Raises TailraceError."""
+    setup, application = start.setup, start.setup.application
+    said = report.READY
+    set_title(f"worker {start.info.number}", chosen["app"] or "")
+    try:
+        setup.variables.apply()
+        if chosen["gevent"]:
+            # After the variables, which may choose the loop, and before the hook, which may import drivers.
+            patch.apply()
+        setup.hooks.post_fork(start.info)
+        if application is None:
+            if setup.directory is not None:
+                directory.enter(setup.directory)
+            application = load.load(chosen["app"], factory=chosen["factory"])
+            log.revive()
+        setup.hooks.worker_ready(start.info)
+    except TailraceError as error:
+        if not chosen["reload"]:
+            raise
+        log.revive()
+        log.logger.error("%s\n%s", error, getattr(error, "user_traceback", "").rstrip())
+        application, said = broken(error), report.BROKEN
+    master = (start.liveness, chosen["graceful_timeout"], start.leaving)
+    server = core.make(application, chosen, listeners, start.scoreboard, master)
+    # From now on the core watches the liveness pipe, and finishes the requests in flight when the master ends.
+    end_with_parent(False)
+    for listener in listeners:
+        listener.hand_over()
+    return server, said
+
+
+def _end_with_master(liveness: int) -> None:
+    """Has the kernel kill this worker when its master ends; for the time in which it loads and has nothing to
+    finish."""
+    end_with_parent(True)
+    master_lives = select.poll()
+    master_lives.register(liveness, 0)
+    if master_lives.poll(0):
+        # The master had ended before.
+        os._exit(1)
+
+
+def _register_stacks() -> None:
+    """Has the signal STACKS write the stacks of all threads: the master sends it to a worker that hangs."""
+    stream = sys.__stderr__
+    with contextlib.suppress(OSError, ValueError, AttributeError, RuntimeError):
+        faulthandler.register(report.STACKS, file=stream if stream is not None else 2, all_threads=True, chain=False)
+
+
+def _receive(numbers: Collection[signal.Signals], writer: socket.socket) -> None:
+    """The numbers of these signals, and of the master's, arrive at the other end of `writer`."""
+    # First the descriptor, then the handlers: a signal between the two would be lost otherwise.
+    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    for number in (*numbers, *_MASTERS_SIGNALS):
+        signal.signal(number, signals.ignore)
+
+
+def _report(start: WorkerStart, said: bytes) -> None:
+    # BrokenPipeError: the master has ended, and the liveness pipe ends this worker.
+    with contextlib.suppress(BrokenPipeError):
+        while said:
+            said = said[os.write(start.report, said) :]
+    forks.forget(start.report)
+    os.close(start.report)
+
+
+def _wait_for_end(server: Server, reader: socket.socket, stop: _Stop) -> None:
+    """Waits for the end of the core, and handles signals meanwhile.
+
+    With `--gevent` poll is gevent's: the hub runs meanwhile. While a greenlet blocks the hub, this function does not
+    run; only the signals that have handlers of their own are handled."""
+    poll = select.poll()
+    poll.register(reader, select.POLLIN)
+    process = os.getpid()
+    while True:
+        poll.poll()
+        if os.getpid() != process:
+            forks.leave(None)
+        numbers = reader.recv(64)
+        if signal.SIGQUIT in numbers:
+            stop.stop()
+        elif signal.SIGTERM in numbers:
+            stop.drain()
+        if signal.SIGUSR1 in numbers:
+            core.reopen_logs(server)
+        if core.ENDED in numbers or stop.has_ended:
+            server.join()
+            return
+
+
+def _serve_on_main_thread(server: Server, graceful_timeout: float) -> None:
+    """Serves on the main thread, for `--debug`. Ctrl-C at a terminal reaches worker and master, and the master logs
+    it."""
+    stop = debug.MainThreadStop(server, graceful_timeout, is_quiet=True)
+    with signals.handled({signal.SIGINT: stop, signal.SIGTERM: stop, signal.SIGQUIT: stop.stop_now}):
+        debug.run_here(server, stop)

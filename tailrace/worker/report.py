@@ -1,0 +1,43 @@
+"""What a worker and its master agree on: the worker's report through a pipe, its exit status, and a signal.
+
+A worker reports once: `READY` when it serves, `BROKEN` when it serves an error page (`--reload`), or `FAILED` and a
+JSON object when it cannot serve."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import dataclass
+from typing import Final
+
+READY: Final = b"R"
+
+
+# It serves a page with the reason why the application does not load (`--reload`).
+BROKEN: Final = b"B"
+
+
+FAILED: Final = b"E"
+
+
+# The exit status of a worker that could not load. Not 1, which Python uses, nor those of sysexits.h, which applications
+# use.
+CANNOT_LOAD: Final = 3
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a worker could not load: the line of a TailraceError, its exit status, the traceback of the user's code."""
+
+    message: str
+    status: int
+    traceback: str = ""
+
+    def report(self) -> bytes:
+        """What the worker writes to its pipe."""
+        return FAILED + json.dumps(self.__dict__).encode()
+
+
+# On this signal a worker writes the stacks of all threads, by a handler in C that needs no interpreter. It is the last
+# real-time signal, which programs hardly use.
+STACKS: Final = signal.SIGRTMAX

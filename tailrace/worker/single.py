@@ -1,0 +1,115 @@
+"""A server without a master: one process that binds, loads, serves and handles its own signals.
+
+So do `--debug` and `tailrace.run` with one worker. A worker of a master is in `main`.
+
+Thread: the main thread, or the one that calls `tailrace.run`. Elsewhere than on the main thread signals are left to the
+embedding program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from tailrace._tailrace import Server
+from tailrace.cli import load
+from tailrace.cli.envfile import Variables
+from tailrace.cli.settings import Settings, plain, warn_of_no_effect
+from tailrace.process import addresses, descriptors, directory, forks, identity, log, signals, sockets
+from tailrace.process.errors import ConfigError
+from tailrace.process.pidfile import pid_file
+from tailrace.worker import core, debug
+from tailrace.worker.announce import announce
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def serve(settings: Settings, application: WSGIApplication | None = None) -> bool:
+    """Serves until a signal ends it. False when requests still run that did not finish in time.
+
+    application: None: the one that `settings["app"]` names is loaded.
+    Raises ConfigError, LoadError, BindError, ServerError; and KeyboardInterrupt with `debug`.
+    """
+    chosen = plain(settings)
+    warn_of_no_effect(settings, has_master=False)
+    log.allow_thread()
+    if chosen["debug"] and threading.current_thread() is not threading.main_thread():
+        raise ConfigError("debug = True: the application runs on the main thread, so call this from there")
+    wanted = [addresses.parse(text) for text in chosen["bind"]]
+    descriptors.open_standard()
+    if chosen["chdir"] is not None:
+        directory.change(chosen["chdir"])
+    if chosen["umask"] is not None:
+        os.umask(chosen["umask"])
+    variables = Variables(chosen["env_file"])
+    with (
+        sockets.bound(wanted, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"]) as listeners,
+        pid_file(chosen["pidfile"]) as paths,
+    ):
+        # The sockets are bound first: clients may connect while the application loads, and wait in the backlog.
+        sockets.keep_from_children(listeners, inherited=chosen["app"] is not None)
+        identity.change_user(chosen, listeners, paths)
+        variables.apply()
+        if application is None:
+            application = load.load(chosen["app"], factory=chosen["factory"])
+            log.revive()
+        server = core.make(application, chosen, listeners)
+
+        def begin() -> None:
+            # With signals handled already: a reader of these lines may send a signal at once.
+            announce(chosen, application, listeners)
+            for listener in listeners:
+                listener.hand_over()
+
+        if chosen["debug"]:
+            stop = debug.MainThreadStop(server, chosen["graceful_timeout"])
+            with signals.handled({signal.SIGINT: stop, signal.SIGTERM: stop}):
+                begin()
+                debug.run_here(server, stop)
+        else:
+            _run(server, chosen["graceful_timeout"], begin)
+        core.check(server)
+        log.logger.info("stopped")
+        return not core.abandoned(server)
+
+
+def _run(server: Server, graceful_timeout: float, begin: Callable[[], None]) -> None:
+    """Pool threads serve; this thread waits for signals and for the end. begin: called once signals are handled."""
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.setblocking(False)
+        forks.keep_from_children(reader, writer)
+        with _signals(writer):
+            begin()
+            server.start()
+            threading.Thread(target=core.announce_end, args=(server, writer), name="tailrace-end", daemon=True).start()
+            stops = 0
+            while (numbers := reader.recv(64)) and core.ENDED not in numbers:
+                for number in numbers:
+                    if number in STOP_SIGNALS:
+                        stops += 1
+                        core.begin_stop(server, graceful_timeout if stops == 1 else 0.0, number)
+                    elif number == signal.SIGUSR1:
+                        core.reopen_logs(server)
+            server.join()
+
+
+@contextlib.contextmanager
+def _signals(writer: socket.socket) -> Iterator[None]:
+    """Inside the context, the numbers of our signals arrive as bytes at the other end of `writer`.
+
+    On another thread than the main one, where Python allows no handlers, nothing is done.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with signals.woken(writer, (*STOP_SIGNALS, signal.SIGUSR1)):
+        yield

@@ -1,0 +1,67 @@
+"""What a server must not die of that runs out of memory: large bodies read at once, large heads and bodies answered."""
+
+from urllib.parse import parse_qs
+
+ONE = b"x" * 1000
+LARGE = b"x" * 4096
+
+
+def read(environ, size):
+    return [b"%d" % len(environ["wsgi.input"].read())]
+
+
+def read_into(environ, size):
+    return [b"%d" % environ["wsgi.input"].readinto(bytearray(size))]
+
+
+def read_line(environ, size):
+    return [b"%d" % len(environ["wsgi.input"].readline())]
+
+
+def read_lines(environ, size):
+    return [b"%d" % len(environ["wsgi.input"].readlines())]
+
+
+def many(environ, size):
+    """Blocks that are one object, so that the application needs little memory."""
+    return [ONE] * (size // len(ONE))
+
+
+def many_large(environ, size):
+    """The same with blocks that are sent by reference: the list of them is what is large."""
+    return [LARGE] * (size // 128)
+
+
+def many_other(environ, size):
+    """The same, of a kind that has to be converted."""
+    return [memoryview(ONE)] * (size // len(ONE))
+
+
+def empty(environ, size):
+    """Very many blocks with nothing in them."""
+    return [b""] * (size // 8)
+
+
+def other(environ, size):
+    """A block that has to be converted."""
+    return [memoryview(bytearray(size))]
+
+
+def failed(environ, size):
+    raise ValueError("x" * size)
+
+
+def app(environ, start_response):
+    shape = environ["PATH_INFO"].strip("/")
+    headers = [("Content-Type", "application/octet-stream")]
+    if not shape:
+        start_response("200 OK", headers)
+        return [b"pong"]
+    size = int(parse_qs(environ["QUERY_STRING"])["size"][0])
+    if shape == "header":
+        headers.append(("X-Large", "x" * size))
+        start_response("200 OK", headers)
+        return [b"pong"]
+    body = globals()[shape](environ, size)
+    start_response("200 OK", headers)
+    return body

@@ -1,0 +1,323 @@
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tomllib
+from click.testing import CliRunner
+
+import tailrace
+from tailrace.cli.options import OPTIONS
+from tailrace.command import cli, main
+from tailrace.master import main as master
+from tailrace.process.log import logger
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path, monkeypatch):
+    """An empty current directory; what a command does to its process is undone."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    before = logger.handlers.copy(), logger.level, logger.propagate
+    yield tmp_path
+    logger.handlers[:], logger.level, logger.propagate = before
+
+
+def run(*arguments, **environ):
+    return CliRunner().invoke(cli, arguments, env=environ)
+
+
+def failing(monkeypatch, capsys, *arguments):
+    """Status and standard error of a command that does not get as far as serving."""
+    monkeypatch.setattr(sys, "argv", ["tailrace", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code, capsys.readouterr().err
+
+
+def test_the_version_is_the_cores():
+    assert run("--version").output == f"tailrace {tailrace.__version__}\n"
+
+
+def test_help_shows_the_commands_and_examples():
+    for flag in ("--help", "-h"):
+        shown = run(flag).output
+        assert "config" in shown
+        assert "serve" in shown
+        assert "tailrace mysite.wsgi" in shown
+
+
+def test_help_of_serve_shows_every_option_under_its_group():
+    shown = run("serve", "--help").output
+    for option in OPTIONS:
+        group = shown.index(f"\n{option.group}:\n")
+        name = option.kind.metavar if option.positional else option.flag
+        assert re.search(rf"{re.escape(name)}\b", shown[group:]), option.name
+        for flag in option.flags:
+            assert flag in shown
+    assert "[default: 127.0.0.1:8000]" in shown
+    assert "--keep-alive" in shown
+
+
+def test_serve_is_the_default_command(monkeypatch):
+    served = []
+    monkeypatch.setattr(master, "serve", lambda settings, **surroundings: served.append(settings))
+    for arguments in (["shop:app"], ["serve", "shop:app"], ["--threads", "3", "shop:app"], ["shop:app", "--threads=3"]):
+        assert run(*arguments).exit_code == 0
+    assert [settings["app"].value for settings in served] == ["shop:app"] * 4
+    assert [settings["threads"].value for settings in served] == [128, 128, 3, 3]
+
+
+def test_the_application_can_come_from_environment_or_file(monkeypatch, directory):
+    served = []
+    monkeypatch.setattr(master, "serve", lambda settings, **surroundings: served.append(settings))
+    (directory / "tailrace.toml").write_text('app = "filed:app"\n')
+    assert run().exit_code == 0
+    assert run(TAILRACE_APP="shop:app").exit_code == 0
+    assert [settings["app"].value for settings in served] == ["filed:app", "shop:app"]
+
+
+def test_without_an_application_the_usage_is_explained(monkeypatch, capsys):
+    status, shown = failing(monkeypatch, capsys)
+    assert status == 2
+    assert "which application?" in shown
+
+
+def test_a_repeated_address_is_a_list(monkeypatch):
+    served = []
+    monkeypatch.setattr(master, "serve", lambda settings, **surroundings: served.append(settings))
+    run("shop:app", "-b", ":80", "--bind", "[::]:80")
+    assert served[0]["bind"] == ((":80", "[::]:80"), "command line: --bind")
+
+
+def test_aliases_and_negations(monkeypatch, directory):
+    served = []
+    monkeypatch.setattr(master, "serve", lambda settings, **surroundings: served.append(settings))
+    (directory / "tailrace.toml").write_text("debug = true\n")
+    run("shop:app", "--keep-alive", "5s", "--no-debug")
+    assert served[0]["idle_timeout"].value == 5.0
+    assert served[0]["debug"].value is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["shop:app", "--threads", "0"], 2, "tailrace: error: --threads '0': must be at least 1\n"),
+        (["shop:app", "--max-body", "lots"], 2, "tailrace: error: --max-body 'lots': must be a size"),
+        (
+            ["shop:app", "--bind", "localhost"],
+            2,
+            "tailrace: error: bind 'localhost': not an address; write localhost:8000\n",
+        ),
+        (["shop:app", "--chdir", "absent"], 2, "tailrace: error: chdir 'absent': No such file or directory\n"),
+        (["shop:app", "--config", "absent.toml"], 2, "tailrace: error: absent.toml: no such file"),
+        (["shop:app", "--tread", "1"], 2, "tailrace: error: no such option: --tread; did you mean --threads?\n"),
+        (["shop:app", "--no-debg"], 2, "did you mean --no-debug?"),
+        (
+            ["shop:app", "--access-log-format", "jsn"],
+            2,
+            "tailrace: error: --access-log-format 'jsn': unknown format; did you mean json?",
+        ),
+        (
+            ["shop:app", "--access-log-format", "%(z)s"],
+            2,
+            "--access-log-format '%(z)s': unknown atom %(z)s; known are h",
+        ),
+        (
+            ["shop:app", "surplus"],
+            2,
+            "one application can be served, and there are several arguments: 'shop:app', 'surplus'",
+        ),
+        (["run", "shop:app"], 2, "there are several arguments: 'run', 'shop:app'"),
+        (["shop:app", "--prot", "80"], 2, "no such option: --prot; Tailrace calls it --bind"),
+        (["absent:app", "--bind", "127.0.0.1:0"], 1, "tailrace: error: no module named 'absent'"),
+        (["./absent.py", "--bind", "127.0.0.1:0"], 1, "tailrace: error: ./absent.py: no such file"),
+        (["shop:app", "--bind", "fd://987"], 1, "tailrace: error: cannot listen on fd://987"),
+    ],
+)
+def test_a_mistake_is_one_line_and_a_status(monkeypatch, capsys, directory, arguments, status, message):
+    (directory / "shop.py").write_text("def app(environ, start_response): return []\n")
+    ended, shown = failing(monkeypatch, capsys, *arguments)
+    assert ended == status
+    assert message in shown
+    assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--port", "Tailrace calls it --bind"),
+        ("-k", "Tailrace calls it --gevent"),
+        ("--worker-class", "Tailrace calls it --gevent"),
+        ("--timeout", "Tailrace calls it --request-timeout"),
+        ("--daemon", "stays in the foreground"),
+        ("--certfile", "no TLS"),
+    ],
+)
+def test_an_option_of_another_server_is_told_what_it_is_called_here(monkeypatch, capsys, flag, message):
+    status, shown = failing(monkeypatch, capsys, "shop:app", flag, "1")
+    assert status == 2
+    assert f"no such option: {flag}; " in shown
+    assert message in shown
+
+
+def test_a_variable_that_is_no_option_is_a_warning_and_not_the_end(monkeypatch, directory):
+    environ = {"TAILRACE_TREADS": "3", "TAILRACE_SERVICE_HOST": "10.0.0.1", "TAILRACE_PORT": "tcp://10.0.0.1:80"}
+    shown = run("config", **environ)
+    assert shown.exit_code == 0
+    assert shown.stderr.splitlines() == [
+        "tailrace: warning: the variable TAILRACE_TREADS is ignored: there is no such option; did you mean "
+        "TAILRACE_THREADS?"
+    ]
+    tomllib.loads(shown.stdout)
+    monkeypatch.setattr(master, "serve", lambda settings, **surroundings: 0)
+    assert "WARNING: the variable TAILRACE_TREADS is ignored" in run("shop:app", **environ).stderr
+    (directory / "app.env").write_text("TAILRACE_TREADS=3\n")
+    assert run("shop:app", "--env-file", "app.env").stderr.count("TAILRACE_TREADS is ignored") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["shop:app", "--config", "closed/x.toml"], 2, r"closed/x\.toml: cannot be read: Permission denied; check"),
+        (["shop:app", "--config", "unread.toml"], 2, r"unread\.toml: cannot be read: Permission denied; check"),
+        (["shop:app", "--config", "closed"], 2, "closed: (this is a directory; name the file in it|cannot be read)"),
+        (["shop:app", "--hooks", "closed/hooks.py"], 1, r"closed/hooks\.py: cannot be read: Permission denied"),
+        (["shop:app", "--hooks", "./unread.py"], 1, r"\./unread\.py: cannot be read: Permission denied"),
+        (["shop:app", "--hooks", "unread"], 1, r"unread: .*/unread\.py cannot be read: Permission denied"),
+        (["shop:app", "--env-file", "unread.env"], 2, r"unread\.env: Permission denied"),
+        (["shop:app", "--pidfile", "unread.pid"], 2, r"unread\.pid: cannot be read: Permission denied"),
+        (["shop:app", "--pidfile", "closed/x.pid"], 2, r"closed/x\.pid: cannot be read: Permission denied"),
+        (["shop:app", "--access-log", "closed/x.log"], 2, r"--access-log closed/x\.log: Permission denied"),
+        (
+            ["shop:app", "--access-log", "/absent/x"],
+            2,
+            "--access-log /absent/x: the directory /absent does not exist; create it",
+        ),
+        (
+            ["shop:app", "--access-log", "/absent/x", "--debug"],
+            2,
+            "--access-log /absent/x: the directory /absent does not exist; create it",
+        ),
+        (["shop:app", "--chdir", "closed"], 2, "chdir 'closed': Permission denied"),
+        (["closed/shop.py"], 1, r"closed/shop\.py: cannot be read: Permission denied"),
+        (["./unread.py"], 1, r"\./unread\.py: cannot be read: Permission denied"),
+        (["unread:app"], 1, r"unread: .*/unread\.py cannot be read: Permission denied"),
+        (["closed:app"], 1, "the directory .*/closed cannot be read: Permission denied"),
+        (["closed.shop:app"], 1, "the directory .*/closed cannot be read: Permission denied"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line_with_its_path(command, directory, arguments, status, message):
+    (directory / "shop.py").write_text("def app(environ, start_response): return []\n")
+    for name in ("unread.toml", "unread.py", "unread.env", "unread.pid"):
+        (directory / name).write_text("")
+        (directory / name).chmod(0)
+    (directory / "closed").mkdir()
+    (directory / "closed").chmod(0)
+    server = command(*arguments, "--bind", "127.0.0.1:0")
+    assert server.end() == status
+    (said,) = server.seen
+    assert re.match("tailrace: error: ", said)
+    assert re.search(message, said)
+
+
+@pytest.fixture
+def elsewhere(directory):
+    """A directory with an application in it, and an empty one beside it."""
+    for name in ("elsewhere", "here"):
+        (directory / name).mkdir()
+    (directory / "elsewhere" / "shop.py").write_text("def app(environ, start_response): return []\n")
+    return directory / "elsewhere"
+
+
+@pytest.mark.parametrize("arguments", [("shop:app", "--chdir", "{}"), ("{}/shop.py",)])
+def test_a_current_directory_that_cannot_be_searched_is_no_obstacle(command, elsewhere, arguments):
+    """Fails when looking for settings files, or going where one is already, ends the start."""
+    given = [text.format(elsewhere) for text in arguments]
+    here = elsewhere.parent / "here"
+    server = command(*given, "--bind", "127.0.0.1:0", directory=here, prepare=lambda: os.chmod(".", 0))
+    server.until(f"WARNING: no settings file is looked for in {here}: Permission denied")
+    server.until(" ready in ")
+    server.process.terminate()
+    assert server.end() == 0
+
+
+def test_a_current_directory_that_was_removed_is_named(command, elsewhere):
+    def start(*arguments):
+        here = elsewhere.parent / "here"
+        here.mkdir(exist_ok=True)
+        return command(*arguments, "--bind", "127.0.0.1:0", directory=here, prepare=lambda: os.rmdir(here))
+
+    server = start("shop:app")
+    assert server.end() == 2
+    (said,) = server.seen
+    assert said.startswith("tailrace: error: the current directory cannot be used: No such file or directory")
+    server = start("shop:app", "--chdir", str(elsewhere))
+    server.until(" ready in ")
+    server.process.terminate()
+    assert server.end() == 0
+
+
+def test_a_failure_inside_the_application_shows_its_traceback(monkeypatch, capsys, directory):
+    (directory / "broken.py").write_text("import absent_library\n")
+    status, shown = failing(monkeypatch, capsys, "broken:app", "--bind", "127.0.0.1:0")
+    assert status == 1
+    assert shown.startswith("Traceback (most recent call last):\n")
+    assert shown.endswith("error: importing broken failed: ModuleNotFoundError: No module named 'absent_library'\n")
+
+
+def test_config_prints_what_is_in_effect_and_its_source(directory):
+    (directory / "tailrace.toml").write_text("backlog = 64\n")
+    shown = run("config", "shop:app", "--threads", "4", TAILRACE_MAX_BODY="10MiB").output
+    for line in (
+        r'app = "shop:app" +# command line: MODULE:CALLABLE',
+        r"threads = 4 +# command line: --threads",
+        r'max_body = "10MiB" +# TAILRACE_MAX_BODY',
+        r"backlog = 64 +# tailrace.toml",
+        r"# access_log is unset +# default",
+    ):
+        assert re.search(rf"^{line}$", shown, re.MULTILINE), line
+
+
+def test_config_prints_a_file_that_reads_back_the_same(directory):
+    given = [
+        "--umask",
+        "027",
+        "--body-memory",
+        "1000",
+        "--write-timeout",
+        "1.5",
+        "--access-log-format",
+        '{method} "{path}" # \u00e9',
+    ]
+    first = run("config", *given).output
+    tomllib.loads(first)
+    (directory / "tailrace.toml").write_text(first)
+    as_json = json.loads(run("config", "--format", "json", *given).output)
+    again = json.loads(run("config", "--format", "json").output)
+    assert {name: entry["value"] for name, entry in again.items()} == {
+        name: entry["value"] for name, entry in as_json.items()
+    }
+    assert again["umask"] == {"value": "0o027", "source": "tailrace.toml"}
+    assert set(again) == {option.name for option in OPTIONS}
+
+
+def test_python_m_tailrace_is_the_command():
+    shown = subprocess.run([sys.executable, "-m", "tailrace", "--version"], capture_output=True, text=True, check=True)
+    assert shown.stdout == f"tailrace {tailrace.__version__}\n"
+
+
+@pytest.mark.parametrize("command", [["-m", "tailrace"], [str(Path(sys.executable).with_name("tailrace"))]])
+def test_ctrl_c_while_the_command_is_imported_ends_it_quietly(tmp_path, command):
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run([sys.executable, *command], env=environ, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+def test_a_program_that_imports_tailrace_keeps_its_interrupts(tmp_path):
+    source = "import signal, tailrace; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    assert subprocess.run([sys.executable, "-c", source], cwd=tmp_path, check=False).returncode == 0

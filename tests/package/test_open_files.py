@@ -1,0 +1,57 @@
+import subprocess
+import sys
+
+import pytest
+
+
+def allowed(before, **chosen):
+    """The limits of a process that had those of `before`, how many connections it may have, and what it said."""
+    chosen = {"max_connections": 100, "threads": 16, "max_greenlets": 50, "gevent": False, **chosen}
+    source = (
+        "import resource, logging\n"
+        "logging.basicConfig(format='%(message)s')\n"
+        "from tailrace.worker import open_files\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, {before})\n"
+        f"connections = open_files.allow({chosen})\n"
+        "print(*resource.getrlimit(resource.RLIMIT_NOFILE), connections)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True)
+    return tuple(map(int, done.stdout.split())), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((256, 1000), (372, 1000, 100)),
+        ((900, 1000), (900, 1000, 100)),
+    ],
+)
+def test_the_limit_is_raised_as_far_as_needed(before, after):
+    assert allowed(before) == (after, "")
+
+
+def test_greenlets_count_too():
+    assert allowed((256, 1000), gevent=True) == ((406, 1000, 100), "")
+
+
+def test_where_the_limit_cannot_be_raised_there_are_fewer_connections_and_it_is_said():
+    limits, said = allowed((200, 200), max_connections=5_000)
+    # A quarter is left to the application.
+    assert limits == (200, 200, 150)
+    assert said == (
+        "at most 200 files may be open, fewer than --max-connections 5000 needs: a worker keeps at most 150 "
+        "connections, and closes idle ones for new clients; raise the limit (`ulimit -Hn`, LimitNOFILE= of "
+        "systemd), or lower --max-connections\n"
+    )
+
+
+def test_the_default_that_nobody_asked_for_is_lowered_silently():
+    assert allowed((200, 200), max_connections=100_000) == ((200, 200, 150), "")
+
+
+def test_too_low_a_limit_for_the_greenlets_is_said():
+    limits, said = allowed((256, 300), gevent=True)
+    assert limits == (300, 300, 100)
+    assert said.startswith(
+        "at most 300 files may be open, fewer than --max-greenlets 50 needs: a worker keeps at most 100"
+    )

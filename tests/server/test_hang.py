@@ -1,0 +1,78 @@
+"""Workers that hang: they are replaced, and others are served meanwhile. Those that only take long are left alone."""
+
+import os
+import re
+import signal
+
+import pytest
+from harness.server import Server
+from server.probes import asking, eventually, told
+
+APP = "srv_processes:app"
+MODES = pytest.mark.parametrize("arguments", [(), ("--gevent",), ("--threads", "1")], ids=["threads", "gevent", "one"])
+
+
+def others(server, pid):
+    """The workers beside one."""
+    return [other for other in server.workers() if other != pid]
+
+
+@MODES
+def test_a_worker_whose_interpreter_does_not_come_back_is_replaced(tmp_path, arguments):
+    entered = tmp_path / "entered"
+    with Server(APP, *arguments, hang_timeout=3) as server:
+        assert server.logged("ready in")
+        first = server.pid
+        with asking(server, f"/stuck?keeps=1&entered={entered}", deadline=30) as client:
+            eventually(entered.exists, "the request in flight")
+            eventually(lambda: server.log.count("ready in") == 2, "a successor", 30)
+            assert told(server, "/")["pid"] != first
+            client.rest()
+        said = server.log[server.log.index("ERROR") :]
+        assert re.match(
+            rf"ERROR: worker 1 \(pid {first}\) has a thread that has held the interpreter for 3 s \(--hang-timeout\): "
+            r"it is killed, and another one takes its place; it carried 1 request\n"
+            rf"  GET /stuck\?keeps=1&entered={entered} ",
+            said,
+        ), said
+        # The stack of the thread that holds it.
+        assert re.search(r'hread 0x\w+ .*\n  File ".*srv_processes.py", line \d+ in answer\n', said), said
+        eventually(lambda: others(server, first) == server.workers(), "the first one is gone")
+
+
+def test_a_worker_that_is_stopped_is_replaced(tmp_path):
+    with Server(APP, hang_timeout=3) as server:
+        assert server.logged("ready in")
+        first = server.pid
+        with asking(server, f"/wait?gate={tmp_path}/gate&entered={tmp_path}/entered", deadline=30) as client:
+            eventually((tmp_path / "entered").exists, "the request in flight")
+            os.kill(first, signal.SIGSTOP)
+            eventually(lambda: server.log.count("ready in") == 2, "a successor", 30)
+            assert told(server, "/")["pid"] != first
+            client.rest()
+        assert f"worker 1 (pid {first}) has not moved for 3 s (--hang-timeout): it is killed" in server.log
+        assert f"GET /wait?gate={tmp_path}/gate" in server.log
+        eventually(lambda: others(server, first) == server.workers(), "the first one is gone")
+
+
+@MODES
+@pytest.mark.parametrize("way", ["compute", "sleep", "blocks"])
+def test_a_request_that_takes_long_is_no_hang(arguments, way):
+    with Server(APP, *arguments, hang_timeout=3) as server:
+        with asking(server, f"/{way}?seconds=6", deadline=60) as client:
+            assert client.response().body == b"at last"
+        assert server.log.count("ready in") == 1
+    assert "--hang-timeout" not in server.log
+
+
+def test_0_leaves_a_worker_that_hangs_alone():
+    with Server(APP, hang_timeout=0) as server:
+        first = told(server, "/")["pid"]
+        os.kill(first, signal.SIGSTOP)
+        with Server(APP, hang_timeout=3) as looks:
+            assert looks.logged("ready in")
+            os.kill(looks.pid, signal.SIGSTOP)
+            assert looks.logged("has not moved for 3 s", 30)
+        os.kill(first, signal.SIGCONT)
+        assert told(server, "/")["pid"] == first
+    assert "--hang-timeout" not in server.log

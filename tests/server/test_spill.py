@@ -1,0 +1,189 @@
+"""Responses that slow clients do not take go to files: no thread waits for them, and nothing is lost."""
+
+import contextlib
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from harness.server import Server
+from harness.slow_disk import SlowDisk
+from server.probes import (
+    asking,
+    await_waiting,
+    deleted_files,
+    digest,
+    eventually,
+    open_gate,
+    pattern,
+    reading,
+    request,
+    resident,
+    taken,
+)
+
+MEGABYTES = 1_000_000
+SIZE = 4 * MEGABYTES
+THREADS = 3
+READERS = 12
+# What is more than this waits, or goes to a file.
+OPTIONS = {"response_buffer": "64KiB", "response_queue": "64KiB", "threads": THREADS}
+FORMAT = "delivered {delivery} {ending}"
+MODES = [pytest.param([], id="threads"), pytest.param(["--gevent", "--max-greenlets", str(THREADS)], id="gevent")]
+
+
+def serving(*arguments, **options):
+    log = ["--access-log", "-", "--access-log-format", FORMAT]
+    return Server("srv_shapes:app", *arguments, *log, **{**OPTIONS, **options})
+
+
+def spilled(server):
+    """Bytes in files of the process that have no name."""
+    size = 0
+    for entry in Path(f"/proc/{server.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if str(entry.readlink()).endswith(" (deleted)"):
+                size += entry.stat().st_size
+    return size
+
+
+def all_threads_are_free(server, name):
+    """As many requests as there are application threads are in the application at once: the question is the last."""
+    with ExitStack() as stack:
+        waiting = [stack.enter_context(asking(server, f"/wait?gate={name}")) for _ in range(THREADS - 1)]
+        await_waiting(server, name, THREADS - 1)
+        open_gate(server, name)
+        assert [client.response().status for client in waiting] == [200] * len(waiting)
+
+
+@pytest.mark.parametrize("arguments", MODES)
+@pytest.mark.parametrize(
+    "target",
+    [
+        f"/list?size={SIZE}&block={SIZE}",
+        f"/list?size={SIZE}&block=50000",
+        f"/generator?size={SIZE}&block=50000",
+        f"/generator?size={SIZE}&block=500",
+        f"/generator?size={SIZE}&block=50000&length={SIZE}",
+        f"/bytes?size={SIZE}",
+    ],
+)
+def test_slow_readers_of_different_responses_hold_no_thread(arguments, target):
+    with serving(*arguments) as server, ExitStack() as stack:
+        with asking(server, target) as client:
+            assert digest(client.response().body) == digest(pattern(SIZE))
+        all_threads_are_free(server, "before")
+        before, files = resident(server), deleted_files(server)
+        crowd = [stack.enter_context(reading(server, target)) for _ in range(READERS)]
+        heads = [client.head() for client in crowd]
+        # Every one of them has been made: the next request is not behind them.
+        all_threads_are_free(server, "while")
+        assert deleted_files(server) - files == READERS
+        eventually(lambda: resident(server) - before < READERS * SIZE * 3 // 4, "memory given back")
+        for client, head in zip(crowd, heads, strict=True):
+            assert taken(client, head) == digest(pattern(SIZE))
+            client.send(request("/"))
+            assert client.response().body == b"pong", "the connection is kept"
+        eventually(lambda: deleted_files(server) == files, "no file is left")
+        assert eventually(lambda: server.log.count("delivered spilled complete") >= READERS, "the log")
+
+
+def test_with_debug_a_slow_reader_does_not_hold_the_only_thread():
+    options = {key: value for key, value in OPTIONS.items() if key != "threads"}
+    with Server("srv_shapes:app", "--debug", **options) as server:
+        with reading(server, f"/list?size={SIZE}&block={SIZE}") as slow:
+            head = slow.head()
+            assert server.get("/").body == b"pong"
+            assert taken(slow, head) == digest(pattern(SIZE))
+
+
+@pytest.mark.parametrize("arguments", MODES)
+def test_an_endless_response_has_its_share_of_the_files_and_waits(arguments):
+    target = f"/generator?size={200 * MEGABYTES}&block=50000"
+    with serving(*arguments, response_spill="20MiB") as server, ExitStack() as stack:
+        slow = stack.enter_context(reading(server, target))
+        head = slow.head()
+        eventually(lambda: spilled(server) > 15 << 20, "the share is used", 30)
+        # Another one is finished: there is room left for it.
+        other = stack.enter_context(reading(server, "/list?size=2000000&block=2000000"))
+        other_head = other.head()
+        all_threads_are_free_but_one(server)
+        assert spilled(server) <= 20 << 20
+        assert taken(other, other_head) == digest(pattern(2_000_000))
+        assert taken(slow, head) == digest(pattern(200 * MEGABYTES))
+        assert spilled(server) <= 20 << 20
+
+
+def all_threads_are_free_but_one(server):
+    with asking(server, "/wait?gate=one") as client:
+        await_waiting(server, "one", 1)
+        open_gate(server, "one")
+        assert client.response().status == 200
+
+
+@pytest.mark.parametrize("arguments", MODES)
+def test_without_room_for_files_who_finds_no_thread_is_turned_away(arguments):
+    target = f"/list?size={SIZE}&block={SIZE}"
+    with serving(*arguments, response_spill=0) as server, ExitStack() as stack:
+        crowd = [stack.enter_context(reading(server, target)) for _ in range(THREADS)]
+        heads = [client.head() for client in crowd]
+        # They hold every thread, and the queue does not move.
+        with asking(server, "/") as client:
+            response = client.response()
+            assert (response.status, response["retry-after"]) == (503, "1")
+            client.send(request("/"))
+            assert client.response().status == 503
+        for client, head in zip(crowd, heads, strict=True):
+            assert taken(client, head) == digest(pattern(SIZE))
+        with asking(server, "/") as client:
+            assert client.response().body == b"pong"
+
+
+@pytest.fixture
+def disk(tmp_path):
+    disk = SlowDisk(tmp_path)
+    yield disk
+    disk.set("hold", False)
+
+
+@pytest.mark.parametrize("arguments", MODES)
+def test_with_a_full_disk_responses_wait_in_memory_and_arrive(disk, arguments):
+    target = f"/list?size={SIZE}&block={SIZE}"
+    disk.set("full", True)
+    with serving(*arguments, environment=disk.environment) as server, ExitStack() as stack:
+        crowd = [stack.enter_context(reading(server, target)) for _ in range(THREADS - 1)]
+        heads = [client.head() for client in crowd]
+        assert server.logged("responses that slow clients have not taken cannot be stored in")
+        assert server.get("/").body == b"pong"
+        for client, head in zip(crowd, heads, strict=True):
+            assert taken(client, head) == digest(pattern(SIZE))
+        assert server.log.count("cannot be stored") == 1, "said once a minute"
+
+
+@pytest.mark.parametrize("arguments", MODES)
+def test_while_the_disk_stands_still_a_response_is_sent_from_memory(disk, arguments):
+    target = f"/list?size={SIZE}&block={SIZE}"
+    with serving(*arguments, environment=disk.environment) as server, reading(server, target) as slow:
+        disk.set("hold", True)
+        head = slow.head()
+        eventually(lambda: disk.waiting() == 1, "a write that waits")
+        assert server.get("/").body == b"pong"
+        assert taken(slow, head) == digest(pattern(SIZE))
+        disk.set("hold", False)
+        slow.send(request("/"))
+        assert slow.response().body == b"pong"
+
+
+@pytest.mark.parametrize("arguments", MODES)
+def test_clients_that_leave_give_back_the_room_of_their_files(arguments):
+    target = f"/list?size={SIZE}&block={SIZE}"
+    with serving(*arguments, response_spill="26MiB") as server:
+        assert server.get("/").body == b"pong"
+        files = deleted_files(server)
+        for number in range(3):
+            with ExitStack() as stack:
+                for _ in range(6):
+                    stack.enter_context(reading(server, target)).head()
+                # Room that was lost would hold up the next ones.
+                all_threads_are_free(server, f"again-{number}")
+                assert deleted_files(server) - files == 6
+            eventually(lambda: deleted_files(server) == files, "no file is left")
