@@ -182,26 +182,29 @@ def test_a_file_that_never_ends_is_closed(plain) -> None:
 
 
 def test_others_are_served_while_the_rest_runs(plain) -> None:
-    # Fails when a greenlet keeps its hub from them.
-    closed = threading.Event()
+    # Fails when a greenlet keeps its hub from them: then each comes after the rest. On a busy machine one may, too: the rest
+    # runs for a second at most.
+    made: list[Iterable] = []
     seen = []
 
     def app(environ, start_response):
         start_response("200 OK", SIZED)
         if environ["PATH_INFO"] == "/after":
-            seen.append(closed.is_set())
+            seen.append(made[-1].closed.is_set())
             return [b"abcd"]
-        made = Iterable(itertools.chain([b"abcd"], itertools.repeat(b"")))
-        made.closed = closed
-        return made
+        made.append(Iterable(itertools.chain([b"abcd"], itertools.repeat(b""))))
+        return made[-1]
 
     plain.serve(app, threads=2)
-    with plain.client() as client:
-        client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /after HTTP/1.1\r\nHost: a\r\n\r\n")
-        for _ in range(2):
-            assert client.response().body == b"abcd"
-    assert closed.wait(20)
-    assert seen == [False]
+    for _ in range(5):
+        with plain.client() as client:
+            client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /after HTTP/1.1\r\nHost: a\r\n\r\n")
+            for _ in range(2):
+                assert client.response().body == b"abcd"
+        assert made[-1].wait() == ["closed"]
+        if seen[-1] is False:
+            break
+    assert False in seen
 
 
 def warnings(caplog) -> list[str]:
