@@ -24,6 +24,8 @@ defaults
     timeout connect 5s
     timeout client 20s
     timeout server 20s
+    # Otherwise each check would have to be answered within the interval between two.
+    timeout check 20s
     option http-keep-alive
     http-reuse always
     default-server check inter 20ms fastinter 20ms downinter 20ms rise 1 fall 1
