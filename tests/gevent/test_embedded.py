@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 
 BEFORE = """
-import gevent, gevent.event, os, socket, sys, threading, time
+import contextlib, gevent, gevent.event, gevent.socket, os, socket, sys, threading, time
 import tailrace, tailrace.gevent
 
 def app(environ, start_response):
@@ -179,7 +179,8 @@ def test_a_request_may_stop_its_own_server(first):
         server = tailrace.gevent.Server(stopping)
         server.start()
         slow = gevent.spawn(get, server.url, "/slow")
-        gevent.sleep(0.05)
+        while not server.stats()["running"]:
+            gevent.sleep(0.01)
         assert get(server.url, "/stop") == (200, b"last")
         assert slow.get(timeout=20) == (200, b"last")
         with gevent.Timeout(20):
@@ -211,12 +212,23 @@ def test_stop_cuts_off_what_does_not_end_in_its_time():
 def test_a_stop_waits_for_those_that_end_in_time():
     program(
         """
-        server = tailrace.gevent.serve(app, graceful_timeout=20)
-        slow = [gevent.spawn(get, server.url, "/sleep/0.3") for _ in range(100)]
+        door = gevent.event.Event()
+        def waiting(environ, start_response):
+            door.wait()
+            return app(environ, start_response)
+
+        server = tailrace.gevent.serve(waiting, graceful_timeout=50)
+        slow = [gevent.spawn(get, server.url, "/slow") for _ in range(100)]
         while server.stats()["running"] < 100:
             gevent.sleep(0.01)
-        server.stop()
-        assert [each.get(timeout=20) for each in slow] == [(200, b"/sleep/0.3")] * 100
+        stopping = gevent.spawn(server.stop)
+        with contextlib.suppress(OSError):
+            while True:
+                gevent.socket.create_connection(server.address).close()
+        assert not stopping.dead
+        door.set()
+        stopping.get(timeout=20)
+        assert [each.get(timeout=20) for each in slow] == [(200, b"/slow")] * 100
         """
     )
 

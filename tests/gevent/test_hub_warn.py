@@ -72,12 +72,16 @@ def test_a_call_that_sleeps_in_c_is_reported_with_its_place(server):
 
 
 def test_a_call_that_keeps_the_interpreter_is_reported_when_it_ends(server):
-    # No other thread can run Python meanwhile; fails when the block is then forgotten, or has no name.
-    with asking(server, "/hang?way=sum_up&with=60000000") as client:
-        assert client.response().status == 200
-    assert server.logged(WAS)
-    (after,) = entries(server, WAS)
-    assert "GET /hang?way=sum_up" in after
+    # No other thread can run Python meanwhile; fails when the block is then forgotten, or has no name. A block during
+    # which the watch itself had to wait for a processor, as on a busy machine, is not reported.
+    for _ in range(10):
+        with asking(server, "/hang?way=sum_up&with=60000000") as client:
+            assert client.response().status == 200
+        if server.logged(WAS, 3):
+            break
+    after = entries(server, WAS)
+    assert after
+    assert all("GET /hang?way=sum_up" in each for each in after)
 
 
 def test_what_is_no_request_of_ours_is_reported_as_such(server):

@@ -12,16 +12,9 @@ from contextlib import ExitStack
 import pytest
 from harness.crowd import crowd
 from harness.greenlets import in_requests, on_greenlets
-from server.probes import asking, await_waiting, eventually, request, told
+from server.probes import asking, await_read, await_waiting, eventually, request, told
 
 GREENLETS, QUEUE = 10, 5
-
-
-def is_read(server):
-    """All that was sent before has been read: a request that cannot be parsed, on a later connection, is answered."""
-    with server.client() as bad:
-        bad.send(b"\0\r\n\r\n")
-        assert bad.response().status == 400
 
 
 def fill(server, stack, gate):
@@ -29,7 +22,7 @@ def fill(server, stack, gate):
     clients = []
     for number in range(GREENLETS + QUEUE):
         clients.append(stack.enter_context(asking(server, f"/wait?gate={gate}&key={number}")))
-        is_read(server)
+        await_read(server)
     return clients
 
 
@@ -69,7 +62,7 @@ def test_one_that_ends_makes_room_for_one(tmp_path):
         gates = [tmp_path / str(number) for number in range(6)]
         clients = [stack.enter_context(asking(server, f"/wait?gate={gate}")) for gate in gates]
         for gate, client in zip(gates, clients, strict=True):
-            is_read(server)
+            await_read(server)
             gate.touch()
             assert client.response().status == 200
         assert told(server, "/process")["most_running"] == 1
@@ -78,7 +71,7 @@ def test_one_that_ends_makes_room_for_one(tmp_path):
 def test_a_request_that_waits_too_long_for_a_greenlet_is_refused(tmp_path):
     with on_greenlets(max_greenlets=1, queue_timeout=0.3) as server, ExitStack() as stack:
         stack.enter_context(asking(server, f"/wait?gate={tmp_path}/gate"))
-        is_read(server)
+        await_read(server)
         with asking(server, "/") as late:
             response = late.response()
         assert (response.status, response["retry-after"]) == (503, "1")

@@ -21,7 +21,7 @@ from .peers import PEER, peer_command
 from .wire import Client, Response
 
 APPS = Path(__file__).resolve().parent.parent / "apps"
-START_DEADLINE = 20.0
+START_DEADLINE = 60.0
 STOP_DEADLINE = 20.0
 
 

@@ -67,17 +67,18 @@ LIMITED: list[Case] = [
 ]
 
 
+LIMITS = {"request_line_limit": 100, "header_bytes_limit": 1000, "header_count_limit": 5, "max_body": 1000}
+
+
 @pytest.fixture(scope="module")
 def limited() -> Iterator[Server]:
-    with Server(
-        "echo:app",
-        request_line_limit=100,
-        header_bytes_limit=1000,
-        header_count_limit=5,
-        max_body=1000,
-        header_timeout=1,
-        body_timeout=1,
-    ) as server:
+    with Server("echo:app", **LIMITS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[Server]:
+    with Server("echo:app", **LIMITS, header_timeout=1, body_timeout=1) as server:
         yield server
 
 
@@ -165,23 +166,23 @@ def test_a_client_that_still_sends_can_read_the_refusal(limited: Server, head: b
         assert response.framing == "length"
 
 
-def test_a_refused_client_that_falls_silent_is_closed(limited: Server) -> None:
-    with limited.client() as client:
+def test_a_refused_client_that_falls_silent_is_closed(impatient: Server) -> None:
+    with impatient.client() as client:
         client.send(request(POST, b"Content-Length: 999999999999", body=b"x"))
         assert client.response().status == 413
         client.at_end(clean=True)
 
 
-def test_a_slow_head_is_answered_408_or_closed(limited: Server) -> None:
-    with limited.client() as client:
+def test_a_slow_head_is_answered_408_or_closed(impatient: Server) -> None:
+    with impatient.client() as client:
         client.send(b"GET / HTTP/1.1\r\nHost: a\r\nX-A: ")
         assert client.response().status == 408
         client.at_end()
 
 
-def test_a_head_that_trickles_does_not_move_its_deadline(limited: Server) -> None:
+def test_a_head_that_trickles_does_not_move_its_deadline(impatient: Server) -> None:
     # One byte now and then must not keep a connection for ever: the time counts from the first byte.
-    with limited.client(deadline=30) as client:
+    with impatient.client(deadline=30) as client:
         client.send(b"GET / HTTP/1.1\r\nHost: a\r\nX-A: ")
         client.sock.settimeout(0.05)
         for _ in range(400):
@@ -195,8 +196,8 @@ def test_a_head_that_trickles_does_not_move_its_deadline(limited: Server) -> Non
         assert client.response().status == 408
 
 
-def test_a_slow_body_is_answered_408(limited: Server) -> None:
-    with limited.client() as client:
+def test_a_slow_body_is_answered_408(impatient: Server) -> None:
+    with impatient.client() as client:
         client.send(request(POST, b"Content-Length: 100", body=b"x"))
         assert client.response().status == 408
         client.at_end()

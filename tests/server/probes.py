@@ -68,10 +68,27 @@ def receive_queues(server: Server) -> list[int]:
     ]
 
 
+def is_held(client: Client) -> bool:
+    """Whether the server still has its end of a TCP connection; one that it has closed belongs to no process."""
+    ours, theirs = client.sock.getsockname()[1], client.sock.getpeername()[1]
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        ports = [int(fields[place].rpartition(":")[2], 16) for place in (1, 2)]
+        if ports == [theirs, ours]:
+            return fields[9] != "0"
+    return False
+
+
 def resident(server: Server) -> int:
     """Bytes of the process in memory."""
     status = Path(f"/proc/{server.pid}/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0]) * 1024
+
+
+def peak(server: Server) -> int:
+    """The most bytes that the process has had in memory."""
+    status = Path(f"/proc/{server.pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
 PATTERN = bytes(range(256)) * 4096
@@ -96,6 +113,14 @@ def open_gate(server: Server, gate: str) -> None:
 def await_waiting(server: Server, gate: str, count: int) -> None:
     """Returns once `count` requests wait at a gate."""
     eventually(lambda: told(server, f"/seen?gate={gate}") == count, f"{count} requests at the gate {gate}")
+
+
+def await_read(server: Server) -> None:
+    """Returns once all that was sent before has been read: a request that cannot be parsed, on a later connection, is
+    answered without the application."""
+    with server.client() as bad:
+        bad.send(b"\0\r\n\r\n")
+        assert bad.response().status == 400
 
 
 def asking(server: Server, target: str, *fields: str, deadline: float = 30.0) -> Client:

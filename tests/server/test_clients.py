@@ -13,9 +13,9 @@ from server.probes import (
     PATTERN,
     asking,
     await_waiting,
-    descriptors,
     digest,
     eventually,
+    is_held,
     open_gate,
     pattern,
     request,
@@ -139,15 +139,14 @@ def test_a_client_that_takes_nothing_is_given_up(impatient):
 
 def test_a_client_is_given_up_also_when_nothing_else_happens(impatient, tmp_path):
     # The thread that finds the client slow is not the one that polls, which has no other reason to wake.
-    before = descriptors(impatient)
     gate = str(tmp_path / "gate")
     with asking(impatient, f"/pause?size=10&then=50000000&gate={gate}&key={gate}") as client:
         head = client.head()
         client.chunk(head)
         (tmp_path / "gate").touch()
-        assert descriptors(impatient) > before
+        assert is_held(client)
         # The client is open and takes nothing, and nobody else asks the server for anything.
-        eventually(lambda: descriptors(impatient) <= before, "the connection given up")
+        eventually(lambda: not is_held(client), "the connection given up")
 
 
 def test_a_slow_application_is_no_slow_client(impatient):

@@ -5,7 +5,6 @@ import re
 import select
 import signal
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from harness.addresses import Address
@@ -20,6 +19,7 @@ from server.probes import (
     eventually,
     open_gate,
     pattern,
+    peak,
     receive_queues,
     resident,
     told,
@@ -33,12 +33,6 @@ def server(request, tmp_path_factory):
     address = Address(path=str(tmp_path_factory.mktemp("socket") / "s")) if request.param == "unix" else None
     with Server("stream_app:app", "--stream-body", threads=40, address=address) as server:
         yield server
-
-
-def peak(server):
-    """The most bytes that the process has had in memory."""
-    status = Path(f"/proc/{server.pid}/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
 def expecting(server, target, *fields, length=None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 
 import pytest
 from harness.uploads import DEADLINE, GREEDY, PONG, Play, chunk, head, streaming
@@ -256,10 +257,12 @@ def test_the_time_in_the_queue_is_not_the_clients():
     with (
         streaming(play, threads=1, body_timeout=0.2, header_timeout=0.2, idle_timeout=0.2) as server,
         server.client() as first,
-        server.client() as second,
+        ExitStack() as stack,
     ):
         first.send(head(length=10))
         running = play.begun()
+        # Connected only now: the time until the head is the client's.
+        second = stack.enter_context(server.client())
         second.send(head(length=10) + b"hello")
         threading.Event().wait(0.6)
         for client, request in ((first, running), (second, None)):
