@@ -4,16 +4,16 @@
 //!
 //! - `ffi`: safe functions around calls of CPython's C API, and the only `unsafe` of the crate.
 //! - `python`: what all of the crate needs of the interpreter: names, exceptions, the log, calls that survive a fork,
-//!   how code waits, memory that is given back.
-//! - `call`: one request, from `environ` to `close()`. It does not know where it runs; `exception_policy` is the trait
-//!   for what depends on that.
+//!   memory that is given back.
+//! - `call`: one request, from `environ` to `close()`. It does not know where it runs; what depends on that are two
+//!   traits, `exception_policy` and `waiting`.
 //! - `runtime`: where requests run (`threads`, `greenlets`, `inline`), what the server calls (`handler`), and the
 //!   classes by which Python starts and stops it all.
 //!
 //! Reading these files in order is reading a request: `runtime/server`, `threads`, `handler`, `call/application`,
 //! `environ` (with `python/names`, `string_cache` and `target`), `input`, `start_response` (with `headers`),
 //! `response`, `blocks`, `file_source`, `file_wrapper`. With greenlets, `runtime/greenlet_runner` takes the place of
-//! `threads`, and `python/waiting` is how they wait.
+//! `threads`, and `runtime/pausing` is how they wait.
 
 #[allow(unsafe_code)]
 mod ffi {
@@ -37,8 +37,8 @@ mod python {
     pub(crate) mod log;
     pub(crate) mod memory;
     pub(crate) mod names;
+    pub(crate) mod ticket;
     pub(crate) mod type_name;
-    pub(crate) mod waiting;
 }
 
 mod call {
@@ -57,11 +57,13 @@ mod call {
     pub(crate) mod kept_block;
     pub(crate) mod response;
     pub(crate) mod rest;
+    pub(crate) mod shared_body;
     pub(crate) mod start_response;
     pub(crate) mod string_cache;
     pub(crate) mod surplus;
     pub(crate) mod target;
     pub(crate) mod thread_cache;
+    pub(crate) mod waiting;
 }
 
 mod runtime {
@@ -75,6 +77,7 @@ mod runtime {
     pub(crate) mod interruption;
     pub(crate) mod listeners;
     pub(crate) mod log_stream;
+    pub(crate) mod pausing;
     pub(crate) mod scoreboard;
     pub(crate) mod server;
     pub(crate) mod settings;

@@ -56,9 +56,9 @@ impl WsgiApplication {
         Self { callable, environs, debug, warned_of_bare_bytes, surplus: SurplusWarnings::default() }
     }
 
-    /// Runs one request. A panic in here costs its connection. True: the greenlet that runs the request is to end.
+    /// Runs one request. A panic in here costs its connection. True: the runner is to end.
     pub(crate) fn run(&self, py: Python<'_>, cache: &mut ThreadCache, exchange: Exchange, runner: &Runner<'_>) -> bool {
-        let ends_greenlet = catch(|| self.respond(py, cache, exchange, runner)).unwrap_or_else(|panic| {
+        let ends_runner = catch(|| self.respond(py, cache, exchange, runner)).unwrap_or_else(|panic| {
             // The call that panicked may have left an exception behind.
             ffi::thread::clear_exception(py);
             if let Some(start_response) = cache.start_response.take() {
@@ -70,7 +70,7 @@ impl WsgiApplication {
             false
         });
         runner.policy.request_ended(py);
-        ends_greenlet
+        ends_runner
     }
 
     fn respond(&self, py: Python<'_>, cache: &mut ThreadCache, mut exchange: Exchange, runner: &Runner<'_>) -> bool {
@@ -112,12 +112,12 @@ impl WsgiApplication {
             }
             Err(error) => (None, Err(error)),
         };
-        let mut ends_greenlet = outcome.as_ref().is_err_and(|error| policy.ends_greenlet(py, error));
+        let mut ends_runner = outcome.as_ref().is_err_and(|error| policy.ends_runner(py, error));
         let outcome = match outcome {
             Ok(Delivered::Early(rest)) => {
-                ends_greenlet = self
+                ends_runner = self
                     .finish_early(py, start_response, &environ, &rest, policy)
-                    .is_err_and(|error| policy.ends_greenlet(py, &error));
+                    .is_err_and(|error| policy.ends_runner(py, &error));
                 None
             }
             other => Some(other),
@@ -133,7 +133,7 @@ impl WsgiApplication {
             self.finish(py, state, outcome, policy);
         }
         if let Some(iterable) = iterable {
-            ends_greenlet |= self.close(&iterable, policy).is_err_and(|error| policy.ends_greenlet(py, &error));
+            ends_runner |= self.close(&iterable, policy).is_err_and(|error| policy.ends_runner(py, &error));
         }
         leave_context(py, context);
 
@@ -143,7 +143,7 @@ impl WsgiApplication {
         if cache.empty_input.is_none() && are_only(input.as_any(), 1) && input.get().has_nothing() {
             cache.empty_input = Some(input.unbind());
         }
-        ends_greenlet
+        ends_runner
     }
 
     fn environ<'py>(
@@ -173,12 +173,11 @@ impl WsgiApplication {
         policy: &dyn ExceptionPolicy,
     ) -> PyResult<()> {
         let state = start_response.state();
-        let is_in_greenlet = state.is_on_greenlet_thread(py);
         if !start_response.record_is_out_of_reach(environ) {
             state.follow(py);
         }
         self.finish(py, state, Ok(Delivered::Well), policy);
-        match rest.run(py, is_in_greenlet) {
+        match rest.run(py) {
             Ok(dropped) => {
                 self.surplus.warn_of_rest(environ, dropped);
                 Ok(())

@@ -215,7 +215,7 @@ fn deliver_each<'py>(
     one_block: bool,
 ) -> PyResult<Option<Rest<'py>>> {
     let mut first = true;
-    let mut fair_yield = FairYield::new(py, state);
+    let mut fair_yield = FairYield::new();
     while let Some(block) = calls::next(&blocks)? {
         fair_yield.before_block(py, state)?;
         if let Ok(block) = block.cast_exact::<PyBytes>()

@@ -1,7 +1,7 @@
 //! The unread rest of a request's body: in memory, in a file, or yet to be sent by the client.
 //!
-//! Whoever holds the lock of `input.rs` reads. A thread waits in here for a file or a client, with the interpreter
-//! released. A greenlet takes steps, which do not wait, and pauses between them without the lock.
+//! Whoever holds the lock of `shared_body.rs` reads: either at once, with the interpreter released, so that the read
+//! blocks for a file or a client; or in steps, which do not block, with pauses between them.
 
 use std::io;
 use std::ops::Range;
@@ -14,7 +14,8 @@ use tailrace_server::file::read_exact_at;
 use tailrace_server::{BodyFault, BodyStream, Charge, RequestBody, TemporaryFile, clock};
 
 use crate::python::exceptions::{ClientDisconnected, RequestBodyError};
-use crate::python::{memory, waiting};
+use crate::python::memory;
+use crate::python::ticket::ticket;
 
 /// So many bytes are read from a file at once.
 const FILE_BLOCK: usize = 256 * 1024;
@@ -24,8 +25,6 @@ const DIRECT: usize = 32 * 1024;
 const STREAM_BLOCK: usize = 64 * 1024;
 /// A step of a read ends after so many blocks.
 const BLOCKS: usize = 16;
-/// A greenlet reads what is there for so long before the others of its thread run.
-const SLICE: Duration = Duration::from_millis(10);
 
 /// The part of a body that is not in memory.
 enum Rest {
@@ -105,17 +104,17 @@ enum Gathered {
     Nothing,
 }
 
-/// What a greenlet does after a step.
+/// What a reader does after a step.
 pub(crate) enum Step {
     /// It has enough, with so many of the buffered bytes.
     Ready(usize),
     /// It goes on after a pause, during which it must not hold the lock.
     Pause(Pause),
-    /// It has to wait as a thread does.
+    /// It has to block: no pause would end.
     Block,
 }
 
-/// What a greenlet waits for: that its ticket comes back.
+/// What a reader waits for between two steps: that its ticket comes back.
 #[derive(Clone, Copy)]
 pub(crate) struct Pause {
     pub(crate) ticket: u64,
@@ -139,9 +138,9 @@ pub(crate) struct Source {
     rest: Rest,
     /// For the memory of a body that came whole.
     charge: Option<Charge>,
-    /// A greenlet is in the middle of a read, and lets others run meanwhile.
+    /// A reader pauses between two steps.
     pub(crate) is_marked: bool,
-    /// Since when a greenlet has read without letting others run.
+    /// Since when steps were made without a pause.
     reads_since: Option<Instant>,
     /// There was no memory for bytes that had been read: what follows them must not be taken for them.
     is_lost: bool,
@@ -372,14 +371,21 @@ impl Source {
         }
     }
 
-    /// One step of a read in a greenlet: appends what there is to `bytes`.
-    pub(crate) fn step(&mut self, limit: usize, until: Until, bytes: &mut Vec<u8>) -> Result<Step, Fault> {
-        // Between asking for a ticket and waiting with it no other greenlet may run: the ticket could come back while
-        // nobody waits for it.
+    /// One step of a read: appends what there is to `bytes`. Once steps were made for the time of `slice`, a pause is
+    /// due.
+    pub(crate) fn step(
+        &mut self,
+        limit: usize,
+        until: Until,
+        slice: Duration,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Step, Fault> {
+        // Between asking for a ticket and waiting with it nobody else of the thread may run: the ticket could come back
+        // while nobody waits for it.
         let mut asked = None;
         loop {
             if asked.is_none()
-                && let Some(pause) = self.fair_yield()
+                && let Some(pause) = self.fair_yield(slice)
             {
                 return Ok(Step::Pause(pause));
             }
@@ -399,17 +405,17 @@ impl Source {
         }
     }
 
-    /// A pause for the other greenlets of the thread, when it is time.
-    fn fair_yield(&mut self) -> Option<Pause> {
-        if clock::since(*self.reads_since.get_or_insert_with(clock::now)) < SLICE {
+    /// A pause for others of the thread, when it is time.
+    fn fair_yield(&mut self, slice: Duration) -> Option<Pause> {
+        if clock::since(*self.reads_since.get_or_insert_with(clock::now)) < slice {
             return None;
         }
         let Rest::Stream(stream) = &self.rest else { return None };
-        let ticket = waiting::ticket();
+        let ticket = ticket();
         stream.come_back(ticket).then_some(Pause { ticket, limit: None })
     }
 
-    /// Frees empty buffers before a wait: thousands of greenlets may wait for their clients.
+    /// Frees empty buffers before a pause: thousands of readers may wait for their clients.
     fn shrink(&mut self) {
         self.buffer = Vec::new();
         if let Rest::Stream(stream) = &mut self.rest {
@@ -417,16 +423,16 @@ impl Source {
         }
     }
 
-    /// A pause until the client has sent more. `None`: greenlets of this thread would not be resumed.
+    /// A pause until the client has sent more. `None`: the ticket would not come back on this thread.
     fn ask(&mut self) -> Option<Pause> {
         let Rest::Stream(stream) = &mut self.rest else { return None };
-        let ticket = waiting::ticket();
+        let ticket = ticket();
         stream.ask(ticket).map(|limit| Pause { ticket, limit: Some(limit) })
     }
 
-    /// A greenlet has paused for so long. Whether its ticket came back or its time was over makes no difference: where
-    /// other greenlets ran for long both may be, and a timer that is started in a timer's callback counts from when
-    /// that began.
+    /// The reader has paused for so long. Whether its ticket came back or its time was over makes no difference: where
+    /// others of the thread ran for long both may be, and a timer that is started in a timer's callback counts from
+    /// when that began.
     pub(crate) fn has_paused(&mut self, pause: Pause, time: Duration) {
         self.reads_since = None;
         if let (Rest::Stream(stream), Some(limit)) = (&mut self.rest, pause.limit) {

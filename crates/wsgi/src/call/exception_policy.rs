@@ -3,10 +3,10 @@
 
 use pyo3::prelude::*;
 
-/// See the module. Called by the thread or greenlet that runs the request, attached.
+/// See the module. Called by the runner of the request, attached.
 pub(crate) trait ExceptionPolicy: Send + Sync {
-    /// True when the exception ends not only its request but also the greenlet that runs it.
-    fn ends_greenlet(&self, py: Python<'_>, error: &PyErr) -> bool {
+    /// True when the exception ends not only its request but also the runner that has run it.
+    fn ends_runner(&self, py: Python<'_>, error: &PyErr) -> bool {
         let _ = (py, error);
         false
     }

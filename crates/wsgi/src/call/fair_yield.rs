@@ -1,7 +1,7 @@
-//! A fair yield: a greenlet that makes blocks lets the other greenlets of its thread run every 10 ms. Where its client
-//! takes the blocks at once, it would never wait, and the others would never run.
+//! A fair yield: code that makes blocks lets the other requests of its thread go on now and then, where requests share
+//! a thread. Where its client takes the blocks at once, it would never wait, and the others would never run.
 //!
-//! Belongs to the code that delivers one response. Threads need none of it: the operating system schedules them.
+//! Belongs to the code that delivers one response.
 
 use std::time::{Duration, Instant};
 
@@ -10,67 +10,50 @@ use pyo3::prelude::*;
 use tailrace_server::clock;
 
 use crate::call::response::ResponseState;
-use crate::python::waiting::{Greenlet, Waiting, ticket};
+use crate::call::waiting::{self, Waits};
 
 /// The clock is read once in so many blocks.
 const BLOCKS: u32 = 256;
-/// How long a greenlet runs before others do.
-const SLICE: Duration = Duration::from_millis(10);
 
 /// See the module.
-pub(crate) struct FairYield<'py> {
-    /// `None` on a thread.
-    run: Option<Run<'py>>,
+pub(crate) struct FairYield {
+    /// `None` where the operating system lets others run.
+    run: Option<Run>,
 }
 
-/// What a greenlet has done since others ran.
-struct Run<'py> {
-    greenlet: Greenlet<'py>,
+/// What was done since others ran.
+struct Run {
+    waits: &'static dyn Waits,
+    slice: Duration,
     blocks: u32,
     since: Instant,
 }
 
-impl<'py> FairYield<'py> {
-    /// For the delivery of this response.
-    pub(crate) fn new(py: Python<'py>, state: &ResponseState) -> Self {
-        Self::without_client(py, state.is_on_greenlet_thread(py))
+impl FairYield {
+    /// The calling thread begins to make blocks.
+    pub(crate) fn new() -> Self {
+        let waits = waiting::here();
+        Self { run: waits.slice().map(|slice| Run { waits, slice, blocks: 0, since: clock::now() }) }
     }
 
-    /// For work after the response has ended.
-    pub(crate) fn without_client(py: Python<'py>, is_in_greenlet: bool) -> Self {
-        let run = match is_in_greenlet.then(|| Waiting::here(py)) {
-            Some(Waiting::Greenlet(greenlet)) => Some(Run { greenlet, blocks: 0, since: clock::now() }),
-            Some(Waiting::Thread) | None => None,
-        };
-        Self { run }
-    }
-
-    /// During such work: yields when it is time.
+    /// During work after the response has ended: yields when it is time.
     ///
     /// # Errors
     /// As [`Self::before_block`].
-    pub(crate) fn after_response(&mut self, py: Python<'py>) -> PyResult<()> {
-        let _ = py;
-        if let Some(run) = &mut self.run
-            && clock::since(run.since) >= SLICE
-        {
-            // Nobody resumes this ticket; the timer of the pause does.
-            run.greenlet.pause(ticket(), Some(0.0))?;
-            run.since = clock::now();
-        }
-        Ok(())
+    pub(crate) fn after_response(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.run.as_mut().map_or(Ok(()), |run| run.look(py, None))
     }
 
     /// Before a small block: yields when it is time.
     ///
     /// # Errors
-    /// What was thrown into the greenlet while others ran.
+    /// What was raised in this code while others ran.
     #[inline]
-    pub(crate) fn before_block(&mut self, py: Python<'py>, state: &ResponseState) -> PyResult<()> {
+    pub(crate) fn before_block(&mut self, py: Python<'_>, state: &ResponseState) -> PyResult<()> {
         if let Some(run) = &mut self.run {
             run.blocks += 1;
             if run.blocks.is_multiple_of(BLOCKS) {
-                return run.look(py, state);
+                return run.look(py, Some(state));
             }
         }
         Ok(())
@@ -80,23 +63,21 @@ impl<'py> FairYield<'py> {
     ///
     /// # Errors
     /// As [`Self::before_block`].
-    pub(crate) fn before_work(&mut self, py: Python<'py>, state: &ResponseState) -> PyResult<()> {
-        self.run.as_mut().map_or(Ok(()), |run| run.look(py, state))
+    pub(crate) fn before_work(&mut self, py: Python<'_>, state: &ResponseState) -> PyResult<()> {
+        self.run.as_mut().map_or(Ok(()), |run| run.look(py, Some(state)))
     }
 }
 
-impl<'py> Run<'py> {
+impl Run {
     #[cold]
-    fn look(&mut self, py: Python<'py>, state: &ResponseState) -> PyResult<()> {
-        if clock::since(self.since) < SLICE {
+    fn look(&mut self, py: Python<'_>, response: Option<&ResponseState>) -> PyResult<()> {
+        if clock::since(self.since) < self.slice {
             return Ok(());
         }
-        // The ticket comes back through the wakeup descriptor. By then gevent's loop has gone round once, and whoever
-        // was ready has run. `gevent.sleep(0)` may come back fifty times before the loop polls for others.
-        let ticket = ticket();
-        if state.resume_soon(py, ticket) {
-            self.greenlet.pause(ticket, None)?;
-        }
+        match response {
+            Some(state) => self.waits.let_others_run(py, Some(&|ticket| state.resume_soon(py, ticket))),
+            None => self.waits.let_others_run(py, None),
+        }?;
         self.since = clock::now();
         Ok(())
     }

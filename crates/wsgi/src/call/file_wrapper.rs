@@ -214,7 +214,7 @@ fn deliver_bytes(py: Python<'_>, state: &ResponseState, bytes: Vec<u8>) -> PyRes
 /// True when the response was complete before the end of what can be read.
 fn deliver_calls(py: Python<'_>, state: &ResponseState, read: &Bound<'_, PyAny>) -> PyResult<bool> {
     let size = BLOCK.into_pyobject(py)?.into_any();
-    let mut fair_yield = FairYield::new(py, state);
+    let mut fair_yield = FairYield::new();
     loop {
         fair_yield.before_work(py, state)?;
         let block = as_block(&call(read, [&size])?)?;

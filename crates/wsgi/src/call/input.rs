@@ -1,99 +1,44 @@
 //! `wsgi.input`: the request's body as a binary stream with the methods of `io.BufferedIOBase`.
 //!
 //! By default the body is complete before the application is called, so a read does not wait for the network; a body in
-//! a file is read in large blocks with the interpreter released. With `--stream-body` it is read as it comes: a thread
-//! waits for the client with the interpreter released, a greenlet lets the others of its thread run meanwhile. The end
-//! of the stream is the end of the body, and a body that breaks off raises. The stream is not seekable (nothing may
-//! rely on a body that can be read twice), and `close()` leaves it open: it belongs to the server, and a
-//! `TextIOWrapper` around it closes it when it is collected.
-//!
-//! One thread or greenlet reads at a time. A thread holds the lock for the whole of a read. A greenlet holds it for one
-//! step, never while others of its thread run; between steps the mark says that it reads, and it keeps what it has
-//! gathered.
+//! a file is read in large blocks with the interpreter released. With `--stream-body` it is read as it comes; how a read
+//! waits for the client, and for another reader, is the matter of `waiting.rs`. The end of the stream is the end of the
+//! body, and a body that breaks off raises. The stream is not seekable (nothing may rely on a body that can be read
+//! twice), and `close()` leaves it open: it belongs to the server, and a `TextIOWrapper` around it closes it when it is
+//! collected.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::MutexGuard;
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyList};
-use tailrace_server::process::Process;
-use tailrace_server::{RequestBody, clock};
+use tailrace_server::RequestBody;
 
-use crate::call::body::{Source, Step, Until};
+use crate::call::body::{Source, Until};
+use crate::call::shared_body::SharedBody;
+use crate::call::waiting;
 use crate::ffi::bytes;
-use crate::python::forks::used_in_child;
-use crate::python::waiting::{Greenlet, Waiting};
 
 /// The request's body, as a binary stream.
 #[pyclass(frozen, name = "Input", module = "tailrace._tailrace")]
 pub(crate) struct Input {
-    source: Mutex<Source>,
-    /// Notified when the mark is removed.
-    idle: Condvar,
-    /// The process that can read from the client: not a child that the application forks.
-    process: Process,
+    body: SharedBody,
 }
 
 impl Input {
     pub(crate) fn new(body: RequestBody) -> Self {
-        Self { source: Mutex::new(Source::new(body)), idle: Condvar::new(), process: Process::here() }
+        Self { body: SharedBody::new(body) }
     }
 
     /// True when there is nothing to read: another request without a body can use this stream.
     pub(crate) fn has_nothing(&self) -> bool {
-        self.source.try_lock().is_ok_and(|source| source.has_nothing())
+        self.body.has_nothing()
     }
 
-    /// The body, for one reader at a time. Another thread waits, with the interpreter released; another greenlet gets
-    /// an error, since the reader may be one of the same thread, which would never go on.
     #[inline]
     fn source(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Source>> {
-        if let Ok(source) = self.source.try_lock()
-            && !source.is_marked
-            && (self.process.is_here() || !source.is_streamed())
-        {
-            return Ok(source);
-        }
-        self.source_in_use(py)
-    }
-
-    #[cold]
-    fn source_in_use(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Source>> {
-        if !self.process.is_here() {
-            // The client sends to the parent. A thread of the parent may have held the lock at the fork: it is never
-            // released here.
-            return Err(used_in_child("wsgi.input"));
-        }
-        loop {
-            let source = match self.source.try_lock() {
-                Ok(source) => source,
-                Err(TryLockError::Poisoned(source)) => source.into_inner(),
-                Err(TryLockError::WouldBlock) if is_greenlet(py) => {
-                    return Err(PyRuntimeError::new_err("a thread and a greenlet read wsgi.input at the same time"));
-                }
-                Err(TryLockError::WouldBlock) => self.lock(py),
-            };
-            if !source.is_marked {
-                return Ok(source);
-            }
-            drop(source);
-            if is_greenlet(py) {
-                return Err(PyRuntimeError::new_err("two greenlets read wsgi.input at the same time"));
-            }
-            py.detach(|| self.wait_until_idle());
-        }
-    }
-
-    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Source> {
-        self.source.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until the greenlet that reads is done. Another reader may come first afterwards.
-    fn wait_until_idle(&self) {
-        let source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.idle.wait_while(source, |source| source.is_marked));
+        self.body.lock(py, |other| waiting::here().check_other_reader(other))
     }
 
     /// Reads `count` bytes, fewer at the end. `at_once`: also fewer where more would mean to wait.
@@ -115,12 +60,8 @@ impl Input {
         if known.is_some() {
             return PyBytes::new_with(py, count, |target| py.detach(|| source.fill(target)).map_err(PyErr::from));
         }
-        if let Waiting::Greenlet(greenlet) = Waiting::here(py) {
-            let until = if at_once { Until::Some } else { Until::Limit };
-            return self.take_in_steps(guard, py, &greenlet, count, until);
-        }
-        let bytes = py.detach(|| source.collect(count, at_once))?;
-        bytes::copy_of(py, &bytes).inspect_err(|_| source.lose())
+        let until = if at_once { Until::Some } else { Until::Limit };
+        waiting::here().read_body(py, self.body.reading(guard, count, until))
     }
 
     fn line<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Bound<'py, PyBytes>> {
@@ -132,59 +73,15 @@ impl Input {
             source.consume(count);
             return Ok(line);
         }
-        if source.remaining().is_none()
-            && let Waiting::Greenlet(greenlet) = Waiting::here(py)
-        {
-            return self.take_in_steps(guard, py, &greenlet, limit, Until::Line);
+        if source.remaining().is_some() {
+            return self.body.reading(guard, limit, Until::Line).blocking(py);
         }
-        let (line, count) = py.detach(|| source.wait_and_gather(limit, Until::Line, Vec::new()))?;
-        given(py, source, line, count)
-    }
-
-    /// A read in a greenlet, of a body that has not come whole.
-    fn take_in_steps<'a, 'py>(
-        &'a self,
-        mut source: MutexGuard<'a, Source>,
-        py: Python<'py>,
-        greenlet: &Greenlet<'py>,
-        limit: usize,
-        until: Until,
-    ) -> PyResult<Bound<'py, PyBytes>> {
-        let mut bytes = Vec::new();
-        loop {
-            let step = source.step(limit, until, &mut bytes);
-            let pause = match step {
-                Ok(Step::Ready(count)) => return given(py, &mut source, bytes, count),
-                Ok(Step::Pause(pause)) => pause,
-                Ok(Step::Block) => {
-                    let source = &mut *source;
-                    let (bytes, count) = py.detach(|| source.wait_and_gather(limit, until, bytes))?;
-                    return given(py, source, bytes, count);
-                }
-                Err(fault) => {
-                    drop(source);
-                    return Err(fault.into());
-                }
-            };
-            source.is_marked = true;
-            drop(source);
-            let begun = clock::now();
-            let paused = greenlet.pause(pause.ticket, pause.limit.map(|limit| limit.as_secs_f64()));
-            // Others hold the lock for a moment only, since they find the mark.
-            source = self.lock(py);
-            source.is_marked = false;
-            self.idle.notify_all();
-            source.has_paused(pause, clock::since(begun));
-            if let Err(thrown) = paused {
-                source.put_back(bytes);
-                return Err(thrown);
-            }
-        }
+        waiting::here().read_body(py, self.body.reading(guard, limit, Until::Line))
     }
 
     /// Takes lines back that cannot be returned, unless what has stopped them stops every further read.
     fn put_back(&self, py: Python<'_>, lines: &Bound<'_, PyList>) {
-        let mut source = self.lock(py);
+        let mut source = self.body.lock_whatever_the_mark(py);
         if !source.may_go_on() {
             return;
         }
@@ -206,37 +103,6 @@ impl Input {
         let bytes = self.take(py, buffer.len_bytes(), at_once)?;
         bytes::write_to(buffer, &bytes)?;
         Ok(bytes.as_bytes().len())
-    }
-}
-
-fn is_greenlet(py: Python<'_>) -> bool {
-    matches!(Waiting::here(py), Waiting::Greenlet(_))
-}
-
-/// Returns what a read has gathered, followed by the next `count` bytes of the buffer.
-fn given<'py>(py: Python<'py>, source: &mut Source, bytes: Vec<u8>, count: usize) -> PyResult<Bound<'py, PyBytes>> {
-    let buffered = &source.buffered()[..count];
-    let given = if bytes.is_empty() {
-        bytes::copy_of(py, buffered)
-    } else {
-        PyBytes::new_with(py, bytes.len() + count, |target| {
-            let (first, last) = target.split_at_mut(bytes.len());
-            first.copy_from_slice(&bytes);
-            last.copy_from_slice(buffered);
-            Ok(())
-        })
-    };
-    match given {
-        Ok(given) => {
-            source.consume(count);
-            Ok(given)
-        }
-        Err(error) => {
-            if !bytes.is_empty() {
-                source.lose();
-            }
-            Err(error)
-        }
     }
 }
 

@@ -8,23 +8,22 @@
 //! All functions run attached, on any thread.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use pyo3::exceptions::{PyAssertionError, PyMemoryError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use tailrace_server::process::Process;
-use tailrace_server::{Client, Ending, Exchange, PATIENCE, Position, RETRY, Record, Room, Sent, clock};
+use tailrace_server::{Client, Ending, Exchange, Position, Record, Sent};
 
 use crate::call::headers::LastHead;
 use crate::call::kept_block::KeptBlock;
+use crate::call::waiting;
 use crate::ffi::attached_cell::AttachedCell;
 use crate::ffi::bytes::{self, SharedBytes};
 use crate::python::forks::used_in_child;
 use crate::python::type_name::type_name;
-use crate::python::waiting::{self, Greenlet, Waiting};
 
-/// A thread releases the interpreter for a send of at least this size.
+/// The interpreter is released for a send of at least this size, where that is of use.
 const LARGE: usize = 64 * 1024;
 
 /// The response of a request that is running.
@@ -51,12 +50,12 @@ impl Response {
         self.noted(sent)
     }
 
-    /// After a send: where the client's queue is full, waits until it has room. A thread waits with the interpreter
-    /// released, a greenlet lets others run. `state` is where the response will be put back.
+    /// After a send: where the client's queue is full, waits until it has room. `state` is where the response will be
+    /// put back.
     ///
     /// # Errors
-    /// What was thrown into a greenlet, or `MemoryError` for a block that was not sent. The response must be put back
-    /// in either case.
+    /// What was raised in the waiting code, or `MemoryError` for a block that was not sent. The response must be put
+    /// back in either case.
     pub(crate) fn settle(&mut self, py: Python<'_>, state: &ResponseState, sent: Sent) -> PyResult<Sent> {
         if sent == Sent::NoMemory {
             return Err(PyMemoryError::new_err("there is no memory for a block of the response"));
@@ -69,20 +68,7 @@ impl Response {
     #[inline(never)]
     fn wait(&mut self, py: Python<'_>, state: &ResponseState) -> PyResult<Sent> {
         state.remember(py, self);
-        let exchange = &mut self.exchange;
-        if exchange.is_on_its_hub()
-            && let Waiting::Greenlet(greenlet) = Waiting::here(py)
-        {
-            let from = clock::now();
-            let settled = wait_in(&greenlet, exchange);
-            exchange.add_wait(clock::since(from));
-            return settled;
-        }
-        let mut sent = Sent::Full;
-        while sent == Sent::Full {
-            sent = py.detach(|| exchange.wait());
-        }
-        Ok(sent)
+        waiting::here().wait_for_room(py, &mut self.exchange)
     }
 
     /// Notes when the client is gone.
@@ -92,28 +78,9 @@ impl Response {
     }
 }
 
-/// True when a send of so many bytes is made with the interpreter held. A greenlet always holds it: the server writes
-/// at most 128 KiB on its thread, which takes less time than to release the interpreter and get it back.
+/// True when a send of so many bytes is made with the interpreter held.
 pub(crate) fn keeps_interpreter(exchange: &Exchange, length: usize) -> bool {
-    length < LARGE || exchange.is_on_its_hub()
-}
-
-/// Waits in a greenlet until the client's queue has room.
-fn wait_in(greenlet: &Greenlet<'_>, exchange: &mut Exchange) -> PyResult<Sent> {
-    let _waiting = exchange.count_waiting();
-    let mut patience = if exchange.is_behind() { Duration::ZERO } else { PATIENCE };
-    loop {
-        let ticket = waiting::ticket();
-        match exchange.ask_for_room(ticket) {
-            Room::Now => return Ok(Sent::Taken),
-            Room::Never => return Ok(Sent::Gone),
-            Room::Later => {}
-        }
-        if patience.is_zero() || !greenlet.pause(ticket, Some(patience.as_secs_f64()))? {
-            exchange.spill_elsewhere();
-            patience = RETRY;
-        }
-    }
+    length < LARGE || waiting::here().keeps_interpreter(exchange)
 }
 
 /// Where the response is.
@@ -254,13 +221,7 @@ impl ResponseState {
         length
     }
 
-    /// True on the thread whose greenlets run requests.
-    pub(crate) fn is_on_greenlet_thread(&self, py: Python<'_>) -> bool {
-        self.phase.peek(py, |phase| matches!(phase, Phase::Held(held) if held.exchange.is_on_its_hub()))
-    }
-
-    /// The greenlet that waits with this ticket goes on after the others that are ready have run. False: it would not
-    /// be resumed.
+    /// The ticket comes back after others of the thread that are ready have run. False: it will not.
     pub(crate) fn resume_soon(&self, py: Python<'_>, ticket: u64) -> bool {
         self.phase.peek(py, |phase| match phase {
             Phase::Held(response) => response.exchange.come_back(ticket),

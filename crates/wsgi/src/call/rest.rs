@@ -43,9 +43,9 @@ impl<'py> Rest<'py> {
     ///
     /// # Errors
     /// What the application's code raises.
-    pub(crate) fn run(&self, py: Python<'py>, is_in_greenlet: bool) -> PyResult<Dropped> {
+    pub(crate) fn run(&self, py: Python<'py>) -> PyResult<Dropped> {
         let began = clock::now();
-        let mut fair_yield = FairYield::without_client(py, is_in_greenlet);
+        let mut fair_yield = FairYield::new();
         let mut bytes = 0;
         loop {
             let Some(block) = self.next(py)? else { return Ok(Dropped { bytes, is_over: true }) };

@@ -11,8 +11,6 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tailrace_server::process::{Process, end_process};
 
-use crate::python::waiting::Waiting;
-
 /// In a child: the greenlet that has forked it. Only attached threads take the lock, and none releases the interpreter
 /// while it holds the lock.
 static FORKER: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
@@ -48,11 +46,8 @@ fn end(py: Python<'_>, error: Option<&PyErr>) {
     end_process(1)
 }
 
-/// True in a greenlet that did not fork this child.
+/// True in a greenlet that did not fork this child. Where no server has greenlets, nobody has said who forked it.
 fn is_another_greenlet(py: Python<'_>) -> bool {
-    if !matches!(Waiting::here(py), Waiting::Greenlet(_)) {
-        return false;
-    }
     let forker = FORKER.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(forker) = forker.as_ref() else { return false };
     let here = py.import("greenlet").and_then(|module| module.call_method0("getcurrent"));

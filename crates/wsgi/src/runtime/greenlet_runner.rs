@@ -15,9 +15,10 @@ use tailrace_server::{Application, Greenlets, Level, Look, Overdue, Server, cloc
 
 use crate::ffi::{references, thread};
 use crate::python::forks::{self, used_in_child};
-use crate::python::{memory, waiting};
+use crate::python::memory;
 use crate::runtime::deadlines;
 use crate::runtime::handler::PythonHandler;
+use crate::runtime::pausing;
 use crate::runtime::scoreboard::request_dict;
 
 /// Runner slot, serial, request, seconds, outcome
@@ -49,7 +50,7 @@ impl Hub {
             return Err(PyRuntimeError::new_err("the server has a hub already"));
         }
         handler.executor().prepare(pause.py())?;
-        waiting::set_pause(pause.unbind());
+        pausing::pause_here(pause.unbind());
         Ok(Self { server, handler, thread: thread::ident(), started: AtomicBool::new(false) })
     }
 

@@ -26,7 +26,7 @@ pub(crate) struct Greenlets {
 impl ExceptionPolicy for Greenlets {
     /// `GreenletExit` ends its greenlet. KeyboardInterrupt reaches whatever greenlet of the main thread runs, and ends
     /// that; it is kept for the program, too.
-    fn ends_greenlet(&self, py: Python<'_>, error: &PyErr) -> bool {
+    fn ends_runner(&self, py: Python<'_>, error: &PyErr) -> bool {
         let Some(exit) = self.exit.get() else { return false };
         let is_ctrl_c = error.is_instance_of::<PyKeyboardInterrupt>(py);
         if is_ctrl_c {

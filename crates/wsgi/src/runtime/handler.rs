@@ -112,26 +112,26 @@ impl PythonHandler {
         self.threads.join(py);
     }
 
-    /// Runs requests until the turn is over, or `goes_on` is false after one. False: the greenlet that runs them is to
-    /// end, since an exception that has gone through the application was meant for the greenlet.
+    /// Runs requests until the turn is over, or `goes_on` is false after one. False: the runner is to end, since an
+    /// exception that has gone through the application was meant for it.
     pub(crate) fn run_requests(&self, py: Python<'_>, turn: &mut Turn<'_>, goes_on: impl Fn() -> bool) -> bool {
         let mut cache = self.caches.take();
         let thread = ffi::thread::ident();
         turn.identify(thread);
-        let mut ends_greenlet = false;
+        let mut ends_runner = false;
         while let Some(exchange) = turn.next() {
             // Attaching drops the references that I/O threads gave up.
             Python::attach(|_| ());
             let runner = Runner { policy: &*self.executor, turn, thread };
-            ends_greenlet = self.application.run(py, &mut cache, exchange, &runner);
+            ends_runner = self.application.run(py, &mut cache, exchange, &runner);
             if turn.is_overdue() {
                 ffi::thread::take_back(py, thread);
             }
-            if ends_greenlet || !goes_on() {
+            if ends_runner || !goes_on() {
                 break;
             }
         }
         self.caches.put_back(cache);
-        !ends_greenlet
+        !ends_runner
     }
 }

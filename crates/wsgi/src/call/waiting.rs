@@ -1,0 +1,107 @@
+//! How the application's code waits for its client, and how it lets other requests go on: the trait [`Waits`], and
+//! which of its implementations counts on a thread.
+//!
+//! [`Blocking`] is that of every thread for which nothing else was said: the thread blocks, with the interpreter
+//! released. `runtime/pausing.rs` is that of the thread whose greenlets run requests. It counts by thread and not by
+//! request, since the application may use what belongs to a request on another thread, such as one of gevent's pool.
+//!
+//! Nothing here is called for a small block: `wait_for_room` when a client's queue is full, `keeps_interpreter` for a
+//! large block, `slice` once for each response that is sent block by block.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use tailrace_server::{Exchange, Sent};
+
+use crate::call::shared_body::{OtherReader, Reading};
+
+/// See the module. Called attached, with neither a lock nor a borrow held, but for the lock in a [`Reading`]: other
+/// requests may run on the same thread before a call returns.
+pub(crate) trait Waits {
+    /// True when a large block of this response is sent with the interpreter held.
+    fn keeps_interpreter(&self, exchange: &Exchange) -> bool;
+
+    /// The client's queue is full: waits until it has room (`Sent::Taken`) or the client has left (`Sent::Gone`).
+    ///
+    /// # Errors
+    /// What was raised in the waiting code.
+    fn wait_for_room(&self, py: Python<'_>, exchange: &mut Exchange) -> PyResult<Sent>;
+
+    /// Reads from a body of which the client has yet to send some, and waits for it.
+    ///
+    /// # Errors
+    /// The body cannot be read, or what was raised in the waiting code.
+    fn read_body<'py>(&self, py: Python<'py>, reading: Reading<'_>) -> PyResult<Bound<'py, PyBytes>>;
+
+    /// Another reader is in the middle of a read of the same body. `Ok`: the caller blocks until that is over.
+    ///
+    /// # Errors
+    /// `RuntimeError`: the other reader might never go on if the caller blocked.
+    fn check_other_reader(&self, other: OtherReader) -> PyResult<()>;
+
+    /// How long code that does not wait may go on before it calls [`Waits::let_others_run`]. `None`: it need not, since
+    /// the operating system lets others run.
+    fn slice(&self) -> Option<Duration>;
+
+    /// Lets other requests of the thread go on. `resume` has a ticket given back when the thread next looks for news,
+    /// and says whether it will be; `None`: there is no request any more that could.
+    ///
+    /// # Errors
+    /// What was raised in the waiting code.
+    fn let_others_run(&self, py: Python<'_>, resume: Option<&dyn Fn(u64) -> bool>) -> PyResult<()>;
+}
+
+thread_local! {
+    static HERE: Cell<&'static dyn Waits> = const { Cell::new(&Blocking) };
+}
+
+/// How code on the calling thread waits.
+pub(crate) fn here() -> &'static dyn Waits {
+    HERE.get()
+}
+
+/// From now on code on the calling thread waits so.
+pub(crate) fn set_here(waits: &'static dyn Waits) {
+    HERE.set(waits);
+}
+
+/// Blocks until the client's queue has room, or the client has left.
+pub(crate) fn block_for_room(py: Python<'_>, exchange: &mut Exchange) -> Sent {
+    loop {
+        match py.detach(|| exchange.wait()) {
+            Sent::Full => {}
+            sent => return sent,
+        }
+    }
+}
+
+/// The thread blocks, with the interpreter released.
+struct Blocking;
+
+impl Waits for Blocking {
+    fn keeps_interpreter(&self, _: &Exchange) -> bool {
+        false
+    }
+
+    fn wait_for_room(&self, py: Python<'_>, exchange: &mut Exchange) -> PyResult<Sent> {
+        Ok(block_for_room(py, exchange))
+    }
+
+    fn read_body<'py>(&self, py: Python<'py>, reading: Reading<'_>) -> PyResult<Bound<'py, PyBytes>> {
+        reading.blocking(py)
+    }
+
+    fn check_other_reader(&self, _: OtherReader) -> PyResult<()> {
+        Ok(())
+    }
+
+    fn slice(&self) -> Option<Duration> {
+        None
+    }
+
+    fn let_others_run(&self, _: Python<'_>, _: Option<&dyn Fn(u64) -> bool>) -> PyResult<()> {
+        Ok(())
+    }
+}

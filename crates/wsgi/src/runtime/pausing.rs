@@ -1,0 +1,172 @@
+//! How code on the thread waits whose greenlets run requests: the others of the thread run meanwhile.
+//!
+//! A greenlet waits in a Python callable, `pause(ticket, seconds)`, which switches to others and returns when the ticket
+//! comes back. Meanwhile any Rust code may run on this very thread. So whoever pauses must hold no lock and no borrow,
+//! and must not have released the interpreter. The frames below keep what is on their stack.
+
+use std::cell::RefCell;
+use std::mem::ManuallyDrop;
+use std::time::Duration;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use tailrace_server::{Exchange, PATIENCE, RETRY, Room, Sent, clock};
+
+use crate::call::shared_body::{OtherReader, Reading};
+use crate::call::waiting::{self, Waits};
+use crate::ffi::thread;
+use crate::python::ticket::ticket;
+
+/// How long a greenlet runs before others do.
+const SLICE: Duration = Duration::from_millis(10);
+
+thread_local! {
+    // Never dropped by the end of the thread: the interpreter may be gone by then.
+    static PAUSE: RefCell<ManuallyDrop<Option<Py<PyAny>>>> = const { RefCell::new(ManuallyDrop::new(None)) };
+}
+
+/// From now on code on the calling thread runs in greenlets, which wait in this callable.
+pub(crate) fn pause_here(pause: Py<PyAny>) {
+    let before = PAUSE.replace(ManuallyDrop::new(Some(pause)));
+    // Outside of the cell, since the drop may run Python code.
+    drop(ManuallyDrop::into_inner(before));
+    waiting::set_here(&Pausing);
+}
+
+/// Waits for the ticket to come back, for `seconds` at most. True: it came back.
+///
+/// # Errors
+/// What was thrown into the greenlet meanwhile.
+#[inline(never)]
+fn pause(py: Python<'_>, ticket: u64, seconds: Option<f64>) -> PyResult<bool> {
+    debug_assert!(thread::is_attached(), "paused without the interpreter");
+    debug_assert!(tailrace_server::may_switch(), "paused with the thread's read buffer in use");
+    let pause = PAUSE.with_borrow(|pause| pause.as_ref().map(|pause| pause.clone_ref(py)));
+    let pause = pause.ok_or_else(|| PyRuntimeError::new_err("no greenlets of this thread run requests"))?;
+    pause.bind(py).call1((ticket, seconds))?.extract()
+}
+
+/// See the module.
+struct Pausing;
+
+impl Waits for Pausing {
+    /// The server writes at most 128 KiB on this thread, which takes less time than to release the interpreter and get
+    /// it back.
+    fn keeps_interpreter(&self, exchange: &Exchange) -> bool {
+        exchange.is_on_its_hub()
+    }
+
+    fn wait_for_room(&self, py: Python<'_>, exchange: &mut Exchange) -> PyResult<Sent> {
+        if !exchange.is_on_its_hub() {
+            // The request is another server's, whose requests do not run in greenlets of this thread.
+            return Ok(waiting::block_for_room(py, exchange));
+        }
+        let from = clock::now();
+        let sent = wait_for_room(py, exchange);
+        exchange.add_wait(clock::since(from));
+        sent
+    }
+
+    fn read_body<'py>(&self, py: Python<'py>, reading: Reading<'_>) -> PyResult<Bound<'py, PyBytes>> {
+        reading
+            .in_steps(py, SLICE, |next| pause(py, next.ticket, next.limit.map(|limit| limit.as_secs_f64())).map(drop))
+    }
+
+    /// The other reader may be a greenlet of this thread, which would never go on.
+    fn check_other_reader(&self, other: OtherReader) -> PyResult<()> {
+        let both = match other {
+            OtherReader::Blocked => "a thread and a greenlet",
+            OtherReader::Paused => "two greenlets",
+        };
+        Err(PyRuntimeError::new_err(format!("{both} read wsgi.input at the same time")))
+    }
+
+    fn slice(&self) -> Option<Duration> {
+        Some(SLICE)
+    }
+
+    fn let_others_run(&self, py: Python<'_>, resume: Option<&dyn Fn(u64) -> bool>) -> PyResult<()> {
+        let ticket = ticket();
+        match resume {
+            // The ticket comes back through the wakeup descriptor. By then gevent's loop has gone round once, and
+            // whoever was ready has run. `gevent.sleep(0)` may come back fifty times before the loop polls for others.
+            Some(resume) if resume(ticket) => pause(py, ticket, None).map(drop),
+            Some(_) => Ok(()),
+            // Nobody gives this ticket back; the timer of the pause ends it.
+            None => pause(py, ticket, Some(0.0)).map(drop),
+        }
+    }
+}
+
+fn wait_for_room(py: Python<'_>, exchange: &mut Exchange) -> PyResult<Sent> {
+    let _waiting = exchange.count_waiting();
+    let mut patience = if exchange.is_behind() { Duration::ZERO } else { PATIENCE };
+    loop {
+        let ticket = ticket();
+        match exchange.ask_for_room(ticket) {
+            Room::Now => return Ok(Sent::Taken),
+            Room::Never => return Ok(Sent::Gone),
+            Room::Later => {}
+        }
+        if patience.is_zero() || !pause(py, ticket, Some(patience.as_secs_f64()))? {
+            exchange.spill_elsewhere();
+            patience = RETRY;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use pyo3::types::IntoPyDict;
+
+    use super::*;
+
+    #[test]
+    fn only_the_thread_that_said_so_pauses_and_in_its_callable() {
+        Python::attach(|py| {
+            std::thread::scope(|scope| {
+                py.detach(|| {
+                    let thread = scope.spawn(|| {
+                        Python::attach(|py| {
+                            let called = c"lambda ticket, seconds: (ticket, seconds) == (7, 1.5)";
+                            pause_here(py.eval(called, None, None).unwrap().unbind());
+                            assert!(pause(py, 7, Some(1.5)).unwrap());
+                            assert!(!pause(py, 7, None).unwrap());
+                            assert_eq!(waiting::here().slice(), Some(SLICE));
+                        });
+                    });
+                    thread.join().unwrap();
+                });
+            });
+            assert!(waiting::here().slice().is_none());
+            assert!(pause(py, 7, None).is_err());
+        });
+    }
+
+    #[test]
+    fn others_run_until_the_ticket_comes_back_and_not_at_all_when_it_will_not() {
+        Python::attach(|py| {
+            let calls = py.eval(c"[]", None, None).unwrap();
+            let locals = [("calls", &calls)].into_py_dict(py).unwrap();
+            let pause = py.eval(c"lambda *call: calls.append(call) or True", Some(&locals), None).unwrap();
+            pause_here(pause.unbind());
+            waiting::here().let_others_run(py, Some(&|_| true)).unwrap();
+            waiting::here().let_others_run(py, Some(&|_| false)).unwrap();
+            waiting::here().let_others_run(py, None).unwrap();
+            let seconds: Vec<Option<f64>> =
+                calls.extract::<Vec<(u64, Option<f64>)>>().unwrap().into_iter().map(|call| call.1).collect();
+            assert_eq!(seconds, [None, Some(0.0)]);
+        });
+    }
+
+    #[test]
+    fn what_is_thrown_into_a_pause_goes_through() {
+        Python::attach(|py| {
+            pause_here(py.eval(c"lambda *_: 1 / 0", None, None).unwrap().unbind());
+            assert!(pause(py, ticket(), None).is_err());
+            assert!(waiting::here().let_others_run(py, None).is_err());
+        });
+    }
+}
