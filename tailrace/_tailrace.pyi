@@ -223,11 +223,15 @@ class Server:
         """Has requests run in greenlets of the calling thread's hub, instead of `start`.
 
         pause: called in those as `pause(ticket, seconds)`; waits until `Hub.take` returns the ticket (True) or the
-        seconds are over (False). Raises RuntimeError when the setting `hub` is off, or at the second call.
+        seconds are over (False). Raises RuntimeError when the setting `executor` is not "greenlets", or at the
+        second call.
         """
 
     def start(self, /) -> None:
-        """Starts the pool threads ("tailrace-0", ...) and returns. Raises RuntimeError when the setting `hub` is on."""
+        """Starts the pool threads ("tailrace-0", ...) and returns.
+
+        Raises RuntimeError when the setting `executor` is "greenlets".
+        """
 
     def run_here(self, /) -> None:
         """Serves on the calling thread until stopped. Raises what a signal handler raises, and as `start`."""

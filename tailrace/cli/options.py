@@ -738,9 +738,8 @@ def client_memory(chosen: Mapping[str, Any]) -> tuple[int, int, int]:
 
 # Settings of the core that follow from several options or from the way the server is started.
 DERIVED: Final[dict[str, Callable[[Mapping[str, Any]], object]]] = {
-    "hub": lambda chosen: chosen["gevent"],
+    "executor": lambda chosen: "greenlets" if chosen["gevent"] else "inline" if chosen["debug"] else "threads",
     "threads": lambda chosen: chosen["max_greenlets"] if chosen["gevent"] else chosen["threads"],
-    "single_thread": lambda chosen: chosen["debug"],
     "client_memory": lambda chosen: client_memory(chosen)[0],
     "response_buffer": lambda chosen: client_memory(chosen)[1],
     "body_buffer": lambda chosen: client_memory(chosen)[2],

@@ -106,18 +106,18 @@ def test_the_core_names_unknown_and_missing_settings(listener):
 @pytest.mark.parametrize(
     ("changed", "derived"),
     [
-        ({}, {"hub": False, "threads": 128, "single_thread": False, "multithread": True, "multiprocess": False}),
+        ({}, {"executor": "threads", "threads": 128, "multithread": True, "multiprocess": False}),
         (
             {"threads": 1},
-            {"hub": False, "threads": 1, "single_thread": False, "multithread": False, "multiprocess": False},
+            {"executor": "threads", "threads": 1, "multithread": False, "multiprocess": False},
         ),
         (
             {"debug": True},
-            {"hub": False, "threads": 128, "single_thread": True, "multithread": False, "multiprocess": False},
+            {"executor": "inline", "threads": 128, "multithread": False, "multiprocess": False},
         ),
         (
             {"gevent": True, "threads": 1, "workers": 2},
-            {"hub": True, "threads": 10_000, "single_thread": False, "multithread": True, "multiprocess": True},
+            {"executor": "greenlets", "threads": 10_000, "multithread": True, "multiprocess": True},
         ),
     ],
 )

@@ -5,17 +5,26 @@ use std::time::Duration;
 
 use tailrace_http::limits::Limits;
 
+/// Where the application runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExecutorKind {
+    /// In threads, which also do the I/O.
+    Threads,
+    /// In the greenlets of one thread, see [`crate::Greenlets`]; another thread does the I/O.
+    Greenlets,
+    /// On the thread that calls [`Server::run`](crate::Server::run), which does the I/O, too.
+    Inline,
+}
+
 /// All that an operator can set of the Rust side. Times are durations, sizes are bytes.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Application threads at most; one more thread always does I/O. With `hub`: greenlets in requests at most.
+    /// Where the application runs.
+    pub executor: ExecutorKind,
+    /// Application threads at most; one more thread always does I/O. With greenlets: those in requests at most.
     pub threads: usize,
-    /// The application runs in the greenlets of one thread, see [`crate::Greenlets`].
-    pub hub: bool,
     /// Other processes accept from the same listening sockets.
     pub shares_listeners: bool,
-    /// Everything on the thread that calls [`Server::run`](crate::Server::run).
-    pub single_thread: bool,
     /// Limits of a request.
     pub limits: Limits,
     /// All that is held for clients in memory at once.
@@ -65,10 +74,9 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            executor: ExecutorKind::Threads,
             threads: 128,
-            hub: false,
             shares_listeners: false,
-            single_thread: false,
             limits: Limits::default(),
             client_memory: 512 << 20,
             body_memory: 1 << 20,

@@ -21,7 +21,7 @@ mod server;
 mod transport;
 
 // A server, and what it is made of.
-pub use config::Config;
+pub use config::{Config, ExecutorKind};
 pub use executor::application::{Application, Level, Outcome, Overdue};
 pub use server::{CutRequest, Server};
 

@@ -6,6 +6,7 @@
 mod accepting;
 mod accounting;
 mod ending;
+mod executors;
 mod failing;
 mod guard;
 mod parts;

@@ -5,7 +5,7 @@ mod harness;
 
 use std::time::Duration;
 
-use harness::{Config, Server};
+use harness::{Config, ExecutorKind, Server};
 
 /// Longer than any test waits.
 const LONG: Duration = Duration::from_secs(3_600);
@@ -14,7 +14,7 @@ const LONG: Duration = Duration::from_secs(3_600);
 fn an_idle_connection_is_closed_when_its_time_is_over() {
     // One thread does one thing after the other: who has a response to a later request knows that the deadline after an
     // earlier one is set.
-    let server = Server::start(Config { idle_timeout: LONG, single_thread: true, ..Config::default() });
+    let server = Server::start(Config { idle_timeout: LONG, executor: ExecutorKind::Inline, ..Config::default() });
     let mut client = server.connect();
     let mut other = server.connect();
     for _ in 0..3 {
@@ -32,7 +32,7 @@ fn a_head_that_does_not_come_is_refused_when_its_time_is_over() {
     let server = Server::start(Config {
         header_timeout: LONG,
         idle_timeout: 3 * LONG,
-        single_thread: true,
+        executor: ExecutorKind::Inline,
         ..Config::default()
     });
     let mut client = server.connect();

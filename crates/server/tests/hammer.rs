@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::client::Kind;
-use harness::{Chance, Client, Config, End, Server, pattern};
+use harness::{Chance, Client, Config, End, ExecutorKind, Server, pattern};
 
 /// How long the test goes on unless it is told so.
 const TIME: Duration = Duration::from_secs(3);
@@ -41,7 +41,7 @@ fn round(seed: u64) {
     let mut chance = Chance::of(seed);
     let config = Config {
         threads: chance.below(8) + 1,
-        single_thread: chance.is_one_in(6),
+        executor: if chance.is_one_in(6) { ExecutorKind::Inline } else { ExecutorKind::Threads },
         stream_body: chance.is_one_in(2),
         // Small, so that producers wait and responses go to files.
         outbox_limit: *chance.one_of(&[20_000, 100_000, 4 << 20]),

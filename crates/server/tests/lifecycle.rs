@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use harness::cases::ask;
-use harness::{Client, Config, Done, End, Framing, Kind, PATIENCE, Server, pattern};
+use harness::{Client, Config, Done, End, ExecutorKind, Framing, Kind, PATIENCE, Server, pattern};
 
 /// So short that it passes in a test.
 const SOON: Duration = Duration::from_millis(100);
@@ -24,8 +24,9 @@ fn both_kinds() -> [Server; 2] {
 }
 
 /// A server with two threads and more where they are needed, and one with one.
-fn both_crews() -> [Server; 2] {
-    [false, true].map(|single_thread| Server::start(Config { single_thread, ..Config::default() }))
+fn both_executors() -> [Server; 2] {
+    [ExecutorKind::Threads, ExecutorKind::Inline]
+        .map(|executor| Server::start(Config { executor, ..Config::default() }))
 }
 
 fn assert_pong(client: &mut Client) {
@@ -153,7 +154,7 @@ fn a_refusal_of_head_has_no_body() {
 
 #[test]
 fn a_client_that_sends_on_can_read_its_refusal() {
-    for server in both_crews() {
+    for server in both_executors() {
         let mut client = server.connect();
         client.send(&post("/echo", "Content-Length: 9999999999\r\n"));
         for _ in 0..50 {
@@ -245,7 +246,7 @@ fn a_client_that_takes_nothing_for_too_long_is_given_up() {
 
 #[test]
 fn an_application_hears_that_its_client_has_left() {
-    for server in both_crews() {
+    for server in both_executors() {
         let mut client = server.connect();
         client.begin("GET", "/blocks?count=10000&size=100001", "");
         client.head().unwrap();
@@ -258,7 +259,7 @@ fn an_application_hears_that_its_client_has_left() {
 
 #[test]
 fn clients_that_leave_harm_nobody() {
-    for server in both_crews() {
+    for server in both_executors() {
         for wire in [
             b"".to_vec(),
             b"G".to_vec(),
@@ -284,7 +285,7 @@ fn clients_that_leave_harm_nobody() {
 
 #[test]
 fn half_sent_requests_hold_nobody_up() {
-    for server in both_crews() {
+    for server in both_executors() {
         let mut clients: Vec<_> = (0..60).map(|_| server.connect()).collect();
         for (number, client) in clients.iter_mut().enumerate() {
             client.send(format!("POST /echo?{number} HTTP/1.1\r\nHost: a\r\nContent-Len").as_bytes());
@@ -325,7 +326,7 @@ fn a_response_takes_the_way_of_its_shape() {
 
 #[test]
 fn one_thread_gathers_nothing() {
-    let server = Server::start(Config { single_thread: true, ..Config::default() });
+    let server = Server::start(Config { executor: ExecutorKind::Inline, ..Config::default() });
     server.connect().get("/blocks?count=1000&size=10").assert_body(&pattern(0, 10_000));
     assert_eq!(server.stop().records[0].path, "direct");
 }
@@ -392,8 +393,8 @@ fn an_idle_client_gives_way_to_a_new_one() {
 
 #[test]
 fn an_idle_connection_is_closed_without_a_word() {
-    for single_thread in [false, true] {
-        let server = Server::start(Config { idle_timeout: SOON, single_thread, ..Config::default() });
+    for executor in [ExecutorKind::Threads, ExecutorKind::Inline] {
+        let server = Server::start(Config { idle_timeout: SOON, executor, ..Config::default() });
         server.connect().at_end();
         let mut used = server.connect();
         assert_pong(&mut used);
@@ -438,7 +439,7 @@ fn a_response_whose_deadline_comes_is_broken_off() {
 
 #[test]
 fn a_request_in_flight_is_answered_before_the_end() {
-    for server in both_crews() {
+    for server in both_executors() {
         let (mut held, mut idle) = (server.connect(), server.connect());
         assert_pong(&mut idle);
         held.begin("GET", "/pong?until=here", "");
@@ -458,7 +459,7 @@ fn a_request_in_flight_is_answered_before_the_end() {
 
 #[test]
 fn a_body_that_still_comes_is_waited_for_at_the_end() {
-    for server in both_crews() {
+    for server in both_executors() {
         let mut client = server.connect();
         client.send(&[post("/echo", "Content-Length: 10\r\n"), b"01234".to_vec()].concat());
         // It was accepted when it is answered to another one.

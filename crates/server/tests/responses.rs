@@ -7,7 +7,7 @@
 mod harness;
 
 use harness::client::Kind;
-use harness::{Client, Config, End, Framing, Response, Server, pattern};
+use harness::{Client, Config, End, ExecutorKind, Framing, Response, Server, pattern};
 
 /// How a shape is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +55,8 @@ impl Way {
     }
 
     fn server(self, config: Config) -> Server {
-        let (single_thread, stream_body) = (self == Self::OneThread, self == Self::UnreadBody);
-        Server::start(Config { single_thread, stream_body, ..config })
+        let executor = if self == Self::OneThread { ExecutorKind::Inline } else { ExecutorKind::Threads };
+        Server::start(Config { executor, stream_body: self == Self::UnreadBody, ..config })
     }
 
     fn connect(self, server: &Server) -> Client {
@@ -424,8 +424,8 @@ fn an_error_after_the_last_byte_leaves_the_response_whole() {
 
 #[test]
 fn blocks_come_one_by_one() {
-    for single_thread in [false, true] {
-        let server = Server::start(Config { single_thread, ..Config::default() });
+    for executor in [ExecutorKind::Threads, ExecutorKind::Inline] {
+        let server = Server::start(Config { executor, ..Config::default() });
         let mut client = server.connect();
         client.begin("GET", "/blocks?count=5&size=10&gate=next&end=last", "");
         let mut response = None;

@@ -3,7 +3,7 @@
 
 mod harness;
 
-use harness::{Config, Done, Server, pattern};
+use harness::{Config, Done, ExecutorKind, Server, pattern};
 
 #[test]
 fn a_server_answers_and_ends() {
@@ -24,7 +24,7 @@ fn a_unix_socket_is_served() {
 
 #[test]
 fn one_thread_is_a_server() {
-    let server = Server::start(Config { single_thread: true, ..Config::default() });
+    let server = Server::start(Config { executor: ExecutorKind::Inline, ..Config::default() });
     let mut client = server.connect();
     for _ in 0..3 {
         client.get("/blocks?count=3&size=1000").assert_body(&pattern(0, 3000));

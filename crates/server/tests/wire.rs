@@ -606,7 +606,7 @@ mod limits {
 
         #[test]
         fn a_head_that_does_not_come_to_its_end_on_one_thread() {
-            let config = super::Config { single_thread: true, ..impatient() };
+            let config = super::Config { executor: crate::harness::ExecutorKind::Inline, ..impatient() };
             check(refused(408, "GET / HTTP/1.1\r\nHost: a\r\nX-").with(config), Way::Whole);
         }
 

@@ -90,7 +90,7 @@ mod tests {
     use std::thread::{self, JoinHandle};
     use std::time::{Duration, Instant};
 
-    use crate::config::Config;
+    use crate::config::{Config, ExecutorKind};
     use crate::connection::exchange::Position;
     use crate::executor::application::{Application, Level};
     use crate::executor::turn::Turn;
@@ -135,7 +135,7 @@ mod tests {
         fn new(client_memory: usize) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let port = listener.local_addr().unwrap().port();
-            let config = Config { single_thread: true, client_memory, ..Config::default() };
+            let config = Config { executor: ExecutorKind::Inline, client_memory, ..Config::default() };
             let application = Arc::new(Pong::default());
             let server = Server::new(config, application.clone(), vec![listener.into()], None).unwrap();
             let served = server.clone();

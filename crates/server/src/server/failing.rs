@@ -103,7 +103,7 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use crate::config::Config;
+    use crate::config::{Config, ExecutorKind};
     use crate::connection::exchange::Position;
     use crate::executor::application::{Application, Level};
     use crate::executor::turn::Turn;
@@ -154,8 +154,11 @@ mod tests {
         let echo = Arc::new(Echo::default());
         let config = Config {
             threads: 8,
-            hub: mode.contains("greenlets"),
-            single_thread: mode.contains("inline"),
+            executor: match () {
+                () if mode.contains("greenlets") => ExecutorKind::Greenlets,
+                () if mode.contains("inline") => ExecutorKind::Inline,
+                () => ExecutorKind::Threads,
+            },
             access_log: mode.contains("log").then(|| AccessLogConfig {
                 destination: Destination::Stdout,
                 format: Format::parse("the log has {path}").unwrap(),

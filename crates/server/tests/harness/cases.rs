@@ -5,7 +5,7 @@
 //! application has got is compared with what it must have got, so a request that was refused never reached it.
 
 use super::client::Kind;
-use super::{Client, Config, Seen, Server};
+use super::{Client, Config, ExecutorKind, Seen, Server};
 
 const BEFORE: &[u8] = b"GET /before HTTP/1.1\r\nHost: before\r\n\r\n";
 const CANARY: &[u8] = b"GET /canary HTTP/1.1\r\nHost: canary\r\nConnection: close\r\n\r\n";
@@ -174,7 +174,9 @@ impl Case {
 pub fn check(case: Case, way: Way) {
     let Case { wire, answers, then, half_close, has_more, mut config } = case;
     let is_pipelined = matches!(way, Way::Pipelined | Way::OneThread);
-    config.single_thread |= way == Way::OneThread;
+    if way == Way::OneThread {
+        config.executor = ExecutorKind::Inline;
+    }
     config.stream_body |= way == Way::Streamed;
     let server = Server::start(config);
     let mut client = if way == Way::OneThread { server.connect_unix() } else { server.connect() };

@@ -20,11 +20,11 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-pub use tailrace_server::Config;
 use tailrace_server::{
     Application, BodyFault, Exchange, Level, Payload, Position, Record, RequestBody, Sent, Server as Engine, Short,
     Turn,
 };
+pub use tailrace_server::{Config, ExecutorKind};
 
 #[allow(unused_imports, reason = "not every test file needs all")]
 pub use self::client::{Client, End, Framing, Kind, Response};
@@ -133,7 +133,7 @@ impl Server {
         rustix::net::sockopt::set_tcp_nodelay(&listener, true).unwrap();
         let address = listener.local_addr().unwrap();
         let script = Arc::new(Script::default());
-        let single = config.single_thread;
+        let single = config.executor == ExecutorKind::Inline;
         let listeners = vec![listener.into(), unix_listener.into()];
         let reactor = Engine::new(config, script.clone(), listeners, None).unwrap();
         assert!(script.reactor.set(Arc::downgrade(&reactor)).is_ok());

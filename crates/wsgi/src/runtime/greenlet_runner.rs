@@ -44,7 +44,7 @@ impl Hub {
     /// `RuntimeError` when the server has a hub or wants none.
     pub(crate) fn new(pause: Bound<'_, PyAny>, server: Arc<Server>, handler: Arc<PythonHandler>) -> PyResult<Self> {
         let Some(greenlets) = server.greenlets() else {
-            return Err(PyRuntimeError::new_err("the setting hub is off: start() serves with threads"));
+            return Err(PyRuntimeError::new_err("the executor is not \"greenlets\": start() or run_here() serves"));
         };
         if !greenlets.wakeup().settle_here() {
             return Err(PyRuntimeError::new_err("the server has a hub already"));
@@ -55,7 +55,7 @@ impl Hub {
     }
 
     fn greenlets(&self) -> PyResult<&Arc<Greenlets>> {
-        self.server.greenlets().ok_or_else(|| PyRuntimeError::new_err("the setting hub is off"))
+        self.server.greenlets().ok_or_else(|| PyRuntimeError::new_err("the executor is not \"greenlets\""))
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
-use tailrace_server::{Scoreboard as Board, Server as Core, Stats};
+use tailrace_server::{ExecutorKind, Scoreboard as Board, Server as Core, Stats};
 
 use crate::call::application::WsgiApplication;
 use crate::call::environ::{Constants, EnvironMaker};
@@ -65,12 +65,10 @@ impl Server {
         let environs = environ_maker(py, &settings, &sockets)?;
         let application = WsgiApplication::new(application.unbind(), environs, settings.debug);
         let log = Arc::new(LogQueue::default());
-        let executor: Box<dyn Executor> = if settings.config.hub {
-            Box::new(Greenlets::default())
-        } else if settings.config.single_thread {
-            Box::new(Inline::new(log.clone()))
-        } else {
-            Box::new(Threads::new(log.clone()))
+        let executor: Box<dyn Executor> = match settings.config.executor {
+            ExecutorKind::Threads => Box::new(Threads::new(log.clone())),
+            ExecutorKind::Greenlets => Box::new(Greenlets::default()),
+            ExecutorKind::Inline => Box::new(Inline::new(log.clone())),
         };
         let handler = Arc::new(PythonHandler::new(application, executor, log));
         let mut place = scoreboard.map(|(board, number)| board.get().place(number)).transpose()?;
@@ -91,7 +89,7 @@ impl Server {
 
     /// The calling thread becomes the hub in whose greenlets requests run, in place of `start`. pause: called in those
     /// as `pause(ticket, seconds)`, waits until `Hub.take` tells the ticket (True) or the seconds are over (False).
-    /// Raises RuntimeError when the setting `hub` is off, or at the second call.
+    /// Raises RuntimeError when the setting `executor` is not "greenlets", or at the second call.
     #[pyo3(signature = (pause, /))]
     fn hub(&self, pause: Bound<'_, PyAny>) -> PyResult<Hub> {
         if !pause.is_callable() {
@@ -103,7 +101,7 @@ impl Server {
     /// Starts the pool threads ("tailrace-0", ...) and returns. In a process that was forked since, this raises
     /// RuntimeError, and the other methods do nothing.
     fn start(&self, py: Python<'_>) -> PyResult<()> {
-        self.needs_no_hub()?;
+        self.check_no_greenlets()?;
         memory::start()?;
         // One thread leads, one runs the application, one watches. With one application thread, two are enough.
         for _ in 0..(self.threads + 1).min(3) {
@@ -114,7 +112,7 @@ impl Server {
 
     /// Serves on the calling thread until stopped. Raises what a signal handler raises, KeyboardInterrupt for one.
     fn run_here(&self, py: Python<'_>) -> PyResult<()> {
-        self.needs_no_hub()?;
+        self.check_no_greenlets()?;
         self.handler.executor().prepare(py)?;
         memory::start()?;
         py.detach(|| {
@@ -213,13 +211,15 @@ impl Server {
 }
 
 impl Server {
-    fn needs_no_hub(&self) -> PyResult<()> {
+    fn check_no_greenlets(&self) -> PyResult<()> {
         if self.core.is_forked_child() {
             return Err(used_in_child("the server"));
         }
         match self.core.greenlets() {
             None => Ok(()),
-            Some(_) => Err(PyRuntimeError::new_err("the setting hub is on: requests run where hub() was called")),
+            Some(_) => {
+                Err(PyRuntimeError::new_err("the executor is \"greenlets\": requests run where hub() was called"))
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyMapping, PyString};
 use tailrace_http::limits::Limits;
-use tailrace_server::{AccessLogConfig, Config, Destination, Format};
+use tailrace_server::{AccessLogConfig, Config, Destination, ExecutorKind, Format};
 
 use crate::call::environ::Underscores;
 use crate::call::target::percent_decode;
@@ -17,9 +17,8 @@ use crate::python::type_name::type_name;
 
 /// The names of all settings, each of which must be given.
 pub(crate) const SETTINGS: &[&str] = &[
+    "executor",
     "threads",
-    "hub",
-    "single_thread",
     "request_line_limit",
     "header_bytes_limit",
     "header_count_limit",
@@ -76,10 +75,14 @@ impl Settings {
         let from = Reader { given };
         Ok(Self {
             config: Config {
+                executor: match from.text("executor")?.as_str() {
+                    "threads" => ExecutorKind::Threads,
+                    "greenlets" => ExecutorKind::Greenlets,
+                    "inline" => ExecutorKind::Inline,
+                    _ => return Err(unfit("executor", "\"threads\", \"greenlets\" or \"inline\"")),
+                },
                 threads: from.whole("threads", 1)?,
-                hub: from.value("hub", "a bool")?,
                 shares_listeners: from.value("multiprocess", "a bool")?,
-                single_thread: from.value("single_thread", "a bool")?,
                 limits: Limits {
                     request_line: from.whole("request_line_limit", 1)?,
                     header_bytes: from.whole("header_bytes_limit", 1)?,
@@ -236,7 +239,7 @@ mod tests {
     use super::*;
 
     fn complete(py: Python<'_>) -> Bound<'_, PyDict> {
-        let text = c"dict(threads=4, hub=False, single_thread=False, request_line_limit=8190, header_bytes_limit=65536,
+        let text = c"dict(executor='greenlets', threads=4, request_line_limit=8190, header_bytes_limit=65536,
             header_count_limit=128, max_body=1 << 30, client_memory=1 << 29, body_memory=1 << 20, body_buffer=1 << 27, stream_body=False,
             request_timeout=0, max_queue=2048, queue_timeout=0.0, max_connections=100000,
             header_timeout=15.0, body_timeout=30,
@@ -258,7 +261,7 @@ mod tests {
     fn a_complete_mapping_is_read() {
         Python::attach(|py| {
             let settings = Settings::read(complete(py).as_mapping()).unwrap();
-            assert_eq!(settings.config.threads, 4);
+            assert_eq!((settings.config.executor, settings.config.threads), (ExecutorKind::Greenlets, 4));
             assert_eq!(settings.config.body_timeout, Duration::from_secs(30));
             assert_eq!(settings.root_path, b"/a b");
             assert_eq!(settings.underscores, Underscores::Drop);
@@ -280,6 +283,7 @@ mod tests {
     fn unfit_values_are_refused_by_name() {
         Python::attach(|py| {
             for (name, value) in [
+                ("executor", c"'processes'"),
                 ("threads", c"0"),
                 ("threads", c"'4'"),
                 ("max_body", c"-1"),

@@ -285,7 +285,7 @@ mod tests {
 
     use super::Greenlets;
     use super::wakeup::News;
-    use crate::config::Config;
+    use crate::config::{Config, ExecutorKind};
     use crate::connection::exchange::{Exchange, Payload, Position, Room, Sent};
     use crate::executor::Executor;
     use crate::executor::application::{Application, Level};
@@ -320,7 +320,7 @@ mod tests {
         fn new(config: Config) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let port = listener.local_addr().unwrap().port();
-            let config = Config { hub: true, ..config };
+            let config = Config { executor: ExecutorKind::Greenlets, ..config };
             let server = Server::new(config, Arc::new(Nobody), vec![listener.into()], None).unwrap();
             let greenlets = server.greenlets().unwrap().clone();
             assert!(greenlets.wakeup().settle_here());
