@@ -2,7 +2,8 @@
 
 python -m bench                                     everything, under 40 minutes
 python -m bench --quick --peers tailrace,fastwsgi   a look, under 3 minutes
-python -m bench --only pong_c64,flask --rounds 5 --seconds 3
+python -m bench --only pong_c64,flask_c16 --rounds 5 --seconds 3
+python -m bench --only frameworks --rounds 12 --minutes 60
 python -m bench list | install | report | chart
 """
 
@@ -52,7 +53,7 @@ def main() -> int:
     asked = arguments()
     if asked.task == "list":
         for scenario in scenarios.SCENARIOS:
-            print(f"{scenario.name:12} {scenario.title}")
+            print(f"{scenario.name:20} {scenario.title}{' (if asked for)' if scenario.asked else ''}")
         return 0
     if asked.task == "install":
         return install()
@@ -86,7 +87,7 @@ def run(asked: argparse.Namespace) -> int:
         print(f"the benchmark needs {', '.join(missing)}", file=sys.stderr)
         return 2
     try:
-        chosen = scenarios.by_name(asked.only.split(",")) if asked.only else scenarios.SCENARIOS
+        chosen = scenarios.by_name(asked.only.split(",")) if asked.only else scenarios.usual()
         wanted = asked.peers.split(",") if asked.peers else QUICK_PEERS if asked.quick else None
         servers = peers.by_name(wanted) if wanted else peers.PEERS
     except ValueError as error:

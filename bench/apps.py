@@ -59,6 +59,16 @@ def hello(environ: Environ, start_response: Start) -> Body:
     return [b"Hello, World!"]
 
 
+CUSTOMERS = [{"number": n, "name": f"Customer {n}", "orders": [n, 2 * n], "active": n % 3 > 0} for n in range(100)]
+
+
+def rows(environ: Environ, start_response: Start) -> Body:
+    """100 rows as JSON."""
+    body = json.dumps(CUSTOMERS).encode()
+    start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
+    return [body]
+
+
 def small(start_response: Start, content: bytes) -> Body:
     start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(len(content)))])
     return [content]

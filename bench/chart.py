@@ -12,8 +12,8 @@ from bench.results import FLOORS, ITERATION, Column
 # From the shape that everybody measures to the one that nobody does.
 SHAPES = {
     "pong_c64": "pong, 15 header fields",
-    "flask": "Flask hello",
-    "django": "Django hello",
+    "flask_c16": "Flask hello",
+    "django_c16": "Django hello",
     "page_c16": "page of 21 KB, read",
     "list_c4": "688 KB as a list",
     "file_c4": "688 KB as a file object",

@@ -1,4 +1,4 @@
-"""The smallest Django project, with the middleware that `startproject` lists and that needs no database."""
+"""The smallest Django project, with the middleware that `startproject` lists; none of it needs the database here."""
 
 from __future__ import annotations
 
@@ -11,13 +11,24 @@ from django.urls import path  # type: ignore[import-untyped,unused-ignore]
 settings.configure(
     ALLOWED_HOSTS=["127.0.0.1", "localhost"],
     DEBUG=False,
+    INSTALLED_APPS=[
+        "django.contrib.auth",
+        "django.contrib.contenttypes",
+        "django.contrib.sessions",
+        "django.contrib.messages",
+    ],
     MIDDLEWARE=[
         "django.middleware.security.SecurityMiddleware",
+        "django.contrib.sessions.middleware.SessionMiddleware",
         "django.middleware.common.CommonMiddleware",
+        "django.middleware.csrf.CsrfViewMiddleware",
+        "django.contrib.auth.middleware.AuthenticationMiddleware",
+        "django.contrib.messages.middleware.MessageMiddleware",
         "django.middleware.clickjacking.XFrameOptionsMiddleware",
     ],
     ROOT_URLCONF=__name__,
     SECRET_KEY="not a secret: this project has nothing to protect",
+    SESSION_ENGINE="django.contrib.sessions.backends.signed_cookies",
 )
 
 

@@ -7,11 +7,10 @@ slows both. Every goal is one of the row `of`, Tailrace with threads if nothing 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
 from typing import Protocol
 
 from bench.peers import NGINX, TAILRACE
-from bench.results import ITERATION, Column
+from bench.results import ITERATION, Column, Spread
 
 
 @dataclass(frozen=True)
@@ -98,11 +97,12 @@ class TimesBest:
 
     def judge(self, column: Column) -> Verdict:
         best = column.best_peer()
-        ratio = advantage(column, best, self.of) if best is not None else None
+        found = spread(column, best, self.of) if best is not None else None
         goal = said(self.of, f"at least {self.factor:g} x the best peer")
-        if ratio is None:
+        if found is None:
             return without_figure(goal, column, self.of)
-        return Verdict(goal, f"{ratio:.2f} x {best}", ratio >= self.factor)
+        measured = f"{found.middle:.2f} x {best} ({found.low:.2f} - {found.high:.2f})"
+        return Verdict(goal, measured, found.middle >= self.factor)
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,12 @@ class WithinBest:
 
     def judge(self, column: Column) -> Verdict:
         best = column.best_peer()
-        ratio = advantage(column, best, self.of) if best is not None else None
+        found = spread(column, best, self.of) if best is not None else None
         goal = said(self.of, f"within {self.factor:g} x of the best peer")
-        if ratio is None:
+        if found is None:
             return without_figure(goal, column, self.of)
-        return Verdict(goal, f"{1 / ratio:.2f} x {best}", 1 / ratio <= self.factor)
+        measured = f"{1 / found.middle:.2f} x {best} ({1 / found.high:.2f} - {1 / found.low:.2f})"
+        return Verdict(goal, measured, 1 / found.middle <= self.factor)
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,12 @@ def without_figure(goal: str, column: Column, of: str = TAILRACE) -> Verdict:
 
 def advantage(column: Column, other: str, of: str = TAILRACE) -> float | None:
     """How many times better `of` is than `other`: the median over the rounds in which both have a figure."""
+    found = spread(column, other, of)
+    return None if found is None else found.middle
+
+
+def spread(column: Column, other: str, of: str = TAILRACE) -> Spread | None:
+    """How many times better `of` is than `other`, over the rounds in which both have a figure."""
     ours, theirs = column.cells.get(of), column.cells.get(other)
     if ours is None or theirs is None:
         return None
@@ -174,4 +181,4 @@ def advantage(column: Column, other: str, of: str = TAILRACE) -> float | None:
     ratios = [
         (mine / yours if column.metric.more_is_better else yours / mine) for mine, yours in pairs if mine and yours
     ]
-    return median(ratios) if ratios else None
+    return Spread.of(ratios) if ratios else None

@@ -6,10 +6,11 @@ import datetime
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from bench import machine, peers, scenarios
-from bench.goals import Verdict, advantage
+from bench.goals import Verdict, spread
 from bench.peers import FLOOR, NGINX, OURS, PEERS, TAILRACE_GEVENT
 from bench.results import FLOORS, ITERATION, Cell, Column, Metric
 from bench.scenarios.scenario import Scenario
@@ -75,8 +76,15 @@ def range_of(cell: Cell, metric: Metric) -> str:
 
 
 def factor(column: Column, name: str) -> str:
-    ratio = advantage(column, name, column.ours()) if name != column.ours() else None
-    return "" if ratio is None else f"{ratio:,.2f} x" if ratio < 100 else f"{ratio:,.0f} x"
+    """How many times better Tailrace is, with the quartiles; without a figure where the rounds do not agree who is."""
+    found = spread(column, name, column.ours()) if name != column.ours() else None
+    if found is None:
+        return ""
+    if found.is_even():
+        return f"even ({found.low:.2f}-{found.high:.2f})"
+    if found.middle >= 100:
+        return f"{found.middle:,.0f} x"
+    return f"{found.middle:,.2f} x" + (f" ({found.low:.2f}-{found.high:.2f})" if found.low != found.high else "")
 
 
 def terminal(column: Column) -> str:
@@ -128,8 +136,9 @@ def markdown(document: dict[str, Any]) -> str:
         f"Measured {document['when']} in {document['minutes']} minutes by `{asked['command']}`: "
         f"up to {asked['rounds']} interleaved rounds of {asked['seconds']:g} s; every figure is the median of its "
         "rounds. The server has one core, the load another, all over the loopback interface. Under each figure is how "
-        "many times better Tailrace was (the median of the ratios of single rounds; below 1 it was worse), where it "
-        f"did not take part with threads, {TAILRACE_GEVENT}. **!** means errors, time-outs or wrong answers; the notes "
+        "many times better Tailrace was: the median of the ratios of single rounds and their quartiles; below 1 it was "
+        "worse, and where the quartiles lie on both sides of 1, neither is better. Where Tailrace did not take part "
+        f"with threads, {TAILRACE_GEVENT}. **!** means errors, time-outs or wrong answers; the notes "
         "say which. No figure means that there was no whole answer.",
         table(["", ""], [[key, value] for key, value in document["machine"].items()]),
     ]
@@ -155,14 +164,15 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def matrix(group: list[Column], names: list[str]) -> str:
-    """Servers downwards, metrics across."""
-    head = ["", *(f"{column.metric.title}, {column.metric.unit}" for column in group)]
-    rows = []
-    for name in names:
-        if any(name in column.cells for column in group):
-            label = f"**{name}**" if name in OURS else LABELS.get(name, name)
-            rows.append([label, *(entry(column, name) for column in group)])
-    return table(head, rows)
+    """Servers downwards, metrics across; the other way round where there are many metrics."""
+    titles = [f"{column.metric.title}, {column.metric.unit}" for column in group]
+    taking_part = [name for name in names if any(name in column.cells for column in group)]
+    labels = [f"**{name}**" if name in OURS else LABELS.get(name, name) for name in taking_part]
+    entries = [[entry(column, name) for column in group] for name in taking_part]
+    if len(titles) > 2 * len(labels):
+        turned = zip(*entries, strict=True)
+        return table(["", *labels], [[title, *row] for title, row in zip(titles, turned, strict=True)])
+    return table(["", *titles], [[label, *row] for label, row in zip(labels, entries, strict=True)])
 
 
 def entry(column: Column, name: str) -> str:
@@ -185,8 +195,25 @@ def notes(columns: dict[str, Column]) -> str:
             if cell.notes:
                 said = "; ".join(cell.notes[:2]).replace("\n", " ")
                 lines.setdefault(name, {}).setdefault(said, column.metric.short)
+    for name, shares in others(columns).items():
+        half, most = 100 * median(shares), 100 * max(shares)
+        told = f"others used {half:.0f} % of its core in half of the rounds, {most:.0f} % at most"
+        lines.setdefault(name, {})[told] = "core"
     said_by = {name: ". ".join(f"{short}: {said}" for said, short in told.items()) for name, told in lines.items()}
     return "\n".join(f"- **{name}**: {said}." for name, said in said_by.items())
+
+
+def others(columns: dict[str, Column]) -> dict[str, list[float]]:
+    """By the server, how much of its core others used, in all rounds that tell; once for a scenario."""
+    found: dict[str, list[float]] = {}
+    seen = set()
+    for column in columns.values():
+        for name, cell in column.cells.items():
+            rounds = (name, *cell.others)
+            if cell.others and rounds not in seen:
+                seen.add(rounds)
+                found.setdefault(name, []).extend(cell.others)
+    return found
 
 
 def reproduce(document: dict[str, Any], done: list[Scenario], names: list[str]) -> str:

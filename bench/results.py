@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
 from bench.peers import NGINX, OURS, TAILRACE, TAILRACE_GEVENT
@@ -40,27 +40,33 @@ class Metric:
 
 @dataclass
 class Sample:
-    """One round of one server: its figures by the metric's key, and what went wrong."""
+    """One round of one server: its figures by the metric's key, what went wrong, and how much of the server's core
+    others used, from 0 to 1."""
 
     values: dict[str, float] = field(default_factory=dict)
     errors: int = 0
     note: str = ""
+    others: float | None = None
 
 
 @dataclass
 class Cell:
-    """All rounds of one server in one metric; a round without a figure is in `rounds` and not in `values`."""
+    """All rounds of one server in one metric; a round without a figure is in `rounds` and not in `values`. `others`:
+    how much of the server's core others used, from 0 to 1, in those rounds that tell."""
 
     rounds: int = 0
     values: dict[int, float] = field(default_factory=dict)
     errors: int = 0
     notes: list[str] = field(default_factory=list)
+    others: list[float] = field(default_factory=list)
 
     def add(self, number: int, value: float | None, sample: Sample) -> None:
         """Takes one round's figure, if it has one, and its faults."""
         self.rounds += 1
         if value is not None:
             self.values[number] = value
+        if sample.others is not None:
+            self.others.append(sample.others)
         self.fault(sample)
 
     def fault(self, sample: Sample) -> None:
@@ -113,6 +119,7 @@ class Column:
                     "rounds_tried": cell.rounds,
                     "errors": cell.errors,
                     "notes": cell.notes,
+                    "others": cell.others,
                 }
                 for name, cell in self.cells.items()
             },
@@ -126,10 +133,31 @@ class Column:
                 values={int(number): value for number, value in cell["rounds"].items()},
                 errors=cell["errors"],
                 notes=list(cell["notes"]),
+                others=list(cell.get("others", [])),
             )
             for name, cell in document["servers"].items()
         }
         return cls(metric, cells)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The median of the ratios of single rounds, and the quartiles; with fewer than four rounds the extremes."""
+
+    low: float
+    middle: float
+    high: float
+
+    @classmethod
+    def of(cls, ratios: Collection[float]) -> Spread:
+        """Of at least one ratio."""
+        if len(ratios) < 4:
+            return cls(min(ratios), median(ratios), max(ratios))
+        return cls(*quantiles(ratios, n=4, method="inclusive"))
+
+    def is_even(self) -> bool:
+        """Whether the rounds do not agree on which of the two is better: then neither is."""
+        return self.low < 1 < self.high
 
 
 def percentile(values: Collection[int], part: float) -> int:

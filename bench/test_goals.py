@@ -18,7 +18,7 @@ from bench.goals import (
     advantage,
 )
 from bench.peers import TAILRACE, TAILRACE_GEVENT
-from bench.results import Cell, Column, Metric, Sample, percentile
+from bench.results import Cell, Column, Metric, Sample, Spread, percentile
 
 RATE = Metric("pong", "Pong", "pong", "requests/s", True)
 TIME = Metric("words", "Words", "words", "ms", False)
@@ -90,7 +90,9 @@ def test_no_worse_than_another_row_is_a_bound_from_above() -> None:
 
 def test_no_worse_than_the_best_peer_allows_a_factor() -> None:
     figures = column(TIME, tailrace=[108], granian=[150], bjoern=[100], tailrace_gevent=[50])
-    assert WithinBest(1.1).judge(figures) == Verdict("within 1.1 x of the best peer", "1.08 x bjoern", True)
+    assert WithinBest(1.1).judge(figures) == Verdict(
+        "within 1.1 x of the best peer", "1.08 x bjoern (1.08 - 1.08)", True
+    )
     assert WithinBest(1.05).judge(figures).met is False
 
 
@@ -131,3 +133,11 @@ def test_99_of_100_values_do_not_exceed_the_99th() -> None:
 def test_the_json_form_gives_the_same_column() -> None:
     figures = column(TIME, tailrace=[2.0, None, 3.0], granian=[60.0])
     assert Column.from_json(TIME, figures.as_json()) == figures
+
+
+def test_a_ratio_whose_quartiles_lie_on_both_sides_of_one_is_even() -> None:
+    assert not Spread.of([1.02, 1.10, 1.08, 1.12, 1.01]).is_even()
+    assert Spread.of([0.90, 0.95, 1.02, 1.08, 1.10]).is_even()
+    # Too few for quartiles: the extremes count.
+    assert Spread.of([0.99, 1.2, 1.3]).is_even()
+    assert Spread.of([1.1]) == Spread(1.1, 1.1, 1.1)

@@ -29,3 +29,8 @@ def test_every_kind_of_socket_error_counts() -> None:
 
 def test_no_report_is_an_error() -> None:
     assert wrk.read("unable to connect").errors == 1
+
+
+def test_latencies_are_milliseconds() -> None:
+    load = wrk.read(REPORT + "  Latency Distribution\n     50%  702.00us\n     75%    1.01ms\n     99%    1.20s\n")
+    assert (load.p50, load.p99) == (0.702, 1200.0)

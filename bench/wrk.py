@@ -7,11 +7,13 @@ import resource
 import subprocess
 from dataclasses import dataclass, replace
 
+SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
+
 
 @dataclass(frozen=True)
 class Load:
     """What wrk counted: answers that were 2xx or 3xx each second, and everything that was not. In `seconds` it had
-    `answers` of any status, and used `processor` seconds."""
+    `answers` of any status, and used `processor` seconds. Half of them took `p50` milliseconds or less, 99 % `p99`."""
 
     rate: float
     errors: int
@@ -19,11 +21,13 @@ class Load:
     answers: int = 0
     seconds: float = 0.0
     processor: float = 0.0
+    p50: float | None = None
+    p99: float | None = None
 
 
 def command(url: str, connections: int, seconds: float, core: int, close: bool = False) -> list[str]:
     """The command line; `close` asks for a new connection each time."""
-    line = ["taskset", "-c", str(core), "wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s"]
+    line = ["taskset", "-c", str(core), "wrk", "-t1", "--latency", f"-c{connections}", f"-d{max(1, round(seconds))}s"]
     return [*line, *(["-H", "Connection: close"] if close else []), url]
 
 
@@ -48,7 +52,7 @@ def read(text: str) -> Load:
     if total is None:
         return Load(0.0, 1, "wrk reported nothing")
     requests, length = int(total.group(1)), float(total.group(2))
-    length *= {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}[total.group(3)]
+    length *= SECONDS[total.group(3)]
     found = dict.fromkeys(("connect", "read", "write", "timeout"), 0)
     sockets = re.search(r"Socket errors: (.+)", text)
     if sockets:
@@ -57,4 +61,10 @@ def read(text: str) -> Load:
     found["status"] = int(other.group(1)) if other else 0
     detail = ", ".join(f"{count} {kind}" for kind, count in found.items() if count)
     rate = (requests - found["status"]) / length if length else 0.0
-    return Load(rate, sum(found.values()), detail, requests, length)
+    return Load(rate, sum(found.values()), detail, requests, length, p50=latency(text, 50), p99=latency(text, 99))
+
+
+def latency(text: str, percent: int) -> float | None:
+    """Milliseconds that this part of the answers took at most."""
+    found = re.search(rf"^ *{percent}(?:\.0+)?% +([\d.]+)(us|ms|s|m)", text, re.MULTILINE)
+    return round(1e3 * SECONDS[found[2]] * float(found[1]), 6) if found else None

@@ -16,6 +16,7 @@ from bench.scenarios.rows import (
     AS_THREADS,
     BLOCKS,
     COST,
+    FRAMEWORKS,
     GEVENT,
     GREENLET_SERVERS,
     GREENLETS,
@@ -27,6 +28,7 @@ from bench.scenarios.rows import (
     cost,
     crowded,
     flat,
+    frameworks,
     greenlets,
     lateness,
     milliseconds,
@@ -84,22 +86,10 @@ SCENARIOS: tuple[Scenario, ...] = (
         (Metric("segments", "TCP segments of one pong", "segments", "segments", False, 0, (AtMost(1),)),),
         rounds=2,
     ),
-    Rate(
-        "flask",
-        "Flask's hello, 16 connections",
-        SMALL,
-        "bench.flask_hello:app",
-        rate("flask", "Flask hello, 16 connections", "flask", Times(1.2, "granian")),
-        connections=16,
-    ),
-    Rate(
-        "django",
-        "Django's hello, 16 connections",
-        SMALL,
-        "bench.django_hello:app",
-        rate("django", "Django hello, 16 connections", "django", Times(1.2, "granian")),
-        connections=16,
-    ),
+    *frameworks("flask", "Flask hello", "bench.flask_hello:app"),
+    *frameworks("flask_page", "Flask, a page from a template", "bench.flask_hello:app", "/page"),
+    *frameworks("django", "Django hello, usual middleware", "bench.django_hello:app"),
+    *frameworks("json", "100 rows as JSON", "bench.apps:rows"),
     Rate(
         "page_c16",
         "A page of 21,324 bytes read from its file, 16 connections",
@@ -384,10 +374,19 @@ SCENARIOS: tuple[Scenario, ...] = (
 )
 
 
+def usual() -> tuple[Scenario, ...]:
+    """What is measured where nothing is asked for."""
+    return tuple(scenario for scenario in SCENARIOS if not scenario.asked)
+
+
 def by_name(names: list[str]) -> tuple[Scenario, ...]:
-    """The scenarios with these names, in the table's order. Raises ValueError."""
+    """The scenarios with these names, in the table's order; "frameworks" is all of that group. Raises ValueError."""
     known = [scenario.name for scenario in SCENARIOS]
     for name in names:
-        if name not in known:
-            raise ValueError(f"no such scenario: {name} (there are {', '.join(known)})")
-    return tuple(scenario for scenario in SCENARIOS if scenario.name in names)
+        if name not in (*known, "frameworks"):
+            raise ValueError(f"no such scenario: {name} (there are frameworks, {', '.join(known)})")
+    return tuple(
+        scenario
+        for scenario in SCENARIOS
+        if scenario.name in names or (scenario.group == FRAMEWORKS and "frameworks" in names)
+    )

@@ -1,4 +1,4 @@
-"""Requests each second, by wrk; and what one of them costs the server.
+"""Requests each second, by wrk; what one of them costs the server, and how long the client waits for it.
 
 The rate of large responses is that of the busier core, and how the kernel shares its work on a connection between the
 cores of server and client is not the server's choice alone: whoever takes in an acknowledgement sends what waited for
@@ -24,7 +24,8 @@ class Rate(Scenario):
     same_core: client and server share a core; across cores one connection measures how fast a sleeping core wakes.
     content: the function of bench.files with the response's bytes, to compare once.
 
-    A second metric, where there is one, is the server's processor time for a response in microseconds.
+    The first metric is the rate. Others are told by the ends of their keys: `_cost` is the server's processor time for
+    a response in microseconds, `_p50` and `_p99` are what half and 99 % of the responses took at most, in milliseconds.
     """
 
     connections: int = 64
@@ -36,12 +37,23 @@ class Rate(Scenario):
         path = self.nginx if server.peer.package is None and self.nginx else self.path
         with watched(server) as use:
             load = wrk.run(server.url + path, self.connections, ask.seconds, self.core(), self.close)
-        values = {self.metrics[0].key: load.rate} if load.rate > 0 else {}
+        others = use.others / use.seconds if use.seconds else None
+        if load.rate <= 0:
+            return Sample({}, load.errors, load.detail, others)
+        found = {
+            "_cost": 1e6 * use.server / load.answers if load.answers else None,
+            "_p50": load.p50,
+            "_p99": load.p99,
+        }
+        values = {self.metrics[0].key: load.rate}
         notes = [load.detail] if load.detail else []
-        if len(self.metrics) > 1 and load.answers:
-            values[self.metrics[1].key] = 1e6 * use.server / load.answers
-            notes += [use.told(), client(load.processor, load.seconds, load.answers)]
-        return Sample(values, load.errors, ", ".join(notes))
+        for metric in self.metrics[1:]:
+            end = metric.key[metric.key.rindex("_") :]
+            if (value := found[end]) is not None:
+                values[metric.key] = value
+            if end == "_cost":
+                notes.append(client(load.processor, load.seconds, load.answers))
+        return Sample(values, load.errors, ", ".join(notes), others)
 
     def core(self) -> int:
         return machine.SERVER_CORE if self.same_core else machine.LOAD_CORE

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from bench import files
-from bench.goals import AtLeast, AtMost, FloorTimes, Goal, NoErrors, TimesBest, Within
+from bench.goals import AtLeast, AtMost, FloorTimes, Goal, NoErrors, TimesBest, Within, WithinBest
 from bench.peers import TAILRACE, TAILRACE_GEVENT
 from bench.results import Metric
 from bench.scenarios.crowded import Crowded
 from bench.scenarios.fetch import Fetch
 from bench.scenarios.flat import Flat
 from bench.scenarios.lateness import Lateness
+from bench.scenarios.rate import Rate
 from bench.scenarios.sleeping import Sleeping
 
 SMALL = "Small responses"
+FRAMEWORKS = "Frameworks"
 LARGE = "Large responses"
 BLOCKS = "Many blocks"
 WAITING = "Applications that wait"
@@ -26,6 +28,8 @@ COST = "What it costs"
 CROWD_MEMORY = 256 + 50
 # A round of a crowd takes half a minute; each of these fails in a way of its own.
 CROWDED = (TAILRACE, "gunicorn gthread", "granian", "uwsgi http", "waitress")
+# The fastest, and the most used.
+FRAMEWORK_SERVERS = (TAILRACE, "bjoern", "fastwsgi", "granian", "uwsgi http11", "gunicorn gthread")
 # A round is some seconds of pauses.
 LATENESS = (
     TAILRACE,
@@ -51,6 +55,40 @@ def rate(key: str, title: str, short: str, *goals: Goal) -> tuple[Metric, ...]:
 def cost(key: str, title: str, short: str, *goals: Goal) -> Metric:
     title = f"{title}: the server's processor time for one"
     return Metric(f"{key}_cost", title, f"{short}, cost", "us", False, 0, goals)
+
+
+def frameworks(name: str, title: str, app: str, path: str = "/") -> tuple[Rate, ...]:
+    """An application at 1, 4, 16 and 64 connections, its client on the other core and on the server's own. Without
+    being asked for, 16 connections from the other core alone are measured."""
+    found = []
+    for same_core in (False, True):
+        for connections in (1, 4, 16, 64):
+            key = f"{name}_c{connections}{'_same' if same_core else ''}"
+            where = ", same core" if same_core else ""
+            load = f"{title}, {connections} connection{'s' if connections > 1 else ''}{where}"
+            short = key.replace("_", " ")
+            found.append(
+                Rate(
+                    key,
+                    load,
+                    FRAMEWORKS,
+                    app,
+                    (
+                        *rate(key, load, short, TimesBest(1.05 if connections >= 16 else 0.98)),
+                        cost(key, load, short),
+                        *(
+                            Metric(f"{key}_{part}", f"{load}: {part}", f"{short}, {part}", "ms", False, 2, (within,))
+                            for part, within in (("p50", WithinBest(1.05)), ("p99", WithinBest(1.05)))
+                        ),
+                    ),
+                    path=path,
+                    among=FRAMEWORK_SERVERS,
+                    asked=same_core or connections != 16,
+                    connections=connections,
+                    same_core=same_core,
+                )
+            )
+    return tuple(found)
 
 
 def milliseconds(key: str, title: str, short: str, *goals: Goal) -> Metric:

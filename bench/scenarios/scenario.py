@@ -26,7 +26,7 @@ class Scenario:
     nginx: the path under which nginx delivers the same bytes, None where it has no part.
     generator: of bench.apps, whose iteration is the floor.
     among: the servers that take part, where a round takes long; empty for all that are not `asked`. also: those beside
-    them. flags: further options, by the server.
+    them. flags: further options, by the server. asked: measured only where its name or its group is asked for.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Scenario:
     among: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     flags: tuple[tuple[str, str], ...] = ()
+    asked: bool = False
 
     def admits(self, peer: Peer) -> bool:
         """Whether a server takes part."""
