@@ -115,6 +115,19 @@ class Server:
             return False
         return begin[9:12] == b"200"
 
+    def closes(self, timeout: float = 2.0) -> bool:
+        """Whether it ends a connection after the response to a request with `Connection: close` (RFC 9112, 9.6)."""
+        try:
+            with self.connect(timeout) as connection:
+                connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+                while connection.recv(65536):
+                    pass
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
+        return True
+
     def pids(self) -> list[int]:
         """The server's processes: the first one and all its descendants."""
         children: dict[int, list[int]] = {}

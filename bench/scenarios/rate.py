@@ -37,6 +37,9 @@ class Rate(Scenario):
         path = self.nginx if server.peer.package is None and self.nginx else self.path
         with watched(server) as use:
             load = wrk.run(server.url + path, self.connections, ask.seconds, self.core(), self.close)
+        if self.close and not server.closes():
+            # Then its clients had no new connections, and its figure is not one of them.
+            return Sample({}, load.errors + 1, "ignores Connection: close and keeps the connection")
         others = use.others / use.seconds if use.seconds else None
         if load.rate <= 0:
             return Sample({}, load.errors, load.detail, others)
