@@ -13,6 +13,8 @@ use harness::{Client, Config, Done, End, ExecutorKind, Framing, Kind, PATIENCE, 
 
 /// So short that it passes in a test.
 const SOON: Duration = Duration::from_millis(100);
+/// Longer than any test waits: the test moves the clock.
+const LONG: Duration = Duration::from_secs(3_600);
 
 fn post(target: &str, lines: &str) -> Vec<u8> {
     format!("POST {target} HTTP/1.1\r\nHost: test\r\n{lines}\r\n").into_bytes()
@@ -365,12 +367,18 @@ fn a_request_is_turned_away_when_too_many_wait() {
 
 #[test]
 fn a_request_is_turned_away_that_has_waited_too_long() {
-    let server = Server::start(Config { threads: 1, queue_timeout: SOON, ..Config::default() });
+    let server = Server::start(Config { threads: 1, queue_timeout: LONG, ..Config::default() });
     let mut held = server.connect();
     held.begin("GET", "/pong?until=here", "");
     server.await_arrivals("here", 1);
     let mut client = server.connect();
-    assert_eq!(client.get("/pong").status, 503);
+    client.begin("GET", "/pong", "");
+    // It has been read when what comes later, and needs no thread, is answered.
+    let mut other = server.connect();
+    other.send(b"\0\r\n\r\n");
+    assert_eq!(other.response().status, 400);
+    server.advance_clock(LONG + Duration::from_secs(1));
+    assert_eq!(client.response().status, 503);
     server.open("here");
     assert_eq!(held.response().body, b"pong");
     drop((held, client));
@@ -379,9 +387,11 @@ fn a_request_is_turned_away_that_has_waited_too_long() {
 
 #[test]
 fn an_idle_client_gives_way_to_a_new_one() {
-    let server = Server::start(Config { max_connections: 2, ..Config::default() });
+    // One thread is done with a request before it begins the next one.
+    let server = Server::start(Config { max_connections: 2, executor: ExecutorKind::Inline, ..Config::default() });
     let (mut first, mut second) = (server.connect(), server.connect());
     assert_pong(&mut first);
+    server.advance_clock(Duration::from_millis(1));
     assert_pong(&mut second);
     assert_pong(&mut server.connect());
     first.at_end();
@@ -396,9 +406,18 @@ fn an_idle_connection_is_closed_without_a_word() {
     for executor in [ExecutorKind::Threads, ExecutorKind::Inline] {
         let server = Server::start(Config { idle_timeout: SOON, executor, ..Config::default() });
         server.connect().at_end();
+        drop(server);
+        let server = Server::start(Config { idle_timeout: LONG, executor, ..Config::default() });
         let mut used = server.connect();
         assert_pong(&mut used);
-        used.at_end();
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| used.at_end());
+            // Its deadline may be set a moment after its response has been sent.
+            while !reader.is_finished() {
+                server.advance_clock(LONG + Duration::from_secs(1));
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
     }
 }
 
