@@ -92,8 +92,12 @@ def test_wrk(server, tmp_path, target, depth):
     body, script = tmp_path / "body", tmp_path / "script.lua"
     body.write_bytes(content(int(target.partition("/")[2])))
     script.write_text(SCRIPT % {"path": body, "target": target, "depth": depth})
-    report = run(need_tool("wrk"), "-t1", "-c16", "-d1s", "--timeout", "20s", "-s", str(script), server.url)
-    (seen, bad) = map(int, re.search(r"^seen (\d+) bad (\d+)", report, re.MULTILINE).groups())
-    errors = dict(re.findall(r"^(connect|read|write|status|timeout) (\d+)", report, re.MULTILINE))
-    assert (bad, errors) == (0, dict.fromkeys(("connect", "read", "write", "status", "timeout"), "0")), report
+    # A busy machine needs longer for more than the first requests of each connection.
+    for duration in ("1s", "5s", "25s"):
+        report = run(need_tool("wrk"), "-t1", "-c16", "-d", duration, "--timeout", "20s", "-s", str(script), server.url)
+        (seen, bad) = map(int, re.search(r"^seen (\d+) bad (\d+)", report, re.MULTILINE).groups())
+        errors = dict(re.findall(r"^(connect|read|write|status|timeout) (\d+)", report, re.MULTILINE))
+        assert (bad, errors) == (0, dict.fromkeys(("connect", "read", "write", "status", "timeout"), "0")), report
+        if seen > 16 * depth:
+            break
     assert seen > 16 * depth
