@@ -60,6 +60,7 @@ lint: lint-rust structure lint-python ## Check formats, lints, types and the str
 lint-rust: .venv/.made
 	cargo fmt --all --check
 	cargo clippy --locked --quiet --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --quiet --workspace --no-deps --document-private-items
 
 structure: .venv/.made ## Check that no import goes in a circle, and who may do what
 	$(BIN)/python tools/check_structure.py

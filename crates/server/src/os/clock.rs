@@ -1,6 +1,6 @@
 //! Time: the clock of a server, and functions for readings that belong to no server.
 //!
-//! Every reading of the time in this crate goes through this file. A server has one [`Clock`], so that a test can move
+//! Every reading of the time in this crate goes through this file. A server has one `Clock`, so that a test can move
 //! it ahead of the real time and see what the server does at a deadline without waiting for it. The functions are for
 //! places that are shared by the servers of a process, or by several processes: no test moves them.
 //!

@@ -52,7 +52,7 @@ fn record_places() {
 }
 
 /// Writes a line to standard error. For places that must not wait for the application's log; it waits for standard
-/// error for [`STDERR_WAIT`] at most.
+/// error for `STDERR_WAIT` at most.
 pub fn write_stderr(message: &str) {
     let stream = LogStream::stderr();
     stream.write(format!("tailrace: {message}\n").as_bytes());

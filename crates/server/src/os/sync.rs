@@ -4,7 +4,7 @@
 //! guards is changed in steps that each leave it valid, so the other threads go on with it.
 //!
 //! A file whose threads a model tries out (`make loom`) takes its locks, conditions, atomics and threads from here: in
-//! a model they are those of [`crate::os::model`], else those of `std`.
+//! a model they are those of `os/model.rs`, else those of `std`.
 
 #[cfg(loom)]
 pub(crate) use crate::os::model::{Condvar, Mutex, MutexGuard, atomic, lock, thread, wait, wait_for};
