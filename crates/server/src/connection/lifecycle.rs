@@ -98,3 +98,45 @@ impl Lifecycle {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Lifecycle;
+
+    #[test]
+    fn a_stop_may_be_brought_forward_and_not_put_off() {
+        let lifecycle = Lifecycle::new();
+        assert!(lifecycle.is_running() && !lifecycle.is_overdue(1_000));
+        for (by, left) in [(300, 200), (500, 200), (200, 100)] {
+            lifecycle.stop(by);
+            assert!(!lifecycle.is_running());
+            assert_eq!(lifecycle.left(100), Duration::from_millis(left));
+        }
+        assert!(!lifecycle.is_overdue(199) && lifecycle.is_overdue(200));
+        assert_eq!(lifecycle.left(300), Duration::ZERO);
+    }
+
+    #[test]
+    fn idle_connections_are_closed_once() {
+        let lifecycle = Lifecycle::new();
+        assert!(lifecycle.is_to_sweep() && lifecycle.is_to_sweep(), "until it is said to be done");
+        lifecycle.has_swept();
+        lifecycle.stop(0);
+        assert!(!lifecycle.is_to_sweep());
+    }
+
+    #[test]
+    fn a_server_ends_once_and_does_not_drain_again() {
+        let lifecycle = Lifecycle::new();
+        lifecycle.stop(0);
+        assert!(!lifecycle.has_ended() && lifecycle.end());
+        assert!(!lifecycle.end());
+        lifecycle.stop(0);
+        assert!(lifecycle.has_ended() && !lifecycle.is_running());
+        assert!(!lifecycle.join(Some(Duration::ZERO)), "its end is under way");
+        lifecycle.is_over();
+        assert!(lifecycle.join(Some(Duration::ZERO)) && lifecycle.join(None));
+    }
+}

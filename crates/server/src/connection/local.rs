@@ -24,15 +24,44 @@ pub(crate) fn is_scratch_free() -> bool {
     READ.with(|buffer| buffer.try_borrow_mut().is_ok())
 }
 
-/// Runs what the thread does as the leader.
+/// Runs what the thread does as the leader, until `work` returns or panics.
 pub(crate) fn leading<T>(work: impl FnOnce() -> T) -> T {
+    struct Reset;
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            LEADING.set(false);
+        }
+    }
     LEADING.set(true);
-    let done = work();
-    LEADING.set(false);
-    done
+    let _reset = Reset;
+    work()
 }
 
 /// True while the thread leads: it will look around by itself before it waits.
 pub(crate) fn is_leading() -> bool {
     LEADING.get()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::panic)]
+    use std::panic::catch_unwind;
+
+    use super::{is_leading, is_scratch_free, leading, with_scratch};
+
+    #[test]
+    fn a_thread_leads_until_its_work_ends_be_it_by_a_panic() {
+        assert!(!is_leading());
+        assert!(leading(is_leading));
+        assert!(!is_leading());
+        assert!(catch_unwind(|| leading(|| panic!("it fails"))).is_err());
+        assert!(!is_leading());
+    }
+
+    #[test]
+    fn the_read_buffer_is_taken_while_it_is_used() {
+        assert!(is_scratch_free());
+        assert!(with_scratch(|buffer| buffer.len() == super::SCRATCH && !is_scratch_free()));
+        assert!(is_scratch_free());
+    }
 }

@@ -202,7 +202,7 @@ impl Response {
         self.end_if_last(position);
         record.blocks += blocks.iter().filter(|block| !block.is_empty()).count() as u64;
         let (sent, mut after) = self.transmit(outlet, record, blocks, keep);
-        if !self.has_ended() && total < COALESCE_BELOW {
+        if self.progress == Progress::Open && total < COALESCE_BELOW {
             after.list |= self.learn_pace(outlet, record, asked);
         }
         (sent, after)
