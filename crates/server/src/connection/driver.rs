@@ -1,7 +1,7 @@
 //! One connection: reads, writes and asks its [`State`] what follows.
 //!
 //! Threads: the state belongs to the thread that holds the [`Claim`]; while a request is queued or answered, its
-//! [`Exchange`] holds it, and while a part of its body is written to a file, that write does. The response's shared
+//! [`Exchange`](crate::connection::exchange::Exchange) holds it, and while a part of its body is written to a file, that write does. The response's shared
 //! half has a lock of its own ([`Delivery`]): the application's thread appends and writes, an I/O thread sends what the
 //! client did not take at once. The lock of the state is never contended; it is there so that the compiler, and not a
 //! comment, says that two threads cannot be in it.
@@ -21,7 +21,7 @@ use crate::connection::local;
 use crate::connection::shared::Shared;
 pub(crate) use crate::connection::state::AfterResponse;
 use crate::connection::state::{
-    Effects, Event, Idleness, LeftOver, Message, Next, Rare, Rules, Shutdown, State, Unfinished,
+    Effects, Event, FIRST_REQUEST, Idleness, LeftOver, Message, Next, Rare, Rules, Shutdown, State, Unfinished,
 };
 use crate::connection::timers::Deadline;
 use crate::connection::transaction::{Outcome, Runner, Transaction};
@@ -168,6 +168,8 @@ pub(crate) struct Connection {
     deadline: Deadline,
     state: Mutex<State>,
     delivery: Delivery,
+    /// See [`Rules::first_request_by`]; the owner's.
+    first_request_by: AtomicU64,
     /// Who carries the request of now, see [`Runner::packed`]; of the last one until then.
     runner: AtomicU64,
     /// The ticket of a greenlet that waits for room; 0: none does.
@@ -185,7 +187,10 @@ impl Connection {
         key: u64,
         endpoints: Endpoints,
     ) -> Self {
+        let first_request = FIRST_REQUEST.min(millis(shared.config.idle_timeout));
+        let first_request_by = shared.clock.recent_millis().saturating_add(first_request);
         Self {
+            first_request_by: AtomicU64::new(first_request_by),
             claim: Claim::owned(),
             key,
             delivery: Delivery::new(socket, &shared.terms),
@@ -251,6 +256,10 @@ impl Connection {
     pub(crate) fn welcome(self: &Arc<Self>) {
         let idle = millis(self.shared.config.idle_timeout);
         self.set_deadline(self.shared.clock.recent_millis().saturating_add(idle));
+        if self.shared.is_stopping() {
+            // Accepted by a server that drains, which has told those that it found before.
+            self.claim.raise(claim::STOP);
+        }
         self.carry();
     }
 
@@ -282,7 +291,10 @@ impl Connection {
     fn carry_on(self: &Arc<Self>, mut next: Next) {
         loop {
             match next {
-                Next::Run(transaction) => return self.host.dispatch(transaction, self.clone()),
+                Next::Run(transaction) => {
+                    self.first_request_by.store(0, Ordering::Relaxed);
+                    return self.host.dispatch(transaction, self.clone());
+                }
                 Next::Store(write) => return self.host.store(self.clone(), *write),
                 // Still claimed: the leader carries on after a look at the others.
                 Next::Later => return self.host.hand_over(self.clone()),
@@ -335,12 +347,10 @@ impl Connection {
             }
         }
         if bits & claim::EXPIRED != 0 && self.deadline.has_come(self.shared.clock.now()) {
-            return self.step(state, Event::Expired);
+            return self.end_idle(state, Event::Expired);
         }
-        if bits & claim::UNWANTED != 0
-            && let Some(idleness) = state.idleness()
-        {
-            return self.close_idle(state, idleness);
+        if bits & claim::UNWANTED != 0 && state.idleness().is_some() {
+            return self.end_idle(state, Event::Unwanted);
         }
         if state.is_draining() {
             if bits & READABLE != 0 {
@@ -367,6 +377,7 @@ impl Connection {
             folder: self.shared.disk.folder(),
             endpoints: self.endpoints,
             is_stopping: self.shared.is_stopping(),
+            first_request_by: self.first_request_by.load(Ordering::Relaxed),
             time: self.shared.clock.reading(),
         };
         let effects = state.step(event, &rules);
@@ -450,11 +461,12 @@ impl Connection {
         self.step(state, Event::Flushed(flush))
     }
 
-    /// The connection's place is needed for a new client: it is closed if it is as idle as it was found. What its
-    /// client has sent already is served.
-    fn close_idle(self: &Arc<Self>, state: &mut State, found: Idleness) -> Next {
+    /// A step with an event that ends an idle connection. What its client has sent already is read before, and served:
+    /// its event may come in a later round.
+    fn end_idle(self: &Arc<Self>, state: &mut State, event: Event<'_>) -> Next {
+        let Some(before) = state.idleness() else { return self.step(state, event) };
         match self.read(state, READABLE) {
-            Next::Rest if state.idleness() == Some(found) => self.step(state, Event::Unwanted),
+            Next::Rest if state.idleness() == Some(before) => self.step(state, event),
             other => other,
         }
     }

@@ -31,8 +31,13 @@ use crate::response::sending::{Flush, within_rate};
 const LINGER: Millis = 2_000;
 /// And so long in all (milliseconds).
 const LINGER_IN_ALL: Millis = 30_000;
-/// How long an idle connection of a draining server is kept for a request that is on its way (milliseconds).
-const LAST_CALL: Millis = 250;
+/// How long a draining server waits for the next request of a connection that has carried one (milliseconds). Its
+/// client sends that again on another connection if this one closes (RFC 9112 section 9.3.1).
+const NEXT_REQUEST: Millis = 250;
+/// How long it waits for the first one, counted from when the connection was accepted (milliseconds): TCP sends a lost
+/// segment again after 1 s, and then after 2 s. A client that has sent nothing for longer, such as a browser that has
+/// connected in advance, does not mean to send at once, and is not to hold a stop up for more than that.
+pub(crate) const FIRST_REQUEST: Millis = 5_000;
 
 const NO_MEMORY: Refusal = Refusal::new(503, "The server has no memory left for this request.");
 
@@ -289,6 +294,8 @@ pub(crate) struct Rules<'a> {
     pub(crate) endpoints: Endpoints,
     /// The server is to stop: responses end their connections.
     pub(crate) is_stopping: bool,
+    /// Until when a server that is to stop waits for the first request of the connection; 0: it has carried one.
+    pub(crate) first_request_by: Millis,
     pub(crate) time: Reading,
 }
 
@@ -587,8 +594,7 @@ impl State {
         }
     }
 
-    /// Nothing more to read now. A draining server does not wait long for requests that have not begun: but one that is
-    /// on its way already shall not be lost.
+    /// Nothing more to read now. A draining server does not wait long for requests that have not begun.
     fn read_all(&mut self, rules: &Rules<'_>) -> Effects {
         match self {
             Self::Body(upload) => {
@@ -601,7 +607,9 @@ impl State {
                 draining.ahead.unread = false;
                 Effects::of(Next::Rest)
             }
-            Self::Idle | Self::Skipping(_) if rules.is_stopping => Effects::of(Next::Rest).at(rules.after(LAST_CALL)),
+            Self::Idle | Self::Skipping(_) if rules.is_stopping => {
+                Effects::of(Next::Rest).at(rules.after(NEXT_REQUEST).max(rules.first_request_by))
+            }
             _ => Effects::of(Next::Rest),
         }
     }

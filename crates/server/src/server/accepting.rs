@@ -45,6 +45,26 @@ const LAST_ROUNDS: usize = 256;
 /// What the leader has to close the listeners in, with whoever waits there taken in, before that is done for it.
 const CLOSING: Duration = Duration::from_millis(200);
 
+/// Clients that wait at a listener after a round of accepting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// None, or those that are left to the other processes, or that cannot be accepted.
+    None,
+    /// There may be some, who can be accepted at once.
+    Some,
+    /// There may be some, for whom there is no room, or nobody to serve them.
+    ForRoom,
+}
+
+/// Whether the listeners of a draining server are closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finished {
+    /// They are.
+    All,
+    /// Clients may wait there that cannot be accepted yet.
+    NotYet,
+}
+
 /// See the module.
 pub(super) struct Accepting {
     context: Arc<Context>,
@@ -91,34 +111,33 @@ impl Accepting {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Accepts who waits at the listener of this key. True when more may be waiting. `is_blocked`: nobody would be
-    /// served.
-    pub(super) fn accept(&self, key: u64, host: &Arc<dyn Host>, is_blocked: bool) -> bool {
+    /// Accepts clients that wait at the listener of this key. `is_blocked`: nobody would be served.
+    pub(super) fn accept(&self, key: u64, host: &Arc<dyn Host>, is_blocked: bool) -> Waiting {
         let accepted = self.guard.stage(Stage::Accept, || self.accept_some(key, host, is_blocked));
         // The client that it panicked at may wait still.
         accepted.unwrap_or_else(|| {
             if let Some(listener) = read(&self.listeners).get(index_of(key)) {
                 self.pause(listener, key, PAUSE);
             }
-            false
+            Waiting::None
         })
     }
 
-    fn accept_some(&self, key: u64, host: &Arc<dyn Host>, is_blocked: bool) -> bool {
+    fn accept_some(&self, key: u64, host: &Arc<dyn Host>, is_blocked: bool) -> Waiting {
         let listeners = read(&self.listeners);
-        let Some(listener) = listeners.get(index_of(key)) else { return false };
+        let Some(listener) = listeners.get(index_of(key)) else { return Waiting::None };
         // Who cannot be served is left to the other processes that listen, or to the kernel's queue.
         let free = self.context.config.max_connections.saturating_sub(self.context.table.len());
         if is_blocked || (free == 0 && !self.room.close_longest_idle(1, Want::Connections)) {
             self.pause(listener, key, PAUSE);
-            return false;
+            return Waiting::ForRoom;
         }
         let shares = self.context.config.shares_listeners && self.context.lifecycle.is_running();
         // Left to the others once: whoever still waits then is taken, for they may be busy, or stopped.
         let is_left = shares && self.place.is_some_and(|place| place.has_more_than_its_share());
         if is_left && !self.left_to_others.swap(true, Ordering::Relaxed) {
             self.pause(listener, key, SHARE_PAUSE);
-            return false;
+            return Waiting::None;
         }
         self.left_to_others.store(false, Ordering::Relaxed);
         // Where others listen, too, they take the next one.
@@ -128,19 +147,19 @@ impl Accepting {
             place.set(Counter::Connections, self.context.table.len() as u64);
         }
         match accepted {
-            Accepted::All => false,
-            Accepted::Some => true,
+            Accepted::All => Waiting::None,
+            Accepted::Some => Waiting::Some,
             Accepted::Failed(AcceptFault::Exhausted(fault)) => {
-                let has_room = self.room.close_longest_idle(ROOM_AT_ONCE, Want::Descriptors(&fault));
-                if !has_room {
-                    self.pause(listener, key, PAUSE);
+                if self.room.close_longest_idle(ROOM_AT_ONCE, Want::Descriptors(&fault)) {
+                    return Waiting::Some;
                 }
-                has_room
+                self.pause(listener, key, PAUSE);
+                Waiting::ForRoom
             }
             Accepted::Failed(AcceptFault::Other(fault)) => {
                 self.room.log_accept_failure(&fault);
                 self.pause(listener, key, PAUSE);
-                false
+                Waiting::None
             }
         }
     }
@@ -178,20 +197,24 @@ impl Accepting {
         }
     }
 
-    /// Accepts nobody any more. `takes_all`: whoever has connected already is served, as closing the listener would
-    /// reset them; else they are left to the other processes that listen, if any.
-    pub(super) fn finish(&self, host: &Arc<dyn Host>, takes_all: bool, is_blocked: impl Fn() -> bool) {
-        let listeners = if takes_all { read(&self.listeners).len() } else { 0 };
+    /// Closes the listeners of a draining server, once all clients that have connected are accepted: the kernel resets
+    /// those that are not. While there is no room for them, or nobody to serve them, it is to be called again.
+    /// `is_overdue`: there is no time left for that; they are left to the other processes that listen, if any.
+    pub(super) fn finish(&self, host: &Arc<dyn Host>, is_overdue: bool, is_blocked: impl Fn() -> bool) -> Finished {
+        let listeners = if is_overdue { 0 } else { read(&self.listeners).len() };
         for index in 0..listeners {
             for _ in 0..LAST_ROUNDS {
-                if !self.accept(key_of(index), host, is_blocked()) {
-                    break;
+                match self.accept(key_of(index), host, is_blocked()) {
+                    Waiting::None => break,
+                    Waiting::Some => {}
+                    Waiting::ForRoom => return Finished::NotYet,
                 }
             }
         }
         for listener in std::mem::take(&mut *write(&self.listeners)) {
             self.context.poller.forget(listener.socket.here());
         }
+        Finished::All
     }
 
     /// Closes the listeners, with all that wait there.

@@ -12,7 +12,7 @@ use crate::connection::driver::Host;
 use crate::os::clock;
 use crate::os::clock::{Millis, millis};
 use crate::os::panics::may_panic;
-use crate::server::accepting;
+use crate::server::accepting::{self, Finished};
 use crate::server::parts::Parts;
 
 /// A draining server that waits so long for an interpreter which a request past its deadline holds starts no more
@@ -47,8 +47,8 @@ pub(super) fn longest_wait(context: &Context, now: Millis) -> Option<Duration> {
 pub(super) fn drain(parts: &Parts, host: &Arc<dyn Host>, is_blocked: impl Fn(Duration) -> bool) -> Drained {
     let Parts { context, dispatcher, .. } = parts;
     let is_overdue = || context.lifecycle.is_overdue(context.clock.now());
+    let finished = parts.accepting.finish(host, is_overdue(), || is_blocked(accepting::BLOCKED));
     if context.lifecycle.is_to_sweep() {
-        parts.accepting.finish(host, !is_overdue(), || is_blocked(accepting::BLOCKED));
         for connection in context.table.all() {
             parts.guard.report(&connection, claim::STOP);
         }
@@ -60,7 +60,7 @@ pub(super) fn drain(parts: &Parts, host: &Arc<dyn Host>, is_blocked: impl Fn(Dur
             exchange.refuse();
         }
     }
-    let is_quiet = context.table.len() == 0 && !dispatcher.is_busy();
+    let is_quiet = finished == Finished::All && context.table.len() == 0 && !dispatcher.is_busy();
     if is_quiet || is_overdue() { Drained::Over } else { Drained::NotYet }
 }
 
@@ -90,7 +90,8 @@ pub(super) fn end(parts: &Parts) {
     announce(parts);
 }
 
-/// Nobody waits any longer for the server's end.
+/// Nobody waits any longer for the server's end. Only now that the access log is written: a process whose application runs
+/// in greenlets ends when these are told.
 pub(super) fn announce(parts: &Parts) {
     parts.context.poller.wake();
     parts.context.lifecycle.is_over();

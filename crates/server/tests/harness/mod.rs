@@ -206,6 +206,22 @@ impl Server {
         self.script.changed.notify_all();
     }
 
+    /// Threads that come to run the application wait from now on, as if somebody held the interpreter.
+    pub fn hold_entry(&self) {
+        lock(&self.script.state).is_entry_held = true;
+    }
+
+    /// Waits until a thread waits there.
+    pub fn await_entry(&self) {
+        self.script.await_state("a thread at the entry", |state| (state.at_entry > 0).then_some(()));
+    }
+
+    /// Lets them in, and all that come later.
+    pub fn release_entry(&self) {
+        lock(&self.script.state).is_entry_held = false;
+        self.script.changed.notify_all();
+    }
+
     /// Takes note of a line in the log that has this text, once it is there, and answers the line.
     pub fn take_logged(&self, text: &str) -> String {
         self.script.await_state(text, |state| {
@@ -334,6 +350,10 @@ struct State {
     records: Vec<Arc<Mutex<Record>>>,
     gates: HashMap<String, Gate>,
     log: Vec<String>,
+    /// Threads that come to run the application have to wait.
+    is_entry_held: bool,
+    /// So many do.
+    at_entry: usize,
     is_over: bool,
 }
 
@@ -369,6 +389,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Application for Script {
     fn enter(&self, turn: &mut Turn<'_>) {
+        self.pass_entry();
         while let Some(exchange) = turn.next() {
             self.answer(exchange);
         }
@@ -427,6 +448,17 @@ impl Script {
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// What waits for the interpreter is where there is one.
+    fn pass_entry(&self) {
+        let mut state = lock(&self.state);
+        state.at_entry += 1;
+        self.changed.notify_all();
+        while state.is_entry_held && !state.is_over {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.at_entry -= 1;
     }
 
     fn answer(&self, mut exchange: Exchange) {

@@ -27,6 +27,7 @@ pub(super) struct World {
     pub(super) memory: ClientMemory,
     pub(super) has_room: Cell<bool>,
     pub(super) is_stopping: Cell<bool>,
+    pub(super) first_request_by: Cell<Millis>,
     pub(super) clock: Clock,
     disk: Arc<Disk>,
     folder: PathBuf,
@@ -39,6 +40,7 @@ impl World {
             config,
             has_room: Cell::new(true),
             is_stopping: Cell::new(false),
+            first_request_by: Cell::new(0),
             clock: Clock::new(),
             disk: Arc::new(Disk::new()),
             folder: PathBuf::from("/folder"),
@@ -57,6 +59,7 @@ impl World {
             folder: &self.folder,
             endpoints: Endpoints::default(),
             is_stopping: self.is_stopping.get(),
+            first_request_by: self.first_request_by.get(),
             time: self.clock.reading(),
         };
         state.step(event, &rules)

@@ -123,6 +123,20 @@ fn events() -> Vec<(String, Box<dyn Fn() -> Event<'static>>)> {
 }
 
 #[test]
+fn a_draining_server_waits_longer_for_the_first_request_of_a_connection_than_for_the_next() {
+    let world = world();
+    world.is_stopping.set(true);
+    let now = world.clock.reading().millis();
+    for (first_request_by, wait) in [(0, 250), (now + 4_000, 4_000), (now + 100, 250)] {
+        world.first_request_by.set(first_request_by);
+        let mut state = State::Idle;
+        assert_eq!(world.step(&mut state, Event::ReadAll).deadline, Some(now + wait));
+        let mut begun = after(&world, &[b"GET / HT"]).0;
+        assert_eq!(world.step(&mut begun, Event::ReadAll).deadline, None, "a request that has begun keeps its time");
+    }
+}
+
+#[test]
 fn every_event_in_every_state() {
     let mut table = String::new();
     for (what, make) in STATES {
