@@ -37,7 +37,7 @@ use crate::request::stream::{Pace, Rest, Source};
 use crate::request::{Endpoints, Request};
 use crate::response::delivery::{After, ClientTime, Delivery, Spilled};
 use crate::response::policy;
-use crate::response::sending::{Overruled, Terms};
+use crate::response::sending::{Flush, Overruled, Terms};
 use crate::transport::Transport;
 
 /// Full reads of one connection before other connections are served.
@@ -368,6 +368,12 @@ impl Connection {
 
     /// One step of the state, and its effects.
     fn step(self: &Arc<Self>, state: &mut State, event: Event<'_>) -> Next {
+        let effects = self.effects(state, event);
+        self.apply(effects)
+    }
+
+    /// One step of the state. Its effects are to be applied.
+    fn effects(&self, state: &mut State, event: Event<'_>) -> Effects {
         let rules = Rules {
             protocol: self.shared.protocol(self.endpoints.listener),
             config: &self.shared.config,
@@ -380,8 +386,7 @@ impl Connection {
             first_request_by: self.first_request_by.load(Ordering::Relaxed),
             time: self.shared.clock.reading(),
         };
-        let effects = state.step(event, &rules);
-        self.apply(effects)
+        state.step(event, &rules)
     }
 
     fn apply(self: &Arc<Self>, effects: Effects) -> Next {
@@ -551,14 +556,20 @@ impl Connection {
         if !self.claim.raise(0) {
             return false;
         }
-        let is_given_up = {
-            let mut state = lock(&self.state);
-            let next = self.step(&mut state, Event::GivenUp(*refusal));
-            matches!(next, Next::Later)
-        };
+        let mut effects = self.effects(&mut lock(&self.state), Event::GivenUp(*refusal));
+        let account = effects.account.take();
+        let is_given_up = matches!(self.apply(effects), Next::Later);
         if is_given_up {
-            let (_, after) = self.delivery.flush(false, u64::MAX, self.terms(), Some(&**self));
+            let (flush, after) = self.delivery.flush(false, u64::MAX, self.terms(), Some(&**self));
             self.follow_up(after);
+            // The record has the writes of the flush, and the memory of the request is free whether or not the client
+            // has taken the page.
+            if let Some(mut transaction) = account {
+                if flush == Flush::Broken {
+                    transaction.record.set_broken(Ending::ClientGone);
+                }
+                self.account(transaction);
+            }
         }
         // The rest is for the thread that leads: this one may be in the middle of reading for another connection.
         self.host.hand_over(self.clone());

@@ -94,6 +94,7 @@ mod tests {
     use crate::connection::exchange::Position;
     use crate::executor::application::{Application, Level};
     use crate::executor::turn::Turn;
+    use crate::observe::access_log::{AccessLogConfig, Destination, Format};
     use crate::observe::stats::Stats;
     use crate::server::Server;
 
@@ -133,9 +134,13 @@ mod tests {
 
     impl Served {
         fn new(client_memory: usize) -> Self {
+            Self::with(Config { client_memory, ..Config::default() })
+        }
+
+        fn with(config: Config) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let port = listener.local_addr().unwrap().port();
-            let config = Config { executor: ExecutorKind::Inline, client_memory, ..Config::default() };
+            let config = Config { executor: ExecutorKind::Inline, ..config };
             let application = Arc::new(Pong::default());
             let server = Server::new(config, application.clone(), vec![listener.into()], None).unwrap();
             let served = server.clone();
@@ -270,5 +275,22 @@ mod tests {
         assert_eq!(status(&mut served.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")), 200);
         served.until("nothing is held", |stats| stats.held == 0);
         served.end();
+    }
+
+    #[test]
+    fn the_record_of_a_request_that_is_given_up_has_the_write_of_its_refusal() {
+        let file = std::env::temp_dir().join(format!("tailrace-given-up-{}", std::process::id()));
+        let destination = Destination::Path(file.clone());
+        let format = Format::parse("{status} {writes} {ending}").unwrap();
+        let access_log = Some(AccessLogConfig { destination, format });
+        let served = Served::with(Config { access_log, client_memory: 100_000, ..Config::default() });
+        let clients: Vec<_> = (0..4).map(|_| served.send(&head(40_000))).collect();
+        served.until("some given up", |stats| stats.given_up >= 1);
+        drop(clients);
+        served.end();
+        let log = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let refused: Vec<_> = log.lines().filter(|line| line.starts_with("503")).collect();
+        assert!(!refused.is_empty() && refused.iter().all(|line| *line == "503 1 complete"), "{log}");
     }
 }

@@ -715,7 +715,7 @@ impl State {
         match self {
             Self::Draining(draining) => {
                 let account = draining.transaction.take().map(|mut transaction| {
-                    transaction.record.ending = Ending::ClientGone;
+                    transaction.record.set_broken(Ending::ClientGone);
                     transaction
                 });
                 Effects::of(Next::Close).accounting(account)
@@ -791,9 +791,8 @@ impl State {
         *self = Self::Idle;
         let Draining { then, ahead, unread_body, transaction, .. } = draining;
         let account = transaction.map(|mut transaction| {
-            // A deadline or the server's end breaks the connection, too, and says more.
-            if let (Some(broken), Ending::Complete | Ending::Open) = (broken, transaction.record.ending) {
-                transaction.record.ending = broken;
+            if let Some(reason) = broken {
+                transaction.record.set_broken(reason);
             }
             transaction
         });

@@ -119,6 +119,14 @@ impl Record {
         }
     }
 
+    /// The response cannot be completed, for this reason. An earlier reason stands: a deadline or the server's end breaks
+    /// the connection, too.
+    pub(crate) fn set_broken(&mut self, reason: Ending) {
+        if let Ending::Complete | Ending::Open = self.ending {
+            self.ending = reason;
+        }
+    }
+
     /// The value of the `Server-Timing` field: what is known when the head leaves, now.
     pub(crate) fn server_timing(&self, now: Instant) -> String {
         let queue = millis_between(Some(self.queued), self.started).unwrap_or(0.0);

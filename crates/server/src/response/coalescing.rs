@@ -105,12 +105,9 @@ impl Coalescing {
         let before = self.current.capacity();
         let needed = ROOM + length + encode::CHUNK_END.len();
         if needed > before {
-            self.current = if needed <= SMALL {
-                Vec::with_capacity(SMALL)
-            } else {
-                let Some(segment) = segments::take() else { return false };
-                segment
-            };
+            let buffer = if needed <= SMALL { segments::with_capacity(SMALL) } else { segments::take() };
+            let Some(buffer) = buffer else { return false };
+            self.current = buffer;
         }
         budget.give_back(before);
         budget.charge(self.current.capacity());
@@ -177,6 +174,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::{Appended, Coalescing, SEGMENT};
     use crate::request::memory::Budget;
+    use crate::response::segments::tests::without_memory;
 
     #[test]
     fn coalesced_blocks_make_one_chunk() {
@@ -271,6 +269,24 @@ mod tests {
         assert_eq!(budget.used(), 0);
         buffer.append(b"left", &budget);
         buffer.reset(&budget);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_block_without_memory_is_not_taken_and_nothing_before_it_is_lost() {
+        let budget = Budget::default();
+        let mut buffer = Coalescing::default();
+        buffer.list(false);
+        // A small buffer, a segment in its place, and one behind it.
+        for length in [10, 20_000, 50_000] {
+            let block = vec![b'x'; length];
+            let before = (buffer.len(), budget.used());
+            assert_eq!(without_memory(|| buffer.append(&block, &budget)), Appended::NoMemory);
+            assert_eq!((buffer.len(), budget.used()), before);
+            assert_eq!(buffer.append(&block, &budget), Appended::Taken);
+        }
+        let taken = buffer.take(&budget).unwrap();
+        assert_eq!(taken.segments.concat()[taken.at..], [b'x'; 70_010]);
         assert_eq!(budget.used(), 0);
     }
 }

@@ -16,12 +16,25 @@ static SEGMENTS: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 /// An empty segment. `None`: the system has no memory.
 pub(crate) fn take() -> Option<Vec<u8>> {
+    #[cfg(test)]
+    if tests::IS_MEMORY_USED_UP.get() {
+        return None;
+    }
     if let Some(segment) = lock(&SEGMENTS).pop() {
         return Some(segment);
     }
-    let mut segment = Vec::new();
-    segment.try_reserve_exact(SEGMENT).ok()?;
-    Some(segment)
+    with_capacity(SEGMENT)
+}
+
+/// An empty buffer with room for exactly so many bytes. `None`: the system has no memory.
+pub(crate) fn with_capacity(bytes: usize) -> Option<Vec<u8>> {
+    #[cfg(test)]
+    if tests::IS_MEMORY_USED_UP.get() {
+        return None;
+    }
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(bytes).ok()?;
+    Some(buffer)
 }
 
 /// Gives a buffer back, if it is a segment.
@@ -32,5 +45,32 @@ pub(crate) fn give(mut buffer: Vec<u8>) {
         if segments.len() < SPARE {
             segments.push(buffer);
         }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::cell::Cell;
+
+    thread_local! {
+        pub(super) static IS_MEMORY_USED_UP: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Runs something for which the system has no buffers left.
+    pub(crate) fn without_memory<T>(run: impl FnOnce() -> T) -> T {
+        IS_MEMORY_USED_UP.set(true);
+        let result = run();
+        IS_MEMORY_USED_UP.set(false);
+        result
+    }
+
+    #[test]
+    fn a_spare_segment_is_used_again_and_another_buffer_is_not() {
+        let mut segment = super::take().into_iter().next().unwrap_or_default();
+        segment.extend_from_slice(b"old");
+        super::give(segment);
+        assert!(super::take().is_some_and(|segment| segment.is_empty() && segment.capacity() == super::SEGMENT));
+        super::give(vec![0; super::SEGMENT + 1]);
+        assert!(super::take().is_some_and(|segment| segment.capacity() == super::SEGMENT));
     }
 }

@@ -11,6 +11,7 @@ use super::{World, config, line, name};
 use crate::config::Config;
 use crate::connection::state::{AfterResponse, Event, Next, State};
 use crate::connection::transaction::Transaction;
+use crate::observe::record::Ending;
 use crate::request::stream::Rest;
 use crate::response::sending::Flush;
 
@@ -151,4 +152,25 @@ fn every_event_in_every_state() {
     }
     let differences: Vec<_> = table.lines().zip(TABLE.lines()).filter(|(is, should)| is != should).collect();
     assert!(table == TABLE, "{differences:#?}\nIf that is meant, table.txt is:\n{table}");
+}
+
+#[test]
+fn what_happens_to_the_connection_afterwards_does_not_change_why_its_response_ended() {
+    for (before, ending) in [
+        (Ending::TimedOut, Ending::TimedOut),
+        (Ending::Cut, Ending::Cut),
+        (Ending::Broken, Ending::Broken),
+        (Ending::Complete, Ending::ClientGone),
+    ] {
+        for event in [Event::Expired, Event::Flushed(Flush::Broken)] {
+            let world = world();
+            let (mut state, next) = after(&world, &[GET]);
+            let Next::Run(mut transaction) = next else { panic!("it does not run") };
+            transaction.record.ending = before;
+            let then = AfterResponse::Close;
+            world.step(&mut state, Event::Responded { then, transaction, rest: None, is_sent: false });
+            let account = world.step(&mut state, event).account.unwrap();
+            assert_eq!(account.record.ending, ending);
+        }
+    }
 }
