@@ -96,6 +96,18 @@ pub(crate) struct Task {
     pub(crate) connection: Option<Arc<Connection>>,
 }
 
+/// A response of which the application has given all that it will.
+pub(crate) struct Ended {
+    pub(crate) then: AfterResponse,
+    pub(crate) transaction: Box<Transaction>,
+    /// Of a body that the application has read by itself.
+    pub(crate) rest: Option<Rest>,
+    /// Nothing is left to send.
+    pub(crate) is_sent: bool,
+    /// The I/O side goes on with the connection, since much is left to send or the caller must not.
+    pub(crate) hand_over: bool,
+}
+
 /// What a connection asks of the server that it belongs to. Everything here may be called by any thread.
 pub(crate) trait Host: Send + Sync + 'static {
     /// The thread that polls is to look around at once, unless it does so anyway before it waits.
@@ -498,16 +510,9 @@ impl Connection {
         self.claim.raise(claim::READ | claim::READ_END);
     }
 
-    /// The application is done; the exchange gives the connection back to the thread it ends on. `is_sent`: nothing is
-    /// left to send. `hand_over`: much is, which the I/O side does while the application's thread goes on. `rest`: of a
-    /// body that the application has read by itself.
-    pub(crate) fn end_response(
-        self: &Arc<Self>,
-        then: AfterResponse,
-        transaction: Box<Transaction>,
-        rest: Option<Rest>,
-        (is_sent, hand_over): (bool, bool),
-    ) {
+    /// The application is done; the exchange gives the connection back to the thread it ends on.
+    pub(crate) fn end_response(self: &Arc<Self>, ended: Ended) {
+        let Ended { then, transaction, rest, is_sent, hand_over } = ended;
         if transaction.record.started.is_some() {
             self.shared.requests.fetch_add(1, Ordering::Relaxed);
         }
@@ -798,7 +803,7 @@ impl Connection {
             // told.
             let _ = HeadParser::default().parse(&request.bytes, &Limits::default(), &mut request.head);
         }
-        let (given, is_late) = self.delivery.told();
+        let (given, is_late) = self.delivery.given_so_far();
         (record.status, record.body_bytes) = (given.status, given.body_bytes);
         record.ending = if is_late { Ending::TimedOut } else { Ending::Cut };
         (request, record)

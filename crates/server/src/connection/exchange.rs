@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tailrace_http::encode::ResponseHead;
 use tailrace_http::framing::RequestFacts;
 
-use crate::connection::driver::{AfterResponse, Connection, Task};
+use crate::connection::driver::{AfterResponse, Connection, Ended, Task};
 pub use crate::connection::driver::{PATIENCE, RETRY, Room, Waiting};
 use crate::connection::transaction::{Runner, Transaction};
 use crate::observe::record::{Ending, Path, Record};
@@ -410,7 +410,7 @@ impl Parts {
             Ending::Broken if response.ends_with_connection() => AfterResponse::Reset,
             _ => AfterResponse::Close,
         };
-        let (end, hand_over) = connection.delivery().end(response.has_ended(), connection.terms());
+        let end = connection.delivery().end(connection.terms());
         if let Some(page) = end.timed_out {
             record.ending = Ending::TimedOut;
             if let Some(page_bytes) = page {
@@ -426,10 +426,14 @@ impl Parts {
         if finish == Finish::Cut {
             record.ending = Ending::Cut;
         }
-        let hand_over = hand_over || finish == Finish::Refused;
-        // Of one that is broken, the flush tells.
-        let is_sent = end.is_sent && !end.is_broken;
-        connection.end_response(then, transaction, rest.map(|(rest, _)| rest), (is_sent, hand_over));
+        connection.end_response(Ended {
+            then,
+            transaction,
+            rest: rest.map(|(rest, _)| rest),
+            // Of one that is broken, the flush tells.
+            is_sent: end.is_sent && !end.is_broken,
+            hand_over: end.is_left || finish == Finish::Refused,
+        });
     }
 }
 

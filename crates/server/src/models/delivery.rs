@@ -17,9 +17,9 @@ use crate::os::socket::Io;
 use crate::os::sync::atomic::{AtomicBool, Ordering};
 use crate::os::sync::{Condvar, Mutex, lock, wait};
 use crate::request::memory::ClientMemory;
-use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart};
+use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart, Output};
 use crate::response::policy::{Policy, Waiting};
-use crate::response::sending::{Flush, Given, Terms};
+use crate::response::sending::{Flush, Given, Progress, Terms};
 use crate::response::write_plan::WritePlan;
 use crate::transport::Transport;
 
@@ -113,23 +113,27 @@ impl Transport for Socket {
 
 /// How far the owner of the connection is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Progress {
+enum Stage {
     #[default]
     Responding,
     Draining,
     Done,
 }
 
+fn progress(is_complete: bool) -> Progress {
+    Progress { given: Given { status: 200, body_bytes: 0 }, is_complete }
+}
+
 /// A connection with a response, as the driver has it.
 struct Connection {
     claim: Claim,
     delivery: Delivery,
-    progress: Exclusive<Progress>,
+    stage: Exclusive<Stage>,
     mailbox: Mailbox,
     stream: Arc<(Mutex<Stream>, Condvar)>,
-    /// A greenlet waits for room; it has been told that there may be some.
+    /// A greenlet waits for room; it has been woken since.
     waits: AtomicBool,
-    told: (Mutex<bool>, Condvar),
+    woken: (Mutex<bool>, Condvar),
     /// Events of the socket are handled by another thread than what is left.
     has_two_pollers: bool,
     terms: Terms,
@@ -151,11 +155,11 @@ impl Connection {
         Self {
             claim: Claim::owned(),
             delivery: Delivery::new(Box::new(Socket { stream: stream.clone() }), &terms),
-            progress: Exclusive::default(),
+            stage: Exclusive::default(),
             mailbox: Mailbox::default(),
             stream,
             waits: AtomicBool::new(false),
-            told: Default::default(),
+            woken: Default::default(),
             has_two_pollers: false,
             terms,
             deadline: Exclusive::default(),
@@ -169,8 +173,8 @@ impl Connection {
         if after.room {
             self.delivery.notify_room();
             if self.waits.swap(false, Ordering::SeqCst) {
-                *lock(&self.told.0) = true;
-                self.told.1.notify_all();
+                *lock(&self.woken.0) = true;
+                self.woken.1.notify_all();
             }
         }
         if after.asked && self.claim.raise(WRITE) {
@@ -178,14 +182,12 @@ impl Connection {
         }
     }
 
-    /// The runner: sends a block, the last one if `ended`. False: it has to wait for room.
-    fn send(&self, block: &[u8], ended: bool) -> bool {
+    /// The runner: sends a block. False: it has to wait for room.
+    fn send(&self, block: &[u8], is_last: bool) -> bool {
         let mut plan = WritePlan::default();
         plan.staging().extend_from_slice(block);
-        let mut keep = |_| -> Box<dyn crate::response::payload::Payload> { Box::new(()) };
-        let given = Given { status: 200, body_bytes: 0 };
-        let output: (&[&[u8]], _) = (&[], &mut keep as &mut dyn FnMut(usize) -> _);
-        let (accepted, after) = self.delivery.transmit(&mut plan, output, (given, ended), &mut 0, &self.terms, self);
+        let output = Output { plan: &mut plan, blocks: &[], keep: &mut |_| Box::new(()), progress: progress(is_last) };
+        let (accepted, after) = self.delivery.transmit(output, &mut 0, &self.terms, self);
         self.follow_up(after);
         assert_ne!(accepted, Accepted::Gone);
         accepted == Accepted::Taken
@@ -194,9 +196,8 @@ impl Connection {
     /// The runner: sends all of a response, with so many bytes of a file.
     fn send_file(&self, before: &[u8], length: u64, behind: &[u8]) {
         let file = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
-        let part = FilePart { before, file, offset: 0, length, behind };
-        let given = Given { status: 200, body_bytes: 0 };
-        let (_, after) = self.delivery.transmit_file(part, (given, true), &self.terms, self);
+        let part = FilePart { before, file, offset: 0, length, behind, progress: progress(true) };
+        let (_, after) = self.delivery.transmit_file(part, &self.terms, self);
         self.follow_up(after);
     }
 
@@ -214,34 +215,34 @@ impl Connection {
                 Some(true) => return,
                 Some(false) => {}
             }
-            let mut told = lock(&self.told.0);
-            while !std::mem::take(&mut *told) {
-                told = wait(&self.told.1, told);
+            let mut woken = lock(&self.woken.0);
+            while !std::mem::take(&mut *woken) {
+                woken = wait(&self.woken.1, woken);
             }
         }
     }
 
     /// The runner: the response is given, and the connection goes on.
     fn finish(&self) {
-        let (_, hand_over) = self.delivery.end(true, &self.terms);
-        self.progress.with(|progress| *progress = Progress::Draining);
-        if hand_over {
+        let end = self.delivery.end(&self.terms);
+        self.stage.with(|stage| *stage = Stage::Draining);
+        if end.is_left {
             self.mailbox.put(|mail| mail.left = true);
         } else {
-            self.carry();
+            self.advance();
         }
     }
 
     /// The owner's loop.
-    fn carry(&self) {
+    fn advance(&self) {
         loop {
             let bits = self.claim.take();
-            let progress = self.progress.with(|progress| *progress);
-            if progress == Progress::Draining {
+            let stage = self.stage.with(|stage| *stage);
+            if stage == Stage::Draining {
                 let (flush, after) = self.delivery.flush(bits & WRITE != 0, 2, &self.terms, Some(self));
                 self.follow_up(after);
                 match flush {
-                    Flush::Empty => self.progress.with(|progress| *progress = Progress::Done),
+                    Flush::Empty => self.stage.with(|stage| *stage = Stage::Done),
                     Flush::More => return self.mailbox.put(|mail| mail.left = true),
                     Flush::Blocked | Flush::Elsewhere => {}
                     Flush::Broken | Flush::Short(_) => unreachable!(),
@@ -270,7 +271,7 @@ impl Connection {
                 self.drain();
             }
             if left {
-                self.carry();
+                self.advance();
             }
             if has_ended && !(is_writable || left || pushed) {
                 return;
@@ -281,7 +282,7 @@ impl Connection {
     /// The socket takes more.
     fn report(&self) {
         if self.claim.raise(WRITE) {
-            self.carry();
+            self.advance();
         } else {
             self.drain();
         }
@@ -316,7 +317,7 @@ impl Connection {
     /// All of the response has come, and nobody has anything left to do.
     fn check(&self, response: &[u8]) {
         assert_eq!(lock(&self.stream.0).sent, response);
-        assert_eq!(self.progress.with(|progress| *progress), Progress::Done);
+        assert_eq!(self.stage.with(|stage| *stage), Stage::Done);
         assert_eq!(self.deadline.with(|deadline| deadline.unwrap_or(NEVER)), NEVER, "the client has taken all in time");
         assert!(self.claim.raise(GONE), "somebody owns it still");
     }

@@ -16,7 +16,7 @@ use crate::os::socket::Io;
 use crate::os::sync::{Condvar, Mutex, MutexGuard, lock, wait_for};
 use crate::response::payload::Payload;
 use crate::response::send_queue::Batch;
-use crate::response::sending::{End, Flush, Given, Overruled, Sending, State, Taken, Terms};
+use crate::response::sending::{End, Flush, Given, Overruled, Progress, Sending, Taken, Terms};
 use crate::response::spill::Spill;
 use crate::response::write_plan::WritePlan;
 use crate::transport::Transport;
@@ -83,6 +83,15 @@ pub(crate) enum Spilled {
 /// Gives an owner of the block of this index, so that it can be sent later.
 pub(crate) type Keep<'a> = &'a mut dyn FnMut(usize) -> Box<dyn Payload>;
 
+/// Blocks that a producer gives, as they are planned to be written.
+pub(crate) struct Output<'a> {
+    pub(crate) plan: &'a mut WritePlan,
+    /// The blocks that the plan refers to.
+    pub(crate) blocks: &'a [&'a [u8]],
+    pub(crate) keep: Keep<'a>,
+    pub(crate) progress: Progress,
+}
+
 /// A part of a file, with what goes before it and behind it.
 pub(crate) struct FilePart<'a> {
     pub(crate) before: &'a [u8],
@@ -90,6 +99,7 @@ pub(crate) struct FilePart<'a> {
     pub(crate) offset: u64,
     pub(crate) length: u64,
     pub(crate) behind: &'a [u8],
+    pub(crate) progress: Progress,
 }
 
 /// See the module.
@@ -182,20 +192,18 @@ impl Delivery {
 /// The producer's side: the thread that carries the request.
 impl Delivery {
     /// Sends what is planned: at once as far as the socket takes it and the policy lets a runner write, and queues the
-    /// rest. `blocks` are those of the plan; of large ones `keep(index)` gives an owner. Adds the write calls to
-    /// `writes`.
+    /// rest. Adds the write calls to `writes`.
     pub(crate) fn transmit(
         &self,
-        plan: &mut WritePlan,
-        (blocks, keep): (&[&[u8]], Keep<'_>),
-        (given, ended): (Given, bool),
+        output: Output<'_>,
         writes: &mut u32,
         terms: &Terms,
         time: &dyn ClientTime,
     ) -> (Accepted, After) {
+        let Output { plan, blocks, keep, progress } = output;
         let most = terms.policy.most_by_runner;
         let mut sending = lock(&self.sending);
-        sending.give(given, ended);
+        sending.give(progress);
         sending.flush_coalesced(terms);
         if sending.takes_writes() && sending.begin_writing() {
             loop {
@@ -214,50 +222,48 @@ impl Delivery {
             // What the other thread came for is done below, or is that there is nothing.
             let asked = sending.end_writing();
             plan.queue_rest(&mut sending, blocks, most, keep);
-            let (accepted, mut after) = self.settle(sending, ended, terms, time);
+            let (accepted, mut after) = self.settle(sending, terms, time);
             after.asked |= asked;
             return (accepted, after);
         }
         plan.queue_rest(&mut sending, blocks, most, keep);
-        self.settle(sending, ended, terms, time)
+        self.settle(sending, terms, time)
     }
 
     /// Queues part of a file, and sends on.
     pub(crate) fn transmit_file(
         &self,
         part: FilePart<'_>,
-        (given, ended): (Given, bool),
         terms: &Terms,
         time: &dyn ClientTime,
     ) -> (Accepted, After) {
         let mut sending = lock(&self.sending);
-        sending.give(given, ended);
+        sending.give(part.progress);
         sending.flush_coalesced(terms);
         sending.push(|queue| {
             queue.push_copy(part.before)?;
             queue.push_file(part.file, part.offset, part.length);
             queue.push_copy(part.behind)
         });
-        self.settle(sending, ended, terms, time)
+        self.settle(sending, terms, time)
     }
 
     /// Sends on what waits, unless the socket is full or the I/O side does it, and says what the producer is to do.
     fn settle<'a>(
         &'a self,
         mut sending: Guard<'a>,
-        ended: bool,
         terms: &Terms,
         time: &dyn ClientTime,
     ) -> (Accepted, After) {
         let mut after = After::default();
-        if !sending.queue.is_empty() && !sending.is_blocked() && !sending.leaves_rest(ended, terms) {
+        if !sending.queue.is_empty() && !sending.is_blocked() && !sending.leaves_rest(terms) {
             sending = self.send_on(sending, terms, &mut after);
         }
         if sending.is_over() {
             return (Accepted::Gone, after);
         }
         after.wake = Self::set_deadline(&mut sending, false, terms, time);
-        if !sending.is_full(ended, terms) {
+        if !sending.is_full(terms) {
             return (Accepted::Taken, after);
         }
         if !sending.is_blocked() {
@@ -351,14 +357,9 @@ impl Delivery {
         Err(sending.sent() > before)
     }
 
-    /// The response is over, see [`Sending::end`]. True beside it: the rest is the I/O side's.
-    pub(crate) fn end(&self, ended: bool, terms: &Terms) -> (End, bool) {
-        let mut sending = lock(&self.sending);
-        let leaves = sending.leaves_rest(ended, terms);
-        let end = sending.end(terms);
-        // A runner that must not write by itself leaves all that is left.
-        let is_for_others = terms.policy.most_by_runner.is_some() && !end.is_sent && !sending.is_broken();
-        (end, leaves || is_for_others)
+    /// The response is over, see [`Sending::end`].
+    pub(crate) fn end(&self, terms: &Terms) -> End {
+        lock(&self.sending).end(terms)
     }
 
     /// True while the client has yet to take what was written to a file.
@@ -466,7 +467,7 @@ impl Delivery {
 
     /// True when the client was answered in the application's place, or its response broken off for its deadline.
     pub(crate) fn is_overruled(&self) -> bool {
-        lock(&self.sending).told().1
+        lock(&self.sending).given_so_far().1
     }
 
     /// Forgets what waits and takes nothing more. A runner that waits for room is still to be notified.
@@ -481,8 +482,8 @@ impl Delivery {
 
     /// Status and body bytes of the response of now, and whether its deadline came, for a log that cannot ask its
     /// producer.
-    pub(crate) fn told(&self) -> (Given, bool) {
-        lock(&self.sending).told()
+    pub(crate) fn given_so_far(&self) -> (Given, bool) {
+        lock(&self.sending).given_so_far()
     }
 
     /// Write calls since the last call.
@@ -502,7 +503,7 @@ impl Delivery {
         // coalesced, and its next tick does not find that any more.
         let is_for_io = !sending.is_blocked() && !sending.queue.is_empty();
         let after = After { push: is_for_io && sending.set_pushed(true), ..After::default() };
-        let is_whole = matches!(sending.state(), State::Complete(_));
+        let is_whole = sending.is_complete();
         let backlog = if sending.is_over() { None } else { sending.queue.backlog() };
         let Some(backlog) = backlog else {
             return (if sending.is_sent() { Spilled::No } else { Spilled::Busy }, after);
@@ -549,14 +550,14 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
-    use super::{Accepted, After, ClientTime, Delivery, Spilled};
+    use super::{Accepted, After, ClientTime, Delivery, Output, Spilled};
     use crate::os::clock::{Millis, NEVER};
     use crate::os::socket::Io;
     use crate::os::sync::lock;
     use crate::request::disk::Disk;
     use crate::request::memory::ClientMemory;
     use crate::response::policy::{Coalesce, Policy, Waiting};
-    use crate::response::sending::{Flush, Given, Overruled, Taken, Terms};
+    use crate::response::sending::{Flush, Given, Overruled, Progress, Taken, Terms};
     use crate::response::spill::Spill;
     use crate::response::testing::Owned;
     use crate::response::write_plan::WritePlan;
@@ -705,17 +706,17 @@ mod tests {
         }
 
         /// As the producer does.
-        fn send(&self, bytes: &[u8], ended: bool) -> (Accepted, After) {
+        fn send(&self, bytes: &[u8], is_complete: bool) -> (Accepted, After) {
             let mut plan = WritePlan::default();
             plan.add_blocks(&[bytes], bytes.len(), false);
-            self.delivery.transmit(
-                &mut plan,
-                (&[bytes], &mut |_| Box::new(Owned(bytes.to_vec()))),
-                (Given { status: 200, body_bytes: bytes.len() as u64 }, ended),
-                &mut 0,
-                &self.terms,
-                self,
-            )
+            let given = Given { status: 200, body_bytes: bytes.len() as u64 };
+            let output = Output {
+                plan: &mut plan,
+                blocks: &[bytes],
+                keep: &mut |_| Box::new(Owned(bytes.to_vec())),
+                progress: Progress { given, is_complete },
+            };
+            self.delivery.transmit(output, &mut 0, &self.terms, self)
         }
 
         /// As the I/O side does while the producer is at work.
@@ -799,7 +800,7 @@ mod tests {
         case.full();
         assert_eq!(case.send(&bytes(0, 20_000), true).0, Accepted::Full);
         case.write(Io::Moved(20_000), |case| {
-            let (end, _) = case.delivery.end(true, &case.terms);
+            let end = case.delivery.end(&case.terms);
             assert!(!end.is_sent);
             assert_eq!(case.flush(false).0, Flush::Elsewhere);
             // The client's time is that writer's to set.
@@ -853,7 +854,7 @@ mod tests {
         assert_eq!(case.got(), b"continuepage");
         assert_eq!(case.socket.ends.load(Ordering::SeqCst), 1);
         assert_eq!(case.send(b"late", true).0, Accepted::Gone);
-        assert_eq!(case.delivery.end(true, &case.terms).0.timed_out, Some(Some(4)));
+        assert_eq!(case.delivery.end(&case.terms).timed_out, Some(Some(4)));
     }
 
     #[test]

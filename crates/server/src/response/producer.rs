@@ -13,9 +13,9 @@ use tailrace_http::framing::{RequestFacts, ResponseBody, ResponseFraming};
 
 use crate::observe::record::{Ending, Path, Record};
 use crate::os::clock::{Clock, with_date};
-use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart, Keep};
+use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart, Keep, Output};
 use crate::response::policy::Coalesce;
-use crate::response::sending::{Given, Taken, Terms};
+use crate::response::sending::{Given, Progress, Taken, Terms};
 use crate::response::write_plan::WritePlan;
 
 /// Blocks of this size and larger are never coalesced.
@@ -70,16 +70,24 @@ pub(crate) struct Outlet<'a> {
     pub(crate) facts: &'a dyn Fn() -> RequestFacts,
 }
 
-/// How far the producer is.
+/// Bytes of the body that may still be given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Progress {
-    /// More blocks may come.
+enum Left {
+    /// As many as come: no length is promised, or the head can still be changed.
     #[default]
-    Open,
-    /// The last byte of the body has been given out.
-    Ended,
-    /// Nothing is sent any more: the client is gone, or the response overruled.
-    Gone,
+    Any,
+    /// So many, at least one.
+    Exactly(u64),
+    /// None: the body has ended, so many bytes before its promised length.
+    Ended { missing: u64 },
+    /// They go nowhere: the client is gone, or the response overruled.
+    Nowhere,
+}
+
+impl Left {
+    fn exactly(bytes: u64) -> Self {
+        if bytes == 0 { Self::Ended { missing: 0 } } else { Self::Exactly(bytes) }
+    }
 }
 
 /// How the blocks of the response come.
@@ -100,9 +108,7 @@ pub(crate) struct Response {
     pub(crate) head: ResponseHead,
     /// `None` until the head is committed: until then it can be changed.
     framing: Option<ResponseFraming>,
-    progress: Progress,
-    /// Bytes that Content-Length still promises.
-    left: u64,
+    left: Left,
     /// Bytes of blocks that Content-Length had no room for.
     surplus: u64,
     plan: WritePlan,
@@ -114,8 +120,7 @@ impl Response {
     pub(crate) fn clear(&mut self) {
         self.head.clear();
         self.framing = None;
-        self.progress = Progress::Open;
-        self.left = 0;
+        self.left = Left::Any;
         self.surplus = 0;
         self.pace = Pace::Unknown;
         if self.plan.clear() > LARGE_PLAN {
@@ -139,21 +144,24 @@ impl Response {
     }
 
     pub(crate) fn is_gone(&self) -> bool {
-        self.progress == Progress::Gone
+        self.left == Left::Nowhere
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
-        self.progress == Progress::Ended
+    fn has_ended(&self) -> bool {
+        matches!(self.left, Left::Ended { .. })
     }
 
     /// Nothing is sent any more.
     pub(crate) fn set_gone(&mut self) {
-        self.progress = Progress::Gone;
+        self.left = Left::Nowhere;
     }
 
     /// Bytes that the head promised and that were not given; 0 when the client is gone.
     pub(crate) fn missing(&self) -> u64 {
-        if self.is_gone() { 0 } else { self.left }
+        match self.left {
+            Left::Exactly(bytes) | Left::Ended { missing: bytes } => bytes,
+            Left::Any | Left::Nowhere => 0,
+        }
     }
 
     /// How a response ends of which no more comes.
@@ -199,7 +207,9 @@ impl Response {
             record.body_bytes += allowed as u64;
             self.plan.add_blocks(blocks, allowed, self.is_chunked());
         }
-        self.end_if_last(position);
+        if position == Position::Last {
+            self.end();
+        }
         record.blocks += blocks.iter().filter(|block| !block.is_empty()).count() as u64;
         let (sent, mut after) = self.transmit(outlet, record, blocks, keep);
         if self.progress == Progress::Open && total < COALESCE_BELOW {
@@ -235,11 +245,13 @@ impl Response {
         if is_chunk {
             self.plan.staging().extend_from_slice(encode::CHUNK_END);
         }
-        self.end_if_last(position);
-        let given = Given { status: record.status, body_bytes: record.body_bytes };
-        let ended = self.has_ended();
-        let part = FilePart { before: &before, file, offset, length: allowed, behind: self.plan.staging() };
-        let (accepted, after) = outlet.delivery.transmit_file(part, (given, ended), outlet.terms, outlet.time);
+        if position == Position::Last {
+            self.end();
+        }
+        let progress = self.progress(record);
+        let behind = self.plan.staging();
+        let part = FilePart { before: &before, file, offset, length: allowed, behind, progress };
+        let (accepted, after) = outlet.delivery.transmit_file(part, outlet.terms, outlet.time);
         self.plan.clear();
         (self.sent(accepted), after)
     }
@@ -254,13 +266,14 @@ impl Response {
         record: &mut Record,
         block: &[u8],
     ) -> Option<(Sent, bool)> {
-        if !matches!(self.pace, Pace::Coalescing) || block.len() >= COALESCE_BELOW || self.progress != Progress::Open {
+        if !matches!(self.pace, Pace::Coalescing) || block.len() >= COALESCE_BELOW {
             return None;
         }
-        let known = self.has_known_length();
-        if known && self.left < block.len() as u64 {
-            return None;
-        }
+        let left = match self.left {
+            Left::Any => Left::Any,
+            Left::Exactly(bytes) => Left::exactly(bytes.checked_sub(block.len() as u64)?),
+            Left::Ended { .. } | Left::Nowhere => return None,
+        };
         let mut list = false;
         let mut taken = delivery.coalesce(block, terms);
         if taken == Taken::Unlisted && terms.policy.coalesce == Coalesce::Always {
@@ -276,20 +289,17 @@ impl Response {
                 return None;
             }
             Taken::Gone => {
-                self.progress = Progress::Gone;
+                self.left = Left::Nowhere;
                 return Some((Sent::Gone, list));
             }
             Taken::NoMemory => return Some((Sent::NoMemory, list)),
         };
         record.blocks += u64::from(!block.is_empty());
         record.body_bytes += block.len() as u64;
-        if known {
-            self.left -= block.len() as u64;
-            if self.left == 0 {
-                self.progress = Progress::Ended;
-                delivery.complete();
-                return Some((Sent::Enough, list));
-            }
+        self.left = left;
+        if self.has_ended() {
+            delivery.complete();
+            return Some((Sent::Enough, list));
         }
         Some((sent, list))
     }
@@ -332,7 +342,7 @@ impl Response {
             encode::error_response(&mut self.head, status, sentence, facts, date, server, self.plan.staging())
         });
         self.framing = Some(ResponseFraming { body: ResponseBody::None, keep_alive: facts.keep_alive });
-        self.progress = Progress::Ended;
+        self.left = Left::Ended { missing: 0 };
         self.transmit(outlet, record, &[], &mut |_| Box::new(())).1
     }
 
@@ -353,7 +363,7 @@ impl Response {
         now: Instant,
     ) -> Option<u64> {
         if outlet.is_gone {
-            self.progress = Progress::Gone;
+            self.left = Left::Nowhere;
         }
         if self.is_gone() {
             return None;
@@ -376,15 +386,14 @@ impl Response {
 
     /// How many of so many bytes the framing has room for; they count as given.
     fn allow(&mut self, total: u64) -> u64 {
-        match self.framing.map(|framing| framing.body) {
-            _ if self.has_ended() => 0,
-            None | Some(ResponseBody::None) => 0,
-            Some(ResponseBody::Known(_)) => {
-                let allowed = total.min(self.left);
-                self.left -= allowed;
+        match self.left {
+            Left::Any => total,
+            Left::Exactly(bytes) => {
+                let allowed = total.min(bytes);
+                self.left = Left::exactly(bytes - allowed);
                 allowed
             }
-            Some(ResponseBody::Chunked | ResponseBody::UntilClose) => total,
+            Left::Ended { .. } | Left::Nowhere => 0,
         }
     }
 
@@ -437,37 +446,32 @@ impl Response {
         let framing = with_date(now, |date| self.head.finish(facts, total, date, outlet.server_name.as_bytes()));
         record.status = self.head.status_code();
         self.plan.staging().extend_from_slice(self.head.bytes());
-        match framing.body {
-            ResponseBody::Known(length) => {
-                self.left = length;
-                if length == 0 {
-                    self.progress = Progress::Ended;
-                }
-            }
-            ResponseBody::None => self.progress = Progress::Ended,
-            ResponseBody::Chunked | ResponseBody::UntilClose => {}
-        }
+        self.left = match framing.body {
+            ResponseBody::Known(length) => Left::exactly(length),
+            ResponseBody::None => Left::Ended { missing: 0 },
+            ResponseBody::Chunked | ResponseBody::UntilClose => Left::Any,
+        };
         self.framing = Some(framing);
         framing
     }
 
-    fn end_if_last(&mut self, position: Position) {
-        if position == Position::Last {
-            self.end();
-        } else if self.has_known_length() && self.left == 0 {
-            self.progress = Progress::Ended;
+    /// The body is over: the last chunk, where there are chunks.
+    fn end(&mut self) {
+        match self.left {
+            Left::Any => {
+                self.left = Left::Ended { missing: 0 };
+                if self.is_chunked() {
+                    self.plan.add_last_chunk();
+                }
+            }
+            Left::Exactly(missing) => self.left = Left::Ended { missing },
+            Left::Ended { .. } | Left::Nowhere => {}
         }
     }
 
-    /// The body is over: the last chunk, where there are chunks.
-    fn end(&mut self) {
-        if self.has_ended() {
-            return;
-        }
-        self.progress = Progress::Ended;
-        if self.is_chunked() {
-            self.plan.add_last_chunk();
-        }
+    fn progress(&self, record: &Record) -> Progress {
+        let given = Given { status: record.status, body_bytes: record.body_bytes };
+        Progress { given, is_complete: self.has_ended() }
     }
 
     /// Writes what was laid out, queues what the socket does not take.
@@ -478,16 +482,9 @@ impl Response {
         blocks: &[&[u8]],
         keep: Keep<'_>,
     ) -> (Sent, After) {
-        let given = Given { status: record.status, body_bytes: record.body_bytes };
-        let ended = self.has_ended();
-        let (accepted, after) = outlet.delivery.transmit(
-            &mut self.plan,
-            (blocks, keep),
-            (given, ended),
-            &mut record.writes,
-            outlet.terms,
-            outlet.time,
-        );
+        let progress = self.progress(record);
+        let output = Output { plan: &mut self.plan, blocks, keep, progress };
+        let (accepted, after) = outlet.delivery.transmit(output, &mut record.writes, outlet.terms, outlet.time);
         (self.sent(accepted), after)
     }
 
@@ -495,7 +492,7 @@ impl Response {
     fn sent(&mut self, accepted: Accepted) -> Sent {
         match accepted {
             Accepted::Gone => {
-                self.progress = Progress::Gone;
+                self.left = Left::Nowhere;
                 Sent::Gone
             }
             Accepted::Full => Sent::Full,

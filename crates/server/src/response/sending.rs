@@ -57,6 +57,15 @@ pub(crate) struct Given {
     pub(crate) body_bytes: u64,
 }
 
+/// How far a producer is with what it gives now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// All that it has given, this included.
+    pub(crate) given: Given,
+    /// Nothing of the response follows.
+    pub(crate) is_complete: bool,
+}
+
 /// How far the response is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -138,6 +147,8 @@ pub(crate) struct End {
     pub(crate) is_sent: bool,
     /// The connection is broken.
     pub(crate) is_broken: bool,
+    /// The I/O side sends the rest.
+    pub(crate) is_left: bool,
 }
 
 /// See the module.
@@ -178,8 +189,9 @@ impl Sending {
         }
     }
 
-    pub(crate) fn state(&self) -> State {
-        self.state
+    /// True when all of the response has been given, and may be sent.
+    pub(crate) fn is_complete(&self) -> bool {
+        matches!(self.state, State::Complete(_))
     }
 
     /// True when what the producer gives goes nowhere.
@@ -197,8 +209,8 @@ impl Sending {
         matches!(self.state, State::Broken { .. })
     }
 
-    /// The producer has given so much, and (`is_complete`) all of it.
-    pub(crate) fn give(&mut self, given: Given, is_complete: bool) {
+    /// The producer gives more of the response.
+    pub(crate) fn give(&mut self, Progress { given, is_complete }: Progress) {
         match &mut self.state {
             State::Idle | State::Sending(_) if is_complete => self.state = State::Complete(given),
             State::Idle | State::Sending(_) => self.state = State::Sending(given),
@@ -225,7 +237,7 @@ impl Sending {
 
     /// Status and body bytes of the response of now, and whether its deadline came, for a log that cannot ask its
     /// producer.
-    pub(crate) fn told(&self) -> (Given, bool) {
+    pub(crate) fn given_so_far(&self) -> (Given, bool) {
         let is_late = match self.state {
             State::Overruled(_) => true,
             State::Broken { by, .. } => by != Cause::Other,
@@ -288,6 +300,7 @@ impl Sending {
             State::Broken { by: Cause::Deadline, .. } => Some(None),
             _ => None,
         };
+        let leaves_rest = self.leaves_rest(terms);
         // What is coalesced of a broken response may still be sent; its end may not.
         self.flush_coalesced(terms);
         if let Some(mut coalescing) = self.coalescing.take() {
@@ -301,7 +314,9 @@ impl Sending {
         if is_sent {
             self.waiting_since = NEVER;
         }
-        End { timed_out, has_spilled, is_sent, is_broken }
+        // A runner that must not write by itself leaves all that is left.
+        let is_left = leaves_rest || (terms.policy.most_by_runner.is_some() && !is_sent && !is_broken);
+        End { timed_out, has_spilled, is_sent, is_broken, is_left }
     }
 
     /// Some of what waited is in a file.
@@ -507,13 +522,12 @@ impl Sending {
         Some(within_rate(now, self.waiting_since, terms.write_timeout, self.sent - self.sent_then, terms.min_rate))
     }
 
-    /// True when the producer is to wait. A finished response (`ended`) is left to the I/O side, unless there is no
-    /// memory for it.
-    pub(crate) fn is_full(&self, ended: bool, terms: &Terms) -> bool {
+    /// True when the producer is to wait. A complete response is left to the I/O side, unless there is no memory for it.
+    pub(crate) fn is_full(&self, terms: &Terms) -> bool {
         // A producer that may not write much by itself, or finds another thread writing, has not tried all that the
         // socket would take. Whoever writes instead tells of room.
         let is_tried = self.is_blocked || self.is_writing() || terms.policy.most_by_runner.is_some();
-        is_tried && self.queue.bytes() > terms.high_water() && !(ended && terms.has_memory())
+        is_tried && self.queue.bytes() > terms.high_water() && !(self.is_complete() && terms.has_memory())
     }
 
     /// True when a producer that waits may go on.
@@ -521,11 +535,10 @@ impl Sending {
         self.queue.bytes() + self.coalesced() <= terms.low_water()
     }
 
-    /// True when the response is finished (`ended`) and much of it is left to send: the I/O side does that, without the
+    /// True when the response is complete and much of it is left to send: the I/O side does that, without the
     /// interpreter.
-    pub(crate) fn leaves_rest(&self, ended: bool, terms: &Terms) -> bool {
-        ended
-            && !self.is_over()
+    pub(crate) fn leaves_rest(&self, terms: &Terms) -> bool {
+        self.is_complete()
             && !self.is_blocked
             && (self.queue.has_file() || self.queue.bytes() > terms.policy.most_after_end)
     }
