@@ -306,7 +306,7 @@ LEGEND = {
     "Last byte": "how long until the kernel had all of it",
     "Blocks": "how many pieces it made of so many bytes",
     "Writes": "system calls that took, whichever thread made them",
-    "Delivery": "one-write: head and body together; direct: each block as it came; gathered: quick blocks collected"
+    "Delivery": "one-write: head and body together; direct: each block as it came; coalesced: quick blocks together"
     " while others are sent; sendfile: the file, by the kernel",
     "Ending": "complete, client gone, broken (an exception, or less than was promised), or open: not over yet",
 }

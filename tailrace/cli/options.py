@@ -151,7 +151,7 @@ ACCESS_LOG_ATOMS: Final = {
     "blocks": "blocks that the application returned",
     "writes": "system calls that wrote the response",
     "waited_ms": "the application's thread waiting for the client to take what was queued, milliseconds",
-    "delivery": "`one-write`, `direct`, `gathered`, `sendfile`, `spilled` (file) or `none`: how the body travelled",
+    "delivery": "`one-write`, `direct`, `coalesced`, `sendfile`, `spilled` (file) or `none`: how the body travelled",
     "ending": "`complete`, `client-gone`, `broken`, `timed-out` at its deadline, or `cut` at the end of a stop",
     "host": "`Host` field",
     "referer": "`Referer` field",
@@ -519,7 +519,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Of one response, keep this much in memory for a client that takes it slowly; the rest goes to a temporary"
         " file, see --response-spill.",
         LIMITS,
-        core="outbox_limit",
+        core="response_queue",
     ),
     Option(
         "response_buffer",

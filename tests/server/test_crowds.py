@@ -106,7 +106,7 @@ def test_a_crowd_whose_clients_vanish_gives_back_the_room_it_had():
         for number in range(3):
             with ExitStack() as stack:
                 crowd = [stack.enter_context(reading(server, target)) for _ in range(OWNERS)]
-                # The first is in the outbox; the last is stuck before the application or in it.
+                # The first is in the send queue; the last is stuck before the application or in it.
                 crowd[0].head()
             # Room that was lost would hold up the next ones.
             all_threads_are_free(server, f"again-{number}")

@@ -52,7 +52,7 @@ pub struct Config {
     /// Without any byte taken by the client while a response waits for it.
     pub write_timeout: Duration,
     /// A response that its client does not take is queued up to this size; then the application waits.
-    pub outbox_limit: usize,
+    pub response_queue: usize,
     /// All responses that clients have not taken are queued up to this size in memory; past it, every application
     /// thread waits until its own client has taken nearly all.
     pub response_buffer: usize,
@@ -90,7 +90,7 @@ impl Default for Config {
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(60),
-            outbox_limit: 4 << 20,
+            response_queue: 4 << 20,
             response_buffer: 256 << 20,
             response_spill: 4 << 30,
             server_name: String::from("tailrace"),
@@ -111,7 +111,7 @@ mod tests {
     fn the_defaults_fit_each_other() {
         let config = Config::default();
         assert!(config.body_memory <= config.body_buffer && config.body_buffer <= config.client_memory);
-        assert!(config.outbox_limit <= config.response_buffer && config.response_buffer <= config.client_memory);
+        assert!(config.response_queue <= config.response_buffer && config.response_buffer <= config.client_memory);
         assert!(config.limits.header_bytes + config.limits.request_line < config.client_memory);
         assert!(config.response_buffer as u64 <= config.response_spill);
         assert!(config.threads > 0 && config.max_queue > 0);

@@ -44,7 +44,7 @@ fn round(seed: u64) {
         executor: if chance.is_one_in(6) { ExecutorKind::Inline } else { ExecutorKind::Threads },
         stream_body: chance.is_one_in(2),
         // Small, so that producers wait and responses go to files.
-        outbox_limit: *chance.one_of(&[20_000, 100_000, 4 << 20]),
+        response_queue: *chance.one_of(&[20_000, 100_000, 4 << 20]),
         response_buffer: *chance.one_of(&[100_000, 1 << 20, 256 << 20]),
         body_memory: *chance.one_of(&[20_000, 1 << 20]),
         ..Config::default()

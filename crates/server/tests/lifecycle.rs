@@ -208,7 +208,7 @@ fn a_streamed_body_is_read_while_it_comes() {
 
 #[test]
 fn an_application_is_let_go_that_its_client_holds_up() {
-    let server = Server::start(Config { outbox_limit: 100_000, ..Config::default() });
+    let server = Server::start(Config { response_queue: 100_000, ..Config::default() });
     let mut client = server.connect();
     client.begin("GET", "/blocks?count=100&size=100001", "");
     assert_eq!(server.await_done(0), Done::Finished, "though nothing was read");
@@ -223,7 +223,7 @@ fn an_application_is_let_go_that_its_client_holds_up() {
 
 #[test]
 fn without_files_an_application_waits_for_its_client() {
-    let server = Server::start(Config { outbox_limit: 100_000, response_spill: 0, ..Config::default() });
+    let server = Server::start(Config { response_queue: 100_000, response_spill: 0, ..Config::default() });
     let mut client = server.connect();
     client.begin("GET", "/blocks?count=100&size=100001", "");
     server.await_blocks(0, 1);
@@ -235,7 +235,7 @@ fn without_files_an_application_waits_for_its_client() {
 
 #[test]
 fn a_client_that_takes_nothing_for_too_long_is_given_up() {
-    let config = Config { outbox_limit: 100_000, response_spill: 0, write_timeout: SOON, ..Config::default() };
+    let config = Config { response_queue: 100_000, response_spill: 0, write_timeout: SOON, ..Config::default() };
     let server = Server::start(config);
     let mut client = server.connect();
     client.begin("GET", "/blocks?count=100&size=100001", "");
@@ -327,7 +327,7 @@ fn a_response_takes_the_way_of_its_shape() {
 }
 
 #[test]
-fn one_thread_gathers_nothing() {
+fn one_thread_coalesces_nothing() {
     let server = Server::start(Config { executor: ExecutorKind::Inline, ..Config::default() });
     server.connect().get("/blocks?count=1000&size=10").assert_body(&pattern(0, 10_000));
     assert_eq!(server.stop().records[0].path, "direct");

@@ -184,7 +184,7 @@ impl Exchange {
         keep: &mut dyn FnMut(usize) -> Box<dyn Payload>,
     ) -> Sent {
         if let (Position::More, [block]) = (position, blocks)
-            && let Some(sent) = self.gather(block)
+            && let Some(sent) = self.coalesce(block)
         {
             return sent;
         }
@@ -194,7 +194,7 @@ impl Exchange {
     /// The short way of [`Exchange::send`] for a small block of a response whose blocks come quickly. `None`: it does
     /// not apply, nothing was done.
     #[inline]
-    pub fn gather(&mut self, block: &[u8]) -> Option<Sent> {
+    pub fn coalesce(&mut self, block: &[u8]) -> Option<Sent> {
         let Parts { transaction, connection } = self.parts_mut();
         if connection.is_forked_child() {
             return None;
@@ -234,7 +234,7 @@ impl Exchange {
     }
 
     /// True on the thread whose greenlets carry such requests.
-    pub fn is_on_its_hub(&self) -> bool {
+    pub fn is_on_greenlet_thread(&self) -> bool {
         self.connection().host().is_on_greenlet_thread()
     }
 

@@ -16,7 +16,7 @@ use crate::response::coalescing::TICK;
 
 #[derive(Default)]
 struct Lists {
-    gathering: Vec<Arc<Connection>>,
+    coalescing: Vec<Arc<Connection>>,
     left: Vec<Arc<Connection>>,
     pushed: Vec<Arc<Connection>>,
     ticked: Option<Instant>,
@@ -34,7 +34,7 @@ impl FlushList {
     /// The response of the connection coalesces its blocks from now on.
     pub(crate) fn list(&self, connection: Arc<Connection>) {
         self.count.fetch_add(1, Ordering::AcqRel);
-        lock(&self.lists).gathering.push(connection);
+        lock(&self.lists).coalescing.push(connection);
     }
 
     /// As [`FlushList::list`], but its bytes are sent a whole tick from now, since more blocks may follow at once. True
@@ -42,10 +42,10 @@ impl FlushList {
     pub(crate) fn list_for_later(&self, connection: Arc<Connection>) -> bool {
         let is_first = self.count.fetch_add(1, Ordering::AcqRel) == 0;
         let mut lists = lock(&self.lists);
-        if lists.gathering.is_empty() {
+        if lists.coalescing.is_empty() {
             lists.ticked = Some(clock::now());
         }
-        lists.gathering.push(connection);
+        lists.coalescing.push(connection);
         is_first
     }
 
@@ -89,16 +89,16 @@ impl FlushList {
             return;
         }
         let now = clock::now();
-        let (left, pushed, gathering) = {
+        let (left, pushed, coalescing) = {
             let mut lists = lock(&self.lists);
             let due = lists.ticked.is_none_or(|ticked| now.duration_since(ticked) >= TICK);
-            let gathering = if due {
+            let coalescing = if due {
                 lists.ticked = Some(now);
-                std::mem::take(&mut lists.gathering)
+                std::mem::take(&mut lists.coalescing)
             } else {
                 Vec::new()
             };
-            (std::mem::take(&mut lists.left), std::mem::take(&mut lists.pushed), gathering)
+            (std::mem::take(&mut lists.left), std::mem::take(&mut lists.pushed), coalescing)
         };
         self.count.fetch_sub(left.len() + pushed.len(), Ordering::AcqRel);
         self.left.fetch_sub(left.len() + pushed.len(), Ordering::AcqRel);
@@ -108,8 +108,8 @@ impl FlushList {
         for connection in left {
             guard(&connection, &mut || connection.take_over());
         }
-        let before = gathering.len();
-        let mut listed: Vec<_> = gathering
+        let before = coalescing.len();
+        let mut listed: Vec<_> = coalescing
             .into_iter()
             .filter(|connection| {
                 let mut stays = false;
@@ -119,7 +119,7 @@ impl FlushList {
             .collect();
         self.count.fetch_sub(before - listed.len(), Ordering::AcqRel);
         if !listed.is_empty() {
-            lock(&self.lists).gathering.append(&mut listed);
+            lock(&self.lists).coalescing.append(&mut listed);
         }
     }
 }

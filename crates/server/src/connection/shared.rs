@@ -44,7 +44,7 @@ impl Shared {
         let memory = Arc::new(ClientMemory::new(config.client_memory));
         let terms = Terms {
             policy,
-            queue_limit: config.outbox_limit,
+            queue_limit: config.response_queue,
             buffer_limit: config.response_buffer,
             write_timeout: millis(config.write_timeout),
             min_rate: config.min_response_rate,

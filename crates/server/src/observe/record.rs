@@ -15,8 +15,8 @@ pub enum Path {
     OneWrite,
     /// Each block at once, by the thread that made it.
     Direct,
-    /// Blocks were collected in a buffer, and the I/O side sent them.
-    Gathered,
+    /// Blocks were coalesced in a buffer, which the I/O side sent.
+    Coalesced,
     /// `sendfile`.
     Sendfile,
     /// The client was slow: what it had not taken was written to a file, and sent from there.
@@ -31,7 +31,7 @@ impl Path {
             Self::None => "none",
             Self::OneWrite => "one-write",
             Self::Direct => "direct",
-            Self::Gathered => "gathered",
+            Self::Coalesced => "coalesced",
             Self::Sendfile => "sendfile",
             Self::Spilled => "spilled",
         }
@@ -173,6 +173,6 @@ mod tests {
 
     #[test]
     fn the_later_way_of_sending_is_the_greater_one() {
-        assert!(Path::None < Path::OneWrite && Path::OneWrite < Path::Direct && Path::Gathered < Path::Spilled);
+        assert!(Path::None < Path::OneWrite && Path::OneWrite < Path::Direct && Path::Coalesced < Path::Spilled);
     }
 }

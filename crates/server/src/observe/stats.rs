@@ -13,9 +13,9 @@ pub struct Stats {
     pub requests: u64,
     /// Requests and connections refused by the server itself.
     pub refused: u64,
-    /// Threads that there are; with a hub, greenlets that run requests or wait to.
+    /// Threads that there are; with greenlets, those that run requests or wait to.
     pub threads: u64,
-    /// With a hub: such greenlets that were ever made.
+    /// Greenlets that were ever made.
     pub greenlets_made: u64,
     /// Threads that run the application.
     pub running: u64,

@@ -231,12 +231,7 @@ impl Delivery {
     }
 
     /// Queues part of a file, and sends on.
-    pub(crate) fn transmit_file(
-        &self,
-        part: FilePart<'_>,
-        terms: &Terms,
-        time: &dyn ClientTime,
-    ) -> (Accepted, After) {
+    pub(crate) fn transmit_file(&self, part: FilePart<'_>, terms: &Terms, time: &dyn ClientTime) -> (Accepted, After) {
         let mut sending = lock(&self.sending);
         sending.give(part.progress);
         sending.flush_coalesced(terms);
@@ -249,12 +244,7 @@ impl Delivery {
     }
 
     /// Sends on what waits, unless the socket is full or the I/O side does it, and says what the producer is to do.
-    fn settle<'a>(
-        &'a self,
-        mut sending: Guard<'a>,
-        terms: &Terms,
-        time: &dyn ClientTime,
-    ) -> (Accepted, After) {
+    fn settle<'a>(&'a self, mut sending: Guard<'a>, terms: &Terms, time: &dyn ClientTime) -> (Accepted, After) {
         let mut after = After::default();
         if !sending.queue.is_empty() && !sending.is_blocked() && !sending.leaves_rest(terms) {
             sending = self.send_on(sending, terms, &mut after);

@@ -278,7 +278,7 @@ impl Response {
         let mut taken = delivery.coalesce(block, terms);
         if taken == Taken::Unlisted && terms.policy.coalesce == Coalesce::Always {
             taken = delivery.coalesce_anew(block, self.is_chunked(), terms);
-            record.path = record.path.max(Path::Gathered);
+            record.path = record.path.max(Path::Coalesced);
             list = true;
         }
         let sent = match taken {
@@ -426,7 +426,7 @@ impl Response {
         }
         outlet.delivery.list(self.is_chunked());
         self.pace = Pace::Coalescing;
-        record.path = record.path.max(Path::Gathered);
+        record.path = record.path.max(Path::Coalesced);
         true
     }
 

@@ -1,4 +1,4 @@
-//! Buffers of one size for gathered blocks, used again and again: growing one large buffer would move its bytes, and
+//! Buffers of one size for coalesced blocks, used again and again: growing one large buffer would move its bytes, and
 //! memory fresh from the kernel costs a page fault every 4 KiB.
 //!
 //! Any thread takes and gives; the lock is held for a push or a pop.

@@ -219,7 +219,7 @@ fn deliver_each<'py>(
     while let Some(block) = calls::next(&blocks)? {
         fair_yield.before_block(py, state)?;
         if let Ok(block) = block.cast_exact::<PyBytes>()
-            && let Some(sent) = state.gather(py, block.as_bytes())
+            && let Some(sent) = state.coalesce(py, block.as_bytes())
         {
             match sent {
                 Sent::Taken => continue,

@@ -187,14 +187,14 @@ impl ResponseState {
     /// A fast path of [`ResponseState::send`] for small blocks that come quickly. `None`: it does not apply, and
     /// nothing was done. Results other than `Taken` and `Enough` must be passed to [`Self::settle`].
     #[inline]
-    pub(crate) fn gather(&self, py: Python<'_>, block: &[u8]) -> Option<Sent> {
+    pub(crate) fn coalesce(&self, py: Python<'_>, block: &[u8]) -> Option<Sent> {
         self.phase.peek(py, |phase| match phase {
-            Phase::Held(response) if response.started => response.exchange.gather(block),
+            Phase::Held(response) if response.started => response.exchange.coalesce(block),
             _ => None,
         })
     }
 
-    /// After [`Self::gather`]: waits where the client's queue is full.
+    /// After [`Self::coalesce`]: waits where the client's queue is full.
     #[cold]
     pub(crate) fn settle(&self, py: Python<'_>, sent: Sent) -> PyResult<Sent> {
         let mut response = self.take(py)?;

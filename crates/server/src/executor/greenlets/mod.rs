@@ -420,7 +420,7 @@ mod tests {
     fn who_asks_for_room_is_told_of_it_however_the_client_reads() {
         const ROUNDS: usize = 400;
         static BLOCK: [u8; 128 * 1024] = [b'x'; 128 * 1024];
-        let served = Served::new(Config { outbox_limit: 64 * 1024, ..Config::default() });
+        let served = Served::new(Config { response_queue: 64 * 1024, ..Config::default() });
         let mut client = served.ask();
         let reader = thread::spawn(move || {
             // Pieces of changing size, with and without a pause for the others: the two sides meet at every place.
@@ -496,7 +496,7 @@ mod tests {
     #[test]
     fn who_waits_for_room_is_told_of_the_end() {
         static BLOCK: [u8; 1 << 20] = [b'x'; 1 << 20];
-        let served = Served::new(Config { outbox_limit: 64 * 1024, ..Config::default() });
+        let served = Served::new(Config { response_queue: 64 * 1024, ..Config::default() });
         let _client = served.ask();
         served.await_request();
         let mut turn = served.greenlets.turn(0).unwrap();

@@ -61,7 +61,7 @@ atoms! {
     Blocks "blocks" "blocks the application made, empty ones aside",
     Writes "writes" "write system calls",
     WaitedMs "waited_ms" "milliseconds the application thread waited for the client to take what was queued",
-    Delivery "delivery" "one-write, direct, gathered, sendfile, spilled or none: how the body travelled",
+    Delivery "delivery" "one-write, direct, coalesced, sendfile, spilled or none: how the body travelled",
     Ending "ending" "complete, client-gone, broken, timed-out or cut",
     Host "host" "the Host field",
     Referer "referer" "the Referer field",
