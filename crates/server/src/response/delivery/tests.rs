@@ -1,0 +1,385 @@
+//! A response whose socket takes what a script says, and what other threads do during a write.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::{Accepted, After, ClientTime, Delivery, Output, Spilled};
+use crate::os::clock::{Millis, NEVER};
+use crate::os::socket::Io;
+use crate::os::sync::lock;
+use crate::request::disk::Disk;
+use crate::request::memory::ClientMemory;
+use crate::response::policy::{Coalesce, Policy, Waiting};
+use crate::response::sending::{Flush, Given, Overruled, Progress, Taken, Terms};
+use crate::response::spill::Spill;
+use crate::response::testing::Owned;
+use crate::response::write_plan::WritePlan;
+use crate::transport::Transport;
+
+/// What happens elsewhere while a write is under way, and what the write comes to.
+type Step = Box<dyn FnOnce() -> Io + Send>;
+
+impl Delivery {
+    /// The files that wait or are being sent from, by their address.
+    fn spill_files(&self) -> Vec<usize> {
+        lock(&self.sending).queue.spill_files()
+    }
+}
+
+/// A socket whose writes are scripted, and that takes everything when the script is over.
+#[derive(Default)]
+struct Socket {
+    script: Mutex<VecDeque<Step>>,
+    got: Mutex<Vec<u8>>,
+    ends: AtomicUsize,
+}
+
+impl Transport for Arc<Socket> {
+    fn number(&self) -> RawFd {
+        0
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn receive(&self, _: &mut [u8]) -> Io {
+        Io::WouldBlock
+    }
+
+    fn transmit(&self, slices: &[IoSlice<'_>], _: bool) -> Io {
+        let step = lock(&self.script).pop_front();
+        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        let moved = step.map_or(Io::Moved(bytes.len()), |step| step());
+        if let Io::Moved(count) = moved {
+            lock(&self.got).extend_from_slice(&bytes[..count.min(bytes.len())]);
+            return Io::Moved(count.min(bytes.len()));
+        }
+        moved
+    }
+
+    fn transmit_file(&self, file: BorrowedFd<'_>, offset: u64, count: usize) -> Io {
+        let step = lock(&self.script).pop_front();
+        let Io::Moved(most) = step.map_or(Io::Moved(count), |step| step()) else { return Io::WouldBlock };
+        let mut bytes = vec![0; count.min(most)];
+        let file = std::fs::File::from(file.try_clone_to_owned().unwrap());
+        file.read_exact_at(&mut bytes, offset).unwrap();
+        lock(&self.got).extend_from_slice(&bytes);
+        Io::Moved(bytes.len())
+    }
+
+    fn wait_readable(&self, _: Duration) -> bool {
+        false
+    }
+
+    fn wait_writable(&self, _: Duration) {}
+
+    fn end_sending(&self) {
+        self.ends.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn cut(&self) {}
+
+    fn abort(&self) {}
+
+    fn reset_on_close(&self) {}
+}
+
+const TIMEOUT: Millis = 30_000;
+const NOW: Millis = 1_000;
+
+struct Case {
+    socket: Arc<Socket>,
+    delivery: Delivery,
+    terms: Terms,
+    deadlines: Mutex<Vec<Millis>>,
+}
+
+impl ClientTime for Case {
+    fn now(&self) -> Millis {
+        NOW
+    }
+
+    fn set_deadline(&self, due: Millis) -> bool {
+        assert!(self.delivery.sending.try_lock().is_err(), "without the lock another thread may set its own first");
+        lock(&self.deadlines).push(due);
+        false
+    }
+}
+
+impl Case {
+    /// 10,000 bytes may wait before a producer does, and no memory is left for finished responses.
+    fn new(policy: Policy) -> Arc<Self> {
+        let terms = Terms {
+            policy,
+            queue_limit: 10_000,
+            buffer_limit: 0,
+            write_timeout: TIMEOUT,
+            min_rate: 0,
+            memory: Arc::new(ClientMemory::new(1 << 30)),
+        };
+        let socket = Arc::new(Socket::default());
+        let delivery = Delivery::new(Box::new(socket.clone()), &terms);
+        Arc::new(Self { socket, delivery, terms, deadlines: Mutex::default() })
+    }
+
+    fn threads() -> Arc<Self> {
+        Self::new(Policy {
+            coalesce: Coalesce::WhenQuick,
+            waiting: Waiting::Block,
+            most_by_runner: None,
+            most_by_io: None,
+            most_after_end: 32 * 1024,
+            reads_by_runner: 1,
+        })
+    }
+
+    fn greenlets() -> Arc<Self> {
+        Self::new(Policy {
+            coalesce: Coalesce::Always,
+            waiting: Waiting::Ticket,
+            most_by_runner: Some(128 * 1024),
+            most_by_io: Some(1 << 20),
+            most_after_end: 0,
+            reads_by_runner: 1,
+        })
+    }
+
+    /// What the next write comes to, and what another thread does during it.
+    fn write(self: &Arc<Self>, comes_to: Io, meanwhile: impl FnOnce(&Arc<Self>) + Send + 'static) {
+        let case = self.clone();
+        lock(&self.socket.script).push_back(Box::new(move || {
+            meanwhile(&case);
+            comes_to
+        }));
+    }
+
+    fn full(self: &Arc<Self>) {
+        self.write(Io::WouldBlock, |_| {});
+    }
+
+    /// As the producer does.
+    fn send(&self, bytes: &[u8], is_complete: bool) -> (Accepted, After) {
+        let mut plan = WritePlan::default();
+        plan.add_blocks(&[bytes], bytes.len(), false);
+        let given = Given { status: 200, body_bytes: bytes.len() as u64 };
+        let output = Output {
+            plan: &mut plan,
+            blocks: &[bytes],
+            keep: &mut |_| Box::new(Owned(bytes.to_vec())),
+            progress: Progress { given, is_complete },
+        };
+        self.delivery.transmit(output, &mut 0, &self.terms, self)
+    }
+
+    /// As the I/O side does while the producer is at work.
+    fn drain(&self, writable: bool) -> After {
+        self.delivery.drain(writable, false, &self.terms, self)
+    }
+
+    /// As the owner does.
+    fn flush(&self, writable: bool) -> (Flush, After) {
+        self.delivery.flush(writable, u64::MAX, &self.terms, Some(self))
+    }
+
+    fn overrule(&self) -> Overruled {
+        self.delivery.overrule(|| (b"page".to_vec(), 4)).0
+    }
+
+    fn got(&self) -> Vec<u8> {
+        lock(&self.socket.got).clone()
+    }
+
+    fn deadlines(&self) -> Vec<Millis> {
+        lock(&self.deadlines).clone()
+    }
+
+    fn charged(&self) -> usize {
+        self.terms.memory.responses.used()
+    }
+}
+
+fn bytes(from: usize, length: usize) -> Vec<u8> {
+    (from..from + length).map(|at| (at % 251) as u8).collect()
+}
+
+#[test]
+fn what_was_coalesced_and_not_sent_when_it_is_stored_is_pushed() {
+    let case = Case::threads();
+    // The I/O side has not looked for so long that the producer's patience is over.
+    assert_eq!(case.delivery.coalesce_anew(b"12345", false, &case.terms), Taken::Coalesced);
+    let full = Spill::new(1, Arc::new(Disk::new()));
+    let (spilled, after) = case.delivery.spill(&full, &case.terms);
+    assert!(matches!(spilled, Spilled::No) && after.push, "a tick finds nothing that is coalesced");
+    let spill = Spill::new(1 << 20, Arc::new(Disk::new()));
+    let (spilled, after) = case.delivery.spill(&spill, &case.terms);
+    assert!(matches!(spilled, Spilled::Done) && !after.push, "it is pushed already");
+    assert!(case.drain(true).room);
+    assert_eq!(case.got(), b"12345");
+}
+
+#[test]
+fn an_event_during_a_write_that_finds_the_socket_full_has_it_tried_again() {
+    let case = Case::threads();
+    case.write(Io::WouldBlock, |case| assert_eq!(case.drain(true), After::default()));
+    case.write(Io::Moved(30_000), |_| {});
+    case.full();
+    // All was tried, so that it is known that this one has to wait.
+    assert_eq!(case.send(&bytes(0, 100_000), true).0, Accepted::Full);
+    assert_eq!(case.got().len(), 30_000);
+    assert_eq!(case.flush(true).0, Flush::Empty);
+    assert_eq!(case.got(), bytes(0, 100_000));
+}
+
+#[test]
+fn a_producer_waits_for_a_thread_that_writes_as_it_does_for_the_socket() {
+    let case = Case::threads();
+    case.full();
+    assert_eq!(case.send(&bytes(0, 20_000), false).0, Accepted::Full);
+    case.write(Io::Moved(15_000), |case| {
+        let (accepted, after) = case.send(&bytes(20_000, 20_000), false);
+        assert_eq!((accepted, after), (Accepted::Full, After::default()));
+        assert_eq!(case.delivery.ask_for_room(&case.terms, || {}), Some(false));
+    });
+    let after = case.drain(true);
+    assert!(after.room && after.asked, "{after:?}");
+    assert_eq!(case.got(), bytes(0, 40_000));
+    assert_eq!(case.charged(), 0);
+}
+
+#[test]
+fn a_response_that_ends_while_another_thread_writes_is_left_to_that() {
+    let case = Case::threads();
+    case.full();
+    assert_eq!(case.send(&bytes(0, 20_000), true).0, Accepted::Full);
+    case.write(Io::Moved(20_000), |case| {
+        let end = case.delivery.end(&case.terms);
+        assert!(!end.is_sent);
+        assert_eq!(case.flush(false).0, Flush::Elsewhere);
+        // The client's time is that writer's to set.
+        assert_eq!(case.deadlines(), [NOW + TIMEOUT]);
+    });
+    let after = case.drain(true);
+    assert!(after.asked, "the owner has let go");
+    assert_eq!(case.deadlines(), [NOW + TIMEOUT, NEVER]);
+    assert_eq!((case.flush(false), case.got()), ((Flush::Empty, After::default()), bytes(0, 20_000)));
+    assert_eq!((case.delivery.take_writes(), case.charged()), (1, 0));
+}
+
+#[test]
+fn what_is_being_written_when_the_connection_breaks_is_given_back_once() {
+    for comes_to in [Io::Moved(7_000), Io::WouldBlock, Io::Broken] {
+        let case = Case::threads();
+        case.full();
+        assert_eq!(case.send(&bytes(0, 20_000), false).0, Accepted::Full);
+        case.write(comes_to, |case| {
+            assert_eq!(case.send(&bytes(20_000, 3_000), false).0, Accepted::Full);
+            case.delivery.break_off();
+            assert!(case.charged() > 0, "it is still held");
+            assert_eq!(case.send(b"more", false).0, Accepted::Gone);
+        });
+        assert!(case.drain(true).room, "who waits is told");
+        assert_eq!(case.charged(), 0);
+        assert_eq!(case.flush(false).0, Flush::Broken);
+    }
+}
+
+#[test]
+fn a_panic_of_the_transport_leaves_no_writer_and_no_charge() {
+    let case = Case::threads();
+    case.full();
+    assert_eq!(case.send(&bytes(0, 20_000), false).0, Accepted::Full);
+    case.write(Io::WouldBlock, |_| panic!("asked to panic"));
+    assert!(catch_unwind(AssertUnwindSafe(|| case.drain(true))).is_err());
+    assert_eq!((case.flush(false).0, case.charged()), (Flush::Broken, 0));
+
+    let case = Case::threads();
+    case.write(Io::WouldBlock, |_| panic!("asked to panic"));
+    assert!(catch_unwind(AssertUnwindSafe(|| case.send(b"bytes", false))).is_err());
+    assert_eq!(case.flush(false).0, Flush::Broken);
+}
+
+#[test]
+fn a_page_behind_100_continue_ends_the_connection_whoever_writes_it() {
+    let case = Case::threads();
+    case.write(Io::Moved(8), |case| assert_eq!(case.overrule(), Overruled::Answered));
+    assert!(case.delivery.send(b"continue", &case.terms).asked);
+    assert_eq!(case.got(), b"continuepage");
+    assert_eq!(case.socket.ends.load(Ordering::SeqCst), 1);
+    assert_eq!(case.send(b"late", true).0, Accepted::Gone);
+    assert_eq!(case.delivery.end(&case.terms).timed_out, Some(Some(4)));
+}
+
+#[test]
+fn a_page_tells_of_the_thread_that_came_to_write_meanwhile() {
+    let case = Case::threads();
+    case.write(Io::Moved(4), |case| assert_eq!(case.flush(false).0, Flush::Elsewhere));
+    let overruled = case.delivery.overrule(|| (b"page".to_vec(), 4));
+    assert_eq!(overruled, (Overruled::Answered, true));
+}
+
+#[test]
+fn a_flush_tells_a_producer_that_waits_for_it_of_room() {
+    let case = Case::threads();
+    case.delivery.queue(b"continue");
+    case.write(Io::Moved(8), |case| assert_eq!(case.send(&bytes(0, 20_000), false).0, Accepted::Full));
+    let (flush, after) = case.flush(false);
+    assert_eq!((flush, after.asked, after.room), (Flush::Empty, true, true));
+    assert_eq!(case.got().len(), 20_008);
+}
+
+#[test]
+fn the_time_of_a_client_begins_with_its_response() {
+    let case = Case::threads();
+    case.full();
+    assert_eq!(case.delivery.send(b"continue", &case.terms), After::default());
+    assert!(case.deadlines().is_empty());
+    assert_eq!(case.send(&bytes(0, 5_000), true).0, Accepted::Taken);
+    assert_eq!(case.deadlines(), [NOW + TIMEOUT]);
+    assert_eq!(case.flush(true).0, Flush::Empty);
+    assert_eq!(case.deadlines(), [NOW + TIMEOUT, NEVER]);
+}
+
+#[test]
+fn a_deadline_that_was_set_between_two_turns_goes_when_all_is_sent() {
+    const LENGTH: usize = 3 << 20;
+    let case = Case::greenlets();
+    // 128 KiB by the runner itself, the rest in turns of 1 MiB.
+    let (_, after) = case.send(&bytes(0, LENGTH), false);
+    assert!(after.push);
+    case.write(Io::Moved(3 << 19), |_| {});
+    assert!(case.drain(false).push);
+    assert_eq!(case.deadlines(), [NOW + TIMEOUT]);
+    assert!(!case.drain(false).push);
+    // Else it came while the application works on, and cut the response at its end.
+    assert_eq!(case.deadlines(), [NOW + TIMEOUT, NEVER]);
+    assert!(case.got() == bytes(0, LENGTH));
+}
+
+#[test]
+fn what_follows_a_file_that_is_being_sent_is_appended_to_it() {
+    let case = Case::threads();
+    let spill = Arc::new(Spill::new(1 << 30, Arc::new(Disk::new())));
+    case.full();
+    assert_eq!(case.send(&bytes(0, 20_000), false).0, Accepted::Full);
+    assert!(matches!(case.delivery.spill(&spill, &case.terms).0, Spilled::Done));
+    let files = Arc::new(Mutex::new(Vec::new()));
+    let (meanwhile, seen) = (spill.clone(), files.clone());
+    case.write(Io::Moved(12_000), move |case| {
+        assert!(case.delivery.is_behind(), "the client has yet to take what is in the file");
+        assert_eq!(case.send(&bytes(20_000, 20_000), false).0, Accepted::Full);
+        assert!(matches!(case.delivery.spill(&meanwhile, &case.terms).0, Spilled::Done));
+        lock(&seen).extend(case.delivery.spill_files());
+    });
+    assert!(case.drain(true).asked);
+    assert_eq!(case.got(), bytes(0, 40_000));
+    let files = lock(&files);
+    assert!(files.len() == 2 && files[0] == files[1], "one file has a share, many would have more: {files:?}");
+    assert!(!case.delivery.is_behind());
+}
