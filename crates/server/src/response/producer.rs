@@ -212,7 +212,7 @@ impl Response {
         }
         record.blocks += blocks.iter().filter(|block| !block.is_empty()).count() as u64;
         let (sent, mut after) = self.transmit(outlet, record, blocks, keep);
-        if self.progress == Progress::Open && total < COALESCE_BELOW {
+        if !self.has_ended() && !self.is_gone() && total < COALESCE_BELOW {
             after.list |= self.learn_pace(outlet, record, asked);
         }
         (sent, after)
