@@ -1,4 +1,4 @@
-//! A chunked body decoded whole and cut in two is the same body, and what it takes ends with an empty line.
+//! A chunked body gives the same result whole and cut in two, and the bytes that it consumes end with an empty line.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

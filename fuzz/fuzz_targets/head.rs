@@ -1,4 +1,4 @@
-//! A request read whole and octet by octet is the same request, and no octets make the reader panic.
+//! A request gives the same result whole and octet by octet, and no octets cause a panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
 //! Nanoseconds for parsing a request head and for building a response head: `cargo run --release -p tailrace-http
-//! --example speed`. The best of several rounds, since a shared machine only ever adds.
+//! --example speed`. The best of several rounds: other load on the machine can only add time.
 #![allow(clippy::print_stdout)]
 
 use std::hint::black_box;

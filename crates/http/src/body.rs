@@ -1,8 +1,8 @@
 //! Decoding request bodies: by length, or chunked with its extensions and trailers read and discarded.
 //!
-//! Invariants: data is never copied, only pointed at; the result does not depend on how the bytes were cut; every octet
-//! that is not data is bounded, so no flood of extensions, zeros or trailers goes on for free. Thread: whichever owns
-//! the connection.
+//! Invariants: data is never copied: the result is a range of the input. The result does not depend on how the bytes
+//! were cut. Leading zeros, extensions and trailers are limited, so that a client cannot send them without end. Thread:
+//! whichever owns the connection.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::octets::{is_blank, is_token, is_value};
 
 /// Digits of a chunk size, leading zeros included: as many as 64 bits need.
 const SIZE_DIGITS: u8 = 16;
-/// Octets of extensions in a whole body, beyond as many as there was data (RFC 9112 section 7.1.1 asks for a limit).
+/// By how many octets the extensions of a body may exceed its data (RFC 9112 section 7.1.1 asks for a limit).
 const EXTENSION_BYTES: u64 = 16 * 1024;
 /// Octets of all trailer lines.
 const TRAILER_BYTES: u32 = 16 * 1024;
@@ -209,7 +209,7 @@ impl BodyDecoder {
             State::DataFeed if byte == b'\n' => Ok(State::Size { digits: 0, size: 0 }),
             State::DataReturn | State::DataFeed => Err(DATA_END),
             State::Trailer { part, used } => trailer(part, used, byte),
-            // These have no framing of their own: `decode` deals with them.
+            // `decode` handles these states before it comes here.
             State::Length(_) | State::Data(_) | State::Done | State::Refused(_) => Ok(self.state),
         }
     }
@@ -259,7 +259,7 @@ fn extension(part: Extension, size: u64, byte: u8) -> Result<State, Refusal> {
 }
 
 /// The state after one octet of the trailer section (RFC 9112 section 7.1.2), whose fields are checked like those of a
-/// head and go nowhere: none of them can change what was already understood.
+/// head and then discarded: they cannot change the framing, nor the head that the application has.
 fn trailer(part: Trailer, used: u32, byte: u8) -> Result<State, Refusal> {
     let part = match (part, byte) {
         (Trailer::LastFeed, b'\n') => return Ok(State::Done),

@@ -1,7 +1,7 @@
 //! Response heads, chunk framing and error pages: the only file that makes response bytes.
 //!
-//! Invariants: what the application gives cannot break the framing: no control character passes, and Content-Length,
-//! Transfer-Encoding and Connection are written here alone. One buffer is used again for each response. Thread:
+//! Invariants: an application cannot break the framing: statuses and fields with control characters are refused, and
+//! only this file writes Content-Length, Transfer-Encoding and Connection. All responses share one buffer. Thread:
 //! whichever carries the request.
 
 use std::fmt;
@@ -18,7 +18,8 @@ pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 /// The interim response that a client with `Expect: 100-continue` waits for.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Room for what the server adds to a head, but for a long `Server` field: framing, `Date` and line ends.
+/// Bytes reserved for what the server adds to a head: framing fields, `Date`, line ends, and a `Server` field unless it
+/// is long.
 const OWN_ROOM: usize = 256;
 
 /// Names and values in an error message are cut to this many octets.
@@ -105,23 +106,24 @@ fn shown(bytes: &[u8]) -> String {
 }
 
 impl ResponseHead {
-    /// Forgets everything but the buffer's room.
+    /// Empties the head; the buffer keeps its capacity.
     pub fn clear(&mut self) {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         *self = Self { buffer, ..Self::default() };
     }
 
-    /// The memory of the buffer.
+    /// Capacity of the buffer, in bytes.
     #[must_use]
     pub fn room(&self) -> usize {
         self.buffer.capacity()
     }
 
-    /// Sets the status line, for example `200 OK`, latin-1, and forgets fields given before. The phrase may be missing.
+    /// Sets the status line, for example `200 OK`, latin-1, and removes the fields given before. The phrase may be
+    /// missing.
     ///
     /// # Errors
-    /// [`HeadFault::Status`]; the head is as it was before. Interim (1xx) statuses are not an application's to send.
+    /// [`HeadFault::Status`], also for interim (1xx) statuses; the head is as it was before.
     pub fn status(&mut self, status_line: &[u8]) -> Result<(), HeadFault> {
         let code = match status_line {
             [a @ b'2'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] => [a, b, c],
@@ -139,7 +141,7 @@ impl ResponseHead {
             return Err(HeadFault::NoMemory);
         }
         self.status = code.iter().fold(0, |code, digit| code * 10 + u16::from(**digit - b'0'));
-        // A server answers with its own version, whatever the request's (RFC 9110 section 2.5).
+        // The version is the server's, not that of the request (RFC 9110 section 2.5).
         self.buffer.extend_from_slice(b"HTTP/1.1 ");
         self.buffer.extend_from_slice(status_line);
         // RFC 9112 section 4: the space stays where the phrase is missing.
@@ -147,8 +149,8 @@ impl ResponseHead {
         Ok(())
     }
 
-    /// Adds a field, latin-1. Fields that speak of this connection are the server's (PEP 3333, "Other HTTP Features"):
-    /// of those only `Connection: close` is honoured, the others are dropped, see [`ResponseHead::dropped`].
+    /// Adds a field, latin-1. Of the hop-by-hop fields, which belong to the server (PEP 3333, "Other HTTP Features"),
+    /// only `Connection: close` is honoured; the others are dropped, see [`ResponseHead::dropped`].
     ///
     /// # Errors
     /// A [`HeadFault`] that names the field. The head is as it was before.
@@ -183,7 +185,7 @@ impl ResponseHead {
         Ok(())
     }
 
-    /// Makes room for so many bytes and for what the server adds itself. False: the system has no memory.
+    /// Reserves `more` bytes beside those for what the server adds. False: the system has no memory.
     fn reserve(&mut self, more: usize) -> bool {
         let needed = more.saturating_add(OWN_ROOM);
         let room = self.buffer.capacity() - self.buffer.len();
@@ -197,7 +199,7 @@ impl ResponseHead {
         self.buffer.extend_from_slice(b"\r\n");
     }
 
-    /// Written by `finish`, where it is known whether this response may have it.
+    /// Notes the Content-Length. `finish` writes it if this response may have one.
     fn declare(&mut self, value: &[u8]) -> Result<(), HeadFault> {
         let digits = trim(value);
         let all_digits = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
@@ -247,8 +249,8 @@ impl ResponseHead {
         self.dropped
     }
 
-    /// Completes the head, once, and says how the body must follow. `total` is the length of the body when all of it is
-    /// known now, `date` an IMF-fixdate of 29 bytes, `server` the Server field (empty: none). Without a status the
+    /// Completes the head; to be called once. Returns how the body must be sent. `total` is the length of the body if
+    /// that is known, `date` an IMF-fixdate of 29 bytes, `server` the Server field (empty: none). Without a status the
     /// response is a 500.
     pub fn finish(&mut self, facts: RequestFacts, total: Option<u64>, date: &[u8], server: &[u8]) -> ResponseFraming {
         if self.status == 0 {
@@ -290,7 +292,7 @@ impl ResponseHead {
             205 => (Some(0), ResponseBody::None),
             // The length would be that of a 200 response: only the application knows it (RFC 9110 section 8.6).
             304 => (declared, ResponseBody::None),
-            // Frameworks leave the body of a HEAD response out: an empty one says nothing about that of the GET.
+            // Frameworks omit the body of a response to HEAD, so a total of 0 is not the length that GET would have.
             _ if facts.is_head => (declared.or(total.filter(|&total| total > 0)), ResponseBody::None),
             _ => match (declared.or(total), facts.version) {
                 (Some(length), _) => (Some(length), ResponseBody::Known(length)),
@@ -307,7 +309,7 @@ impl ResponseHead {
     }
 }
 
-/// Fields that the server has an interest in.
+/// Fields that the server does not simply pass on.
 enum Known {
     ContentLength,
     Connection,
@@ -350,8 +352,8 @@ fn decimal_text(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
     }
 }
 
-/// Writes the line before a chunk of `length` bytes; answers the line's length. `length` must not be 0, which would be
-/// the last chunk.
+/// Writes the line before a chunk of `length` bytes and returns the line's length. `length` must not be 0: that would
+/// be the last chunk.
 pub fn chunk_header(length: usize, out: &mut [u8; 20]) -> usize {
     debug_assert!(length > 0, "a chunk without data would end the body");
     let digits = ((usize::BITS - length.leading_zeros()).div_ceil(4) as usize).max(1);
@@ -363,11 +365,11 @@ pub fn chunk_header(length: usize, out: &mut [u8; 20]) -> usize {
     digits + 2
 }
 
-/// Seconds after which a client may come back whom the server could not serve (RFC 9110 section 10.2.3).
+/// `Retry-After` of a 503, in seconds (RFC 9110 section 10.2.3).
 const RETRY_AFTER: &[u8] = b"1";
 
-/// Appends a small complete HTML error page to `out`; answers the length of its body. `head` is made anew and is that
-/// of the page afterwards. `sentence_html` is HTML, already escaped.
+/// Appends a complete response with a small HTML error page to `out`; returns the length of its body. `head` is
+/// overwritten with the head of that response. `sentence_html` is HTML, already escaped.
 pub fn error_response(
     head: &mut ResponseHead,
     status: u16,
@@ -384,7 +386,7 @@ pub fn error_response(
          <div>{sentence_html}</div>\n</html>\n"
     );
     head.clear();
-    // A status that is none leaves the head without one, which `finish` makes a 500.
+    // With an invalid status the head stays without one, and `finish` makes the response a 500.
     if head.status(title.as_bytes()).is_ok() {
         // A constant name and value cannot be refused.
         let _ = head.field(b"Content-Type", b"text/html; charset=utf-8");

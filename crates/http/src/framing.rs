@@ -1,7 +1,7 @@
-//! How long a body is and whether the connection lives on. The only file that reads Content-Length,
+//! How long a body is and whether the connection persists. The only file that reads Content-Length,
 //! Transfer-Encoding, Connection, Expect and Host of a request.
 //!
-//! Invariant: whatever two readers could understand differently is refused (RFC 9112 section 11.2). No state; any
+//! Invariant: a request that two recipients could frame differently is refused (RFC 9112 section 11.2). No state; any
 //! thread.
 
 use crate::limits::{Limits, Refusal};
@@ -15,12 +15,12 @@ const LENGTH_AND_CODING: Refusal =
     Refusal::new(400, "Content-Length and Transfer-Encoding must not be given together.");
 const TOO_LARGE: Refusal = Refusal::new(413, "The request body is larger than this server accepts.");
 const CODING: Refusal = Refusal::new(400, "Transfer-Encoding must end with chunked, given once and alone.");
-const UNKNOWN_CODING: Refusal = Refusal::new(501, "This server knows no transfer coding but chunked.");
+const UNKNOWN_CODING: Refusal = Refusal::new(501, "The only transfer coding that this server supports is chunked.");
 const CODING_IN_1_0: Refusal = Refusal::new(400, "HTTP/1.0 has no Transfer-Encoding: use Content-Length.");
 const HOST_MISSING: Refusal = Refusal::new(400, "An HTTP/1.1 request must have a Host field.");
 const HOST_REPEATED: Refusal = Refusal::new(400, "Host must be given once.");
 const HOST: Refusal = Refusal::new(400, "Host must be a name or an address, optionally with a port.");
-const EXPECTATION: Refusal = Refusal::new(417, "This server knows no expectation but 100-continue.");
+const EXPECTATION: Refusal = Refusal::new(417, "The only expectation that this server supports is 100-continue.");
 
 /// How the end of a request body is known (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct RequestFraming {
     pub host: Option<Span>,
 }
 
-/// What the response side must know of the request.
+/// The facts of a request that its response depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestFacts {
     /// Version of the request.
@@ -85,7 +85,7 @@ pub enum ResponseBody {
     UntilClose,
 }
 
-/// What a finished response head promises.
+/// How a response must be sent after its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseFraming {
     /// How the body ends.
@@ -145,7 +145,7 @@ fn set_once<T>(slot: &mut Option<T>, value: T, repeated: Refusal) -> Result<(), 
     if slot.replace(value).is_some() { Err(repeated) } else { Ok(()) }
 }
 
-/// `1*DIGIT`. A number that no integer holds is still a number: it is too large, whatever the limit.
+/// `1*DIGIT`. A number that does not fit in 64 bits is valid, and larger than any limit.
 fn content_length(value: &[u8]) -> Result<u64, Refusal> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return Err(LENGTH);
@@ -160,7 +160,7 @@ pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
         .try_fold(0_u64, |number, digit| number.checked_mul(10)?.checked_add(u64::from(digit.wrapping_sub(b'0'))))
 }
 
-/// All Transfer-Encoding values so far, read as the one list that they are (RFC 9110 section 5.3).
+/// All Transfer-Encoding values so far, which together are one list (RFC 9110 section 5.3).
 #[derive(Clone, Copy)]
 struct Coding {
     codings: u32,
@@ -169,8 +169,8 @@ struct Coding {
 }
 
 impl Coding {
-    /// Only tokens between commas: chunked has no parameters (RFC 9112 section 7.1), and a recipient that needs to be
-    /// lenient here has been somebody's way to smuggle a request.
+    /// Only tokens between commas: chunked has no parameters (RFC 9112 section 7.1), and recipients that parsed this
+    /// field leniently have made request smuggling possible.
     fn read(before: Option<Self>, value: &[u8]) -> Result<Self, Refusal> {
         let mut all = before.unwrap_or(Self { codings: 0, ends_chunked: false, chunked: 0 });
         for coding in value.split(|&byte| byte == b',') {
@@ -189,7 +189,7 @@ impl Coding {
         match self {
             Self { codings: 1, ends_chunked: true, .. } => Ok(BodyLength::Chunked),
             Self { chunked: 1, ends_chunked: true, .. } => Err(UNKNOWN_CODING),
-            // RFC 9112 section 6.3, rule 4: without a final chunked the length is unknown, and 400 is the answer.
+            // RFC 9112 section 6.3, rule 4: without a final chunked the length is unknown; the response must be 400.
             Self { .. } => Err(CODING),
         }
     }
@@ -223,8 +223,8 @@ fn expects(so_far: bool, value: &[u8]) -> Result<bool, Refusal> {
     )
 }
 
-/// RFC 9112 section 3.2: exactly one valid Host in HTTP/1.1, which an absolute-form target then replaces. An empty
-/// value is how a client says that its target has no authority.
+/// RFC 9112 section 3.2: HTTP/1.1 needs exactly one valid Host; the authority of an absolute-form target replaces it.
+/// An empty Host is valid: the client's target has no authority.
 fn target_host(bytes: &[u8], head: &RequestHead, host: Option<Span>) -> Result<Option<Span>, Refusal> {
     match host.map(|span| span.of(bytes)) {
         None if head.version == Version::Http11 => return Err(HOST_MISSING),

@@ -1,8 +1,8 @@
 //! Bytes to a request head: spans into the caller's buffer, nothing copied, no allocation but the list of fields.
 //!
-//! Invariants: each octet is looked at once however the bytes arrive (but for the eight of the version), so a head that
-//! comes octet by octet costs no more than its length; the result does not depend on how the bytes were cut; the first
-//! octet that no valid head can have ends it. Thread: whichever owns the connection.
+//! Invariants: each octet is read once however the bytes arrive (except the eight of the version), so the time for a
+//! head that comes octet by octet is linear in its length. The result does not depend on how the bytes were cut. A head
+//! is refused at the first octet that no valid head can have. Thread: whichever owns the connection.
 
 use crate::limits::{Limits, Refusal};
 use crate::octets::{blank_end, is_blank, target_end, token_end, value_end};
@@ -11,22 +11,22 @@ use crate::target;
 
 /// A client may send this many empty lines before a request line (RFC 9112 section 2.2 asks for at least one).
 const EMPTY_LINES: u8 = 4;
-/// No registered method has more than 17 octets.
+/// Octets of a method at most. No registered method has more than 17.
 const METHOD_LENGTH: usize = 64;
 /// Keeps every offset inside a [`Span`], whatever the limits say.
 const LARGEST_LIMIT: usize = 1 << 30;
 
 const EMPTY: Refusal = Refusal::new(400, "Too many empty lines stand before the request line.");
-const TLS: Refusal = Refusal::new(400, "This looks like TLS, and plain HTTP is spoken here: use an http address.");
+const TLS: Refusal = Refusal::new(400, "This looks like TLS, but this port serves plain HTTP: use an http:// address.");
 const METHOD: Refusal = Refusal::new(400, "The request line must start with a method and one space.");
-const LONG_METHOD: Refusal = Refusal::new(501, "No method has such a long name.");
+const LONG_METHOD: Refusal = Refusal::new(501, "The method is longer than any that exists.");
 const TARGET: Refusal = Refusal::new(400, "The request target must not have control characters or a fragment.");
 const NON_ASCII: Refusal = Refusal::new(400, "The request target must be ASCII: percent-encode other characters.");
 const SPACES: Refusal = Refusal::new(400, "Exactly one space must stand on each side of the request target.");
 const SIMPLE: Refusal = Refusal::new(400, "The request line must end with the HTTP version.");
 const LONG_LINE: Refusal = Refusal::new(414, "The request line is too long.");
 const VERSION: Refusal = Refusal::new(400, "The request line must end with HTTP/1.0 or HTTP/1.1.");
-const OTHER_VERSION: Refusal = Refusal::new(505, "This server speaks HTTP/1.0 and HTTP/1.1.");
+const OTHER_VERSION: Refusal = Refusal::new(505, "This server supports HTTP/1.0 and HTTP/1.1.");
 const BARE_CR: Refusal = Refusal::new(400, "A carriage return must be followed by a line feed.");
 const BARE_LF: Refusal = Refusal::new(400, "A line must end with a carriage return and a line feed.");
 const FOLDED: Refusal = Refusal::new(400, "A field line must not start with a space or a tab.");
@@ -39,17 +39,17 @@ const MANY_FIELDS: Refusal = Refusal::new(431, "There are too many header fields
 #[derive(Clone, Debug, Default)]
 pub struct HeadParser {
     phase: Phase,
-    /// The next octet to look at.
+    /// Offset of the next octet to read.
     at: usize,
-    /// Where the element that is being read starts.
+    /// Offset at which the element that is being read starts.
     mark: usize,
-    /// Where the request line starts; from the first field line on, where that starts.
+    /// Offset at which the request line starts; once that is complete, the offset of the first field line.
     section: usize,
     /// The name of the field line that is being read.
     name: Span,
     /// Empty lines before the request line.
     empty_lines: u8,
-    /// Once refused, always refused.
+    /// Set once; each further call returns the same.
     refusal: Option<Refusal>,
 }
 
@@ -76,17 +76,17 @@ enum Phase {
 /// What [`HeadParser::parse`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadStep {
-    /// All bytes so far are good, and the head is not complete.
+    /// All bytes so far are valid, and the head is not complete.
     NeedMore,
     /// The head is complete; `head.length` bytes belong to it.
     Complete,
-    /// This can no longer become a head that is served. `head` holds what was read before the fault.
+    /// The head is invalid or beyond a limit. `head` holds what was read before the fault.
     Refused(Refusal),
 }
 
 impl HeadParser {
-    /// Goes on where the last call stopped. `bytes` starts at the first byte of this head and only grows; `head` is the
-    /// same at each call, and clear at the first.
+    /// Continues where the last call stopped. `bytes` starts at the first byte of this head at each call, and holds all
+    /// that has arrived since; `head` is the same at each call, and empty at the first.
     pub fn parse(&mut self, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> HeadStep {
         let step = self.refusal.map_or_else(|| self.advance(bytes, limits, head), Err);
         self.refusal = step.err();
@@ -106,12 +106,12 @@ impl HeadParser {
         }
     }
 
-    /// Ready for the next head.
+    /// Prepares the parser for the next head.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// True once a byte of the request line was seen (empty lines before it do not count).
+    /// True once a byte of the request line was read (empty lines before it do not count).
     #[must_use]
     pub fn started(&self) -> bool {
         !matches!(self.phase, Phase::EmptyLine | Phase::EmptyLineFeed)
@@ -123,7 +123,7 @@ impl HeadParser {
         self.mark = at;
     }
 
-    /// `Complete` means: the request line is.
+    /// Reads the request line. `Complete`: the request line is, not the whole head.
     fn request_line(&mut self, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> Result<HeadStep, Refusal> {
         let limit = limits.request_line.min(LARGEST_LIMIT);
         while let Some(&byte) = bytes.get(self.at) {
@@ -159,7 +159,7 @@ impl HeadParser {
                     }
                 }
                 Phase::Target => {
-                    // One octet more than fits: it tells "too long" from "ends here".
+                    // One octet more than the limit, to tell a line that is too long from one that ends at the limit.
                     let window = self.section + limit + 1;
                     self.at = target_end(&bytes[..bytes.len().min(window)], self.at);
                     if self.at >= window {
@@ -182,7 +182,7 @@ impl HeadParser {
                         break;
                     };
                     head.version = version;
-                    // Only now: "PRI * HTTP/2.0" must hear of its version, not of its target.
+                    // After the version, so that "PRI * HTTP/2.0" is refused for its version and not for its target.
                     target::classify(bytes, head)?;
                     self.enter(Phase::RequestLineEnd, self.at + VERSION_LENGTH);
                     if self.at - self.section > limit {
@@ -207,7 +207,7 @@ impl HeadParser {
     }
 
     fn field_lines(&mut self, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> Result<HeadStep, Refusal> {
-        // The first octet that no field line may use any more.
+        // The offset after the last octet that field lines may use.
         let window = self.section + limits.header_bytes.min(LARGEST_LIMIT);
         let seen = &bytes[..bytes.len().min(window)];
         let (mut phase, mut at, mut mark) = (self.phase, self.at, self.mark);
@@ -269,7 +269,7 @@ impl HeadParser {
                 _ => return Ok(HeadStep::Complete),
             }
         }
-        // Inside a line that has used up the room of all.
+        // The line that is being read has reached the limit of all lines together.
         if at >= window && matches!(phase, Phase::Name | Phase::Blank | Phase::Value) {
             return Err(LONG_FIELDS);
         }
@@ -284,10 +284,10 @@ fn expect_line_feed(byte: u8) -> Result<(), Refusal> {
 
 const VERSION_LENGTH: usize = 8;
 
-/// Reads "HTTP/1.1"; `None` when `bytes` is a good start of a version that is not complete.
+/// Reads "HTTP/1.1"; `None` when `bytes` is the start of a valid version that is not complete.
 fn version(bytes: &[u8]) -> Result<Option<Version>, Refusal> {
     match bytes {
-        // Nearly always.
+        // First, since nearly all requests have it.
         _ if bytes.starts_with(b"HTTP/1.1") => Ok(Some(Version::Http11)),
         [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0', ..] => Ok(Some(Version::Http10)),
         // RFC 9110 section 2.5: a higher minor version is processed as the highest one known.

@@ -4,28 +4,28 @@
 //! whether the connection persists) and [`body`] (decoding); its response passes [`encode`]. [`limits`] has what a
 //! request may cost, and refusals as values.
 //!
-//! The grammar is our own. httparse takes a bare LF as a line end, so that each line would need a second look for it,
-//! and it starts over with every read, so that a head which comes octet by octet costs the square of its length. It is
-//! the oracle of the tests instead; `examples/speed.rs` measures both.
+//! The parser is this crate's own. httparse accepts a bare LF as a line end, so each line would have to be searched for
+//! it again; and it starts over with every read, so the time for a head that comes octet by octet would be quadratic in
+//! its length. It serves as the oracle of the tests instead; `examples/speed.rs` measures both.
 //!
 //! # Decisions
 //!
-//! Where two readers could understand different things, the request is refused and the connection closed (RFC 9112
-//! section 11.2). Where the standard leaves a choice, this is what was chosen:
+//! A request that two recipients could read differently is refused, and its connection is closed (RFC 9112 section
+//! 11.2). Where the standard leaves a choice, this is what was chosen ("9112 2.2" is RFC 9112 section 2.2):
 //!
-//! | what arrives | answer | where it stands, and why |
+//! | what arrives | response | RFC and section, reason |
 //! |---|---|---|
-//! | up to 4 empty lines before a request line | skipped | 9112 2.2 asks for one at least; a flood of them is 400 |
-//! | bare LF, bare CR, anywhere | 400 | 9112 2.2 lets a recipient take LF; proxies that do not would see another message |
+//! | up to 4 empty lines before a request line | skipped | 9112 2.2 asks for one at least; 5 are 400 |
+//! | bare LF, bare CR, anywhere | 400 | 9112 2.2 allows to accept LF; a proxy that does not reads another message |
 //! | first octet 0x16 | 400 | TLS on a plain port; the sentence says so |
-//! | unknown or lower-case method | served | 9110 9.1: methods are case-sensitive and the application's to know |
+//! | unknown or lower-case method | served | 9110 9.1: methods are case-sensitive; the application decides |
 //! | method of more than 64 octets | 501 | 9112 3: longer than any that is implemented |
 //! | CONNECT to a host and port | 501 | 9110 9.3.6: not a proxy; with any other target 400 |
 //! | octets >= 0x80 in the target | 400 | 3986 2 knows only ASCII; clients percent-encode |
 //! | `#` in the target | 400 | 9112 3.2: no form has a fragment |
-//! | `%zz`, `\`, `{`, `"` and other visible ASCII | served | no two readers cut the message differently, and browsers send them |
+//! | `%zz`, `\`, `{`, `"` and other visible ASCII | served | no framing depends on them; browsers send them |
 //! | user name in the authority | 400 | 9110 4.2.4 |
-//! | absolute-form target | served | its authority replaces Host (9112 3.2.2), which must be there and valid all the same |
+//! | absolute-form target | served | 9112 3.2.2: its authority replaces Host, which must still be valid |
 //! | absolute-form without a path | `/` | 9110 4.2.3 |
 //! | absolute-form of another scheme | 400 | nothing else is served here |
 //! | `*` with another method than OPTIONS | 400 | 9112 3.2.4 |
@@ -37,9 +37,9 @@
 //! | octets >= 0x80 in a value | served | 9110 5.5: obs-text, opaque |
 //! | no Host in 1.1, two Hosts, a malformed one in any version | 400 | 9112 3.2 |
 //! | an empty Host | served | 9112 3.2: the target has no authority |
-//! | a comma in a Host | 400 | 3986 allows it in a name; two joined Host fields look like it |
-//! | repeated Content-Length or a list, equal or not | 400 | 9110 8.6 allows either; nobody honest sends it |
-//! | a length above the limit, of any number of digits | 413 | 9110 8.6: a number all the same |
+//! | a comma in a Host | 400 | 3986 allows it in a name, but two joined Host fields look the same |
+//! | repeated Content-Length or a list, equal or not | 400 | 9110 8.6 allows equal ones; no correct client sends them |
+//! | a length above the limit, of any number of digits | 413 | 9110 8.6: any number of digits is valid |
 //! | Content-Length and Transfer-Encoding | 400 | 9112 6.3, rule 3 |
 //! | Transfer-Encoding in HTTP/1.0 | 400 | 9112 6.1: faulty framing |
 //! | other codings before a final chunked | 501 | 9112 6.1 |
@@ -51,16 +51,16 @@
 //! | chunk extensions | discarded | 9112 7.1.1; malformed, or 16 KiB more of them than of data: 400 |
 //! | trailer fields | discarded | 9112 7.1.2; malformed 400, more than 16 KiB of them 431 |
 //!
-//! And of the application's responses:
+//! For the application's responses:
 //!
-//! | what the application gives | answer | where it stands, and why |
+//! | what the application gives | effect | RFC or PEP and section, reason |
 //! |---|---|---|
-//! | a status from 200 to 999 | sent | 9110 15: 600 and more are invalid, yet some are in use and every client copes |
+//! | a status from 200 to 999 | sent | 9110 15: 600 and more are invalid, but some are in use and clients accept them |
 //! | 1xx, `20 OK`, a control character | a fault | PEP 3333: the status is final; 9112 4 |
 //! | a status without a phrase | sent | 9112 4: the space stays |
-//! | a fault in a name, value or Content-Length | a fault | the caller answers 500; nothing of it is sent |
+//! | an invalid name, value or Content-Length | a fault | the caller sends a 500 instead; nothing of the head is sent |
 //! | hop-by-hop fields | dropped and reported | PEP 3333; `Connection: close` is honoured |
-//! | HEAD without Content-Length | the total, if all of a body was given | 9110 8.6: an empty one says nothing of GET's |
+//! | HEAD without Content-Length | the total, if a body was given whole | 9110 8.6: an empty one is not that of GET |
 //! | 204 with Content-Length | without | 9110 8.6 |
 //! | 205 | `Content-Length: 0` | 9110 15.3.6 |
 //! | 304 | the application's Content-Length or none | 9110 8.6: it would be that of the 200 |

@@ -1,4 +1,4 @@
-//! What a request may cost, and refusals as values: a status and one sentence, never any of the input.
+//! Limits of a request, and refusals as values: a status and one sentence that contains nothing of the input.
 
 /// Limits of one request, in bytes unless the name says otherwise.
 #[derive(Clone, Debug)]
@@ -19,10 +19,10 @@ impl Default for Limits {
     }
 }
 
-/// Why a request is not served. Leaves as an ordinary error response.
+/// Why a request is not served. It is sent as an ordinary error response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The status code to answer with.
+    /// The status code of the response.
     pub status: u16,
     /// One plain sentence with the rule or the remedy. Never contains input, so it needs no escaping.
     pub reason: &'static str,

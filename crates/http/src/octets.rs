@@ -18,7 +18,7 @@ const fn classes() -> [u8; 256] {
         if alphanumeric || in_list(byte, b"!#$%&'*+-.^_`|~") {
             table[octet] |= TOKEN;
         }
-        // Visible ASCII without "#": RFC 9112 section 3.2 leaves no room for a fragment, nor RFC 3986 for others.
+        // Visible ASCII without "#": RFC 9112 section 3.2 has no fragment, and RFC 3986 section 2 no other octets.
         if byte.is_ascii_graphic() && byte != b'#' {
             table[octet] |= TARGET;
         }
@@ -105,8 +105,8 @@ pub(crate) fn value_end(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
     while let Some(eight) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
         let word = u64::from_le_bytes(*eight);
-        // The high bit of an octet below 0x20 or equal to 0x7f. A borrow can only mark octets above one that is
-        // rightly marked, so the lowest mark is right.
+        // Marks, by its high bit, each octet below 0x20 or equal to 0x7f. A borrow can mark others too, but only above
+        // an octet that is rightly marked: the lowest mark is always right.
         let below = word.wrapping_sub(ONES * 0x20) & !word;
         let apart = word ^ (ONES * 0x7f);
         let delete = apart.wrapping_sub(ONES) & !apart;
@@ -124,7 +124,7 @@ pub(crate) fn value_end(bytes: &[u8], from: usize) -> usize {
     class_end(bytes, at, VALUE)
 }
 
-/// The value without the SP and HTAB around it.
+/// `bytes` without the SP and HTAB at its start and end.
 pub(crate) fn trim(bytes: &[u8]) -> &[u8] {
     let start = blank_end(bytes, 0);
     let end = bytes.iter().rposition(|&byte| !is_blank(byte)).map_or(start, |last| last + 1);

@@ -3,7 +3,7 @@
 //! Plain data without a state of its own: `head` fills it, `target` and `framing` read it. Offsets are 32 bits wide:
 //! the parser refuses a head long before one overflows. Any thread.
 
-/// A stretch of the head's bytes.
+/// A range of the head's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     /// Offset of the first byte.
@@ -17,7 +17,7 @@ impl Span {
         Self { start: start as u32, end: end as u32 }
     }
 
-    /// The bytes it covers; empty when they are not there.
+    /// The bytes it covers; empty when `bytes` does not have all of them.
     #[must_use]
     pub fn of(self, bytes: &[u8]) -> &[u8] {
         bytes.get(self.start as usize..self.end as usize).unwrap_or(&[])
@@ -80,7 +80,7 @@ pub struct RequestHead {
     pub form: TargetForm,
     /// The path, not decoded. Never empty: `/` for an absolute-form target without one, `*` for the asterisk form.
     pub path: Span,
-    /// What stands after the first `?`, not decoded; `None` without a `?`.
+    /// What follows the first `?`, not decoded; `None` without a `?`.
     pub query: Option<Span>,
     /// The authority of an absolute-form target: valid, without userinfo.
     pub authority: Option<Span>,
@@ -95,7 +95,7 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
-    /// Forgets everything but the room for fields.
+    /// Empties the head; the list of fields keeps its capacity.
     pub fn clear(&mut self) {
         let mut fields = std::mem::take(&mut self.fields);
         fields.clear();

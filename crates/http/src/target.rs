@@ -1,5 +1,5 @@
 //! The request target and the authority grammar that it shares with the Host field (RFC 9112 section 3.2, RFC 3986
-//! section 3.2). The octets of a target were checked before it comes here. No state; any thread.
+//! section 3.2). The caller has checked the octets of the target. No state; any thread.
 
 use std::net::Ipv6Addr;
 
@@ -73,7 +73,7 @@ fn absolute(bytes: &[u8], target: &[u8], head: &mut RequestHead) -> Result<(), R
     head.authority = Some(span(start, end));
     split_query(bytes, span(end, target.len()), head);
     if head.path.is_empty() {
-        // An empty path means "/" (RFC 9110 section 4.2.3). The second slash after the scheme lends its octet.
+        // An empty path means "/" (RFC 9110 section 4.2.3). The span is that of the second slash of "://".
         head.path = span(start - 1, start);
     }
     Ok(())
@@ -114,7 +114,7 @@ fn is_port(port: &[u8]) -> bool {
         && port.iter().fold(0, |value, digit| value * 10 + u32::from(digit - b'0')) <= 65_535
 }
 
-/// Also every IPv4 address is a `reg-name` by its octets.
+/// `reg-name`, and so every IPv4 address: its octets are allowed in one.
 fn is_reg_name_text(name: &[u8]) -> bool {
     let mut rest = name;
     while let [byte, tail @ ..] = rest {
@@ -127,7 +127,7 @@ fn is_reg_name_text(name: &[u8]) -> bool {
     true
 }
 
-/// What stands between the brackets: `IPv6address` or `IPvFuture`. A zone is of no meaning to another host.
+/// The text between the brackets: `IPv6address` or `IPvFuture`. A zone is refused: it means nothing on another host.
 fn is_ip_literal(literal: &[u8]) -> bool {
     if let [b'v' | b'V', future @ ..] = literal {
         let Some(dot) = memchr::memchr(b'.', future) else {

@@ -164,7 +164,7 @@ fn extensions_without_end_are_refused() {
     let (status, arrived) = refused_after(&endless, &limits);
     assert_eq!(status, 400);
     assert!(arrived < 20_000, "{arrived}");
-    // The same in many small pieces, and without data that would pay for them.
+    // The same in many small extensions, with too little data to raise the limit.
     let flood = b"1;abcdefghi\r\nx\r\n".repeat(10_000);
     assert_eq!(read(&flood, &limits).code(), 400);
     // As many octets of extensions as of data are allowed to go on.

@@ -12,7 +12,7 @@ const LAST_GET: RequestFacts = RequestFacts { keep_alive: false, ..GET };
 const OLD_GET: RequestFacts = RequestFacts { version: Version::Http10, keep_alive: false, ..GET };
 const OLD_KEPT: RequestFacts = RequestFacts { version: Version::Http10, ..GET };
 
-/// Status line and fields but Date and Server, each a line.
+/// The response head without its Date and Server fields, and the framing.
 fn made(facts: RequestFacts, status: &str, fields: &[(&str, &str)], total: Option<u64>) -> (String, ResponseFraming) {
     let mut head = ResponseHead::default();
     head.status(status.as_bytes()).unwrap();
@@ -76,7 +76,7 @@ fn how_the_body_ends() {
 }
 
 #[test]
-fn fields_go_out_as_they_came() {
+fn fields_are_sent_as_they_were_given() {
     let fields =
         [("content-TYPE", "text/plain"), ("Set-Cookie", "a=b"), ("Set-Cookie", "c=d"), ("X_y", ""), ("Z", " \tz ")];
     let (text, _) = made(GET, "200 OK", &fields, Some(1));
@@ -148,7 +148,7 @@ fn statuses() {
     ] {
         let mut head = ResponseHead::default();
         assert!(matches!(head.status(bad.as_bytes()), Err(HeadFault::Status { .. })), "{bad:?}");
-        assert!(!head.is_set() && head.bytes().is_empty(), "{bad:?} leaves nothing");
+        assert!(!head.is_set() && head.bytes().is_empty(), "{bad:?} is not in the head");
     }
 }
 
@@ -244,7 +244,7 @@ fn a_head_is_used_again() {
     head.clear();
     assert!(!head.is_set() && head.bytes().is_empty());
     assert_eq!(head.finish(GET, Some(0), DATE, b""), framing(ResponseBody::Known(0), true));
-    assert!(head.bytes().starts_with(b"HTTP/1.1 500 Internal Server Error\r\n"), "never no status line");
+    assert!(head.bytes().starts_with(b"HTTP/1.1 500 Internal Server Error\r\n"), "there is always a status line");
     assert_eq!(head.status_code(), 500);
 }
 

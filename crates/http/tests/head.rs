@@ -63,7 +63,7 @@ fn versions() {
     check(&[
         ("9112 2.3: 1.0", b"GET / HTTP/1.0\r\n\r\n", OK),
         ("9110 2.5: a higher minor version is 1.1", b"GET / HTTP/1.2\r\nHost: a\r\n\r\n", OK),
-        ("9110 2.5: and has its Host rule", b"GET / HTTP/1.9\r\n\r\n", 400),
+        ("9110 2.5: a higher minor version needs a Host too", b"GET / HTTP/1.9\r\n\r\n", 400),
         ("9110 15.6.6: 2.0", b"GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505),
         ("9110 15.6.6: 3.0", b"GET / HTTP/3.0\r\nHost: a\r\n\r\n", 505),
         ("9110 15.6.6: 0.9 by name", b"GET / HTTP/0.9\r\n\r\n", 505),
@@ -140,7 +140,7 @@ fn fields_keep_their_order_their_case_and_their_repeats() {
 }
 
 #[test]
-fn what_can_be_no_request_is_refused_at_its_first_wrong_octet() {
+fn an_invalid_request_is_refused_at_its_first_wrong_octet() {
     let limits = Limits::default();
     let cases: [(&[u8], u16, usize); 9] = [
         (b"\x16\x03\x01\x02\x00\x01\x00\x01", 400, 1),
@@ -159,14 +159,14 @@ fn what_can_be_no_request_is_refused_at_its_first_wrong_octet() {
 }
 
 #[test]
-fn a_tls_client_is_told_so() {
+fn a_tls_client_is_told_that_this_is_plain_http() {
     let mut head = RequestHead::default();
     let step = HeadParser::default().parse(b"\x16\x03\x01", &Limits::default(), &mut head);
     assert!(matches!(step, HeadStep::Refused(refusal) if refusal.reason.contains("TLS")));
 }
 
 #[test]
-fn a_folded_line_is_called_one() {
+fn the_refusal_of_a_folded_line_names_the_space_or_tab() {
     for fold in [" ", "\t"] {
         let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\n{fold}b\r\n\r\n");
         let step = HeadParser::default().parse(bytes.as_bytes(), &Limits::default(), &mut RequestHead::default());
@@ -235,7 +235,7 @@ fn there_may_be_as_many_field_lines_as_the_limit() {
 }
 
 #[test]
-fn limits_beyond_all_bounds_are_no_limits() {
+fn the_largest_and_the_smallest_limits() {
     let limits =
         Limits { request_line: usize::MAX, header_bytes: usize::MAX, header_count: usize::MAX, body: u64::MAX };
     assert_eq!(read_three_ways(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na", &limits).code(), 0);

@@ -1,5 +1,5 @@
-//! What holds for any head, body and cut, and httparse as the oracle: what is accepted here, it accepts and reads
-//! alike.
+//! Properties of any head, body and cut. httparse is the oracle: it must accept what this crate accepts, and read the
+//! same.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod wire;
@@ -44,8 +44,8 @@ fn cuts(length: usize, indices: &[Index]) -> Vec<usize> {
     cuts
 }
 
-/// Requests that are good or nearly so: good lines of all kinds in any combination, then a few small injuries.
-fn scraps() -> impl Strategy<Value = Vec<u8>> {
+/// Requests that are valid or nearly so: valid lines of all kinds in any combination, then up to two small changes.
+fn nearly_valid() -> impl Strategy<Value = Vec<u8>> {
     let line = select(vec![
         "GET / HTTP/1.1\r\n",
         "POST /a?b HTTP/1.1\r\n",
@@ -70,7 +70,7 @@ fn scraps() -> impl Strategy<Value = Vec<u8>> {
         "5\r\nhello\r\n0\r\nT: u\r\n\r\n",
         "3;a=b;c=\"d\"\r\nhel\r\n00\r\n\r\nGET",
     ]);
-    let injury = prop_oneof![
+    let change = prop_oneof![
         select(vec![
             "\r", "\n", "\r\n", "\r\n\r\n", " ", "\t", ":", ",", ";", "0", "5", "f", "#", "@", "\0", "\x7f", "\u{e9}",
             "HTTP/2.0"
@@ -78,10 +78,10 @@ fn scraps() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|piece| piece.as_bytes().to_vec()),
         vec(any::<u8>(), 0..3),
     ];
-    let injuries = vec((any::<Index>(), 0..3_usize, injury), 0..3);
-    (line, vec(field, 0..5), body, injuries).prop_map(|(line, fields, body, injuries)| {
+    let changes = vec((any::<Index>(), 0..3_usize, change), 0..3);
+    (line, vec(field, 0..5), body, changes).prop_map(|(line, fields, body, changes)| {
         let mut bytes = [line, &fields.concat(), "\r\n", body].concat().into_bytes();
-        for (index, removed, piece) in injuries {
+        for (index, removed, piece) in changes {
             let start = index.index(bytes.len());
             let end = bytes.len().min(start + removed);
             bytes.splice(start..end, piece);
@@ -91,7 +91,7 @@ fn scraps() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    // A failure is printed whole and becomes a wire case; files of seeds would only grow old.
+    // A failure is printed whole and becomes a wire case, so no file of seeds is kept.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
@@ -134,7 +134,7 @@ proptest! {
     }
 
     #[test]
-    fn the_cuts_do_not_matter(bytes in scraps(), indices in vec(any::<Index>(), 0..8)) {
+    fn the_result_does_not_depend_on_the_cuts(bytes in nearly_valid(), indices in vec(any::<Index>(), 0..8)) {
         let limits = Limits { request_line: 60, header_bytes: 80, header_count: 4, body: 12 };
         let (whole, _) = read(&bytes, [], &limits);
         prop_assert_eq!(&whole, &read(&bytes, cuts(bytes.len(), &indices), &limits).0);
@@ -146,7 +146,7 @@ proptest! {
     }
 
     #[test]
-    fn any_octets_are_survived(bytes in vec(any::<u8>(), 0..200), small in any::<bool>()) {
+    fn no_octets_cause_a_panic(bytes in vec(any::<u8>(), 0..200), small in any::<bool>()) {
         let limits = if small {
             Limits { request_line: 3, header_bytes: 3, header_count: 1, body: 3 }
         } else {
@@ -177,9 +177,9 @@ proptest! {
     }
 
     /// Where httparse is laxer: bare LF as a line end, UTF-8 and fragments in the target, any target form, any number
-    /// of empty lines. Where it is stricter: it knows no minor version but 0 and 1, so that is put right first.
+    /// of empty lines. Where it is stricter: it accepts only the minor versions 0 and 1, so the version is replaced.
     #[test]
-    fn httparse_accepts_what_is_accepted(bytes in scraps()) {
+    fn httparse_accepts_what_is_accepted(bytes in nearly_valid()) {
         let limits = Limits::default();
         let mut head = RequestHead::default();
         if HeadParser::default().parse(&bytes, &limits, &mut head) == HeadStep::Complete {
@@ -199,9 +199,9 @@ proptest! {
         }
     }
 
-    /// A client that trusts the response head finds the body's end where the framing says it is.
+    /// A client finds the end of the body by the head; the server sends the body by the framing.
     #[test]
-    fn a_response_head_says_what_its_framing_says(
+    fn the_fields_of_a_response_head_agree_with_its_framing(
         status in 200..=599_u16,
         phrase in value(),
         fields in vec((prop_oneof![name(), select(vec!["Connection", "Transfer-Encoding", "Date", "Trailer"]).prop_map(String::from)], value()), 0..8),

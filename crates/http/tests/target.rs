@@ -82,7 +82,7 @@ fn asterisk_form() {
 }
 
 #[test]
-fn a_proxy_is_not_here() {
+fn connect_is_refused() {
     assert_eq!(code("CONNECT", "h:443"), 501);
     assert_eq!(code("CONNECT", "[::1]:443"), 501);
     for target in ["h", "h:", "/", "*", "http://h:443/", ":443", "h:443/"] {
@@ -91,7 +91,7 @@ fn a_proxy_is_not_here() {
 }
 
 #[test]
-fn what_is_no_target() {
+fn malformed_targets() {
     for target in [
         "a",
         "a/b",

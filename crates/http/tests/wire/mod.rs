@@ -1,5 +1,5 @@
-//! Reads wire bytes as a connection would, however they are cut, so that each case runs three ways: whole, octet by
-//! octet, and with the next request's bytes behind it.
+//! Reads wire bytes as a connection does. Each case runs three ways: whole, octet by octet, and with the next request's
+//! bytes behind it.
 #![allow(dead_code, unreachable_pub)]
 
 use tailrace_http::body::{BodyDecoder, BodyStep};
@@ -8,7 +8,7 @@ use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::{Limits, Refusal};
 use tailrace_http::request_head::{RequestHead, Span};
 
-/// What follows in the third way.
+/// The next request of the third way.
 pub const NEXT: &[u8] = b"GET /next HTTP/1.1\r\nHost: next\r\n\r\n";
 
 /// One request, read to its end.
@@ -59,7 +59,8 @@ impl Outcome {
     }
 }
 
-/// Reads the first request of `bytes`, which arrive cut at `cuts`. Answers how many bytes had arrived by then, too.
+/// Reads the first request of `bytes`, which arrive cut at `cuts`. Returns the outcome, and how many bytes had arrived
+/// when it was known.
 pub fn read(bytes: &[u8], cuts: impl IntoIterator<Item = usize>, limits: &Limits) -> (Outcome, usize) {
     let mut parser = HeadParser::default();
     let mut head = RequestHead::default();
@@ -109,7 +110,7 @@ pub fn read(bytes: &[u8], cuts: impl IntoIterator<Item = usize>, limits: &Limits
     (Outcome::Incomplete, bytes.len())
 }
 
-/// Reads `bytes` three ways, which must agree. A request must take all of them and nothing of the next one.
+/// Reads `bytes` in three ways, which must agree. A request must consume all of `bytes` and nothing of the next one.
 pub fn read_three_ways(bytes: &[u8], limits: &Limits) -> Outcome {
     let shown = bytes[..bytes.len().min(200)].escape_ascii();
     let (whole, _) = read(bytes, [], limits);
@@ -136,12 +137,12 @@ pub fn check(cases: &[(&str, &[u8], u16)]) {
     }
 }
 
-/// Served.
+/// The code of a request that is served; see [`Outcome::code`].
 pub const OK: u16 = 0;
-/// Good so far.
+/// The code of a request that is valid so far and not complete.
 pub const MORE: u16 = 1;
 
-/// How many octets must arrive before the refusal comes.
+/// The status of the refusal, and how many octets had to arrive before it.
 pub fn refused_after(bytes: &[u8], limits: &Limits) -> (u16, usize) {
     let (outcome, arrived) = read(bytes, 1..bytes.len(), limits);
     (outcome.code(), arrived)
