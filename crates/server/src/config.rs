@@ -16,7 +16,7 @@ pub enum ExecutorKind {
     Inline,
 }
 
-/// All that an operator can set of the Rust side. Times are durations, sizes are bytes.
+/// All settings of the Rust side that an operator can change. Sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where the application runs.
@@ -27,47 +27,46 @@ pub struct Config {
     pub shares_listeners: bool,
     /// Limits of a request.
     pub limits: Limits,
-    /// All that is held for clients in memory at once.
+    /// Memory that may be held for all clients together.
     pub client_memory: usize,
     /// A request body up to this size stays in memory; a larger one goes to an unlinked temporary file.
     pub body_memory: usize,
-    /// All request bodies together stay in memory up to this size; past it, only small ones do.
+    /// Memory for all request bodies together; past it, all but small bodies go to files.
     pub body_buffer: usize,
-    /// The application starts when the head is there, and reads the body as it comes.
+    /// The application is called when the head is complete, and reads the body while it arrives.
     pub stream_body: bool,
-    /// The application has this long for a request; zero: as long as it likes.
+    /// How long the application may take for a request; zero: no limit.
     pub request_timeout: Duration,
-    /// Requests that may wait for a thread; more are answered 503.
+    /// Most requests that wait for a thread; more are answered 503.
     pub max_queue: usize,
-    /// A request that has waited for a thread this long is answered 503; zero: it waits as long as it takes.
+    /// A request that has waited this long for a thread is answered 503; zero: no limit.
     pub queue_timeout: Duration,
-    /// Connections at once; more wait in the kernel's queue.
+    /// Most connections at once; more wait in the kernel's queue.
     pub max_connections: usize,
-    /// From the first byte of a request head to its end.
+    /// Longest time from the first byte of a request head to its last.
     pub header_timeout: Duration,
-    /// Between two reads of a request body.
+    /// Longest time between two reads of a request body.
     pub body_timeout: Duration,
-    /// Between two requests of a connection, and before the first.
+    /// Longest time between two requests of a connection, and before the first.
     pub idle_timeout: Duration,
-    /// Without any byte taken by the client while a response waits for it.
+    /// Longest time in which a client accepts no byte of a response that waits for it.
     pub write_timeout: Duration,
-    /// A response that its client does not take is queued up to this size; then the application waits.
+    /// Bytes of one response that are queued for a client that does not accept them; past it, the application waits.
     pub response_queue: usize,
-    /// All responses that clients have not taken are queued up to this size in memory; past it, every application
-    /// thread waits until its own client has taken nearly all.
+    /// Memory for all responses that clients have not accepted; past it, every application thread waits until its own
+    /// client has accepted nearly all.
     pub response_buffer: usize,
-    /// Past that, what clients have not taken is written to unlinked temporary files of this size together; 0: never.
+    /// Past that, responses are written to unlinked temporary files, up to this size together; 0: never.
     pub response_spill: u64,
-    /// The `Server` field of responses whose application sends none; empty: no such field.
+    /// The `Server` field of responses for which the application sets none; empty: no such field.
     pub server_name: String,
-    /// Tell times of each request in a `Server-Timing` field.
+    /// Add the times of each request in a `Server-Timing` field.
     pub server_timing: bool,
-    /// Bytes a second that a request body must arrive with on average, after `body_timeout`; 0: no such rule.
+    /// Average rate at which a request body must arrive after `body_timeout`, in bytes per second; 0: any.
     pub min_body_rate: u64,
-    /// Bytes a second that a client must take a waiting response with on average, after `write_timeout`; 0: no such
-    /// rule.
+    /// Average rate at which a client must accept a waiting response after `write_timeout`, in bytes per second; 0: any.
     pub min_response_rate: u64,
-    /// Where to write the access log, and how.
+    /// Where to write the access log, and in which format; `None`: no access log.
     pub access_log: Option<crate::observe::access_log::AccessLogConfig>,
 }
 
@@ -106,9 +105,9 @@ impl Default for Config {
 mod tests {
     use super::Config;
 
-    /// Limits that hold together: a default of one that is beyond another would never take effect.
+    /// A limit of a part that is above the limit of the whole would never take effect.
     #[test]
-    fn the_defaults_fit_each_other() {
+    fn no_default_is_above_the_limit_that_contains_it() {
         let config = Config::default();
         assert!(config.body_memory <= config.body_buffer && config.body_buffer <= config.client_memory);
         assert!(config.response_queue <= config.response_buffer && config.response_buffer <= config.client_memory);

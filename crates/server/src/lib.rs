@@ -1,11 +1,11 @@
 //! A web server for one application, on Linux: sockets, the loop, connections, timers. No Python.
 //!
 //! A [`Server`] is made of a [`Config`], an [`Application`] and listening sockets. Its threads call [`Server::run`];
-//! the application gets its requests from a [`Turn`], each as an [`Exchange`], which takes the response.
+//! the application gets its requests from a [`Turn`], each as an [`Exchange`], to which it gives the response.
 //! `examples/echo.rs` is the smallest application.
 //!
 //! Each folder may use those before it: `os`, `transport`, `request`, `observe`, `response`, `connection`, `dispatch`,
-//! `executor`; `server` is the loop and the one file that knows them all.
+//! `executor`. `server` has the loop and imports all of them.
 
 mod config;
 mod connection;
@@ -20,7 +20,7 @@ mod response;
 mod server;
 mod transport;
 
-// A server, and what it is made of.
+// A server, its settings, and the trait that an application implements.
 pub use config::{Config, ExecutorKind};
 pub use executor::application::{Application, Level, Outcome, Overdue};
 pub use server::{CutRequest, Server};
@@ -36,13 +36,13 @@ pub use executor::turn::Turn;
 pub use executor::greenlets::wakeup::{Look, News, Wakeup};
 pub use executor::greenlets::{Greenlets, may_switch};
 
-// What can be seen of a server.
+// Counters, records and logs.
 pub use observe::access_log::{AccessLogConfig, Destination, Format};
 pub use observe::record::{Ending, Path, Record, millis_between};
 pub use observe::scoreboard::{Counter, InFlight, Scoreboard, Section, now as shared_now};
 pub use observe::stats::Stats;
 
-// The operating system, here and above.
+// System calls, for the crate above as well.
 pub use os::log_stream::LogStream;
 pub use os::panics::{catch, write_stderr};
 pub use os::{allocator, clock, descriptor, file, process, socket};

@@ -1,10 +1,10 @@
-//! The access log: each line is made by the thread that accounts for the response, and written by a thread of the log's
-//! own, which never holds the interpreter.
+//! The access log. The thread that accounts for a response makes its line; a thread of the log writes it, which never
+//! holds the interpreter.
 //!
-//! Lines wait in a buffer of [`ROOM`] bytes, so that a reader that stalls holds neither a request nor memory. Lines
-//! that do not fit are dropped and counted, and a line states their number where the log continues. When the server
-//! ends, the log is abandoned if its destination accepts nothing. Nothing is logged after [`AccessLog::close`]: what is
-//! accounted for later has been logged as cut.
+//! Lines wait in a buffer of [`ROOM`] bytes, so that a destination that accepts nothing delays no request and costs no
+//! more memory. Lines that do not fit are dropped and counted, and a line states their number where the log continues.
+//! When the server ends, the log is abandoned if its destination accepts nothing. Nothing is logged after
+//! [`AccessLog::close`]: a request that ends later has been logged as cut.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,17 +25,18 @@ use crate::os::socket::Io;
 use crate::os::sync::{lock, wait, wait_for};
 use crate::request::Request;
 
-/// Bytes of lines that wait for the writer at most, those that it is writing included.
+/// Most bytes of lines that wait for the writer, those included that it is writing.
 const ROOM: usize = 4 << 20;
-/// Bytes that are written at once, so that a log that is slow can be told from one that takes nothing.
+/// Bytes of one write. Small, so that a slow destination can be told from one that accepts nothing.
 const PIECE: usize = 64 * 1024;
-/// Room that the buffers keep when nothing waits.
+/// Capacity, in bytes, that the writer's buffer keeps.
 const KEPT: usize = 256 * 1024;
-/// At the end, the log is given up when it has taken nothing for so long,
+/// When the server ends, the log is abandoned if its destination accepts nothing for this time.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// or has not taken all in this time.
+/// The log is also abandoned if its destination has not accepted everything in this time.
 const PATIENCE_IN_ALL: Duration = Duration::from_secs(3);
-/// How often a writer looks whether it is still wanted whose descriptor was made non-blocking by somebody else.
+/// How often the writer checks whether it was abandoned, if its descriptor does not block: another process that has it
+/// may have set that.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Where the access log goes.
@@ -47,12 +48,12 @@ pub enum Destination {
     Path(PathBuf),
 }
 
-/// Where the access log goes, and how its lines look.
+/// Where the access log goes, and the format of its lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLogConfig {
-    /// Where.
+    /// Where the lines are written.
     pub destination: Destination,
-    /// How.
+    /// The format of a line.
     pub format: Format,
 }
 
@@ -61,19 +62,19 @@ pub(crate) type ErrorLog = Box<dyn Fn(&str) + Send + Sync>;
 
 #[derive(Default)]
 struct Pending {
-    /// What the writer has not taken yet.
+    /// Lines that the writer has not taken yet.
     lines: Vec<u8>,
-    /// Bytes that it has taken and not written yet.
-    in_hand: usize,
-    /// Lines that are in the two.
+    /// Bytes that the writer has taken and not written yet.
+    being_written: usize,
+    /// Number of lines in both.
     count: u64,
-    /// Lines dropped after those.
+    /// Number of lines that were dropped after those.
     dropped: u64,
     calendar: Calendar,
     reopen: bool,
     closed: bool,
     /// The server has abandoned the writer and does not wait for it.
-    given_up: bool,
+    abandoned: bool,
     /// The writer has returned.
     ended: bool,
 }
@@ -82,9 +83,9 @@ struct Pending {
 struct Shared {
     pending: Mutex<Pending>,
     /// Lines were added, or the log is to be reopened or closed.
-    came: Condvar,
+    added: Condvar,
     /// The writer has written something, or has ended.
-    went: Condvar,
+    written: Condvar,
 }
 
 pub(crate) struct AccessLog {
@@ -117,12 +118,12 @@ impl AccessLog {
     pub(crate) fn write(&self, request: &Request, response: &[u8], record: &Record) {
         let now = clock::wall();
         let mut pending = lock(&self.shared.pending);
-        let Pending { lines, in_hand, count, dropped, calendar, closed, .. } = &mut *pending;
+        let Pending { lines, being_written, count, dropped, calendar, closed, .. } = &mut *pending;
         if *closed {
             return;
         }
         let before = lines.len();
-        if before + *in_hand >= ROOM {
+        if before + *being_written >= ROOM {
             *dropped += 1;
             return;
         }
@@ -137,9 +138,9 @@ impl AccessLog {
         if let Err(panic) = rendered {
             lines.truncate(before);
             drop(pending);
-            return (self.error_log)(&format!("a line of the access log was lost: it panicked: {panic}"));
+            return (self.error_log)(&format!("a line of the access log was lost, as rendering it panicked: {panic}"));
         }
-        if lines.len() + *in_hand > ROOM {
+        if lines.len() + *being_written > ROOM {
             lines.truncate(before);
             *dropped += 1;
             return;
@@ -148,42 +149,42 @@ impl AccessLog {
         *count += 1;
         drop(pending);
         if before == 0 {
-            self.shared.came.notify_one();
+            self.shared.added.notify_one();
         }
     }
 
-    /// Opens the file of this name again, after the old one was renamed.
+    /// Opens the file again by its name, after the old one was renamed.
     pub(crate) fn reopen(&self) {
         lock(&self.shared.pending).reopen = true;
-        self.shared.came.notify_one();
+        self.shared.added.notify_one();
     }
 
     /// Writes the lines that wait and ends the thread; lines that are not accepted in time are lost.
     pub(crate) fn close(&self) {
         let mut pending = lock(&self.shared.pending);
         pending.closed = true;
-        self.shared.came.notify_one();
+        self.shared.added.notify_one();
         let end = clock::now() + PATIENCE_IN_ALL;
         while !pending.ended {
-            let before = pending.lines.len() + pending.in_hand;
+            let before = pending.lines.len() + pending.being_written;
             let time = end.saturating_duration_since(clock::now()).min(PATIENCE);
             let timed_out;
-            (pending, timed_out) = wait_for(&self.shared.went, pending, time);
-            let has_moved = pending.lines.len() + pending.in_hand < before;
+            (pending, timed_out) = wait_for(&self.shared.written, pending, time);
+            let has_moved = pending.lines.len() + pending.being_written < before;
             if timed_out && !pending.ended && (!has_moved || clock::now() >= end) {
-                pending.given_up = true;
+                pending.abandoned = true;
                 break;
             }
         }
-        let (missing, given_up) = (pending.count + pending.dropped, pending.given_up);
+        let (missing, abandoned) = (pending.count + pending.dropped, pending.abandoned);
         drop(pending);
         let writer = lock(&self.writer).take();
-        if given_up {
+        if abandoned {
             (self.error_log)(&format!(
-                "the access log takes nothing more, or too slowly: {missing} lines were given up at the end"
+                "the destination of the access log accepts nothing, or is too slow: {missing} lines were lost at the end"
             ));
         } else if let Some(writer) = writer {
-            // It returns an error only if it panicked, and then there is nothing left to do.
+            // An error means that the writer panicked; then nothing is left to do.
             let _ = writer.join();
         }
     }
@@ -215,7 +216,7 @@ impl Sink {
         }
     }
 
-    /// `None` in a child, which has no thread that writes either.
+    /// `None` in a forked child, which has no writer thread either.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Stdout(stdout) => Some(stdout.as_fd()),
@@ -224,7 +225,7 @@ impl Sink {
     }
 }
 
-/// What the log's thread has.
+/// The state of the log's thread.
 struct Writer {
     shared: Arc<Shared>,
     destination: Destination,
@@ -241,14 +242,14 @@ impl Writer {
             let (count, reopen, closed) = {
                 let mut pending = lock(&self.shared.pending);
                 while pending.lines.is_empty() && !pending.reopen && !pending.closed {
-                    pending = wait(&self.shared.came, pending);
+                    pending = wait(&self.shared.added, pending);
                 }
                 let dropped = std::mem::take(&mut pending.dropped);
                 if dropped > 0 {
                     self.format.render_gap(dropped, &mut pending.lines);
                 }
                 std::mem::swap(&mut lines, &mut pending.lines);
-                pending.in_hand = lines.len();
+                pending.being_written = lines.len();
                 (pending.count, std::mem::take(&mut pending.reopen), pending.closed)
             };
             let goes_on = self.write(&lines, count);
@@ -264,10 +265,11 @@ impl Writer {
             }
         }
         lock(&self.shared.pending).ended = true;
-        self.shared.went.notify_all();
+        self.shared.written.notify_all();
     }
 
-    /// Writes some lines, `count` in number; what cannot be written is counted as dropped. False: nobody waits for it.
+    /// Writes `count` lines; those that cannot be written are counted as dropped. False: the log was abandoned, or this
+    /// is a forked child.
     fn write(&mut self, lines: &[u8], count: u64) -> bool {
         let mut rest = lines;
         while !rest.is_empty() {
@@ -277,7 +279,7 @@ impl Writer {
                 Ok(Io::Moved(moved)) => moved,
                 Ok(_) => {
                     wait_writable(descriptor, LOOK);
-                    if lock(&self.shared.pending).given_up {
+                    if lock(&self.shared.pending).abandoned {
                         return false;
                     }
                     continue;
@@ -290,23 +292,23 @@ impl Writer {
                             error_text(&fault)
                         ));
                     }
-                    // Half a line is not one.
+                    // A line that was written in part counts as dropped, too.
                     lock(&self.shared.pending).dropped += rest.iter().filter(|&&byte| byte == b'\n').count() as u64;
                     break;
                 }
             };
             rest = &rest[moved..];
             let mut pending = lock(&self.shared.pending);
-            pending.in_hand = rest.len();
-            if pending.given_up {
+            pending.being_written = rest.len();
+            if pending.abandoned {
                 return false;
             }
             if pending.closed {
-                self.shared.went.notify_all();
+                self.shared.written.notify_all();
             }
         }
         let mut pending = lock(&self.shared.pending);
-        pending.in_hand = 0;
+        pending.being_written = 0;
         pending.count -= count;
         true
     }
@@ -317,7 +319,7 @@ impl Writer {
                 self.sink = opened;
                 self.has_failed = false;
             }
-            Err(fault) => (self.error_log)(&format!("the access log cannot be opened anew: {fault}")),
+            Err(fault) => (self.error_log)(&format!("the access log cannot be opened again: {fault}")),
         }
     }
 }

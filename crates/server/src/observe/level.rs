@@ -1,12 +1,12 @@
-//! How much a line of the error log matters.
+//! Severity of a line of the error log.
 
-/// How much a line of the error log matters.
+/// Severity of a line of the error log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Of use when looking for a fault.
+    /// Details, for finding a fault.
     Debug,
-    /// Something an operator wants to see once.
+    /// The server goes on, and the operator should know.
     Warning,
-    /// A request or a connection was lost through our or the application's fault.
+    /// A request or a connection was lost by a fault of the server or of the application.
     Error,
 }

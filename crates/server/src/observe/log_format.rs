@@ -1,11 +1,11 @@
-//! What a line of the access log looks like: a format is parsed once into parts, and rendered per request.
+//! The format of a line of the access log. It is parsed once into parts, and rendered for each request.
 //!
-//! Formats: `common`, `combined` (those of Apache httpd), `json` (one object a line), a text of our own with atoms in
-//! braces, for example `{client} {method} {target} {status} {duration_ms}` (`{{` and `}}` stand for braces), or a text
-//! with atoms as gunicorn writes them, for example `%(h)s "%(r)s" %(s)s` (`%%` stands for a percent sign; see
-//! `percent`).
+//! Formats: `common`, `combined` (those of Apache httpd), `json` (one object per line), a text with atoms in braces, for
+//! example `{client} {method} {target} {status} {duration_ms}` (`{{` and `}}` stand for braces), or a text with the
+//! atoms of gunicorn, for example `%(h)s "%(r)s" %(s)s` (`%%` stands for a percent sign; see `percent`).
 //!
-//! Rendered by the thread that accounts for the response, so it allocates nothing and asks no clock.
+//! A line is rendered by the thread that accounts for the response, so rendering reads no clock and allocates nothing
+//! but the user of `Authorization: Basic`.
 
 mod fields;
 mod parts;
@@ -27,7 +27,7 @@ use crate::observe::record::Record;
 use crate::os::process;
 use crate::request::Request;
 
-/// One finished request, as the log sees it.
+/// The facts of a finished request from which its line is made.
 pub(crate) struct Entry<'a> {
     pub(crate) request: &'a Request,
     /// The head of the response as it was sent; empty when none was.
@@ -47,7 +47,7 @@ enum Kind {
 
 /// The names of formats.
 const NAMES: &[&str] = &["combined", "common", "json"];
-/// The log line of Apache httpd called "common", in the atoms of `percent`; "combined" goes on with [`REST`].
+/// Apache httpd's format "common", in the atoms of `percent`; "combined" is this and [`REST`].
 const COMMON: &str = "%(h)s - - %(t)s \"%(r)s\" %(s)s %(B)s";
 const REST: &str = " \"%(f)s\" \"%(a)s\"";
 
@@ -55,7 +55,7 @@ impl Format {
     /// Parses a format.
     ///
     /// # Errors
-    /// One line that names what is unknown, and the nearest known word.
+    /// One line that names what is wrong, and the most similar known word.
     pub fn parse(text: &str) -> Result<Self, String> {
         let parts = match text {
             "json" => return Ok(Self(Kind::Json)),
@@ -70,7 +70,7 @@ impl Format {
         Ok(Self(Kind::Text(parts)))
     }
 
-    /// Appends the line of one request, with its line end. `calendar`: of its end.
+    /// Appends the line of one request, with its line end. `calendar` is set to the end of the response.
     pub(crate) fn render(&self, entry: &Entry<'_>, calendar: &Calendar, out: &mut Vec<u8>) {
         match &self.0 {
             Kind::Json => render_json(entry, calendar, out),
@@ -79,7 +79,7 @@ impl Format {
         out.push(b'\n');
     }
 
-    /// Appends the line that stands where so many lines are missing.
+    /// Appends a line which says that `missing` lines were dropped here.
     pub(crate) fn render_gap(&self, missing: u64, out: &mut Vec<u8>) {
         let (before, after): (&str, &str) = match &self.0 {
             Kind::Json => ("{\"dropped\": ", "}\n"),
@@ -91,12 +91,12 @@ impl Format {
     }
 }
 
-/// Why a text that names nothing of a request is no format.
+/// The error for a text without an atom.
 fn nothing_in(text: &str) -> String {
     let forms = "common, combined, json, or a text with atoms such as {client} or %(h)s";
     match nearest(text, NAMES.iter().copied()) {
         Some(name) => format!("unknown format; did you mean {name}? Known are {forms}"),
-        None => format!("there is no atom in it, so that all lines would be the same; known are {forms}"),
+        None => format!("it has no atom, so all lines would be the same; known are {forms}"),
     }
 }
 
@@ -142,7 +142,7 @@ enum Value<'a> {
     Time,
     Client(Option<IpAddr>),
     Number(u64),
-    /// A number, and nothing has one when it is 0.
+    /// A number that is unknown when it is 0.
     Known(u64),
     Millis(Option<Duration>),
 }
@@ -328,7 +328,7 @@ mod tests {
     const GET: &[u8] = b"GET /a?b=\"c HTTP/1.1\r\nHost: x\r\nUser-Agent: u\xe4\"\r\n\r\n";
 
     #[test]
-    fn combined_is_that_of_apache() {
+    fn combined_is_the_format_of_apache() {
         assert_eq!(
             line("combined", GET),
             "192.0.2.7 - - [09/Sep/2001:01:46:40 +0000] \"GET /a?b=\\\"c HTTP/1.1\" 200 4 \"-\" \"u\\xe4\\\"\"\n"
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_json_whatever_the_client_sent() {
+    fn json_is_valid_whatever_the_client_sent() {
         let line = line("json", GET);
         assert!(line.starts_with("{\"time\": \"2001-09-09T01:46:40.000Z\", \"client\": \"192.0.2.7\""));
         assert!(line.contains("\"user_agent\": \"u\\u00e4\\\"\""), "{line}");
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_format_of_ones_own() {
+    fn a_format_with_braces() {
         assert_eq!(line("{{{method}}} {path} {query} {app_ms}", GET), "{GET} /a b=\\\"c 2.000\n");
         assert_eq!(line("{{clf_time}} {status}", GET), "{clf_time} 200\n");
     }
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn no_user_breaks_a_line() {
-        // "a\n b" and bytes that are no UTF-8, and what is no base64.
+        // A line end and quotes, bytes that are not UTF-8, an empty user, and what is not base64.
         for (given, user) in [("CmEgIjpi", "\\x0aa \\\""), ("/w==", "\\xff"), ("Og==", "-"), ("!!!!", "-"), ("", "-")] {
             let head = format!("GET / HTTP/1.1\r\nHost: x\r\nAuthorization: basic {given}\r\n\r\n");
             assert_eq!(line("%(u)s", head.as_bytes()), format!("{user}\n"));

@@ -1,4 +1,4 @@
-//! What happened and what happens: the record of a request, counters, the scoreboard, the access log.
+//! Observing the server: the record of each request, counters, the scoreboard, the access log.
 
 pub(crate) mod access_log;
 pub(crate) mod level;

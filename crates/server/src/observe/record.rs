@@ -1,17 +1,17 @@
-//! The delivery record: what happened to one request, made as it happens and read by everything that explains the
-//! server.
+//! The record of a request: when it reached each stage, how its response was sent, how it ended. The access log, the
+//! counters and `Server-Timing` are made from it.
 //!
-//! Belongs to the exchange, so to the runner of the request.
+//! Belongs to the exchange, and so to the runner of the request.
 
 use std::time::{Duration, Instant};
 
-/// How the body of a response was sent. Of several ways, the record has the last one in this order.
+/// How the body of a response was sent. If it was sent in several ways, the record has the greatest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Path {
     /// Nothing was sent.
     #[default]
     None,
-    /// Head and whole body in one go.
+    /// Head and whole body in one write.
     OneWrite,
     /// Each block at once, by the thread that made it.
     Direct,
@@ -19,7 +19,7 @@ pub enum Path {
     Coalesced,
     /// `sendfile`.
     Sendfile,
-    /// The client was slow: what it had not taken was written to a file, and sent from there.
+    /// The client was slow: what it had not accepted was written to a file, and sent from there.
     Spilled,
 }
 
@@ -48,38 +48,38 @@ pub enum Ending {
     Complete,
     /// The client disconnected, or received nothing for too long.
     ClientGone,
-    /// The application failed after the head, or sent less than it promised.
+    /// The application failed after the head was sent, or gave less than its Content-Length.
     Broken,
     /// The deadline of the request expired: the client was answered 504, or the response that had begun was broken off.
     TimedOut,
-    /// The server stopped before it was done: past the graceful time, or at once.
+    /// The server stopped before the response was complete.
     Cut,
 }
 
-/// The course of one request.
+/// What happened to one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
-    /// The request was complete and went into the queue.
+    /// When the request was complete and was queued.
     pub queued: Instant,
-    /// An application thread took the request from the queue.
+    /// When an application thread took the request from the queue.
     pub started: Option<Instant>,
-    /// The first non-empty block came from the application.
+    /// When the application gave the first non-empty block.
     pub first_block: Option<Instant>,
-    /// The application was done with it.
+    /// When the application had finished with it.
     pub finished: Option<Instant>,
-    /// The last byte was given to the kernel.
+    /// When the last byte was given to the kernel.
     pub drained: Option<Instant>,
     /// The status that was sent; 0 before.
     pub status: u16,
     /// Body bytes that were sent or queued, without chunk headers.
     pub body_bytes: u64,
-    /// Non-empty blocks the application made.
+    /// Non-empty blocks that the application gave.
     pub blocks: u64,
     /// Write system calls.
     pub writes: u32,
     /// How the body was sent.
     pub path: Path,
-    /// How long the application's thread waited for its client.
+    /// How long the application's thread waited for the client.
     pub waited: Duration,
     /// How it ended.
     pub ending: Ending,
@@ -127,7 +127,7 @@ impl Record {
         }
     }
 
-    /// The value of the `Server-Timing` field: what is known when the head leaves, now.
+    /// The value of the `Server-Timing` field; the head is sent `now`.
     pub(crate) fn server_timing(&self, now: Instant) -> String {
         let queue = millis_between(Some(self.queued), self.started).unwrap_or(0.0);
         let app = millis_between(self.started, self.first_block.or(Some(now))).unwrap_or(0.0);
@@ -135,7 +135,7 @@ impl Record {
     }
 }
 
-/// Milliseconds between two moments, if both have come.
+/// Milliseconds between two moments, if both are known; 0 if the second is the earlier one.
 #[must_use]
 pub fn millis_between(from: Option<Instant>, to: Option<Instant>) -> Option<f64> {
     Some(to?.saturating_duration_since(from?).as_secs_f64() * 1e3)

@@ -1,10 +1,10 @@
 //! What each worker process is doing, in memory that it shares with the master: counters, and for each thread the
 //! request that it runs.
 //!
-//! The master makes the scoreboard before it forks, and only reads it but for the order to drain. Each worker writes
+//! The master makes the scoreboard before it forks. It writes nothing in it but the order to drain. Each worker writes
 //! its own section: counters, and a slot for each thread. A worker may be killed at any moment, so there is no lock: a
-//! counter is one word, and what a slot holds is valid between two equal, even sequence numbers. A slot is written by
-//! the thread that holds it.
+//! counter is one word, and the content of a slot is valid if its sequence number is even and the same before and after
+//! the read. A slot is written by the thread that holds it.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,7 +18,7 @@ use crate::os::shared_memory::shared_words;
 const COUNTERS: usize = 32;
 /// Words of a slot.
 const SLOT: usize = 32;
-/// Slots beyond `--threads`, at least: for the threads that replace others which are stuck.
+/// Least number of slots beyond `--threads`, for the threads that replace stuck ones.
 const SPARE: usize = 16;
 /// Words of a slot that hold the start of the target.
 const TARGET: usize = SLOT - SLOT_TARGET;
@@ -51,25 +51,25 @@ pub enum Counter {
     Queued,
     /// Threads that run the application.
     Running,
-    /// Bytes of memory in responses that clients have not taken.
+    /// Bytes of memory in responses that clients have not accepted.
     Buffered,
     /// Bytes of memory in request bodies.
     Bodies,
-    /// Threads that are still in a request whose deadline is over.
+    /// Threads that are still in a request whose deadline has passed.
     Stuck,
-    /// Requests whose deadline came.
+    /// Requests whose deadline passed.
     TimedOut,
     /// When the thread that polls last looked for events, in nanoseconds of the monotonic clock.
     Heartbeat,
     /// See [`Section::stuck_since`], which reads it.
     StuckSince,
-    /// The master's order to drain: the milliseconds that requests in flight have, plus one; 0: no order.
+    /// The master's order to drain: the milliseconds that requests in flight may still take, plus one; 0: no order.
     Drain,
-    /// How many slots threads have ever taken: those beyond have always been empty.
+    /// How many slots threads have ever taken; those beyond were never written.
     Slots,
     /// Bytes of memory that are held for clients.
     Held,
-    /// Of these, bytes in request heads, and in what came behind them before its time.
+    /// Of these, bytes of request heads, and of later requests that arrived behind them.
     Heads,
     /// Unfinished requests that were given up to make room for others.
     GivenUp,
@@ -78,7 +78,7 @@ pub enum Counter {
 }
 
 impl Counter {
-    /// All of them, with their names.
+    /// Those that are shown to users, with their names.
     pub const ALL: [(Self, &'static str); 15] = [
         (Self::Pid, "pid"),
         (Self::Connections, "connections"),
@@ -98,12 +98,12 @@ impl Counter {
     ];
 }
 
-/// How many threads a server of so many `--threads` may have at once, with those that replace others which are stuck.
+/// How many threads a server with these `--threads` may have at once, with those that replace stuck ones.
 pub(crate) fn most_threads(threads: usize) -> usize {
     threads.saturating_add(1).saturating_add(threads.max(SPARE))
 }
 
-/// Now, on the clock of [`InFlight::since`].
+/// The time now, by the clock of [`InFlight::since`].
 #[must_use]
 pub fn now() -> u64 {
     monotonic_nanos()
@@ -112,11 +112,11 @@ pub fn now() -> u64 {
 /// A request that a thread runs, as the scoreboard shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InFlight {
-    /// Counts the requests of the worker.
+    /// Number of the request in the order of the worker's requests.
     pub serial: u64,
     /// When it began, in nanoseconds of the monotonic clock.
     pub since: u64,
-    /// The thread, as the kernel numbers it.
+    /// The kernel's number of the thread.
     pub thread: u64,
     /// The client; `None` on a UNIX socket.
     pub peer: Option<SocketAddr>,
@@ -134,8 +134,8 @@ pub struct Scoreboard {
 }
 
 impl Scoreboard {
-    /// A scoreboard for so many workers of so many threads each. Its memory is shared with processes that are forked
-    /// later, and is never given back.
+    /// A scoreboard for `places` workers of `threads` threads each. Its memory is shared with processes that are forked
+    /// later, and is never freed.
     ///
     /// # Errors
     /// No memory.
@@ -164,7 +164,7 @@ pub struct Section {
 impl Section {
     /// Sets everything to 0, for the next worker.
     pub fn clear(&self) {
-        // Not the slots that nobody has written: they have no memory yet, and those of thousands of greenlets would
+        // Not the slots that no thread has written: they have no memory yet, and those of thousands of greenlets would
         // take much.
         for word in &self.words[..COUNTERS + self.slots() * SLOT] {
             word.store(0, Ordering::Relaxed);
@@ -191,7 +191,7 @@ impl Section {
         self.words[counter as usize].store(value, Ordering::Relaxed);
     }
 
-    /// The master orders the worker to drain, for so long at most. The worker obeys also while a request holds its
+    /// Orders the worker to drain, for `graceful` at most. The worker does so even while a request holds its
     /// interpreter.
     pub fn order_drain(&self, graceful: Duration) {
         self.set(Counter::Drain, millis(graceful).saturating_add(1));
@@ -218,7 +218,7 @@ impl Section {
         Some(Slot { words })
     }
 
-    /// A thread takes a slot; it is the one that the kernel numbers so.
+    /// Gives a slot to a thread; `thread` is the kernel's number of it.
     pub(crate) fn take_slot(&self, number: usize, thread: u64) {
         if let Some(slot) = self.slot(number) {
             slot.store(SLOT_THREAD, thread);
@@ -226,7 +226,7 @@ impl Section {
         }
     }
 
-    /// Since when a thread has been in a request whose deadline is over, on the clock that all processes share.
+    /// Since when a thread has been in a request whose deadline has passed, on the clock that all processes share.
     #[must_use]
     pub fn stuck_since(&self) -> Option<u64> {
         self.get(Counter::StuckSince).checked_sub(1)
@@ -236,8 +236,8 @@ impl Section {
         self.set(Counter::StuckSince, since.map_or(0, |since| since.saturating_add(1)));
     }
 
-    /// Since when the application has been asked for an answer, without one, on the clock that all processes share: its
-    /// interpreter is held.
+    /// Since when the server has waited for an answer of the interpreter, on the clock that all processes share: a
+    /// thread holds it. `None`: it does not wait.
     #[must_use]
     pub fn asked_at(&self) -> Option<u64> {
         self.get(Counter::AskedAt).checked_sub(1)
@@ -247,7 +247,7 @@ impl Section {
         self.set(Counter::AskedAt, at.map_or(0, |at| at.saturating_add(1)));
     }
 
-    /// The requests that threads run, also of a worker that is dead.
+    /// The requests that threads run, or ran when the worker died.
     #[must_use]
     pub fn in_flight(&self) -> Vec<InFlight> {
         self.in_flight_by_slot().map(|(_, request)| request).collect()
@@ -275,7 +275,8 @@ impl Slot {
         self.words[word].load(Ordering::Relaxed)
     }
 
-    /// Changes the words between two sequence numbers. A dead writer leaves an odd one, which readers pass over.
+    /// Changes words of the slot; the sequence number is odd meanwhile. A writer that is killed leaves it odd, and
+    /// readers ignore the slot.
     fn change(&self, write: impl FnOnce()) {
         let sequence = self.load(SLOT_SEQUENCE) | 1;
         self.store(SLOT_SEQUENCE, sequence);
@@ -321,10 +322,10 @@ impl Slot {
     }
 
     pub(crate) fn read(&self) -> Option<InFlight> {
-        // A writer that lives needs a few nanoseconds; one that is dead never ends.
+        // A living writer needs a few nanoseconds; a dead one never ends, so the attempts are limited.
         for attempt in 0..1_000 {
             if attempt >= 100 {
-                // It may have been taken off its processor.
+                // The writer may have lost its processor.
                 std::thread::yield_now();
             }
             let before = self.words[SLOT_SEQUENCE].load(Ordering::Acquire);
@@ -334,7 +335,7 @@ impl Slot {
             }
             fence(Ordering::Acquire);
             if before.is_multiple_of(2) && self.load(SLOT_SEQUENCE) == before {
-                return told(&copy);
+                return request_of(&copy);
             }
         }
         None
@@ -342,7 +343,7 @@ impl Slot {
 }
 
 /// The request in the words of a slot.
-fn told(words: &[u64; SLOT]) -> Option<InFlight> {
+fn request_of(words: &[u64; SLOT]) -> Option<InFlight> {
     let serial = Some(words[SLOT_SERIAL]).filter(|serial| *serial != 0)?;
     let port = words[SLOT_PEER] as u16;
     let address = u128::from(words[SLOT_PEER + 1]) << 64 | u128::from(words[SLOT_PEER + 2]);
@@ -376,7 +377,7 @@ mod tests {
     use super::{Counter, InFlight, Scoreboard, most_threads};
 
     #[test]
-    fn a_request_is_told_until_it_ends() {
+    fn a_request_is_shown_until_it_ends() {
         let board = Scoreboard::new(2, 4).unwrap();
         let place = board.place(1).unwrap();
         let slot = place.slot(3).unwrap();
@@ -398,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_longer_than_its_room_is_cut_and_leaves_nothing_for_the_next() {
+    fn a_long_method_or_target_is_cut_and_leaves_no_bytes_in_the_next_request() {
         let place = Scoreboard::new(1, 1).unwrap().place(0).unwrap();
         place.take_slot(0, 1);
         let slot = place.slot(0).unwrap();
@@ -413,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_is_being_written_is_passed_over_and_never_torn() {
+    fn a_read_during_a_write_never_mixes_two_requests() {
         let place = Scoreboard::new(1, 1).unwrap().place(0).unwrap();
         place.take_slot(0, 1);
         let slot = place.slot(0).unwrap();
@@ -424,10 +425,10 @@ mod tests {
             }
         });
         while !writer.is_finished() {
-            for told in place.in_flight() {
-                let letter = b'a' + (told.serial % 26) as u8;
-                assert_eq!(told.since, told.serial);
-                assert!(told.target.iter().chain(&told.method).all(|byte| *byte == letter));
+            for request in place.in_flight() {
+                let letter = b'a' + (request.serial % 26) as u8;
+                assert_eq!(request.since, request.serial);
+                assert!(request.target.iter().chain(&request.method).all(|byte| *byte == letter));
             }
         }
         writer.join().unwrap();
@@ -451,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn every_thread_has_a_slot_those_included_that_make_up_for_stuck_ones() {
+    fn every_thread_has_a_slot_also_those_that_replace_stuck_ones() {
         for threads in [1, 32, 1000] {
             let place = Scoreboard::new(2, threads).unwrap().place(1).unwrap();
             for number in 0..most_threads(threads) {
@@ -466,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn not_stuck_is_no_moment() {
+    fn the_moment_zero_is_not_the_same_as_no_moment() {
         let place = Scoreboard::new(1, 1).unwrap().place(0).unwrap();
         for since in [None, Some(0), Some(7), None] {
             place.set_stuck_since(since);
@@ -475,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_of_one_place() {
+    fn each_section_has_its_own_counters() {
         let board = Scoreboard::new(2, 1).unwrap();
         board.place(0).unwrap().set(Counter::Requests, 7);
         assert_eq!(board.place(0).unwrap().get(Counter::Requests), 7);

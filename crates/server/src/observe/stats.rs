@@ -1,4 +1,4 @@
-//! The counters of a server, as its owner reads them and as the scoreboard shows them.
+//! The counters of a server, and how they are written to the scoreboard.
 
 use crate::observe::scoreboard::{Counter, Section};
 
@@ -23,17 +23,17 @@ pub struct Stats {
     pub queued: u64,
     /// Bytes of memory that are held for clients.
     pub held: u64,
-    /// Of these, bytes in request heads, and in what came behind them before its time.
+    /// Of these, bytes of request heads, and of later requests that arrived behind them.
     pub heads: u64,
-    /// Bytes of memory in responses that clients have not taken.
+    /// Bytes of memory in responses that clients have not accepted.
     pub buffered: u64,
     /// Bytes of memory in request bodies.
     pub bodies: u64,
     /// Unfinished requests that were given up to make room for others.
     pub given_up: u64,
-    /// Threads that are still in a request whose deadline is over.
+    /// Threads that are still in a request whose deadline has passed.
     pub stuck: u64,
-    /// Requests whose deadline came.
+    /// Requests whose deadline passed.
     pub timed_out: u64,
 }
 

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use crate::os::eventfd::Eventfd;
 use crate::os::process::Unshared;
 
-/// See the module.
+/// An epoll instance, and the descriptor that wakes the thread that waits for it.
 pub(crate) struct Poller {
     epoll: Unshared,
     wakeup: Eventfd,
@@ -94,12 +94,12 @@ impl Poller {
         Ok(false)
     }
 
-    /// Wakes the thread that waits, now or at its next wait, by an event of the key [`WAKEUP`].
+    /// Wakes the thread that waits, or the next one that does, by an event with the key [`WAKEUP`].
     pub(crate) fn wake(&self) {
         self.wakeup.wake();
     }
 
-    /// The thread that was woken: a later [`Poller::wake`] makes a new event.
+    /// Called by the thread that was woken: a later [`Poller::wake`] makes a new event.
     pub(crate) fn clear_wakeup(&self) {
         self.wakeup.clear();
     }

@@ -59,13 +59,13 @@ pub fn write_stderr(message: &str) {
     stream.flush(STDERR_WAIT);
 }
 
-/// A place in which tests have the server panic, once in a process: `TAILRACE_TEST_PANIC` names such places. Nothing in
-/// any other build.
+/// A place where a test can make the server panic, once per process: `TAILRACE_TEST_PANIC` names such places. Does
+/// nothing in other builds.
 #[cfg(not(test))]
 #[inline(always)]
 pub(crate) fn may_panic(_: &str) {}
 
-/// See above.
+/// Panics if `TAILRACE_TEST_PANIC` names this place.
 #[cfg(test)]
 #[allow(clippy::panic)]
 pub(crate) fn may_panic(place: &str) {

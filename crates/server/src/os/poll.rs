@@ -10,18 +10,18 @@ pub(crate) fn wait_readable(socket: BorrowedFd<'_>, time: Duration) -> bool {
     wait(socket, PollFlags::IN, time)
 }
 
-/// Blocks until the descriptor takes bytes or is broken, for at most `time`.
+/// Blocks until the descriptor accepts bytes or is broken, for at most `time`.
 pub(crate) fn wait_writable(socket: BorrowedFd<'_>, time: Duration) {
     // The next write shows the outcome.
     wait(socket, PollFlags::OUT, time);
 }
 
-/// True when a descriptor takes bytes now.
+/// True when a descriptor accepts bytes now.
 pub(crate) fn is_writable(descriptor: BorrowedFd<'_>) -> bool {
     wait(descriptor, PollFlags::OUT, Duration::ZERO)
 }
 
-/// Blocks until the last other end of a pipe is closed.
+/// Blocks until the last descriptor of a pipe's other end is closed.
 pub(crate) fn wait_for_end(pipe: BorrowedFd<'_>) {
     // POLLHUP is reported without being asked for.
     while !matches!(poll(&mut [PollFd::from_borrowed_fd(pipe, PollFlags::empty())], None), Ok(1..)) {}

@@ -54,9 +54,8 @@ pub(crate) fn watch_forks() {
     }
     static ONCE: Once = Once::new();
     // SAFETY: the handlers run inside of fork(2), where storing numbers and close(2) are safe (signal-safety(7)). If
-    // there is
-    // no memory for them, forks are not counted, and a connection ends for its client when the last process has closed
-    // it.
+    // there is no memory for them, forks are not counted, and a connection ends for its client when the last process
+    // has closed it.
     ONCE.call_once(|| unsafe {
         pthread_atfork(None, Some(parent), Some(child));
     });
@@ -157,8 +156,7 @@ impl Descriptors {
                 let number = word * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
                 // SAFETY: the number is that of a descriptor which its owner has added and not removed, and in this
-                // process
-                // the owner will not use or close it (see `Unshared`).
+                // process the owner will not use or close it (see `Unshared`).
                 unsafe { rustix::io::close(number as RawFd) };
             }
         }

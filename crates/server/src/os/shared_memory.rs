@@ -7,7 +7,7 @@ use std::{io, ptr, slice};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-/// So many words, each 0, in memory that this process shares with those it forks. They are never given back.
+/// `count` words, each 0, in memory that this process shares with those it forks. They are never freed.
 ///
 /// # Errors
 /// No memory.

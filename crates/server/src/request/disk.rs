@@ -44,7 +44,7 @@ struct Shared {
     added: Condvar,
 }
 
-/// See the module.
+/// The threads for file operations of one server.
 pub(crate) struct Disk {
     shared: Arc<Shared>,
     /// The process that has the threads.
@@ -54,9 +54,9 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// No thread yet.
+    /// Starts no thread.
     pub(crate) fn new() -> Self {
-        // Asked now: reading the environment while the application changes it is not safe.
+        // Read at the start: reading the environment while the application changes it is not safe.
         Self { shared: Arc::default(), process: Process::here(), folder: std::env::temp_dir() }
     }
 
@@ -145,7 +145,7 @@ pub struct TemporaryFile {
     /// Some until it is dropped.
     file: Option<File>,
     disk: Option<Arc<Disk>>,
-    /// The process whose forked children do not have the file; `None`: they have it.
+    /// The process whose forked children do not get the file; `None`: they get it.
     keeper: Option<Process>,
 }
 
@@ -225,7 +225,7 @@ mod tests {
     use crate::os::sync::lock;
 
     #[test]
-    fn tasks_wait_for_no_other_task_until_all_threads_are_in_one() {
+    fn a_task_waits_for_another_one_only_if_all_threads_are_busy() {
         let disk = Disk::new();
         assert_eq!(lock(&disk.shared.queue).threads, 0);
         let gate = Arc::new(Barrier::new(THREADS + 1));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_lets_every_task_run_and_no_thread_stay() {
+    fn after_the_end_every_task_runs_and_then_all_threads_end() {
         let disk = Disk::new();
         let (done, is_done) = mpsc::channel();
         for number in 0..100 {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_panics_costs_no_thread() {
+    fn a_task_that_panics_does_not_end_its_thread() {
         let disk = Disk::new();
         let (done, is_done) = mpsc::channel();
         for _ in 0..THREADS {

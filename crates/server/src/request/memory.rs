@@ -1,12 +1,13 @@
-//! How much memory a server holds for its clients: request heads and what comes with them, request bodies, responses.
+//! How much memory a server holds for its clients: request heads and the bytes received with them, request bodies,
+//! responses.
 //!
 //! Memory that is kept for a client while its thread serves another one is charged to the budget of its kind, by its
-//! capacity and not by its length. A small request that comes whole in one read is not charged: it is in a buffer that
-//! its thread uses again, and `--max-queue` limits how many wait. A block that several responses hold by reference (the
-//! same `bytes` object) is one piece of memory and counts once. Any thread charges and gives back.
+//! capacity and not by its length. A small request that arrives whole in one read is not charged: it is in a buffer
+//! that its thread uses again, and `--max-queue` limits how many wait. A block that several responses hold by reference
+//! (the same `bytes` object) counts once. Any thread charges and gives back.
 //!
-//! The kinds have one limit together, [`ClientMemory`]. Two threads that look at it at the same moment may go past it
-//! by what each of them has read.
+//! All kinds together have one limit, [`ClientMemory`]. Two threads that check it at the same moment may together exceed
+//! it by what each of them has read.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,15 +15,15 @@ use std::sync::{Arc, Mutex};
 
 use crate::os::sync::lock;
 
-/// All that is held for clients, by its kind.
+/// The memory that is held for clients, by kind.
 pub(crate) struct ClientMemory {
-    /// Bytes that all kinds may have together.
+    /// Bytes that all kinds together may have.
     limit: usize,
-    /// Request heads, and what came behind them before its time.
+    /// Request heads, and bytes received behind them that belong to later requests.
     pub(crate) requests: Arc<Budget>,
     pub(crate) bodies: Arc<Budget>,
     pub(crate) responses: Arc<Budget>,
-    /// The most that was held since the last call of [`ClientMemory::take_freed`] that told of any.
+    /// The most that was held since [`ClientMemory::take_freed`] last returned a number.
     peak: AtomicUsize,
 }
 
@@ -40,7 +41,7 @@ impl ClientMemory {
 
     /// Bytes held now.
     pub(crate) fn used(&self) -> usize {
-        // Charges of one thread may be given back by another one meanwhile.
+        // Saturating: the counters change while they are read.
         self.requests.used().saturating_add(self.bodies.used()).saturating_add(self.responses.used())
     }
 
@@ -49,18 +50,18 @@ impl ClientMemory {
         self.used().saturating_add(more) <= self.limit
     }
 
-    /// The same for bytes that are kept only to spare a client some work: they may not take the last quarter.
+    /// The same for bytes that are not needed but save work: they may not use the last quarter of the limit.
     pub(crate) fn has_room_to_spare(&self, more: usize) -> bool {
         self.used().saturating_add(more) <= self.limit - self.limit / 4
     }
 
-    /// How much has to be given up so that there is room for `more` bytes and a while passes before there is none
-    /// again.
+    /// How many bytes must be freed for `more` bytes and for an eighth of the limit beside, so that this is not needed
+    /// again at once.
     pub(crate) fn excess(&self, more: usize) -> usize {
         self.used().saturating_add(more).saturating_sub(self.limit - self.limit / 8)
     }
 
-    /// Bytes that were given back since the most was held, if they are at least `worth`; told once.
+    /// Bytes that were given back since the most was held, if they are at least `worth`; then counted from now on.
     pub(crate) fn take_freed(&self, worth: usize) -> Option<usize> {
         let used = self.used();
         let peak = self.peak.fetch_max(used, Ordering::Relaxed).max(used);
@@ -76,7 +77,7 @@ impl ClientMemory {
 #[derive(Default)]
 pub(crate) struct Budget {
     used: AtomicUsize,
-    /// How often each block held by reference is queued, and its length, by its address.
+    /// For each block held by reference, by its address: how often it is queued, and its length.
     shared: Mutex<HashMap<usize, (usize, usize)>>,
 }
 
@@ -94,7 +95,7 @@ impl Budget {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// A block is held by reference from now on.
+    /// Charges a block that is held by reference, unless it is charged already.
     pub(crate) fn charge_shared(&self, block: &[u8]) {
         let mut shared = lock(&self.shared);
         let (holders, length) = shared.entry(block.as_ptr() as usize).or_insert((0, block.len()));
@@ -104,7 +105,7 @@ impl Budget {
         }
     }
 
-    /// A block that was charged by [`Budget::charge_shared`] is let go.
+    /// Gives back a block that [`Budget::charge_shared`] has charged, once its last holder has called this.
     pub(crate) fn give_back_shared(&self, block: &[u8]) {
         let mut shared = lock(&self.shared);
         let address = block.as_ptr() as usize;
@@ -118,7 +119,7 @@ impl Budget {
     }
 }
 
-/// What one owner has charged, given back when it is dropped. By default it is of no budget.
+/// What one owner has charged; given back when it is dropped. The default belongs to no budget and charges nothing.
 #[derive(Default)]
 pub struct Charge {
     budget: Option<Arc<Budget>>,
@@ -130,7 +131,7 @@ impl Charge {
         Self { budget: Some(budget), bytes: 0 }
     }
 
-    /// The owner holds so many bytes now.
+    /// Sets the number of bytes that the owner holds now.
     pub(crate) fn set(&mut self, bytes: usize) {
         let Some(budget) = &self.budget else { return };
         if bytes >= self.bytes {
@@ -141,18 +142,18 @@ impl Charge {
         self.bytes = bytes;
     }
 
-    /// The owner holds so many bytes now, of this budget.
+    /// The same; the charge belongs to this budget from now on if it belonged to none.
     pub(crate) fn set_in(&mut self, budget: &Arc<Budget>, bytes: usize) {
         self.budget.get_or_insert_with(|| budget.clone());
         self.set(bytes);
     }
 
-    /// What is charged.
+    /// Bytes charged for this owner.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// All that is charged to the same budget.
+    /// Bytes charged to the same budget by all owners.
     pub(crate) fn all(&self) -> usize {
         self.budget.as_ref().map_or(0, |budget| budget.used())
     }
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_since_the_peak_is_told_once() {
+    fn what_was_given_back_since_the_peak_is_returned_once() {
         let memory = ClientMemory::new(1_000);
         memory.requests.charge(500);
         assert_eq!(memory.take_freed(100), None);
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_charge_of_no_budget_is_none() {
+    fn a_charge_without_a_budget_counts_nothing() {
         let budget = Arc::new(Budget::default());
         let mut charge = Charge::default();
         charge.set(100);
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_charge_is_given_back_when_its_owner_goes() {
+    fn a_charge_is_given_back_when_it_is_dropped() {
         let budget = Arc::new(Budget::default());
         let mut first = Charge::new(budget.clone());
         let mut second = Charge::new(budget.clone());

@@ -19,7 +19,7 @@ use crate::request::stream::BodyStream;
 /// A complete request: its head, where it came from, its body.
 #[derive(Default)]
 pub struct Request {
-    /// The bytes of the head; the spans in `head` and `framing` refer to them.
+    /// The bytes of the head, to which the spans in `head` and `framing` refer.
     pub bytes: Vec<u8>,
     /// The parsed head.
     pub head: RequestHead,
@@ -27,7 +27,7 @@ pub struct Request {
     pub framing: RequestFraming,
     /// The body, whole.
     pub body: RequestBody,
-    /// Who sent it and to which of our addresses.
+    /// The client's address, and the listener that accepted the connection.
     pub endpoints: Endpoints,
 }
 
@@ -58,7 +58,7 @@ pub enum RequestBody {
     Memory {
         /// The bytes.
         bytes: Vec<u8>,
-        /// To be dropped with them.
+        /// The memory that is charged for them; to be dropped with them.
         charge: Charge,
     },
     /// In an unlinked temporary file, positioned at its start.
@@ -68,7 +68,7 @@ pub enum RequestBody {
         /// Its length in bytes.
         length: u64,
     },
-    /// It arrives while it is read.
+    /// The application reads it while it arrives.
     Stream(BodyStream),
 }
 

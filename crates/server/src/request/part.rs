@@ -1,8 +1,8 @@
-//! The parts of a request that may be on their way, and why a request is refused in each.
+//! The parts of a request that may be incomplete, and the refusals for each.
 
 use tailrace_http::limits::Refusal;
 
-/// The part of a request that is on its way.
+/// The part of a request that is being received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Head,
@@ -10,7 +10,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// Why a request is refused whose client ended in this part.
+    /// The refusal of a request whose client closed its direction in this part.
     pub(crate) fn cut_short(self) -> Refusal {
         match self {
             Self::Head => Refusal::new(400, "The request ended before its head was complete."),
@@ -18,7 +18,7 @@ impl Part {
         }
     }
 
-    /// Why a request is refused of which this part was too slow.
+    /// The refusal of a request of which this part was too slow.
     pub(crate) fn late(self) -> Refusal {
         match self {
             Self::Head => Refusal::new(408, "The request head did not arrive in time."),

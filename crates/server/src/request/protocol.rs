@@ -11,23 +11,23 @@ use tailrace_http::request_head::RequestHead;
 
 /// A format of requests.
 pub(crate) trait Protocol: Send + Sync {
-    /// Goes on with a head, of which `bytes` are all that has arrived, from its first byte on. `parser` is how far it
-    /// was parsed before. Whatever the parts are in which a head arrives, it comes to the same.
+    /// Continues to parse a head. `bytes` is all of it that has arrived; `parser` holds how far it was parsed before.
+    /// The result does not depend on the parts in which the head arrives.
     fn parse_head(&self, parser: &mut HeadParser, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> HeadStep;
 
     /// How long the body behind a complete head is, and whether another request may follow it.
     ///
     /// # Errors
-    /// The head leaves that open, or asks for what is refused.
+    /// The head is ambiguous or malformed, or asks for what this server refuses.
     fn framing(&self, bytes: &[u8], head: &RequestHead, limits: &Limits) -> Result<RequestFraming, Refusal>;
 
-    /// Finds the end of a body of this length, which may have `most` bytes.
+    /// A decoder for a body of this length, which may have `most` bytes.
     fn body(&self, length: BodyLength, most: u64) -> BodyDecoder;
 
     /// What the framing of the response depends on.
     fn facts(&self, bytes: &[u8], head: &RequestHead, framing: &RequestFraming) -> RequestFacts;
 
-    /// The same for a request that is refused, of whose head there may be only a part.
+    /// The same for a request that is refused; `head` may be incomplete.
     fn facts_of_refused(&self, bytes: &[u8], head: &RequestHead) -> RequestFacts;
 }
 

@@ -10,10 +10,9 @@ use crate::request::RequestBody;
 use crate::request::disk::{Disk, TemporaryFile};
 use crate::request::memory::Charge;
 
-/// A body up to this size stays in memory whatever the other limits say: most bodies are smaller, and a file costs
-/// more.
+/// A body up to this size stays in memory whatever the limits are: most bodies are smaller, and a file costs more time.
 const SMALL: usize = 16 * 1024;
-/// Bytes of one write, at least. A body in a file has about so many more bytes in memory.
+/// Least bytes of one write. A body in a file uses about this much memory beside.
 const WRITE: usize = 1 << 20;
 
 /// The part of a request body that has arrived.
@@ -31,7 +30,7 @@ pub(crate) struct Spool {
     written: u64,
 }
 
-/// How many bytes may be in memory.
+/// How many bytes may be kept in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     /// Of one body.
@@ -40,12 +39,12 @@ pub(crate) struct Limits {
     pub(crate) all: usize,
 }
 
-/// What became of bytes of a body.
+/// What [`Spool::append`] did with the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Appended {
     /// They are in memory.
     Some,
-    /// They are in memory, which must be written to the file before more is read.
+    /// They are in memory, and the memory must be written to the file before more is read.
     Much,
     /// The system has no memory for them.
     NoMemory,
@@ -66,7 +65,7 @@ pub(crate) struct Written {
 }
 
 impl Write {
-    /// Writes. Blocks for as long as the disk takes.
+    /// Writes the bytes. Blocks for as long as the disk takes.
     ///
     /// # Errors
     /// The temporary folder cannot be written or has no space.
@@ -100,7 +99,7 @@ impl Spool {
         self.charge.bytes()
     }
 
-    /// Makes room for more bytes. The capacity doubles each time and is not the length that the head states, since the
+    /// Makes room for more bytes. The capacity is doubled, and not set to the length that the head states, because the
     /// client may never send that much. False: the system has no memory.
     fn reserve(&mut self, more: usize) -> bool {
         if self.memory.capacity() - self.memory.len() >= more {
@@ -126,7 +125,7 @@ impl Spool {
         if is_much { Appended::Much } else { Appended::Some }
     }
 
-    /// The client has sent nothing more yet. True: the bytes in memory are to be written to the file.
+    /// Called when the client has sent nothing more for now. True: the bytes in memory are to be written to the file.
     pub(crate) fn pause(&mut self) -> bool {
         if !self.in_file {
             return false;
@@ -141,7 +140,7 @@ impl Spool {
         false
     }
 
-    /// True when the body is in a file, so that its last bytes are to be written, too.
+    /// True when the body is in a file, so that its last bytes must be written, too.
     pub(crate) fn is_in_file(&self) -> bool {
         self.in_file
     }
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn past_the_memory_of_all_bodies_only_small_ones_stay_in_it() {
+    fn past_the_limit_of_all_bodies_only_small_ones_stay_in_memory() {
         let budget = Arc::new(Budget::default());
         let limits = Limits { one: 10 * SMALL, all: 5 * SMALL };
         let mut spools: Vec<_> = (0..4).map(|_| Spool::new(None, Charge::new(budget.clone()))).collect();
@@ -254,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_any_size_is_written_in_parts_and_needs_the_memory_of_one() {
+    fn a_large_body_is_written_in_parts_and_needs_the_memory_of_one_part() {
         let budget = Arc::new(Budget::default());
         let mut spool = Spool::new(None, Charge::new(budget.clone()));
         let mut all = Vec::new();

@@ -1,11 +1,11 @@
 //! A request body that the application reads while it arrives (`--stream-body`).
 //!
 //! The thread that reads the body reads the socket. If nothing has arrived, the reader waits without the lock: a thread
-//! in `poll`, a greenlet until the I/O thread has seen an event of the socket. So no more is taken from the kernel than
-//! the application wants, and the TCP window holds a fast client back.
+//! in `poll`, a greenlet until the I/O thread has seen an event of the socket. So the server reads no more from the
+//! kernel than the application asks for, and the TCP window slows down a client that sends faster.
 //!
-//! The thread that owns the connection makes the body with the bytes that came behind the head, and takes back what is
-//! left of it when the response is over. From then on every read fails, also that of a reader which waits. Any thread
+//! The thread that owns the connection makes the body with the bytes that arrived behind the head, and takes what is
+//! left of it when the response is over. From then on every read fails, and a reader that waits is woken. Any thread
 //! may read, one at a time.
 
 use std::sync::{Arc, Mutex};
@@ -19,22 +19,22 @@ use crate::os::sync::lock;
 use crate::request::memory::{Charge, ClientMemory};
 use crate::request::part::Part;
 
-/// Bytes received at once where they have to be decoded.
+/// Bytes of one read of a body that has to be decoded.
 const BUFFER: usize = 64 * 1024;
-/// The same where there is no memory for so many.
+/// The same when there is no memory for so many.
 const SMALL_BUFFER: usize = 4 * 1024;
 /// The rest of a body that the application did not read is read and dropped up to this size (bytes), so that the
 /// connection can serve another request.
 const DROPPED: u64 = 64 * 1024;
-/// A wait that ends so little before its time counts as a full one: timers are not exact.
+/// A reader that could wait for less than this has waited long enough: timers are not exact.
 const EARLY: Duration = Duration::from_millis(5);
-/// How often a thread that waits for bytes looks whether the response is over, or was given in the application's place.
+/// How often a thread that waits for bytes checks whether the response is over, or was sent by the server itself.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Why a body cannot be read any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFault {
-    /// The client has left, or ended its direction, before the end of the body.
+    /// The client closed the connection, or its sending direction, before the end of the body.
     Gone,
     /// The body is malformed, too large or too slow.
     Refused(Refusal),
@@ -47,23 +47,23 @@ pub enum BodyFault {
 pub(crate) struct Pace {
     /// The longest time between two bytes.
     pub(crate) pause: Duration,
-    /// Bytes a second that it must have on average, after a first `pause`; 0: any number.
+    /// Bytes per second that must arrive on average, after a first `pause`; 0: any number.
     pub(crate) rate: u64,
 }
 
-/// The connection, as far as a body that arrives on it needs it. Any thread may call these, and no call but
+/// What a body needs of the connection on which it arrives. Any thread may call these, and no call but
 /// [`Source::wait_readable`] blocks.
 pub(crate) trait Source: Send + Sync {
     /// Reads what the client has sent.
     fn receive(&self, buffer: &mut [u8]) -> Io;
 
-    /// Blocks until there is something to read, be it the end, for at most `time`. False: there is not.
+    /// Blocks until bytes or the end of the stream can be read, for at most `time`. False: they cannot.
     fn wait_readable(&self, time: Duration) -> bool;
 
     /// Sends `100 Continue`.
     fn send_continue(&self);
 
-    /// True when the server has given the response in the application's place, since its deadline had come.
+    /// True when the deadline of the request has passed and the server has sent the response itself.
     fn is_overruled(&self) -> bool;
 
     /// True when more bytes may be held in memory for clients.
@@ -75,14 +75,14 @@ pub(crate) trait Source: Send + Sync {
     /// The time, by the clock of the server.
     fn now(&self) -> Instant;
 
-    /// How often a thread that waits must call [`Source::must_end`]: its server has no other thread that takes notice
-    /// of signals. `None`: never.
+    /// How often a thread that waits must call [`Source::must_end`], because its server has no other thread that would
+    /// see a signal. `None`: never.
     fn interruptions(&self) -> Option<Duration>;
 
-    /// True when the thread must not wait any longer: a signal asks it to end, or its graceful time is over.
+    /// True when the thread must stop waiting: a signal asks the server to end, or its graceful time is over.
     fn must_end(&self) -> bool;
 
-    /// True on the thread whose greenlets run the application: only its tickets can be woken.
+    /// True on the thread whose greenlets run the application. Only its greenlets can be woken by a ticket.
     fn is_on_greenlet_thread(&self) -> bool;
 
     /// Wakes the greenlet with this ticket at the next event of the socket, or when [`Source::wake_reader`] is called.
@@ -95,7 +95,7 @@ pub(crate) trait Source: Send + Sync {
     fn wake_reader(&self);
 }
 
-/// A body that arrives while it is read.
+/// A request body that the application reads while it arrives.
 pub struct BodyStream(pub(crate) Arc<Incoming>);
 
 impl BodyStream {
@@ -107,7 +107,7 @@ impl BodyStream {
         self.0.read(target)
     }
 
-    /// Reads what has come, without waiting; 0 at the end of the body. `None`: nothing has.
+    /// Reads what has arrived, without waiting; 0 at the end of the body. `None`: nothing has.
     ///
     /// # Errors
     /// [`BodyFault`], and the same one again at each further call.
@@ -115,15 +115,15 @@ impl BodyStream {
         self.0.try_read(target)
     }
 
-    /// Has the greenlet with this ticket woken when the client sends something from now on, or never will; the caller
-    /// reads once more before it waits. Returns how long it may wait. `None`: this is not the thread of the greenlets,
-    /// and has to block.
+    /// Asks that the greenlet with this ticket be woken at the next event of the socket. The caller must read once more
+    /// before it waits, since bytes may have arrived before this call. Returns how long it may wait. `None`: this is
+    /// not the thread of the greenlets, so it has to block.
     pub fn ask(&mut self, ticket: u64) -> Option<Duration> {
         self.0.ask(ticket)
     }
 
-    /// Has the greenlet with this ticket woken at once, after the others have run. False: this is not the thread of the
-    /// greenlets, or the response is over.
+    /// Asks that the greenlet with this ticket be woken as soon as the other greenlets have run. False: this is not the
+    /// thread of the greenlets, or the response is over.
     pub fn come_back(&self, ticket: u64) -> bool {
         let body = lock(&self.0.0);
         body.source.as_ref().is_some_and(|source| source.is_on_greenlet_thread() && source.wake(ticket))
@@ -149,7 +149,7 @@ impl BodyStream {
     }
 }
 
-/// A body that arrives, shared by its reader ([`BodyStream`]) and the thread that owns the connection.
+/// The state of a [`BodyStream`], shared by its reader and the thread that owns the connection.
 pub(crate) struct Incoming(Mutex<Body>);
 
 #[derive(Clone, Copy)]
@@ -168,15 +168,15 @@ struct Body {
     raw: Vec<u8>,
     at: usize,
     end: usize,
-    /// For the memory of `raw`.
+    /// Charged for the memory of `raw`.
     charge: Charge,
     /// The client waits for `100 Continue`.
     continue_due: bool,
-    /// Readers have waited as long as they may: the body is refused unless something has come by now.
+    /// Readers have waited as long as they may: the next read refuses the body if nothing has arrived.
     is_late: bool,
     /// How long readers have waited since the last byte.
     silent: Duration,
-    /// Bytes of the body, without its framing, that were given out.
+    /// Bytes of the body, without its framing, that readers have received.
     received: u64,
     /// How long readers have waited in all.
     waited: Duration,
@@ -184,14 +184,14 @@ struct Body {
 
 /// What is left of a body when the response is over.
 pub(crate) enum Rest {
-    /// Nothing; these bytes follow it.
+    /// Nothing; these bytes behind the body have been received as well.
     Complete(Vec<u8>),
-    /// The rest is still to come, or to be decoded from these bytes.
+    /// A part that this decoder would read from these bytes and from those that have not arrived.
     Unread(BodyDecoder, Vec<u8>),
 }
 
 impl Incoming {
-    /// A body of which the bytes `received` have arrived already. `None`: there is no memory for them.
+    /// A body of which `received` has arrived already. `None`: there is no memory to copy that.
     pub(crate) fn new(
         decoder: BodyDecoder,
         received: &[u8],
@@ -243,7 +243,7 @@ impl Incoming {
                 return Ok(Some(read));
             }
             let Some(source) = body.source.clone() else { return Err(BodyFault::Over) };
-            // The client has its response, and the application is to end.
+            // The client has a response already; the read fails so that the application ends.
             if source.is_overruled() {
                 return Err(body.failed(BodyFault::Gone));
             }
@@ -271,7 +271,7 @@ impl Incoming {
         Some(body.patience(source.pace()))
     }
 
-    /// Waits for bytes of the client, without the lock. The next read shows what came of it.
+    /// Waits for bytes of the client, without the lock. The next read shows the outcome.
     fn wait(&self) {
         let body = lock(&self.0);
         let Some(source) = body.source.clone() else { return };
@@ -296,13 +296,13 @@ impl Incoming {
         lock(&self.0).has_waited(waited);
     }
 
-    /// How long readers have waited.
+    /// How long readers have waited in all.
     pub(crate) fn waited(&self) -> Duration {
         lock(&self.0).waited
     }
 
-    /// The head of the response leaves. True if the connection can serve another request after a response that leaves
-    /// the rest of this body unread.
+    /// Called when the head of the response is sent. True if the connection can serve another request even if the rest
+    /// of this body is never read.
     pub(crate) fn answered(&self) -> bool {
         let mut body = lock(&self.0);
         // RFC 9110 section 10.1.1: without `100 Continue` the client may send the body or not.
@@ -317,7 +317,7 @@ impl Incoming {
         }
     }
 
-    /// The response is over: what is left, and how long the application's threads have waited for the client.
+    /// Called when the response is over. Returns what is left, and how long readers have waited for the client.
     pub(crate) fn end(&self) -> (Rest, Duration) {
         let mut body = lock(&self.0);
         if let Some(source) = body.source.take() {
@@ -335,18 +335,18 @@ impl Incoming {
 
 /// The result of one read of the socket.
 enum Received {
-    /// So many bytes of the body are in the reader's buffer.
+    /// This many bytes of the body are in the reader's buffer.
     Data(usize),
-    /// Bytes came that are still to be decoded.
+    /// Bytes were received into `raw`, and are to be decoded.
     Raw,
-    /// Nothing, for now.
+    /// Nothing has arrived.
     Nothing,
-    /// The client has ended its direction, or is gone.
+    /// The client has closed the connection or its sending direction.
     End,
 }
 
 impl Body {
-    /// Gives out what has come already, as much as there is room for. `None`: there is nothing.
+    /// Copies what has been received into `target`, as much as fits. `None`: there is nothing.
     fn read_received(&mut self, target: &mut [u8]) -> Result<Option<usize>, BodyFault> {
         let mut filled = 0;
         loop {
@@ -355,7 +355,7 @@ impl Body {
                 State::Open if filled < target.len() => {}
                 _ => return Ok(Some(filled)),
             }
-            // No more than fits: the decoder counts what it gives out.
+            // No more than fits: the decoder counts all data of its input as read.
             let window = &self.raw[self.at..self.end.min(self.at + target.len() - filled)];
             match self.decoder.decode(window) {
                 BodyStep::Data { consumed, data } => {
@@ -383,7 +383,7 @@ impl Body {
         }
     }
 
-    /// Counts body bytes; with the last one of a known length the body is over.
+    /// Counts body bytes; the last one of a known length ends the body.
     fn count_received(&mut self, count: usize) {
         self.received += count as u64;
         if self.decoder.remaining() == Some(0) {
@@ -391,7 +391,7 @@ impl Body {
         }
     }
 
-    /// Takes what the socket has: straight into the reader's buffer where every byte is data.
+    /// Reads the socket once: directly into the reader's buffer if every byte is data.
     fn receive(&mut self, source: &dyn Source, target: &mut [u8]) -> Received {
         (self.at, self.end) = (0, 0);
         let io = if let Some(left) = self.decoder.remaining() {
@@ -417,7 +417,7 @@ impl Body {
         Received::Data(count)
     }
 
-    /// Makes `raw` a buffer to receive into: a small one where there is no memory for another.
+    /// Makes `raw` a buffer to receive into; a small one if there is no memory for a large one.
     fn make_buffer(&mut self, source: &dyn Source) {
         if self.raw.len() >= BUFFER {
             return;
@@ -438,7 +438,7 @@ impl Body {
         self.charge.set(0);
     }
 
-    /// Takes out what has come and is not decoded.
+    /// Takes out what was received and not decoded.
     fn take_raw(&mut self) -> Vec<u8> {
         let mut raw = std::mem::take(&mut self.raw);
         self.charge.set(0);
@@ -448,20 +448,20 @@ impl Body {
         raw
     }
 
-    /// A reader has waited for bytes, and looks for them next.
+    /// Notes that a reader has waited for this time. Its next read looks for bytes.
     fn has_waited(&mut self, time: Duration) {
         self.waited += time;
         self.silent += time;
         self.is_late = self.source.as_ref().is_some_and(|source| self.patience(source.pace()) < EARLY);
     }
 
-    /// What has come and is not decoded.
+    /// What was received and not decoded.
     fn raw_bytes(&self) -> &[u8] {
         self.raw.get(self.at..self.end).unwrap_or(&[])
     }
 
-    /// How long a reader waits for the next byte: the pause that any client may make, less where the body has been
-    /// slower than it may be on average. Only the time that readers wait counts.
+    /// How long a reader waits for the next byte: for `pause` at most, and less if the body has been slower than `rate`
+    /// on average. Only the time in which readers wait counts.
     fn patience(&self, Pace { pause, rate }: Pace) -> Duration {
         let left = pause.saturating_sub(self.silent);
         match (self.received * 1_000).checked_div(rate) {
@@ -499,7 +499,7 @@ mod tests {
 
     #[derive(Default)]
     struct Wire {
-        /// What each read gives; `None`: nothing before a wait of [`LOOK`].
+        /// What each read returns; `None`: nothing until a wait of [`LOOK`].
         input: VecDeque<Option<Vec<u8>>>,
         has_ended: bool,
         continues: usize,
@@ -511,7 +511,7 @@ mod tests {
         readers_woken: usize,
     }
 
-    /// A client without a socket. Each wait takes as long as it may, on the clock alone.
+    /// A client without a socket. Each wait lasts its whole time, by moving the clock.
     struct Scripted {
         wire: Mutex<Wire>,
         clock: Clock,
@@ -719,7 +719,7 @@ mod tests {
         let (mut stream, incoming, _) = body(known(9), b"", &source);
         assert_eq!(stream.read(&mut [0; 8]), Err(BodyFault::Refused(Part::Body.late())));
         assert!((PAUSE..PAUSE * 2).contains(&incoming.waited()), "{:?}", incoming.waited());
-        // It looks in between whether the response is over.
+        // Between these waits it checks whether the response is over.
         assert!(lock(&source.wire).waits.len() > 10);
     }
 
@@ -766,17 +766,17 @@ mod tests {
     }
 
     #[test]
-    fn a_response_in_the_place_of_the_application_fails_its_reads() {
+    fn reads_fail_after_the_server_has_sent_the_response_itself() {
         let source = Arc::new(source(&[Some(b"abc")]));
         lock(&source.wire).is_overruled = true;
         let (mut stream, _, _) = body(known(9), b"x", &source);
-        // What has come is given out.
+        // What had arrived can still be read.
         assert_eq!(stream.read(&mut [0; 8]), Ok(1));
         assert_eq!(stream.read(&mut [0; 8]), Err(BodyFault::Gone));
     }
 
     #[test]
-    fn a_thread_that_must_take_notice_of_signals_ends_its_wait_for_one() {
+    fn a_thread_that_must_look_for_signals_stops_waiting_at_one() {
         let often = Duration::from_millis(100);
         let source = Arc::new(Scripted { interruptions: Some(often), ..source(&[]) });
         lock(&source.wire).must_end = true;
@@ -786,7 +786,7 @@ mod tests {
     }
 
     #[test]
-    fn a_greenlet_leaves_its_ticket_and_a_thread_is_told_to_block() {
+    fn a_greenlet_is_woken_by_its_ticket_and_a_thread_has_to_block() {
         let greenlet = Arc::new(Scripted { is_on_greenlet_thread: true, ..source(&[]) });
         let (mut stream, _, _) = body(known(9), b"", &greenlet);
         assert_eq!(stream.ask(7), Some(PAUSE));

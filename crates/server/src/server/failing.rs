@@ -363,7 +363,7 @@ mod tests {
     fn a_panic_of_the_access_log_costs_the_line() {
         let mut process = Process::start("log", "log");
         assert!(process.ask("/panics").starts_with("HTTP/1.1 204"));
-        process.await_error("a line of the access log was lost: it panicked: ");
+        process.await_error("a line of the access log was lost, as rendering it panicked: ");
         assert!(process.ask("/fine").starts_with("HTTP/1.1 204"));
         let mut line = String::new();
         process.output.read_line(&mut line).unwrap();

@@ -16,13 +16,11 @@ use crate::os::socket::Io;
 /// - The thread that owns the connection receives; the thread that holds the lock of the send queue transmits. Both may
 ///   happen at the same time on two threads. The other methods are for any thread at any time.
 /// - After [`Io::WouldBlock`] the socket reports an event (epoll, edge-triggered) when the call can succeed. An
-///   implementation with buffers of its own must not answer [`Io::WouldBlock`] while it could move bytes from or to
+///   implementation with buffers of its own must not return [`Io::WouldBlock`] while it could move bytes from or to
 ///   them, and one whose reads need a write (as TLS may) must have tried it.
-/// - A read that fills the buffer says nothing about what is left; one that does not fill it has taken all that there
-///   was.
-/// - Bytes that [`Transport::transmit`] has accepted are not given again: what the socket does not accept at once is
-///   kept
-///   and sent by the next call.
+/// - A read that does not fill the buffer has taken all that there was. After one that fills it, more may be left.
+/// - Bytes that [`Transport::transmit`] has accepted are not given again: an implementation that has accepted more than
+///   the socket keeps the rest, and sends it at the next call.
 /// - In a child that the application forks every operation fails with [`Io::Broken`] or does nothing: the client is
 ///   served by the parent alone, and must not notice the child, also not when the child ends.
 pub(crate) trait Transport: Send + Sync {

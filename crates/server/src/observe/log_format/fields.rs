@@ -10,9 +10,9 @@ pub(super) fn of_request<'a>(request: &'a Request, name: &[u8]) -> &'a [u8] {
     found.map_or(&[], |field| field.value.of(bytes))
 }
 
-/// A field of the response, whose head this is; empty where it has none.
+/// A field of the response with this head; empty where it has none.
 pub(super) fn of_response<'a>(head: &'a [u8], name: &[u8]) -> &'a [u8] {
-    // The first line is the status line, which has no colon after a field's name.
+    // The first line is the status line.
     for line in head.split(|&byte| byte == b'\n').skip(1) {
         if let Some((found, rest)) = line.split_at_checked(name.len())
             && let Some(value) = rest.strip_prefix(b": ")
@@ -36,7 +36,7 @@ pub(super) fn push_user(request: &Request, out: &mut Vec<u8>) {
     }
 }
 
-/// What base64 stands for (RFC 4648 section 4), padded or not.
+/// Decodes base64 (RFC 4648 section 4), padded or not. `None`: it is not base64.
 fn decoded(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
     let (mut bits, mut count) = (0_u32, 0);

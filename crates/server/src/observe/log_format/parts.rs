@@ -4,7 +4,7 @@
 pub(super) enum Part {
     Literal(String),
     Atom(Atom),
-    /// The time of the classic formats, without its brackets.
+    /// The time of the common log format, without its brackets.
     ClfTime,
     /// Method, target and version, as the client sent them.
     RequestLine,
@@ -12,11 +12,11 @@ pub(super) enum Part {
     User,
     /// The query, nothing where there is none.
     Query,
-    /// The time that the response took, in whole units of so many nanoseconds.
+    /// The time that the response took, in whole units of this many nanoseconds.
     Duration(u32),
     /// The time that the response took: seconds, a point and microseconds.
     Seconds,
-    /// The number of the process, rendered once a process.
+    /// The number of the process.
     Process,
     /// The client's port.
     Port,
@@ -33,7 +33,7 @@ macro_rules! atoms {
 
         /// Names and meanings of all atoms, in the order of a JSON line.
         pub(crate) const ATOMS: &[(&str, &str)] = &[$(($name, $what)),*];
-        /// Each atom with what stands before its value in a JSON line.
+        /// Each atom with the text before its value in a JSON line.
         pub(super) const IN_JSON: &[(Atom, &str)] = &[$((Atom::$variant, concat!("\"", $name, "\": "))),*];
 
         impl Atom {
@@ -68,7 +68,7 @@ atoms! {
     UserAgent "user_agent" "the User-Agent field",
 }
 
-/// What has been read of a literal becomes a part.
+/// Adds the literal that has been read, unless it is empty, as a part.
 pub(super) fn end_literal(literal: &mut String, parts: &mut Vec<Part>) {
     if !literal.is_empty() {
         parts.push(Part::Literal(std::mem::take(literal)));

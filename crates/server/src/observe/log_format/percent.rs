@@ -1,14 +1,14 @@
-//! Formats with the atoms of gunicorn's `--access-logformat`, so that one can be taken over as it is: `%(h)s`,
+//! Formats with the atoms of gunicorn's `--access-logformat`, so that such a format works unchanged: `%(h)s`,
 //! `%({Host}i)s` (a field of the request), `%({Content-Type}o)s` (of the response), `%({REMOTE_PORT}e)s` (a variable).
 
 use super::parts::{Atom, Part, end_literal};
 use super::spelling::nearest;
 
-/// The atoms without an argument: letter, what it gives.
+/// The atoms without an argument.
 const LETTERS: &str = "h, l, u, t, r, m, U, q, H, s, B, b, f, a, T, M, D, L, p";
 /// The atoms with an argument.
 const ARGUMENTS: &str = "%({field}i)s of the request, %({field}o)s of the response, %({variable}e)s";
-/// The variables of a request that its head tells; those of its fields beside.
+/// The variables that the log knows: those that follow from the request head and the client's address.
 const VARIABLES: &str =
     "REQUEST_METHOD, QUERY_STRING, SERVER_PROTOCOL, REMOTE_ADDR, REMOTE_PORT, CONTENT_TYPE, CONTENT_LENGTH and HTTP_*";
 
@@ -33,9 +33,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, String> {
         add(name, &mut parts)?;
         rest = match after.as_bytes().first() {
             Some(b's') => &after[1..],
-            // Python's conversion to a whole number, which gunicorn's are.
+            // Python's conversion of whole numbers; in gunicorn these atoms are such.
             Some(b'd') if matches!(parts[first..], [Part::Duration(_)]) => &after[1..],
-            _ => return Err(format!("'%({name})' is to be written %({name})s")),
+            _ => return Err(format!("'%({name})' must be written %({name})s")),
         };
     }
     literal.push_str(rest);
@@ -48,13 +48,13 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, String> {
     Ok(parts)
 }
 
-/// Refuses an atom of the other notation, which would stand in each line as it is.
+/// Refuses an atom in braces, which would be written as it is instead of its value.
 fn no_braces(text: &str) -> Result<(), String> {
     for piece in text.split('{').skip(1) {
         if let Some((name, _)) = piece.split_once('}')
             && Atom::named(name).is_some()
         {
-            return Err(format!("{{{name}}} stands beside atoms like %(h)s: use one of the two notations"));
+            return Err(format!("{{{name}}} and atoms like %(h)s are two notations: use one of them"));
         }
     }
     Ok(())
@@ -87,7 +87,7 @@ fn add(name: &str, parts: &mut Vec<Part>) -> Result<(), String> {
         "p" => parts.push(Part::Process),
         _ => {
             let hint = nearest(name, super::parts::ATOMS.iter().map(|(name, _)| *name))
-                .map(|name| format!("; {{{name}}} is one of the other notation"))
+                .map(|name| format!("; there is {{{name}}} in the other notation"))
                 .unwrap_or_default();
             return Err(format!("unknown atom %({name})s{hint}; known are {LETTERS}, and {ARGUMENTS}"));
         }
@@ -100,7 +100,7 @@ fn with_argument(name: &str, inner: &str) -> Result<Part, String> {
     if kind != "e" && !argument.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
         || argument.is_empty()
     {
-        return Err(format!("'%({name})s': {argument:?} is no name of a field"));
+        return Err(format!("'%({name})s': {argument:?} is not a field name"));
     }
     match kind {
         "i" => Ok(Part::RequestField(argument.to_ascii_lowercase())),

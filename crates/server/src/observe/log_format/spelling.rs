@@ -1,6 +1,6 @@
-//! Which known word was probably meant by a wrong one.
+//! Which known word was probably meant by an unknown one.
 
-/// The nearest of some words, if it is near enough to be meant.
+/// The known word that is most similar to `word`. `None`: none is similar enough.
 pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let most = (word.len() / 3).max(1);
@@ -11,7 +11,7 @@ pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
         .map(|(_, word)| word)
 }
 
-/// Letters to insert, leave out or replace, or pairs of neighbours to exchange (the optimal string alignment).
+/// How many letters must be inserted, removed or replaced, or neighbours exchanged (optimal string alignment distance).
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut rows = vec![(0..=other.len()).collect::<Vec<_>>()];
@@ -34,7 +34,7 @@ mod tests {
     use super::nearest;
 
     #[test]
-    fn a_slip_is_understood_and_another_word_is_not() {
+    fn a_misspelt_word_is_found_and_a_different_word_is_not() {
         let known = || ["combined", "common", "json"].into_iter();
         for (word, meant) in [
             ("jsn", Some("json")),

@@ -1,6 +1,6 @@
-//! Numbers, times and text as bytes, made so that no client can forge a line or a field.
+//! Numbers, times and text as bytes, escaped so that no client can forge a line or a field.
 //!
-//! Without `core::fmt` where every request needs it: most of the time of a line would be spent there.
+//! What each request needs is written without `core::fmt`, which would take most of the time of a line.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ pub(super) fn push_number(mut number: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// A number in so many digits, with zeros in front.
+/// The last `digits` decimal digits of a number, with zeros in front.
 pub(super) fn push_decimal(number: u32, digits: usize, out: &mut Vec<u8>) {
     let at = out.len();
     out.resize(at + digits, b'0');
@@ -57,7 +57,7 @@ pub(super) fn push_client(client: IpAddr, out: &mut Vec<u8>) {
     }
 }
 
-/// True for bytes that stand for themselves.
+/// True for bytes that need no escape.
 const PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte = b' ';
@@ -68,7 +68,7 @@ const PLAIN: [bool; 256] = {
     plain
 };
 
-/// Quotes, backslashes and everything that is not visible ASCII are escaped, the last by `escape`.
+/// Appends bytes. Quotes and backslashes get a backslash; `escape` writes whatever is neither visible ASCII nor a space.
 fn push_with(bytes: &[u8], out: &mut Vec<u8>, escape: impl Fn(u8, &mut Vec<u8>)) {
     let mut rest = bytes;
     loop {
@@ -83,7 +83,7 @@ fn push_with(bytes: &[u8], out: &mut Vec<u8>, escape: impl Fn(u8, &mut Vec<u8>))
     }
 }
 
-/// Text of the client's or the application's in a line.
+/// Text of the client or of the application, for a line that is not JSON.
 pub(super) fn push_escaped(bytes: &[u8], out: &mut Vec<u8>) {
     push_with(bytes, out, |byte, out| drop(write!(out, "\\x{byte:02x}")));
 }
@@ -95,8 +95,8 @@ pub(super) fn push_json(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// A moment in the notations of the log, of which all but the milliseconds is made once a second: that takes 4,100
-/// instructions, a line from it 320 (docs/benchmarks.md, "Mechanisms").
+/// A moment in the notations of the log. All but the milliseconds is rendered once a second: that takes 4,100
+/// instructions; a line that uses the result takes 320 (docs/benchmarks.md, "Mechanisms").
 #[derive(Default)]
 pub(crate) struct Calendar {
     second: u64,
@@ -119,14 +119,14 @@ impl Calendar {
     fn write_second(&mut self) {
         let second = i64::try_from(self.second).ok().and_then(|second| Timestamp::from_second(second).ok());
         let at = Offset::UTC.to_datetime(second.unwrap_or(Timestamp::MAX));
-        // Writing into memory cannot fail, and the notations ask for nothing that a date and time does not have.
+        // Writing into memory cannot fail, and a date and time has all that these notations need.
         self.clf.clear();
         drop(write!(self.clf, "{}", at.strftime("%d/%b/%Y:%H:%M:%S +0000")));
         self.rfc3339.clear();
         drop(write!(self.rfc3339, "{}", at.strftime("%Y-%m-%dT%H:%M:%S.")));
     }
 
-    /// As in the common log format, without brackets.
+    /// The time as in the common log format, without brackets.
     pub(super) fn clf(&self) -> &[u8] {
         &self.clf
     }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_of_the_calendar() {
+    fn dates_are_those_of_the_calendar() {
         // From `date -u -d @SECOND`: the epoch, leap days and centuries, ends of months and years, more than 32 bits.
         for (second, clf, rfc3339) in [
             (0, "01/Jan/1970:00:00:00", "1970-01-01T00:00:00"),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_as_the_standard_library_has_them() {
+    fn numbers_are_as_the_standard_library_formats_them() {
         for number in [0, 9, 10, 99_999, u64::MAX] {
             assert_eq!(written(|out| push_number(number, out)), number.to_string());
         }
