@@ -1,4 +1,4 @@
-//! Deadlines that come because a test moves the clock of the server: nobody waits for them.
+//! Deadlines that pass because the test moves the clock of the server.
 #![allow(clippy::unwrap_used)]
 
 mod harness;
@@ -12,8 +12,8 @@ const LONG: Duration = Duration::from_secs(3_600);
 
 #[test]
 fn an_idle_connection_is_closed_when_its_time_is_over() {
-    // One thread does one thing after the other: who has a response to a later request knows that the deadline after an
-    // earlier one is set.
+    // The server has one thread, so a client that has the response to a later request knows that the deadline after an
+    // earlier one has been set.
     let server = Server::start(Config { idle_timeout: LONG, executor: ExecutorKind::Inline, ..Config::default() });
     let mut client = server.connect();
     let mut other = server.connect();
@@ -28,7 +28,7 @@ fn an_idle_connection_is_closed_when_its_time_is_over() {
 }
 
 #[test]
-fn a_head_that_does_not_come_is_refused_when_its_time_is_over() {
+fn an_incomplete_head_is_refused_when_its_time_is_over() {
     let server = Server::start(Config {
         header_timeout: LONG,
         idle_timeout: 3 * LONG,
@@ -38,7 +38,7 @@ fn a_head_that_does_not_come_is_refused_when_its_time_is_over() {
     let mut client = server.connect();
     client.get("/pong");
     client.send(b"GET / HTTP/1.1\r\nHo");
-    // The server has read it before the clock moves: one thread reads one after the other.
+    // The server has one thread, so it has read the head before it answers this request.
     let other = &mut server.connect();
     other.get("/pong");
     server.advance_clock(LONG + Duration::from_secs(1));

@@ -1,8 +1,8 @@
-//! Many clients at once, by chance: slow and fast ones, pipelined requests, bodies, half-closes, resets, and responses
-//! whose blocks come in all sizes and at all times. Every byte of every response is checked.
+//! Many random clients at once: slow and fast ones, pipelined requests, bodies, half-closes, resets, and responses whose
+//! blocks have random sizes and times. Every byte of every response is checked.
 //!
-//! A failure names the seed of its round. `TAILRACE_HAMMER_SEED` begins with that one, `TAILRACE_HAMMER_SECONDS` goes
-//! on for so long.
+//! A failure names the seed of its round. `TAILRACE_HAMMER_SEED` sets the seed of the first round,
+//! `TAILRACE_HAMMER_SECONDS` how long the test runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod harness;
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use harness::client::Kind;
 use harness::{Chance, Client, Config, End, ExecutorKind, Server, pattern};
 
-/// How long the test goes on unless it is told so.
+/// How long the test runs by default.
 const TIME: Duration = Duration::from_secs(3);
-/// How long clients come in one round, with one server.
+/// How long clients connect in one round, which has a server of its own.
 const ROUND: Duration = Duration::from_millis(700);
 const CLIENTS: usize = 8;
 
@@ -71,7 +71,7 @@ fn round(seed: u64) {
     server.stop();
 }
 
-/// One request, and the response that there must be.
+/// One request, and the expected response.
 struct Asked {
     wire: Vec<u8>,
     body: Vec<u8>,
@@ -96,7 +96,7 @@ fn ask(chance: &mut Chance) -> Asked {
     Asked { wire, body: pattern(0, length) }
 }
 
-/// Serves itself by one connection; answers how many responses it has read whole.
+/// Sends requests on one connection; returns how many responses it has read whole.
 fn connection(server: &Server, chance: &mut Chance) -> usize {
     let mut client = if chance.is_one_in(4) { server.connect_unix() } else { server.connect() };
     match chance.below(4) {
@@ -124,8 +124,8 @@ fn connection(server: &Server, chance: &mut Chance) -> usize {
     let mut waiting = VecDeque::new();
     let mut served = 0;
     for _ in 0..chance.below(12) + 1 {
-        // Some more requests behind each other, then some of the responses. No request with a body is behind others: a
-        // client that only sends does not read, and both would wait for ever.
+        // Sends some requests, then reads some of the responses. No request with a body is sent behind others: the
+        // client does not read while it sends, so that client and server could wait for each other for ever.
         for _ in 0..chance.below(3) + 1 {
             let asked = ask(chance);
             if waiting.is_empty() || asked.wire.len() < 1_000 {
@@ -134,7 +134,7 @@ fn connection(server: &Server, chance: &mut Chance) -> usize {
             }
         }
         if chance.is_one_in(30) {
-            // In the middle of what comes, if anything does.
+            // In the middle of a response, if one is expected.
             client.read(chance.below(waiting.iter().map(Vec::len).sum()));
             client.reset();
             return served;

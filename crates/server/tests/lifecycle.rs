@@ -1,5 +1,5 @@
-//! What happens around requests: expectations, refusals, bodies that nobody reads, slow clients and those that leave,
-//! deadlines, full queues, and the end of the server.
+//! Expectations, refusals, bodies that the application does not read, clients that are slow or disconnect, deadlines,
+//! full queues, and the end of the server.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod harness;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use harness::cases::ask;
 use harness::{Client, Config, Done, End, ExecutorKind, Framing, Kind, PATIENCE, Server, pattern};
 
-/// So short that it passes in a test.
+/// A time-out that a test can wait for.
 const SOON: Duration = Duration::from_millis(100);
 /// Longer than any test waits: the test moves the clock.
 const LONG: Duration = Duration::from_secs(3_600);
@@ -25,7 +25,7 @@ fn both_kinds() -> [Server; 2] {
     [false, true].map(|stream_body| Server::start(Config { stream_body, ..Config::default() }))
 }
 
-/// A server with two threads and more where they are needed, and one with one.
+/// A server with two threads or more, and a server with one.
 fn both_executors() -> [Server; 2] {
     [ExecutorKind::Threads, ExecutorKind::Inline]
         .map(|executor| Server::start(Config { executor, ..Config::default() }))
@@ -51,7 +51,7 @@ fn a_client_that_waits_for_it_is_told_to_continue() {
 }
 
 #[test]
-fn it_is_told_once() {
+fn continue_is_sent_once() {
     for server in both_kinds() {
         let mut client = server.connect();
         client.send(&post("/echo", "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n"));
@@ -66,7 +66,7 @@ fn it_is_told_once() {
 }
 
 #[test]
-fn a_body_that_is_there_already_is_not_asked_for() {
+fn no_continue_is_sent_for_a_body_that_has_arrived() {
     for server in both_kinds() {
         let mut client = server.connect();
         client.send(&[post("/echo", "Expect: 100-continue\r\nContent-Length: 5\r\n"), b"hello".to_vec()].concat());
@@ -77,7 +77,7 @@ fn a_body_that_is_there_already_is_not_asked_for() {
 }
 
 #[test]
-fn a_refusal_comes_instead_of_a_continue() {
+fn a_refusal_is_sent_instead_of_a_continue() {
     for server in both_kinds() {
         for (lines, status) in [("Content-Length: 9999999999\r\n", 413), ("Content-Length: x\r\n", 400)] {
             let mut client = server.connect();
@@ -111,7 +111,7 @@ fn an_application_that_does_not_read_asks_for_no_body() {
     client.send(&post("/pong?read=none", "Expect: 100-continue\r\nContent-Length: 5\r\n"));
     let response = client.response();
     assert!(response.interim.is_empty());
-    // The client may send the body now or not: nothing can follow.
+    // The client may send the body or not, so the server cannot know where a next request would start.
     assert!(response.says_close());
     client.at_end();
 }
@@ -192,7 +192,7 @@ fn what_is_left_of_a_body_is_not_the_next_request() {
 }
 
 #[test]
-fn a_streamed_body_is_read_while_it_comes() {
+fn a_streamed_body_is_read_while_it_arrives() {
     let server = Server::start(Config { stream_body: true, ..Config::default() });
     let mut client = server.connect();
     let body = pattern(0, 1_000_000);
@@ -204,10 +204,10 @@ fn a_streamed_body_is_read_while_it_comes() {
     assert_pong(&mut client);
 }
 
-// Clients that are slow, and those that leave
+// Clients that are slow or disconnect
 
 #[test]
-fn an_application_is_let_go_that_its_client_holds_up() {
+fn an_application_does_not_wait_for_long_for_a_slow_client() {
     let server = Server::start(Config { response_queue: 100_000, ..Config::default() });
     let mut client = server.connect();
     client.begin("GET", "/blocks?count=100&size=100001", "");
@@ -234,7 +234,7 @@ fn without_files_an_application_waits_for_its_client() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_for_too_long_is_given_up() {
+fn a_client_that_accepts_nothing_for_too_long_is_disconnected() {
     let config = Config { response_queue: 100_000, response_spill: 0, write_timeout: SOON, ..Config::default() };
     let server = Server::start(config);
     let mut client = server.connect();
@@ -247,7 +247,7 @@ fn a_client_that_takes_nothing_for_too_long_is_given_up() {
 }
 
 #[test]
-fn an_application_hears_that_its_client_has_left() {
+fn an_application_learns_that_its_client_has_disconnected() {
     for server in both_executors() {
         let mut client = server.connect();
         client.begin("GET", "/blocks?count=10000&size=100001", "");
@@ -260,7 +260,7 @@ fn an_application_hears_that_its_client_has_left() {
 }
 
 #[test]
-fn clients_that_leave_harm_nobody() {
+fn clients_that_disconnect_affect_no_other_client() {
     for server in both_executors() {
         for wire in [
             b"".to_vec(),
@@ -286,7 +286,7 @@ fn clients_that_leave_harm_nobody() {
 }
 
 #[test]
-fn half_sent_requests_hold_nobody_up() {
+fn incomplete_requests_delay_no_other_client() {
     for server in both_executors() {
         let mut clients: Vec<_> = (0..60).map(|_| server.connect()).collect();
         for (number, client) in clients.iter_mut().enumerate() {
@@ -306,10 +306,10 @@ fn half_sent_requests_hold_nobody_up() {
     }
 }
 
-// Which way a response takes
+// How a response is sent
 
 #[test]
-fn a_response_takes_the_way_of_its_shape() {
+fn the_shape_of_a_response_determines_how_it_is_sent() {
     for (target, path) in [
         ("/list?count=3&size=100001", "one-write"),
         ("/pong", "one-write"),
@@ -333,10 +333,10 @@ fn one_thread_coalesces_nothing() {
     assert_eq!(server.stop().records[0].path, "direct");
 }
 
-// Too many
+// Overload
 
 #[test]
-fn a_request_is_turned_away_when_too_many_wait() {
+fn a_request_is_refused_when_too_many_wait() {
     let server = Server::start(Config { threads: 1, max_queue: 1, ..Config::default() });
     let mut held = server.connect();
     held.begin("GET", "/pong?until=here", "");
@@ -366,7 +366,7 @@ fn a_request_is_turned_away_when_too_many_wait() {
 }
 
 #[test]
-fn a_request_is_turned_away_that_has_waited_too_long() {
+fn a_request_that_has_waited_too_long_is_refused() {
     let server = Server::start(Config { threads: 1, queue_timeout: LONG, ..Config::default() });
     let mut held = server.connect();
     held.begin("GET", "/pong?until=here", "");
@@ -386,7 +386,7 @@ fn a_request_is_turned_away_that_has_waited_too_long() {
 }
 
 #[test]
-fn an_idle_client_gives_way_to_a_new_one() {
+fn an_idle_connection_is_closed_for_a_new_client() {
     // One thread is done with a request before it begins the next one.
     let server = Server::start(Config { max_connections: 2, executor: ExecutorKind::Inline, ..Config::default() });
     let (mut first, mut second) = (server.connect(), server.connect());
@@ -402,7 +402,7 @@ fn an_idle_client_gives_way_to_a_new_one() {
 // Deadlines
 
 #[test]
-fn an_idle_connection_is_closed_without_a_word() {
+fn an_idle_connection_is_closed_without_a_response() {
     for executor in [ExecutorKind::Threads, ExecutorKind::Inline] {
         let server = Server::start(Config { idle_timeout: SOON, executor, ..Config::default() });
         server.connect().at_end();
@@ -422,7 +422,7 @@ fn an_idle_connection_is_closed_without_a_word() {
 }
 
 #[test]
-fn a_request_whose_deadline_comes_is_answered_504() {
+fn a_request_past_its_deadline_is_answered_504() {
     let server = Server::start(Config { request_timeout: SOON, ..Config::default() });
     let mut client = server.connect();
     client.begin("GET", "/pong?until=here", "");
@@ -438,7 +438,7 @@ fn a_request_whose_deadline_comes_is_answered_504() {
 }
 
 #[test]
-fn a_response_whose_deadline_comes_is_broken_off() {
+fn a_response_past_its_deadline_is_broken_off() {
     let server = Server::start(Config { request_timeout: SOON, ..Config::default() });
     let mut client = server.connect();
     client.begin("GET", "/blocks?count=2&size=10&gate=next", "");
@@ -477,11 +477,11 @@ fn a_request_in_flight_is_answered_before_the_end() {
 }
 
 #[test]
-fn a_body_that_still_comes_is_waited_for_at_the_end() {
+fn a_stop_waits_for_a_body_that_is_still_arriving() {
     for server in both_executors() {
         let mut client = server.connect();
         client.send(&[post("/echo", "Content-Length: 10\r\n"), b"01234".to_vec()].concat());
-        // It was accepted when it is answered to another one.
+        // A response to a later client shows that this connection has been accepted.
         assert_pong(&mut server.connect());
         server.begin_stop(PATIENCE);
         client.send(b"56789");
@@ -494,7 +494,7 @@ fn a_body_that_still_comes_is_waited_for_at_the_end() {
 }
 
 #[test]
-fn what_is_in_flight_is_cut_when_its_time_is_over() {
+fn requests_in_flight_are_cut_off_when_the_graceful_time_is_over() {
     let server = Server::default();
     let mut client = server.connect();
     client.begin("GET", "/blocks?count=2&size=10&gate=next", "");
@@ -531,7 +531,7 @@ fn the_end_behind_more_requests_than_one_read_takes_is_seen() {
     let mut client = server.connect();
     client.begin("GET", "/pong?until=gate", "");
     server.await_seen(1);
-    // All of it, be it read in several pieces, comes with one event.
+    // All of it causes one event, though it is read in several pieces.
     let room = "x".repeat(5_000);
     let request = format!("GET /pong HTTP/1.1\r\nHost: test\r\nX-Room: {room}\r\n\r\n");
     client.send(request.repeat(16).as_bytes());

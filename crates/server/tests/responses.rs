@@ -1,7 +1,7 @@
-//! Responses by shape and framing: what a client gets, and that the next request of its connection is unharmed.
+//! Responses by shape and framing: what a client receives, and that the next request of the connection is served.
 //!
-//! Each shape is asked for in several ways. Shapes that break do so visibly: without their last chunk or last bytes, or
-//! by a reset where only the end of the connection marks the end of the body.
+//! Each shape is requested in several ways. A client can see that a broken response is incomplete: its last chunk or its
+//! last bytes are missing, or, if only the end of the connection marks the end of the body, the connection is reset.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod harness;
@@ -9,7 +9,7 @@ mod harness;
 use harness::client::Kind;
 use harness::{Client, Config, End, ExecutorKind, Framing, Response, Server, pattern};
 
-/// How a shape is asked for.
+/// How a shape is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Http11,
@@ -17,13 +17,13 @@ enum Way {
     Http10,
     Http10KeepAlive,
     Head,
-    /// Twice, with another request behind, in one write.
+    /// Twice, followed by another request, all in one write.
     Pipelined,
-    /// By a client that reads nothing until the application is done.
+    /// By a client that reads nothing until the application has finished.
     Slow,
-    /// On a server with one thread, by its UNIX socket.
+    /// Over a UNIX socket, from a server with one thread.
     OneThread,
-    /// On a server that streams request bodies, with a body that the application does not read.
+    /// From a server that streams request bodies, with a body that the application does not read.
     UnreadBody,
 }
 
@@ -64,7 +64,7 @@ impl Way {
     }
 }
 
-/// A response that is whole.
+/// A complete response.
 struct Shape {
     target: &'static str,
     status: u16,
@@ -77,7 +77,7 @@ struct Shape {
     logs: Option<&'static str>,
 }
 
-/// A response with this body, whose length is known before it leaves.
+/// A response with this body, whose length is known before the head is sent.
 fn known(target: &'static str, body: Vec<u8>) -> Shape {
     let head_length = Some(body.len()).filter(|&length| length > 0);
     let framing = Framing::Length;
@@ -236,7 +236,7 @@ macro_rules! shapes {
     )*};
 }
 
-/// Responses that reach their end.
+/// Complete responses.
 mod whole {
     use super::{bare, known, open, page};
     use crate::harness::pattern;
@@ -300,11 +300,11 @@ mod whole {
     }
 }
 
-/// A response that is not whole: what comes of it before its end.
+/// An incomplete response, and the part of it that the client receives.
 struct Wreck {
     target: &'static str,
     body: Vec<u8>,
-    /// Where the body ends with the connection, only a reset tells.
+    /// The body ends with the connection, so only a reset shows that it is incomplete.
     is_open: bool,
     logs: Option<&'static str>,
 }
@@ -336,7 +336,7 @@ fn check_wreck(wreck: &Wreck, way: Way) {
     assert_eq!(response.status, 200);
     assert!(!response.chunks.contains(&0), "a last chunk would make it look complete");
     if !is_reset {
-        // A reset may overtake what was sent before.
+        // After a reset the client may not receive bytes that were sent before it.
         response.assert_body(&wreck.body);
     }
     assert!(wreck.body.starts_with(&response.body));
@@ -388,7 +388,7 @@ macro_rules! wrecks {
     )*};
 }
 
-/// Responses that do not reach their end.
+/// Incomplete responses.
 mod broken {
     use super::wreck;
     use crate::harness::pattern;
@@ -413,7 +413,7 @@ mod broken {
     }
 }
 
-/// An error after all that Content-Length promised harms nobody.
+/// An error after all bytes of the Content-Length does not break the response.
 #[test]
 fn an_error_after_the_last_byte_leaves_the_response_whole() {
     let server = Server::default();
@@ -423,7 +423,7 @@ fn an_error_after_the_last_byte_leaves_the_response_whole() {
 }
 
 #[test]
-fn blocks_come_one_by_one() {
+fn each_block_is_received_before_the_next_is_made() {
     for executor in [ExecutorKind::Threads, ExecutorKind::Inline] {
         let server = Server::start(Config { executor, ..Config::default() });
         let mut client = server.connect();

@@ -1,4 +1,4 @@
-//! The harness itself: a server starts, answers by every listener, and leaves nothing behind.
+//! Tests of the harness: a server starts, answers on every listener, and ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod harness;
@@ -23,7 +23,7 @@ fn a_unix_socket_is_served() {
 }
 
 #[test]
-fn one_thread_is_a_server() {
+fn a_server_with_one_thread_answers() {
     let server = Server::start(Config { executor: ExecutorKind::Inline, ..Config::default() });
     let mut client = server.connect();
     for _ in 0..3 {
@@ -45,7 +45,7 @@ fn a_gate_holds_a_response_back() {
 }
 
 #[test]
-fn more_threads_come_where_the_application_waits() {
+fn threads_are_added_when_the_application_waits() {
     let server = Server::default();
     let mut clients: Vec<_> = (0..5).map(|_| server.connect()).collect();
     for client in &mut clients {
@@ -60,7 +60,7 @@ fn more_threads_come_where_the_application_waits() {
 }
 
 #[test]
-fn a_panic_is_logged_and_costs_one_connection() {
+fn a_panic_is_logged_and_ends_one_connection() {
     let server = Server::default();
     let mut other = server.connect();
     other.get("/pong");
@@ -71,7 +71,7 @@ fn a_panic_is_logged_and_costs_one_connection() {
 
 #[test]
 #[should_panic(expected = "the server logged")]
-fn a_line_in_the_log_that_nobody_takes_note_of_fails_a_test() {
+fn a_line_in_the_log_that_the_test_does_not_take_fails_it() {
     let server = Server::default();
     server.connect().begin("GET", "/panic", "");
     server.await_seen(1);

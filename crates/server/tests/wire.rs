@@ -1,5 +1,5 @@
-//! What becomes of bytes on the wire: each case whole, byte by byte, between two other requests, on a server with one
-//! thread, and with the body read as it comes. See `harness::cases`.
+//! Requests and their outcome. Each case is sent whole, byte by byte, between two other requests, to a server with one
+//! thread, and to one whose application reads the body while it arrives. See `harness::cases`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod harness;
@@ -10,17 +10,17 @@ const LAST: &[u8] = b"0\r\n\r\n";
 const HELLO: &[u8] = b"5\r\nhello\r\n0\r\n\r\n";
 const SMUGGLED: &[u8] = b"GET /smuggled HTTP/1.1\r\nHost: evil\r\n\r\n";
 
-/// One after the other.
+/// All parts, one after the other.
 fn joined(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
 
-/// A head with this request line and a good Host.
+/// A head with this request line and a valid Host.
 fn line(line: impl AsRef<[u8]>) -> Vec<u8> {
     joined(&[line.as_ref(), b"\r\nHost: test\r\n\r\n"])
 }
 
-/// A GET request with these field lines, which end by themselves.
+/// A GET request with these field lines, each with its line end.
 fn get(lines: impl AsRef<[u8]>) -> Vec<u8> {
     joined(&[b"GET / HTTP/1.1\r\nHost: test\r\n", lines.as_ref(), b"\r\n"])
 }
@@ -35,7 +35,7 @@ fn host(value: impl AsRef<[u8]>) -> Vec<u8> {
     joined(&[b"GET / HTTP/1.1\r\nHost: ", value.as_ref(), b"\r\n\r\n"])
 }
 
-/// A POST request with these field lines, which end by themselves, and what follows the head.
+/// A POST request with these field lines, each with its line end, and this body.
 fn post(lines: impl AsRef<[u8]>, body: impl AsRef<[u8]>) -> Vec<u8> {
     joined(&[b"POST / HTTP/1.1\r\nHost: test\r\n", lines.as_ref(), b"\r\n", body.as_ref()])
 }
@@ -45,7 +45,7 @@ fn length(value: impl AsRef<[u8]>, body: impl AsRef<[u8]>) -> Vec<u8> {
     post([b"Content-Length: ", value.as_ref(), b"\r\n"].concat(), body)
 }
 
-/// A POST request with as much body as its Content-Length says.
+/// A POST request with this body and its Content-Length.
 fn sized(body: impl AsRef<[u8]>) -> Vec<u8> {
     length(body.as_ref().len().to_string(), body)
 }
@@ -60,7 +60,7 @@ fn chunked(body: impl AsRef<[u8]>) -> Vec<u8> {
     coding("chunked", body)
 }
 
-/// The same with a good last chunk.
+/// The same with a valid last chunk.
 fn chunks(body: impl AsRef<[u8]>) -> Vec<u8> {
     chunked([body.as_ref(), LAST].concat())
 }
@@ -358,7 +358,7 @@ mod transfer_encoding {
     }
 }
 
-/// Where two readers could see different requests: RFC 9112 section 11.2.
+/// Requests that two recipients could read differently: RFC 9112 section 11.2.
 mod smuggling {
     use super::{HELLO, LAST, SMUGGLED, get, joined, length, post, sized};
     use crate::cases;
@@ -474,7 +474,7 @@ mod chunk_rest {
     }
 }
 
-/// Who may keep a connection: RFC 9112 section 9.
+/// Persistent connections: RFC 9112 section 9.
 mod persistence {
     use super::{get, sized};
     use crate::cases;
@@ -534,7 +534,7 @@ mod persistence {
     }
 }
 
-/// Expect: RFC 9110 section 10.1.1. What the client waits for is in `expectations`.
+/// Expect: RFC 9110 section 10.1.1. For `100 Continue` itself see tests/lifecycle.rs.
 mod expect {
     use super::{HELLO, get, post};
     use crate::cases;
@@ -554,7 +554,7 @@ mod expect {
     }
 }
 
-/// Limits, as they are by default and as they are set.
+/// Limits, by default and as configured.
 mod limits {
     use std::time::Duration;
 
@@ -563,7 +563,7 @@ mod limits {
     use crate::harness::Config;
     use crate::harness::cases::{refused, served};
 
-    /// So short that it passes in a test.
+    /// A time-out that a test can wait for.
     const SOON: Duration = Duration::from_millis(100);
 
     fn impatient() -> Config {
@@ -594,34 +594,34 @@ mod limits {
             .with(limited());
     }
 
-    // No request may be behind these.
+    // Only in ways that send no request behind the case.
     mod late {
         use super::{impatient, length};
         use crate::harness::cases::{Way, check, refused};
 
         #[test]
-        fn a_head_that_does_not_come_to_its_end() {
+        fn a_head_that_is_never_complete() {
             check(refused(408, "GET / HTTP/1.1\r\nHost: a\r\nX-").with(impatient()), Way::Whole);
         }
 
         #[test]
-        fn a_head_that_does_not_come_to_its_end_on_one_thread() {
+        fn a_head_that_is_never_complete_on_one_thread() {
             let config = super::Config { executor: crate::harness::ExecutorKind::Inline, ..impatient() };
             check(refused(408, "GET / HTTP/1.1\r\nHost: a\r\nX-").with(config), Way::Whole);
         }
 
         #[test]
-        fn a_body_that_does_not_come_to_its_end() {
+        fn a_body_that_is_never_complete() {
             check(refused(408, length("10", "hello")).with(impatient()), Way::Whole);
         }
 
         #[test]
-        fn a_streamed_body_that_does_not_come_to_its_end() {
+        fn a_streamed_body_that_is_never_complete() {
             check(refused(408, length("10", "hello")).with(impatient()), Way::Streamed);
         }
 
         #[test]
-        fn a_chunked_body_that_does_not_come_to_its_end() {
+        fn a_chunked_body_that_is_never_complete() {
             check(refused(408, super::chunked("5\r\nhello\r\n")).with(impatient()), Way::Whole);
         }
     }

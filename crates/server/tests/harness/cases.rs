@@ -1,18 +1,18 @@
-//! Requests and what must become of them, each tried in several ways.
+//! Requests with the expected outcome, each sent in several ways.
 //!
-//! After the answers a *canary* request tells whether the connection lives. Where it is in the same write as the case
-//! and the case is refused, it must stay unanswered, or somebody else's request was smuggled through. What the
-//! application has got is compared with what it must have got, so a request that was refused never reached it.
+//! After the responses a further request, the canary, shows whether the connection persists. If it was sent in the same
+//! write as a case that is refused, it must not be answered: that would be request smuggling. The requests that the
+//! application received are compared with those expected, so a refused one must not have reached it.
 
 use super::client::Kind;
 use super::{Client, Config, ExecutorKind, Seen, Server};
 
 const BEFORE: &[u8] = b"GET /before HTTP/1.1\r\nHost: before\r\n\r\n";
 const CANARY: &[u8] = b"GET /canary HTTP/1.1\r\nHost: canary\r\nConnection: close\r\n\r\n";
-/// A case of more bytes is not sent byte by byte but in as many pieces.
+/// A case of more bytes is sent in this many pieces instead of byte by byte.
 const PIECES: usize = 1000;
 
-/// How a case is sent, and what to.
+/// How a case is sent, and to which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// In one write.
@@ -21,13 +21,13 @@ pub enum Way {
     ByteByByte,
     /// In one write, with a request before and one behind.
     Pipelined,
-    /// The same, to a server with one thread, by its UNIX socket.
+    /// The same, over a UNIX socket to a server with one thread.
     OneThread,
-    /// Byte by byte, where the application reads the body as it comes.
+    /// Byte by byte, to a server whose application reads the body while it arrives.
     Streamed,
 }
 
-/// What becomes of a connection after the case.
+/// What happens to the connection after the case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     Lives,
@@ -38,7 +38,7 @@ enum Then {
 struct Expected {
     kind: Kind,
     status: u16,
-    /// What the application gets: method, target and body; nothing of a request that is refused.
+    /// What the application receives: method, target and body; `None` if the request is refused.
     seen: Option<(String, String, Vec<u8>)>,
     path: Option<String>,
     query: Option<String>,
@@ -46,7 +46,7 @@ struct Expected {
     field: Option<(String, Vec<u8>)>,
 }
 
-/// Bytes, and what must become of them.
+/// Bytes that a client sends, and the expected outcome.
 #[derive(Clone, Debug)]
 pub struct Case {
     wire: Vec<u8>,
@@ -57,7 +57,7 @@ pub struct Case {
     config: Config,
 }
 
-/// A request that the application gets, without a body unless told otherwise. The connection lives on.
+/// A request that the application receives, without a body unless [`Case::body`] sets one. The connection persists.
 pub fn served(wire: impl AsRef<[u8]>) -> Case {
     Case {
         wire: Vec::new(),
@@ -70,18 +70,18 @@ pub fn served(wire: impl AsRef<[u8]>) -> Case {
     .and_served(wire)
 }
 
-/// A request that is refused with this status, after which the connection ends.
+/// A request that is refused with this status; then the connection ends.
 pub fn refused(status: u16, wire: impl AsRef<[u8]>) -> Case {
     Case { answers: Vec::new(), wire: Vec::new(), ..served("GET / HTTP/1.1\r\n\r\n") }.and_refused(status, wire)
 }
 
-/// Bytes that are answered by the end of the connection alone.
+/// Bytes to which the server responds only by ending the connection.
 pub fn unanswered(wire: impl AsRef<[u8]>) -> Case {
     Case { answers: Vec::new(), wire: wire.as_ref().to_vec(), then: Then::Ends, ..served("GET / HTTP/1.1\r\n\r\n") }
 }
 
 impl Case {
-    /// One more request, which the application gets.
+    /// One more request, which the application receives.
     pub fn and_served(mut self, wire: impl AsRef<[u8]>) -> Self {
         let wire = wire.as_ref();
         let line = wire.split(|&byte| byte == b'\r').map(<[u8]>::trim_ascii).find(|line| !line.is_empty());
@@ -109,7 +109,7 @@ impl Case {
         self
     }
 
-    /// Bytes behind, which nobody reads as a request.
+    /// More bytes, which must not be read as a request.
     pub fn and(mut self, wire: impl AsRef<[u8]>) -> Self {
         self.has_more = true;
         self.wire.extend_from_slice(wire.as_ref());
@@ -120,56 +120,56 @@ impl Case {
         self.answers.last_mut().expect("a case begins with an answer")
     }
 
-    /// The body that the application gets of the request given last.
+    /// The body that the application receives with the last request.
     pub fn body(mut self, body: impl AsRef<[u8]>) -> Self {
         self.last().seen.as_mut().expect("it is served").2 = body.as_ref().to_vec();
         self
     }
 
-    /// The path that it gets.
+    /// The path that the application receives.
     pub fn path(mut self, path: &str) -> Self {
         self.last().path = Some(path.to_owned());
         self
     }
 
-    /// The query that it gets.
+    /// The query that the application receives.
     pub fn query(mut self, query: &str) -> Self {
         self.last().query = Some(query.to_owned());
         self
     }
 
-    /// The host that it gets.
+    /// The host that the application receives.
     pub fn host(mut self, host: Option<&str>) -> Self {
         self.last().host = Some(host.map(str::to_owned));
         self
     }
 
-    /// A field that it gets.
+    /// A field that the application receives.
     pub fn field(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.last().field = Some((name.to_owned(), value.as_ref().to_vec()));
         self
     }
 
-    /// The connection ends after the answers.
+    /// The connection ends after the responses.
     pub fn ends(mut self) -> Self {
         self.then = Then::Ends;
         self
     }
 
-    /// The client sends nothing after the case, and says so.
+    /// The client closes its direction after the case.
     pub fn half_closed(mut self) -> Self {
         self.half_close = true;
         self.ends()
     }
 
-    /// The server is configured so.
+    /// The configuration of the server.
     pub fn with(mut self, config: Config) -> Self {
         self.config = config;
         self
     }
 }
 
-/// Tries the case in this way.
+/// Sends the case in this way and checks the outcome.
 #[track_caller]
 pub fn check(case: Case, way: Way) {
     let Case { wire, answers, then, half_close, has_more, mut config } = case;
@@ -211,10 +211,13 @@ pub fn check(case: Case, way: Way) {
         }
         Then::Ends if half_close => {}
         // RFC 9112 section 9.6.
-        Then::Ends => assert!(got.last().is_none_or(super::Response::says_close), "who closes says so: {got:?}"),
+        Then::Ends => assert!(
+            got.last().is_none_or(super::Response::says_close),
+            "the last response before a close must have Connection: close: {got:?}"
+        ),
     }
     if has_more && matches!(way, Way::ByteByByte | Way::Streamed) && answers.iter().all(|each| each.seen.is_some()) {
-        // The server had nothing left to read when it closed, and answers what came later with a reset.
+        // The server had read everything when it closed, so bytes that arrive later cause a reset.
         assert!(client.rest().0.is_empty(), "bytes after the last response");
     } else {
         client.at_end();
@@ -222,7 +225,7 @@ pub fn check(case: Case, way: Way) {
     drop(client);
     let told = server.stop();
     let mut seen: &[Seen] = &told.seen;
-    // A streamed body is found to be bad when the application is at work already.
+    // A fault in a streamed body is found when the application is running already.
     let whole: Vec<_> = seen.iter().filter(|seen| seen.fault.is_none()).cloned().collect();
     if way == Way::Streamed {
         seen = &whole;
@@ -236,7 +239,7 @@ pub fn check(case: Case, way: Way) {
     if then == Then::Lives {
         all.push(String::from("GET /canary"));
     }
-    assert_eq!(names(seen), all, "what the application has got");
+    assert_eq!(names(seen), all, "the requests that the application received");
     let seen = &seen[usize::from(is_pipelined)..];
     for (expected, seen) in answers.iter().filter(|expected| expected.seen.is_some()).zip(seen) {
         compare(expected, seen);
@@ -245,7 +248,7 @@ pub fn check(case: Case, way: Way) {
 
 fn compare(expected: &Expected, seen: &Seen) {
     let (_, _, body) = expected.seen.as_ref().expect("it is served");
-    assert!(*body == seen.body, "the body: {} and not {}", seen.body.escape_ascii(), body.escape_ascii());
+    assert!(*body == seen.body, "the body is {} instead of {}", seen.body.escape_ascii(), body.escape_ascii());
     if let Some(path) = &expected.path {
         assert_eq!(seen.path, *path);
     }
@@ -261,14 +264,14 @@ fn compare(expected: &Expected, seen: &Seen) {
     }
 }
 
-/// Sends all of it and reads one response: for what is no case.
+/// Sends all bytes and reads one response, for tests without a case.
 #[track_caller]
 pub fn ask(client: &mut Client, wire: &[u8]) -> super::Response {
     client.send(wire);
     client.response_to(Kind::of(wire))
 }
 
-/// Makes a test of each case and way: `name: case;` gives `name::whole` and so on.
+/// Makes a test of each case and each way: `name: case;` gives `name::whole` and so on.
 #[macro_export]
 macro_rules! cases {
     ($($name:ident: $case:expr;)*) => {$(

@@ -1,8 +1,8 @@
-//! A client that knows bytes: sends what it is told, and takes nothing for a response that RFC 9112 does not call one.
+//! A client that sends any bytes, and accepts only responses that are valid by RFC 9112.
 //!
-//! Every leniency of an ordinary client would hide a fault of the server, so there is none: line ends are CRLF, lengths
-//! are exact, a body that must not be there is not read over, and what follows a response must be the next one or the
-//! end. It blocks, with a generous timeout.
+//! A lenient client would hide faults of the server, so this one is strict: line ends are CRLF, lengths are exact, a body
+//! where none may be is an error, and after a response only the next one or the end may follow. It blocks, with a long
+//! time-out.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -20,13 +20,13 @@ enum Stream {
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// In order.
+    /// By an orderly close.
     Closed,
     /// By a reset.
     Reset,
 }
 
-/// How the end of a body was known.
+/// How the end of a body is marked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
     /// There is none.
@@ -37,7 +37,7 @@ pub enum Framing {
     UntilClose,
 }
 
-/// One response as it came.
+/// One response as it was received.
 #[derive(Clone, Debug, Default)]
 pub struct Response {
     pub status: u16,
@@ -54,7 +54,7 @@ pub struct Response {
 /// The connection ended before the response did.
 #[derive(Debug)]
 pub struct Broken {
-    /// What had come of it; `None`: not even the head.
+    /// The part of it that was received; `None`: not even the head.
     pub response: Option<Box<Response>>,
     pub end: End,
 }
@@ -68,12 +68,12 @@ impl Response {
         value
     }
 
-    /// True when it says that the connection ends.
+    /// True when it has `Connection: close`.
     pub fn says_close(&self) -> bool {
         self.field("Connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
     }
 
-    /// Fails unless the body is that, and tells where the first difference is.
+    /// Fails unless the body is `expected`; the message names the first difference.
     #[track_caller]
     pub fn assert_body(&self, expected: &[u8]) {
         if self.body == expected {
@@ -81,11 +81,11 @@ impl Response {
         }
         let differs = self.body.iter().zip(expected).position(|(got, expected)| got != expected);
         let (got, expected) = (self.body.len(), expected.len());
-        panic!("a body of {got} bytes and not of {expected}; the first one that differs: {differs:?}");
+        panic!("a body of {got} bytes instead of {expected}; the first one that differs: {differs:?}");
     }
 }
 
-/// What the reading of a response must know of its request.
+/// What the framing of a response depends on in its request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kind {
     pub is_head: bool,
@@ -93,7 +93,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// That of the request which these bytes begin with.
+    /// The kind of the request at the start of these bytes.
     pub fn of(wire: &[u8]) -> Self {
         let line = wire.split(|&byte| byte == b'\r').find(|line| !line.trim_ascii().is_empty()).unwrap_or(&[]);
         Self { is_head: line.trim_ascii().starts_with(b"HEAD "), is_old: line.ends_with(b"HTTP/1.0") }
@@ -108,7 +108,7 @@ pub struct Client {
     pace: Option<Pace>,
 }
 
-/// What a slow client does before each read: it may wait, and answers how many bytes it reads at most.
+/// Called before each read of a slow client: it may wait, and returns the most bytes to read.
 pub type Pace = Box<dyn FnMut() -> usize + Send>;
 
 /// Bytes of one read.
@@ -139,7 +139,7 @@ impl Client {
 
     // Sending
 
-    /// Sends all at once. False: the server reads no more.
+    /// Sends all bytes in one write. False: the server reads no more.
     pub fn send(&mut self, bytes: &[u8]) -> bool {
         let sent = match &mut self.stream {
             Stream::Tcp(stream) => stream.write_all(bytes),
@@ -152,23 +152,23 @@ impl Client {
         }
     }
 
-    /// Sends `step` bytes with each call.
+    /// Sends `step` bytes with each write.
     pub fn send_in_pieces(&mut self, bytes: &[u8], step: usize) -> bool {
         bytes.chunks(step).all(|piece| self.send(piece))
     }
 
-    /// Sends each byte by itself.
+    /// Sends each byte in a write of its own.
     pub fn send_by_bytes(&mut self, bytes: &[u8]) -> bool {
         self.send_in_pieces(bytes, 1)
     }
 
-    /// A GET request, and the response to it.
+    /// Sends a GET request and reads the response.
     #[track_caller]
     pub fn get(&mut self, target: &str) -> Response {
         self.ask("GET", target, "")
     }
 
-    /// A request without a body, with these field lines besides Host.
+    /// Sends a request without a body, with these field lines besides Host, and reads the response.
     #[track_caller]
     pub fn ask(&mut self, method: &str, target: &str, lines: &str) -> Response {
         self.begin(method, target, lines);
@@ -180,13 +180,13 @@ impl Client {
         self.send(format!("{method} {target} HTTP/1.1\r\nHost: test\r\n{lines}\r\n").as_bytes());
     }
 
-    /// Sends no more, and goes on reading.
+    /// Closes the direction to the server; responses can still be read.
     pub fn half_close(&mut self) {
         let ended = match &self.stream {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
         };
-        // It may be over already.
+        // The connection may have ended already.
         drop(ended);
     }
 
@@ -217,25 +217,25 @@ impl Client {
             Ok(count) => self.buffer.extend_from_slice(&block[..count]),
             Err(fault) if fault.kind() == ErrorKind::Interrupted => {}
             Err(fault) if is_end(&fault) => self.end = Some(End::Reset),
-            Err(fault) => panic!("nothing came: {fault}; before that {}", shown(&self.buffer)),
+            Err(fault) => panic!("nothing was received: {fault}; before that {}", shown(&self.buffer)),
         }
         self.end.is_none()
     }
 
-    /// So many bytes; fewer only at the end of the stream.
+    /// Reads `count` bytes; fewer only at the end of the stream.
     pub fn read(&mut self, count: usize) -> Vec<u8> {
         while self.buffer.len() < count && self.more() {}
         let rest = self.buffer.split_off(count.min(self.buffer.len()));
         std::mem::replace(&mut self.buffer, rest)
     }
 
-    /// All that comes until the end, and how that was.
+    /// Reads until the end; returns the bytes, and how the connection ended.
     pub fn rest(&mut self) -> (Vec<u8>, End) {
         while self.more() {}
         (std::mem::take(&mut self.buffer), self.end.expect("it has ended"))
     }
 
-    /// Fails unless nothing more comes but the end, in order.
+    /// Fails unless only an orderly end of the connection follows.
     #[track_caller]
     pub fn at_end(&mut self) {
         let (rest, end) = self.rest();
@@ -243,7 +243,7 @@ impl Client {
         assert_eq!(end, End::Closed);
     }
 
-    /// The next response, to a GET request of HTTP/1.1.
+    /// Reads the next response, to a GET request of HTTP/1.1.
     #[track_caller]
     pub fn response(&mut self) -> Response {
         self.response_to(Kind::default())
@@ -257,7 +257,7 @@ impl Client {
         }
     }
 
-    /// The next response to such a request, or how far it came.
+    /// Reads the next response to such a request. The error has what was received of it.
     #[track_caller]
     pub fn try_response(&mut self, kind: Kind) -> Result<Response, Broken> {
         let mut interim = Vec::new();
@@ -285,7 +285,7 @@ impl Client {
             }
             looked = self.buffer.len();
             if !self.more() {
-                return Err(Broken { response: None, end: self.end.expect("no more comes") });
+                return Err(Broken { response: None, end: self.end.expect("the connection has ended") });
             }
         }
     }

@@ -1,10 +1,10 @@
-//! The whole server in the process of a test: listeners, threads, a scripted application, a client that knows bytes.
+//! The whole server in the process of a test: listeners, threads, a scripted application, a strict client.
 //!
-//! This file alone names what the crate exports, so that a renaming there touches no test. `client` reads responses and
-//! knows nothing of the server; `cases` tries one table of requests in several ways.
+//! Only this file names what the crate exports, so that a renaming there changes no test. `client` reads responses and
+//! knows nothing of the server; `cases` sends each request of a table in several ways.
 //!
-//! What each test gets besides its own assertions, from [`Server::stop`] or at the server's drop: the server drains in
-//! time, all its threads end, nothing keeps it in memory, and it has logged nothing that the test did not take note of.
+//! [`Server::stop`], or dropping the server, checks for every test that the server drains in time, that all its threads
+//! end, that nothing keeps it in memory, and that it logged no line that the test did not take.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod cases;
@@ -29,11 +29,11 @@ pub use tailrace_server::{Config, ExecutorKind};
 #[allow(unused_imports, reason = "not every test file needs all")]
 pub use self::client::{Client, End, Framing, Kind, Response};
 
-/// Whatever is waited for comes within this time, or never.
+/// A wait that takes longer than this fails the test.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The bytes that scripted bodies are made of: `length` of them from `at` on. A stretch of them in another place of a
-/// body differs, unless that is 64,256 bytes away.
+/// The bytes of scripted bodies: `length` of them from offset `at` on. They repeat after 64,256 bytes, so a block that
+/// is sent at a wrong offset is seen, unless it is wrong by a multiple of that.
 pub fn pattern(at: usize, length: usize) -> Vec<u8> {
     const PERIOD: usize = 251 * 256;
     static ONCE: OnceLock<Vec<u8>> = OnceLock::new();
@@ -47,7 +47,7 @@ pub fn pattern(at: usize, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Numbers by chance, the same for the same seed (SplitMix64).
+/// Pseudo-random numbers, the same for the same seed (SplitMix64).
 pub struct Chance(u64);
 
 impl Chance {
@@ -72,12 +72,12 @@ impl Chance {
         &all[self.below(all.len())]
     }
 
-    /// One of so many times.
+    /// True once in `times` calls, on average.
     pub fn is_one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// Mostly none, or a short one.
+    /// Sleeps for up to 3 ms, yields, or, mostly, does neither.
     pub fn pause(&mut self) {
         match self.below(8) {
             0 => thread::sleep(Duration::from_micros(self.below(3_000) as u64)),
@@ -95,20 +95,20 @@ pub struct Server {
     unix: UnixAddress,
 }
 
-/// What there is to tell of a server that has ended.
+/// What the application and the records of a server have seen when it has ended.
 #[derive(Default)]
-pub struct Told {
+pub struct Summary {
     pub seen: Vec<Seen>,
     /// Of the same requests, in the same order.
     pub records: Vec<Delivery>,
 }
 
-/// What became of one response.
+/// How one response was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
     pub status: u16,
     pub body_bytes: u64,
-    /// How the body travelled, by its name in logs.
+    /// How the body was sent, by its name in logs.
     pub path: &'static str,
     /// How it ended, by its name in logs.
     pub ending: &'static str,
@@ -122,7 +122,7 @@ impl From<Record> for Delivery {
 }
 
 impl Server {
-    /// A server that listens, with two threads, or with one where the configuration says so.
+    /// A server that listens, with two threads, or with one if the configuration says so.
     pub fn start(config: Config) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -148,7 +148,7 @@ impl Server {
         Self { reactor: Some(reactor), script, address, unix }
     }
 
-    /// As [`Server::start`], with everything as it is by default.
+    /// As [`Server::start`], with the default configuration.
     pub fn default() -> Self {
         Self::start(Config::default())
     }
@@ -167,40 +167,40 @@ impl Server {
         self.reactor.as_ref().unwrap()
     }
 
-    /// The requests that the application has got so far.
+    /// The requests that the application has received so far.
     pub fn seen(&self) -> Vec<Seen> {
         lock(&self.script.state).seen.clone()
     }
 
-    /// Waits until the application has got so many requests.
+    /// Waits until the application has received `count` requests.
     pub fn await_seen(&self, count: usize) {
         self.script.await_state("requests", |state| (state.seen.len() >= count).then_some(()));
     }
 
-    /// Waits until so many blocks of the response to request `number` were given to the server.
+    /// Waits until `count` blocks of the response to request `number` were given to the server.
     pub fn await_blocks(&self, number: usize, count: usize) {
         self.script.await_state("blocks", |state| {
             state.seen.get(number).filter(|seen| seen.blocks_given >= count).map(|_| ())
         });
     }
 
-    /// Waits until the application is done with request `number`, and says how.
+    /// Waits until the application has finished request `number`, and returns how.
     pub fn await_done(&self, number: usize) -> Done {
         self.script.await_state("the end of a request", |state| state.seen.get(number).and_then(|seen| seen.done))
     }
 
-    /// Waits until so many requests have come to the gate in all.
+    /// Waits until `count` requests in all have reached the gate.
     pub fn await_arrivals(&self, gate: &str, count: u64) {
         self.script.await_state(gate, |state| state.gates.get(gate).filter(|gate| gate.came >= count).map(|_| ()));
     }
 
-    /// Lets one request through the gate, now or when it comes.
+    /// Lets one request pass the gate, now or when it reaches it.
     pub fn let_through(&self, gate: &str) {
         lock(&self.script.state).gates.entry(gate.to_owned()).or_default().permits += 1;
         self.script.changed.notify_all();
     }
 
-    /// Lets all requests through the gate, from now on.
+    /// Lets all requests pass the gate, from now on.
     pub fn open(&self, gate: &str) {
         lock(&self.script.state).gates.entry(gate.to_owned()).or_default().is_open = true;
         self.script.changed.notify_all();
@@ -222,7 +222,7 @@ impl Server {
         self.script.changed.notify_all();
     }
 
-    /// Takes note of a line in the log that has this text, once it is there, and answers the line.
+    /// Waits for a line of the log that contains this text, takes it out of the log, and returns it.
     pub fn take_logged(&self, text: &str) -> String {
         self.script.await_state(text, |state| {
             let at = state.log.iter().position(|line| line.contains(text))?;
@@ -230,12 +230,12 @@ impl Server {
         })
     }
 
-    /// Begins a graceful stop, and does not wait for it.
+    /// Begins a graceful stop and returns at once.
     pub fn begin_stop(&self, graceful: Duration) {
         self.reactor().stop(graceful);
     }
 
-    /// Waits for the end of a stop that was begun. False: it took longer than that.
+    /// Waits for the end of a stop that was begun. False: it takes longer than `time`.
     pub fn has_ended_within(&self, time: Duration) -> bool {
         self.reactor().join(Some(time))
     }
@@ -245,7 +245,7 @@ impl Server {
         self.reactor().advance_clock(time);
     }
 
-    /// True until it is to stop.
+    /// True until a stop is begun.
     pub fn is_running(&self) -> bool {
         !self.reactor().is_stopping()
     }
@@ -260,13 +260,13 @@ impl Server {
         self.reactor().stats().refused
     }
 
-    /// Drains the server: close the clients before. Then checks that nothing of it is left.
-    pub fn stop(mut self) -> Told {
+    /// Drains the server and checks that nothing of it is left. The clients must be closed before.
+    pub fn stop(mut self) -> Summary {
         self.end()
     }
 
-    fn end(&mut self) -> Told {
-        let Some(reactor) = self.reactor.take() else { return Told::default() };
+    fn end(&mut self) -> Summary {
+        let Some(reactor) = self.reactor.take() else { return Summary::default() };
         {
             let mut state = lock(&self.script.state);
             state.is_over = true;
@@ -282,7 +282,7 @@ impl Server {
             drop(reactor);
             weak
         };
-        // Also those that were started while others ended.
+        // One by one, since others may be started meanwhile.
         loop {
             let Some(thread) = lock(&self.script.threads).pop() else { break };
             assert!(thread.join().is_ok() || has_failed, "a thread of the server panicked");
@@ -294,7 +294,8 @@ impl Server {
             assert!(reactor.upgrade().is_none(), "something keeps the server in memory");
             assert!(state.log.is_empty(), "the server logged {:#?}", state.log);
         }
-        Told { seen: state.seen, records: state.records.iter().map(|record| Delivery::from(*lock(record))).collect() }
+        let records = state.records.iter().map(|record| Delivery::from(*lock(record))).collect();
+        Summary { seen: state.seen, records }
     }
 }
 
@@ -304,7 +305,7 @@ impl Drop for Server {
     }
 }
 
-/// One request as the application got it.
+/// One request as the application received it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
     pub method: String,
@@ -312,7 +313,7 @@ pub struct Seen {
     pub target: String,
     pub path: String,
     pub query: Option<String>,
-    /// What stands for the Host field.
+    /// The value to use as the Host field.
     pub host: Option<String>,
     pub fields: Vec<(String, Vec<u8>)>,
     pub body: Vec<u8>,
@@ -327,13 +328,13 @@ pub struct Seen {
 /// How the application ended a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// The whole response was taken.
+    /// The server accepted the whole response.
     Finished,
-    /// So many bytes were missing.
+    /// This many bytes were missing.
     Short(u64),
     /// By an error.
     Failed,
-    /// It stopped before the end, since nobody reads on.
+    /// It stopped before the end, because the client had left.
     Gone,
 }
 
@@ -357,24 +358,23 @@ struct State {
     is_over: bool,
 }
 
-/// The application: the request target says what is answered.
+/// The application: the request target determines the response.
 ///
-/// | path | answer |
+/// | path | response |
 /// |---|---|
 /// | `/pong` | `pong` |
 /// | `/echo` | the body of the request |
-/// | `/list?count=&size=` | so many blocks of that size, given at once |
+/// | `/list?count=&size=` | `count` blocks of `size` bytes, given at once |
 /// | `/blocks?count=&size=` | the same, given one after the other |
-/// | `/mixed?bytes=&seed=` | so many bytes, in blocks and after pauses that the seed decides |
+/// | `/mixed?bytes=&seed=` | `bytes` bytes, in blocks and with pauses that the seed determines |
 /// | `/file?size=&offset=&bytes=` | that part of a file of that size |
-/// | `/fail`, `/drop`, `/panic` | an error, an exchange that is dropped, a panic; after `count` blocks, where given |
-/// | any other | what was seen of the request |
+/// | `/fail`, `/drop`, `/panic` | an error, an exchange that is dropped, a panic; after `count` blocks, if given |
+/// | any other | the request as the application saw it |
 ///
-/// And for each of them: `length` declares a Content-Length, `status` a status, `close=yes` ends the connection,
-/// `until` names a gate to wait at before anything is answered, `read=none` leaves the body unread, `read=5` reads so
-/// many bytes of it. Where blocks are given one after the other, `gate` names one to wait at before each, `end` one
-/// after the last. Of a file, `position=more` leaves open whether more comes, and blocks follow it where `count` is
-/// given.
+/// For each of them, `length` declares a Content-Length, `status` sets the status, `close=yes` ends the connection,
+/// `until` names a gate to wait at before the response, `read=none` leaves the body unread, `read=5` reads 5 bytes of
+/// it. For blocks that are given one after the other, `gate` names a gate to wait at before each, `end` one after the
+/// last. With `position=more` the file is not declared to be the last part, and blocks follow it if `count` is given.
 #[derive(Default)]
 struct Script {
     reactor: OnceLock<Weak<Engine>>,
@@ -422,7 +422,7 @@ impl Script {
             }
             let (next, time) = self.changed.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner);
             state = next;
-            assert!(!time.timed_out(), "waited in vain for {what}; the log has {:?}", state.log);
+            assert!(!time.timed_out(), "{what}: waited too long; the log has {:?}", state.log);
         }
     }
 
@@ -431,7 +431,7 @@ impl Script {
         self.changed.notify_all();
     }
 
-    /// Waits at a gate. The end of the test opens all.
+    /// Waits at a gate. The end of the test opens all gates.
     fn pass(&self, name: &str) {
         let mut state = lock(&self.state);
         state.gates.entry(name.to_owned()).or_default().came += 1;
@@ -570,7 +570,7 @@ impl Script {
         let bytes = asked.number("bytes").unwrap_or(0);
         let (mut at, mut sent) = (0, Sent::Taken);
         while at < bytes && sent != Sent::Gone {
-            // Runs of blocks that are alike, so that some are quick enough to be coalesced.
+            // Blocks of similar size without a pause between them, so that some are quick enough to be coalesced.
             let most = *chance.one_of(&[100, 1_000, 3_000, 10_000, 70_000, 500_000]);
             for _ in 0..chance.below(40) {
                 let blocks = (0..chance.below(3) + 1).map_while(|_| {
@@ -608,7 +608,7 @@ impl Script {
     }
 }
 
-/// A block that outlives the call that sends it.
+/// A block that the server may keep after the call that sends it.
 struct Block(Arc<Vec<u8>>);
 
 impl Payload for Block {
@@ -617,7 +617,7 @@ impl Payload for Block {
     }
 }
 
-/// Sends blocks, and waits where the server asks for it.
+/// Sends blocks, and waits when the server has no room.
 fn send(exchange: &mut Exchange, blocks: Vec<Vec<u8>>, position: Position) -> Sent {
     let blocks: Vec<_> = blocks.into_iter().map(Arc::new).collect();
     let slices: Vec<&[u8]> = blocks.iter().map(|block| block.as_slice()).collect();
@@ -685,7 +685,7 @@ fn report(seen: &Seen) -> String {
     report + &format!("{} bytes\n", seen.body.len())
 }
 
-/// What a target asks for.
+/// The path and the parameters of a request target.
 struct Asked {
     path: String,
     values: HashMap<String, String>,
