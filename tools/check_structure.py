@@ -33,34 +33,20 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
     parser = argparse.ArgumentParser(description="Checks the structure of the sources.")
     parser.add_argument("--report", nargs="?", const="", metavar="AREA", help="print everything found, and succeed")
     parser.add_argument("--table", action="store_true", help="print the table of folders alone")
-    parser.add_argument("--check-doc", action="store_true", help=f"check nothing but the table in {DOCUMENT}")
     parser.add_argument("--write-doc", action="store_true", help=f"write the table into {DOCUMENT}")
-    parser.add_argument(
-        "--at-most",
-        nargs="+",
-        metavar="AREA.cuts=N or AREA.permits=N",
-        help="fail only where more is found than this; what is not named must be 0",
-    )
     options = parser.parse_args(arguments)
     root = root or Path(__file__).resolve().parent.parent
     sources = read(root)
-    stale = stale_document(root, sources)
     if options.table:
         print(table(sources))
         return 0
     if options.write_doc:
         return write_document(root, sources)
-    if options.check_doc:
-        return told(stale)
     found = Findings.of(root, sources)
     if options.report is not None:
         print(found.report(options.report))
         return 0
-    if options.at_most:
-        for line in stale:
-            print(f"{line} (no failure yet)")
-        return told(more_than(found, options.at_most))
-    findings = [*found.texts(), *stale]
+    findings = [*found.texts(), *stale_document(root, sources)]
     if not findings:
         print(f"{size(sources)}, 0 cycles, 0 exceptions\n\n{table(sources)}")
     return told(findings)
@@ -116,20 +102,6 @@ def with_table(text: str, sources: Sources) -> str:
     """The document with the table between its marks."""
     block = f"{BEGIN}\n{table(sources)}\n{END}"
     return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: block, text, count=1, flags=re.DOTALL)
-
-
-def more_than(found: Findings, limits: list[str]) -> list[str]:
-    """What there is more of than the limits say. The area's findings follow, so that the new one can be seen."""
-    allowed = {name: int(number) for name, _, number in (limit.partition("=") for limit in limits)}
-    counts = found.counts()
-    lines = list(found.others)
-    for name in sorted(allowed.keys() | counts.keys()):
-        if counts[name] > allowed.get(name, 0):
-            lines += [found.report(name.partition(".")[0]), ""]
-            lines.append(f"{name}: {counts[name]} found, at most {allowed.get(name, 0)} allowed (Makefile)")
-        elif counts[name] < allowed.get(name, 0):
-            print(f"{name}: {counts[name]} found, {allowed[name]} allowed: lower it in the Makefile")
-    return lines
 
 
 if __name__ == "__main__":
