@@ -12,7 +12,7 @@ __all__ = [
     "ClientDisconnected",
     "ErrorStream",
     "FileWrapper",
-    "Hub",
+    "GreenletRunner",
     "Input",
     "LogStream",
     "Overdue",
@@ -110,8 +110,8 @@ Overdue: TypeAlias = tuple[int, int, str, float, str]
 client got."""
 
 @final
-class Hub:
-    """A server whose requests run in the greenlets of one thread, the hub's; made by `Server.hub`.
+class GreenletRunner:
+    """A server whose requests run in the greenlets of one thread, the hub's; made by `Server.greenlet_runner`.
 
     The hub's thread calls the methods, except those that say "any thread". Only `blocked` blocks, and only
     `run_requests` switches to other greenlets.
@@ -219,11 +219,11 @@ class Server:
         process then ends by force (seconds). Raises ValueError for unknown, missing or unfit settings, OSError when a
         resource is refused."""
 
-    def hub(self, pause: Callable[[int, float | None], bool], /) -> Hub:
+    def greenlet_runner(self, pause: Callable[[int, float | None], bool], /) -> GreenletRunner:
         """Has requests run in greenlets of the calling thread's hub, instead of `start`.
 
-        pause: called in those as `pause(ticket, seconds)`; waits until `Hub.take` returns the ticket (True) or the
-        seconds are over (False). Raises RuntimeError when the setting `executor` is not "greenlets", or at the
+        pause: called in those as `pause(ticket, seconds)`; waits until `GreenletRunner.take` returns the ticket (True)
+        or the seconds are over (False). Raises RuntimeError when the setting `executor` is not "greenlets", or at the
         second call.
         """
 

@@ -29,7 +29,7 @@ from gevent import get_hub
 from gevent.hub import Waiter
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from tailrace._tailrace import Hub, PanicException, RequestTimeout
+from tailrace._tailrace import GreenletRunner, PanicException, RequestTimeout
 from tailrace.greenlets import overdue, stacks
 from tailrace.greenlets.monitor import Monitor
 
@@ -99,7 +99,7 @@ class WorkerGreenlets:
     def __init__(self, server: Server, warn: float, on_end: Callable[[], object], *, is_embedded: bool = False) -> None:
         self.hub = get_hub()
         self.server = server
-        self.core = server.hub(pause)
+        self.core = server.greenlet_runner(pause)
         self.thread = threading.get_native_id()
         # By runner slot: all that have not ended.
         self.greenlets: dict[int, WorkerGreenlet] = {}
@@ -313,7 +313,7 @@ def _nothing() -> None:
 
 
 def _forked() -> None:
-    Hub.forked_in(getcurrent())
+    GreenletRunner.forked_in(getcurrent())
     for each in living[:]:
         each.forget()
     living.clear()

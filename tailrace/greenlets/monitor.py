@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from greenlet import greenlet
 
-    from tailrace._tailrace import Hub as Core
+    from tailrace._tailrace import GreenletRunner as Core
 
 # After so long without an answer overdue requests are looked for, whatever the option says (seconds).
 _FIRST_LOOK: Final = 0.1
@@ -140,7 +140,10 @@ class Monitor:
             self._over.release()
 
     def _blocked(self, until: float, wakeup: int = 0) -> tuple[int, float, str]:
-        """Waits in the core, see `Hub.blocked`; and what to say when this thread could not run meanwhile, or ''."""
+        """Waits in the core, see `GreenletRunner.blocked`.
+
+        Also returns what to say when this thread could not run meanwhile, or ''.
+        """
         warn, before = self._warn, scheduling.delay()
         wakeup, age = self._core.blocked(until, wakeup)
         if not warn or wakeup <= 0 or age - until < warn:

@@ -304,11 +304,11 @@ impl Host for Server {
         self.parts.dispatcher.runners.carried(Runner::of_packed(packed))
     }
 
-    fn wake_greenlet(&self, ticket: u64) -> bool {
+    fn wake_runner(&self, ticket: u64) -> bool {
         self.parts.executor.wake_runner(ticket)
     }
 
-    fn is_on_greenlet_thread(&self) -> bool {
+    fn is_on_ticket_thread(&self) -> bool {
         self.parts.executor.is_on_ticket_thread()
     }
 

@@ -112,8 +112,8 @@ fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(settings::check_access_log_format, module)?)?;
     module.add_class::<log_stream::LogStream>()?;
     module.add_class::<server::Server>()?;
-    module.add_class::<greenlet_runner::Hub>()?;
-    // post, serial, request, seconds, outcome
+    module.add_class::<greenlet_runner::GreenletRunner>()?;
+    // Runner slot, serial, request, seconds, outcome.
     let (number, text) = (py.get_type::<PyInt>(), py.get_type::<PyString>());
     let late = (&number, &number, &text, py.get_type::<PyFloat>(), &text);
     module.add("Overdue", py.get_type::<PyTuple>().get_item(late)?)?;

@@ -156,11 +156,11 @@ pub(crate) trait Host: Send + Sync + 'static {
     /// What the scoreboard shows of the request that a runner carries, by [`Runner::packed`].
     fn in_flight(&self, packed: u64) -> Option<InFlight>;
 
-    /// The greenlet that waits under this ticket is to run. False: it will not be told.
-    fn wake_greenlet(&self, ticket: u64) -> bool;
+    /// The runner that waits under this ticket is to go on. False: it will not.
+    fn wake_runner(&self, ticket: u64) -> bool;
 
-    /// True on the thread whose greenlets run the application.
-    fn is_on_greenlet_thread(&self) -> bool;
+    /// True on the thread whose runners wait under tickets.
+    fn is_on_ticket_thread(&self) -> bool;
 
     /// True when a loop on a single thread must not wait any longer: a signal asks it to end, or its graceful time is
     /// over.
@@ -662,19 +662,19 @@ impl Connection {
     /// Wakes the runner that waits for room in the send queue: there is room, or never will be.
     pub(crate) fn notify_room(&self) {
         self.delivery.notify_room();
-        self.wake_greenlet(&self.writer);
+        self.wake_waiting(&self.writer);
     }
 
-    /// Wakes the greenlet that waits for body bytes of the client: there may be some, or never will be.
+    /// Wakes the runner that waits under a ticket for body bytes of the client: there may be some, or never will be.
     pub(crate) fn notify_reader(&self) {
-        self.wake_greenlet(&self.reader);
+        self.wake_waiting(&self.reader);
     }
 
-    fn wake_greenlet(&self, waiting: &AtomicU64) {
+    fn wake_waiting(&self, waiting: &AtomicU64) {
         if self.shared.policy.waiting == policy::Waiting::Ticket {
             let ticket = waiting.swap(0, Ordering::SeqCst);
             if ticket != 0 {
-                self.host.wake_greenlet(ticket);
+                self.host.wake_runner(ticket);
             }
         }
     }
@@ -864,8 +864,8 @@ impl Source for Connection {
         self.host.must_end()
     }
 
-    fn is_on_greenlet_thread(&self) -> bool {
-        self.host.is_on_greenlet_thread()
+    fn is_on_ticket_thread(&self) -> bool {
+        self.host.is_on_ticket_thread()
     }
 
     fn wake_at_input(&self, ticket: u64) {
@@ -873,7 +873,7 @@ impl Source for Connection {
     }
 
     fn wake(&self, ticket: u64) -> bool {
-        self.host.wake_greenlet(ticket)
+        self.host.wake_runner(ticket)
     }
 
     fn wake_reader(&self) {

@@ -233,18 +233,18 @@ impl Exchange {
         Sent::Gone
     }
 
-    /// True on the thread whose greenlets carry such requests.
-    pub fn is_on_greenlet_thread(&self) -> bool {
-        self.connection().host().is_on_greenlet_thread()
+    /// True on the thread whose runners wait under tickets, and run requests of this server.
+    pub fn is_on_ticket_thread(&self) -> bool {
+        self.connection().host().is_on_ticket_thread()
     }
 
-    /// On that thread: has this ticket told when it next looks for news. False: it will not be.
+    /// On that thread: gives this ticket back when the thread next looks for news. False: it will not come back.
     pub fn come_back(&self, ticket: u64) -> bool {
         let host = self.connection().host();
-        host.is_on_greenlet_thread() && host.wake_greenlet(ticket)
+        host.is_on_ticket_thread() && host.wake_runner(ticket)
     }
 
-    /// For a greenlet: whether the queue has room. [`Room::Later`]: this ticket is told when it is worth asking again.
+    /// Whether the queue has room. [`Room::Later`]: this ticket comes back when it is worth asking again.
     pub fn ask_for_room(&mut self, ticket: u64) -> Room {
         let Parts { transaction, connection } = self.parts_mut();
         let room = connection.ask_for_room(ticket);
@@ -254,8 +254,8 @@ impl Exchange {
         room
     }
 
-    /// For a greenlet that waits for room: what waits for the client goes to a file, by another thread, if that is
-    /// possible. The ticket of [`Exchange::ask_for_room`] is told when it was tried.
+    /// For a runner that waits for room under a ticket: what waits for the client goes to a file, by another thread, if
+    /// that is possible. The ticket of [`Exchange::ask_for_room`] comes back when it was tried.
     pub fn spill_elsewhere(&self) {
         if !self.connection().is_forked_child() {
             self.connection().spill_elsewhere();
@@ -267,7 +267,7 @@ impl Exchange {
         !self.connection().is_forked_child() && self.connection().delivery().is_behind()
     }
 
-    /// For a greenlet: it waits for its client until the result is dropped.
+    /// The runner counts as one that waits for its client until the result is dropped.
     pub fn count_waiting(&self) -> Option<Waiting> {
         Some(Waiting::new(&self.connection().shared().waiting))
     }

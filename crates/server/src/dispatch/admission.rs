@@ -1,6 +1,6 @@
 //! Who may run the application: the rule, as functions of plain values.
 //!
-//! - A thread that runs the application takes the next request without letting go of the interpreter.
+//! - A thread that runs the application takes the next request without releasing the interpreter.
 //! - At most one other thread waits for the interpreter in order to start a request.
 //! - One more thread joins only when the head of the queue has not moved for a while and the process has been idle:
 //!   then those that run wait for something, and the newcomer gets the interpreter at once. A newcomer that had to wait
@@ -9,7 +9,7 @@
 //! - An application that was seen to wait is believed to wait again: the rule is *eager* then, and the next thread
 //!   joins at once. Each join that finds nothing to do, or the interpreter busy, lowers that belief.
 //! - A request that finds too many others waiting is refused at once. One that has waited too long, or that no thread
-//!   will come for, is refused then.
+//!   will take, is refused later.
 //!
 //! No lock, clock, atomic or thread is here; `run_queue` and `dispatcher` have those.
 
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const FREE: Duration = Duration::from_micros(500);
 /// A head of the queue that does not move for this long gets a thread even if the interpreter is busy.
 pub(crate) const FORCED_ENTRY: Duration = Duration::from_millis(50);
-/// When all runners have waited for slow clients for this time, they do not come back soon.
+/// When all runners have waited for slow clients for this time, none is expected to be free soon.
 pub(crate) const STALLED: Duration = Duration::from_secs(1);
 
 /// What one good join adds to the eagerness, what one in vain takes, and the most there is. With one bit, "the last
@@ -129,8 +129,8 @@ impl Eagerness {
     }
 }
 
-/// Runners that may run the application: for each one that does not come back there is one more, unless only one may
-/// ever be in there. `stuck`: runners that are past the deadlines of their requests.
+/// Runners that may run the application: one more for each that is stuck, unless only one thread may ever run it.
+/// `stuck`: runners that are past the deadlines of their requests.
 pub(crate) fn most_runners(threads: usize, stuck: usize) -> usize {
     match threads {
         1 => 1,

@@ -1,7 +1,7 @@
 //! The requests of a server from the moment they are complete until their runners have put them down: the run queue,
 //! the runner table, and the rules of `admission` applied to both.
 //!
-//! Any thread uses it. Requests that nobody will answer in time are refused by the thread that leads the loop.
+//! Any thread uses it. The thread that leads the loop refuses the requests that wait too long.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ use crate::os::sync::lock;
 
 /// The key of the timer for requests that take too long.
 pub(crate) const DEADLINES: u64 = SPECIAL | 1 << 32;
-/// A runner that is past its deadline mostly comes back within this time (nanoseconds).
+/// A runner whose request is past its deadline mostly ends it within this time (nanoseconds).
 const COMING_BACK: u64 = 1_000_000_000;
 
 /// See the module.
@@ -33,7 +33,7 @@ pub(crate) struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// No request is there. `runners`: so many may carry requests; `place`: where that is shown.
+    /// Without a request. `runners`: how many may carry one; `place`: where on the scoreboard that is shown.
     pub(crate) fn new(context: Arc<Context>, runners: usize, place: Option<Section>) -> Self {
         Self {
             queue: RunQueue::new(context.clock.read()),
@@ -70,7 +70,7 @@ impl Dispatcher {
             || self.context.waiting.load(Ordering::Acquire) > 0
     }
 
-    /// The requests that have waited too long for a runner, or that none will come for, to be refused now.
+    /// The requests that are to be refused now: they have waited too long for a runner, or no runner will take them.
     pub(crate) fn take_late(&self) -> Vec<Exchange> {
         if self.queue.len() == 0 {
             return Vec::new();
@@ -104,7 +104,7 @@ impl Dispatcher {
         }
     }
 
-    /// True when every runner that there may be is stuck, and for longer than those need that come back.
+    /// True when every runner that there may be is stuck, and one of them for longer than [`COMING_BACK`].
     fn has_no_runner_left(&self, now: Instant) -> bool {
         self.runners.stuck() > 0 && {
             let all = self.most_runners().min(self.runners.len() - 1);
@@ -112,8 +112,8 @@ impl Dispatcher {
         }
     }
 
-    /// The request that a runner carries is to be answered by `due`. True: the thread that polls may have to come
-    /// sooner.
+    /// The request that a runner carries is to be answered by `due`. True: the thread that polls may have to wake sooner
+    /// than it meant to.
     pub(crate) fn set_deadline(&self, runner: Runner, due: Millis, task: &mut dyn FnMut() -> Task) -> bool {
         let is_sooner = self.runners.arm(runner, due, task);
         if is_sooner {
@@ -130,7 +130,7 @@ impl Dispatcher {
         }
     }
 
-    /// As [`Dispatcher::expire`] has failed for a request, which counts as ended: the others are still to be looked at.
+    /// [`Dispatcher::expire`] has panicked at a request, which counts as expired: the others are looked at again soon.
     pub(crate) fn expire_again(&self, now: Millis) {
         self.context.timers.wake(DEADLINES, now + 1);
     }

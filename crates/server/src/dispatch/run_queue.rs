@@ -1,8 +1,8 @@
 //! The run queue: complete requests, in the order in which they became complete, and how many runners run.
 //!
 //! Any thread adds; runners take while they run the application; who may run is the rule of `admission`. "Is anybody
-//! running" is answered under the queue's lock, so a request that is added as the last runner leaves is never left
-//! behind.
+//! running" is decided under the queue's lock, so a request that is added as the last runner leaves is never left
+//! without a runner.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -24,9 +24,10 @@ pub(crate) struct RunQueue<T> {
     length: AtomicUsize,
     /// Counts the requests taken.
     moved: AtomicU64,
-    /// A thread is between "wants to run" and "runs or turned back".
+    /// A thread waits for the interpreter in order to run: from [`RunQueue::try_enter`] to [`RunQueue::enter`] or
+    /// [`RunQueue::turn_back`].
     entering: AtomicBool,
-    /// Since when it is, in nanoseconds since `began`; 0: it is not.
+    /// Since when it waits, in nanoseconds since `began`; 0: no thread does.
     entering_since: AtomicU64,
     began: Instant,
     eagerness: AtomicU32,
@@ -44,7 +45,7 @@ pub(crate) struct Entry {
 pub(crate) enum Taken<T> {
     /// This one, at this moment.
     Request(T, Instant),
-    /// None: it does not run any more. `requests_wait`: others do not come for what waits unless they are woken.
+    /// None: it does not run any more. `requests_wait`: requests are left, for which others have to be woken.
     Left { requests_wait: bool },
 }
 

@@ -1,10 +1,10 @@
-//! The runner table: what each runner of a server carries, for the deadline of its request and for the scoreboard.
+//! The runner table: which request each runner of a server carries, for the deadline of the request and for the
+//! scoreboard.
 //!
-//! A runner is a thread that runs the application, or a greenlet that does. It holds a slot as long as it lives. It
-//! notes there which request it takes up and when it has put it down; the I/O side looks through the slots when a
-//! deadline has come. A request is carried until its runner asks for the next one, so also while the application closes
-//! what it has; its connection is carried until the response is finished. Lock order: a slot's, then those of its
-//! connection.
+//! A runner is a thread or a greenlet that runs the application. It has a slot from its start to its end. It notes there
+//! which request it takes up and when it has put it down; the I/O side looks through the slots when a deadline has
+//! come. A request is carried until its runner asks for the next one, so also while the application runs `close()`; its
+//! connection is carried only until the response is finished. Lock order: a slot's, then those of its connection.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ pub struct Overdue {
     pub slot: usize,
     /// See `slot`.
     pub serial: u64,
-    /// What the application called its thread.
+    /// The application's number for its thread.
     pub thread: u64,
     /// Method and target.
     pub request: String,
@@ -43,7 +43,7 @@ struct Carried {
 
 #[derive(Default)]
 struct Slot {
-    /// What the application calls the thread.
+    /// The application's number for the thread.
     thread: AtomicU64,
     /// The request that the runner carries; 0: none.
     serial: AtomicU64,
@@ -51,7 +51,7 @@ struct Slot {
     armed: AtomicBool,
     /// When its deadline came; see [`Slot::overdue_since`].
     overdue: AtomicU64,
-    /// The application is cleaning up.
+    /// The response has ended and the application cleans up, in `close()` for example: it is not interrupted any more.
     leaving: AtomicBool,
     carried: Mutex<Option<Carried>>,
     /// Its slot on the scoreboard.
@@ -88,8 +88,8 @@ pub(crate) struct RunnerTable {
 }
 
 impl RunnerTable {
-    /// Slots for so many runners and some beyond, for those that take the places of others that do not come back; what
-    /// they carry is shown on the scoreboard in `place`.
+    /// Slots for so many runners, and some more for those that replace runners which are past their deadlines; what they
+    /// carry is shown on the scoreboard in `place`.
     pub(crate) fn new(runners: usize, place: Option<Section>) -> Self {
         let count = most_threads(runners);
         let slots: Vec<_> = (0..count)
@@ -150,13 +150,13 @@ impl RunnerTable {
         self.stuck() >= count.max(1) && self.stuck_since().is_some_and(|since| now.saturating_sub(since) > time)
     }
 
-    /// What the scoreboard tells of a request; `None`: it is over, or there is no scoreboard.
+    /// What the scoreboard shows of a request; `None`: it is over, or there is no scoreboard.
     pub(crate) fn carried(&self, runner: Runner) -> Option<InFlight> {
         let shown = self.slots.get(runner.slot)?.shown?;
         shown.read().filter(|request| request.serial == runner.serial)
     }
 
-    /// What the application calls the thread of a runner.
+    /// Notes the application's number for the thread of a runner.
     pub(crate) fn identify(&self, number: usize, thread: u64) {
         self.slots[number].thread.store(thread, Ordering::Release);
     }
@@ -242,7 +242,7 @@ impl RunnerTable {
         self.slots.get(number).is_some_and(|slot| slot.serial.load(Ordering::Acquire) == serial)
     }
 
-    /// I/O side: ends what is due at `now`, and reports it. Answers when to look again. `shared_now` is the same moment
+    /// I/O side: ends what is due at `now`, and reports it. Returns when to look again. `shared_now` is the same moment
     /// on the clock that all processes share.
     pub(crate) fn expire(&self, now: Millis, shared_now: u64, mut report: impl FnMut(Overdue)) -> Option<Millis> {
         self.look_at.store(NEVER, Ordering::Release);
@@ -271,7 +271,8 @@ impl RunnerTable {
                 since: task.since,
                 outcome,
             });
-            // After that, so that the deadline is what its application hears of first.
+            // After the report, so that the application is interrupted by the deadline before it finds that the
+            // response is over.
             if let Some(connection) = connection {
                 connection.notify_room();
                 connection.notify_reader();

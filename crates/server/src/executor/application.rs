@@ -1,4 +1,4 @@
-//! The application: all that the server knows of what answers requests.
+//! The application, as far as the server knows it: the trait of what responds to requests.
 //!
 //! `wsgi` implements [`Application`] for Python; a Rust echo implements it in a dozen lines, so the whole server is
 //! tested and measured without an interpreter.
@@ -10,13 +10,13 @@ use crate::executor::turn::Turn;
 pub use crate::observe::level::Level;
 use crate::os::clock;
 
-/// What answers the requests of a server. Shared by all its threads.
+/// What responds to the requests of a server. Shared by all its threads.
 pub trait Application: Send + Sync + 'static {
     /// Runs complete requests on the calling thread.
     ///
     /// Acquires whatever the application needs to run (the interpreter), then calls [`Turn::next`] until it answers
-    /// `None`, and answers each [`crate::connection::exchange::Exchange`] it gets. The application is not released
-    /// between two requests. May block before the first `next`: at most one thread of the server is there at a time.
+    /// `None`, and responds to each [`crate::connection::exchange::Exchange`] it gets. What it has acquired is not
+    /// released between two requests. May block before the first `next`: at most one thread of the server is there at a time.
     fn enter(&self, turn: &mut Turn<'_>);
 
     /// Starts one more thread that calls [`Server::run`](crate::Server::run). Called inside [`Application::enter`],
@@ -32,8 +32,9 @@ pub trait Application: Send + Sync + 'static {
         false
     }
 
-    /// Has the application answer with [`Server::application_answers`](crate::Server::application_answers), from a
-    /// thread of its own, once that thread holds it. Called by the I/O side: must not block. False: it cannot be asked.
+    /// Checks whether the application can be had: has a thread of the application's own acquire what a request needs
+    /// (the interpreter), and then call [`Server::application_answers`](crate::Server::application_answers). Called by
+    /// the I/O side: must not block. False: that will not be called.
     fn ask(&self) -> bool {
         false
     }
@@ -46,8 +47,8 @@ pub trait Application: Send + Sync + 'static {
         self.log(Level::Error, &format!("{request}: still in the application after {:.3} s", seconds.as_secs_f64()));
     }
 
-    /// So many bytes that were held for clients are free again: worth giving back to the system when there are many.
-    /// Called by the I/O side: must not block.
+    /// So many bytes that were held for clients have been freed; the allocator may be asked to return them to the
+    /// system. Called by the I/O side: must not block.
     fn freed(&self, _bytes: usize) {}
 
     /// A line for the error log, from a thread that does not hold the application.

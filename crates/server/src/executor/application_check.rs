@@ -1,29 +1,31 @@
-//! Whether the application can still be had: an interpreter that somebody holds and does not give back answers nobody.
+//! Whether a request can still enter the application: while one thread holds the interpreter and does not release it,
+//! none can.
 //!
-//! While requests are there and none is taken up or ended, the I/O side asks the application now and then, which
-//! answers from a thread of its own as soon as that holds the interpreter. A check that stays unanswered is shown on
-//! the scoreboard; the master decides what follows. A request that computes or waits for long lets the other thread in,
-//! so it is none of these. Threads: those of the I/O side ask, the application's answers.
+//! While there are requests and none of them begins or ends, the I/O side asks the application now and then, which
+//! answers from a thread of its own as soon as that thread has the interpreter. How long a question has been unanswered
+//! is shown on the scoreboard; the master decides what follows. A request that computes or waits for long releases the
+//! interpreter at times, so questions are answered meanwhile. Threads: those of the I/O side ask, the application's own
+//! answers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Without any request taken up or ended for so long (nanoseconds), the application is asked.
+/// When no request has begun or ended for so long (nanoseconds), the application is asked.
 const ASK_AFTER: u64 = 1_000_000_000;
 
 /// See the module. Moments are nanoseconds of the clock that all processes share.
 #[derive(Default)]
 pub(crate) struct ApplicationCheck {
-    /// When it was asked, and one; 0: nothing is asked.
+    /// When it was asked, plus one; 0: no question is unanswered.
     asked: AtomicU64,
-    /// What counted up last, and when that was seen.
+    /// The latest count of requests that began or ended, and when it was seen to change.
     moves: AtomicU64,
     moved_at: AtomicU64,
 }
 
 impl ApplicationCheck {
     /// True when the application is to be asked now, which [`ApplicationCheck::ask`] notes. `moves` counts requests
-    /// taken up and ended; `is_busy`: some are there.
+    /// that began or ended; `is_busy`: there are some.
     pub(crate) fn is_due(&self, now: u64, moves: u64, is_busy: bool) -> bool {
         if !is_busy || self.moves.swap(moves, Ordering::Relaxed) != moves {
             self.moved_at.store(now, Ordering::Relaxed);

@@ -1,12 +1,12 @@
-//! The loop of a server, as the threads see it that run it.
+//! The loop of a server, as seen by the executor, whose threads call it.
 
 use std::io;
 use std::time::Duration;
 
 use crate::os::epoll::Events;
 
-/// Waiting for events and handling them. One thread at a time waits without a limit; another one may look around
-/// meanwhile.
+/// Waiting for events and handling them. One thread at a time waits without a limit; another one may poll, without
+/// waiting, meanwhile.
 pub(crate) trait EventLoop {
     /// True when nothing is to be done any more.
     fn has_ended(&self) -> bool;

@@ -19,7 +19,7 @@ use crate::os::process;
 use crate::response::coalescing::TICK;
 use crate::response::policy::{Coalesce, Policy, Waiting};
 
-/// Nobody else would send what is coalesced.
+/// Nothing is coalesced, since no other thread would send it.
 pub(crate) const POLICY: Policy = Policy {
     coalesce: Coalesce::Never,
     waiting: Waiting::Poll(SIGNAL_CHECK),
@@ -71,7 +71,7 @@ impl Executor for Inline {
     }
 
     fn longest_wait(&self) -> Option<Duration> {
-        // The application did not take them.
+        // The application was run and has left them in the queue: it is run again soon.
         Some(TICK)
     }
 
@@ -79,13 +79,13 @@ impl Executor for Inline {
         self.dispatcher.queue.is_blocked(time, self.context.clock.recent())
     }
 
-    /// The thread finds that by itself.
+    /// The only thread looks whether the server has ended before each round.
     fn end(&self) {}
 
-    /// There is no thread that waits while another one has something to tell.
+    /// The only thread is the caller, and looks before it waits.
     fn wake_io(&self) {}
 
-    /// The thread looks for them after each round.
+    /// The only thread looks at the run queue after each round.
     fn wake_runners(&self) {}
 
     fn coalesces(&self, connection: Arc<Connection>) {

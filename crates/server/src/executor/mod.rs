@@ -1,7 +1,7 @@
 //! Where the application runs.
 //!
-//! [`Executor`] is the seam: the loop, the connections and the dispatch of requests know only the trait. It has three
-//! implementations: [`threads`], [`greenlets`] and [`inline`]. What they decide once and for all is data, the
+//! The loop, the connections and the dispatch of requests know only the trait [`Executor`]. It has three
+//! implementations: [`threads`], [`greenlets`] and [`inline`]. What differs and never changes is data, the
 //! [`Policy`](crate::response::policy::Policy) that each of them states; what depends on the moment is a method here.
 
 pub(crate) mod application;
@@ -40,7 +40,7 @@ pub(crate) trait Executor: Send + Sync + 'static {
     /// reason.
     fn longest_wait(&self) -> Option<Duration>;
 
-    /// True when those who would run the application have been kept from it for at least so long.
+    /// True when a runner has waited for the application for at least so long: another request holds it.
     fn is_blocked(&self, time: Duration) -> bool;
 
     /// The server has ended: whoever waits in [`Executor::run`], or for a ticket, is woken. May be called more than
@@ -49,7 +49,7 @@ pub(crate) trait Executor: Send + Sync + 'static {
 
     // Called by any thread.
 
-    /// The I/O side is to look around at once, unless it does so anyway before it waits.
+    /// The I/O side is to look at once for what was left to it, unless it does so anyway before it next waits.
     fn wake_io(&self);
 
     /// Requests wait in the run queue: one was added, or a runner has left some behind.
@@ -67,21 +67,22 @@ pub(crate) trait Executor: Send + Sync + 'static {
 
     // Called by runners.
 
-    /// The calling runner was let in to the application, or does not come back: makes sure that other threads can go
-    /// on.
+    /// The calling runner has entered the application, or another one may never return from it: starts a thread where
+    /// too few are free to lead and to watch.
     fn keep_a_spare_thread(&self) {}
 
     /// A runner has begun or ended a request.
     fn note_progress(&self) {}
 
-    /// True when the calling runner is to leave the application though requests wait: others have their turn.
+    /// True when the calling runner is to leave the application though requests wait, so that others of its thread can
+    /// run.
     fn is_turn_over(&self) -> bool {
         false
     }
 
     // For runners that wait under a ticket. Any thread.
 
-    /// What the runner waits for has come that took this ticket. False: it will not be told.
+    /// What the runner waits for under this ticket has come: it is to go on. False: it will not.
     fn wake_runner(&self, _ticket: u64) -> bool {
         false
     }

@@ -16,7 +16,7 @@ pub struct Turn<'a> {
     executor: &'a dyn Executor,
     /// The runner's slot in the runner table.
     slot: Option<usize>,
-    /// A request was given out and not put down.
+    /// The runner has taken a request up and not put it down.
     carries: bool,
     state: State,
 }
@@ -72,7 +72,7 @@ impl Turn<'_> {
         loop {
             let limit = self.dispatcher.most_runners();
             match self.dispatcher.queue.take(limit, self.executor.is_turn_over(), || self.now()) {
-                // Nobody is there to answer: the application is not called.
+                // The client has left: the application is not called.
                 Taken::Request(exchange, _) if exchange.client_gone() => drop(exchange),
                 Taken::Request(exchange, now) => return Some(self.take_up(exchange, now)),
                 Taken::Left { requests_wait } => {
@@ -86,7 +86,8 @@ impl Turn<'_> {
         }
     }
 
-    /// What the application calls the calling thread; it is told again with a request of this thread that is overdue.
+    /// The application's number for the calling thread. [`Overdue`](crate::Overdue) has it, when a request that this
+    /// thread runs is past its deadline.
     pub fn identify(&self, thread: u64) {
         if let Some(slot) = self.slot {
             self.dispatcher.runners.identify(slot, thread);
@@ -104,7 +105,8 @@ impl Turn<'_> {
         self.slot.is_some_and(|slot| self.dispatcher.runners.is_overdue(slot))
     }
 
-    /// This is a child that the application has forked: the parent carries the request, and may have held any lock.
+    /// True in a child that the application has forked: the parent carries the request, and may have held any lock at
+    /// the fork.
     pub fn is_forked_child(&self) -> bool {
         self.dispatcher.context().is_forked_child()
     }

@@ -6,7 +6,7 @@ use loom::thread;
 
 use super::explore;
 use crate::executor::threads::leadership::{Leadership, Term};
-use crate::executor::threads::roles::{Role, Roles, Scene};
+use crate::executor::threads::roles::{Role, Roles, Watched};
 use crate::os::clock::Load;
 use crate::os::model::Exclusive;
 use crate::os::sync::{Condvar, Mutex, lock, wait};
@@ -58,8 +58,8 @@ struct Seen {
     is_idle: bool,
 }
 
-impl Scene for Seen {
-    fn wants_me(&self) -> bool {
+impl Watched for Seen {
+    fn wants_this_thread(&self) -> bool {
         false
     }
 
@@ -89,10 +89,10 @@ impl Server {
     /// A thread of the server, which takes roles until the server ends.
     fn spawn(self: &Arc<Self>, mut lead: impl FnMut(&Self, Term) + 'static) -> thread::JoinHandle<()> {
         let server = self.clone();
-        thread::spawn(move || server.play(&mut lead))
+        thread::spawn(move || server.take_roles(&mut lead))
     }
 
-    fn play(&self, lead: &mut impl FnMut(&Self, Term)) {
+    fn take_roles(&self, lead: &mut impl FnMut(&Self, Term)) {
         let mut role = self.roles.next_role();
         loop {
             role = match role {
@@ -133,7 +133,7 @@ fn the_lead_of_an_application_that_waits_is_taken() {
         explore(&format!("roles: the leader waits, at once: {at_once}"), 3, move || {
             let server = Server::of(2);
             let other = server.spawn(move |server, term| server.run(term, at_once, 2));
-            server.play(&mut |server, term| server.run(term, at_once, 2));
+            server.take_roles(&mut |server, term| server.run(term, at_once, 2));
             other.join().unwrap();
         });
     }
@@ -146,7 +146,7 @@ fn a_call_for_something_else_does_not_hide_that_the_leader_waits() {
         let other = server.spawn(|server, term| server.run(term, false, 2));
         let alerting = server.clone();
         let alerting = thread::spawn(move || alerting.roles.alert());
-        server.play(&mut |server, term| server.run(term, false, 2));
+        server.take_roles(&mut |server, term| server.run(term, false, 2));
         alerting.join().unwrap();
         other.join().unwrap();
     });
@@ -157,7 +157,7 @@ fn a_parked_thread_watches_when_the_watcher_leads() {
     explore("roles: two leaders wait", 3, || {
         let server = Server::of(3);
         let others = [(); 2].map(|()| server.spawn(|server, term| server.run(term, false, 3)));
-        server.play(&mut |server, term| server.run(term, false, 3));
+        server.take_roles(&mut |server, term| server.run(term, false, 3));
         others.into_iter().for_each(|other| other.join().unwrap());
     });
 }
@@ -178,7 +178,7 @@ fn a_leader_that_comes_and_goes_leads_alone() {
             server.roles.end();
         }
         let other = server.spawn(come_and_go);
-        server.play(&mut come_and_go);
+        server.take_roles(&mut come_and_go);
         other.join().unwrap();
     });
 }
@@ -200,7 +200,7 @@ fn an_offer_is_taken() {
             }
         }
         let other = server.spawn(offer);
-        server.play(&mut offer);
+        server.take_roles(&mut offer);
         other.join().unwrap();
     });
 }

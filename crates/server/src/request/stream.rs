@@ -82,8 +82,8 @@ pub(crate) trait Source: Send + Sync {
     /// True when the thread must stop waiting: a signal asks the server to end, or its graceful time is over.
     fn must_end(&self) -> bool;
 
-    /// True on the thread whose greenlets run the application. Only its greenlets can be woken by a ticket.
-    fn is_on_greenlet_thread(&self) -> bool;
+    /// True on the thread whose runners wait under tickets: elsewhere a ticket would not come back.
+    fn is_on_ticket_thread(&self) -> bool;
 
     /// Wakes the greenlet with this ticket at the next event of the socket, or when [`Source::wake_reader`] is called.
     fn wake_at_input(&self, ticket: u64);
@@ -126,7 +126,7 @@ impl BodyStream {
     /// thread of the greenlets, or the response is over.
     pub fn come_back(&self, ticket: u64) -> bool {
         let body = lock(&self.0.0);
-        body.source.as_ref().is_some_and(|source| source.is_on_greenlet_thread() && source.wake(ticket))
+        body.source.as_ref().is_some_and(|source| source.is_on_ticket_thread() && source.wake(ticket))
     }
 
     /// The reader has waited for so long after [`BodyStream::ask`].
@@ -264,7 +264,7 @@ impl Incoming {
         let body = lock(&self.0);
         // When the response is over, the next read fails: there is nothing to wait for.
         let Some(source) = &body.source else { return Some(Duration::ZERO) };
-        if !source.is_on_greenlet_thread() {
+        if !source.is_on_ticket_thread() {
             return None;
         }
         source.wake_at_input(ticket);
@@ -518,7 +518,7 @@ mod tests {
         rate: u64,
         memory: usize,
         interruptions: Option<Duration>,
-        is_on_greenlet_thread: bool,
+        is_on_ticket_thread: bool,
     }
 
     impl Source for Scripted {
@@ -579,8 +579,8 @@ mod tests {
             lock(&self.wire).must_end
         }
 
-        fn is_on_greenlet_thread(&self) -> bool {
-            self.is_on_greenlet_thread
+        fn is_on_ticket_thread(&self) -> bool {
+            self.is_on_ticket_thread
         }
 
         fn wake_at_input(&self, ticket: u64) {
@@ -605,7 +605,7 @@ mod tests {
             rate: 0,
             memory: usize::MAX,
             interruptions: None,
-            is_on_greenlet_thread: false,
+            is_on_ticket_thread: false,
         }
     }
 
@@ -787,7 +787,7 @@ mod tests {
 
     #[test]
     fn a_greenlet_is_woken_by_its_ticket_and_a_thread_has_to_block() {
-        let greenlet = Arc::new(Scripted { is_on_greenlet_thread: true, ..source(&[]) });
+        let greenlet = Arc::new(Scripted { is_on_ticket_thread: true, ..source(&[]) });
         let (mut stream, _, _) = body(known(9), b"", &greenlet);
         assert_eq!(stream.ask(7), Some(PAUSE));
         assert!(stream.come_back(8));

@@ -190,7 +190,7 @@ impl WsgiApplication {
         }
     }
 
-    /// Ends the response, well or badly.
+    /// Finishes the response. Where the application has failed, responds with an error or breaks the connection.
     fn finish(
         &self,
         py: Python<'_>,
@@ -229,7 +229,7 @@ impl WsgiApplication {
                     log::log(py, Level::Error, &message, None);
                 }
             }
-            // `write()` raised this because the client is gone, and the application gave up: that is no fault of its
+            // `write()` raised this because the client has left, and it went through the application: no error of its
             // own.
             Some(error) if response.gone && error.is_instance_of::<ClientDisconnected>(py) => {
                 let _ = response.exchange.finish();
@@ -249,7 +249,7 @@ impl WsgiApplication {
             policy.end_server(py, error);
             return;
         }
-        // Whoever raised it has logged where, and the client has its response.
+        // The deadline's thread has logged where it was raised, and the client has its response.
         if error.is_instance_of::<RequestTimeout>(py) {
             return exchange.fail(504, None);
         }
@@ -287,7 +287,7 @@ impl WsgiApplication {
         closed
     }
 
-    /// An exception when the client has its response.
+    /// Logs an exception that was raised after the response had ended.
     fn failed_afterwards(&self, py: Python<'_>, place: &str, error: &PyErr, policy: &dyn ExceptionPolicy) {
         if policy.ends_server(py, error) {
             policy.end_server(py, error);

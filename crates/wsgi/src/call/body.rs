@@ -89,7 +89,7 @@ pub(crate) enum Until {
 enum Manner {
     /// It waits.
     Wait,
-    /// It returns, and goes on another time.
+    /// It returns, and the caller goes on later.
     Return,
 }
 
@@ -98,7 +98,7 @@ enum Manner {
 enum Gathered {
     /// There is enough, with so many of the buffered bytes.
     Enough(usize),
-    /// There may be more, but the step was long enough.
+    /// The step has read as much as a step may; there may be more.
     MayBeMore,
     /// The client has sent no more so far.
     Nothing,

@@ -67,7 +67,7 @@ pub(crate) fn fill(
     Ok(())
 }
 
-/// PEP 3333 wants a list. Any other iterable of pairs costs nothing to take, but a mapping or a string is a mistake.
+/// PEP 3333 wants a list. Any other iterable of pairs is accepted, but not a mapping or a string, which are mistakes.
 ///
 /// # Errors
 /// `TypeError`, or what iterating raises.
@@ -126,7 +126,7 @@ fn add(head: &mut ResponseHead, header: &Bound<'_, PyAny>) -> PyResult<()> {
     }
 }
 
-/// A list of two is as clear as a tuple of two.
+/// A pair as a tuple; a list of two is accepted, too.
 fn as_pair<'py>(header: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     match header.cast::<PyList>() {
         Ok(pair) => Ok(pair.to_tuple().into_any()),

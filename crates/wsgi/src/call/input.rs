@@ -79,7 +79,7 @@ impl Input {
         waiting::here().read_body(py, self.body.reading(guard, limit, Until::Line))
     }
 
-    /// Takes lines back that cannot be returned, unless what has stopped them stops every further read.
+    /// Puts lines back that were read and cannot be returned, unless every further read fails anyway.
     fn put_back(&self, py: Python<'_>, lines: &Bound<'_, PyList>) {
         let mut source = self.body.lock_whatever_the_mark(py);
         if !source.may_go_on() {

@@ -31,7 +31,7 @@ pub(crate) struct Response {
     pub(crate) exchange: Exchange,
     /// `start_response` has been called.
     pub(crate) started: bool,
-    /// The client is gone: nothing that is sent arrives anywhere.
+    /// The client has left: what is sent from now on is dropped.
     pub(crate) gone: bool,
 }
 
@@ -71,7 +71,7 @@ impl Response {
         waiting::here().wait_for_room(py, &mut self.exchange)
     }
 
-    /// Notes when the client is gone.
+    /// Notes when the client has left.
     pub(crate) fn noted(&mut self, sent: Sent) -> Sent {
         self.gone |= sent == Sent::Gone;
         sent
@@ -85,11 +85,11 @@ pub(crate) fn keeps_interpreter(exchange: &Exchange, length: usize) -> bool {
 
 /// Where the response is.
 enum Phase {
-    /// Nowhere: there is no request, or its response is finished.
+    /// There is none: no request runs, or its response is finished.
     Over,
     /// In here.
     Held(Response),
-    /// Taken out by somebody who works with it.
+    /// Taken out by a thread that works with it.
     Taken,
     /// Taken out, and the request has ended meanwhile: the response is dropped when it is put back.
     Abandoned,

@@ -70,7 +70,7 @@ impl LogQueue {
         let sender = self.sender.get_or_init(|| {
             let (sender, receiver) = sync_channel::<(Level, String)>(WAITING_LINES);
             let waiting = Arc::clone(&self.waiting);
-            // Without the thread the receiver is gone, and lines are dropped.
+            // If no thread can be started, the receiver is dropped, and lines are lost.
             let _ = thread::Builder::new().name(String::from("tailrace-log")).spawn(move || {
                 while let Ok((level, message)) = receiver.recv() {
                     match catch(|| Python::try_attach(|py| log(py, level, &message, None))) {

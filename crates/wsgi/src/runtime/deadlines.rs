@@ -1,10 +1,10 @@
 //! Requests past their deadline: raises `RequestTimeout` in their threads, and logs the stacks of those.
 //!
-//! By then the I/O side has sent 504 to the client. It must not wait for the interpreter, so a thread of its own does
-//! the rest; it is started with the first such request. It raises the exception again, less and less often, while the
+//! By then the I/O side has sent 504 to the client. It must not wait for the interpreter, so another thread does the
+//! rest; it is started with the first such request. It raises the exception again, less and less often, while the
 //! request goes on: code that catches everything may have caught it, or a call that blocked has only now returned. Both
-//! that thread and the thread of the request are attached when they look which request is running, so the exception
-//! never reaches the next request. The thread never waits for `logging`, whose locks a request may hold.
+//! that thread and the thread of the request hold the interpreter when they look which request is running, so the
+//! exception never reaches the next request. The thread never waits for `logging`, whose locks a request may hold.
 
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -41,7 +41,8 @@ impl DeadlineThread {
         let sender = self.sender.get_or_init(|| {
             let (sender, receiver) = channel();
             let lines = self.lines.clone();
-            // Without the thread the receiver is gone: the client has its response, and the request goes on.
+            // If no thread can be started, the receiver is dropped: the client has its response, and the request goes
+            // on.
             let _ = thread::Builder::new()
                 .name(String::from("tailrace-deadline"))
                 .spawn(move || end_requests(&receiver, &server, &lines));
@@ -72,7 +73,7 @@ fn end_requests(receiver: &Receiver<Overdue>, server: &Weak<Server>, lines: &Log
             Err(RecvTimeoutError::Disconnected) => return,
         };
         let act = |py: Python<'_>| {
-            // The thread of this request may never come back: requests that wait need another one.
+            // The thread of this request may never leave the application: requests that wait need another one.
             server.keep_a_spare_thread();
             let now = clock::now();
             if let Some(overdue) = fresh {

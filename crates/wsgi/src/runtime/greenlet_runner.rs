@@ -1,7 +1,8 @@
-//! `Hub`: a server whose requests run in the greenlets of one thread, as `tailrace/greenlets` drives it.
+//! `GreenletRunner`: a server whose requests run in the greenlets of one thread, as `tailrace/greenlets` drives it.
 //!
-//! The hub's thread calls everything here, unless a method says "any thread". Nothing blocks but [`Hub::blocked`], and
-//! nothing switches to another greenlet but the application's code under [`Hub::run_requests`].
+//! The thread of gevent's hub, called the greenlet thread, calls everything here, unless a method says "any thread".
+//! Nothing blocks but [`GreenletRunner::blocked`], and nothing switches to another greenlet but the application's code
+//! under [`GreenletRunner::run_requests`].
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -21,33 +22,33 @@ use crate::runtime::handler::PythonHandler;
 use crate::runtime::pausing;
 use crate::runtime::scoreboard::request_dict;
 
-/// Runner slot, serial, request, seconds, outcome
+/// A request past its deadline: runner slot, serial, request, seconds, outcome.
 type Late = (usize, u64, String, f64, &'static str);
 
-/// Tickets, requests past their deadline, the end.
-type Told = (Vec<u64>, Vec<Late>, bool);
+/// Tickets that come back, requests past their deadline, whether the server has ended.
+type News = (Vec<u64>, Vec<Late>, bool);
 
 /// A server whose requests run in greenlets.
-#[pyclass(frozen, name = "Hub", module = "tailrace._tailrace")]
-pub(crate) struct Hub {
+#[pyclass(frozen, name = "GreenletRunner", module = "tailrace._tailrace")]
+pub(crate) struct GreenletRunner {
     server: Arc<Server>,
     handler: Arc<PythonHandler>,
-    /// The hub's, as Python numbers it.
+    /// The greenlet thread, as Python numbers it.
     thread: u64,
     started: AtomicBool,
 }
 
-impl Hub {
-    /// The calling thread is to be the hub's.
+impl GreenletRunner {
+    /// The calling thread becomes the greenlet thread.
     ///
     /// # Errors
-    /// `RuntimeError` when the server has a hub or wants none.
+    /// `RuntimeError` when another thread is, or requests do not run in greenlets.
     pub(crate) fn new(pause: Bound<'_, PyAny>, server: Arc<Server>, handler: Arc<PythonHandler>) -> PyResult<Self> {
         let Some(greenlets) = server.greenlets() else {
             return Err(PyRuntimeError::new_err("the executor is not \"greenlets\": start() or run_here() serves"));
         };
         if !greenlets.wakeup().settle_here() {
-            return Err(PyRuntimeError::new_err("the server has a hub already"));
+            return Err(PyRuntimeError::new_err("the server has a greenlet runner already"));
         }
         handler.executor().prepare(pause.py())?;
         pausing::pause_here(pause.unbind());
@@ -60,7 +61,7 @@ impl Hub {
 }
 
 #[pymethods]
-impl Hub {
+impl GreenletRunner {
     /// Starts the I/O thread and returns. Raises OSError.
     fn start(&self) -> PyResult<()> {
         if self.server.is_forked_child() {
@@ -75,16 +76,17 @@ impl Hub {
         Ok(())
     }
 
-    /// A descriptor that is readable when `take` has something to tell.
+    /// The wakeup: a descriptor that is readable when there are requests or `take` has something to return.
     fn fileno(&self) -> PyResult<i32> {
-        let descriptor = self.greenlets()?.wakeup().descriptor().ok_or_else(|| used_in_child("the server's hub"))?;
+        let descriptor =
+            self.greenlets()?.wakeup().descriptor().ok_or_else(|| used_in_child("the server's greenlet runner"))?;
         Ok(descriptor.as_raw_fd())
     }
 
-    /// Answers the wake-up; the next `wants_greenlet` begins a slice of time for requests. Answers the tickets that are
-    /// told, the requests that are past their deadline, and whether the server has ended, which is told once; None:
-    /// nothing but requests.
-    fn take(&self) -> PyResult<Option<Told>> {
+    /// Answers the wake-up; the next `wants_greenlet` begins a slice of time for requests. Returns the tickets whose
+    /// greenlets may go on, the requests past their deadline, and whether the server has ended, which is returned once
+    /// and last; None: there are only requests.
+    fn take(&self) -> PyResult<Option<News>> {
         let news = self.greenlets()?.take_news();
         Ok(news.map(|news| (news.tickets, news.overdue.into_iter().map(late).collect(), news.ended)))
     }
@@ -106,21 +108,22 @@ impl Hub {
         self.greenlets().ok()?.take_slot()
     }
 
-    /// Runs requests in the calling greenlet, `runner`, while there are any and it is as good as a new one. False:
-    /// it is to end, since somebody wants it dead, or because of an `interruption`. Does not raise. With a new
-    /// greenlet for each request, an empty application has 0.45 of its rate and one of Flask 0.76.
+    /// Runs requests in the calling greenlet, `runner`, while there are any and it cannot be told from a new one. False:
+    /// it is to end, since GreenletExit went through the application, or because of an `interruption`. Does not raise.
+    /// With a new greenlet for each request, an empty application has 0.45 of its rate and one of Flask 0.76.
     #[pyo3(signature = (slot, runner, /))]
     fn run_requests(&self, py: Python<'_>, slot: usize, runner: &Bound<'_, PyAny>) -> bool {
         let (Ok(greenlets), references) = (self.greenlets(), references::count(runner)) else { return false };
         let Some(mut turn) = greenlets.turn(slot) else { return true };
-        // Once the hub has run, those who switched to the greenlet at first refer to it no longer, so that the
-        // references of its entrance say nothing: the hub itself counts those of a worker greenlet that is parked.
+        // `references` includes those of the code that has switched to this greenlet. Once the hub has run meanwhile,
+        // that code may hold them no longer, and the number cannot be compared: the greenlet parks after its request,
+        // and the hub counts the references of the parked one.
         let turns = greenlets.turns();
         self.handler.run_requests(py, &mut turn, || turns == greenlets.turns() && is_as_new(runner, references))
     }
 
-    /// The KeyboardInterrupt that has gone through the application, which was answered 500, and made `run_requests`
-    /// return False; told once.
+    /// The KeyboardInterrupt that went through the application and made `run_requests` return False; returned once. The
+    /// client of its request got 500.
     fn interruption(&self) -> Option<PyErr> {
         self.handler.executor().take_interruption()
     }
@@ -133,8 +136,8 @@ impl Hub {
         }
     }
 
-    /// Whether a parked worker greenlet cannot be told from a new one: `references` are known to refer to it, nobody
-    /// else does, and nothing is stored on it.
+    /// Whether a parked worker greenlet cannot be told from a new one: no more than `references` refer to it, none
+    /// weakly, and it has no attributes.
     #[pyo3(signature = (runner, references, /))]
     fn is_as_new(&self, runner: &Bound<'_, PyAny>, references: isize) -> bool {
         is_as_new(runner, references)
@@ -163,12 +166,11 @@ impl Hub {
         self.server.is_interruptible(slot, serial)
     }
 
-    /// Raises RequestTimeout in the hub's thread if what runs there is this request, and it may be interrupted. Any
-    /// thread.
+    /// Raises RequestTimeout in the greenlet thread if it runs this request, which may be interrupted. Any thread.
     #[pyo3(signature = (slot, serial, runner, /))]
     fn interrupt(&self, py: Python<'_>, slot: usize, serial: u64, runner: &Bound<'_, PyAny>) -> PyResult<bool> {
-        // In one stretch with the interpreter, so that the hub cannot switch between look and deed. The greenlet that
-        // runs is the one without a frame to show.
+        // The interpreter is not released between the look and the exception, so the greenlet thread cannot switch
+        // meanwhile. The greenlet that runs is the one whose `gr_frame` is None.
         let runs = self.server.is_interruptible(slot, serial) && runner.getattr("gr_frame")?.is_none();
         if runs {
             deadlines::raise(py, self.thread);
@@ -176,7 +178,7 @@ impl Hub {
         Ok(runs)
     }
 
-    /// The requests past their deadline that `take` has not told yet. Any thread.
+    /// The requests past their deadline that `take` has not returned yet. Any thread.
     fn overdue(&self) -> PyResult<Vec<Late>> {
         Ok(self.greenlets()?.wakeup().overdue().into_iter().map(late).collect())
     }
@@ -192,7 +194,7 @@ impl Hub {
         let greenlets = self.greenlets()?;
         let age = Duration::try_from_secs_f64(age).unwrap_or(Duration::MAX);
         Ok(match py.detach(|| greenlets.wakeup().watch(age, wakeup, || greenlets.is_busy())) {
-            // Asked again, since the interpreter may have been long in coming back.
+            // Measured again, since it may have taken long to get the interpreter back.
             Look::Unanswered(sent, _) => {
                 (i64::try_from(sent).unwrap_or(i64::MAX), greenlets.wakeup().age_of(sent).as_secs_f64())
             }
@@ -241,8 +243,8 @@ fn late(overdue: Overdue) -> Late {
     (overdue.slot, overdue.serial, overdue.request, clock::since(overdue.since).as_secs_f64(), outcome)
 }
 
-/// True when nobody can tell a greenlet from a new one: no more than `references` refer to it (who keeps it, waits for
-/// it, or has a timer on it is one more), none weakly (`gevent.local` does), and it has no attributes.
+/// True when a greenlet cannot be told from a new one: no more than `references` refer to it (code that keeps it, waits
+/// for it, or has a timer for it is one more), none weakly (`gevent.local` does), and it has no attributes.
 fn is_as_new(greenlet: &Bound<'_, PyAny>, references: isize) -> bool {
     references::count(greenlet) <= references
         && !references::has_weak(greenlet)

@@ -19,13 +19,13 @@ use crate::runtime::interruption::Interruption;
 pub(crate) struct Greenlets {
     /// `greenlet.GreenletExit`.
     exit: OnceLock<Py<PyAny>>,
-    /// For the program whose main thread this is.
+    /// What the program whose main thread this is has to raise.
     interruption: Interruption,
 }
 
 impl ExceptionPolicy for Greenlets {
-    /// `GreenletExit` ends its greenlet. KeyboardInterrupt reaches whatever greenlet of the main thread runs, and ends
-    /// that; it is kept for the program, too.
+    /// `GreenletExit` ends its greenlet. KeyboardInterrupt is raised in whichever greenlet of the main thread runs, and
+    /// ends that; it is kept for the program, too.
     fn ends_runner(&self, py: Python<'_>, error: &PyErr) -> bool {
         let Some(exit) = self.exit.get() else { return false };
         let is_ctrl_c = error.is_instance_of::<PyKeyboardInterrupt>(py);
@@ -37,8 +37,8 @@ impl ExceptionPolicy for Greenlets {
 }
 
 impl Executor for Greenlets {
-    /// What is made once in a process is made now: a greenlet that made it could be left in the middle of it, and the
-    /// next one would wait for it without end.
+    /// What is made once in a process is made now: a greenlet that made it could switch to another one in the middle,
+    /// which would wait for ever for the first to finish.
     fn prepare(&self, py: Python<'_>) -> PyResult<()> {
         let exit = py.import("greenlet")?.getattr("GreenletExit")?;
         let _ = self.exit.set(exit.unbind());

@@ -36,7 +36,7 @@ pub(crate) struct PythonHandler {
 
 impl Application for PythonHandler {
     fn enter(&self, turn: &mut Turn<'_>) {
-        // An interpreter that is going away takes no more requests; they end with the process.
+        // While the interpreter is finalized no more requests run; they end with the process.
         let _ = Python::try_attach(|py| self.run_requests(py, turn, || true));
     }
 
@@ -44,7 +44,7 @@ impl Application for PythonHandler {
         match Python::try_attach(|py| self.start_thread(py)) {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) => Err(io::Error::other(error.to_string())),
-            None => Err(io::Error::other("the interpreter is going away")),
+            None => Err(io::Error::other("the interpreter is being finalized")),
         }
     }
 
@@ -107,7 +107,7 @@ impl PythonHandler {
         }
     }
 
-    /// After the server has ended: waits for its threads to be gone, of which none is inside of the application.
+    /// After the server has ended: waits for its threads to end. None of them is inside of the application.
     pub(crate) fn join_threads(&self, py: Python<'_>) {
         self.threads.join(py);
     }
@@ -120,7 +120,7 @@ impl PythonHandler {
         turn.identify(thread);
         let mut ends_runner = false;
         while let Some(exchange) = turn.next() {
-            // Attaching drops the references that I/O threads gave up.
+            // Attaching drops the Python objects that threads of the server have released.
             Python::attach(|_| ());
             let runner = Runner { policy: &*self.executor, turn, thread };
             ends_runner = self.application.run(py, &mut cache, exchange, &runner);

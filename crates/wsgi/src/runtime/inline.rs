@@ -1,6 +1,6 @@
 //! Requests run on the thread that called `run_here`, which does everything else as well (`--debug`).
 //!
-//! Where that is the main thread, Ctrl-C meets the application, and has to end the server all the same.
+//! Where that is the main thread, Ctrl-C raises KeyboardInterrupt in the application, and has to end the server, too.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;

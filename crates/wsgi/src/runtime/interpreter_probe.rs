@@ -1,8 +1,8 @@
-//! Whether the interpreter can be had: a thread attaches when it is asked to, and then reports to the server.
+//! Whether a thread can get the interpreter: one thread attaches when it is asked to, and then reports to the server.
 //!
-//! The I/O side asks while there are requests and none of them begins or ends (`executor/application_check.rs` of the server).
-//! While some thread holds the interpreter and does not release it, no report comes, and the master sees that. The
-//! thread is started with the first question, and sleeps until the next one.
+//! The I/O side asks while there are requests and none of them begins or ends (`executor/application_check.rs` of the
+//! server). While some thread holds the interpreter and does not release it, no report comes, and the master sees that.
+//! The thread is started with the first question, and sleeps until the next one.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{OnceLock, Weak};
@@ -22,7 +22,7 @@ impl InterpreterProbe {
     pub(crate) fn ask(&self, server: Weak<Server>) -> bool {
         let sender = self.sender.get_or_init(|| {
             let (sender, receiver) = channel();
-            // Without the thread the receiver is gone, and nothing is asked.
+            // If no thread can be started, the receiver is dropped, and `ask` returns false from now on.
             let _ = thread::Builder::new()
                 .name(String::from("tailrace-asks"))
                 .stack_size(256 * 1024)
@@ -36,7 +36,7 @@ impl InterpreterProbe {
 fn attach_for_each(questions: &Receiver<Weak<Server>>) {
     while let Ok(server) = questions.recv() {
         if Python::try_attach(|_| ()).is_none() {
-            // The interpreter is going away. No thread holds it for ever.
+            // The interpreter is being finalized.
             return;
         }
         if let Some(server) = server.upgrade() {

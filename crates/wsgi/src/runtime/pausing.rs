@@ -54,11 +54,11 @@ impl Waits for Pausing {
     /// The server writes at most 128 KiB on this thread, which takes less time than to release the interpreter and get
     /// it back.
     fn keeps_interpreter(&self, exchange: &Exchange) -> bool {
-        exchange.is_on_greenlet_thread()
+        exchange.is_on_ticket_thread()
     }
 
     fn wait_for_room(&self, py: Python<'_>, exchange: &mut Exchange) -> PyResult<Sent> {
-        if !exchange.is_on_greenlet_thread() {
+        if !exchange.is_on_ticket_thread() {
             // The request is another server's, whose requests do not run in greenlets of this thread.
             return Ok(waiting::block_for_room(py, exchange));
         }

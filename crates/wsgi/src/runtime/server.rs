@@ -19,7 +19,7 @@ use crate::python::forks::used_in_child;
 use crate::python::log::LogQueue;
 use crate::python::memory;
 use crate::runtime::executor::Executor;
-use crate::runtime::greenlet_runner::Hub;
+use crate::runtime::greenlet_runner::GreenletRunner;
 use crate::runtime::greenlets::Greenlets;
 use crate::runtime::handler::PythonHandler;
 use crate::runtime::inline::Inline;
@@ -39,9 +39,9 @@ pub(crate) struct Server {
 #[pymethods]
 impl Server {
     /// settings: a value for each name in SETTINGS (sizes in bytes, times in seconds). listeners: descriptors of
-    /// listening sockets, duplicated. scoreboard: where it tells what it does, and the place there. master: a pipe
-    /// whose other end its master keeps open, what requests in flight have once that is closed, and how much later the
-    /// process ends by force (seconds). Raises ValueError for unknown, missing or unfit settings, OSError when a
+    /// listening sockets, which are duplicated. scoreboard: and the place of this worker in it. master: the reading end
+    /// of the liveness pipe, how long requests in flight may take once the master has ended, and how much later the
+    /// process then ends by force (seconds). Raises ValueError for unknown, missing or unfit settings, OSError when a
     /// resource is refused.
     #[new]
     #[pyo3(signature = (application, settings, listeners, scoreboard=None, master=None))]
@@ -87,15 +87,16 @@ impl Server {
         Ok(Self { core, handler, threads })
     }
 
-    /// The calling thread becomes the hub in whose greenlets requests run, in place of `start`. pause: called in those
-    /// as `pause(ticket, seconds)`, waits until `Hub.take` tells the ticket (True) or the seconds are over (False).
+    /// Has requests run in greenlets of the calling thread, instead of `start`. pause: called in those as
+    /// `pause(ticket, seconds)`, waits until `GreenletRunner.take` returns the ticket (True) or the seconds are over
+    /// (False).
     /// Raises RuntimeError when the setting `executor` is not "greenlets", or at the second call.
     #[pyo3(signature = (pause, /))]
-    fn hub(&self, pause: Bound<'_, PyAny>) -> PyResult<Hub> {
+    fn greenlet_runner(&self, pause: Bound<'_, PyAny>) -> PyResult<GreenletRunner> {
         if !pause.is_callable() {
             return Err(PyTypeError::new_err("pause must be callable"));
         }
-        Hub::new(pause, self.core.clone(), self.handler.clone())
+        GreenletRunner::new(pause, self.core.clone(), self.handler.clone())
     }
 
     /// Starts the pool threads ("tailrace-0", ...) and returns. In a process that was forked since, this raises
@@ -217,9 +218,9 @@ impl Server {
         }
         match self.core.greenlets() {
             None => Ok(()),
-            Some(_) => {
-                Err(PyRuntimeError::new_err("the executor is \"greenlets\": requests run where hub() was called"))
-            }
+            Some(_) => Err(PyRuntimeError::new_err(
+                "the executor is \"greenlets\": requests run where greenlet_runner() was called",
+            )),
         }
     }
 }

@@ -74,11 +74,10 @@ impl ThreadPool {
         std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// After the server has ended: waits for its threads to be gone, of which none is inside of the application.
+    /// After the server has ended: waits for its threads to end. None of them is inside of the application.
     pub(crate) fn join(&self, py: Python<'_>) {
         for thread in self.take_threads() {
-            // A thread cannot join itself. It tries when a request has joined the server, and then there is no end to
-            // wait for.
+            // A thread cannot join itself: an error when a request of this server has called this.
             let _ = thread.bind(py).call_method1("join", (THREAD_END,));
         }
     }

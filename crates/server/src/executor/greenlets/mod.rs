@@ -1,8 +1,8 @@
 //! The application runs in the greenlets of one thread: a thread of its own does the I/O, the greenlet thread takes the
 //! requests.
 //!
-//! The I/O thread runs [`Executor::run`], and never touches the application. What is public belongs to the greenlet
-//! thread, unless it says "any thread". In a forked child nothing here does anything.
+//! The I/O thread runs [`Executor::run`], and never touches the application. The greenlet thread calls the public
+//! methods, except those that say "any thread". In a forked child nothing here does anything.
 
 pub(crate) mod wakeup;
 
@@ -31,16 +31,15 @@ use crate::response::policy::{Coalesce, Policy, Waiting};
 pub(crate) const POLICY: Policy = Policy {
     coalesce: Coalesce::Always,
     waiting: Waiting::Ticket,
-    // Copying these takes less time than to let go of the interpreter and get it back.
+    // Copying these takes less time than to release the interpreter and get it back.
     most_by_runner: Some(128 * 1024),
-    // A greenlet that comes with its next block meanwhile waits, and with it all of its thread.
+    // A greenlet that sends its next block meanwhile blocks, and with it all others of its thread.
     most_by_io: Some(1 << 20),
     most_after_end: 0,
     reads_by_runner: 1,
 };
 
-/// How long requests are taken up before the other greenlets have their turn: as long as gevent's own hub runs
-/// callbacks.
+/// How long requests are taken up before other greenlets run: as long as gevent's own hub runs callbacks.
 const SLICE: Duration = Duration::from_millis(5);
 /// Between two rounds at most, while the greenlet thread has requests of earlier ones to take up: under load, one round
 /// for many requests in place of a wake-up for each, which would take the core from the greenlet thread. Without it, an
@@ -105,8 +104,8 @@ impl Greenlets {
         self.wakeup.take()
     }
 
-    /// True when requests wait, one more may be carried, and the other greenlets are not due yet. Where these are the
-    /// reason not to, the greenlet thread is woken again.
+    /// True when requests wait, one more may be carried, and the slice of time for requests is not over. Where only the
+    /// slice is the reason not to, the greenlet thread is woken again.
     pub fn wants_worker(&self) -> bool {
         if self.is_forked_child() {
             return false;
@@ -150,8 +149,8 @@ impl Greenlets {
         Turn::running(&self.dispatcher, self, slot)
     }
 
-    /// Another number than before when the greenlet thread has looked for requests meanwhile: whoever was switched to
-    /// by it has been left since.
+    /// Counts how often the greenlet thread has looked for requests. While a greenlet runs, the number changes only if
+    /// the greenlet has switched to others.
     pub fn turns(&self) -> u64 {
         self.turns.load(Ordering::Relaxed)
     }
@@ -175,7 +174,7 @@ impl Greenlets {
     }
 
     /// As the opposite of [`Executor::is_turn_over`], but the first time after [`Greenlets::take_news`] begins a slice.
-    /// So those who are told something, and come first, cannot keep requests waiting for ever.
+    /// So greenlets whose tickets come back, and which run first, cannot keep requests waiting for ever.
     fn begins_slice(&self) -> bool {
         if self.slice.load(Ordering::Relaxed) == 0 {
             self.slice.store(self.nanos().saturating_add(SLICE.as_nanos() as u64).max(1), Ordering::Relaxed);
@@ -185,7 +184,7 @@ impl Greenlets {
     }
 }
 
-/// True where a greenlet may be left for another one: nothing that belongs to the thread is in use.
+/// True where the calling thread may switch to another greenlet: nothing that belongs to the thread is in use.
 pub fn may_switch() -> bool {
     local::is_scratch_free()
 }
@@ -200,12 +199,12 @@ impl Executor for Greenlets {
             // Once for all requests that this round has made complete.
             let queue = &self.dispatcher.queue;
             if queue.wants_runner(self.dispatcher.most_runners()) {
-                // A greenlet thread that has nothing to do takes them up at once, and its clients may ask again as
-                // soon.
+                // A greenlet thread that has nothing else to do takes them up at once, and their clients may send the
+                // next ones as soon: there is no reason to wait.
                 let was_at_work = self.wakeup.is_at_work();
                 self.wakeup.wake();
                 if was_at_work && !self.context.flush_list.has_left() {
-                    // It has others to serve first; what comes meanwhile is one round with the next.
+                    // It has earlier requests to take up first; what arrives meanwhile is handled in one round.
                     if queue.len() > FEW {
                         thread::sleep(NAP);
                     } else {
@@ -217,7 +216,7 @@ impl Executor for Greenlets {
         Ok(())
     }
 
-    /// The greenlet thread takes requests without help; only those that wait in vain are to be refused in time.
+    /// The greenlet thread takes requests without help; the I/O thread only has to refuse those that wait too long.
     fn longest_wait(&self) -> Option<Duration> {
         let wait = if self.context.flush_list.are_any() { TICK } else { LATE_CHECK };
         self.dispatcher.may_be_late().then_some(wait)
@@ -237,7 +236,7 @@ impl Executor for Greenlets {
         }
     }
 
-    /// The I/O thread does so once for all requests of a round.
+    /// The I/O thread itself does so at the end of its round, once for all requests.
     fn wake_runners(&self) {
         if !local::is_leading() {
             self.wakeup.wake();

@@ -25,14 +25,14 @@ use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::os::sync::thread::{self, Thread, ThreadId};
 use crate::os::sync::{Condvar, Mutex, lock, wait, wait_for};
 
-/// What the greenlet thread is told.
+/// What the greenlet thread takes when it answers a wake-up.
 #[derive(Debug, Default)]
 pub struct News {
     /// What greenlets waited for under these tickets has come.
     pub tickets: Vec<u64>,
     /// Requests whose deadline has come.
     pub overdue: Vec<Overdue>,
-    /// The server has ended; told once, and nothing after it.
+    /// The server has ended. This comes once, and no news after it.
     pub ended: bool,
 }
 
@@ -64,7 +64,7 @@ pub struct Wakeup {
     news: Mutex<News>,
     /// Between two wake-ups for the sake of watching, in nanoseconds; 0: none.
     ping: AtomicU64,
-    /// The wake-up of which the watching thread wants to know how long it took.
+    /// The wake-up for which the watching thread waits to be answered.
     watched: AtomicU64,
     watch: Mutex<Watch>,
     seen: Condvar,
@@ -76,7 +76,7 @@ pub struct Wakeup {
     resting: AtomicBool,
     resting_thread: OnceLock<Thread>,
     ended: AtomicBool,
-    /// Where it is.
+    /// The process whose thread is woken: not a child that the application forks.
     process: Process,
 }
 
@@ -154,7 +154,7 @@ impl Wakeup {
         self.seen.notify_all();
     }
 
-    /// What the greenlet waits for that took this ticket has come. False: nothing is told any more.
+    /// What a greenlet waits for under this ticket has come. False: the server has ended, the ticket will not come back.
     pub(crate) fn report_ticket(&self, ticket: u64) -> bool {
         if self.is_forked_child() {
             return false;
@@ -285,14 +285,14 @@ impl Wakeup {
             let left = age.saturating_sub(self.age_of(sent));
             if left.is_zero() {
                 self.watched.store(sent, Ordering::SeqCst);
-                // Answered before the greenlet thread could know that somebody wants to know: it was not blocked.
+                // Answered before the greenlet thread could see that this one is watched: it was not blocked.
                 if wakeup == 0 && self.sent.load(Ordering::SeqCst) != sent {
                     continue;
                 }
                 return Look::Unanswered(sent, self.age_of(sent));
             }
-            // The greenlet thread may block right after it has answered: then it is only woken again at the end of
-            // this.
+            // The greenlet thread may block right after it has answered. This thread wakes it again only when this
+            // sleep is over.
             let nap = if wakeup == 0 { self.nap(left) } else { left };
             let watch = lock(&self.watch);
             if wakeup == 0 || self.sent.load(Ordering::SeqCst) == wakeup {
@@ -301,7 +301,7 @@ impl Wakeup {
         }
     }
 
-    /// A watched wake-up is not the one of now: the greenlet thread says how long it took as soon as it has answered.
+    /// A watched wake-up is not the latest one: the greenlet thread notes how long it took as soon as it has answered.
     fn answered(&self, wakeup: u64) -> Look {
         let mut watch = lock(&self.watch);
         while watch.wakeup != wakeup {

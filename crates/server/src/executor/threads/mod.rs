@@ -1,4 +1,4 @@
-//! The application runs in threads, which take turns in leading the loop: see [`roles`].
+//! The application runs in threads. One of them leads the loop at a time: see [`roles`].
 
 pub(crate) mod leadership;
 pub(crate) mod roles;
@@ -18,7 +18,7 @@ use crate::executor::application::{Application, Level};
 use crate::executor::entry::run_application;
 use crate::executor::event_loop::EventLoop;
 use crate::executor::threads::leadership::Term;
-use crate::executor::threads::roles::{Role, Roles, Scene};
+use crate::executor::threads::roles::{Role, Roles, Watched};
 use crate::executor::turn::Turn;
 use crate::os::clock::Load;
 use crate::os::epoll::Events;
@@ -27,7 +27,7 @@ use crate::os::process;
 use crate::response::coalescing::TICK;
 use crate::response::policy::{Coalesce, Policy, Waiting};
 
-/// A finished response of which more than this waits is left to the I/O side.
+/// A finished response of which more bytes than this are unsent is left to the I/O side.
 pub(super) const HAND_OVER: usize = 32 * 1024;
 
 /// A thread writes by itself and waits by itself, the interpreter released.
@@ -69,8 +69,8 @@ impl Threads {
         Self { context: dispatcher.context().clone(), dispatcher, application, roles: Roles::default() }
     }
 
-    /// Takes one role after the other.
-    fn play_roles(&self, member: Member, events: &dyn EventLoop) -> io::Result<()> {
+    /// Takes one role after the other, until the thread is to end.
+    fn take_roles(&self, member: Member, events: &dyn EventLoop) -> io::Result<()> {
         let mut batch = Events::new(BATCH);
         while !events.has_ended() {
             match self.roles.next_role() {
@@ -90,7 +90,8 @@ impl Threads {
 
     /// Leads until the lead is lost or the server ends.
     fn lead(&self, mut term: Term, member: Member, events: &dyn EventLoop, batch: &mut Events) -> io::Result<()> {
-        // The count of requests taken, and the load, when those that wait were seen to wait. `None`: none do.
+        // The count of requests taken, and the load of the process, when requests were last seen to wait. `None`: none
+        // waited.
         let mut waiting: Option<(u64, Load)> = None;
         let queue = &self.dispatcher.queue;
         may_panic("lead");
@@ -138,7 +139,7 @@ impl Executor for Threads {
         may_panic("thread");
         let number = self.roles.join();
         let slot = self.dispatcher.runners.take(process::thread_id());
-        let outcome = self.play_roles(Member { number, slot }, events);
+        let outcome = self.take_roles(Member { number, slot }, events);
         self.roles.leave();
         if let Some(slot) = slot {
             self.dispatcher.runners.give_back(slot);
@@ -147,7 +148,7 @@ impl Executor for Threads {
     }
 
     fn longest_wait(&self) -> Option<Duration> {
-        // With every application thread in use there is nothing to hurry for: a runner takes the next request.
+        // With every application thread in use the leader cannot help: a runner takes the next request.
         let most = self.context.config.threads + self.dispatcher.runners.stuck();
         let may_help = self.roles.free() > 1 || self.roles.total() <= most;
         Some(if may_help { TICK } else { FULL_NAP })
@@ -161,15 +162,15 @@ impl Executor for Threads {
         self.roles.end();
     }
 
-    /// A thread that leads from inside the application needs no call: it polls when it comes back, or the watcher does.
+    /// A leader that is inside of the application is not woken: it polls when it comes back, or the watcher does before.
     fn wake_io(&self) {
         if self.roles.is_led() && !local::is_leading() {
             self.context.poller.wake();
         }
     }
 
-    /// The thread that leads runs the application itself, or has it run. An application thread that read the next
-    /// request of its connection may be long in taking it.
+    /// The leader runs the application itself, or has it run. It is also woken by an application thread that has read the
+    /// next request of its connection, since that thread may be busy for long before it takes a request.
     fn wake_runners(&self) {
         self.wake_io();
     }
@@ -186,16 +187,16 @@ impl Executor for Threads {
         (self.roles.total() as u64, 0)
     }
 
-    /// A runner makes sure that somebody can take the lead while it runs; and whoever holds the application, that
-    /// others take the places of threads that are stuck.
+    /// A runner needs a thread that can take the lead while it runs, and threads that are stuck need others in their
+    /// places.
     fn keep_a_spare_thread(&self) {
         // Each has a slot.
         let most = (self.dispatcher.most_runners() + 1).min(self.dispatcher.runners.len());
-        if !self.roles.should_hire(most) {
+        if !self.roles.should_start_thread(most) {
             return;
         }
         if let Err(fault) = self.application.grow() {
-            self.roles.hiring_failed();
+            self.roles.start_failed();
             self.application.log(Level::Warning, &format!("no further thread could be started: {fault}"));
         }
     }
@@ -209,8 +210,8 @@ struct Watching<'a> {
     batch: &'a mut Events,
 }
 
-impl Scene for Watching<'_> {
-    fn wants_me(&self) -> bool {
+impl Watched for Watching<'_> {
+    fn wants_this_thread(&self) -> bool {
         let Self { threads, member, .. } = self;
         threads.context.config.threads == 1 && member.number == 0 && threads.dispatcher.queue.len() > 0
     }
@@ -220,8 +221,8 @@ impl Scene for Watching<'_> {
         if self.events.wait(self.batch, Some(Duration::ZERO)).is_ok() {
             self.events.handle(self.batch);
         }
-        // The leader may have come back meanwhile and wait already: what was taken in here, and an alarm that was
-        // silenced here, is news for it.
+        // The leader may have come back meanwhile and wait already: it has to look at the requests that were read here,
+        // and at the wake-up that was cleared here.
         self.threads.wake_io();
     }
 }

@@ -3,10 +3,10 @@
 //! The **leader** polls, reads, parses, and runs the application itself. While it does, its term is *lent*: the
 //! **watcher** looks every 200 µs. If the leader has not come back and the process has been idle
 //! meanwhile, the application waits for something: the watcher takes the lead. If the process is busy, a second runner
-//! would only fight for the interpreter: the watcher *relieves* the leader, that is, it polls and handles events once
+//! would only compete for the interpreter: the watcher *relieves* the leader, that is, it polls and handles events once
 //! every millisecond, and goes on watching. So a request costs no hand-off while the application is quick, and I/O
-//! never waits for an application that is not. Parked threads are not woken by traffic at all; the most recently parked
-//! one is promoted first.
+//! never waits for an application that is slow. Parked threads are not woken by traffic; when a thread is needed, the
+//! most recently parked one is woken.
 //!
 //! Roles change under a lock, which no request takes on its way.
 
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::executor::threads::leadership::{Leadership, Seen, Term};
-use crate::executor::threads::watcher::{Call, Calls, Deed, Watch};
+use crate::executor::threads::watcher::{Action, Call, Calls, Watch};
 use crate::os::clock::Load;
 use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::os::sync::{Condvar, Mutex, lock, wait_for};
@@ -35,10 +35,10 @@ pub(crate) enum Role {
     Retire,
 }
 
-/// What the watcher sees and does of the server it belongs to.
-pub(crate) trait Scene {
+/// The server, as its watcher sees it.
+pub(crate) trait Watched {
     /// Requests wait that only this thread may run.
-    fn wants_me(&self) -> bool;
+    fn wants_this_thread(&self) -> bool;
     /// True when the process was idle since then, so that an application that has not come back waits for something.
     fn was_idle(&self, load: &Load) -> bool {
         load.was_idle()
@@ -53,7 +53,7 @@ struct Parked {
 }
 
 #[derive(Default)]
-struct Roster {
+struct Assigned {
     leading: bool,
     watching: bool,
     parked: Vec<Arc<Parked>>,
@@ -64,15 +64,15 @@ struct Roster {
 #[derive(Default)]
 pub(crate) struct Roles {
     leadership: Leadership,
-    roster: Mutex<Roster>,
+    assigned: Mutex<Assigned>,
     /// Threads that joined and have not retired.
     total: AtomicUsize,
     /// Threads ever joined, for their numbers.
     joined: AtomicUsize,
     /// Threads that neither run the application nor wait for it.
     free: AtomicUsize,
-    /// A new thread is on its way.
-    hiring: AtomicBool,
+    /// A new thread was asked for and has not joined yet.
+    starting: AtomicBool,
     watcher: Calls,
 }
 
@@ -81,7 +81,7 @@ impl Roles {
     pub(crate) fn join(&self) -> usize {
         self.total.fetch_add(1, Ordering::AcqRel);
         self.free.fetch_add(1, Ordering::AcqRel);
-        self.hiring.store(false, Ordering::Release);
+        self.starting.store(false, Ordering::Release);
         self.joined.fetch_add(1, Ordering::AcqRel)
     }
 
@@ -101,42 +101,42 @@ impl Roles {
         self.free.load(Ordering::Acquire)
     }
 
-    /// True once, when a new thread should be started: fewer than two are free and `most` are not reached.
-    pub(crate) fn should_hire(&self, most: usize) -> bool {
-        if self.free() >= 2 || self.total() >= most || self.hiring.swap(true, Ordering::AcqRel) {
+    /// True when a new thread is to be started: fewer than two are free, there are fewer than `most`, and none is being
+    /// started.
+    pub(crate) fn should_start_thread(&self, most: usize) -> bool {
+        if self.free() >= 2 || self.total() >= most || self.starting.swap(true, Ordering::AcqRel) {
             return false;
         }
-        // One that was on its way may have joined since the look at the total; it does so before it lets go of
-        // `hiring`.
+        // A thread may have joined since the total was read; it is counted before it clears `starting`.
         let is_wanted = self.total() < most;
         if !is_wanted {
-            self.hiring_failed();
+            self.start_failed();
         }
         is_wanted
     }
 
-    /// The thread that [`Roles::should_hire`] asked for could not be started, or is not needed.
-    pub(crate) fn hiring_failed(&self) {
-        self.hiring.store(false, Ordering::Release);
+    /// The thread that [`Roles::should_start_thread`] asked for could not be started, or is not needed.
+    pub(crate) fn start_failed(&self) {
+        self.starting.store(false, Ordering::Release);
     }
 
     /// Gives a thread without a role its next one; parks it while there is none.
     pub(crate) fn next_role(&self) -> Role {
         let parked = {
-            let mut roster = lock(&self.roster);
-            if roster.ended {
+            let mut assigned = lock(&self.assigned);
+            if assigned.ended {
                 return Role::Retire;
             }
-            if !roster.leading {
-                roster.leading = true;
+            if !assigned.leading {
+                assigned.leading = true;
                 return Role::Lead(self.leadership.begin());
             }
-            if !roster.watching {
-                roster.watching = true;
+            if !assigned.watching {
+                assigned.watching = true;
                 return Role::Watch;
             }
             let parked = Arc::new(Parked { role: Mutex::new(None), called: Condvar::new() });
-            roster.parked.push(parked.clone());
+            assigned.parked.push(parked.clone());
             parked
         };
         self.wait_parked(&parked, RETIRE_AFTER)
@@ -152,19 +152,19 @@ impl Roles {
             role = guard;
             if timed_out && role.is_none() {
                 drop(role);
-                let mut roster = lock(&self.roster);
-                let place = roster.parked.iter().position(|other| Arc::ptr_eq(other, parked));
-                if let (Some(place), true) = (place, roster.parked.len() > SPARE) {
-                    roster.parked.remove(place);
+                let mut assigned = lock(&self.assigned);
+                let place = assigned.parked.iter().position(|other| Arc::ptr_eq(other, parked));
+                if let (Some(place), true) = (place, assigned.parked.len() > SPARE) {
+                    assigned.parked.remove(place);
                     return Role::Retire;
                 }
-                drop(roster);
+                drop(assigned);
                 role = lock(&parked.role);
             }
         }
     }
 
-    /// Leader: about to run the application. False: there is nobody to take over, so it must not. `at_once`: the
+    /// Leader: about to run the application. False: no other thread could take the lead, so it must not. `at_once`: the
     /// application is expected to wait, so the watcher takes the lead now.
     pub(crate) fn lend(&self, term: &mut Term, at_once: bool) -> bool {
         if self.free() < 2 {
@@ -178,7 +178,7 @@ impl Roles {
         true
     }
 
-    /// Former leader: back from the application. False: somebody else leads now.
+    /// The thread that has lent the lead is back from the application. False: another thread leads now.
     pub(crate) fn resume(&self, term: &mut Term) -> bool {
         self.free.fetch_add(1, Ordering::AcqRel);
         self.leadership.resume(term)
@@ -190,20 +190,20 @@ impl Roles {
         self.watcher.call(Call::Take);
     }
 
-    /// True when a thread is polling, or about to: nobody who leads is inside the application.
+    /// True when the leader polls or is about to; false while it is inside of the application.
     pub(crate) fn is_led(&self) -> bool {
         self.leadership.is_led()
     }
 
-    /// Something is to be looked after while the leader is away: the watcher looks more often.
+    /// There is I/O to do while the leader is away: the watcher looks soon.
     pub(crate) fn alert(&self) {
         self.watcher.call(Call::Look);
     }
 
     /// Watcher: watches until the lead must be taken (the new role leads) or the server ends.
-    pub(crate) fn watch(&self, scene: &mut impl Scene) -> Role {
+    pub(crate) fn watch(&self, watched: &mut impl Watched) -> Role {
         let mut watch = Watch::new(self.leadership.look());
-        // Only a leader that is away is a reason to ask for the load.
+        // The load is read only while the leader is away: nothing else depends on it.
         let mut load = (!self.is_led()).then(Load::now);
         loop {
             let call = self.watcher.nap(watch.nap());
@@ -211,15 +211,16 @@ impl Roles {
                 return Role::Retire;
             }
             let seen = self.leadership.look();
-            match watch.look(call, seen, || scene.wants_me() || load.as_ref().is_some_and(|load| scene.was_idle(load)))
-            {
-                Deed::Take => {
+            match watch.look(call, seen, || {
+                watched.wants_this_thread() || load.as_ref().is_some_and(|load| watched.was_idle(load))
+            }) {
+                Action::Take => {
                     if let Some(term) = self.take_over(seen) {
                         return Role::Lead(term);
                     }
                 }
-                Deed::Relieve => scene.relieve(),
-                Deed::Nothing => {}
+                Action::Relieve => watched.relieve(),
+                Action::Nothing => {}
             }
             if watch.may_sleep() {
                 self.watcher.sleep(|| !self.is_led() || self.has_ended());
@@ -232,26 +233,26 @@ impl Roles {
 
     /// Watcher: takes the lead, and a parked thread watches in its place.
     fn take_over(&self, lent: Seen) -> Option<Term> {
-        let mut roster = lock(&self.roster);
+        let mut assigned = lock(&self.assigned);
         let term = self.leadership.take(lent)?;
-        roster.watching = false;
-        if let Some(next) = roster.parked.pop() {
-            roster.watching = true;
+        assigned.watching = false;
+        if let Some(next) = assigned.parked.pop() {
+            assigned.watching = true;
             promote(&next, Role::Watch);
         }
         Some(term)
     }
 
     fn has_ended(&self) -> bool {
-        lock(&self.roster).ended
+        lock(&self.assigned).ended
     }
 
     /// All threads are to end.
     pub(crate) fn end(&self) {
         {
-            let mut roster = lock(&self.roster);
-            roster.ended = true;
-            for parked in roster.parked.drain(..) {
+            let mut assigned = lock(&self.assigned);
+            assigned.ended = true;
+            for parked in assigned.parked.drain(..) {
                 promote(&parked, Role::Retire);
             }
         }
@@ -272,12 +273,12 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use super::{Condvar, Load, Mutex, Parked, Role, Roles, SPARE, Scene, Term};
+    use super::{Condvar, Load, Mutex, Parked, Role, Roles, SPARE, Term, Watched};
 
     struct Nothing;
 
-    impl Scene for Nothing {
-        fn wants_me(&self) -> bool {
+    impl Watched for Nothing {
+        fn wants_this_thread(&self) -> bool {
             false
         }
         fn relieve(&mut self) {}
@@ -360,8 +361,8 @@ mod tests {
     /// The watcher is not wanted, and the process computes.
     struct Busy(Sender<()>);
 
-    impl Scene for Busy {
-        fn wants_me(&self) -> bool {
+    impl Watched for Busy {
+        fn wants_this_thread(&self) -> bool {
             false
         }
         fn was_idle(&self, _: &Load) -> bool {
@@ -392,7 +393,7 @@ mod tests {
         let (roles, mut term) = roles(3);
         thread::scope(|scope| {
             let parked = scope.spawn(|| roles.next_role());
-            while super::lock(&roles.roster).parked.is_empty() {
+            while super::lock(&roles.assigned).parked.is_empty() {
                 thread::yield_now();
             }
             assert!(roles.lend(&mut term, true));
@@ -417,13 +418,13 @@ mod tests {
         let (roles, _) = roles(2);
         let park = || {
             let parked = Arc::new(Parked { role: Mutex::new(None), called: Condvar::new() });
-            super::lock(&roles.roster).parked.push(parked.clone());
+            super::lock(&roles.assigned).parked.push(parked.clone());
             parked
         };
         let parked: Vec<_> = (0..=SPARE).map(|_| park()).collect();
         let soon = Duration::from_millis(1);
         assert_eq!(roles.wait_parked(&parked[0], soon), Role::Retire);
-        assert_eq!(super::lock(&roles.roster).parked.len(), SPARE);
+        assert_eq!(super::lock(&roles.assigned).parked.len(), SPARE);
         // The others stay until they are called.
         thread::scope(|scope| {
             let stays = scope.spawn(|| roles.wait_parked(&parked[1], soon));
@@ -435,16 +436,16 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_hired_when_fewer_than_two_are_free_and_one_at_a_time() {
+    fn a_thread_is_started_when_fewer_than_two_are_free_and_one_at_a_time() {
         let (roles, mut term) = roles(2);
-        assert!(!roles.should_hire(9), "two are free");
+        assert!(!roles.should_start_thread(9), "two are free");
         assert!(roles.lend(&mut term, false));
-        assert!(!roles.should_hire(2), "there are as many as there may be");
-        assert!(roles.should_hire(3));
-        assert!(!roles.should_hire(3), "one is on its way");
-        roles.hiring_failed();
-        assert!(roles.should_hire(3));
+        assert!(!roles.should_start_thread(2), "there are as many as there may be");
+        assert!(roles.should_start_thread(3));
+        assert!(!roles.should_start_thread(3), "one is being started");
+        roles.start_failed();
+        assert!(roles.should_start_thread(3));
         roles.join();
-        assert!(!roles.should_hire(9));
+        assert!(!roles.should_start_thread(9));
     }
 }

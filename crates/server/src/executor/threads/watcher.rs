@@ -1,4 +1,4 @@
-//! The watcher: how often it looks after the leader, and what it does about what it sees.
+//! The watcher: how often it looks whether the leader polls, and what it does when the leader does not.
 //!
 //! [`Watch`] is the rule, without lock, clock or thread; [`Calls`] is how the watcher sleeps and is woken. One thread
 //! watches at a time; any thread calls it.
@@ -14,12 +14,12 @@ use crate::os::sync::{Condvar, Mutex, lock, wait_for};
 const NAP: Duration = Duration::from_micros(200);
 /// The same while the leader comes and goes, and how long I/O waits at most for a leader that computes.
 const RELIEF: Duration = Duration::from_millis(1);
-/// How seldom the watcher looks after a leader that comes and goes. With 1 ms throughout, an empty application loses
+/// The longest nap while the leader comes and goes. With 1 ms throughout, an empty application loses
 /// 4.6 % of its rate (64 connections).
 const CALM: Duration = Duration::from_millis(4);
-/// So many naps without any traffic, and the watcher sleeps until it is called. A model has no time for many.
+/// After so many naps without any traffic the watcher sleeps until it is called. loom cannot explore many.
 const IDLE_NAPS: u32 = if cfg!(loom) { 1 } else { 20 };
-/// A sleeping watcher looks around this often all the same.
+/// A sleeping watcher looks this often without being called.
 const LONG_SLEEP: Duration = Duration::from_secs(20);
 
 /// What the watcher is called for.
@@ -36,7 +36,7 @@ pub(crate) enum Call {
 
 /// What the watcher does after a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum Action {
     /// Nothing.
     Nothing,
     /// It takes the lead.
@@ -54,7 +54,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The leader is looked after from now on, when it is seen so.
+    /// Watches from now on; `seen` is the leadership as it is now.
     pub(crate) fn new(seen: Seen) -> Self {
         Self { seen, nap: NAP, idle: 0 }
     }
@@ -67,26 +67,26 @@ impl Watch {
     /// A look after a nap that ended with `call`. `is_needed`: requests wait that only the watcher may run, or the
     /// process was idle during the nap, so that the application waits for something; asked only of a leader that has
     /// stayed away.
-    pub(crate) fn look(&mut self, call: Call, now: Seen, is_needed: impl FnOnce() -> bool) -> Deed {
+    pub(crate) fn look(&mut self, call: Call, now: Seen, is_needed: impl FnOnce() -> bool) -> Action {
         let is_lent = now.is_lent();
         let has_stayed = is_lent && now == self.seen;
         // After a call to look, hardly any time has passed to judge by.
         let stays_away = has_stayed && call == Call::None && is_needed();
-        let deed = if is_lent && (call == Call::Take || stays_away) {
-            Deed::Take
+        let action = if is_lent && (call == Call::Take || stays_away) {
+            Action::Take
         } else if has_stayed && call == Call::None && self.nap > NAP {
-            Deed::Relieve
+            Action::Relieve
         } else {
-            Deed::Nothing
+            Action::Nothing
         };
-        // The longer the leader is seen to come and go, the less it is disturbed.
+        // The longer the leader comes and goes, the longer are the naps.
         self.nap = match call {
             Call::Look => NAP,
             _ if has_stayed || self.nap == NAP => RELIEF,
             _ => (self.nap * 2).min(CALM),
         };
         self.idle = if !is_lent && now == self.seen { self.idle + 1 } else { 0 };
-        deed
+        action
     }
 
     /// True when there has been no traffic for a while: the watcher sleeps until it is called, and begins anew.
@@ -99,7 +99,7 @@ impl Watch {
         may_sleep
     }
 
-    /// What is there before the next nap.
+    /// The leadership as it is before the next nap.
     pub(crate) fn note(&mut self, seen: Seen) {
         self.seen = seen;
     }
@@ -138,8 +138,8 @@ impl Calls {
         std::mem::take(&mut *call)
     }
 
-    /// Watcher: sleeps until it is called, unless something `is_up`. Whoever brings something up calls if the watcher
-    /// [is asleep](Calls::is_asleep), and looks at that only then.
+    /// Watcher: sleeps until it is called, or does not sleep when `is_up` says that there is something to do. Who makes
+    /// `is_up` true then looks whether the watcher [is asleep](Calls::is_asleep), and calls it if so.
     pub(crate) fn sleep(&self, is_up: impl Fn() -> bool) {
         let mut call = lock(&self.call);
         self.is_asleep.store(true, Ordering::SeqCst);
@@ -159,7 +159,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use super::{CALM, Call, Calls, Deed, IDLE_NAPS, NAP, RELIEF, Watch};
+    use super::{Action, CALM, Call, Calls, IDLE_NAPS, NAP, RELIEF, Watch};
     use crate::executor::threads::leadership::{Leadership, Term};
 
     const LONG: Duration = Duration::from_secs(1 << 20);
@@ -178,13 +178,13 @@ mod tests {
         let (leadership, ..) = away();
         let lent = leadership.look();
         let cases = [
-            (Call::None, true, Deed::Take, "it waits for something"),
-            (Call::None, false, Deed::Nothing, "it computes"),
-            (Call::Look, true, Deed::Nothing, "that was no time to judge by"),
-            (Call::Take, false, Deed::Take, "it is known to wait"),
+            (Call::None, true, Action::Take, "it waits for something"),
+            (Call::None, false, Action::Nothing, "it computes"),
+            (Call::Look, true, Action::Nothing, "that was no time to judge by"),
+            (Call::Take, false, Action::Take, "it is known to wait"),
         ];
-        for (call, is_needed, deed, why) in cases {
-            assert_eq!(Watch::new(lent).look(call, lent, || is_needed), deed, "{why}");
+        for (call, is_needed, action, why) in cases {
+            assert_eq!(Watch::new(lent).look(call, lent, || is_needed), action, "{why}");
         }
     }
 
@@ -192,21 +192,21 @@ mod tests {
     fn a_leader_that_is_there_or_was_there_is_left_alone() {
         let (leadership, mut term, mut watch) = away();
         assert!(leadership.resume(&mut term));
-        assert_eq!(watch.look(Call::Take, leadership.look(), || unreachable!()), Deed::Nothing);
+        assert_eq!(watch.look(Call::Take, leadership.look(), || unreachable!()), Action::Nothing);
         leadership.lend(&mut term);
-        assert_eq!(watch.look(Call::None, leadership.look(), || unreachable!()), Deed::Nothing, "another time");
-        assert_eq!(watch.look(Call::Take, leadership.look(), || unreachable!()), Deed::Take, "whatever time it is");
+        assert_eq!(watch.look(Call::None, leadership.look(), || unreachable!()), Action::Nothing, "another time");
+        assert_eq!(watch.look(Call::Take, leadership.look(), || unreachable!()), Action::Take, "whatever time it is");
     }
 
     #[test]
     fn a_leader_that_computes_is_relieved_after_a_longer_nap() {
         let (leadership, _, mut watch) = away();
         let lent = leadership.look();
-        assert_eq!((watch.look(Call::None, lent, || false), watch.nap()), (Deed::Nothing, RELIEF));
-        assert_eq!((watch.look(Call::None, lent, || false), watch.nap()), (Deed::Relieve, RELIEF));
-        assert_eq!((watch.look(Call::Look, lent, || false), watch.nap()), (Deed::Nothing, NAP));
-        assert_eq!(watch.look(Call::None, lent, || false), Deed::Nothing);
-        assert_eq!(watch.look(Call::None, lent, || true), Deed::Take);
+        assert_eq!((watch.look(Call::None, lent, || false), watch.nap()), (Action::Nothing, RELIEF));
+        assert_eq!((watch.look(Call::None, lent, || false), watch.nap()), (Action::Relieve, RELIEF));
+        assert_eq!((watch.look(Call::Look, lent, || false), watch.nap()), (Action::Nothing, NAP));
+        assert_eq!(watch.look(Call::None, lent, || false), Action::Nothing);
+        assert_eq!(watch.look(Call::None, lent, || true), Action::Take);
     }
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
         let mut watch = Watch::new(leadership.look());
         for _ in 0..IDLE_NAPS {
             assert!(!watch.may_sleep());
-            assert_eq!(watch.look(Call::None, leadership.look(), || unreachable!()), Deed::Nothing);
+            assert_eq!(watch.look(Call::None, leadership.look(), || unreachable!()), Action::Nothing);
         }
         assert!(watch.may_sleep());
         assert_eq!(watch.nap(), NAP);

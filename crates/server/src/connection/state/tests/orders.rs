@@ -169,7 +169,7 @@ impl Source for Socket {
         false
     }
 
-    fn is_on_greenlet_thread(&self) -> bool {
+    fn is_on_ticket_thread(&self) -> bool {
         false
     }
 
