@@ -146,11 +146,12 @@ mod tests {
     use tailrace_http::framing::RequestFacts;
     use tailrace_http::request_head::Version;
 
-    use super::{DEADLINES, Dispatcher};
+    use super::{DEADLINES, Dispatcher, STALLED};
     use crate::config::Config;
     use crate::connection::context::Context;
     use crate::connection::driver::Task;
     use crate::connection::transaction::Runner;
+    use crate::executor::greenlets::testing::Served;
     use crate::executor::threads;
     use crate::os::clock;
     use crate::request::Request;
@@ -220,5 +221,57 @@ mod tests {
         assert!(dispatcher.has_no_runner_left(now + second + Duration::from_nanos(1)));
         dispatcher.runners.end(runner.slot);
         assert!(!dispatcher.has_no_runner_left(now + 9 * second));
+    }
+
+    /// How many requests are late, of one that is in the queue: at once, or when `time` has passed.
+    fn late_after(served: &Served, dispatcher: &Dispatcher, time: Duration) -> usize {
+        let (_client, exchange) = served.exchange();
+        dispatcher.queue.push(exchange);
+        assert!(dispatcher.is_busy());
+        dispatcher.context.clock.read();
+        let mut late = dispatcher.take_late().len();
+        if !time.is_zero() {
+            dispatcher.context.clock.advance(time);
+            dispatcher.context.clock.read();
+        }
+        late += dispatcher.take_late().len();
+        assert_eq!(dispatcher.queue.clear().len(), 1 - late);
+        late
+    }
+
+    #[test]
+    fn a_request_is_late_when_it_has_waited_for_its_time_or_when_all_runners_wait_for_slow_clients() {
+        const LONG: Duration = Duration::from_secs(1_000);
+        const SHORT: Duration = Duration::from_millis(1);
+        let served = Served::new(Config::default());
+        // queue_timeout, runners that wait of two, time
+        let cases = [
+            ((Duration::ZERO, 0), 9 * LONG, 0, "it may wait as long as it takes"),
+            ((LONG, 0), LONG / 2, 0, "it may wait longer"),
+            ((LONG, 0), 2 * LONG, 1, "it has waited too long"),
+            ((Duration::ZERO, 1), 9 * LONG, 0, "a runner is left that may take it"),
+            ((Duration::ZERO, 2), Duration::ZERO, 0, "the runners may come back soon"),
+            ((Duration::ZERO, 2), 2 * STALLED, 1, "no runner comes back soon"),
+            ((LONG, 2), 2 * STALLED, 1, "that is known before its own time is over"),
+            ((SHORT, 2), 2 * SHORT, 1, "its own time is over before that is known"),
+        ];
+        for ((queue_timeout, waiting), time, expected, why) in cases {
+            let dispatcher = dispatcher(Config { threads: 2, queue_timeout, ..Config::default() });
+            dispatcher.context.waiting.store(waiting, Ordering::SeqCst);
+            assert_eq!(late_after(&served, &dispatcher, time), expected, "{why}");
+        }
+        served.end();
+    }
+
+    #[test]
+    fn all_requests_are_late_when_no_runner_is_left() {
+        let served = Served::new(Config::default());
+        let dispatcher = dispatcher(Config { threads: 1, ..Config::default() });
+        let runner = carry(&dispatcher);
+        dispatcher.set_deadline(runner, 0, &mut task);
+        dispatcher.expire(0, |_| ());
+        assert_eq!(late_after(&served, &dispatcher, Duration::from_secs(2)), 1);
+        assert!(!dispatcher.is_busy());
+        served.end();
     }
 }

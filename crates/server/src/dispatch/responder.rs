@@ -33,3 +33,65 @@ pub(crate) fn respond(responders: &[Box<dyn Responder>], mut exchange: Exchange)
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Read;
+    use std::net::TcpStream;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::{Responder, Response, respond};
+    use crate::config::Config;
+    use crate::connection::exchange::Exchange;
+    use crate::executor::greenlets::testing::Served;
+
+    /// Takes every request and responds with this status, or passes all on.
+    struct Scripted {
+        status: Option<u16>,
+        asked: Arc<AtomicUsize>,
+    }
+
+    impl Responder for Scripted {
+        fn respond(&self, exchange: Exchange) -> Response {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            let Some(status) = self.status else { return Response::Passed(exchange) };
+            exchange.fail(status, None);
+            Response::Taken
+        }
+    }
+
+    fn status_of(mut client: TcpStream) -> String {
+        let mut response = String::new();
+        client.read_to_string(&mut response).unwrap();
+        response.split(' ').nth(1).unwrap().to_owned()
+    }
+
+    /// The status of the response to a request, and how many responders were asked.
+    fn ask(served: &Served, statuses: &[Option<u16>]) -> (String, usize) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let scripted = |status: &Option<u16>| -> Box<dyn Responder> {
+            Box::new(Scripted { status: *status, asked: asked.clone() })
+        };
+        let responders: Vec<_> = statuses.iter().map(scripted).collect();
+        let (client, exchange) = served.exchange();
+        respond(&responders, exchange);
+        (status_of(client), asked.load(Ordering::SeqCst))
+    }
+
+    #[test]
+    fn the_first_responder_that_takes_a_request_responds_to_it() {
+        let served = Served::new(Config::default());
+        assert_eq!(ask(&served, &[Some(404), Some(403)]), (String::from("404"), 1));
+        assert_eq!(ask(&served, &[None, Some(403), Some(404)]), (String::from("403"), 2));
+        served.end();
+    }
+
+    #[test]
+    fn a_request_that_no_responder_takes_is_answered_500() {
+        let served = Served::new(Config::default());
+        assert_eq!(ask(&served, &[None, None]), (String::from("500"), 2));
+        served.end();
+    }
+}

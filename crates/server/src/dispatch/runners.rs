@@ -286,13 +286,16 @@ impl RunnerTable {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::io::Read;
     use std::sync::atomic::Ordering;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use tailrace_http::framing::RequestFacts;
     use tailrace_http::request_head::Version;
 
     use super::{Outcome, Overdue, Runner, RunnerTable, Task};
+    use crate::config::Config;
+    use crate::executor::greenlets::testing::Served;
     use crate::observe::scoreboard::Scoreboard;
     use crate::os::clock::{Millis, NEVER};
     use crate::request::Request;
@@ -323,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn runners_that_have_just_come_back_are_not_stuck_since_ever() {
+    fn a_runner_that_has_just_ended_its_request_does_not_count_as_stuck_for_long() {
         let table = RunnerTable::new(4, None);
         let number = table.take(1).unwrap();
         assert!(!table.are_stuck(1, SECOND, 100 * SECOND));
@@ -427,5 +430,38 @@ mod tests {
         assert!(table.arm(second, 200, task));
         let (late, next) = expire(&table, 250);
         assert_eq!((late.len(), late[0].serial, next), (1, second.serial, Some(300)));
+    }
+
+    #[test]
+    fn the_client_of_a_request_past_its_deadline_is_answered_and_its_application_interrupted_until_it_cleans_up() {
+        let served = Served::new(Config::default());
+        let mut client = served.ask();
+        served.await_request();
+        let mut turn = served.greenlets.turn(0).unwrap();
+        turn.identify(77);
+        let mut exchange = turn.next().unwrap();
+        exchange.set_deadline(Some(Duration::from_secs(5)));
+        assert!(!turn.is_overdue());
+        served.server.advance_clock(Duration::from_secs(6));
+        let mut status = [0; 12];
+        client.read_exact(&mut status).unwrap();
+        assert_eq!(&status, b"HTTP/1.1 504");
+        // The response leaves before the report.
+        while served.overdue().is_empty() {
+            std::thread::yield_now();
+        }
+        let overdue = served.overdue().remove(0);
+        assert_eq!((overdue.thread, overdue.outcome, overdue.request.as_str()), (77, Outcome::Answered, "GET /"));
+        assert!(turn.is_overdue() && served.server.is_interruptible(overdue.slot, overdue.serial));
+        assert!(turn.leave_application());
+        assert!(!served.server.is_interruptible(overdue.slot, overdue.serial));
+        assert!(served.server.is_carrying(overdue.slot, overdue.serial));
+        assert_eq!((served.server.stats().stuck, served.server.stats().timed_out), (1, 1));
+        drop(exchange);
+        assert!(turn.next().is_none());
+        assert!(!served.server.is_carrying(overdue.slot, overdue.serial));
+        assert_eq!((served.server.stats().stuck, served.server.stats().timed_out), (0, 1));
+        drop(turn);
+        served.end();
     }
 }

@@ -4,6 +4,8 @@
 //! The I/O thread runs [`Executor::run`], and never touches the application. The greenlet thread calls the public
 //! methods, except those that say "any thread". In a forked child nothing here does anything.
 
+#[cfg(test)]
+pub(crate) mod testing;
 pub(crate) mod wakeup;
 
 use std::io;
@@ -274,84 +276,14 @@ impl Executor for Greenlets {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
-    use std::io::{self, Read, Write};
-    use std::net::{TcpListener, TcpStream};
-    use std::sync::Arc;
-    use std::thread::{self, JoinHandle};
+    use std::io::Read;
+    use std::thread;
     use std::time::Duration;
 
-    use rustix::event::{PollFd, PollFlags, poll};
-
-    use super::Greenlets;
-    use super::wakeup::News;
-    use crate::config::{Config, ExecutorKind};
+    use super::testing::Served;
+    use crate::config::Config;
     use crate::connection::exchange::{Exchange, Payload, Position, Room, Sent};
     use crate::executor::Executor;
-    use crate::executor::application::{Application, Level};
-    use crate::executor::turn::Turn;
-    use crate::server::Server;
-
-    /// The test's thread is the greenlet thread: nobody else may run the application.
-    struct Nobody;
-
-    impl Application for Nobody {
-        fn enter(&self, _: &mut Turn<'_>) {
-            panic!("a thread took a request");
-        }
-
-        fn grow(&self) -> io::Result<()> {
-            panic!("a thread was started");
-        }
-
-        fn log(&self, _: Level, message: &str) {
-            panic!("{message}");
-        }
-    }
-
-    struct Served {
-        server: Arc<Server>,
-        greenlets: Arc<Greenlets>,
-        io: JoinHandle<()>,
-        port: u16,
-    }
-
-    impl Served {
-        fn new(config: Config) -> Self {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let port = listener.local_addr().unwrap().port();
-            let config = Config { executor: ExecutorKind::Greenlets, ..config };
-            let server = Server::new(config, Arc::new(Nobody), vec![listener.into()], None).unwrap();
-            let greenlets = server.greenlets().unwrap().clone();
-            assert!(greenlets.wakeup().settle_here());
-            let io = server.clone();
-            Self { server, greenlets, io: thread::spawn(move || io.run()), port }
-        }
-
-        fn ask(&self) -> TcpStream {
-            let mut client = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-            client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-            client
-        }
-
-        /// Waits for a wake-up.
-        fn take(&self) -> News {
-            let descriptor = self.greenlets.wakeup().descriptor().unwrap();
-            poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None).unwrap();
-            self.greenlets.take_news().unwrap_or_default()
-        }
-
-        fn await_request(&self) {
-            while !self.greenlets.wants_worker() {
-                self.take();
-            }
-        }
-
-        fn end(self) {
-            self.server.stop(Duration::ZERO);
-            while !self.take().ended {}
-            self.io.join().unwrap();
-        }
-    }
 
     struct Here(&'static [u8]);
 
@@ -416,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_room_is_told_of_it_however_the_client_reads() {
+    fn the_ticket_of_a_runner_that_waits_for_room_comes_back_however_the_client_reads() {
         const ROUNDS: usize = 400;
         static BLOCK: [u8; 128 * 1024] = [b'x'; 128 * 1024];
         let served = Served::new(Config { response_queue: 64 * 1024, ..Config::default() });
@@ -440,7 +372,7 @@ mod tests {
         served.await_request();
         let mut turn = served.greenlets.turn(0).unwrap();
         let mut exchange = turn.next().unwrap();
-        let mut told = 0;
+        let mut woken = 0;
         for ticket in 1..=ROUNDS {
             let mut sent = send(&mut exchange, &BLOCK);
             while sent == Sent::Full {
@@ -450,14 +382,14 @@ mod tests {
                     // A lost one would leave this waiting for ever.
                     Room::Later => {
                         while !served.take().tickets.contains(&(ticket as u64)) {}
-                        told += 1;
+                        woken += 1;
                     }
                 }
             }
         }
         exchange.finish().unwrap();
         drop(turn);
-        assert!(told > 0);
+        assert!(woken > 0);
         served.end();
         assert!(reader.join().unwrap() > 0);
     }
@@ -493,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_room_is_told_of_the_end() {
+    fn a_runner_that_waits_for_room_is_woken_by_the_end() {
         static BLOCK: [u8; 1 << 20] = [b'x'; 1 << 20];
         let served = Served::new(Config { response_queue: 64 * 1024, ..Config::default() });
         let _client = served.ask();
@@ -513,13 +445,13 @@ mod tests {
         assert!(waits(&mut exchange));
         served.server.stop(Duration::ZERO);
         let mut has_ended = false;
-        // It may be told of room before, for the kernel takes more at times.
+        // The ticket may come back before, since the kernel takes more at times.
         while {
             let news = served.take();
             has_ended |= news.ended;
             !news.tickets.contains(&7) || waits(&mut exchange)
         } {
-            assert!(!has_ended, "nothing is told after the end");
+            assert!(!has_ended, "no ticket comes back after the end");
         }
         while !has_ended {
             has_ended = served.take().ended;

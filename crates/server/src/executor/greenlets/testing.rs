@@ -1,0 +1,104 @@
+//! A server for tests, whose requests the test's thread takes: it is the greenlet thread.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::io::{self, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::Greenlets;
+use super::wakeup::News;
+use crate::config::{Config, ExecutorKind};
+use crate::connection::exchange::Exchange;
+use crate::executor::application::{Application, Level, Overdue};
+use crate::executor::turn::Turn;
+use crate::os::sync::lock;
+use crate::server::Server;
+
+/// Runs nothing: no thread but the test's may take a request.
+#[derive(Default)]
+struct Nobody {
+    overdue: Mutex<Vec<Overdue>>,
+}
+
+impl Application for Nobody {
+    fn enter(&self, _: &mut Turn<'_>) {
+        panic!("a thread took a request");
+    }
+
+    fn grow(&self) -> io::Result<()> {
+        panic!("a thread was started");
+    }
+
+    fn overdue(&self, request: Overdue) {
+        lock(&self.overdue).push(request);
+    }
+
+    fn log(&self, _: Level, message: &str) {
+        panic!("{message}");
+    }
+}
+
+/// See the module.
+pub(crate) struct Served {
+    pub(crate) server: Arc<Server>,
+    pub(crate) greenlets: Arc<Greenlets>,
+    pub(crate) io: JoinHandle<()>,
+    application: Arc<Nobody>,
+    port: u16,
+}
+
+impl Served {
+    pub(crate) fn new(config: Config) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let config = Config { executor: ExecutorKind::Greenlets, ..config };
+        let application = Arc::new(Nobody::default());
+        let server = Server::new(config, application.clone(), vec![listener.into()], None).unwrap();
+        let greenlets = server.greenlets().unwrap().clone();
+        assert!(greenlets.wakeup().settle_here());
+        let io = server.clone();
+        Self { server, greenlets, io: thread::spawn(move || io.run()), application, port }
+    }
+
+    /// A client that has sent a request.
+    pub(crate) fn ask(&self) -> TcpStream {
+        let mut client = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        client
+    }
+
+    /// Waits for a wake-up.
+    pub(crate) fn take(&self) -> News {
+        let descriptor = self.greenlets.wakeup().descriptor().unwrap();
+        poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None).unwrap();
+        self.greenlets.take_news().unwrap_or_default()
+    }
+
+    pub(crate) fn await_request(&self) {
+        while !self.greenlets.wants_worker() {
+            self.take();
+        }
+    }
+
+    /// A client, and its request, which no runner carries any more.
+    pub(crate) fn exchange(&self) -> (TcpStream, Exchange) {
+        let client = self.ask();
+        self.await_request();
+        (client, self.greenlets.turn(0).unwrap().next().unwrap())
+    }
+
+    /// The requests whose deadline has come.
+    pub(crate) fn overdue(&self) -> Vec<Overdue> {
+        lock(&self.application.overdue).clone()
+    }
+
+    pub(crate) fn end(self) {
+        self.server.stop(Duration::ZERO);
+        while !self.take().ended {}
+        self.io.join().unwrap();
+    }
+}
