@@ -240,8 +240,7 @@ impl SendQueue {
         {
             bytes.extend_from_slice(more);
         } else {
-            let mut bytes = Vec::new();
-            bytes.try_reserve_exact(more.len()).map_err(|_| NoMemory)?;
+            let mut bytes = segments::with_capacity(more.len()).ok_or(NoMemory)?;
             self.blocks.try_reserve(1).map_err(|_| NoMemory)?;
             bytes.extend_from_slice(more);
             self.blocks.push_back(Block::Copied { bytes, at: 0 });

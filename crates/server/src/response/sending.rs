@@ -570,3 +570,121 @@ pub(crate) fn within_rate(now: Millis, since: Millis, pause: Millis, moved: u64,
         None => by_pause,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{Cause, Given, Progress, Sending, State, Terms};
+    use crate::os::socket::Io;
+    use crate::request::memory::ClientMemory;
+    use crate::response::policy::{Coalesce, Policy, Waiting};
+    use crate::response::segments::tests::without_memory;
+
+    const GIVEN: Given = Given { status: 200, body_bytes: 5 };
+    const PAGE: Given = Given { status: 504, body_bytes: 4 };
+
+    const IDLE: State = State::Idle;
+    const SENDING: State = State::Sending(GIVEN);
+    const COMPLETE: State = State::Complete(GIVEN);
+    const OVERRULED: State = State::Overruled(PAGE);
+    const BROKEN: State = State::Broken { given: GIVEN, by: Cause::Other };
+    const LATE: State = State::Broken { given: GIVEN, by: Cause::Deadline };
+    const BROKEN_PAGE: State = State::Broken { given: PAGE, by: Cause::AfterPage };
+    /// As [`BROKEN`], before anything was given.
+    const BROKEN_IDLE: State = State::Broken { given: Given { status: 0, body_bytes: 0 }, by: Cause::Other };
+
+    fn terms() -> Terms {
+        Terms {
+            policy: Policy {
+                coalesce: Coalesce::WhenQuick,
+                waiting: Waiting::Block,
+                most_by_runner: None,
+                most_by_io: None,
+                most_after_end: 32 * 1024,
+                reads_by_runner: 1,
+            },
+            queue_limit: 10_000,
+            buffer_limit: 10_000,
+            write_timeout: 30_000,
+            min_rate: 0,
+            memory: Arc::new(ClientMemory::new(1 << 20)),
+        }
+    }
+
+    /// A write of the five bytes that wait.
+    fn write(sending: &mut Sending, moved: Io) {
+        assert!(sending.begin_writing());
+        if let Some(batch) = sending.next_batch() {
+            sending.wrote(batch, moved);
+        }
+        sending.end_writing();
+    }
+
+    #[test]
+    fn every_operation_in_every_state() {
+        type Operation = fn(&mut Sending, &Terms);
+        let before = [IDLE, SENDING, COMPLETE, OVERRULED, BROKEN, LATE, BROKEN_PAGE];
+        let same = before;
+        let broken = [BROKEN_IDLE, BROKEN, BROKEN, BROKEN_PAGE, BROKEN, LATE, BROKEN_PAGE];
+        let complete = [COMPLETE, COMPLETE, COMPLETE, OVERRULED, BROKEN, LATE, BROKEN_PAGE];
+        let table: [(&str, Operation, [State; 7]); 11] = [
+            (
+                "gives a part",
+                |sending, _| sending.give(Progress { given: GIVEN, is_complete: false }),
+                [SENDING, SENDING, COMPLETE, OVERRULED, BROKEN, LATE, BROKEN_PAGE],
+            ),
+            ("gives the rest", |sending, _| sending.give(Progress { given: GIVEN, is_complete: true }), complete),
+            (
+                "has given all",
+                |sending, _| sending.complete(),
+                [State::Complete(Given::default()), COMPLETE, COMPLETE, OVERRULED, BROKEN, LATE, BROKEN_PAGE],
+            ),
+            (
+                "is overruled",
+                |sending, _| {
+                    sending.overrule(|| (b"page".to_vec(), 4));
+                },
+                [OVERRULED, LATE, COMPLETE, OVERRULED, BROKEN, LATE, BROKEN_PAGE],
+            ),
+            ("is broken off", |sending, _| sending.break_off(), broken),
+            (
+                "has no memory",
+                |sending, _| without_memory(|| sending.push(|queue| queue.push_copy(b"block"))),
+                // What is given after a page goes nowhere, and needs no memory.
+                [BROKEN_IDLE, BROKEN, BROKEN, OVERRULED, BROKEN, LATE, BROKEN_PAGE],
+            ),
+            ("sends", |sending, _| write(sending, Io::Moved(3)), same),
+            ("finds the socket full", |sending, _| write(sending, Io::WouldBlock), same),
+            ("finds a file short", |sending, _| write(sending, Io::End), broken),
+            ("finds the client gone", |sending, _| write(sending, Io::Broken), broken),
+            (
+                "ends",
+                |sending, terms| {
+                    sending.end(terms);
+                },
+                [IDLE, IDLE, IDLE, IDLE, BROKEN, LATE, BROKEN_PAGE],
+            ),
+        ];
+        for (what, operation, after) in table {
+            for (before, after) in before.into_iter().zip(after) {
+                let terms = terms();
+                let budget = terms.memory.responses.clone();
+                let mut sending = Sending::new(budget.clone());
+                if !matches!(before, State::Broken { .. }) {
+                    assert!(what == "has no memory" || sending.queue.push_copy(b"block").is_ok());
+                }
+                sending.state = before;
+                if sending.is_broken() && what.starts_with("finds") {
+                    // A write that was under way when the connection broke.
+                    assert!(sending.queue.push_copy(b"block").is_ok());
+                }
+                operation(&mut sending, &terms);
+                assert_eq!(sending.state, after, "{before:?} {what}");
+                if sending.is_broken() {
+                    assert!(sending.queue.is_empty() && budget.used() == 0, "{before:?} {what}: nothing waits");
+                }
+            }
+        }
+    }
+}

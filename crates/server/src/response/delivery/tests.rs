@@ -1,5 +1,7 @@
 //! A response whose socket takes what a script says, and what other threads do during a write.
 
+mod orders;
+
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::{BorrowedFd, RawFd};

@@ -1,0 +1,696 @@
+//! A response in any order of what its producer, the I/O side, its client and its deadline do: a small model of a
+//! connection, led by numbers.
+//!
+//! All runs on one thread. While the transport is inside a write, what other threads do at such a moment is called from
+//! there; a thread that writes does nothing else meanwhile.
+
+use std::io::{IoSlice, Write};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, LazyLock, Mutex, Weak};
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::{ProptestConfig, any, proptest};
+use tailrace_http::framing::RequestFacts;
+use tailrace_http::request_head::Version;
+
+use crate::observe::record::Record;
+use crate::os::clock::{Clock, Millis, NEVER, now};
+use crate::os::socket::Io;
+use crate::os::sync::lock;
+use crate::request::disk::{Disk, TemporaryFile};
+use crate::request::memory::ClientMemory;
+use crate::response::delivery::{After, ClientTime, Delivery, Spilled};
+use crate::response::policy::{Coalesce, Policy, Waiting};
+use crate::response::producer::{Outlet, Position, Response, Sent};
+use crate::response::segments::tests::without_memory;
+use crate::response::sending::{Flush, Overruled, Terms};
+use crate::response::spill::Spill;
+use crate::response::testing::{Owned, Tape};
+use crate::transport::Transport;
+
+const PAGE: &[u8] = b"HTTP/1.1 504 Gateway Timeout\r\nContent-Length: 4\r\n\r\nlate";
+/// Bytes of [`FILE`].
+const FILE_BYTES: usize = 100_000;
+
+static DISK: LazyLock<Arc<Disk>> = LazyLock::new(|| Arc::new(Disk::new()));
+static FILE: LazyLock<TemporaryFile> = LazyLock::new(|| {
+    let mut file = TemporaryFile::create(&DISK).unwrap();
+    file.write_all(&block(FILE_BYTES, 5)).unwrap();
+    file
+});
+
+fn block(length: usize, seed: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 7 + at / 251 + seed) as u8).collect()
+}
+
+/// How the application gives a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// It promises so many bytes.
+    Length(usize),
+    /// It promises nothing, and the client knows chunks, or (`false`) does not.
+    Unknown(bool),
+    /// The request is HEAD.
+    Head,
+}
+
+/// A response, and what of it the client may see.
+struct Producer {
+    response: Response,
+    record: Record,
+    kind: Kind,
+    facts: RequestFacts,
+    /// All that was given of the body.
+    body: Vec<u8>,
+    /// It waits for room.
+    waits: bool,
+    /// It has nothing more to give, or has failed.
+    is_done: bool,
+    has_failed: bool,
+}
+
+/// How far the connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// A producer has the connection.
+    Responding,
+    /// The rest of the response is sent, and then the next one.
+    Draining { keep: bool },
+    /// All was sent, or the connection is broken.
+    Closed,
+}
+
+/// What happens between a socket and its client.
+#[derive(Default)]
+struct Wire {
+    /// Bytes that the socket takes.
+    room: usize,
+    /// Bytes of the response of now.
+    got: Vec<u8>,
+    /// The socket was full: it makes an event when it has room.
+    makes_event: bool,
+    is_gone: bool,
+    has_ended: bool,
+    is_aborted: bool,
+}
+
+/// What is to be done by somebody.
+#[derive(Default)]
+struct Todo {
+    /// The socket has told that it takes more.
+    writable: bool,
+    /// The I/O side was asked to send.
+    push: bool,
+    /// It looks at the coalesced blocks at each tick.
+    tick: bool,
+    /// The owner is to flush.
+    flush: bool,
+}
+
+struct World {
+    delivery: Delivery,
+    terms: Terms,
+    clock: Clock,
+    spill: Spill,
+    wire: Arc<Mutex<Wire>>,
+    tape: Mutex<Tape>,
+    /// `None` while the producer is inside a call.
+    producer: Mutex<Option<Producer>>,
+    stage: Mutex<Stage>,
+    todo: Mutex<Todo>,
+    deadline: Mutex<Millis>,
+    /// The I/O side is inside a call.
+    is_io_busy: Mutex<bool>,
+    was_overruled: Mutex<Option<Overruled>>,
+    responses: Mutex<usize>,
+    /// The number that makes a write partial. 0: that of all writes when there are no other numbers any more.
+    partial: usize,
+}
+
+/// The transport, which knows the world that it is in.
+struct Link {
+    wire: Arc<Mutex<Wire>>,
+    world: Weak<World>,
+}
+
+impl Link {
+    fn write(&self, bytes: &[u8]) -> Io {
+        let Some(world) = self.world.upgrade() else { return Io::Broken };
+        let moved = {
+            let mut wire = lock(&self.wire);
+            assert!(!wire.has_ended, "nothing is written after the end of the direction");
+            let most = if world.below(4) == world.partial { [2_000, 300, 1][world.below(3)] } else { usize::MAX };
+            let count = bytes.len().min(wire.room).min(most);
+            if wire.is_gone || wire.is_aborted {
+                Io::Broken
+            } else if count == 0 {
+                wire.makes_event = true;
+                Io::WouldBlock
+            } else {
+                wire.room -= count;
+                wire.got.extend_from_slice(&bytes[..count]);
+                Io::Moved(count)
+            }
+        };
+        // Before the writer has the lock again.
+        if world.below(4) == 1 {
+            world.act();
+        }
+        moved
+    }
+}
+
+impl Transport for Link {
+    fn number(&self) -> RawFd {
+        0
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn receive(&self, _: &mut [u8]) -> Io {
+        Io::WouldBlock
+    }
+
+    fn transmit(&self, slices: &[IoSlice<'_>], _: bool) -> Io {
+        self.write(&slices.iter().flat_map(|slice| slice.iter().copied()).collect::<Vec<_>>())
+    }
+
+    fn transmit_file(&self, file: BorrowedFd<'_>, offset: u64, count: usize) -> Io {
+        let file = std::fs::File::from(file.try_clone_to_owned().unwrap());
+        let mut bytes = vec![0; count];
+        match file.read_at(&mut bytes, offset).unwrap() {
+            0 => Io::End,
+            read => self.write(&bytes[..read]),
+        }
+    }
+
+    fn wait_readable(&self, _: Duration) -> bool {
+        false
+    }
+
+    fn wait_writable(&self, _: Duration) {}
+
+    fn end_sending(&self) {
+        lock(&self.wire).has_ended = true;
+    }
+
+    fn cut(&self) {}
+
+    fn abort(&self) {
+        lock(&self.wire).is_aborted = true;
+    }
+
+    fn reset_on_close(&self) {}
+}
+
+impl ClientTime for World {
+    fn now(&self) -> Millis {
+        1_000
+    }
+
+    fn set_deadline(&self, due: Millis) -> bool {
+        *lock(&self.deadline) = due;
+        false
+    }
+}
+
+impl World {
+    fn new(numbers: &[u16]) -> Arc<Self> {
+        let mut tape = Tape::new(numbers);
+        let is_bounded = tape.below(2) == 1;
+        let policy = Policy {
+            coalesce: [Coalesce::Never, Coalesce::Always][tape.below(2)],
+            waiting: Waiting::Ticket,
+            most_by_runner: is_bounded.then_some(1_000),
+            most_by_io: is_bounded.then_some(3_000),
+            most_after_end: [0, 2_000][tape.below(2)],
+            reads_by_runner: 1,
+        };
+        let terms = Terms {
+            policy,
+            queue_limit: [4_000, 100_000][tape.below(2)],
+            buffer_limit: [0, 1 << 20][tape.below(2)],
+            write_timeout: 30_000,
+            min_rate: 0,
+            memory: Arc::new(ClientMemory::new(1 << 30)),
+        };
+        let wire = Arc::new(Mutex::new(Wire { room: [0, 500, 1 << 20][tape.below(3)], ..Wire::default() }));
+        let has_disk = tape.below(8) != 7;
+        let partial = 3 - tape.below(4);
+        Arc::new_cyclic(|world| Self {
+            delivery: Delivery::new(Box::new(Link { wire: wire.clone(), world: world.clone() }), &terms),
+            terms,
+            clock: Clock::new(),
+            spill: Spill::new(if has_disk { 1 << 20 } else { 0 }, DISK.clone()),
+            wire,
+            producer: Mutex::new(Some(Producer::new(&mut tape))),
+            tape: Mutex::new(tape),
+            stage: Mutex::new(Stage::Responding),
+            todo: Mutex::default(),
+            deadline: Mutex::new(NEVER),
+            is_io_busy: Mutex::default(),
+            was_overruled: Mutex::default(),
+            responses: Mutex::default(),
+            partial,
+        })
+    }
+
+    fn below(&self, limit: usize) -> usize {
+        lock(&self.tape).below(limit)
+    }
+
+    fn stage(&self) -> Stage {
+        *lock(&self.stage)
+    }
+
+    fn follow_up(&self, after: After) {
+        let mut todo = lock(&self.todo);
+        todo.push |= after.push;
+        todo.tick |= after.list;
+        todo.flush |= after.asked;
+        drop(todo);
+        if after.room {
+            self.notify_room();
+        }
+    }
+
+    fn notify_room(&self) {
+        if let Some(producer) = lock(&self.producer).as_mut() {
+            producer.waits = false;
+        }
+    }
+
+    /// Something that some thread does now.
+    fn act(&self) {
+        match self.below(16) {
+            0..=4 => self.produce(),
+            5..=8 => self.serve(),
+            9 | 10 => self.take([1, 700, 3_000, 20_000, 200_000][self.below(5)]),
+            11 => self.tick(),
+            12 => self.store(),
+            13 => match self.below(6) {
+                0 => self.overrule(),
+                1 => self.leave(),
+                2 => self.expire(),
+                3 => self.cut(),
+                _ => self.take(100),
+            },
+            _ => {}
+        }
+    }
+
+    /// The client takes bytes, and the socket has room for more.
+    fn take(&self, count: usize) {
+        let mut wire = lock(&self.wire);
+        wire.room += count;
+        if std::mem::take(&mut wire.makes_event) {
+            lock(&self.todo).writable = true;
+        }
+    }
+
+    /// The client goes.
+    fn leave(&self) {
+        lock(&self.wire).is_gone = true;
+        lock(&self.todo).writable = true;
+    }
+
+    /// The server gives the connection up.
+    fn cut(&self) {
+        self.delivery.break_off();
+        self.notify_room();
+        lock(&self.wire).is_aborted = true;
+        lock(&self.todo).writable = true;
+    }
+
+    /// The deadline of the request has come.
+    fn overrule(&self) {
+        if self.stage() != Stage::Responding {
+            return;
+        }
+        let (overruled, asked) = self.delivery.overrule(|| (PAGE.to_vec(), 4));
+        if overruled != Overruled::Over {
+            *lock(&self.was_overruled) = Some(overruled);
+        }
+        self.follow_up(After { asked, room: true, ..After::default() });
+    }
+
+    /// The time of the client is over.
+    fn expire(&self) {
+        if *lock(&self.deadline) == NEVER {
+            return;
+        }
+        match self.stage() {
+            Stage::Responding => self.as_io(|| {
+                let after = self.delivery.drain(false, true, &self.terms, self);
+                self.follow_up(after);
+            }),
+            Stage::Draining { .. } => self.as_io(|| self.close()),
+            Stage::Closed => {}
+        }
+    }
+
+    /// The runner that waits writes what waits to a file.
+    fn store(&self) {
+        if lock(&self.producer).as_ref().is_some_and(|producer| producer.waits) {
+            let (spilled, after) = self.delivery.spill(&self.spill, &self.terms);
+            assert!(!matches!(spilled, Spilled::Failed(_)));
+            self.follow_up(after);
+        }
+    }
+
+    /// The I/O side does something, unless it is inside a call.
+    fn as_io(&self, work: impl FnOnce()) {
+        if !std::mem::replace(&mut *lock(&self.is_io_busy), true) {
+            work();
+            *lock(&self.is_io_busy) = false;
+        }
+    }
+
+    fn tick(&self) {
+        if std::mem::take(&mut lock(&self.todo).tick) {
+            self.as_io(|| {
+                let (stays, after) = self.delivery.tick(&self.terms, self);
+                self.follow_up(after);
+                lock(&self.todo).tick |= stays;
+            });
+        }
+    }
+
+    /// The thread that polls: events, and what it was asked for.
+    fn serve(&self) {
+        self.as_io(|| {
+            let Todo { writable, push, flush, .. } = {
+                let mut todo = lock(&self.todo);
+                let tick = todo.tick;
+                std::mem::replace(&mut *todo, Todo { tick, ..Todo::default() })
+            };
+            match self.stage() {
+                Stage::Responding => {
+                    if writable || push {
+                        let after = self.delivery.drain(writable, false, &self.terms, self);
+                        self.follow_up(after);
+                    }
+                }
+                Stage::Draining { keep } if writable || push || flush => self.flush(writable, keep),
+                Stage::Draining { .. } | Stage::Closed => {}
+            }
+        });
+    }
+
+    /// The owner of the connection, when the response has been given.
+    fn flush(&self, writable: bool, keep: bool) {
+        let (flush, after) = self.delivery.flush(writable, 5_000, &self.terms, Some(self));
+        self.follow_up(after);
+        match flush {
+            Flush::Empty if keep => self.next(),
+            Flush::Empty => {
+                self.check_whole();
+                self.close();
+            }
+            Flush::More => lock(&self.todo).flush = true,
+            Flush::Blocked | Flush::Elsewhere => {}
+            Flush::Broken | Flush::Short(_) => {
+                assert!(lock(&self.delivery.sending).is_broken());
+                self.close();
+            }
+        }
+    }
+
+    fn close(&self) {
+        *lock(&self.stage) = Stage::Closed;
+        self.delivery.break_off();
+        self.notify_room();
+    }
+
+    /// All of a response was sent, and the next one begins.
+    fn next(&self) {
+        self.check_whole();
+        assert_eq!(*lock(&self.deadline), NEVER, "an idle client has no deadline for what it has taken");
+        let mut responses = lock(&self.responses);
+        *responses += 1;
+        lock(&self.wire).got.clear();
+        *lock(&self.producer) = Some(Producer::new(&mut lock(&self.tape)));
+        *lock(&self.stage) = Stage::Responding;
+    }
+
+    /// The producer goes on: gives more, or ends.
+    fn produce(&self) {
+        if self.stage() != Stage::Responding {
+            return;
+        }
+        let Some(mut producer) = lock(&self.producer).take() else { return };
+        if producer.waits {
+            *lock(&self.producer) = Some(producer);
+            return;
+        }
+        if producer.is_done {
+            return self.finish(producer);
+        }
+        let sent = self.give(&mut producer);
+        match sent {
+            Sent::Taken => {}
+            Sent::Enough | Sent::Gone => producer.is_done = true,
+            Sent::NoMemory => (producer.is_done, producer.has_failed) = (true, true),
+            Sent::Full => {
+                // As a greenlet, and as a thread, which looks under the same lock.
+                match self.delivery.ask_for_room(&self.terms, || producer.waits = true) {
+                    None => {
+                        producer.response.set_gone();
+                        producer.is_done = true;
+                    }
+                    Some(has_room) => assert_eq!(has_room, !producer.waits),
+                }
+            }
+        }
+        *lock(&self.producer) = Some(producer);
+    }
+
+    fn give(&self, producer: &mut Producer) -> Sent {
+        let Producer { response, record, body, facts, .. } = producer;
+        let outlet = self.outlet(facts);
+        let length = [0, 1, 90, 3_000, 5_000, 20_000, 70_000][self.below(7)];
+        let position = if self.below(8) == 7 { Position::Last } else { Position::More };
+        let (sent, after) = match self.below(12) {
+            0 => {
+                // Behind its end there is nothing.
+                let offset = FILE_BYTES - [100_000, 2_500, 10][self.below(3)];
+                let file = FILE.as_fd().try_clone_to_owned().unwrap();
+                body.extend(block(FILE_BYTES, 5).iter().skip(offset).take(length));
+                body.resize(body.len() + length.saturating_sub(FILE_BYTES - offset), b'?');
+                response.send_file(&outlet, record, file, offset as u64, length as u64, position)
+            }
+            how => {
+                let first = block(length, how);
+                let second = block(self.below(2) * 2_100, how + 1);
+                let one: &[&[u8]] = &[&first];
+                let both: &[&[u8]] = &[&first, &second];
+                let blocks = if second.is_empty() { one } else { both };
+                blocks.iter().for_each(|block| body.extend_from_slice(block));
+                let coalesced = match (position, blocks) {
+                    (Position::More, [block]) => {
+                        let mut run = || response.coalesce(&self.delivery, &self.terms, record, block);
+                        if self.below(16) == 15 { without_memory(run) } else { run() }
+                    }
+                    _ => None,
+                };
+                match coalesced {
+                    Some((sent, list)) => (sent, After { list, ..After::default() }),
+                    None => {
+                        let keep = &mut |index: usize| -> Box<dyn crate::response::payload::Payload> {
+                            Box::new(Owned(blocks[index].to_vec()))
+                        };
+                        response.send(&outlet, record, blocks, position, keep)
+                    }
+                }
+            }
+        };
+        self.follow_up(after);
+        if position == Position::Last {
+            producer.is_done = true;
+        }
+        // An application may also raise.
+        if self.below(24) == 23 {
+            (producer.is_done, producer.has_failed) = (true, true);
+        }
+        sent
+    }
+
+    fn outlet<'a>(&'a self, facts: &'a RequestFacts) -> Outlet<'a> {
+        Outlet {
+            delivery: &self.delivery,
+            terms: &self.terms,
+            clock: &self.clock,
+            time: self,
+            server_name: "",
+            server_timing: false,
+            is_gone: lock(&self.wire).is_gone,
+            facts: Box::leak(Box::new({
+                let facts = *facts;
+                move || facts
+            })),
+        }
+    }
+
+    /// The producer ends its response, and the connection goes on.
+    fn finish(&self, mut producer: Producer) {
+        let Producer { response, record, facts, has_failed, .. } = &mut producer;
+        let outlet = self.outlet(facts);
+        if !*has_failed {
+            let after = response.finish(&outlet, record, now());
+            self.follow_up(after.unwrap());
+        } else if !response.is_committed() && !response.is_gone() {
+            let after = response.send_error(&outlet, record, 500, "Failed.", now());
+            self.follow_up(after);
+        }
+        let is_whole = !*has_failed && response.missing() == 0 && !response.is_gone();
+        let end = self.delivery.end(&self.terms);
+        let keep = is_whole && response.keeps_alive() && end.timed_out.is_none();
+        assert_eq!(end.timed_out.is_some(), lock(&self.was_overruled).is_some());
+        *lock(&self.producer) = Some(producer);
+        *lock(&self.stage) = Stage::Draining { keep };
+        lock(&self.todo).flush = true;
+    }
+
+    /// What the client has is the beginning of what it is to have, and nothing else. True: all of it.
+    fn check(&self) -> bool {
+        let got = lock(&self.wire).got.clone();
+        if *lock(&self.was_overruled) == Some(Overruled::Answered) {
+            assert!(PAGE.starts_with(&got), "the page and nothing else: {}", got.escape_ascii());
+            return got == PAGE;
+        }
+        let producer = lock(&self.producer);
+        let Some(producer) = producer.as_ref() else { return false };
+        let Some(head_end) = got.windows(4).position(|window| window == b"\r\n\r\n") else {
+            assert!(b"HTTP/1.1 ".starts_with(&got[..got.len().min(9)]));
+            return false;
+        };
+        let (head, body) = got.split_at(head_end + 4);
+        let head = std::str::from_utf8(head).unwrap();
+        if head.starts_with("HTTP/1.1 500") {
+            return producer.has_failed;
+        }
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        let given = &producer.body;
+        if producer.kind == Kind::Head {
+            assert!(body.is_empty());
+            return true;
+        }
+        if head.contains("\r\nTransfer-Encoding: chunked\r\n") {
+            assert_eq!(producer.kind, Kind::Unknown(true));
+            let (data, is_over) = dechunked(body);
+            assert!(given.starts_with(&data), "{} bytes are others than were given", data.len());
+            return is_over && data == *given;
+        }
+        let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+        let length = length.map_or(usize::MAX, |length| length.parse().unwrap());
+        if let Kind::Length(promised) = producer.kind {
+            assert_eq!(length, promised);
+        }
+        let given = &given[..given.len().min(length)];
+        assert!(given.starts_with(body), "{} bytes are others than were given", body.len());
+        body == given
+    }
+
+    fn check_whole(&self) {
+        let (is_excused, kind) = lock(&self.producer).as_ref().map_or((false, None), |producer| {
+            // What an application has left incomplete has no end. Nothing is given to a client that is known to be gone.
+            (producer.has_failed || producer.response.is_gone(), Some(producer.kind))
+        });
+        let got = lock(&self.wire).got.clone();
+        let beginning = got[..got.len().min(300)].escape_ascii().to_string();
+        assert!(self.check() || is_excused, "{kind:?}: the client has {} bytes: {beginning}", got.len());
+    }
+
+    /// What is left to do is done, until nobody has anything left to do.
+    fn settle(&self) {
+        for _ in 0..1_000 {
+            if self.stage() == Stage::Closed {
+                return;
+            }
+            if let Some(producer) = lock(&self.producer).as_mut() {
+                producer.is_done = true;
+            }
+            self.produce();
+            self.take(1 << 20);
+            self.serve();
+            self.tick();
+            if *lock(&self.responses) > 50 {
+                return;
+            }
+        }
+        let waits = lock(&self.producer).as_ref().is_some_and(|producer| producer.waits);
+        panic!("nothing goes on in {:?}; the producer waits: {waits}", self.stage());
+    }
+}
+
+impl Producer {
+    fn new(tape: &mut Tape) -> Self {
+        let kind = match tape.below(6) {
+            0 => Kind::Unknown(true),
+            1 => Kind::Unknown(false),
+            2 => Kind::Head,
+            _ => Kind::Length([0, 1, 91, 20_000, 100_000][tape.below(5)]),
+        };
+        let version = if kind == Kind::Unknown(false) { Version::Http10 } else { Version::Http11 };
+        let facts = RequestFacts { version, is_head: kind == Kind::Head, keep_alive: version == Version::Http11 };
+        let mut response = Response::default();
+        response.head.status(b"200 OK").unwrap();
+        if let Kind::Length(length) = kind {
+            response.head.field(b"Content-Length", length.to_string().as_bytes()).unwrap();
+        }
+        let record = Record::new(now());
+        Self { response, record, kind, facts, body: Vec::new(), waits: false, is_done: false, has_failed: false }
+    }
+}
+
+/// The data of a chunked body that may not be whole yet, and whether its end is there.
+fn dechunked(mut body: &[u8]) -> (Vec<u8>, bool) {
+    let mut data = Vec::new();
+    loop {
+        let Some(end) = body.windows(2).position(|window| window == b"\r\n") else {
+            assert!(body.len() < 20 && body.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'\r'));
+            return (data, false);
+        };
+        let size = usize::from_str_radix(std::str::from_utf8(&body[..end]).unwrap(), 16).unwrap();
+        body = &body[end + 2..];
+        if size == 0 {
+            assert!(b"\r\n".starts_with(body), "nothing follows the last chunk");
+            return (data, body == b"\r\n");
+        }
+        data.extend_from_slice(&body[..size.min(body.len())]);
+        if body.len() < size + 2 {
+            assert!(b"\r\n".starts_with(&body[size.min(body.len())..]));
+            return (data, false);
+        }
+        assert_eq!(&body[size..size + 2], b"\r\n");
+        body = &body[size + 2..];
+    }
+}
+
+fn check(numbers: &[u16]) {
+    let world = World::new(numbers);
+    while !lock(&world.tape).is_over() && world.stage() != Stage::Closed {
+        world.act();
+        world.check();
+    }
+    world.settle();
+    world.check();
+    assert!(!lock(&world.producer).as_ref().is_some_and(|producer| producer.waits), "who waited was woken");
+    world.close();
+    let is_broken = lock(&world.delivery.sending).is_broken();
+    assert!(is_broken, "nothing is sent after the end");
+    assert_eq!(world.terms.memory.used(), 0, "all that was charged is given back");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn in_any_order(numbers in vec(any::<u16>(), 0..200)) {
+        check(&numbers);
+    }
+}
