@@ -4,12 +4,27 @@
 # rustup's llvm-tools component would do, but a toolchain from elsewhere may have none: Debian's tools of the same LLVM version
 # (or a later one) read its profiles as well. LLVM_COV and LLVM_PROFDATA name others.
 set -eu
-cargo llvm-cov --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-llvm-cov
+
+fail() {
+    echo "coverage: $1" >&2
+    exit 1
+}
+
+cargo llvm-cov --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-llvm-cov \
+    || fail "cargo-llvm-cov is missing and could not be installed: cargo install --locked cargo-llvm-cov"
+
 version=$(rustc -vV | sed -n 's/^LLVM version: \([0-9]*\).*/\1/p')
+[ -n "$version" ] || fail "rustc -vV does not name its version of LLVM; set LLVM_COV and LLVM_PROFDATA"
 if [ -z "${LLVM_COV:-}" ] && [ ! -x "$(rustc --print target-libdir)/../bin/llvm-cov" ]; then
-    tools/debian-packages.sh 'coverage' "llvm-cov-$version=llvm-$version"
-    export LLVM_COV="llvm-cov-$version" LLVM_PROFDATA="llvm-profdata-$version"
-    LLVM_COV=$(command -v "$LLVM_COV") LLVM_PROFDATA=$(command -v "$LLVM_PROFDATA")
+    tools/debian-packages.sh 'coverage' "llvm-cov-$version=llvm-$version" || true
+    for tool in llvm-cov llvm-profdata; do
+        command -v "$tool-$version" >/dev/null || fail "$tool-$version is missing: apt-get install llvm-$version, or \
+rustup component add llvm-tools, or set LLVM_COV and LLVM_PROFDATA to tools of LLVM $version or later"
+    done
+    LLVM_COV=$(command -v "llvm-cov-$version")
+    LLVM_PROFDATA=$(command -v "llvm-profdata-$version")
+    export LLVM_COV LLVM_PROFDATA
 fi
+
 cargo llvm-cov --locked --quiet --workspace --exclude tailrace-wsgi --summary-only \
     --ignore-filename-regex '/(tests|testing|harness)(/|\.rs)' "$@"
