@@ -28,13 +28,14 @@ use self::parts::Parts;
 use self::publishing::Shown;
 use crate::config::Config;
 use crate::connection::claim;
-use crate::connection::driver::Host;
-use crate::connection::driver::{Connection, Task};
+use crate::connection::driver::{Connection, ConnectionHost, Task};
 use crate::connection::exchange::Exchange;
+use crate::connection::host::Host;
 use crate::connection::local;
+use crate::connection::runner::Runner;
 use crate::connection::table::SPECIAL;
 use crate::connection::timers::Due;
-use crate::connection::transaction::{Runner, Transaction};
+use crate::connection::transaction::Transaction;
 use crate::dispatch::dispatcher::DEADLINES;
 use crate::dispatch::responder;
 use crate::executor::application::{Application, Level};
@@ -234,15 +235,15 @@ impl Server {
         clock.monotonic_of(clock.recent())
     }
 
-    fn host(self: &Arc<Self>) -> Arc<dyn Host> {
+    fn host(self: &Arc<Self>) -> Arc<ConnectionHost> {
         self.clone()
     }
 }
 
 // What connections ask.
 
-impl Host for Server {
-    fn wake(&self) {
+impl Host<Connection> for Server {
+    fn wake_io(&self) {
         self.parts.executor.wake_io();
     }
 

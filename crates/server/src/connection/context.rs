@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crate::config::Config;
-use crate::connection::driver::Connection;
-pub(crate) use crate::connection::driver::Host;
+use crate::connection::driver::{Connection, ConnectionHost};
 use crate::connection::flush_list::FlushList;
 use crate::connection::shared::Shared;
 use crate::connection::table::Table;
@@ -65,23 +64,23 @@ impl Context {
     }
 
     /// A connection that the calling thread owns goes on on the thread that polls.
-    pub(crate) fn hand_over(&self, host: &dyn Host, connection: Arc<Connection>) {
+    pub(crate) fn hand_over(&self, host: &ConnectionHost, connection: Arc<Connection>) {
         self.flush_list.leave(connection);
         self.wake_for_flush_list(host);
     }
 
     /// The thread that polls is to send what waits for this client, whose response goes on.
-    pub(crate) fn push(&self, host: &dyn Host, connection: Arc<Connection>) {
+    pub(crate) fn push(&self, host: &ConnectionHost, connection: Arc<Connection>) {
         self.flush_list.push(connection);
         self.wake_for_flush_list(host);
     }
 
-    fn wake_for_flush_list(&self, host: &dyn Host) {
+    fn wake_for_flush_list(&self, host: &ConnectionHost) {
         if self.has_ended() {
             // Nobody looks at it any more, and connections and server refer to each other.
             self.flush_list.clear();
         } else {
-            host.wake();
+            host.wake_io();
         }
     }
 
@@ -112,7 +111,7 @@ impl Context {
     }
 
     /// Responses cannot be written to files: says so once a minute.
-    pub(crate) fn log_spill_failure(&self, host: &dyn Host, fault: &io::Error) {
+    pub(crate) fn log_spill_failure(&self, host: &ConnectionHost, fault: &io::Error) {
         let now = self.clock.now();
         let before = self.spill_failed.load(Ordering::Relaxed);
         if before != NEVER && now.saturating_sub(before) < REPEAT_PAUSE {

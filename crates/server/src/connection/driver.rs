@@ -1,15 +1,15 @@
 //! One connection: reads, writes and asks its [`State`] what follows.
 //!
-//! Threads: the state belongs to the thread that holds the [`Claim`]; while a request is queued or answered, its
-//! [`Exchange`](crate::connection::exchange::Exchange) holds it, and while a part of its body is written to a file, that write does. The response's shared
-//! half has a lock of its own ([`Delivery`]): the application's thread appends and writes, an I/O thread sends what the
-//! client did not take at once. The lock of the state is never contended; it is there so that the compiler, and not a
-//! comment, says that two threads cannot be in it.
+//! Threads: the state belongs to the owner, the thread that holds the [`Claim`]. While a request is queued or answered,
+//! its [`Exchange`](crate::connection::exchange::Exchange) holds the claim, and while a part of its body is written to a
+//! file, that write does. The response's shared half has a lock of its own ([`Delivery`]): the application's thread
+//! appends and writes, an I/O thread sends what the client did not take at once. The owner never waits for the lock of
+//! the state: it makes the compiler check that no two threads use the state at once.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tailrace_http::encode::{self, ResponseHead};
 use tailrace_http::framing::RequestFacts;
@@ -17,26 +17,26 @@ use tailrace_http::head::HeadParser;
 use tailrace_http::limits::{Limits, Refusal};
 
 use crate::connection::claim::{self, Bits, Claim};
+use crate::connection::host::{self, Host};
 use crate::connection::local;
+use crate::connection::room::{PATIENCE, RETRY, SlowClient, Waiting};
+use crate::connection::runner::{Runner, RunnerOfConnection};
 use crate::connection::shared::Shared;
 pub(crate) use crate::connection::state::AfterResponse;
 use crate::connection::state::{
     Effects, Event, FIRST_REQUEST, Idleness, LeftOver, Message, Next, Rare, Rules, Shutdown, State, Unfinished,
 };
 use crate::connection::timers::Deadline;
-use crate::connection::transaction::{Outcome, Runner, Transaction};
+use crate::connection::transaction::{Outcome, Transaction};
 use crate::observe::level::Level;
 use crate::observe::record::{Ending, Record};
-use crate::observe::scoreboard::InFlight;
 use crate::os::clock::{Millis, millis, with_date};
 use crate::os::socket::Io;
 use crate::os::sync::lock;
-use crate::request::spool::Write;
 use crate::request::spool::Written;
-use crate::request::stream::{Pace, Rest, Source};
+use crate::request::stream::{Rest, Source};
 use crate::request::{Endpoints, Request};
-use crate::response::delivery::{After, ClientTime, Delivery, Spilled};
-use crate::response::policy;
+use crate::response::delivery::{After, ClientTime, Delivery, Room, Spilled};
 use crate::response::sending::{Flush, Overruled, Terms};
 use crate::transport::Transport;
 
@@ -53,48 +53,10 @@ const TOO_LATE: Refusal = Refusal::new(504, "The application took too long.");
 /// Events after which there is something to read, be it the end.
 const READABLE: Bits = claim::READ | claim::READ_END | claim::GONE;
 
-/// How long a client may take to make room before what waits for it goes to a file: one that reads at 8 MB a second
-/// makes enough of it in half that time.
-pub const PATIENCE: Duration = Duration::from_millis(250);
-/// How long until that is tried again where it was not possible.
-pub const RETRY: Duration = Duration::from_secs(10);
-
-/// The result of a greenlet's request for room in the send queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
-    /// There is room.
-    Now,
-    /// There will never be room.
-    Never,
-    /// Not yet: the greenlet with this ticket is woken when it is worth asking again.
-    Later,
-}
-
-/// A thread or greenlet waits for its client until this is dropped.
-pub struct Waiting(Arc<AtomicUsize>);
-
-impl Waiting {
-    pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::AcqRel);
-        Self(count.clone())
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
+/// What a connection asks of its server.
+pub(crate) type ConnectionHost = dyn Host<Connection>;
 /// A request with a deadline.
-pub(crate) struct Task {
-    pub(crate) since: Instant,
-    /// Method and target.
-    pub(crate) request: String,
-    pub(crate) facts: RequestFacts,
-    /// Until the response is finished.
-    pub(crate) connection: Option<Arc<Connection>>,
-}
+pub(crate) type Task = host::Task<Connection>;
 
 /// A response of which the application has given all that it will.
 pub(crate) struct Ended {
@@ -108,93 +70,26 @@ pub(crate) struct Ended {
     pub(crate) hand_over: bool,
 }
 
-/// What a connection asks of the server that it belongs to. Everything here may be called by any thread.
-pub(crate) trait Host: Send + Sync + 'static {
-    /// The thread that polls is to look around at once, unless it does so anyway before it waits.
-    fn wake(&self);
-
-    /// A complete request: a responder answers it, or the application does. It owns the connection from now on.
-    fn dispatch(&self, transaction: Box<Transaction>, connection: Arc<Connection>);
-
-    /// The caller owns the connection, which goes on on the thread that polls.
-    fn hand_over(&self, connection: Arc<Connection>);
-
-    /// The thread that polls is to send what waits for this client, whose response goes on.
-    fn push(&self, connection: Arc<Connection>);
-
-    /// A part of a request body is to be written to a file by a thread for disks. It owns the connection until then.
-    fn store(&self, connection: Arc<Connection>, write: Write);
-
-    /// The connection has closed.
-    fn forget(&self, connection: &Connection);
-
-    /// The connection, if it is still open.
-    fn find(&self, key: u64) -> Option<Arc<Connection>>;
-
-    /// Makes room for so many bytes in the memory that is held for clients, at the expense of unfinished requests.
-    /// False: there is none.
-    fn make_room(&self, more: usize) -> bool;
-
-    /// Responses cannot be written to files.
-    fn report_spill_failure(&self, fault: &io::Error);
-
-    /// The response to a request has left, or never will.
-    fn account(&self, transaction: Box<Transaction>, writes: u32);
-
-    /// The same for a request whose transaction somebody has who may not come back.
-    fn account_abandoned(&self, request: &Request, record: &Record);
-
-    /// A response coalesces its blocks from now on: the I/O side sends them at each tick.
-    fn coalesces(&self, connection: &Arc<Connection>);
-
-    /// The request that a runner carries is to be answered by `due`. `task` describes it, and is asked once.
-    fn set_request_deadline(&self, runner: Runner, due: Millis, task: &mut dyn FnMut() -> Task);
-
-    /// The response of the request that a runner carries is finished: its connection may serve another one.
-    fn release(&self, runner: Runner);
-
-    /// What the scoreboard shows of the request that a runner carries, by [`Runner::packed`].
-    fn in_flight(&self, packed: u64) -> Option<InFlight>;
-
-    /// The runner that waits under this ticket is to go on. False: it will not.
-    fn wake_runner(&self, ticket: u64) -> bool;
-
-    /// True on the thread whose runners wait under tickets.
-    fn is_on_ticket_thread(&self) -> bool;
-
-    /// True when a loop on a single thread must not wait any longer: a signal asks it to end, or its graceful time is
-    /// over.
-    fn must_end(&self) -> bool;
-
-    /// A line for the error log.
-    fn log(&self, level: Level, message: &str);
-}
-
 /// One client connection.
 pub(crate) struct Connection {
     claim: Claim,
     key: u64,
     shared: Arc<Shared>,
-    host: Arc<dyn Host>,
+    host: Arc<ConnectionHost>,
     endpoints: Endpoints,
     deadline: Deadline,
     state: Mutex<State>,
     delivery: Delivery,
     /// See [`Rules::first_request_by`]; the owner's.
     first_request_by: AtomicU64,
-    /// Who carries the request of now, see [`Runner::packed`]; of the last one until then.
-    runner: AtomicU64,
-    /// The ticket of a greenlet that waits for room; 0: none does.
-    writer: AtomicU64,
-    /// The ticket of a greenlet that waits for bytes of a streamed body; 0: none does.
-    reader: AtomicU64,
+    runner: RunnerOfConnection,
 }
 
 impl Connection {
-    /// A connection that the caller owns: call [`Connection::welcome`] once it is registered.
+    /// A connection that the caller owns: call [`Connection::begin`] once it is registered.
     pub(crate) fn new(
         shared: Arc<Shared>,
-        host: Arc<dyn Host>,
+        host: Arc<ConnectionHost>,
         socket: Box<dyn Transport>,
         key: u64,
         endpoints: Endpoints,
@@ -211,9 +106,7 @@ impl Connection {
             endpoints,
             deadline: Deadline::new(),
             state: Mutex::new(State::Idle),
-            runner: AtomicU64::new(0),
-            writer: AtomicU64::new(0),
-            reader: AtomicU64::new(0),
+            runner: RunnerOfConnection::default(),
         }
     }
 
@@ -221,7 +114,7 @@ impl Connection {
         &self.shared
     }
 
-    pub(crate) fn host(&self) -> &dyn Host {
+    pub(crate) fn host(&self) -> &ConnectionHost {
         &*self.host
     }
 
@@ -231,6 +124,10 @@ impl Connection {
 
     pub(crate) fn delivery(&self) -> &Delivery {
         &self.delivery
+    }
+
+    pub(crate) fn runner(&self) -> &RunnerOfConnection {
+        &self.runner
     }
 
     pub(crate) fn terms(&self) -> &Terms {
@@ -248,7 +145,7 @@ impl Connection {
     /// Sets the deadline, from any thread.
     fn set_deadline(&self, due: Millis) {
         if self.shared.timers.set(&self.deadline, self.key, due) {
-            self.host.wake();
+            self.host.wake_io();
         }
     }
 
@@ -264,21 +161,21 @@ impl Connection {
 
 /// The owner.
 impl Connection {
-    /// The owner of a new connection lets it go for the first time.
-    pub(crate) fn welcome(self: &Arc<Self>) {
+    /// Called once by the owner of a new connection: sets the first deadline, and releases the connection.
+    pub(crate) fn begin(self: &Arc<Self>) {
         let idle = millis(self.shared.config.idle_timeout);
         self.set_deadline(self.shared.clock.recent_millis().saturating_add(idle));
         if self.shared.is_stopping() {
-            // Accepted by a server that drains, which has told those that it found before.
+            // The drain has reported this to the connections that were open when it began.
             self.claim.raise(claim::STOP);
         }
-        self.carry();
+        self.run_steps();
     }
 
     /// An event, from the thread that polls.
     pub(crate) fn report(self: &Arc<Self>, bits: Bits) {
         if self.claim.raise(bits) {
-            self.carry();
+            self.run_steps();
             return;
         }
         if bits & (claim::WRITE | claim::GONE | claim::EXPIRED) != 0 {
@@ -289,18 +186,18 @@ impl Connection {
         }
     }
 
-    /// The thread that polls goes on with a connection that was left to it, owned.
+    /// The thread that polls goes on with a connection that another thread owned and handed over.
     pub(crate) fn take_over(self: &Arc<Self>) {
-        self.carry();
+        self.run_steps();
     }
 
     /// The owner's loop: steps until there is nothing to do, then lets go.
-    fn carry(self: &Arc<Self>) {
+    fn run_steps(self: &Arc<Self>) {
         let next = self.advance(self.claim.take());
-        self.carry_on(next);
+        self.run_from(next);
     }
 
-    fn carry_on(self: &Arc<Self>, mut next: Next) {
+    fn run_from(self: &Arc<Self>, mut next: Next) {
         loop {
             match next {
                 Next::Run(transaction) => {
@@ -308,7 +205,7 @@ impl Connection {
                     return self.host.dispatch(transaction, self.clone());
                 }
                 Next::Store(write) => return self.host.store(self.clone(), *write),
-                // Still claimed: the leader carries on after a look at the others.
+                // Still claimed: the leader goes on with it after the events of other connections.
                 Next::Later => return self.host.hand_over(self.clone()),
                 Next::Close => return self.close(),
                 Next::Rest | Next::Read | Next::Flush => {
@@ -328,15 +225,15 @@ impl Connection {
         self.host.forget(self);
     }
 
-    /// What the events mean in the state that the connection is in. Answers what the owner does next: neither to read
-    /// nor to flush, which is done here.
+    /// Takes the steps that follow from the events in the state of the connection. Returns what the owner does next,
+    /// which is never [`Next::Read`] or [`Next::Flush`]: these are done here.
     fn advance(self: &Arc<Self>, bits: Bits) -> Next {
         let mut state = lock(&self.state);
-        let next = self.first(&mut state, bits);
+        let next = self.next_of_events(&mut state, bits);
         self.settle(&mut state, next, bits)
     }
 
-    /// Reads and flushes until something else is next. `bits` are the events after which `next` is next.
+    /// Reads and flushes until something else is next. `bits` are the events that led to `next`.
     fn settle(self: &Arc<Self>, state: &mut State, mut next: Next, bits: Bits) -> Next {
         let mut readable = bits;
         loop {
@@ -350,7 +247,7 @@ impl Connection {
         }
     }
 
-    fn first(self: &Arc<Self>, state: &mut State, bits: Bits) -> Next {
+    fn next_of_events(self: &Arc<Self>, state: &mut State, bits: Bits) -> Next {
         let mut next = Next::Read;
         if state.is_storing() {
             next = self.step(state, Event::Written);
@@ -441,7 +338,7 @@ impl Connection {
             // What comes of a streamed body with its head waits in memory for a thread: not much of it.
             let most = if self.shared.config.stream_body { FIRST_OF_STREAM } else { scratch.len() };
             let scratch = &mut scratch[..most];
-            // A runner that has others to serve leaves the rest to the I/O side.
+            // Where other requests wait for the runner's thread, it leaves the rest to the I/O side.
             let reads = if local::is_leading() { READS } else { self.shared.policy.reads_by_runner };
             for _ in 0..reads {
                 let event = match self.socket().receive(scratch) {
@@ -464,7 +361,7 @@ impl Connection {
                 };
                 return self.step(state, event);
             }
-            // There is more, but it is the others' turn.
+            // There may be more to read, but other connections are served first.
             self.claim.raise(claim::READ | bits & claim::READ_END);
             Next::Later
         })
@@ -517,7 +414,7 @@ impl Connection {
             self.shared.requests.fetch_add(1, Ordering::Relaxed);
         }
         // What the client has sent meanwhile is read by the I/O side where runners share a thread.
-        let shares_thread = self.shared.policy.waiting == policy::Waiting::Ticket;
+        let shares_thread = self.shared.policy.waiting.is_by_ticket();
         // Before a connection closes, the events of its client have to be looked at: bytes that stay unread would make
         // a reset of the close, under the response.
         let is_sent = is_sent && then == AfterResponse::Keep && !hand_over && !shares_thread;
@@ -527,18 +424,18 @@ impl Connection {
             if is_sent { (self.settle(&mut state, next, READABLE), false) } else { (next, state.has_unread()) }
         };
         if is_sent {
-            self.carry_on(next);
+            self.run_from(next);
         } else if hand_over || (shares_thread && has_unread) {
             self.host.hand_over(self.clone());
         } else {
-            self.carry();
+            self.run_steps();
         }
     }
 }
 
 /// Any thread.
 impl Connection {
-    /// How and since when the connection is idle; `None`: it has something to do, or somebody looks at it right now.
+    /// How and since when the connection is idle; `None`: it has something to do, or another thread holds its state.
     pub(crate) fn idle_since(&self) -> Option<(Idleness, Millis)> {
         let idleness = self.state.try_lock().ok()?.idleness()?;
         let config = &self.shared.config;
@@ -592,7 +489,7 @@ impl Connection {
     fn follow_up_now(self: &Arc<Self>, after: After) {
         let After { wake, push, room, list, asked } = after;
         if wake {
-            self.host.wake();
+            self.host.wake_io();
         }
         if list {
             self.host.coalesces(self);
@@ -604,12 +501,13 @@ impl Connection {
             self.notify_room();
         }
         if asked {
-            // The thread that came may have been the owner, which has let go: it flushes again and finds what there is.
+            // The thread that found this one writing may have been the owner, which has released the connection since:
+            // it is to flush again.
             self.look_again();
         }
     }
 
-    fn look_again(&self) {
+    pub(crate) fn look_again(&self) {
         if self.claim.raise(claim::WRITE)
             && let Some(connection) = self.host.find(self.key)
         {
@@ -662,20 +560,19 @@ impl Connection {
     /// Wakes the runner that waits for room in the send queue: there is room, or never will be.
     pub(crate) fn notify_room(&self) {
         self.delivery.notify_room();
-        self.wake_waiting(&self.writer);
+        self.wake_runner(RunnerOfConnection::take_writer);
     }
 
     /// Wakes the runner that waits under a ticket for body bytes of the client: there may be some, or never will be.
     pub(crate) fn notify_reader(&self) {
-        self.wake_waiting(&self.reader);
+        self.wake_runner(RunnerOfConnection::take_reader);
     }
 
-    fn wake_waiting(&self, waiting: &AtomicU64) {
-        if self.shared.policy.waiting == policy::Waiting::Ticket {
-            let ticket = waiting.swap(0, Ordering::SeqCst);
-            if ticket != 0 {
-                self.host.wake_runner(ticket);
-            }
+    fn wake_runner(&self, take: impl FnOnce(&RunnerOfConnection) -> Option<u64>) {
+        if self.shared.policy.waiting.is_by_ticket()
+            && let Some(ticket) = take(&self.runner)
+        {
+            self.host.wake_runner(ticket);
         }
     }
 }
@@ -684,39 +581,18 @@ impl Connection {
 impl Connection {
     /// The owner's: a runner has taken the request up.
     pub(crate) fn set_runner(&self, runner: Runner) {
-        self.runner.store(runner.packed(), Ordering::Release);
+        self.runner.set(runner);
     }
 
     /// Blocks until there is room. False: there never will be. A client that takes too long for that finds the rest in
     /// a file, and its thread is free.
     pub(crate) fn wait_for_room(&self) -> bool {
-        if let policy::Waiting::Poll(look) = self.shared.policy.waiting {
-            return self.make_room(look);
+        if let Some(signal_check) = self.shared.policy.waiting.signal_check() {
+            let client = SlowClient { delivery: &self.delivery, terms: self.terms(), signal_check };
+            return client.write_for_room(self.shared.config.write_timeout, || self.host.must_end(), || self.spill());
         }
         let _waiting = Waiting::new(&self.shared.waiting);
         self.delivery.wait_for_room(self.terms(), PATIENCE, || self.spill())
-    }
-
-    /// The same where no other thread sends: waits for the client and writes by itself.
-    fn make_room(&self, look: Duration) -> bool {
-        let mut idle = Duration::ZERO;
-        let mut waited = Duration::ZERO;
-        let mut patience = PATIENCE;
-        loop {
-            match self.delivery.make_room(self.terms()) {
-                Ok(has_room) => return has_room,
-                Err(progress) => idle = if progress { Duration::ZERO } else { idle + look },
-            }
-            if idle >= self.shared.config.write_timeout || self.host.must_end() {
-                self.delivery.break_off();
-                return false;
-            }
-            if waited >= patience {
-                patience = waited + self.spill();
-            }
-            waited += look;
-            self.socket().wait_writable(look);
-        }
     }
 
     /// Whether there is room; if there is none yet, the greenlet that takes this ticket is told when there is, or never
@@ -725,11 +601,7 @@ impl Connection {
         if self.is_forked_child() {
             return Room::Never;
         }
-        match self.delivery.ask_for_room(self.terms(), || self.writer.store(ticket, Ordering::SeqCst)) {
-            None => Room::Never,
-            Some(true) => Room::Now,
-            Some(false) => Room::Later,
-        }
+        self.delivery.ask_for_room(self.terms(), || self.runner.wait_for_room(ticket))
     }
 
     /// Writes what waits in memory to a file, and answers after what time that may be tried again.
@@ -795,12 +667,12 @@ impl Connection {
         let now = self.shared.clock.read();
         let mut request = Request { endpoints: self.endpoints, ..Request::default() };
         let mut record = Record { finished: Some(now), drained: Some(now), ..Record::new(now) };
-        if let Some(told) = self.host.in_flight(self.runner.load(Ordering::Acquire)) {
+        if let Some(told) = self.host.in_flight(self.runner.get()) {
             record.queued = self.shared.clock.moment_of(told.since);
             record.started = Some(record.queued);
             request.bytes = [&told.method, b" ".as_slice(), &told.target, b" HTTP/1.1\r\n\r\n"].concat();
-            // It was parsed before; of a method that is longer than the scoreboard keeps, and the like, nothing is
-            // told.
+            // It was parsed before. What the scoreboard has shortened, such as a long method, may not parse again; the log
+            // then has no request line.
             let _ = HeadParser::default().parse(&request.bytes, &Limits::default(), &mut request.head);
         }
         let (given, is_late) = self.delivery.given_so_far();
@@ -817,66 +689,5 @@ impl ClientTime for Connection {
 
     fn set_deadline(&self, due: Millis) -> bool {
         self.shared.timers.set(&self.deadline, self.key, due)
-    }
-}
-
-/// What a body needs that the application reads while it arrives.
-impl Source for Connection {
-    fn receive(&self, buffer: &mut [u8]) -> Io {
-        self.socket().receive(buffer)
-    }
-
-    fn wait_readable(&self, time: Duration) -> bool {
-        self.socket().wait_readable(time)
-    }
-
-    fn send_continue(&self) {
-        // An error shows at the next read.
-        if self.delivery.send(encode::CONTINUE, self.terms()).asked {
-            self.look_again();
-        }
-    }
-
-    fn is_overruled(&self) -> bool {
-        self.delivery.is_overruled()
-    }
-
-    fn has_memory(&self, bytes: usize) -> bool {
-        self.shared.memory.has_room(bytes)
-    }
-
-    fn pace(&self) -> Pace {
-        Pace { pause: self.shared.config.body_timeout, rate: self.shared.config.min_body_rate }
-    }
-
-    fn now(&self) -> Instant {
-        self.shared.clock.read()
-    }
-
-    fn interruptions(&self) -> Option<Duration> {
-        match self.shared.policy.waiting {
-            policy::Waiting::Poll(look) => Some(look),
-            policy::Waiting::Block | policy::Waiting::Ticket => None,
-        }
-    }
-
-    fn must_end(&self) -> bool {
-        self.host.must_end()
-    }
-
-    fn is_on_ticket_thread(&self) -> bool {
-        self.host.is_on_ticket_thread()
-    }
-
-    fn wake_at_input(&self, ticket: u64) {
-        self.reader.store(ticket, Ordering::SeqCst);
-    }
-
-    fn wake(&self, ticket: u64) -> bool {
-        self.host.wake_runner(ticket)
-    }
-
-    fn wake_reader(&self) {
-        self.notify_reader();
     }
 }

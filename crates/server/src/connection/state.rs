@@ -58,7 +58,7 @@ pub(crate) enum AfterResponse {
 #[derive(Default)]
 pub(crate) struct Pipelined {
     bytes: Vec<u8>,
-    /// There may be more in the socket that no event will tell of.
+    /// There may be more in the socket, of which no event will be reported.
     unread: bool,
     /// Bytes came for which there was no memory: nothing can be made of what follows.
     is_lost: bool,
@@ -178,8 +178,7 @@ pub(crate) enum Event<'a> {
     Readable,
     /// The deadline of the connection has come.
     Expired,
-    /// The room is needed for a new client, and the connection is as idle as it was found. What its client has sent has
-    /// been read.
+    /// The place of an idle connection is needed for a new client. All that its client has sent has been read.
     Unwanted,
     /// The memory of a request that is not complete is needed.
     GivenUp(Refusal),
@@ -206,7 +205,7 @@ pub(crate) enum Next {
     Run(Box<Transaction>),
     /// Write this to the body's file; ownership goes with it.
     Store(Box<Write>),
-    /// There is more to do, but it is the others' turn.
+    /// Go on after the events of other connections: there is more to do.
     Later,
     /// Close.
     Close,
@@ -230,10 +229,10 @@ pub(crate) enum Shutdown {
     Reset,
 }
 
-/// What is to be done, in this order: what is rare, the account, the deadline, what is next.
+/// What is to be done, in this order: `rare` but for its `send`, the account, the deadline, `send`, what is next.
 #[derive(Default)]
 pub(crate) struct Effects {
-    /// `None`: nothing of this.
+    /// Effects that few steps have, in a box, so that the others cost nothing to pass on.
     pub(crate) rare: Option<Box<Rare>>,
     /// The response to this request has left, or never will.
     pub(crate) account: Option<Box<Transaction>>,
@@ -242,7 +241,8 @@ pub(crate) struct Effects {
     pub(crate) next: Next,
 }
 
-/// What few steps have done. In this order, but for `send`, which comes after the account.
+/// Effects that few steps have. They take place in this order, but for `send`, which follows the account and the
+/// deadline.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rare {
     /// This goes to the error log.
@@ -264,7 +264,7 @@ impl Effects {
         self
     }
 
-    /// Adds what is rare.
+    /// Adds an effect that few steps have.
     fn with(mut self, add: impl FnOnce(&mut Rare)) -> Self {
         add(self.rare.get_or_insert_default());
         self

@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 
 use crate::connection::driver::Connection;
-use crate::os::sync::read;
-use crate::os::sync::write;
+use crate::os::sync::{read, write};
 
 /// Keys with this bit are not connections.
 pub(crate) const SPECIAL: u64 = 1 << 63;

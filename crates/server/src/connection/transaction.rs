@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tailrace_http::framing::RequestFacts;
 use tailrace_http::request_head::{Field, Version};
 
+use crate::connection::runner::Runner;
 use crate::observe::record::{Ending, Path, Record};
 use crate::os::clock::now;
 use crate::request::memory::{Charge, ClientMemory};
@@ -19,30 +20,6 @@ use crate::response::producer::Response;
 const LARGE_HEAD: usize = 4 * 1024;
 /// Fields of a head whose room is not kept.
 const LARGE_FIELDS: usize = 256;
-
-/// A runner (a thread or a greenlet) and the request that it runs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Runner {
-    /// Its slot in the runner table.
-    pub(crate) slot: usize,
-    /// The number of the request, which no other one of this server has.
-    pub(crate) serial: u64,
-}
-
-/// Bits of [`Runner::packed`] that number the slot.
-const SLOT_BITS: u32 = 20;
-
-impl Runner {
-    /// In one word.
-    pub(crate) fn packed(self) -> u64 {
-        self.serial << SLOT_BITS | self.slot as u64
-    }
-
-    /// From [`Runner::packed`].
-    pub(crate) fn of_packed(packed: u64) -> Self {
-        Self { slot: (packed & ((1 << SLOT_BITS) - 1)) as usize, serial: packed >> SLOT_BITS }
-    }
-}
 
 /// What becomes of the response to a request whose deadline has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

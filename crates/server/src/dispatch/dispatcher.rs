@@ -10,8 +10,8 @@ use std::time::Instant;
 use crate::connection::context::Context;
 use crate::connection::driver::Task;
 use crate::connection::exchange::Exchange;
+use crate::connection::runner::Runner;
 use crate::connection::table::SPECIAL;
-use crate::connection::transaction::Runner;
 use crate::dispatch::admission::{self, STALLED, Stall};
 use crate::dispatch::run_queue::RunQueue;
 use crate::dispatch::runners::{Overdue, RunnerTable};
@@ -150,7 +150,7 @@ mod tests {
     use crate::config::Config;
     use crate::connection::context::Context;
     use crate::connection::driver::Task;
-    use crate::connection::transaction::Runner;
+    use crate::connection::runner::Runner;
     use crate::executor::greenlets::testing::Served;
     use crate::executor::threads;
     use crate::os::clock;

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::connection::driver::Task;
+use crate::connection::runner::Runner;
 pub use crate::connection::transaction::Outcome;
-use crate::connection::transaction::Runner;
 use crate::observe::scoreboard::{self, InFlight, Section, most_threads};
 use crate::os::clock::{Millis, NEVER};
 use crate::os::sync::lock;

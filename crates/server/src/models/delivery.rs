@@ -17,8 +17,8 @@ use crate::os::socket::Io;
 use crate::os::sync::atomic::{AtomicBool, Ordering};
 use crate::os::sync::{Condvar, Mutex, lock, wait};
 use crate::request::memory::ClientMemory;
-use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart, Output};
-use crate::response::policy::{Policy, Waiting};
+use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart, Output, Room};
+use crate::response::policy::Policy;
 use crate::response::sending::{Flush, Given, Progress, Terms};
 use crate::response::write_plan::WritePlan;
 use crate::transport::Transport;
@@ -202,7 +202,7 @@ impl Connection {
     }
 
     fn wait_for_room(&self) {
-        if self.terms.policy.waiting == Waiting::Ticket {
+        if self.terms.policy.waiting.is_by_ticket() {
             return self.wait_as_a_greenlet();
         }
         assert!(self.delivery.wait_for_room(&self.terms, Duration::MAX, || Duration::MAX));
@@ -211,9 +211,9 @@ impl Connection {
     fn wait_as_a_greenlet(&self) {
         loop {
             match self.delivery.ask_for_room(&self.terms, || self.waits.store(true, Ordering::SeqCst)) {
-                None => unreachable!(),
-                Some(true) => return,
-                Some(false) => {}
+                Room::Never => unreachable!(),
+                Room::Now => return,
+                Room::Later => {}
             }
             let mut woken = lock(&self.woken.0);
             while !std::mem::take(&mut *woken) {

@@ -67,6 +67,30 @@ pub(crate) enum Accepted {
     Gone,
 }
 
+/// Whether there is room in the send queue, asked by a runner that waits under a ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// There is room.
+    Now,
+    /// There will never be room.
+    Never,
+    /// Not yet: the runner is woken by its ticket when it is worth asking again.
+    Later,
+}
+
+/// What came of writing for room, see [`Delivery::write_for_room`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WrittenForRoom {
+    /// There is room.
+    Room,
+    /// There will never be room.
+    Never,
+    /// There is no room yet; the client has taken something.
+    Progress,
+    /// There is no room yet, and the client has taken nothing.
+    NoProgress,
+}
+
 /// What became of what waits when it was to be written to a file.
 #[derive(Debug)]
 pub(crate) enum Spilled {
@@ -317,34 +341,35 @@ impl Delivery {
     }
 
     /// Whether there is room. If there is none yet, `waits` notes who is to be told of it, under the lock: whoever
-    /// makes room looks afterwards. `None`: there never will be any.
-    pub(crate) fn ask_for_room(&self, terms: &Terms, waits: impl FnOnce()) -> Option<bool> {
+    /// makes room looks afterwards.
+    pub(crate) fn ask_for_room(&self, terms: &Terms, waits: impl FnOnce()) -> Room {
         let sending = lock(&self.sending);
         if sending.is_over() {
-            return None;
+            return Room::Never;
         }
-        let has_room = sending.has_room(terms);
-        if !has_room {
-            waits();
+        if sending.has_room(terms) {
+            return Room::Now;
         }
-        Some(has_room)
+        waits();
+        Room::Later
     }
 
-    /// Writes as much as the socket takes now, where no other thread does. Answers whether there is room, or (false)
-    /// never will be.
-    ///
-    /// # Errors
-    /// There is no room yet. True: the client has taken something.
-    pub(crate) fn make_room(&self, terms: &Terms) -> Result<bool, bool> {
+    /// Writes as much as the socket takes now, where no other thread does.
+    pub(crate) fn write_for_room(&self, terms: &Terms) -> WrittenForRoom {
         let mut sending = lock(&self.sending);
         sending.unblock();
         sending.flush_coalesced(terms);
         let before = sending.sent();
         let (sending, _, _) = self.write(sending, u64::MAX);
-        if sending.is_over() || sending.queue.bytes() <= terms.low_water() {
-            return Ok(!sending.is_over());
+        if sending.is_over() {
+            WrittenForRoom::Never
+        } else if sending.queue.bytes() <= terms.low_water() {
+            WrittenForRoom::Room
+        } else if sending.sent() > before {
+            WrittenForRoom::Progress
+        } else {
+            WrittenForRoom::NoProgress
         }
-        Err(sending.sent() > before)
     }
 
     /// The response is over, see [`Sending::end`].

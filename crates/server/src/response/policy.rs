@@ -22,8 +22,23 @@ pub(crate) enum Waiting {
     Block,
     /// It waits for the socket and sends by itself: there is no other thread. It looks for signals this often.
     Poll(Duration),
-    /// Other greenlets of its thread run meanwhile. The I/O side wakes it by its ticket.
+    /// Other runners of its thread run meanwhile, which it must not hold up. The I/O side wakes it by its ticket.
     Ticket,
+}
+
+impl Waiting {
+    /// True where runners share a thread and wait under tickets.
+    pub(crate) fn is_by_ticket(self) -> bool {
+        self == Self::Ticket
+    }
+
+    /// How often a runner that waits looks for signals. `None`: another thread does.
+    pub(crate) fn signal_check(self) -> Option<Duration> {
+        match self {
+            Self::Poll(time) => Some(time),
+            Self::Block | Self::Ticket => None,
+        }
+    }
 }
 
 /// See the module.

@@ -1,4 +1,4 @@
-//! Accepting: new clients become connections, as long as there is room and somebody to serve them.
+//! Accepting: new clients become connections, as long as there is room for them and the application can be entered.
 //!
 //! Listeners are level-triggered: what is left after one round makes the next event, and while nobody can be accepted,
 //! a listener is taken out of the poller for a pause.
@@ -14,13 +14,11 @@ use std::thread;
 use std::time::Duration;
 
 use crate::connection::context::Context;
-use crate::connection::driver::Connection;
-use crate::connection::driver::Host;
+use crate::connection::driver::{Connection, ConnectionHost};
 use crate::connection::table::SPECIAL;
 use crate::executor::application::{Application, Level};
 use crate::observe::scoreboard::{Counter, Section};
-use crate::os::clock;
-use crate::os::clock::Millis;
+use crate::os::clock::{self, Millis};
 use crate::os::panics::may_panic;
 use crate::os::socket::{self, AcceptFault};
 use crate::os::sync::{read, write};
@@ -31,18 +29,20 @@ use crate::transport::Transport as _;
 use crate::transport::listener::{AT_ONCE, Accepted, Listener};
 use crate::transport::plain::Plain;
 
-/// A worker that was kept from the application for so long accepts nobody.
+/// A server whose application could not be entered for so long accepts no clients.
 pub(super) const BLOCKED: Duration = Duration::from_millis(250);
 /// How long accepting pauses when nobody can be accepted (milliseconds).
 const PAUSE: Millis = 100;
 /// Idle connections that are closed when the process has no descriptors left: the application needs some, too.
 const ROOM_AT_ONCE: usize = 16;
-/// How long a worker leaves new clients to the others that has more than its share (milliseconds).
+/// How long a worker that has more than its share of the connections leaves new clients to other workers
+/// (milliseconds).
 const SHARE_PAUSE: Millis = 2;
 /// Rounds of accepting before a draining server closes a listener, so that a flood of clients does not keep it from
 /// ending.
 const LAST_ROUNDS: usize = 256;
-/// What the leader has to close the listeners in, with whoever waits there taken in, before that is done for it.
+/// How long the leader has to accept the clients that wait and to close the listeners, before the thread that watches
+/// the master closes them.
 const CLOSING: Duration = Duration::from_millis(200);
 
 /// Clients that wait at a listener after a round of accepting.
@@ -112,9 +112,9 @@ impl Accepting {
     }
 
     /// Accepts clients that wait at the listener of this key. `is_blocked`: nobody would be served.
-    pub(super) fn accept(&self, key: u64, host: &Arc<dyn Host>, is_blocked: bool) -> Waiting {
+    pub(super) fn accept(&self, key: u64, host: &Arc<ConnectionHost>, is_blocked: bool) -> Waiting {
         let accepted = self.guard.stage(Stage::Accept, || self.accept_some(key, host, is_blocked));
-        // The client that it panicked at may wait still.
+        // The client whose acceptance panicked may still wait.
         accepted.unwrap_or_else(|| {
             if let Some(listener) = read(&self.listeners).get(index_of(key)) {
                 self.pause(listener, key, PAUSE);
@@ -123,17 +123,17 @@ impl Accepting {
         })
     }
 
-    fn accept_some(&self, key: u64, host: &Arc<dyn Host>, is_blocked: bool) -> Waiting {
+    fn accept_some(&self, key: u64, host: &Arc<ConnectionHost>, is_blocked: bool) -> Waiting {
         let listeners = read(&self.listeners);
         let Some(listener) = listeners.get(index_of(key)) else { return Waiting::None };
-        // Who cannot be served is left to the other processes that listen, or to the kernel's queue.
+        // Clients that cannot be served now are left to the other processes that listen, or wait in the kernel's queue.
         let free = self.context.config.max_connections.saturating_sub(self.context.table.len());
         if is_blocked || (free == 0 && !self.room.close_longest_idle(1, Want::Connections)) {
             self.pause(listener, key, PAUSE);
             return Waiting::ForRoom;
         }
         let shares = self.context.config.shares_listeners && self.context.lifecycle.is_running();
-        // Left to the others once: whoever still waits then is taken, for they may be busy, or stopped.
+        // Once only: if a client still waits afterwards, the other processes may be busy or stopped.
         let is_left = shares && self.place.is_some_and(|place| place.has_more_than_its_share());
         if is_left && !self.left_to_others.swap(true, Ordering::Relaxed) {
             self.pause(listener, key, SHARE_PAUSE);
@@ -142,7 +142,7 @@ impl Accepting {
         self.left_to_others.store(false, Ordering::Relaxed);
         // Where others listen, too, they take the next one.
         let most = if shares { 1 } else { free.clamp(1, AT_ONCE) };
-        let accepted = listener.accept(most, |socket, peer| self.welcome(socket, peer, index_of(key), host));
+        let accepted = listener.accept(most, |socket, peer| self.open(socket, peer, index_of(key), host));
         if shares && let Some(place) = &self.place {
             place.set(Counter::Connections, self.context.table.len() as u64);
         }
@@ -165,7 +165,7 @@ impl Accepting {
     }
 
     /// A client becomes a connection. A panic in there costs the client.
-    fn welcome(&self, socket: OwnedFd, peer: Option<SocketAddr>, listener: usize, host: &Arc<dyn Host>) {
+    fn open(&self, socket: OwnedFd, peer: Option<SocketAddr>, listener: usize, host: &Arc<ConnectionHost>) {
         let socket = Plain::new(socket);
         let key = self.context.table.key_for(socket.number());
         let endpoints = Endpoints { peer, listener };
@@ -174,13 +174,13 @@ impl Accepting {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         self.context.table.insert(connection.clone());
         self.guard.connection(&connection, || {
-            may_panic("welcome");
+            may_panic("open");
             if let Err(fault) = self.context.poller.watch_connection(connection.socket().socket(), key) {
                 self.application.log(Level::Error, &format!("a connection could not be watched: {fault}"));
                 self.context.table.remove(key);
                 return;
             }
-            connection.welcome();
+            connection.begin();
         });
     }
 
@@ -200,7 +200,12 @@ impl Accepting {
     /// Closes the listeners of a draining server, once all clients that have connected are accepted: the kernel resets
     /// those that are not. While there is no room for them, or nobody to serve them, it is to be called again.
     /// `is_overdue`: there is no time left for that; they are left to the other processes that listen, if any.
-    pub(super) fn finish(&self, host: &Arc<dyn Host>, is_overdue: bool, is_blocked: impl Fn() -> bool) -> Finished {
+    pub(super) fn finish(
+        &self,
+        host: &Arc<ConnectionHost>,
+        is_overdue: bool,
+        is_blocked: impl Fn() -> bool,
+    ) -> Finished {
         let listeners = if is_overdue { 0 } else { read(&self.listeners).len() };
         for index in 0..listeners {
             for _ in 0..LAST_ROUNDS {

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use crate::connection::claim;
 use crate::connection::context::Context;
-use crate::connection::driver::Host;
-use crate::os::clock;
-use crate::os::clock::{Millis, millis};
+use crate::connection::driver::ConnectionHost;
+use crate::os::clock::{self, Millis, millis};
 use crate::os::panics::may_panic;
 use crate::server::accepting::{self, Finished};
 use crate::server::parts::Parts;
@@ -18,7 +17,7 @@ use crate::server::parts::Parts;
 /// A draining server that waits so long for an interpreter which a request past its deadline holds starts no more
 /// requests.
 const BLOCKED: Duration = Duration::from_millis(500);
-/// How long a server that ends waits for those that come back as soon as they hear of it.
+/// How long the end of a server waits for runners that return as soon as their connections are cut.
 const COMING_BACK: Duration = Duration::from_millis(100);
 /// How often a draining server looks whether it is done.
 const CHECK: Duration = Duration::from_millis(50);
@@ -44,7 +43,7 @@ pub(super) fn longest_wait(context: &Context, now: Millis) -> Option<Duration> {
 }
 
 /// The server is to stop: no new connections, idle ones close, the rest finishes until the deadline.
-pub(super) fn drain(parts: &Parts, host: &Arc<dyn Host>, is_blocked: impl Fn(Duration) -> bool) -> Drained {
+pub(super) fn drain(parts: &Parts, host: &Arc<ConnectionHost>, is_blocked: impl Fn(Duration) -> bool) -> Drained {
     let Parts { context, dispatcher, .. } = parts;
     let is_overdue = || context.lifecycle.is_overdue(context.clock.now());
     let finished = parts.accepting.finish(host, is_overdue(), || is_blocked(accepting::BLOCKED));
@@ -55,7 +54,7 @@ pub(super) fn drain(parts: &Parts, host: &Arc<dyn Host>, is_blocked: impl Fn(Dur
         context.lifecycle.has_swept();
     }
     if dispatcher.runners.stuck() > 0 && is_blocked(BLOCKED) {
-        // Nobody will start these any more.
+        // No runner will start these any more.
         for exchange in dispatcher.queue.clear() {
             exchange.refuse();
         }
@@ -90,7 +89,7 @@ pub(super) fn end(parts: &Parts) {
     announce(parts);
 }
 
-/// Nobody waits any longer for the server's end. Only now that the access log is written: a process whose application runs
+/// Ends every wait for the server's end. Only now that the access log is written: a process whose application runs
 /// in greenlets ends when these are told.
 pub(super) fn announce(parts: &Parts) {
     parts.context.poller.wake();
@@ -98,8 +97,8 @@ pub(super) fn announce(parts: &Parts) {
     parts.executor.end();
 }
 
-/// Runners that wait for a client hear of its end, and come back with all that there is to tell of their requests;
-/// those that are in the application do not.
+/// Waits for runners that waited for a client whose connection is cut now: they return, with the whole record of their
+/// request. Those that are in the application do not return in this time.
 fn await_runners(parts: &Parts) {
     let until = clock::now() + COMING_BACK;
     while parts.dispatcher.queue.running() > 0 && clock::now() < until {

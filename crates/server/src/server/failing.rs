@@ -281,7 +281,7 @@ mod tests {
 
     /// Where it costs a connection or a request at most: all that is done about events.
     const STAGES: [&str; 9] =
-        ["events", "connection", "accept", "welcome", "flush", "deadlines", "late requests", "memory", "scoreboard"];
+        ["events", "connection", "accept", "open", "flush", "deadlines", "late requests", "memory", "scoreboard"];
 
     #[test]
     fn a_panic_of_the_wait_or_of_the_roles_ends_the_process_of_a_master() {

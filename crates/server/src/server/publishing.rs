@@ -45,7 +45,7 @@ impl Publishing {
         Self { place, published: AtomicU64::new(NEVER), check: ApplicationCheck::default() }
     }
 
-    /// The longest wait for events: somebody looks at the scoreboard.
+    /// How long to wait for events at most: where there is a master, it expects an update of the scoreboard by then.
     pub(super) fn longest_wait(&self) -> Option<Duration> {
         self.place.filter(|place| !place.is_alone()).map(|_| HEARTBEAT)
     }

@@ -125,7 +125,7 @@ impl Room {
         looks.idle = idle.into();
     }
 
-    /// True when the connection was as idle as it was found, and is closed now.
+    /// Closes the connection if it has been idle since then. True: it is closed now.
     fn close_idle(&self, key: u64, idleness: Idleness, since: Millis) -> bool {
         let Some(connection) = self.context.table.get(key) else { return false };
         if connection.idle_since() != Some((idleness, since)) {
@@ -136,7 +136,7 @@ impl Room {
         self.context.table.get(key).is_none()
     }
 
-    /// Nobody can be accepted, for a reason that has nothing to do with looks.
+    /// No client can be accepted, for a reason that closing idle connections does not remedy.
     pub(super) fn log_accept_failure(&self, fault: &std::io::Error) {
         if may_log(&mut lock(&self.looks).logged_failed, self.context.clock.recent_millis()) {
             self.application.log(Level::Warning, &format!("cannot accept connections: {fault}; trying again"));

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{Accepted, After, ClientTime, Delivery, Output, Spilled};
+use super::{Accepted, After, ClientTime, Delivery, Output, Room, Spilled};
 use crate::os::clock::{Millis, NEVER};
 use crate::os::socket::Io;
 use crate::os::sync::lock;
@@ -247,7 +247,7 @@ fn a_producer_waits_for_a_thread_that_writes_as_it_does_for_the_socket() {
     case.write(Io::Moved(15_000), |case| {
         let (accepted, after) = case.send(&bytes(20_000, 20_000), false);
         assert_eq!((accepted, after), (Accepted::Full, After::default()));
-        assert_eq!(case.delivery.ask_for_room(&case.terms, || {}), Some(false));
+        assert_eq!(case.delivery.ask_for_room(&case.terms, || {}), Room::Later);
     });
     let after = case.drain(true);
     assert!(after.room && after.asked, "{after:?}");

@@ -288,7 +288,7 @@ impl Run {
         next
     }
 
-    /// What the thread that owns the connection does, as `Connection::carry`.
+    /// What the thread that owns the connection does, as `Connection::run_steps`.
     fn carry(&mut self) {
         self.go_on(Next::Rest);
     }

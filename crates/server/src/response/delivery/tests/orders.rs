@@ -21,7 +21,7 @@ use crate::os::socket::Io;
 use crate::os::sync::lock;
 use crate::request::disk::{Disk, TemporaryFile};
 use crate::request::memory::ClientMemory;
-use crate::response::delivery::{After, ClientTime, Delivery, Spilled};
+use crate::response::delivery::{After, ClientTime, Delivery, Room, Spilled};
 use crate::response::policy::{Coalesce, Policy, Waiting};
 use crate::response::producer::{Outlet, Position, Response, Sent};
 use crate::response::segments::tests::without_memory;
@@ -458,11 +458,12 @@ impl World {
             Sent::Full => {
                 // As a greenlet, and as a thread, which looks under the same lock.
                 match self.delivery.ask_for_room(&self.terms, || producer.waits = true) {
-                    None => {
+                    Room::Never => {
                         producer.response.set_gone();
                         producer.is_done = true;
                     }
-                    Some(has_room) => assert_eq!(has_room, !producer.waits),
+                    Room::Now => assert!(!producer.waits),
+                    Room::Later => assert!(producer.waits),
                 }
             }
         }

@@ -1,0 +1,97 @@
+//! The runner of a connection's request, a thread or a greenlet, and what it waits for.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A runner (a thread or a greenlet) and the request that it runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Runner {
+    /// Its slot in the runner table.
+    pub(crate) slot: usize,
+    /// The number of the request, which no other one of this server has.
+    pub(crate) serial: u64,
+}
+
+/// Bits of [`Runner::packed`] that number the slot.
+const SLOT_BITS: u32 = 20;
+
+impl Runner {
+    /// In one word.
+    pub(crate) fn packed(self) -> u64 {
+        self.serial << SLOT_BITS | self.slot as u64
+    }
+
+    /// From [`Runner::packed`].
+    pub(crate) fn of_packed(packed: u64) -> Self {
+        Self { slot: (packed & ((1 << SLOT_BITS) - 1)) as usize, serial: packed >> SLOT_BITS }
+    }
+}
+
+/// The runner that carries the request of a connection. Any thread.
+#[derive(Default)]
+pub(crate) struct RunnerOfConnection {
+    /// [`Runner::packed`]; of the last request until another one is taken up.
+    packed: AtomicU64,
+    /// The ticket under which it waits for room in the send queue; 0: it does not.
+    writer: AtomicU64,
+    /// The ticket under which it waits for bytes of a streamed body; 0: it does not.
+    reader: AtomicU64,
+}
+
+impl RunnerOfConnection {
+    /// A runner has taken the request up. Only the owner of the connection calls this.
+    pub(crate) fn set(&self, runner: Runner) {
+        self.packed.store(runner.packed(), Ordering::Release);
+    }
+
+    /// [`Runner::packed`] of it.
+    pub(crate) fn get(&self) -> u64 {
+        self.packed.load(Ordering::Acquire)
+    }
+
+    /// It waits for room from now on.
+    pub(crate) fn wait_for_room(&self, ticket: u64) {
+        self.writer.store(ticket, Ordering::SeqCst);
+    }
+
+    /// It waits for bytes of the body from now on.
+    pub(crate) fn wait_for_input(&self, ticket: u64) {
+        self.reader.store(ticket, Ordering::SeqCst);
+    }
+
+    /// The ticket under which it waits for room, once.
+    pub(crate) fn take_writer(&self) -> Option<u64> {
+        take(&self.writer)
+    }
+
+    /// The ticket under which it waits for bytes of the body, once.
+    pub(crate) fn take_reader(&self) -> Option<u64> {
+        take(&self.reader)
+    }
+}
+
+fn take(waiting: &AtomicU64) -> Option<u64> {
+    let ticket = waiting.swap(0, Ordering::SeqCst);
+    (ticket != 0).then_some(ticket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Runner, RunnerOfConnection};
+
+    #[test]
+    fn a_runner_fits_in_a_word() {
+        for (slot, serial) in [(0, 0), (7, 1), ((1 << 20) - 1, u64::MAX >> 20)] {
+            let again = Runner::of_packed(Runner { slot, serial }.packed());
+            assert_eq!((again.slot, again.serial), (slot, serial));
+        }
+    }
+
+    #[test]
+    fn a_ticket_is_given_out_once_and_for_what_it_waits_for() {
+        let runner = RunnerOfConnection::default();
+        runner.wait_for_room(3);
+        runner.wait_for_input(4);
+        assert_eq!((runner.take_reader(), runner.take_reader()), (Some(4), None));
+        assert_eq!((runner.take_writer(), runner.take_writer()), (Some(3), None));
+    }
+}
