@@ -1,10 +1,10 @@
-//! One connection: reads, writes and asks its [`State`] what follows.
+//! One connection: reads, writes, and executes what the step of its [`State`] decides.
 //!
-//! Threads: the state belongs to the owner, the thread that holds the [`Claim`]. While a request is queued or answered,
-//! its [`Exchange`](crate::connection::exchange::Exchange) holds the claim, and while a part of its body is written to a
-//! file, that write does. The response's shared half has a lock of its own ([`Delivery`]): the application's thread
-//! appends and writes, an I/O thread sends what the client did not take at once. The owner never waits for the lock of
-//! the state: it makes the compiler check that no two threads use the state at once.
+//! Threads: the state belongs to the owner, the thread that holds the [`Claim`]. While a request is queued or runs, its
+//! [`Exchange`](crate::connection::exchange::Exchange) holds the claim; while a part of its body is written to a file,
+//! that write holds it. The shared half of the response ([`Delivery`]) has its own lock: the application's thread
+//! appends and writes, and an I/O thread sends the bytes that the socket did not accept at once. The state is in a
+//! mutex so that the compiler checks that no two threads use it at once; the owner never waits for that lock.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,33 +40,34 @@ use crate::response::delivery::{After, ClientTime, Delivery, Room, Spilled};
 use crate::response::sending::{Flush, Overruled, Terms};
 use crate::transport::Transport;
 
-/// Full reads of one connection before other connections are served.
+/// Full reads (of a whole buffer) of one connection before other connections are served.
 pub(crate) const READS: usize = 16;
 /// Bytes sent to one connection before other connections are served: one fast client must not delay them.
 const TURN: u64 = 4 << 20;
-/// Bytes read at once where bodies are streamed.
+/// Size in bytes of one read where request bodies are streamed.
 const FIRST_OF_STREAM: usize = 16 * 1024;
 
-/// What a client reads whose request took too long.
+/// The error page for a request whose deadline has passed.
 const TOO_LATE: Refusal = Refusal::new(504, "The application took too long.");
 
-/// Events after which there is something to read, be it the end.
+/// Events after which a read returns bytes, the end of the input or an error.
 const READABLE: Bits = claim::READ | claim::READ_END | claim::GONE;
 
-/// What a connection asks of its server.
+/// The server, as a connection sees it.
 pub(crate) type ConnectionHost = dyn Host<Connection>;
 /// A request with a deadline.
 pub(crate) type Task = host::Task<Connection>;
 
-/// A response of which the application has given all that it will.
+/// A response to which the application adds nothing more.
 pub(crate) struct Ended {
     pub(crate) then: AfterResponse,
     pub(crate) transaction: Box<Transaction>,
-    /// Of a body that the application has read by itself.
+    /// What is left of a streamed request body.
     pub(crate) rest: Option<Rest>,
-    /// Nothing is left to send.
+    /// All of the response has been sent.
     pub(crate) is_sent: bool,
-    /// The I/O side goes on with the connection, since much is left to send or the caller must not.
+    /// The I/O side continues with the connection, because many bytes are left to send or the calling thread must not
+    /// send them.
     pub(crate) hand_over: bool,
 }
 
@@ -80,13 +81,13 @@ pub(crate) struct Connection {
     deadline: Deadline,
     state: Mutex<State>,
     delivery: Delivery,
-    /// See [`Rules::first_request_by`]; the owner's.
+    /// See [`Rules::first_request_by`]. Only the owner uses it.
     first_request_by: AtomicU64,
     runner: RunnerOfConnection,
 }
 
 impl Connection {
-    /// A connection that the caller owns: call [`Connection::begin`] once it is registered.
+    /// A connection that the caller owns. Call [`Connection::begin`] when the poller knows it.
     pub(crate) fn new(
         shared: Arc<Shared>,
         host: Arc<ConnectionHost>,
@@ -153,7 +154,7 @@ impl Connection {
         self.claim.is_gone() || self.is_forked_child()
     }
 
-    /// This is a child that the application has forked: the client is served by the parent alone.
+    /// True in a child that the application has forked: only the parent serves the client.
     pub(crate) fn is_forked_child(&self) -> bool {
         self.shared.is_forked_child()
     }
@@ -161,18 +162,18 @@ impl Connection {
 
 /// The owner.
 impl Connection {
-    /// Called once by the owner of a new connection: sets the first deadline, and releases the connection.
+    /// Called once by the owner of a new connection: sets the first deadline and takes the first steps.
     pub(crate) fn begin(self: &Arc<Self>) {
         let idle = millis(self.shared.config.idle_timeout);
         self.set_deadline(self.shared.clock.recent_millis().saturating_add(idle));
         if self.shared.is_stopping() {
-            // The drain has reported this to the connections that were open when it began.
+            // The beginning of the drain reported this event only to the connections that were open then.
             self.claim.raise(claim::STOP);
         }
         self.run_steps();
     }
 
-    /// An event, from the thread that polls.
+    /// Reports events. Called by the thread that polls.
     pub(crate) fn report(self: &Arc<Self>, bits: Bits) {
         if self.claim.raise(bits) {
             self.run_steps();
@@ -186,12 +187,12 @@ impl Connection {
         }
     }
 
-    /// The thread that polls goes on with a connection that another thread owned and handed over.
+    /// The thread that polls continues with a connection that its former owner has handed over.
     pub(crate) fn take_over(self: &Arc<Self>) {
         self.run_steps();
     }
 
-    /// The owner's loop: steps until there is nothing to do, then lets go.
+    /// The owner's loop: takes steps until there is nothing to do, then releases the connection.
     fn run_steps(self: &Arc<Self>) {
         let next = self.advance(self.claim.take());
         self.run_from(next);
@@ -205,7 +206,7 @@ impl Connection {
                     return self.host.dispatch(transaction, self.clone());
                 }
                 Next::Store(write) => return self.host.store(self.clone(), *write),
-                // Still claimed: the leader goes on with it after the events of other connections.
+                // The claim is kept: the leader continues with the connection after the events of others.
                 Next::Later => return self.host.hand_over(self.clone()),
                 Next::Close => return self.close(),
                 Next::Rest | Next::Read | Next::Flush => {
@@ -218,22 +219,22 @@ impl Connection {
         }
     }
 
-    /// The end of the connection.
+    /// Closes the connection.
     fn close(&self) {
         *lock(&self.state) = State::Closed;
         self.delivery.break_off();
         self.host.forget(self);
     }
 
-    /// Takes the steps that follow from the events in the state of the connection. Returns what the owner does next,
-    /// which is never [`Next::Read`] or [`Next::Flush`]: these are done here.
+    /// Takes the steps that the events cause. Returns what the owner does next, which is never [`Next::Read`] or
+    /// [`Next::Flush`]: both are done here.
     fn advance(self: &Arc<Self>, bits: Bits) -> Next {
         let mut state = lock(&self.state);
         let next = self.next_of_events(&mut state, bits);
         self.settle(&mut state, next, bits)
     }
 
-    /// Reads and flushes until something else is next. `bits` are the events that led to `next`.
+    /// Reads and flushes until the next action is a different one. `bits` are the events that led to `next`.
     fn settle(self: &Arc<Self>, state: &mut State, mut next: Next, bits: Bits) -> Next {
         let mut readable = bits;
         loop {
@@ -242,7 +243,7 @@ impl Connection {
                 Next::Flush => self.flush(state, bits),
                 other => return other,
             };
-            // What follows may have been there before the events.
+            // The next read may find bytes whose event was reported earlier.
             readable |= READABLE;
         }
     }
@@ -268,20 +269,20 @@ impl Connection {
             return Next::Flush;
         }
         if bits & claim::WRITE != 0 {
-            // Only `100 Continue` can be waiting in the other states.
+            // In the other states only `100 Continue` can be queued.
             let (_, after) = self.delivery.flush(true, u64::MAX, self.terms(), None);
             self.follow_up(after);
         }
         if bits & (READABLE | claim::STOP) == 0 { Next::Rest } else { next }
     }
 
-    /// One step of the state, and its effects.
+    /// Takes one step of the state and applies its effects.
     fn step(self: &Arc<Self>, state: &mut State, event: Event<'_>) -> Next {
         let effects = self.effects(state, event);
         self.apply(effects)
     }
 
-    /// One step of the state. Its effects are to be applied.
+    /// Takes one step of the state. The caller applies the effects.
     fn effects(&self, state: &mut State, event: Event<'_>) -> Effects {
         let rules = Rules {
             protocol: self.shared.protocol(self.endpoints.listener),
@@ -332,19 +333,20 @@ impl Connection {
         send
     }
 
-    /// Reads what the client sent, and gives it to the state.
+    /// Reads what the client has sent and passes it to the state.
     fn read(self: &Arc<Self>, state: &mut State, bits: Bits) -> Next {
         local::with_scratch(|scratch| {
-            // What comes of a streamed body with its head waits in memory for a thread: not much of it.
+            // The part of a streamed body that arrives with the head stays in memory until a thread is free, so it is
+            // kept small.
             let most = if self.shared.config.stream_body { FIRST_OF_STREAM } else { scratch.len() };
             let scratch = &mut scratch[..most];
-            // Where other requests wait for the runner's thread, it leaves the rest to the I/O side.
+            // A runner whose thread is shared with other requests reads less, and leaves the rest to the I/O side.
             let reads = if local::is_leading() { READS } else { self.shared.policy.reads_by_runner };
             for _ in 0..reads {
                 let event = match self.socket().receive(scratch) {
                     Io::Moved(count) => {
-                        // A short read has emptied the socket: the next byte makes a new edge. Only the client's end
-                        // of sending, if it came with this event, is still to be read.
+                        // A short read has emptied the socket, and the next byte makes a new event. Only the end of the
+                        // input, if it came with this event, still has to be read.
                         let more = count == scratch.len() || bits & (claim::READ_END | claim::GONE) != 0;
                         let next = self.step(state, Event::Received { bytes: &scratch[..count], more });
                         if !matches!(next, Next::Read) {
@@ -361,13 +363,13 @@ impl Connection {
                 };
                 return self.step(state, event);
             }
-            // There may be more to read, but other connections are served first.
+            // There may be more to read; other connections are served first.
             self.claim.raise(claim::READ | bits & claim::READ_END);
             Next::Later
         })
     }
 
-    /// Sends what the client takes of the response.
+    /// Sends as much of the response as the socket accepts.
     fn flush(self: &Arc<Self>, state: &mut State, bits: Bits) -> Next {
         let writable = bits & claim::WRITE != 0;
         let (flush, after) = self.delivery.flush(writable, TURN, self.terms(), Some(&**self));
@@ -375,8 +377,8 @@ impl Connection {
         self.step(state, Event::Flushed(flush))
     }
 
-    /// A step with an event that ends an idle connection. What its client has sent already is read before, and served:
-    /// its event may come in a later round.
+    /// Takes a step with an event that ends an idle connection. Bytes that the client has already sent are read and
+    /// served first, because their event may be reported only in a later round of the poller.
     fn end_idle(self: &Arc<Self>, state: &mut State, event: Event<'_>) -> Next {
         let Some(before) = state.idleness() else { return self.step(state, event) };
         match self.read(state, READABLE) {
@@ -385,7 +387,8 @@ impl Connection {
         }
     }
 
-    /// A small response that tells an error, and the length of its body. `head`: where its head is made.
+    /// Makes an error page. Returns its bytes, head included, and the length of its body. `head` is the buffer in which
+    /// the head is built.
     fn error_page(&self, head: &mut ResponseHead, refusal: &Refusal, facts: RequestFacts) -> (Vec<u8>, u64) {
         let mut page = Vec::with_capacity(512);
         let server = self.shared.config.server_name.as_bytes();
@@ -395,28 +398,29 @@ impl Connection {
         (page, body_bytes)
     }
 
-    /// The response has left, or never will.
+    /// Accounts for a request whose response has been sent, or never will be.
     fn account(&self, transaction: Box<Transaction>) {
         self.host.account(transaction, self.delivery.take_writes());
     }
 
-    /// From the thread that has written: the connection, which the write owned, goes on.
+    /// Called by the thread that has written a part of the body, before it hands the connection over.
     pub(crate) fn end_write(self: &Arc<Self>, result: io::Result<Written>) {
         lock(&self.state).set_write_result(result);
-        // What came meanwhile, be it the end, may make no further event.
+        // The events of bytes, or of the end, that arrived during the write may be used up.
         self.claim.raise(claim::READ | claim::READ_END);
     }
 
-    /// The application is done; the exchange gives the connection back to the thread it ends on.
+    /// The application is done with the response. Ownership of the connection moves from the exchange to the calling
+    /// thread.
     pub(crate) fn end_response(self: &Arc<Self>, ended: Ended) {
         let Ended { then, transaction, rest, is_sent, hand_over } = ended;
         if transaction.record.started.is_some() {
             self.shared.requests.fetch_add(1, Ordering::Relaxed);
         }
-        // What the client has sent meanwhile is read by the I/O side where runners share a thread.
+        // Where runners share a thread, the I/O side reads what the client has sent meanwhile.
         let shares_thread = self.shared.policy.waiting.is_by_ticket();
-        // Before a connection closes, the events of its client have to be looked at: bytes that stay unread would make
-        // a reset of the close, under the response.
+        // Before a connection closes, the client's events have to be handled: if bytes stayed unread, the kernel would
+        // reset the connection, and the client could lose the end of the response.
         let is_sent = is_sent && then == AfterResponse::Keep && !hand_over && !shares_thread;
         let (next, has_unread) = {
             let mut state = lock(&self.state);
@@ -435,7 +439,7 @@ impl Connection {
 
 /// Any thread.
 impl Connection {
-    /// How and since when the connection is idle; `None`: it has something to do, or another thread holds its state.
+    /// How and since when the connection is idle. `None`: it is not idle, or its owner is using the state.
     pub(crate) fn idle_since(&self) -> Option<(Idleness, Millis)> {
         let idleness = self.state.try_lock().ok()?.idleness()?;
         let config = &self.shared.config;
@@ -443,17 +447,17 @@ impl Connection {
             Idleness::Silent => config.idle_timeout,
             Idleness::HalfHead => config.header_timeout,
         };
-        // The deadline was set when it began to be idle, and not since.
+        // The deadline was set when the connection became idle and has not been changed since.
         Some((idleness, self.deadline.due().saturating_sub(millis(time))))
     }
 
-    /// The request that is not complete. `None`: there is none, or its owner is at work on it.
+    /// The incomplete request. `None`: there is none, or its owner is using the state.
     pub(crate) fn unfinished(&self) -> Option<Unfinished> {
         self.state.try_lock().ok()?.unfinished()
     }
 
-    /// Gives up the request that is not complete, so that its memory is free at once. False: there is none any more, or
-    /// its owner is at work on it.
+    /// Refuses the incomplete request, so that its memory is free at once. False: there is none any more, or another
+    /// thread owns the connection.
     pub(crate) fn give_up(self: &Arc<Self>, refusal: &Refusal) -> bool {
         if !self.claim.raise(0) {
             return false;
@@ -464,8 +468,8 @@ impl Connection {
         if is_given_up {
             let (flush, after) = self.delivery.flush(false, u64::MAX, self.terms(), Some(&**self));
             self.follow_up(after);
-            // The record has the writes of the flush, and the memory of the request is free whether or not the client
-            // has taken the page.
+            // Accounted for after the flush, so that the record counts its writes, but without waiting for the client
+            // to take the page, so that the memory of the request is free.
             if let Some(mut transaction) = account {
                 if flush == Flush::Broken {
                     transaction.record.set_broken(Ending::ClientGone);
@@ -473,12 +477,12 @@ impl Connection {
                 self.account(transaction);
             }
         }
-        // The rest is for the thread that leads: this one may be in the middle of reading for another connection.
+        // The leader continues with the connection: the calling thread may be in the middle of a read of another one.
         self.host.hand_over(self.clone());
         is_given_up
     }
 
-    /// What is to be done besides sending.
+    /// Does what a call of [`Delivery`] has left to its caller.
     #[inline]
     pub(crate) fn follow_up(self: &Arc<Self>, after: After) {
         if after.is_any() {
@@ -501,8 +505,8 @@ impl Connection {
             self.notify_room();
         }
         if asked {
-            // The thread that found this one writing may have been the owner, which has released the connection since:
-            // it is to flush again.
+            // The thread that found this one writing may have been the owner, which may have released the connection
+            // since. So another flush is made.
             self.look_again();
         }
     }
@@ -515,7 +519,7 @@ impl Connection {
         }
     }
 
-    /// Breaks the connection: readers and writers see it, the owner cleans up.
+    /// Breaks the connection. Threads that read or write notice it; the owner cleans up.
     pub(crate) fn cut(&self) {
         self.delivery.break_off();
         self.notify_room();
@@ -524,25 +528,25 @@ impl Connection {
     }
 }
 
-/// The I/O side, for an owner that is inside the application.
+/// The I/O side, while the owner runs the application.
 impl Connection {
-    /// Sends what the application has given: what is coalesced, and what waits.
+    /// Sends what the application has produced: coalesced blocks and the send queue.
     pub(crate) fn drain_for_the_owner(self: &Arc<Self>, bits: Bits) {
         let expired = bits & claim::EXPIRED != 0 && self.deadline.has_come(self.shared.clock.now());
         let after = self.delivery.drain(bits & claim::WRITE != 0, expired, self.terms(), &**self);
         self.follow_up(after);
     }
 
-    /// Sends what a response has coalesced since the last tick. False: the response is over, or its blocks have become
-    /// slow.
+    /// Sends what the response has coalesced since the last tick. False: the response is over, or its blocks no longer
+    /// come quickly.
     pub(crate) fn tick(self: &Arc<Self>) -> bool {
         let (stays, after) = self.delivery.tick(self.terms(), &**self);
         self.follow_up(after);
         stays
     }
 
-    /// The deadline of the request has come, whose application still works on it. Answers in its place, or breaks off
-    /// what has begun. A runner that waits for room or bytes is still to be notified.
+    /// The deadline of the request has passed while the application runs. Sends 504 if the response has not begun, else
+    /// breaks it off. The caller notifies a runner that waits for room or for bytes.
     pub(crate) fn overrule(&self, facts: RequestFacts) -> Outcome {
         let facts = RequestFacts { keep_alive: false, ..facts };
         let page = || self.error_page(&mut ResponseHead::default(), &TOO_LATE, facts);
@@ -557,13 +561,14 @@ impl Connection {
         }
     }
 
-    /// Wakes the runner that waits for room in the send queue: there is room, or never will be.
+    /// Wakes the runner that waits for room in the send queue, because there is room or never will be.
     pub(crate) fn notify_room(&self) {
         self.delivery.notify_room();
         self.wake_runner(RunnerOfConnection::take_writer);
     }
 
-    /// Wakes the runner that waits under a ticket for body bytes of the client: there may be some, or never will be.
+    /// Wakes the runner that waits under a ticket for bytes of the request body, because there may be some or never
+    /// will be.
     pub(crate) fn notify_reader(&self) {
         self.wake_runner(RunnerOfConnection::take_reader);
     }
@@ -577,15 +582,15 @@ impl Connection {
     }
 }
 
-/// The runner, which waits for a slow client.
+/// The runner, when it waits for a slow client.
 impl Connection {
-    /// The owner's: a runner has taken the request up.
+    /// A runner has taken the request from the run queue. Called by the owner.
     pub(crate) fn set_runner(&self, runner: Runner) {
         self.runner.set(runner);
     }
 
-    /// Blocks until there is room. False: there never will be. A client that takes too long for that finds the rest in
-    /// a file, and its thread is free.
+    /// Blocks until the send queue has room. False: there never will be. If the client takes longer than [`PATIENCE`],
+    /// the queued bytes are moved to a file, which makes room.
     pub(crate) fn wait_for_room(&self) -> bool {
         if let Some(signal_check) = self.shared.policy.waiting.signal_check() {
             let client = SlowClient { delivery: &self.delivery, terms: self.terms(), signal_check };
@@ -595,8 +600,8 @@ impl Connection {
         self.delivery.wait_for_room(self.terms(), PATIENCE, || self.spill())
     }
 
-    /// Whether there is room; if there is none yet, the greenlet that takes this ticket is told when there is, or never
-    /// will be. Told once: it asks again then.
+    /// Whether the send queue has room. On [`Room::Later`] the ticket is given out once, when there is room or never
+    /// will be; the greenlet then asks again.
     pub(crate) fn ask_for_room(&self, ticket: u64) -> Room {
         if self.is_forked_child() {
             return Room::Never;
@@ -604,7 +609,7 @@ impl Connection {
         self.delivery.ask_for_room(self.terms(), || self.runner.wait_for_room(ticket))
     }
 
-    /// Writes what waits in memory to a file, and answers after what time that may be tried again.
+    /// Moves the queued bytes from memory to a file. Returns how long to wait before the next attempt.
     fn spill(&self) -> Duration {
         if self.is_forked_child() {
             return RETRY;
@@ -625,13 +630,13 @@ impl Connection {
         }
     }
 
-    /// The same for a greenlet, whose thread must not wait for a disk: it is told when that is done, be it with
-    /// success.
+    /// The same for a greenlet, whose thread must not wait for a disk. Its ticket is given out after the attempt,
+    /// whether or not that succeeded.
     pub(crate) fn spill_elsewhere(self: &Arc<Self>) {
         let connection = self.clone();
         self.shared.disk.run(move || {
             connection.spill();
-            // So that the greenlet either has yet to ask or waits already.
+            // The greenlet may be between its look for room and the note of its ticket: wait until it is not.
             connection.delivery.sync();
             connection.notify_room();
         });
@@ -640,8 +645,7 @@ impl Connection {
 
 /// The end of the server.
 impl Connection {
-    /// After [`Connection::cut`]: a request that was on its way, be it to the application or back, is accounted for as
-    /// such, once.
+    /// After [`Connection::cut`]: accounts, once, for a request that was in progress.
     pub(crate) fn account_cut(&self) {
         let left = lock(&self.state).take_left_over();
         match left {
@@ -661,8 +665,8 @@ impl Connection {
         }
     }
 
-    /// The request that a runner has and its record, as far as the scoreboard and the shared half of the response show
-    /// them.
+    /// The request that a runner carries, and its record, as far as the scoreboard and the shared half of the response
+    /// show them.
     fn request_of_runner(&self) -> (Request, Record) {
         let now = self.shared.clock.read();
         let mut request = Request { endpoints: self.endpoints, ..Request::default() };
@@ -671,8 +675,8 @@ impl Connection {
             record.queued = self.shared.clock.moment_of(told.since);
             record.started = Some(record.queued);
             request.bytes = [&told.method, b" ".as_slice(), &told.target, b" HTTP/1.1\r\n\r\n"].concat();
-            // It was parsed before. What the scoreboard has shortened, such as a long method, may not parse again; the log
-            // then has no request line.
+            // The head was parsed before. If the scoreboard has shortened it, for example a long method, it may not
+            // parse again; the log then has no request line.
             let _ = HeadParser::default().parse(&request.bytes, &Limits::default(), &mut request.head);
         }
         let (given, is_late) = self.delivery.given_so_far();

@@ -1,4 +1,4 @@
-//! One request and the response to it, as the application's side carries them.
+//! One request and the response to it, as the application's thread uses them.
 //!
 //! Thread: an exchange belongs to the thread that took it from the run queue, until it is finished or dropped.
 
@@ -37,7 +37,7 @@ pub struct Short {
 pub struct Client(Weak<Connection>);
 
 impl Client {
-    /// True when it is known to have gone.
+    /// True when the client is known to have disconnected.
     pub fn is_gone(&self) -> bool {
         self.0.upgrade().is_none_or(|connection| connection.is_gone())
     }
@@ -48,15 +48,16 @@ impl Client {
 enum Finish {
     /// The application is done with it.
     Done,
-    /// No application thread had time for it.
+    /// No runner will take the request.
     Refused,
-    /// The server stops before the application is done with it.
+    /// The server stops before the application has finished.
     Cut,
 }
 
-/// One request and the response to it. Dropped before `finish`, it breaks the connection visibly.
+/// One request and the response to it. If it is dropped before `finish`, it answers 500, or breaks the connection
+/// visibly when the response has begun.
 pub struct Exchange {
-    /// Some until `finish`, `fail` or `drop`, each of which consumes the exchange.
+    /// `Some` until `finish`, `fail`, `cut` or `drop`, each of which consumes the exchange.
     parts: Option<Parts>,
 }
 
@@ -91,7 +92,7 @@ impl Exchange {
         &self.parts().connection
     }
 
-    /// This runner has taken the request.
+    /// A runner has taken the request.
     pub(crate) fn begin(&mut self, now: Instant, runner: Option<Runner>) {
         let Parts { transaction, connection } = self.parts_mut();
         transaction.record.started = Some(now);
@@ -105,8 +106,7 @@ impl Exchange {
         }
     }
 
-    /// Gives the application this long for the request, from now on, whatever `request_timeout` says. `None`: as long
-    /// as it likes.
+    /// Sets the deadline of the request to this time from now, in place of `request_timeout`. `None`: no deadline.
     pub fn set_deadline(&mut self, time: Option<Duration>) {
         let now = self.connection().shared().clock.read();
         self.set_deadline_at(now, time);
@@ -124,8 +124,8 @@ impl Exchange {
         });
     }
 
-    /// Answers 503 from the I/O side: no application thread has time for the request. The rest is left to the I/O
-    /// side's next turn, since this one may be in the middle of reading.
+    /// Answers 503 to a request that no runner will take. Called by the I/O side, which continues with the connection
+    /// in its next round, because the caller may be in the middle of a read.
     pub(crate) fn refuse(mut self) {
         if let Some(parts) = self.take_parts() {
             parts.connection.shared().count_refusal();
@@ -153,7 +153,7 @@ impl Exchange {
         self.parts().transaction.response.is_committed()
     }
 
-    /// Bytes that the application gave beyond its Content-Length, files aside: those may be longer.
+    /// Bytes that the application produced beyond its Content-Length. Files are not counted: they may be longer.
     pub fn surplus(&self) -> u64 {
         self.parts().transaction.response.surplus()
     }
@@ -163,22 +163,22 @@ impl Exchange {
         self.parts().transaction.record_so_far()
     }
 
-    /// Who waits for the response, to be asked by other threads.
+    /// The client of the response, for other threads to ask whether it has disconnected.
     pub fn client(&self) -> Client {
         Client(Arc::downgrade(self.connection()))
     }
 
-    /// Where the record will be in its last state: the response may go on leaving when the exchange has ended.
+    /// Where the final record will be stored. The exchange may end before all of the response has been sent.
     pub fn follow(&mut self) -> Arc<Mutex<Record>> {
         let transaction = &mut self.parts_mut().transaction;
         let record = transaction.record;
         transaction.follower.get_or_insert_with(|| Arc::new(Mutex::new(record))).clone()
     }
 
-    /// Sends blocks, the head before them if it has not gone yet: one `writev` for all where the socket takes it.
-    /// What the socket does not take is queued: small rests are copied, of large blocks `keep(index)` is asked to give
-    /// an owner. Small blocks that come quickly one after the other are coalesced, and the I/O side sends them. Never
-    /// blocks. Empty blocks do not commit the head.
+    /// Sends blocks, preceded by the head if it has not been sent, in one `writev` if the socket accepts them. What the
+    /// socket does not accept is queued: small rests are copied, and large blocks are kept by reference, for which
+    /// `keep(index)` returns an owner of the block. Small blocks that follow each other quickly are coalesced, and the
+    /// I/O side sends them. Never blocks. Empty blocks do not commit the head.
     pub fn send(
         &mut self,
         blocks: &[&[u8]],
@@ -193,8 +193,8 @@ impl Exchange {
         self.with_outlet(|response, outlet, record| response.send(outlet, record, blocks, position, keep))
     }
 
-    /// The short way of [`Exchange::send`] for a small block of a response whose blocks come quickly. `None`: it does
-    /// not apply, nothing was done.
+    /// The fast path of [`Exchange::send`] for a small block of a response whose blocks come quickly. `None`: it does
+    /// not apply, and nothing was done.
     #[inline]
     pub fn coalesce(&mut self, block: &[u8]) -> Option<Sent> {
         let Parts { transaction, connection } = self.parts_mut();
@@ -235,18 +235,18 @@ impl Exchange {
         Sent::Gone
     }
 
-    /// True on the thread whose runners wait under tickets, and run requests of this server.
+    /// True on the thread whose runners are greenlets of this server and wait under tickets.
     pub fn is_on_ticket_thread(&self) -> bool {
         self.connection().host().is_on_ticket_thread()
     }
 
-    /// On that thread: gives this ticket back when the thread next looks for news. False: it will not come back.
+    /// On that thread: has this ticket given out when the thread next looks for wake-ups. False: it will not be.
     pub fn come_back(&self, ticket: u64) -> bool {
         let host = self.connection().host();
         host.is_on_ticket_thread() && host.wake_runner(ticket)
     }
 
-    /// Whether the queue has room. [`Room::Later`]: this ticket comes back when it is worth asking again.
+    /// Whether the send queue has room. [`Room::Later`]: this ticket is given out when the caller is to ask again.
     pub fn ask_for_room(&mut self, ticket: u64) -> Room {
         let Parts { transaction, connection } = self.parts_mut();
         let room = connection.ask_for_room(ticket);
@@ -256,25 +256,25 @@ impl Exchange {
         room
     }
 
-    /// For a runner that waits for room under a ticket: what waits for the client goes to a file, by another thread, if
-    /// that is possible. The ticket of [`Exchange::ask_for_room`] comes back when it was tried.
+    /// For a runner that waits for room under a ticket: another thread tries to move the queued bytes to a file. The
+    /// ticket of [`Exchange::ask_for_room`] is given out after the attempt.
     pub fn spill_elsewhere(&self) {
         if !self.connection().is_forked_child() {
             self.connection().spill_elsewhere();
         }
     }
 
-    /// True while the client has yet to take what was written to a file.
+    /// True while bytes of the response that were written to a file have not been sent.
     pub fn is_behind(&self) -> bool {
         !self.connection().is_forked_child() && self.connection().delivery().is_behind()
     }
 
-    /// The runner counts as one that waits for its client until the result is dropped.
+    /// Counts the runner among those that wait for a client, until the result is dropped.
     pub fn count_waiting(&self) -> Option<Waiting> {
         Some(Waiting::new(&self.connection().shared().waiting))
     }
 
-    /// The application has waited for its client for so long, other than in [`Exchange::wait`].
+    /// Adds time during which the application has waited for its client outside [`Exchange::wait`].
     pub fn add_wait(&mut self, time: Duration) {
         self.parts_mut().transaction.record.waited += time;
     }
@@ -324,15 +324,15 @@ impl Exchange {
         self.connection().is_forked_child()
     }
 
-    /// As [`Exchange::fail`], since the server stops before the application is done with the request, which is logged
-    /// so.
+    /// As [`Exchange::fail`], because the server stops before the application has finished; the record says so
+    /// ([`Ending::Cut`]).
     pub fn cut(mut self, status: u16, detail: Option<&str>) {
         if let Some(parts) = self.take_parts() {
             parts.fail(status, detail, Finish::Cut);
         }
     }
 
-    /// What there is to end. In a forked child it is left as it is instead.
+    /// The parts, which the caller ends. `None` in a forked child, where they are leaked: they belong to the parent.
     fn take_parts(&mut self) -> Option<Parts> {
         let parts = self.parts.take()?;
         if parts.connection.is_forked_child() {
@@ -391,7 +391,7 @@ impl Parts {
         self.close(if is_gone { Ending::ClientGone } else { Ending::Complete }, finish);
     }
 
-    /// Gives the connection back.
+    /// Ends the response and gives the connection back.
     fn close(self, ending: Ending, finish: Finish) {
         let Self { mut transaction, connection } = self;
         let Transaction { response, record, incoming, follower, runner, .. } = &mut *transaction;
@@ -404,7 +404,7 @@ impl Parts {
         }
         record.ending = ending;
         if let Some(runner) = *runner {
-            // Before anybody else can have the connection.
+            // Before another thread can own the connection.
             connection.host().release(runner);
         }
         let then = match ending {
@@ -418,7 +418,7 @@ impl Parts {
             if let Some(page_bytes) = page {
                 record.status = 504;
                 record.body_bytes = page_bytes;
-                // The application's, which nobody has seen.
+                // The application's head, which was never sent.
                 response.head.clear();
             }
         }
@@ -432,7 +432,7 @@ impl Parts {
             then,
             transaction,
             rest: rest.map(|(rest, _)| rest),
-            // Of one that is broken, the flush tells.
+            // The flush reports that a connection is broken.
             is_sent: end.is_sent && !end.is_broken,
             hand_over: end.is_left || finish == Finish::Refused,
         });
