@@ -229,7 +229,7 @@ def _find(module: ModuleType, target: Target) -> Any:
 def _call(factory: object, positional: tuple[Any, ...], keywords: dict[str, Any], specification: str) -> Any:
     """The application that a factory makes."""
     if not callable(factory):
-        raise LoadError(f"{specification}: {kind_of(factory)} is not callable, so it is no factory")
+        raise LoadError(f"{specification}: {kind_of(factory)} is not callable, so it cannot be a factory")
     if accepts(factory, len(positional), keywords) is False:
         count = len(positional) + len(keywords)
         given = f"with {log.counted(count, 'argument')}" if count else "without arguments"

@@ -145,13 +145,13 @@ ACCESS_LOG_ATOMS: Final = {
     "status": "status code",
     "bytes": "bytes of the body that were sent",
     "duration_ms": "from the complete request to the end of the response, milliseconds",
-    "queued_ms": "complete request waiting for a thread, milliseconds",
-    "app_ms": "the application's thread at work on it, milliseconds",
+    "queued_ms": "how long the complete request waited for a thread, milliseconds",
+    "app_ms": "how long the application's thread ran it, milliseconds",
     "first_block_ms": "from the call of the application to its first block that is not empty, milliseconds",
     "blocks": "blocks that the application returned",
     "writes": "system calls that wrote the response",
-    "waited_ms": "the application's thread waiting for the client to take what was queued, milliseconds",
-    "delivery": "`one-write`, `direct`, `coalesced`, `sendfile`, `spilled` (file) or `none`: how the body travelled",
+    "waited_ms": "how long the application's thread waited for the client to accept queued bytes, milliseconds",
+    "delivery": "`one-write`, `direct`, `coalesced`, `sendfile`, `spilled` (file) or `none`: how the body was sent",
     "ending": "`complete`, `client-gone`, `broken`, `timed-out` at its deadline, or `cut` at the end of a stop",
     "host": "`Host` field",
     "referer": "`Referer` field",
@@ -178,7 +178,7 @@ ACCESS_LOG_LETTERS: Final = {
     "%(M)s": "that time in whole milliseconds",
     "%(D)s": "that time in whole microseconds",
     "%(L)s": "that time in seconds, with six decimals",
-    "%(p)s": "number of the process, as `<7>`",
+    "%(p)s": "process id, as `<7>`",
     "%({NAME}i)s": "a field of the request",
     "%({NAME}o)s": "a field of the response",
     "%({NAME}e)s": "`REQUEST_METHOD`, `QUERY_STRING`, `SERVER_PROTOCOL`, `REMOTE_ADDR`, `REMOTE_PORT`, `CONTENT_TYPE`, "
@@ -219,8 +219,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "env_file",
         values.path(),
         None,
-        "Read variables for the application, and TAILRACE_* ones, from the NAME=value lines of this file; what the "
-        "environment has already stays. A reload reads it again.",
+        "Set variables of the environment from the NAME=value lines of this file, TAILRACE_* ones included. Variables "
+        "that are set already keep their value. A reload reads the file again.",
         APPLICATION,
         example="/etc/mysite.env",
         absent=_embedded(
@@ -231,19 +231,17 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "reload",
         values.boolean(),
         False,
-        "For development: one worker, which is replaced when files of the application change; while they do not load, "
-        "the browser shows the traceback. Needs `pip install 'tailrace[reload]'`.",
+        "For development: one worker, which is replaced when files of the application change. If they do not load, the "
+        "browser shows the traceback until the next change. Needs `pip install 'tailrace[reload]'`.",
         APPLICATION,
-        absent=_embedded(
-            "what the program has imported stays as it is; `tailrace MODULE:CALLABLE --reload` imports it anew"
-        ),
+        absent=_embedded("it cannot replace what the program has imported; use `tailrace MODULE:CALLABLE --reload`"),
     ),
     Option(
         "debug",
         values.boolean(),
         False,
-        "For development: one process, one thread, the application on the main thread so that breakpoint() works in "
-        "the terminal, and tracebacks of what the framework lets through in the browser.",
+        "For development: one process and one thread. The application runs on the main thread, so that breakpoint() "
+        "works in the terminal. The browser shows the traceback of an exception that the framework does not catch.",
         APPLICATION,
         core="debug",
         absent={
@@ -256,9 +254,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "bind",
         values.several(values.text("ADDRESS")),
         ("127.0.0.1:8000",),
-        "Listen here: host:port, [::1]:8000, :8000 (every IPv4 address), 8000 (this machine only), "
-        "unix:/run/app.sock, unix:@abstract, or fd://3 for a socket that systemd or another parent opened. Repeat "
-        "for more. Port 0 picks a free one.",
+        "Address to listen on: host:port, [::1]:8000, :8000 (every IPv4 address), 8000 (this machine only), "
+        "unix:/run/app.sock, unix:@abstract, or fd://3 for a socket that systemd or another parent opened. May be "
+        "given several times. Port 0 means any free port.",
         ADDRESSES,
         flags=("-b",),
         example=["127.0.0.1:8000", "unix:/run/app.sock"],
@@ -267,14 +265,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "backlog",
         values.whole(1, 65535),
         2048,
-        "Connections that the kernel keeps waiting to be accepted.",
+        "Most connections that wait in the kernel to be accepted.",
         ADDRESSES,
     ),
     Option(
         "umask",
         values.octal(),
         None,
-        "File mode creation mask of the process, and so of UNIX sockets. Unset: as inherited.",
+        "File mode creation mask of the process; it also applies to UNIX sockets. Unset: as inherited.",
         ADDRESSES,
         example="0o027",
         absent=_WHOLE_PROCESS,
@@ -283,7 +281,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "socket_mode",
         values.octal(),
         None,
-        "Permission bits of UNIX sockets, whatever the mask is.",
+        "Permission bits of UNIX sockets; the mask does not apply to them.",
         ADDRESSES,
         example="0o660",
     ),
@@ -291,8 +289,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "workers",
         values.count_or("auto", 1, 1024),
         1,
-        "Processes that serve, watched by another one that holds the sockets and replaces them. auto: as many as CPUs "
-        "may be used.",
+        "Number of worker processes. A master process holds the sockets, watches the workers and replaces them. auto: "
+        "as many as the CPUs that may be used.",
         PROCESSES,
         flags=("-w",),
         example="auto",
@@ -302,8 +300,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "preload",
         values.boolean(),
         False,
-        "Load the application once, before the workers are forked: they share its memory and are ready at once. What "
-        "it opens while it loads is shared by them, and threads that it starts are missing in them.",
+        "Load the application once, before the workers are forked: they share its memory and are ready at once. They "
+        "also share the files and connections that it opens while it loads. Threads that it starts do not run in them.",
         PROCESSES,
         absent={
             **_embedded("the application has been loaded already, and worker processes share its memory without this"),
@@ -326,7 +324,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "user",
         values.text("USER"),
         None,
-        "Become this user, by name or number, once the sockets are bound, in the master and in the workers.",
+        "Change to this user, by name or number, when the sockets are bound: master and workers.",
         PROCESSES,
         example="www-data",
         absent=_WHOLE_PROCESS,
@@ -335,7 +333,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "group",
         values.text("GROUP"),
         None,
-        "Become this group, by name or number. Unset: the user's own.",
+        "Change to this group, by name or number. Unset: the group of the user.",
         PROCESSES,
         example="www-data",
         absent=_WHOLE_PROCESS,
@@ -344,8 +342,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "pidfile",
         values.path(),
         None,
-        "Write the number of the master's process, or of the only one, into this file; a second server with the same "
-        "one does not start.",
+        "Write the process id of the master, or of the only process, into this file. A second server with the same "
+        "file does not start.",
         PROCESSES,
         example="/run/mysite/tailrace.pid",
         absent=_WHOLE_PROCESS,
@@ -354,8 +352,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_requests",
         values.whole(0),
         0,
-        "Replace a worker after about so many requests, without losing one: its successor serves before it drains. 0: "
-        "never.",
+        "Replace a worker after about this many requests, without losing one: its successor serves before it drains. "
+        "0: never.",
         PROCESSES,
         example=100_000,
         absent=_OF_A_MASTER,
@@ -364,7 +362,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_requests_jitter",
         values.whole(0),
         0,
-        "Up to so many requests more, by chance for each worker, so that they are not replaced all at once.",
+        "Add a random number of requests, up to this one, to --max-requests of each worker, so that not all are "
+        "replaced at once.",
         PROCESSES,
         absent=_OF_A_MASTER,
     ),
@@ -372,7 +371,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_lifetime",
         values.seconds(zero=True),
         0.0,
-        "Replace a worker after this time, or up to a tenth sooner by chance. 0: never.",
+        "Replace a worker after this time, less a random part of up to a tenth. 0: never.",
         PROCESSES,
         example="12h",
         absent=_OF_A_MASTER,
@@ -381,7 +380,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_rss",
         values.size(),
         0,
-        "Replace a worker that has more than this in memory, shared pages counted. 0: never.",
+        "Replace a worker whose resident memory, shared pages included, is larger than this. 0: never.",
         PROCESSES,
         example="1GiB",
         absent=_OF_A_MASTER,
@@ -390,16 +389,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "hang_timeout",
         values.seconds(zero=True),
         30.0,
-        "Kill and replace a worker that hangs for this long, at least 3 s: the process is stopped, or code in C keeps "
-        "the interpreter. The log has its requests and the stacks of its threads. 0: never.",
+        "Kill and replace a worker that hangs for this long, at least 3 s: its process is stopped, or code in C does "
+        "not release the interpreter. The log has its requests and the stacks of its threads. 0: never.",
         PROCESSES,
     ),
     Option(
         "threads",
         values.whole(1, 4096),
         128,
-        "Threads that may run the application at once, at most. They start when requests wait and end when idle. 1 "
-        "serves applications that are not thread-safe.",
+        "Most threads that run the application at once. They are started when requests wait, and end when idle. Use 1 "
+        "for applications that are not thread-safe.",
         THREADS,
         absent={
             Place.DEBUG: _ONE_REQUEST,
@@ -411,9 +410,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "gevent",
         values.boolean(),
         False,
-        "Run each request in a greenlet of its own on gevent's hub, so that ten thousand that sleep, or wait for a "
-        "database or another server, are ordinary. Each worker patches the standard library before it loads the "
-        "application. SIGURG writes what every greenlet does to the log. Needs `pip install 'tailrace[gevent]'`.",
+        "Run each request in a greenlet of its own on gevent's hub, so that ten thousand requests can sleep, or wait "
+        "for a database or another server, at once. Each worker patches the standard library before it loads the "
+        "application. On SIGURG the stacks of all greenlets are logged. Needs `pip install 'tailrace[gevent]'`.",
         GREENLETS,
         absent={
             Place.RUN: _TOO_LATE,
@@ -426,7 +425,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_greenlets",
         values.whole(1, 50_000),
         10_000,
-        "With --gevent, requests that a worker's application has at once, at most; more wait, up to --max-queue.",
+        "With --gevent, most requests that the application of a worker runs at once; more wait, up to --max-queue.",
         GREENLETS,
         example=2_000,
         absent=_LIMIT_OF_GREENLETS,
@@ -435,8 +434,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "hub_warn",
         values.seconds(zero=True),
         0.1,
-        "With --gevent, log the stack of a greenlet that keeps the hub, and so every other greenlet, for longer than "
-        "this: it computes, or waits in a call that is not patched. 0: never.",
+        "With --gevent, log the stack of a greenlet that blocks the hub, and so every other greenlet, for longer than "
+        "this, because it computes or waits in a call that is not patched. 0: never.",
         GREENLETS,
         example="250ms",
         absent=_LIMIT_OF_GREENLETS,
@@ -478,10 +477,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "client_memory",
         values.size(1 << 20),
         None,
-        "What a worker holds for its clients in memory at once: heads, bodies and responses on their way, and what came"
-        " behind a request before its time. Past it, requests that are not complete are given up, the oldest first, and"
-        " answered 503. Half of it is for responses (--response-buffer), a quarter for bodies (--body-buffer), and a"
-        " quarter for the rest. Unset: 512 MiB, or more if those two options ask for it.",
+        "Most memory that a worker holds for its clients: heads, bodies, responses, and requests that arrive before"
+        " their turn. Past it, the oldest incomplete requests are answered 503. Half of it is for responses"
+        " (--response-buffer), a quarter for bodies (--body-buffer), and a quarter for the rest. Unset: 512 MiB, or"
+        " more if those two options need it.",
         LIMITS,
         example="1GiB",
     ),
@@ -489,7 +488,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "body_memory",
         values.size(),
         1 << 20,
-        "A request body up to this size stays in memory, a larger one goes to an unlinked temporary file (in TMPDIR).",
+        "A request body up to this size is kept in memory, a larger one in an unlinked temporary file (in TMPDIR).",
         LIMITS,
         core="body_memory",
     ),
@@ -497,8 +496,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "body_buffer",
         values.size(),
         None,
-        "Of all request bodies together, keep this much in memory; past it, all but small ones go to temporary files."
-        " Unset: a quarter of --client-memory.",
+        "Most memory for all request bodies together. Past it, all but small bodies are kept in temporary files. Unset:"
+        " a quarter of --client-memory.",
         LIMITS,
         example="128MiB",
     ),
@@ -506,9 +505,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "stream_body",
         values.boolean(),
         False,
-        "Start the application as soon as the head of a request is there; its reads of wsgi.input then wait for the"
-        " client, and hold a thread meanwhile. A chunked body then has no CONTENT_LENGTH, which some frameworks rely"
-        " on. Without it, bodies are read whole first.",
+        "Call the application when the head of a request is complete. Its reads of wsgi.input wait for the client, and"
+        " hold the thread meanwhile. A chunked body then has no CONTENT_LENGTH, which some frameworks need. Without"
+        " this option the application is called when the whole body has arrived.",
         LIMITS,
         core="stream_body",
     ),
@@ -516,8 +515,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "response_queue",
         values.size(4096),
         4 << 20,
-        "Of one response, keep this much in memory for a client that takes it slowly; the rest goes to a temporary"
-        " file, see --response-spill.",
+        "Most memory for one response whose client accepts it slowly. The rest is kept in a temporary file, see"
+        " --response-spill.",
         LIMITS,
         core="response_queue",
     ),
@@ -525,8 +524,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "response_buffer",
         values.size(65536),
         None,
-        "Of all responses together, keep this much in memory for clients that take them slowly; the rest goes to"
-        " temporary files, see --response-spill. Unset: half of --client-memory.",
+        "Most memory for all responses whose clients accept them slowly. The rest is kept in temporary files, see"
+        " --response-spill. Unset: half of --client-memory.",
         LIMITS,
         example="256MiB",
     ),
@@ -534,10 +533,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "response_spill",
         values.size(),
         4 << 30,
-        "Of all responses together, keep this much in unlinked temporary files (in TMPDIR, better not in memory) for "
-        "clients that take them slowly, so that no thread waits for those; of one whose end the application has yet to "
-        "make, a 64th. Past it, application threads wait for their clients, and requests that find none are answered "
-        "503. 0: no files.",
+        "Most bytes of responses in unlinked temporary files (in TMPDIR, which should not be in memory), so that no "
+        "thread waits for slow clients. A response that the application has not finished may use a 64th of it. Past "
+        "it, application threads wait for their clients, and requests for which no thread is free are answered 503. 0: "
+        "no files.",
         LIMITS,
         core="response_spill",
         example="20GiB",
@@ -546,7 +545,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_queue",
         values.whole(1, 1_000_000),
         2048,
-        "Requests that may wait for a thread or greenlet of a worker; more are answered 503 with Retry-After.",
+        "Most requests that wait for a thread or greenlet of a worker; more are answered 503 with Retry-After.",
         LIMITS,
         core="max_queue",
     ),
@@ -554,9 +553,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_connections",
         values.whole(1, 10_000_000),
         100_000,
-        "Connections of a worker at once, fewer where the limit of open files does not allow so many (a worker raises"
-        " it as far as it may). For a client beyond, the connection that has been idle for the longest time is closed;"
-        " where none is idle, the client waits in the kernel's queue.",
+        "Most connections of a worker at once; fewer if the limit of open files, which a worker raises as far as"
+        " possible, does not allow so many. For a further client, the connection that has been idle for longest is"
+        " closed; if none is idle, the client waits in the kernel's queue.",
         LIMITS,
         core="max_connections",
     ),
@@ -564,9 +563,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "request_timeout",
         values.seconds(zero=True),
         0.0,
-        "The application has this long for a request. Then its client is answered 504, tailrace.RequestTimeout is"
-        " raised in its thread or greenlet, and the log shows where that was; a worker in which it does not come back"
-        " is replaced. With --stream-body, waiting for the client counts, too. 0: as long as it likes.",
+        "How long the application may take for a request. Then the client is answered 504, tailrace.RequestTimeout is"
+        " raised in the thread or greenlet, and the log has its stack. A worker in which it does not return is"
+        " replaced. With --stream-body, the time of waiting for the client is included. 0: no limit.",
         TIMES,
         core="request_timeout",
         example=30,
@@ -575,7 +574,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "queue_timeout",
         values.seconds(zero=True),
         0.0,
-        "A request that has waited this long for a thread or greenlet is answered 503 with Retry-After. 0: it waits.",
+        "A request that has waited this long for a thread or greenlet is answered 503 with Retry-After. 0: no limit.",
         TIMES,
         core="queue_timeout",
         example=10,
@@ -584,7 +583,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "header_timeout",
         values.seconds(zero=False),
         15.0,
-        "From the first byte of a request head to its end; then 408.",
+        "Longest time from the first byte of a request head to its last; then 408.",
         TIMES,
         core="header_timeout",
     ),
@@ -592,7 +591,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "body_timeout",
         values.seconds(zero=False),
         30.0,
-        "Between two pieces of a request body; then 408.",
+        "Longest time between two pieces of a request body; then 408.",
         TIMES,
         core="body_timeout",
     ),
@@ -600,7 +599,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "idle_timeout",
         values.seconds(zero=False),
         75.0,
-        "A connection without a request is closed after this time. Longer than a proxy in front keeps its own.",
+        "A connection without a request is closed after this time. It should be longer than that of a proxy in front.",
         TIMES,
         core="idle_timeout",
         flags=("--keep-alive",),
@@ -609,7 +608,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "write_timeout",
         values.seconds(zero=False),
         60.0,
-        "A client that takes nothing of a response for this long is given up.",
+        "A client that accepts nothing of a response for this long is disconnected.",
         TIMES,
         core="write_timeout",
     ),
@@ -617,7 +616,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "min_body_rate",
         values.size(),
         240,
-        "Bytes a second that a request body must arrive with on average, after --body-timeout; then 408. 0: any rate.",
+        "Least average rate of a request body after --body-timeout, in bytes per second; below it, 408. 0: any rate.",
         TIMES,
         core="min_body_rate",
     ),
@@ -625,8 +624,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "min_response_rate",
         values.size(),
         240,
-        "Bytes a second that a client must take a waiting response with on average, after --write-timeout; else it is"
-        " given up. 0: any rate.",
+        "Least average rate at which a client accepts a waiting response after --write-timeout, in bytes per second;"
+        " below it, the client is disconnected. 0: any rate.",
         TIMES,
         core="min_response_rate",
     ),
@@ -634,14 +633,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "graceful_timeout",
         values.seconds(zero=True),
         30.0,
-        "After SIGTERM or SIGINT, requests in flight have this long to finish. A second signal stops at once.",
+        "How long requests in flight may take to finish after SIGTERM or SIGINT. A second signal stops at once.",
         TIMES,
     ),
     Option(
         "root_path",
         values.text("PATH", check=_root_path),
         "",
-        "SCRIPT_NAME: the path under which the application is mounted; a request path that begins with it loses it.",
+        "SCRIPT_NAME: the path under which the application is mounted. It is removed from the start of PATH_INFO.",
         RESPONSES,
         core="root_path",
         example="/app",
@@ -650,7 +649,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "url_scheme",
         values.choice("http", "https"),
         "http",
-        "wsgi.url_scheme: https when a proxy in front ends TLS.",
+        "wsgi.url_scheme: https if a proxy in front terminates TLS.",
         RESPONSES,
         core="url_scheme",
     ),
@@ -658,8 +657,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "underscore_headers",
         values.choice("drop", "keep", "refuse"),
         "drop",
-        "Request fields with an underscore in the name, which CGI variables cannot tell from a dash: drop them, keep "
-        "them, or refuse the request with 400.",
+        "What to do with request fields that have an underscore in their name, which CGI variables cannot distinguish "
+        "from a dash: drop them, keep them, or refuse the request with 400.",
         RESPONSES,
         core="underscore_headers",
     ),
@@ -667,7 +666,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "server_header",
         values.text("TEXT", check=_field_value),
         "tailrace",
-        "Server field of responses whose application sends none. Empty: no such field.",
+        "Server field of responses for which the application sets none. Empty: no such field.",
         RESPONSES,
         core="server_header",
     ),
@@ -675,8 +674,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "server_timing",
         values.boolean(),
         False,
-        "Tell in a Server-Timing field how long a request was queued and how long the application took to its first"
-        " block; browsers show it.",
+        "Add a Server-Timing field with the time that a request was queued and the time that the application took until"
+        " its first block; browsers show it.",
         RESPONSES,
         core="server_timing",
     ),
@@ -685,7 +684,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         values.path("PATH"),
         None,
         "Write a line for each response to this file, or `-` for standard output. Unset: no access log. SIGUSR1 "
-        "reopens it. Lines that it does not take in time are dropped and counted; no request waits for it.",
+        "reopens it. No request waits for it: lines that cannot be written in time are dropped and counted.",
         LOGS,
         core="access_log",
         example="/var/log/tailrace/access.log",
@@ -694,8 +693,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "access_log_format",
         values.text("combined|common|json|FORMAT", check=_log_format),
         "combined",
-        "Format of the access log: a name, or text with atoms in braces, such as '{client} {method} {target} "
-        "{status} {duration_ms}', or with those of gunicorn, such as '%(h)s \"%(r)s\" %(s)s %({X-Request-Id}i)s'.",
+        "Format of the access log: a name, or a text with atoms in braces, such as '{client} {method} {target} "
+        "{status} {duration_ms}', or with the atoms of gunicorn, such as '%(h)s \"%(r)s\" %(s)s %({X-Request-Id}i)s'.",
         LOGS,
         core="access_log_format",
         example="{client} {method} {target} {status} {duration_ms}",
@@ -704,7 +703,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "log_level",
         values.choice("debug", "info", "warning", "error"),
         "info",
-        "Least level of the server's own log, on standard error.",
+        "Lowest level that the server's own log, on standard error, shows.",
         LOGS,
         absent=_LOG_OF_THE_PROGRAM,
     ),

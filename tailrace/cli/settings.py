@@ -140,7 +140,7 @@ def without_effect(settings: Settings, *, has_master: bool) -> list[str]:
             if (reason := option.absent.get(place)) is None:
                 continue
             if (option.name, place) in CONFLICTS:
-                raise ConfigError(f"{option.flag} cannot be had with {place.value}: {reason}; leave one out")
+                raise ConfigError(f"{option.flag} cannot be combined with {place.value}: {reason}; leave one out")
             where = place.value if place is Place.WITHOUT_GEVENT else f"with {place.value}"
             flags.setdefault(f"no effect {where}: {reason}", []).append(option.flag)
             break

@@ -255,7 +255,7 @@ def test_what_is_not_callable_is_refused(modules):
     modules(shop="app = 'text'\napplication = None")
     assert "a str is not callable" in str(refusal("shop:app"))
     assert "None is not callable" in str(refusal("shop"))
-    assert "no factory" in str(refusal("shop:app", factory=True))
+    assert "cannot be a factory" in str(refusal("shop:app", factory=True))
 
 
 def test_a_factory_that_was_not_called_is_recognised(modules):

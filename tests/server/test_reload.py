@@ -151,7 +151,7 @@ def test_the_debugger_works_and_the_next_save_ends_its_request(tmp_path):
         (
             ["--preload"],
             "",
-            "--preload cannot be had with --reload: each worker loads the application",
+            "--preload cannot be combined with --reload: each worker loads the application",
         ),
         ([], "import sys\nsys.modules['watchfiles'] = None\n", "pip install 'tailrace[reload]'"),
     ],
