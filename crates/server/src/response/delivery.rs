@@ -1,11 +1,12 @@
-//! The shared half of a response: what two threads may touch of it, behind one lock.
+//! The shared half of a response: the part that two threads use, behind one lock.
 //!
-//! The thread that carries the request appends and writes; an I/O thread sends what the client did not take at once,
-//! what is coalesced, and pages in the application's place. The lock is never held across a system call: who writes
-//! notes so, takes a batch, writes it without the lock, and puts back what is left. Another thread that comes to write
-//! meanwhile leaves that to the one that does.
+//! The thread that carries the request appends and writes. An I/O thread sends what the socket did not accept at once,
+//! coalesced blocks, and the page of a request whose deadline has passed. The lock is never held across a system call:
+//! the thread that writes marks itself as the writer, takes a batch from the queue, writes it without the lock, and
+//! puts back the bytes that were not accepted. A thread that finds another writer does not write; the writer reports
+//! this when it is done ([`After::asked`]).
 //!
-//! Nothing here knows the loop: what is to be done besides is returned as [`After`].
+//! This file does not know the loop: what else has to be done is returned to the caller as [`After`].
 
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -21,30 +22,30 @@ use crate::response::spill::Spill;
 use crate::response::write_plan::WritePlan;
 use crate::transport::Transport;
 
-/// The time that the client of a connection has. Called with the lock held, so that of two threads the one that wrote
-/// last also sets the deadline last; so it must not block.
+/// The clock and the deadline of a connection. Called with the lock held, so that of two threads the one that wrote
+/// last also sets the deadline last. Must not block.
 pub(crate) trait ClientTime {
     /// Now.
     fn now(&self) -> Millis;
 
-    /// The connection has this deadline; [`crate::os::clock::NEVER`]: none. True: the thread that polls is to be woken
-    /// for it.
+    /// Sets the deadline of the connection; [`crate::os::clock::NEVER`]: none. True: the thread that polls has to be
+    /// woken.
     fn set_deadline(&self, due: Millis) -> bool;
 }
 
-/// What the caller has to do after it has let the lock go.
+/// What the caller has to do after a call, without the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct After {
-    /// The thread that polls is to look at the deadlines.
+    /// Wake the thread that polls: the earliest deadline has changed.
     pub(crate) wake: bool,
-    /// The I/O side is to send what waits.
+    /// Have the I/O side send what is queued.
     pub(crate) push: bool,
-    /// The runner that waits for room is to look again.
+    /// Wake the runner that waits for room.
     pub(crate) room: bool,
-    /// The I/O side is to look at the response at each tick.
+    /// Have the I/O side look at the response at each tick.
     pub(crate) list: bool,
-    /// Another thread came to write and has left: what it came for is to be looked at once more.
+    /// Another thread tried to write meanwhile and left that to this one. If it was the owner, it has to flush again.
     pub(crate) asked: bool,
 }
 
@@ -56,58 +57,58 @@ impl After {
     }
 }
 
-/// What became of bytes that a producer gave.
+/// The result of a send, for the producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accepted {
     /// Sent or queued.
     Taken,
     /// Sent or queued, and the producer must wait before the next block.
     Full,
-    /// The connection is broken, or the response overruled.
+    /// Discarded: the connection is broken, or the request's deadline has passed.
     Gone,
 }
 
-/// Whether there is room in the send queue, asked by a runner that waits under a ticket.
+/// Whether the send queue has room, for a runner that waits under a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// There is room.
     Now,
     /// There will never be room.
     Never,
-    /// Not yet: the runner is woken by its ticket when it is worth asking again.
+    /// Not yet: the runner is woken by its ticket and asks again.
     Later,
 }
 
-/// What came of writing for room, see [`Delivery::write_for_room`].
+/// The result of [`Delivery::write_for_room`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WrittenForRoom {
     /// There is room.
     Room,
     /// There will never be room.
     Never,
-    /// There is no room yet; the client has taken something.
+    /// There is no room yet; the socket has accepted some bytes.
     Progress,
-    /// There is no room yet, and the client has taken nothing.
+    /// There is no room yet, and the socket has accepted nothing.
     NoProgress,
 }
 
-/// What became of what waits when it was to be written to a file.
+/// The result of [`Delivery::spill`].
 #[derive(Debug)]
 pub(crate) enum Spilled {
-    /// It is in a file.
+    /// The queued bytes are in a file.
     Done,
-    /// There is no room, or nothing that could be written.
+    /// The files have no room, or nothing is queued in memory.
     No,
-    /// All of it is being sent at this moment.
+    /// The bytes are being sent or written to a file at this moment.
     Busy,
     /// The disk is full or broken.
     Failed(std::io::Error),
 }
 
-/// Gives an owner of the block of this index, so that it can be sent later.
+/// Returns an owner of the block with this index, so that the block can be sent later.
 pub(crate) type Keep<'a> = &'a mut dyn FnMut(usize) -> Box<dyn Payload>;
 
-/// Blocks that a producer gives, as they are planned to be written.
+/// Blocks that a producer sends, with the plan of their write.
 pub(crate) struct Output<'a> {
     pub(crate) plan: &'a mut WritePlan,
     /// The blocks that the plan refers to.
@@ -116,7 +117,7 @@ pub(crate) struct Output<'a> {
     pub(crate) progress: Progress,
 }
 
-/// A part of a file, with what goes before it and behind it.
+/// A part of a file, with the bytes before and after it.
 pub(crate) struct FilePart<'a> {
     pub(crate) before: &'a [u8],
     pub(crate) file: OwnedFd,
@@ -136,7 +137,7 @@ pub(crate) struct Delivery {
 type Guard<'a> = MutexGuard<'a, Sending>;
 
 impl Delivery {
-    /// No response yet.
+    /// A delivery for a new connection, which has no response yet.
     pub(crate) fn new(socket: Box<dyn Transport>, terms: &Terms) -> Self {
         let sending = Mutex::new(Sending::new(terms.memory.responses.clone()));
         Self { socket, sending, room: Condvar::new() }
@@ -146,8 +147,8 @@ impl Delivery {
         &*self.socket
     }
 
-    /// Writes what waits, `most` bytes and little more; the lock is let go for each write. The lock comes back with
-    /// what that came to, and whether another thread came to write meanwhile.
+    /// Writes until the queue is empty, the socket full, or at least `most` bytes are sent. Releases the lock during
+    /// each write. Returns the lock, the result, and whether another thread tried to write meanwhile.
     fn write<'a>(&'a self, mut sending: Guard<'a>, most: u64) -> (Guard<'a>, Flush, bool) {
         if sending.queue.is_empty() && sending.is_sent() {
             let flush = if sending.is_broken() { Flush::Broken } else { Flush::Empty };
@@ -177,8 +178,8 @@ impl Delivery {
         (sending, flush, asked)
     }
 
-    /// The writer writes, without the lock. If the transport panics, the connection is broken and has no writer any
-    /// more, and what was being written is forgotten, before the panic goes on.
+    /// Runs a write without the lock. If the transport panics, drops the bytes that were being written, breaks the
+    /// connection and ends the writing before the panic continues.
     fn unlocked<B, T>(
         &self,
         mut bytes: B,
@@ -198,12 +199,13 @@ impl Delivery {
         }
     }
 
-    /// After a write: the client's deadline. True: the thread that polls is to look at the deadlines.
+    /// Sets the deadline by which the client must take more, after a write. True: the thread that polls has to be
+    /// woken.
     fn set_deadline(sending: &mut Sending, progress: bool, terms: &Terms, time: &dyn ClientTime) -> bool {
         sending.deadline(progress, terms, || time.now()).is_some_and(|due| time.set_deadline(due))
     }
 
-    /// After a page in the application's place nothing follows.
+    /// Nothing may follow a page that was sent in the application's place: ends the sending direction once it is sent.
     fn end_if_overruled(&self, sending: Guard<'_>) {
         let is_over = sending.is_overruled() && sending.is_sent();
         drop(sending);
@@ -215,8 +217,8 @@ impl Delivery {
 
 /// The producer's side: the thread that carries the request.
 impl Delivery {
-    /// Sends what is planned: at once as far as the socket takes it and the policy lets a runner write, and queues the
-    /// rest. Adds the write calls to `writes`.
+    /// Sends what is planned: writes as much as the socket accepts and the policy lets a runner write, and queues the
+    /// rest. Adds the number of write calls to `writes`.
     pub(crate) fn transmit(
         &self,
         output: Output<'_>,
@@ -237,13 +239,13 @@ impl Delivery {
                 *writes += count;
                 sending = lock(&self.sending);
                 match last {
-                    // All that the socket takes has to be tried: only then is it known whether the producer is to wait.
+                    // The socket may have room again. Only a full socket decides whether the producer has to wait.
                     Some(Io::WouldBlock) if sending.found_full() => {}
                     Some(Io::End | Io::Broken) => break sending.break_off(),
                     Some(Io::WouldBlock | Io::Moved(_)) | None => break,
                 }
             }
-            // What the other thread came for is done below, or is that there is nothing.
+            // What the other thread would have written is written or queued below.
             let asked = sending.end_writing();
             plan.queue_rest(&mut sending, blocks, most, keep);
             let (accepted, mut after) = self.settle(sending, terms, time);
@@ -254,7 +256,7 @@ impl Delivery {
         self.settle(sending, terms, time)
     }
 
-    /// Queues part of a file, and sends on.
+    /// Queues a part of a file, and sends what is queued.
     pub(crate) fn transmit_file(&self, part: FilePart<'_>, terms: &Terms, time: &dyn ClientTime) -> (Accepted, After) {
         let mut sending = lock(&self.sending);
         sending.give(part.progress);
@@ -267,7 +269,8 @@ impl Delivery {
         self.settle(sending, terms, time)
     }
 
-    /// Sends on what waits, unless the socket is full or the I/O side does it, and says what the producer is to do.
+    /// Sends what is queued, unless the socket is full or the I/O side is to send it. Returns what the producer has to
+    /// do.
     fn settle<'a>(&'a self, mut sending: Guard<'a>, terms: &Terms, time: &dyn ClientTime) -> (Accepted, After) {
         let mut after = After::default();
         if !sending.queue.is_empty() && !sending.is_blocked() && !sending.leaves_rest(terms) {
@@ -281,14 +284,15 @@ impl Delivery {
             return (Accepted::Taken, after);
         }
         if !sending.is_blocked() {
-            // The producer is told of room by the I/O side, which has to know of the response, be it finished or not.
+            // The I/O side wakes a waiting producer after it has sent something, so it is given a reason to send, even
+            // if the response is complete.
             sending = self.send_on(sending, terms, &mut after);
         }
         drop(sending);
         (Accepted::Full, after)
     }
 
-    /// Writes all that the socket takes, or has the I/O side do it where a runner must not.
+    /// Writes all that the socket accepts, or has the I/O side do it where a runner must not write that much.
     fn send_on<'a>(&'a self, mut sending: Guard<'a>, terms: &Terms, after: &mut After) -> Guard<'a> {
         if terms.policy.most_by_runner.is_some() {
             after.push |= sending.set_pushed(true);
@@ -310,8 +314,9 @@ impl Delivery {
         lock(&self.sending).coalesce(block, terms)
     }
 
-    /// The same for a block after some time without any: it is left to the I/O side, so that no runner is kept by a
-    /// send for each, and leaves with the response's end if that comes right after it. The I/O side must learn of it.
+    /// The same for the first block after the response was unlisted. The I/O side sends it, so that the runner makes no
+    /// send for each block, and together with the end of the response if that follows at once. The caller lists the
+    /// response with the I/O side.
     pub(crate) fn coalesce_anew(&self, block: &[u8], chunked: bool, terms: &Terms) -> Taken {
         let mut sending = lock(&self.sending);
         sending.list(chunked);
@@ -323,8 +328,9 @@ impl Delivery {
         lock(&self.sending).complete();
     }
 
-    /// Blocks until there is room. False: there never will be. `spill` writes what waits to a file when the client has
-    /// had `patience` for it, and answers how long to wait until the next time.
+    /// Blocks until the queue has room. False: there never will be. `spill` moves the queued bytes to a file; it is
+    /// called after `patience` without room (at once if a part of the response is in a file already), and returns the
+    /// time until the next call.
     pub(crate) fn wait_for_room(&self, terms: &Terms, patience: Duration, mut spill: impl FnMut() -> Duration) -> bool {
         let mut sending = lock(&self.sending);
         let mut patience = if sending.queue.is_behind() { Duration::ZERO } else { patience };
@@ -340,8 +346,8 @@ impl Delivery {
         !sending.is_over()
     }
 
-    /// Whether there is room. If there is none yet, `waits` notes who is to be told of it, under the lock: whoever
-    /// makes room looks afterwards.
+    /// Whether the queue has room. If it has none yet, `waits` notes the waiting runner, under the lock: a thread that
+    /// makes room takes the lock before it looks for that note.
     pub(crate) fn ask_for_room(&self, terms: &Terms, waits: impl FnOnce()) -> Room {
         let sending = lock(&self.sending);
         if sending.is_over() {
@@ -354,7 +360,7 @@ impl Delivery {
         Room::Later
     }
 
-    /// Writes as much as the socket takes now, where no other thread does.
+    /// Writes as much as the socket accepts now, where no other thread writes.
     pub(crate) fn write_for_room(&self, terms: &Terms) -> WrittenForRoom {
         let mut sending = lock(&self.sending);
         sending.unblock();
@@ -377,16 +383,16 @@ impl Delivery {
         lock(&self.sending).end(terms)
     }
 
-    /// True while the client has yet to take what was written to a file.
+    /// True while bytes that were written to a file have not been sent.
     pub(crate) fn is_behind(&self) -> bool {
         lock(&self.sending).queue.is_behind()
     }
 }
 
-/// The I/O side, and whoever owns the connection.
+/// The I/O side, and the owner of the connection.
 impl Delivery {
-    /// Writes what waits, `most` bytes and little more. `writable`: an event has told that the socket takes more.
-    /// Without `time` the client has no deadline for it.
+    /// Writes until the queue is empty, the socket full, or at least `most` bytes are sent. `writable`: an event has
+    /// reported room in the socket. Without `time` no deadline is set.
     pub(crate) fn flush(
         &self,
         writable: bool,
@@ -402,14 +408,14 @@ impl Delivery {
         let (mut sending, flush, asked) = self.write(sending, most);
         let progress = sending.sent() > before;
         let wake = time.is_some_and(|time| Self::set_deadline(&mut sending, progress, terms, time));
-        // A producer that found this thread writing waits for what it has written.
+        // A producer that found this thread writing may wait for the room that the write has made.
         let room = asked && (sending.queue.bytes() <= terms.low_water() || sending.is_over());
         self.end_if_overruled(sending);
         (flush, After { wake, asked, room, ..After::default() })
     }
 
-    /// Sends what a producer has given, while it is at work: what is coalesced, and what waits. `expired`: the deadline
-    /// of the connection has come, which breaks it if it waits for the client.
+    /// Sends coalesced blocks and the queue while the producer still works. `expired`: the deadline of the connection
+    /// has passed, which breaks the connection if its socket is full.
     pub(crate) fn drain(&self, writable: bool, expired: bool, terms: &Terms, time: &dyn ClientTime) -> After {
         let mut sending = lock(&self.sending);
         if writable {
@@ -419,7 +425,7 @@ impl Delivery {
         sending.flush_coalesced(terms);
         let mut after = After::default();
         if sending.queue.is_empty() {
-            // There may have been no memory for what was coalesced.
+            // The queue may have had no memory for the coalesced blocks, which breaks the connection.
             after.room = sending.is_over();
             return after;
         }
@@ -439,7 +445,8 @@ impl Delivery {
         after
     }
 
-    /// Sends what has been coalesced since the last tick. False: the response is over, or its blocks have become slow.
+    /// Sends what has been coalesced since the last tick. False: the response is over, or its blocks no longer come
+    /// quickly.
     pub(crate) fn tick(&self, terms: &Terms, time: &dyn ClientTime) -> (bool, After) {
         let moved = lock(&self.sending).coalesced() > 0;
         let after = if moved { self.drain(false, false, terms, time) } else { After::default() };
@@ -451,17 +458,15 @@ impl Delivery {
         lock(&self.sending).push(|queue| queue.push_copy(bytes));
     }
 
-    /// Queues bytes of the server's own and sends them as far as the socket takes them; no time of the client's runs
-    /// for that.
+    /// Queues bytes of the server's own and sends what the socket accepts. Sets no deadline.
     pub(crate) fn send(&self, bytes: &[u8], terms: &Terms) -> After {
         self.queue(bytes);
         self.flush(false, u64::MAX, terms, None).1
     }
 
-    /// The deadline of the request has come, whose application still works on it. Answers in its place with `page`, or
-    /// breaks off what has begun; what the application still gives goes nowhere. A complete response is left to its
-    /// client. A runner that waits for room is still to be notified. The flag: another thread came to write meanwhile,
-    /// as [`After::asked`].
+    /// The deadline of the request has passed while the application runs. Sends `page` if the response has not begun,
+    /// else breaks it off; a complete response is not touched. What the application produces from now on is discarded.
+    /// The caller notifies a runner that waits for room. The flag is [`After::asked`].
     pub(crate) fn overrule(&self, page: impl FnOnce() -> (Vec<u8>, u64)) -> (Overruled, bool) {
         let mut sending = lock(&self.sending);
         let overruled = sending.overrule(page);
@@ -480,12 +485,12 @@ impl Delivery {
         }
     }
 
-    /// True when the client was answered in the application's place, or its response broken off for its deadline.
+    /// True when the server has answered in the application's place, or has broken the response off at its deadline.
     pub(crate) fn is_overruled(&self) -> bool {
         lock(&self.sending).given_so_far().1
     }
 
-    /// Forgets what waits and takes nothing more. A runner that waits for room is still to be notified.
+    /// Drops what is queued, and discards everything from now on. The caller notifies a runner that waits for room.
     pub(crate) fn break_off(&self) {
         lock(&self.sending).break_off();
     }
@@ -495,8 +500,8 @@ impl Delivery {
         self.room.notify_all();
     }
 
-    /// Status and body bytes of the response of now, and whether its deadline came, for a log that cannot ask its
-    /// producer.
+    /// Status and body bytes of the current response, and whether its deadline has passed. For the log, where the
+    /// producer cannot be asked.
     pub(crate) fn given_so_far(&self) -> (Given, bool) {
         lock(&self.sending).given_so_far()
     }
@@ -506,16 +511,16 @@ impl Delivery {
         lock(&self.sending).take_writes()
     }
 
-    /// Writes what waits in memory to a file, from which the I/O side sends it. Blocks on the disk; the client is
-    /// served meanwhile.
+    /// Moves the queued bytes from memory to a file, from which the I/O side sends them. Blocks on the disk, without
+    /// the lock: other threads may send meanwhile.
     pub(crate) fn spill(&self, spill: &Spill, terms: &Terms) -> (Spilled, After) {
         if !spill.is_allowed() {
             return (Spilled::No, After::default());
         }
         let mut sending = lock(&self.sending);
         sending.flush_coalesced(terms);
-        // It may be the I/O side that is late, and not the client: no event of the socket would tell it of what was
-        // coalesced, and its next tick does not find that any more.
+        // If the socket is not full, the I/O side is late and not the client. Its next tick no longer finds the bytes
+        // that were coalesced, and no event of the socket follows, so it is asked to send them.
         let is_for_io = !sending.is_blocked() && !sending.queue.is_empty();
         let after = After { push: is_for_io && sending.set_pushed(true), ..After::default() };
         let is_whole = sending.is_complete();
@@ -547,7 +552,7 @@ impl Delivery {
         (spilled, after)
     }
 
-    /// Waits until no other thread is between a look and a wait for room.
+    /// Returns when no other thread is between its look for room and the note that it waits.
     pub(crate) fn sync(&self) {
         drop(lock(&self.sending));
     }

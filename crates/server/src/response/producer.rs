@@ -1,9 +1,10 @@
-//! The producer's half of a response: its head, its framing, and how its blocks come.
+//! The producer's half of a response: its head, its framing, and how quickly its blocks follow each other.
 //!
-//! A block is sent at once by the thread that made it, together with the head if it is the first; large blocks by
-//! reference. When blocks come quickly they are coalesced instead, and the I/O side sends them.
+//! The thread that produces a block sends it at once, together with the head if it is the first; large blocks are
+//! queued by reference. When small blocks follow each other quickly, they are coalesced instead, and the I/O side sends
+//! them.
 //!
-//! Thread: it belongs to the thread that carries the request. What other threads touch is in [`Delivery`].
+//! Thread: a [`Response`] belongs to the thread that carries the request. What other threads use is in [`Delivery`].
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -20,26 +21,27 @@ use crate::response::write_plan::WritePlan;
 
 /// Blocks of this size and larger are never coalesced.
 const COALESCE_BELOW: usize = 16 * 1024;
-/// A block is quick that comes so soon after the one before was sent.
+/// A block is quick if it is ready within this time after the previous one was sent.
 const QUICK: Duration = Duration::from_micros(150);
-/// So many quick blocks in a row, and the next ones are coalesced.
+/// After this many quick blocks in a row the next ones are coalesced.
 const QUICK_BLOCKS: u8 = 2;
-/// Room for small blocks of a response that is not kept.
+/// A staging buffer of more than this many bytes is not kept for the next response.
 const LARGE_PLAN: usize = 64 * 1024;
-/// Bytes that the server adds to the blocks of one send at most: the end of a head, the lines of a chunk.
+/// At most this many bytes are added to the blocks of one send: the end of the head, the lines of a chunk.
 const FRAMING: usize = 512;
 
-/// What became of a `send`.
+/// The result of a send, for the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// Taken: sent or queued. Go on.
+    /// Taken: sent or queued. The next block may follow.
     Taken,
     /// Taken, but the queue is full: call [`crate::connection::exchange::Exchange::wait`] before the next block, with
     /// the interpreter released.
     Full,
-    /// All that `Content-Length` promised is there (or the response has no body): further blocks go nowhere.
+    /// Taken, and the body is complete: all bytes that `Content-Length` promised have been given, or the response has
+    /// no body. Further blocks are discarded.
     Enough,
-    /// The client is gone or the response is broken: nothing will be sent any more.
+    /// Discarded: the client has disconnected, the connection is broken, or the deadline of the request has passed.
     Gone,
     /// Not taken: the system has no memory for it.
     NoMemory,
@@ -54,7 +56,7 @@ pub enum Position {
     Last,
 }
 
-/// Where a response goes, and what its head depends on.
+/// Where a response is sent, and what its head depends on.
 pub(crate) struct Outlet<'a> {
     pub(crate) delivery: &'a Delivery,
     pub(crate) terms: &'a Terms,
@@ -62,25 +64,25 @@ pub(crate) struct Outlet<'a> {
     pub(crate) time: &'a dyn ClientTime,
     /// The value of the `Server` field; empty: none.
     pub(crate) server_name: &'a str,
-    /// Times of the request go into a field of the head.
+    /// Whether the head gets a `Server-Timing` field.
     pub(crate) server_timing: bool,
-    /// The client is known to be gone.
+    /// The client is known to have disconnected.
     pub(crate) is_gone: bool,
-    /// What the head depends on; asked when the head leaves.
+    /// The facts of the request on which the head depends; called when the head is committed.
     pub(crate) facts: &'a dyn Fn() -> RequestFacts,
 }
 
-/// Bytes of the body that may still be given.
+/// Bytes of the body that the producer may still send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Left {
-    /// As many as come: no length is promised, or the head can still be changed.
+    /// Any number: no length is promised, or the head is not committed.
     #[default]
     Any,
-    /// So many, at least one.
+    /// This many, at least one.
     Exactly(u64),
-    /// None: the body has ended, so many bytes before its promised length.
+    /// None: the body has ended, `missing` bytes before its promised length.
     Ended { missing: u64 },
-    /// They go nowhere: the client is gone, or the response overruled.
+    /// They are discarded: the connection is broken, or the deadline of the request has passed.
     Nowhere,
 }
 
@@ -90,33 +92,33 @@ impl Left {
     }
 }
 
-/// How the blocks of the response come.
+/// How quickly the blocks of the response follow each other.
 #[derive(Clone, Copy, Debug, Default)]
 enum Pace {
-    /// None has been sent.
+    /// No block has been sent yet.
     #[default]
     Unknown,
-    /// So many in a row came right after the one before was sent, the last at this time: each is sent at once.
+    /// Each block is sent at once. The number of quick blocks in a row, and when the last block was sent.
     Direct(u8, Instant),
-    /// Quickly: they are coalesced, and the I/O side sends them.
+    /// Blocks are coalesced, and the I/O side sends them.
     Coalescing,
 }
 
-/// See the module. It is used again, with the room of its buffers, by later requests.
+/// See the module. Later requests use it again, with the capacity of its buffers.
 #[derive(Default)]
 pub(crate) struct Response {
     pub(crate) head: ResponseHead,
-    /// `None` until the head is committed: until then it can be changed.
+    /// `None` until the head is committed; until then the head can be changed.
     framing: Option<ResponseFraming>,
     left: Left,
-    /// Bytes of blocks that Content-Length had no room for.
+    /// Bytes of blocks beyond the Content-Length.
     surplus: u64,
     plan: WritePlan,
     pace: Pace,
 }
 
 impl Response {
-    /// As new, but for the room of buffers that are not large.
+    /// Makes it as new, but keeps the capacity of buffers that are not large.
     pub(crate) fn clear(&mut self) {
         self.head.clear();
         self.framing = None;
@@ -128,7 +130,7 @@ impl Response {
         }
     }
 
-    /// The memory of its buffers.
+    /// The capacity of its buffers, in bytes.
     pub(crate) fn room(&self) -> usize {
         self.head.room() + self.plan.room()
     }
@@ -138,7 +140,7 @@ impl Response {
         self.framing.is_some()
     }
 
-    /// Bytes that the application gave beyond its Content-Length, files aside: those may be longer.
+    /// Bytes that the application produced beyond its Content-Length. Files are not counted: they may be longer.
     pub(crate) fn surplus(&self) -> u64 {
         self.surplus
     }
@@ -151,12 +153,12 @@ impl Response {
         matches!(self.left, Left::Ended { .. })
     }
 
-    /// Nothing is sent any more.
+    /// From now on everything is discarded.
     pub(crate) fn set_gone(&mut self) {
         self.left = Left::Nowhere;
     }
 
-    /// Bytes that the head promised and that were not given; 0 when the client is gone.
+    /// Bytes that the head promised and the application has not produced; 0 when the response is discarded.
     pub(crate) fn missing(&self) -> u64 {
         match self.left {
             Left::Exactly(bytes) | Left::Ended { missing: bytes } => bytes,
@@ -164,7 +166,7 @@ impl Response {
         }
     }
 
-    /// How a response ends of which no more comes.
+    /// The ending of the record, if the application produces nothing more.
     pub(crate) fn ending(&self) -> Ending {
         match self.missing() {
             _ if self.is_gone() => Ending::ClientGone,
@@ -173,7 +175,7 @@ impl Response {
         }
     }
 
-    /// True when the connection can serve another request after this response, complete.
+    /// True when the connection can serve another request after this response, provided that it is complete.
     pub(crate) fn keeps_alive(&self) -> bool {
         self.framing.is_some_and(|framing| framing.keep_alive)
     }
@@ -256,8 +258,8 @@ impl Response {
         (self.sent(accepted), after)
     }
 
-    /// A block of a response whose blocks come quickly: appends it to what the I/O side sends next. `None`: this block
-    /// is to be sent directly. The flag: the I/O side must learn of the response.
+    /// Appends a small block to those that the I/O side sends at its next tick, if blocks are coalesced. `None`: the
+    /// caller sends the block directly. The flag: the caller lists the response with the I/O side.
     #[inline]
     pub(crate) fn coalesce(
         &mut self,
@@ -304,13 +306,13 @@ impl Response {
         Some((sent, list))
     }
 
-    /// True when there is nothing to end: all has been given, or nothing is sent any more.
+    /// True when there is nothing to end: the body is complete and no block is coalesced, or everything is discarded.
     pub(crate) fn is_finished(&self) -> bool {
         self.is_gone() || (self.has_ended() && !matches!(self.pace, Pace::Coalescing))
     }
 
-    /// Ends the response: an empty one if nothing was sent, the last chunk of a chunked one. `None`: the system has no
-    /// memory for that, and nothing was done.
+    /// Ends the response: sends an empty one if nothing was sent, and the last chunk of a chunked one. `None`: the
+    /// system has no memory for that, and nothing was done.
     pub(crate) fn finish(&mut self, outlet: &Outlet<'_>, record: &mut Record, now: Instant) -> Option<After> {
         if self.is_finished() {
             return Some(After::default());
@@ -326,7 +328,7 @@ impl Response {
         Some(after)
     }
 
-    /// Sends a page in place of a response that has not begun.
+    /// Sends an error page in place of a response whose head is not committed.
     pub(crate) fn send_error(
         &mut self,
         outlet: &Outlet<'_>,
@@ -346,14 +348,15 @@ impl Response {
         self.transmit(outlet, record, &[], &mut |_| Box::new(())).1
     }
 
-    /// Makes room for what is laid out next, the head included if it has not left. False: the system has no memory.
+    /// Reserves memory for the next write: the blocks, their framing, and the head if it is not committed. False: the
+    /// system has no memory.
     fn reserve(&mut self, blocks: &[&[u8]]) -> bool {
         let head = if self.framing.is_some() { 0 } else { self.head.bytes().len() };
         self.plan.reserve(blocks, head + FRAMING)
     }
 
-    /// Before body bytes: commits the head if need be, and says how many of `total` may be sent. `None`: nothing is to
-    /// be done.
+    /// Called before body bytes are sent: commits the head if it is not, and returns how many of `total` bytes may be
+    /// sent. `None`: there is nothing to send.
     fn open(
         &mut self,
         outlet: &Outlet<'_>,
@@ -376,7 +379,7 @@ impl Response {
                 return None;
             }
             let framing = self.commit(outlet, record, (position == Position::Last).then_some(total), now);
-            // One block that is all its Content-Length promised leaves in one go, too.
+            // A first block as long as its Content-Length is sent in one write, too.
             let whole =
                 position == Position::Last || matches!(framing.body, ResponseBody::Known(length) if length == total);
             record.path = if whole { Path::OneWrite } else { Path::Direct };
@@ -384,7 +387,7 @@ impl Response {
         Some(self.allow(total))
     }
 
-    /// How many of so many bytes the framing has room for; they count as given.
+    /// How many of `total` bytes the framing allows; they count as sent.
     fn allow(&mut self, total: u64) -> u64 {
         match self.left {
             Left::Any => total,
@@ -405,8 +408,8 @@ impl Response {
         matches!(self.framing, Some(ResponseFraming { body: ResponseBody::Known(_), .. }))
     }
 
-    /// After a block that was sent directly and that was ready at `asked`. True: the next ones are coalesced, and the
-    /// I/O side must learn of it.
+    /// Called after a block that was ready at `asked` was sent directly: decides whether the next ones are coalesced.
+    /// True: the caller lists the response with the I/O side.
     fn learn_pace(&mut self, outlet: &Outlet<'_>, record: &mut Record, asked: Instant) -> bool {
         match outlet.terms.policy.coalesce {
             Coalesce::Never => return false,
@@ -430,7 +433,7 @@ impl Response {
         true
     }
 
-    /// Completes the head and puts it at the front of what is sent next.
+    /// Completes the head and puts it in front of the next write.
     fn commit(
         &mut self,
         outlet: &Outlet<'_>,
@@ -440,7 +443,7 @@ impl Response {
     ) -> ResponseFraming {
         let facts = (outlet.facts)();
         if outlet.server_timing {
-            // The value is ours and has no forbidden byte.
+            // The server makes the value, which has no forbidden byte.
             let _ = self.head.field(b"Server-Timing", record.server_timing(now).as_bytes());
         }
         let framing = with_date(now, |date| self.head.finish(facts, total, date, outlet.server_name.as_bytes()));
@@ -455,7 +458,7 @@ impl Response {
         framing
     }
 
-    /// The body is over: the last chunk, where there are chunks.
+    /// Ends the body, with the last chunk if it is chunked.
     fn end(&mut self) {
         match self.left {
             Left::Any => {
@@ -474,7 +477,7 @@ impl Response {
         Progress { given, is_complete: self.has_ended() }
     }
 
-    /// Writes what was laid out, queues what the socket does not take.
+    /// Writes what is planned, and queues what the socket does not accept.
     fn transmit(
         &mut self,
         outlet: &Outlet<'_>,

@@ -1,7 +1,7 @@
-//! How far the response of a connection is, as a value: one enum of states, and what waits for the client.
+//! The state of the response of a connection: one enum, the send queue, the coalescing buffer, and who writes.
 //!
-//! Plain data behind the lock of [`crate::response::delivery`]: no socket, no clock, no thread. A connection has one;
-//! each of its responses begins in [`State::Idle`] and goes back there, but for those that break the connection.
+//! Plain data behind the lock of [`crate::response::delivery`]: no socket, no clock, no thread. Each connection has
+//! one; each of its responses begins in [`State::Idle`] and returns there, unless it breaks the connection.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use crate::response::coalescing::{Appended, Coalescing};
 use crate::response::policy::Policy;
 use crate::response::send_queue::{Batch, NoMemory, SendQueue};
 
-/// What may wait for one client when the memory for all of them is used up.
+/// Bytes that may be queued for one client when the memory for all of them is used up.
 const LEAST_QUEUE: usize = 64 * 1024;
 
-/// The limits of what is held for clients, and how it is delivered. The same for all connections of a server.
+/// The limits of what is queued for clients, and how it is delivered. The same for all connections of a server.
 pub(crate) struct Terms {
     pub(crate) policy: Policy,
-    /// Bytes of one response that may wait in memory before its producer waits, too.
+    /// Bytes of one response that may be queued in memory before its producer has to wait.
     pub(crate) queue_limit: usize,
     /// The same for all responses together.
     pub(crate) buffer_limit: usize,
-    /// How long a client may take nothing.
+    /// How long a client may accept no byte.
     pub(crate) write_timeout: Millis,
-    /// Bytes a second that a client must take; 0: no such rule.
+    /// Bytes per second that a client must accept on average; 0: no limit.
     pub(crate) min_rate: u64,
     pub(crate) memory: Arc<ClientMemory>,
 }
@@ -35,12 +35,12 @@ impl Terms {
         self.memory.responses.used() <= self.buffer_limit && self.memory.has_room(0)
     }
 
-    /// What may wait for one client before its producer waits, too.
+    /// Bytes that may be queued for one client before its producer has to wait.
     pub(crate) fn high_water(&self) -> usize {
         if self.has_memory() { self.queue_limit } else { self.queue_limit.min(LEAST_QUEUE) }
     }
 
-    /// A producer that waited goes on when no more than this waits for its client.
+    /// A producer that waits continues when no more bytes than this are queued.
     pub(crate) fn low_water(&self) -> usize {
         self.high_water() / 2
     }
@@ -50,23 +50,23 @@ impl Terms {
     }
 }
 
-/// How much of a response its producer has given.
+/// How much of a response its producer has produced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Given {
     pub(crate) status: u16,
     pub(crate) body_bytes: u64,
 }
 
-/// How far a producer is with what it gives now.
+/// The progress of a producer, with what it sends now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// All that it has given, this included.
+    /// What it has produced in all, including what it sends now.
     pub(crate) given: Given,
-    /// Nothing of the response follows.
+    /// The response is complete with it.
     pub(crate) is_complete: bool,
 }
 
-/// How far the response is.
+/// The state of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// No response has begun.
@@ -75,75 +75,78 @@ pub(crate) enum State {
     Sending(Given),
     /// All of it has been sent or is queued.
     Complete(Given),
-    /// The server has answered in the application's place, with this page. What the application gives goes nowhere.
+    /// The deadline of the request has passed, and the server has answered with a page of this status and size. What
+    /// the application produces is discarded.
     Overruled(Given),
-    /// The connection is broken, whoever broke it: nothing is sent any more, also of later responses.
+    /// The connection is broken: nothing is sent any more, of this response or a later one.
     Broken {
-        /// What the producer, or the server in its place, had given before.
+        /// What the producer, or the server in its place, had produced before.
         given: Given,
-        /// Who broke it.
+        /// Why it is broken.
         by: Cause,
     },
 }
 
-/// Who broke a connection.
+/// Why a connection is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The client, or the server for its own reasons.
+    /// The client disconnected, or the server gave the connection up.
     Other,
-    /// The deadline of the request, which came while its response was being sent.
+    /// The deadline of the request passed while its response was being sent.
     Deadline,
     /// As `Other`, after the server had answered in the application's place.
     AfterPage,
 }
 
-/// Who writes to the socket at this moment, without the lock.
+/// Whether a thread is writing to the socket, without the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writer {
     Nobody,
-    /// A thread does.
+    /// A thread is writing.
     Busy {
-        /// Another thread came to write meanwhile, and has left that to this one.
+        /// Another thread tried to write meanwhile and left that to this one.
         is_asked: bool,
-        /// The socket may take more again, although this thread finds it full.
+        /// An event has reported room in the socket since this thread began: if it finds the socket full, it tries
+        /// again.
         retries: bool,
     },
 }
 
-/// What became of a response whose deadline has come.
+/// What became of a response whose deadline has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overruled {
-    /// Nothing had been sent: the page is queued, to be flushed.
+    /// It had not begun: the page is queued and has to be flushed.
     Answered,
-    /// It had begun, and is broken off: the connection is to be aborted.
+    /// It had begun and is broken off: the caller aborts the connection.
     BrokenOff,
-    /// It was complete, or its client had gone.
+    /// It was complete, overruled already, or its connection broken: nothing was done.
     Over,
 }
 
-/// What became of a block that was to be coalesced.
+/// The result of an attempt to coalesce a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// It will be sent at the next tick.
+    /// The block will be sent at the next tick.
     Coalesced,
-    /// Likewise, and the producer must wait now.
+    /// The same, but the producer has to wait before the next one.
     Full,
-    /// Blocks are not coalesced now: it is to be sent directly.
+    /// Not taken: the response is not listed with the I/O side. The caller sends the block directly.
     Unlisted,
-    /// The connection is broken, or the response overruled.
+    /// Discarded: the connection is broken, or the deadline of the request has passed.
     Gone,
-    /// The system has no memory for it.
+    /// Not taken: the system has no memory for it.
     NoMemory,
 }
 
-/// The end of a response, for its record.
+/// What is known of a response when its producer has ended it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
-    /// Its deadline came before it was complete. `Some`: with a page of so many bytes in its place.
+    /// `Some`: its deadline passed before it was complete. The inner value: the body bytes of the page that was sent in
+    /// its place.
     pub(crate) timed_out: Option<Option<u64>>,
     /// Some of it was written to a file.
     pub(crate) has_spilled: bool,
-    /// Nothing of it waits.
+    /// All of it has been sent.
     pub(crate) is_sent: bool,
     /// The connection is broken.
     pub(crate) is_broken: bool,
@@ -155,25 +158,27 @@ pub(crate) struct End {
 pub(crate) struct Sending {
     state: State,
     pub(crate) queue: SendQueue,
-    /// From the first block that is coalesced until the response is over: an idle connection is to be small.
+    /// `Some` from the first coalesced block until the end of the response, so that an idle connection takes little
+    /// memory.
     coalescing: Option<Box<Coalescing>>,
     writer: Writer,
-    /// The socket was full at the last write: it will tell when it takes more.
+    /// The socket was full at the last write. An event will report when it has room.
     is_blocked: bool,
-    /// The I/O side was asked to send what waits, though the socket is not known to be full.
+    /// The I/O side has been asked to send the queue, because the socket is not known to be full, so that no event of
+    /// it may follow.
     is_pushed: bool,
     /// Some of the response has been written to a file.
     has_spilled: bool,
-    /// Since when the client has been waited for without a pause; [`NEVER`]: it is not.
+    /// Since when bytes have been queued without a break; [`NEVER`]: none are.
     waiting_since: Millis,
-    /// What had been sent then.
+    /// The value of `sent` at that time.
     sent_then: u64,
-    /// Bytes of the queue that the kernel has taken, in all.
+    /// Bytes of the queue that the kernel has accepted, in all.
     sent: u64,
 }
 
 impl Sending {
-    /// A new connection.
+    /// The state for a new connection.
     pub(crate) fn new(budget: Arc<Budget>) -> Self {
         Self {
             state: State::Idle,
@@ -189,12 +194,12 @@ impl Sending {
         }
     }
 
-    /// True when all of the response has been given, and may be sent.
+    /// True when all of the response has been sent or queued, and the connection is not broken.
     pub(crate) fn is_complete(&self) -> bool {
         matches!(self.state, State::Complete(_))
     }
 
-    /// True when what the producer gives goes nowhere.
+    /// True when what the producer sends is discarded.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.state, State::Overruled(_) | State::Broken { .. })
     }
@@ -204,12 +209,12 @@ impl Sending {
         matches!(self.state, State::Overruled(_))
     }
 
-    /// True when nothing is sent any more.
+    /// True when the connection is broken.
     pub(crate) fn is_broken(&self) -> bool {
         matches!(self.state, State::Broken { .. })
     }
 
-    /// The producer gives more of the response.
+    /// Notes what the producer has produced so far.
     pub(crate) fn give(&mut self, Progress { given, is_complete }: Progress) {
         match &mut self.state {
             State::Idle | State::Sending(_) if is_complete => self.state = State::Complete(given),
@@ -219,7 +224,7 @@ impl Sending {
         }
     }
 
-    /// All of the response has been given.
+    /// Notes that the producer has produced all of the response.
     pub(crate) fn complete(&mut self) {
         if let State::Idle | State::Sending(_) = self.state {
             self.state = State::Complete(self.given());
@@ -235,8 +240,8 @@ impl Sending {
         }
     }
 
-    /// Status and body bytes of the response of now, and whether its deadline came, for a log that cannot ask its
-    /// producer.
+    /// Status and body bytes of the current response, and whether its deadline has passed. For the log, where the
+    /// producer cannot be asked.
     pub(crate) fn given_so_far(&self) -> (Given, bool) {
         let is_late = match self.state {
             State::Overruled(_) => true,
@@ -246,8 +251,8 @@ impl Sending {
         (self.given(), is_late)
     }
 
-    /// The deadline of the request has come. `page` makes the error page that is sent when nothing has been yet, and
-    /// tells the length of its body.
+    /// The deadline of the request has passed. `page` makes the error page, which is sent if the response has not
+    /// begun, and returns it with the length of its body.
     pub(crate) fn overrule(&mut self, page: impl FnOnce() -> (Vec<u8>, u64)) -> Overruled {
         match self.state {
             State::Complete(_) | State::Overruled(_) | State::Broken { .. } => Overruled::Over,
@@ -267,7 +272,7 @@ impl Sending {
         }
     }
 
-    /// Gives up: forgets what waits and takes nothing more.
+    /// Breaks the connection: drops what is queued, and discards everything from now on.
     pub(crate) fn break_off(&mut self) {
         let by = match self.state {
             State::Broken { by, .. } => by,
@@ -278,14 +283,14 @@ impl Sending {
         self.queue.clear();
     }
 
-    /// There was no memory to queue something: the response cannot go on.
+    /// Breaks the connection if there was no memory to queue something: a part of the response is missing.
     fn check(&mut self, pushed: Result<(), NoMemory>) {
         if pushed.is_err() {
             self.break_off();
         }
     }
 
-    /// Appends to the queue, unless the response is over.
+    /// Appends to the queue, unless what the producer sends is discarded.
     pub(crate) fn push(&mut self, push: impl FnOnce(&mut SendQueue) -> Result<(), NoMemory>) {
         if !self.is_over() {
             let pushed = push(&mut self.queue);
@@ -293,7 +298,7 @@ impl Sending {
         }
     }
 
-    /// The response is over; what follows belongs to the next one. Its producer has given all.
+    /// Ends the response: what follows belongs to the next one. Called when the producer sends nothing more.
     pub(crate) fn end(&mut self, terms: &Terms) -> End {
         let timed_out = match self.state {
             State::Overruled(page) | State::Broken { given: page, by: Cause::AfterPage } => Some(Some(page.body_bytes)),
@@ -301,7 +306,7 @@ impl Sending {
             _ => None,
         };
         let leaves_rest = self.leaves_rest(terms);
-        // What is coalesced of a broken response may still be sent; its end may not.
+        // The coalesced blocks of an incomplete response may still be sent, but not its end.
         self.flush_coalesced(terms);
         if let Some(mut coalescing) = self.coalescing.take() {
             coalescing.reset(terms.budget());
@@ -314,12 +319,12 @@ impl Sending {
         if is_sent {
             self.waiting_since = NEVER;
         }
-        // A runner that must not write by itself leaves all that is left.
+        // A runner whose writes are limited leaves all the rest to the I/O side.
         let is_left = leaves_rest || (terms.policy.most_by_runner.is_some() && !is_sent && !is_broken);
         End { timed_out, has_spilled, is_sent, is_broken, is_left }
     }
 
-    /// Some of what waited is in a file.
+    /// Notes that some of the response has been written to a file.
     pub(crate) fn set_spilled(&mut self) {
         self.has_spilled = true;
     }
@@ -327,12 +332,12 @@ impl Sending {
 
 /// Coalescing.
 impl Sending {
-    /// The producer coalesces its next blocks.
+    /// From now on the producer coalesces its blocks.
     pub(crate) fn list(&mut self, chunked: bool) {
         self.coalescing.get_or_insert_default().list(chunked);
     }
 
-    /// Appends a block to those that are coalesced.
+    /// Appends a block to the coalescing buffer.
     pub(crate) fn coalesce(&mut self, block: &[u8], terms: &Terms) -> Taken {
         if self.is_over() {
             return Taken::Gone;
@@ -346,13 +351,13 @@ impl Sending {
         }
     }
 
-    /// True when so much waits that a producer which coalesces must wait.
+    /// True when so many bytes are coalesced or queued that the producer has to wait.
     fn is_flooded(&self, terms: &Terms) -> bool {
         self.coalesced() > terms.queue_limit
             || (self.queue.bytes() > LEAST_QUEUE.min(terms.queue_limit) && self.queue.bytes() > terms.high_water())
     }
 
-    /// Moves what is coalesced behind what waits already.
+    /// Moves what is coalesced to the end of the queue.
     pub(crate) fn flush_coalesced(&mut self, terms: &Terms) {
         let coalesced = self.coalescing.as_mut().and_then(|coalescing| coalescing.take(terms.budget()));
         let Some(coalesced) = coalesced else { return };
@@ -364,12 +369,12 @@ impl Sending {
         }
     }
 
-    /// Bytes that are coalesced.
+    /// Number of coalesced bytes.
     pub(crate) fn coalesced(&self) -> usize {
         self.coalescing.as_ref().map_or(0, |coalescing| coalescing.len())
     }
 
-    /// I/O side, at a tick: true while there is reason to look again.
+    /// Called by the I/O side at a tick. `moved`: it found coalesced bytes. True: it is to look again at the next tick.
     pub(crate) fn stays_listed(&mut self, moved: bool) -> bool {
         self.coalescing.as_mut().is_some_and(|coalescing| coalescing.stays_listed(moved))
     }
@@ -377,7 +382,7 @@ impl Sending {
 
 /// Writing.
 impl Sending {
-    /// True when nothing waits and the socket may take something: a write may go past the queue.
+    /// True when nothing is queued and the socket may have room: a producer may write directly.
     pub(crate) fn takes_writes(&self) -> bool {
         self.queue.is_empty() && !self.is_writing() && !self.is_over() && !self.is_blocked
     }
@@ -386,12 +391,13 @@ impl Sending {
         self.writer != Writer::Nobody
     }
 
-    /// True when nothing waits and nothing is being written.
+    /// True when nothing is queued and nothing is being written.
     pub(crate) fn is_sent(&self) -> bool {
         self.queue.is_empty() && !self.is_writing()
     }
 
-    /// The caller writes from now on. False: another thread does, and looks at the queue once more before it is done.
+    /// Makes the caller the writer. False: another thread is the writer, and its [`Sending::end_writing`] will return
+    /// true.
     pub(crate) fn begin_writing(&mut self) -> bool {
         match &mut self.writer {
             Writer::Nobody => {
@@ -405,13 +411,14 @@ impl Sending {
         }
     }
 
-    /// The writer is done. True: another thread came to write meanwhile, and has left that to the caller.
+    /// Ends the writing of the caller. True: another thread tried to write meanwhile and left that to the caller.
     pub(crate) fn end_writing(&mut self) -> bool {
         let writer = std::mem::replace(&mut self.writer, Writer::Nobody);
         matches!(writer, Writer::Busy { is_asked: true, .. })
     }
 
-    /// The writer found the socket full. True: it may take more again.
+    /// Called by the writer when it has found the socket full. True: an event has reported room meanwhile, so it tries
+    /// again.
     fn may_retry(&mut self) -> bool {
         match &mut self.writer {
             Writer::Nobody => false,
@@ -419,12 +426,12 @@ impl Sending {
         }
     }
 
-    /// What the writer is to send next. `None`: nothing waits.
+    /// What the writer sends next. `None`: nothing is queued.
     pub(crate) fn next_batch(&mut self) -> Option<Batch> {
         self.queue.take()
     }
 
-    /// What came of a batch. `None`: the writer goes on.
+    /// Notes the result of the write of a batch. `None`: the writer continues.
     pub(crate) fn wrote(&mut self, batch: Batch, moved: Io) -> Option<Flush> {
         if self.is_broken() {
             self.queue.drop_batch(batch);
@@ -460,7 +467,8 @@ impl Sending {
         }
     }
 
-    /// A write past the queue found the socket full. The caller still is the writer. True: it may take more again.
+    /// Called by a producer whose direct write has found the socket full; it is still the writer. True: an event has
+    /// reported room meanwhile, so it tries again.
     pub(crate) fn found_full(&mut self) -> bool {
         let retries = self.may_retry();
         self.is_blocked = !retries;
@@ -472,7 +480,7 @@ impl Sending {
         self.is_blocked
     }
 
-    /// The socket has told that it takes more.
+    /// Notes an event that reports room in the socket.
     pub(crate) fn unblock(&mut self) {
         self.is_blocked = false;
         if let Writer::Busy { retries, .. } = &mut self.writer {
@@ -480,12 +488,13 @@ impl Sending {
         }
     }
 
-    /// The I/O side is asked to send what waits, or (`false`) does it. True when that changes something.
+    /// `true`: notes that the I/O side is asked to send the queue; `false`: that it does so now. Returns whether that
+    /// is new.
     pub(crate) fn set_pushed(&mut self, pushed: bool) -> bool {
         std::mem::replace(&mut self.is_pushed, pushed) != pushed
     }
 
-    /// Bytes of the queue that the kernel has taken.
+    /// Bytes of the queue that the kernel has accepted since the connection began.
     pub(crate) fn sent(&self) -> u64 {
         self.sent
     }
@@ -496,13 +505,13 @@ impl Sending {
     }
 }
 
-/// The client's time.
+/// The client's deadline, and when the producer has to wait.
 impl Sending {
-    /// After a write: by when the client must take more. `None`: as before. `progress`: it has just taken something.
-    /// `now` is asked only where that is needed.
+    /// After a write: the time by which the client must accept more; [`NEVER`]: no deadline. `None`: unchanged.
+    /// `progress`: the socket has just accepted bytes. `now` is only called where it is needed.
     pub(crate) fn deadline(&mut self, progress: bool, terms: &Terms, now: impl FnOnce() -> Millis) -> Option<Millis> {
         if self.is_writing() {
-            // The other writer asks when it is done.
+            // The other writer calls this when it is done.
             return None;
         }
         if self.queue.is_empty() {
@@ -512,7 +521,8 @@ impl Sending {
             return None;
         }
         let now = now();
-        // Noted also of a client that takes what it gets and has the rest at our next turn: its deadline is to go, too.
+        // Also set when the socket is not full and the I/O side sends the rest later, so that the deadline is removed
+        // when the queue is empty.
         if self.waiting_since == NEVER {
             (self.waiting_since, self.sent_then) = (now, self.sent);
         }
@@ -522,21 +532,22 @@ impl Sending {
         Some(within_rate(now, self.waiting_since, terms.write_timeout, self.sent - self.sent_then, terms.min_rate))
     }
 
-    /// True when the producer is to wait. A complete response is left to the I/O side, unless there is no memory for it.
+    /// True when the producer has to wait. The producer of a complete response only waits if the memory for responses
+    /// is used up; otherwise the I/O side sends the rest.
     pub(crate) fn is_full(&self, terms: &Terms) -> bool {
-        // A producer that may not write much by itself, or finds another thread writing, has not tried all that the
-        // socket would take. Whoever writes instead tells of room.
+        // A producer waits if the socket is full, or if another thread sends: the current writer, or the I/O side where
+        // runners may only write little. That thread wakes the producer.
         let is_tried = self.is_blocked || self.is_writing() || terms.policy.most_by_runner.is_some();
         is_tried && self.queue.bytes() > terms.high_water() && !(self.is_complete() && terms.has_memory())
     }
 
-    /// True when a producer that waits may go on.
+    /// True when a producer that waits may continue.
     pub(crate) fn has_room(&self, terms: &Terms) -> bool {
         self.queue.bytes() + self.coalesced() <= terms.low_water()
     }
 
-    /// True when the response is complete and much of it is left to send: the I/O side does that, without the
-    /// interpreter.
+    /// True when the response is complete, much of it is left to send, and the socket has room: the I/O side sends the
+    /// rest, without the interpreter.
     pub(crate) fn leaves_rest(&self, terms: &Terms) -> bool {
         self.is_complete()
             && !self.is_blocked
@@ -544,25 +555,27 @@ impl Sending {
     }
 }
 
-/// What a flush came to.
+/// The result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flush {
-    /// Nothing is left.
+    /// Everything has been sent.
     Empty,
-    /// The socket takes no more for now.
+    /// The socket is full.
     Blocked,
-    /// The socket would take more, but it is the others' turn.
+    /// The socket has room, but other connections are served first.
     More,
-    /// Another thread writes, and goes on with what is left.
+    /// Another thread is writing, and sends the rest.
     Elsewhere,
     /// The connection is broken.
     Broken,
-    /// A file ended so many bytes before its promised length: the body cannot be completed.
+    /// A file ended this many bytes before its promised length: the body cannot be completed, and the connection is
+    /// broken.
     Short(u64),
 }
 
-/// A deadline at `now` for something that has gone on since `since`: within `pause` of now, and as long as `moved`
-/// bytes may take at `rate` bytes a second (0: any time) after a first `pause`.
+/// The deadline, at time `now`, of a transfer that began at `since` and has moved `moved` bytes: at most `pause` from
+/// now, and at most `since` + `pause` + the time that `moved` bytes take at `rate` bytes per second (0: no minimum
+/// rate).
 pub(crate) fn within_rate(now: Millis, since: Millis, pause: Millis, moved: u64, rate: u64) -> Millis {
     let by_pause = now.saturating_add(pause);
     match moved.saturating_mul(1_000).checked_div(rate) {
@@ -591,7 +604,7 @@ mod tests {
     const BROKEN: State = State::Broken { given: GIVEN, by: Cause::Other };
     const LATE: State = State::Broken { given: GIVEN, by: Cause::Deadline };
     const BROKEN_PAGE: State = State::Broken { given: PAGE, by: Cause::AfterPage };
-    /// As [`BROKEN`], before anything was given.
+    /// As [`BROKEN`], before the producer has sent anything.
     const BROKEN_IDLE: State = State::Broken { given: Given { status: 0, body_bytes: 0 }, by: Cause::Other };
 
     fn terms() -> Terms {
@@ -612,7 +625,7 @@ mod tests {
         }
     }
 
-    /// A write of the five bytes that wait.
+    /// A write of the five queued bytes.
     fn write(sending: &mut Sending, moved: Io) {
         assert!(sending.begin_writing());
         if let Some(batch) = sending.next_batch() {
@@ -651,7 +664,7 @@ mod tests {
             (
                 "has no memory",
                 |sending, _| without_memory(|| sending.push(|queue| queue.push_copy(b"block"))),
-                // What is given after a page goes nowhere, and needs no memory.
+                // What is sent after the page is discarded and needs no memory.
                 [BROKEN_IDLE, BROKEN, BROKEN, OVERRULED, BROKEN, LATE, BROKEN_PAGE],
             ),
             ("sends", |sending, _| write(sending, Io::Moved(3)), same),
