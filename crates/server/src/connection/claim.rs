@@ -1,8 +1,8 @@
 //! Which thread owns a connection: one atomic word.
 //!
 //! Any thread may report an event; the thread that finds the word unowned becomes the owner and works on the connection
-//! until it releases it. An event that arrives meanwhile sets its bit in the word, and the release fails while a bit is
-//! set: no edge of the edge-triggered poller is ever lost.
+//! until it releases it. An event that is reported meanwhile sets its bit in the word, and the release fails while a
+//! bit is set, so no event of the edge-triggered poller is lost.
 
 use crate::os::epoll::Readiness;
 use crate::os::sync::atomic::{AtomicU32, Ordering};
@@ -11,25 +11,25 @@ use crate::os::sync::atomic::{AtomicU32, Ordering};
 pub(crate) type Bits = u32;
 
 const OWNED: Bits = 1;
-/// Bytes (or the end) can be read.
+/// Bytes, or the end of the input, can be read.
 pub(crate) const READ: Bits = 1 << 1;
-/// The socket takes bytes again.
+/// The socket has room for bytes again.
 pub(crate) const WRITE: Bits = 1 << 2;
-/// The client has ended its direction of the connection.
+/// The client has ended its sending direction.
 pub(crate) const READ_END: Bits = 1 << 3;
-/// Broken or closed both ways. Stays set for ever.
+/// The connection is broken or closed in both directions. Never cleared.
 pub(crate) const GONE: Bits = 1 << 4;
-/// The connection's deadline has come.
+/// The deadline of the connection has passed.
 pub(crate) const EXPIRED: Bits = 1 << 5;
-/// The server is draining: a connection without a request closes.
+/// The server has begun to drain: a connection without a request closes.
 pub(crate) const STOP: Bits = 1 << 6;
-/// A connection without a request is to be closed, so that a new client can be accepted.
+/// A connection without a request has to close, so that a new client can be accepted.
 pub(crate) const UNWANTED: Bits = 1 << 7;
 
-/// Bits that stay when the owner takes the events.
+/// Bits that the owner does not clear when it takes the events.
 const STICKY: Bits = OWNED | GONE;
 
-/// What the poller saw, as bits.
+/// What the poller reports, as bits.
 pub(crate) fn bits(readiness: Readiness) -> Bits {
     let mut bits = 0;
     for (is_set, bit) in
@@ -46,12 +46,12 @@ pub(crate) fn bits(readiness: Readiness) -> Bits {
 pub(crate) struct Claim(AtomicU32);
 
 impl Claim {
-    /// A new connection, owned by the thread that makes it.
+    /// The word of a new connection, owned by the thread that makes it.
     pub(crate) fn owned() -> Self {
         Self(AtomicU32::new(OWNED))
     }
 
-    /// Reports events. True: the caller is the owner now.
+    /// Reports events. True: the connection had no owner, and the caller owns it now.
     pub(crate) fn raise(&self, bits: Bits) -> bool {
         self.0.fetch_or(bits | OWNED, Ordering::AcqRel) & OWNED == 0
     }
@@ -84,7 +84,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
-    fn an_event_during_ownership_keeps_the_owner_from_letting_go() {
+    fn a_release_fails_after_an_event() {
         let claim = Claim::owned();
         assert!(!claim.raise(READ));
         assert!(!claim.release());
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn gone_is_remembered_and_does_not_keep_the_owner() {
+    fn gone_is_never_cleared_and_does_not_prevent_a_release() {
         let claim = Claim::owned();
         claim.raise(GONE);
         assert_eq!(claim.take(), GONE);
@@ -104,8 +104,8 @@ mod tests {
 
     #[test]
     fn no_event_is_lost_between_many_threads() {
-        // Each thread reports events; whoever owns counts what it carries. A counter of reports, raised before the
-        // bit, must be seen whole by some owner after the last report.
+        // Each thread counts its reports before it sets the bit. An owner copies the count after it has taken the bits,
+        // so after the last report some owner must have copied all of it.
         let claim = Arc::new(Claim::owned());
         assert!(claim.release());
         let reported = Arc::new(AtomicU64::new(0));

@@ -1,7 +1,7 @@
-//! The connections of a server: what they share, the table of those that are open, and the list of those for which the
-//! I/O side is to send.
+//! The connections of a server: what they share, the table of the open ones, and the list of those for which the I/O
+//! side sends.
 //!
-//! Any thread uses it.
+//! Any thread uses these.
 
 use std::io;
 use std::ops::Deref;
@@ -21,7 +21,7 @@ use crate::os::panics::catch;
 use crate::request::spool::Write;
 use crate::response::policy::Policy;
 
-/// Between two lines that say the same of a disk (milliseconds).
+/// The time between two log lines about the same failure of a disk (milliseconds).
 const REPEAT_PAUSE: Millis = 60_000;
 
 /// See the module.
@@ -30,11 +30,11 @@ pub(crate) struct Context {
     pub(crate) poller: Poller,
     pub(crate) table: Table,
     pub(crate) flush_list: FlushList,
-    /// Unfinished requests that were given up for their memory.
+    /// Number of incomplete requests that were refused to free their memory.
     pub(crate) given_up: AtomicU64,
-    /// When unfinished requests may be looked for again.
+    /// When incomplete requests may be looked for again.
     pub(crate) next_look: Mutex<Option<Instant>>,
-    /// When it was last said that responses cannot be stored, in milliseconds.
+    /// When it was last logged that responses cannot be stored, in milliseconds.
     spill_failed: AtomicU64,
 }
 
@@ -47,7 +47,7 @@ impl Deref for Context {
 }
 
 impl Context {
-    /// Nothing is open yet.
+    /// A context without connections.
     ///
     /// # Errors
     /// No descriptors left.
@@ -63,13 +63,14 @@ impl Context {
         })
     }
 
-    /// A connection that the calling thread owns goes on on the thread that polls.
+    /// Moves the ownership of a connection from the caller to the thread that polls, which continues with it.
     pub(crate) fn hand_over(&self, host: &ConnectionHost, connection: Arc<Connection>) {
         self.flush_list.leave(connection);
         self.wake_for_flush_list(host);
     }
 
-    /// The thread that polls is to send what waits for this client, whose response goes on.
+    /// Has the thread that polls send what is queued for the client. The response continues, and ownership does not
+    /// move.
     pub(crate) fn push(&self, host: &ConnectionHost, connection: Arc<Connection>) {
         self.flush_list.push(connection);
         self.wake_for_flush_list(host);
@@ -77,14 +78,14 @@ impl Context {
 
     fn wake_for_flush_list(&self, host: &ConnectionHost) {
         if self.has_ended() {
-            // Nobody looks at it any more, and connections and server refer to each other.
+            // No thread takes connections from the list any more, and each of them keeps the server alive.
             self.flush_list.clear();
         } else {
             host.wake_io();
         }
     }
 
-    /// A part of a request body is to be written to a file: a thread for disks does it, and the connection goes on.
+    /// Has a disk thread write a part of a request body to its file. The connection continues after that.
     pub(crate) fn store(self: &Arc<Self>, connection: Arc<Connection>, write: Write) {
         let context = self.clone();
         self.disk.run(move || {
@@ -103,14 +104,14 @@ impl Context {
         });
     }
 
-    /// A connection has closed.
+    /// Removes a connection that has closed.
     pub(crate) fn forget(&self, connection: &Connection) {
         if self.table.remove(connection.key()) && self.is_stopping() && self.table.len() == 0 {
             self.poller.wake();
         }
     }
 
-    /// Responses cannot be written to files: says so once a minute.
+    /// Logs that responses cannot be written to files, once a minute.
     pub(crate) fn log_spill_failure(&self, host: &ConnectionHost, fault: &io::Error) {
         let now = self.clock.now();
         let before = self.spill_failed.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! The connections for which the I/O side sends: responses that coalesce blocks, finished responses whose rest the I/O
-//! side sends, and responses of greenlets, which must not write large amounts themselves.
+//! The connections for which the I/O side sends: those whose responses coalesce blocks, those handed over with the rest
+//! of a finished response, and those of greenlets, which must not write large amounts themselves.
 //!
 //! The threads that run the application add connections; the leader sends coalesced blocks once per [`TICK`], the rest
 //! at its next round.
@@ -49,32 +49,32 @@ impl FlushList {
         is_first
     }
 
-    /// The response of the connection is finished. Ownership moves to the thread that takes the connection from this
-    /// list.
+    /// The connection is handed over, in most cases with the rest of a finished response. Ownership moves to the thread
+    /// that takes the connection from this list.
     pub(crate) fn leave(&self, connection: Arc<Connection>) {
         self.count.fetch_add(1, Ordering::AcqRel);
         self.left.fetch_add(1, Ordering::AcqRel);
         lock(&self.lists).left.push(connection);
     }
 
-    /// The response of the connection continues; the I/O side sends the bytes of it that wait.
+    /// The response of the connection continues; the I/O side sends what is queued.
     pub(crate) fn push(&self, connection: Arc<Connection>) {
         self.count.fetch_add(1, Ordering::AcqRel);
         self.left.fetch_add(1, Ordering::AcqRel);
         lock(&self.lists).pushed.push(connection);
     }
 
-    /// True when a connection waits that was added by [`FlushList::leave`] or [`FlushList::push`].
+    /// True when the list has a connection that was added by [`FlushList::leave`] or [`FlushList::push`].
     pub(crate) fn has_left(&self) -> bool {
         self.left.load(Ordering::Acquire) > 0
     }
 
-    /// True when a tick has something to look at.
+    /// True when the list has any connection.
     pub(crate) fn are_any(&self) -> bool {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    /// Forgets everything, when the server ends.
+    /// Empties the list, when the server ends.
     pub(crate) fn clear(&self) {
         let lists = std::mem::take(&mut *lock(&self.lists));
         self.count.store(0, Ordering::Release);
@@ -82,8 +82,8 @@ impl FlushList {
         drop(lists);
     }
 
-    /// Sends coalesced blocks, if a tick has passed, and the responses that were pushed or left. `guard` runs the work
-    /// at each connection.
+    /// Sends coalesced blocks, if a tick has passed, and serves the connections that were pushed or left. `guard` runs
+    /// the work for each connection.
     pub(crate) fn tick(&self, guard: impl Fn(&Arc<Connection>, &mut dyn FnMut())) {
         if !self.are_any() {
             return;

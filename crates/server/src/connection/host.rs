@@ -1,6 +1,7 @@
-//! What a connection asks of the server that it belongs to, so that it knows neither loop, executor nor application.
+//! The server, as a connection sees it. This trait keeps the connection independent of the loop, the executors and the
+//! application.
 //!
-//! `C` is the connection: this file knows nothing of it.
+//! `C` is the type of the connection, which this file does not know.
 
 use std::io;
 use std::sync::Arc;
@@ -17,74 +18,79 @@ use crate::os::clock::Millis;
 use crate::request::Request;
 use crate::request::spool::Write;
 
-/// A request with a deadline.
+/// A running request that has a deadline.
 pub(crate) struct Task<C> {
     pub(crate) since: Instant,
     /// Method and target.
     pub(crate) request: String,
     pub(crate) facts: RequestFacts,
-    /// Until the response is finished.
+    /// `None` when the response is finished.
     pub(crate) connection: Option<Arc<C>>,
 }
 
-/// What a connection asks of the server that it belongs to. Everything here may be called by any thread.
+/// The server, as a connection sees it. Any thread may call these methods.
 pub(crate) trait Host<C>: Send + Sync + 'static {
-    /// The thread that polls is to look around at once, unless it does so anyway before it waits.
+    /// Wakes the thread that polls, unless it looks for work anyway before it waits.
     fn wake_io(&self);
 
-    /// A complete request: a responder answers it, or the application does. It owns the connection from now on.
+    /// Has a complete request answered by a responder or by the application. The request owns the connection from now
+    /// on.
     fn dispatch(&self, transaction: Box<Transaction>, connection: Arc<C>);
 
-    /// The caller owns the connection, which goes on on the thread that polls.
+    /// Moves the ownership of the connection from the caller to the thread that polls, which continues with it.
     fn hand_over(&self, connection: Arc<C>);
 
-    /// The thread that polls is to send what waits for this client, whose response goes on.
+    /// Has the thread that polls send what is queued for the client. The response continues, and ownership does not
+    /// move.
     fn push(&self, connection: Arc<C>);
 
-    /// A part of a request body is to be written to a file by a thread for disks. It owns the connection until then.
+    /// Has a disk thread write a part of a request body to its file. The write owns the connection.
     fn store(&self, connection: Arc<C>, write: Write);
 
-    /// The connection has closed.
+    /// The connection has closed: removes it from the table.
     fn forget(&self, connection: &C);
 
     /// The connection, if it is still open.
     fn find(&self, key: u64) -> Option<Arc<C>>;
 
-    /// Makes room for so many bytes in the memory that is held for clients, at the expense of unfinished requests.
-    /// False: there is none.
+    /// Makes room for `more` bytes in the memory that is held for clients, by refusing incomplete requests. False:
+    /// there is none.
     fn make_room(&self, more: usize) -> bool;
 
-    /// Responses cannot be written to files.
+    /// A response could not be written to a file: logs why.
     fn report_spill_failure(&self, fault: &io::Error);
 
-    /// The response to a request has left, or never will.
+    /// Accounts for a request whose response has been sent, or never will be. `writes`: write calls that the record
+    /// does not count yet.
     fn account(&self, transaction: Box<Transaction>, writes: u32);
 
-    /// The same for a request whose transaction somebody has who may not come back.
+    /// The same for a request whose transaction is still with its runner, which may never return it.
     fn account_abandoned(&self, request: &Request, record: &Record);
 
-    /// A response coalesces its blocks from now on: the I/O side sends them at each tick.
+    /// The response coalesces its blocks from now on: has the I/O side send them at each tick.
     fn coalesces(&self, connection: &Arc<C>);
 
-    /// The request that a runner carries is to be answered by `due`. `task` describes it, and is asked once.
+    /// Sets the deadline of the request that a runner carries; [`crate::os::clock::NEVER`]: none. `task` describes the
+    /// request and is called at most once.
     fn set_request_deadline(&self, runner: Runner, due: Millis, task: &mut dyn FnMut() -> Task<C>);
 
-    /// The response of the request that a runner carries is finished: its connection may serve another one.
+    /// The response of the request that a runner carries is finished, and its connection may serve another request: the
+    /// deadline must not touch the connection any more.
     fn release(&self, runner: Runner);
 
-    /// What the scoreboard shows of the request that a runner carries, by [`Runner::packed`].
+    /// What the scoreboard shows of the request that a runner carries. `packed`: [`Runner::packed`].
     fn in_flight(&self, packed: u64) -> Option<InFlight>;
 
-    /// The runner that waits under this ticket is to go on. False: it will not.
+    /// Wakes the runner that waits under this ticket. False: it cannot be woken.
     fn wake_runner(&self, ticket: u64) -> bool;
 
     /// True on the thread whose runners wait under tickets.
     fn is_on_ticket_thread(&self) -> bool;
 
-    /// True when a loop on a single thread must not wait any longer: a signal asks it to end, or its graceful time is
-    /// over.
+    /// True when a server on a single thread must not wait any longer: a signal asks it to end, or its time for
+    /// draining is over.
     fn must_end(&self) -> bool;
 
-    /// A line for the error log.
+    /// Writes a line to the error log.
     fn log(&self, level: Level, message: &str);
 }

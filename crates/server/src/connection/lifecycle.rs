@@ -1,6 +1,6 @@
 //! Whether a server runs, drains or has ended.
 //!
-//! Any thread reads the state and may begin the stop; the leader drains and ends the server.
+//! Any thread reads the state and may begin a stop; the leader drains and ends the server.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -50,7 +50,7 @@ impl Lifecycle {
         self.state.load(Ordering::Acquire) == ENDED
     }
 
-    /// True when the time for draining is over.
+    /// True when the time for draining has passed.
     pub(crate) fn is_overdue(&self, now: Millis) -> bool {
         now >= self.stop_by.load(Ordering::Acquire)
     }
@@ -60,28 +60,29 @@ impl Lifecycle {
         Duration::from_millis(self.stop_by.load(Ordering::Acquire).saturating_sub(now))
     }
 
-    /// True until the idle connections have been closed, see [`Lifecycle::has_swept`].
+    /// True until [`Lifecycle::has_swept`]: idle connections have to be told to close.
     pub(crate) fn is_to_sweep(&self) -> bool {
         !self.swept.load(Ordering::Acquire)
     }
 
-    /// The idle connections of a draining server are closed. Only afterwards, so that a panic on the way is made up for.
+    /// Notes that the idle connections of a draining server have been told to close. Called after that, so that it is
+    /// repeated if it panics.
     pub(crate) fn has_swept(&self) {
         self.swept.store(true, Ordering::Release);
     }
 
-    /// Ends the server. True for the first caller, which cleans up and calls [`Lifecycle::is_over`].
+    /// Ends the server. True for the first caller only, which cleans up and then calls [`Lifecycle::is_over`].
     pub(crate) fn end(&self) -> bool {
         self.state.swap(ENDED, Ordering::AcqRel) != ENDED
     }
 
-    /// All is cleaned up.
+    /// Notes that everything is cleaned up, and wakes the threads in [`Lifecycle::join`].
     pub(crate) fn is_over(&self) {
         *lock(&self.over) = true;
         self.news.notify_all();
     }
 
-    /// Waits until all is cleaned up. False: the time ran out before.
+    /// Waits until everything is cleaned up. False: `timeout` has passed before. `None`: no limit.
     pub(crate) fn join(&self, timeout: Option<Duration>) -> bool {
         let mut over = lock(&self.over);
         let until = timeout.and_then(|time| clock::now().checked_add(time));
@@ -106,7 +107,7 @@ mod tests {
     use super::Lifecycle;
 
     #[test]
-    fn a_stop_may_be_brought_forward_and_not_put_off() {
+    fn a_stop_may_be_moved_earlier_but_not_later() {
         let lifecycle = Lifecycle::new();
         assert!(lifecycle.is_running() && !lifecycle.is_overdue(1_000));
         for (by, left) in [(300, 200), (500, 200), (200, 100)] {
@@ -121,7 +122,7 @@ mod tests {
     #[test]
     fn idle_connections_are_closed_once() {
         let lifecycle = Lifecycle::new();
-        assert!(lifecycle.is_to_sweep() && lifecycle.is_to_sweep(), "until it is said to be done");
+        assert!(lifecycle.is_to_sweep() && lifecycle.is_to_sweep(), "until has_swept is called");
         lifecycle.has_swept();
         lifecycle.stop(0);
         assert!(!lifecycle.is_to_sweep());
@@ -135,7 +136,7 @@ mod tests {
         assert!(!lifecycle.end());
         lifecycle.stop(0);
         assert!(lifecycle.has_ended() && !lifecycle.is_running());
-        assert!(!lifecycle.join(Some(Duration::ZERO)), "its end is under way");
+        assert!(!lifecycle.join(Some(Duration::ZERO)), "it is not cleaned up yet");
         lifecycle.is_over();
         assert!(lifecycle.join(Some(Duration::ZERO)) && lifecycle.join(None));
     }

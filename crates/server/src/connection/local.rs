@@ -9,7 +9,7 @@ thread_local! {
     static LEADING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work` with the thread's read buffer of [`SCRATCH`] bytes. Not to be nested.
+/// Runs `work` with the thread's read buffer of [`SCRATCH`] bytes. Panics if it is nested.
 pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut [u8]) -> T) -> T {
     READ.with_borrow_mut(|buffer| {
         if buffer.is_empty() {
@@ -24,7 +24,7 @@ pub(crate) fn is_scratch_free() -> bool {
     READ.with(|buffer| buffer.try_borrow_mut().is_ok())
 }
 
-/// Runs what the thread does as the leader, until `work` returns or panics.
+/// Runs `work`, during which the thread counts as the leader.
 pub(crate) fn leading<T>(work: impl FnOnce() -> T) -> T {
     struct Reset;
     impl Drop for Reset {
@@ -37,7 +37,7 @@ pub(crate) fn leading<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// True while the thread leads: it will look around by itself before it waits.
+/// True while the thread is the leader, which looks for work before it waits, so nobody has to wake it.
 pub(crate) fn is_leading() -> bool {
     LEADING.get()
 }
@@ -50,7 +50,7 @@ mod tests {
     use super::{is_leading, is_scratch_free, leading, with_scratch};
 
     #[test]
-    fn a_thread_leads_until_its_work_ends_be_it_by_a_panic() {
+    fn a_thread_leads_until_its_work_returns_or_panics() {
         assert!(!is_leading());
         assert!(leading(is_leading));
         assert!(!is_leading());
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn the_read_buffer_is_taken_while_it_is_used() {
+    fn the_read_buffer_is_not_free_while_it_is_used() {
         assert!(is_scratch_free());
         assert!(with_scratch(|buffer| buffer.len() == super::SCRATCH && !is_scratch_free()));
         assert!(is_scratch_free());

@@ -1,8 +1,8 @@
 //! Making room in the memory that is held for clients: incomplete requests are refused, the oldest first.
 //!
-//! So clients that send heads or bodies without an end lose their own requests, and complete requests of other clients
-//! have memory. A thread that receives bytes asks for room; the leader also makes room for the memory that responses
-//! use.
+//! So clients that send endless heads or bodies lose their own requests, and there is memory for the complete requests
+//! of other clients. A thread that receives bytes asks for room; the leader also makes room when responses have used up
+//! the memory.
 
 use std::sync::TryLockError;
 use std::sync::atomic::Ordering;
@@ -12,9 +12,9 @@ use tailrace_http::limits::Refusal;
 use crate::connection::context::Context;
 use crate::os::clock;
 
-/// A look at all connections that frees too little is not repeated for so many times its own duration.
+/// After a look at all connections that has freed too little, none is made for this many times its duration.
 const LOOK_PAUSE: u32 = 10;
-/// So many freed bytes are reported, so that the allocator returns them to the system.
+/// Freed bytes are reported from this number on, so that the allocator returns them to the system.
 const WORTH: usize = 1 << 20;
 
 const GIVEN_UP: Refusal = Refusal::new(503, "The server needed the memory of requests that are not complete.");
@@ -39,14 +39,14 @@ impl Context {
         }
     }
 
-    /// Gives up unfinished requests, the oldest first, until there is room for `more` bytes and some beyond: a look at
-    /// all connections is made for many of them.
+    /// Refuses incomplete requests, the oldest first, until there is room for `more` bytes and some beyond, so that few
+    /// looks at all connections are needed.
     #[cold]
     fn give_up_oldest(&self, more: usize) {
-        // One thread looks; what it finds is for all.
+        // One thread at a time looks; the room that it makes is for all.
         let mut next_look = match self.next_look.try_lock() {
             Ok(next_look) => next_look,
-            // A look that panicked has cost the connection that asked for it.
+            // After a panic in a look only the connection that asked for it was closed.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
@@ -162,7 +162,7 @@ mod tests {
                     return stats;
                 }
                 assert!(Instant::now() < until, "{what}: {stats:?}");
-                // Other tests of this process measure how busy it is.
+                // A pause: other tests of this process measure how busy it is.
                 thread::sleep(Duration::from_millis(1));
             }
         }
@@ -179,7 +179,7 @@ mod tests {
         std::str::from_utf8(&head[9..]).unwrap().parse().unwrap()
     }
 
-    /// An unfinished head of `size` bytes.
+    /// An incomplete head of `size` bytes.
     fn head(size: usize) -> Vec<u8> {
         let mut head = b"GET / HTTP/1.1\r\nHost: a\r\nX: ".to_vec();
         head.resize(size, b'x');
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_charged_until_its_client_has_gone() {
+    fn an_incomplete_request_is_charged_until_its_client_disconnects() {
         const SIZE: usize = 3 << 20;
         let served = Served::new(1 << 30);
         let short = served.send(&head(100));
@@ -197,22 +197,24 @@ mod tests {
         assert!(most.heads < 2 * SIZE as u64, "{most:?}");
         let body = served.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9000\r\n\r\nhalf");
         let with_body = served.until("a body", |stats| stats.bodies > 0);
-        // Not what was promised, which need not come.
+        // Charged is what has come, not the Content-Length.
         assert!(with_body.bodies < 4096, "{with_body:?}");
         assert_eq!(with_body.held, with_body.heads + with_body.bodies + with_body.buffered);
         drop((short, long, body));
-        let none = served.until("all given back", |stats| stats.held == 0);
+        let none = served.until("nothing held", |stats| stats.held == 0);
         assert_eq!((none.heads, none.bodies, none.given_up), (0, 0, 0));
-        served.until("it is told", |_| served.application.freed.load(Ordering::SeqCst) >= SIZE / 2);
+        served.until("the application is told of freed memory", |_| {
+            served.application.freed.load(Ordering::SeqCst) >= SIZE / 2
+        });
         served.end();
     }
 
     #[test]
-    fn a_whole_small_request_is_not_charged_and_an_idle_connection_holds_nothing() {
+    fn a_small_request_that_arrives_complete_is_not_charged_and_an_idle_connection_holds_nothing() {
         let served = Served::new(1 << 30);
         let mut client = served.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(status(&mut client), 200);
-        // A head that came in pieces is given back with its response.
+        // The charge for a head that came in pieces ends with the response.
         let mut pieces = served.send(b"GET / HTTP/1.1\r\n");
         served.until("a piece", |stats| stats.heads > 0);
         pieces.write_all(b"Host: a\r\n\r\n").unwrap();
@@ -223,17 +225,17 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_unfinished_requests_are_given_up_for_newer_ones() {
+    fn the_oldest_incomplete_requests_are_refused_for_newer_ones() {
         let served = Served::new(1 << 20);
         let mut clients = Vec::new();
         for number in 0..60 {
             clients.push(served.send(&head(60_000)));
             if number == 0 {
                 served.until("the first", |stats| stats.heads > 0);
-                // So that it is older by the clock of the server, which counts milliseconds.
+                // Long enough that the clock of the server, which counts milliseconds, shows that it is older.
                 thread::sleep(Duration::from_millis(3));
             }
-            // An ordinary request is served whatever others hold.
+            // A complete request is served, however much memory incomplete ones hold.
             assert_eq!(status(&mut served.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")), 200);
             assert!(served.server.stats().held <= 1 << 20);
         }
@@ -247,13 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_bodies_make_room_as_heads_do_and_one_in_a_file_stays() {
+    fn incomplete_bodies_in_memory_are_refused_and_one_in_a_file_is_not() {
         let body = |length: usize, came: usize| {
             let mut request = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n").into_bytes();
             request.resize(request.len() + came, b'x');
             request
         };
-        // The body that goes to a file fits by itself, so nobody looks for room before the others come.
+        // The body that goes to a file fits into the memory, so room is only looked for when the others come.
         let served = Served::new(4 << 20);
         let mut in_file = served.send(&body(3_000_000, 2_900_000));
         served.until("a body in a file", |stats| stats.heads > 0 && stats.bodies < 20_000);
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_fits_nowhere_is_refused() {
+    fn a_request_larger_than_all_memory_is_refused() {
         let served = Served::new(20_000);
         assert_eq!(status(&mut served.send(&head(60_000))), 503);
         assert_eq!(status(&mut served.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")), 200);
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_record_of_a_request_that_is_given_up_has_the_write_of_its_refusal() {
+    fn the_record_of_a_refused_incomplete_request_counts_the_write_of_its_error_page() {
         let file = std::env::temp_dir().join(format!("tailrace-given-up-{}", std::process::id()));
         let destination = Destination::Path(file.clone());
         let format = Format::parse("{status} {writes} {ending}").unwrap();

@@ -1,5 +1,5 @@
-//! Room in the send queue, for which a runner waits whose client does not take the response: how long, and how it
-//! waits where no other thread sends.
+//! How a runner waits for room in the send queue when its client reads slowly: for how long, and how where no other
+//! thread sends.
 //!
 //! Thread: the runner's.
 
@@ -10,13 +10,13 @@ use std::time::Duration;
 use crate::response::delivery::{Delivery, WrittenForRoom};
 use crate::response::sending::Terms;
 
-/// How long a client may take to make room before what waits for it goes to a file: one that reads at 8 MB a second
-/// makes enough of it in half that time.
+/// How long a runner waits for room before the queued bytes are moved to a file. A client that reads 8 MB per second
+/// makes enough room in half of that time.
 pub const PATIENCE: Duration = Duration::from_millis(250);
-/// How long until that is tried again where it was not possible.
+/// How long until that is tried again after it was not possible.
 pub const RETRY: Duration = Duration::from_secs(10);
 
-/// A thread or greenlet waits for its client until this is dropped.
+/// Counts a thread or greenlet as one that waits for its client, until this is dropped.
 pub struct Waiting(Arc<AtomicUsize>);
 
 impl Waiting {
@@ -32,7 +32,7 @@ impl Drop for Waiting {
     }
 }
 
-/// A client that does not take its response, where no other thread sends.
+/// A client that reads slowly, where no other thread sends.
 pub(crate) struct SlowClient<'a> {
     pub(crate) delivery: &'a Delivery,
     pub(crate) terms: &'a Terms,
@@ -41,9 +41,9 @@ pub(crate) struct SlowClient<'a> {
 }
 
 impl SlowClient<'_> {
-    /// Sends by itself until there is room. False: there never will be. The connection is broken when the client takes
-    /// nothing for `write_timeout`, or when `must_end` says that the server is to end. `spill` writes what waits to a
-    /// file when the client has had time to take it, and answers after what time that may be tried again.
+    /// Sends until the queue has room. False: there never will be. Breaks the connection when the socket accepts
+    /// nothing for `write_timeout`, or when `must_end` says that the server has to end. `spill` moves the queued bytes
+    /// to a file; it is called after [`PATIENCE`], and returns the time until the next call.
     pub(crate) fn write_for_room(
         &self,
         write_timeout: Duration,

@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Runner {
     /// Its slot in the runner table.
     pub(crate) slot: usize,
-    /// The number of the request, which no other one of this server has.
+    /// The number of the request, unique in this server.
     pub(crate) serial: u64,
 }
 
-/// Bits of [`Runner::packed`] that number the slot.
+/// Bits of [`Runner::packed`] that contain the slot.
 const SLOT_BITS: u32 = 20;
 
 impl Runner {
-    /// In one word.
+    /// Slot and serial number in one word.
     pub(crate) fn packed(self) -> u64 {
         self.serial << SLOT_BITS | self.slot as u64
     }
@@ -29,41 +29,41 @@ impl Runner {
 /// The runner that carries the request of a connection. Any thread.
 #[derive(Default)]
 pub(crate) struct RunnerOfConnection {
-    /// [`Runner::packed`]; of the last request until another one is taken up.
+    /// [`Runner::packed`] of the last runner that took a request of this connection.
     packed: AtomicU64,
-    /// The ticket under which it waits for room in the send queue; 0: it does not.
+    /// The ticket under which the runner waits for room in the send queue; 0: it does not wait.
     writer: AtomicU64,
-    /// The ticket under which it waits for bytes of a streamed body; 0: it does not.
+    /// The ticket under which the runner waits for bytes of a streamed body; 0: it does not wait.
     reader: AtomicU64,
 }
 
 impl RunnerOfConnection {
-    /// A runner has taken the request up. Only the owner of the connection calls this.
+    /// A runner has taken the request. Only the owner of the connection calls this.
     pub(crate) fn set(&self, runner: Runner) {
         self.packed.store(runner.packed(), Ordering::Release);
     }
 
-    /// [`Runner::packed`] of it.
+    /// [`Runner::packed`] of the last runner.
     pub(crate) fn get(&self) -> u64 {
         self.packed.load(Ordering::Acquire)
     }
 
-    /// It waits for room from now on.
+    /// The runner waits for room from now on.
     pub(crate) fn wait_for_room(&self, ticket: u64) {
         self.writer.store(ticket, Ordering::SeqCst);
     }
 
-    /// It waits for bytes of the body from now on.
+    /// The runner waits for bytes of the body from now on.
     pub(crate) fn wait_for_input(&self, ticket: u64) {
         self.reader.store(ticket, Ordering::SeqCst);
     }
 
-    /// The ticket under which it waits for room, once.
+    /// Takes the ticket under which the runner waits for room. `None`: it does not wait.
     pub(crate) fn take_writer(&self) -> Option<u64> {
         take(&self.writer)
     }
 
-    /// The ticket under which it waits for bytes of the body, once.
+    /// Takes the ticket under which the runner waits for bytes of the body. `None`: it does not wait.
     pub(crate) fn take_reader(&self) -> Option<u64> {
         take(&self.reader)
     }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_is_given_out_once_and_for_what_it_waits_for() {
+    fn each_ticket_is_given_out_once_by_the_event_that_its_runner_waits_for() {
         let runner = RunnerOfConnection::default();
         runner.wait_for_room(3);
         runner.wait_for_input(4);

@@ -1,6 +1,6 @@
 //! What the connections of a server share: settings, memory, time.
 //!
-//! Any thread uses it.
+//! Any thread uses these.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use crate::response::spill::Spill;
 
 /// See the module.
 pub(crate) struct Shared {
-    /// Where it serves: not in a child that its application forks.
+    /// The process that serves, as opposed to a child that its application forks.
     pub(crate) process: Process,
     pub(crate) config: Config,
     pub(crate) policy: Policy,
@@ -30,11 +30,11 @@ pub(crate) struct Shared {
     pub(crate) memory: Arc<ClientMemory>,
     pub(crate) disk: Arc<Disk>,
     pub(crate) spill: Spill,
-    /// Threads and greenlets that wait for slow clients.
+    /// Number of threads and greenlets that wait for slow clients.
     pub(crate) waiting: Arc<AtomicUsize>,
-    /// Requests that the application has answered.
+    /// Number of requests that the application has answered.
     pub(crate) requests: AtomicU64,
-    /// Requests that the server itself has refused.
+    /// Number of requests that the server itself has refused.
     pub(crate) refused: AtomicU64,
 }
 
@@ -67,14 +67,14 @@ impl Shared {
         }
     }
 
-    /// True in a child that the application has forked: nothing here is its own, and any lock may be held for ever by a
-    /// thread that it does not have.
+    /// True in a child that the application has forked. All of this belongs to the parent, and a lock may stay held for
+    /// ever, because the thread that held it does not exist in the child.
     #[inline]
     pub(crate) fn is_forked_child(&self) -> bool {
         !self.process.is_here()
     }
 
-    /// True once the server is to stop: responses then end their connections.
+    /// True when the server is stopping: connections end after their responses.
     pub(crate) fn is_stopping(&self) -> bool {
         !self.lifecycle.is_running()
     }
@@ -89,7 +89,7 @@ impl Shared {
         self.lifecycle.has_ended()
     }
 
-    /// The server itself has refused a request.
+    /// Counts a request that the server itself has refused.
     pub(crate) fn count_refusal(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,6 +1,6 @@
-//! A connection as the source of a body that the application reads while it arrives.
+//! The connection as the source of a request body that the application reads while it arrives.
 //!
-//! Thread: the runner's, but for `wake_reader`, which any thread calls.
+//! Thread: the runner's; any thread calls `wake_reader`.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ impl Source for Connection {
     }
 
     fn send_continue(&self) {
-        // An error shows at the next read.
+        // The next read reports an error.
         if self.delivery().send(encode::CONTINUE, self.terms()).asked {
             self.look_again();
         }

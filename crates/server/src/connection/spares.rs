@@ -1,14 +1,14 @@
-//! Transactions that a thread keeps to use again, with the room of their buffers.
+//! Transactions that a thread keeps for later requests, with the capacity of their buffers.
 
 use std::cell::RefCell;
 
 use crate::connection::transaction::Transaction;
 
-/// Transactions that a thread keeps, and the memory of all of them.
+/// The most transactions that a thread keeps, and the most bytes that all of them hold.
 const MOST: usize = 64;
 const MOST_MEMORY: usize = 512 * 1024;
 
-/// The box itself, which travels with a request, is what is kept.
+/// The kept transactions. Their boxes move with the requests, so the boxes are kept too.
 #[allow(clippy::vec_box, reason = "the box itself is what is used again")]
 struct Spares {
     transactions: Vec<Box<Transaction>>,
@@ -29,7 +29,7 @@ pub(crate) fn take() -> Box<Transaction> {
     spare.unwrap_or_else(|| Box::new(Transaction::new()))
 }
 
-/// Gives a transaction back.
+/// Keeps a transaction for a later request, unless enough are kept.
 pub(crate) fn give(mut transaction: Box<Transaction>) {
     transaction.clear();
     let memory = transaction.held();

@@ -1,8 +1,8 @@
 //! The states of a connection, and what each event means in them.
 //!
-//! [`State::step`] changes the state and answers what is to be done ([`Effects`]). It knows no socket, no loop, no
-//! clock and no lock: bytes, moments and limits are arguments, and tests give it any order of events. Runs on the
-//! thread that owns the connection.
+//! [`State::step`] changes the state and returns what has to be done ([`Effects`]). It has no socket, loop, clock or
+//! lock: bytes, times and limits are arguments, so tests can report events in any order. Runs on the thread that owns
+//! the connection.
 
 use std::io;
 use std::path::Path;
@@ -27,47 +27,48 @@ use crate::request::stream::{BodyStream, Incoming, Rest};
 use crate::request::{Endpoints, Request, RequestBody};
 use crate::response::sending::{Flush, within_rate};
 
-/// After an error the client's remaining bytes are read and dropped for this long without progress (milliseconds).
+/// After an error the remaining bytes of the client are read and dropped, until none come for this long (milliseconds).
 const LINGER: Millis = 2_000;
-/// And so long in all (milliseconds).
+/// The same, in all (milliseconds).
 const LINGER_IN_ALL: Millis = 30_000;
-/// How long a draining server waits for the next request of a connection that has carried one (milliseconds). Its
-/// client sends that again on another connection if this one closes (RFC 9112 section 9.3.1).
+/// How long a draining server waits for the next request of a connection that has carried one (milliseconds). If the
+/// connection closes first, the client sends the request again on another one (RFC 9112 section 9.3.1).
 const NEXT_REQUEST: Millis = 250;
-/// How long it waits for the first one, counted from when the connection was accepted (milliseconds): TCP sends a lost
-/// segment again after 1 s, and then after 2 s. A client that has sent nothing for longer, such as a browser that has
-/// connected in advance, does not mean to send at once, and is not to hold a stop up for more than that.
+/// How long a draining server waits for the first request of a connection, counted from its acceptance (milliseconds):
+/// TCP sends a lost segment again after 1 s, and then after 2 s. A client that sends nothing for longer, such as a
+/// browser that has connected in advance, must not delay a stop.
 pub(crate) const FIRST_REQUEST: Millis = 5_000;
 
 const NO_MEMORY: Refusal = Refusal::new(503, "The server has no memory left for this request.");
 
-/// What follows when the client has received the whole response.
+/// What follows after the whole response has been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterResponse {
     /// The next request.
     Keep,
     /// The end of the connection.
     Close,
-    /// The end, and unread bytes of the client are awaited so that it can read the response.
+    /// The end of the connection, after the client's remaining bytes have been read and dropped: unread bytes would
+    /// make the close a reset, and the client could lose the response.
     Linger,
-    /// The end by a reset: the body had no other way to be seen as broken.
+    /// The end of the connection by a reset: nothing else can show the client that the body is incomplete.
     Reset,
 }
 
-/// Bytes of the client that were received behind its request (pipelining, RFC 9112 section 9.3.2).
+/// Bytes that were received after the current request (pipelining, RFC 9112 section 9.3.2).
 #[derive(Default)]
 pub(crate) struct Pipelined {
     bytes: Vec<u8>,
-    /// There may be more in the socket, of which no event will be reported.
+    /// The socket may contain more bytes, whose event has already been used up.
     unread: bool,
-    /// Bytes came for which there was no memory: nothing can be made of what follows.
+    /// Received bytes were dropped for want of memory, so what follows cannot be parsed.
     is_lost: bool,
-    /// For the bytes; to be dropped with them.
+    /// Charges the bytes; dropped with them.
     _charge: Charge,
 }
 
 impl Pipelined {
-    /// A copy of these bytes, if there is memory for it.
+    /// A copy of these bytes; [`Self::is_lost`] if there is no memory for it.
     fn of(bytes: &[u8], unread: bool, memory: &ClientMemory) -> Self {
         if bytes.is_empty() {
             return Self { unread, ..Self::default() };
@@ -80,7 +81,7 @@ impl Pipelined {
         Self::taken(copy, unread, memory)
     }
 
-    /// These bytes.
+    /// These bytes, without a copy.
     fn taken(bytes: Vec<u8>, unread: bool, memory: &ClientMemory) -> Self {
         let mut charge = Charge::default();
         if bytes.capacity() > 0 {
@@ -89,55 +90,55 @@ impl Pipelined {
         Self { bytes, unread, is_lost: false, _charge: charge }
     }
 
-    /// The bytes, which are not charged any more, and whether there may be more.
+    /// The bytes, no longer charged, and whether the socket may contain more.
     fn take(self) -> (Vec<u8>, bool) {
         (self.bytes, self.unread)
     }
 
-    /// No bytes, but some may be in the socket.
+    /// No bytes, but the socket may contain some.
     fn unread() -> Self {
         Self { unread: true, ..Self::default() }
     }
 }
 
-/// A request head that has come in part.
+/// A request head of which only a part has been received.
 pub(crate) struct Heading {
     transaction: Box<Transaction>,
     parser: HeadParser,
-    /// When its first bytes came.
+    /// When its first bytes were received.
     since: Millis,
 }
 
-/// A request whose body is on its way.
+/// A request whose body is being received.
 pub(crate) struct Upload {
     transaction: Box<Transaction>,
     decoder: BodyDecoder,
     spool: Spool,
-    /// When the head was complete, and the body bytes that have come since.
+    /// When the head was complete; moved by the time that writes to the file take. `received`: body bytes since.
     since: Millis,
     received: u64,
 }
 
-/// A request of whose body a part is being written to its file.
+/// A request of which a part of the body is being written to its file.
 pub(crate) struct Storing {
     upload: Box<Upload>,
-    /// What follows the body, if this is its last write.
+    /// The bytes after the body, if this is its last write.
     ahead: Option<Pipelined>,
     since: Millis,
     /// `None` while the write is under way.
     result: Option<io::Result<Written>>,
 }
 
-/// A response that the client has not taken whole.
+/// A response that is complete but not entirely sent.
 pub(crate) struct Draining {
     then: AfterResponse,
     ahead: Pipelined,
-    /// The body has not been read to its end, which this decoder will know.
+    /// `Some` if the request body has not been read to its end: the decoder finds that end.
     unread_body: Option<BodyDecoder>,
-    /// So many bytes of it have been dropped while the client did not take the response, and since when.
+    /// Bytes of that body that have been dropped while the client did not read the response, and since when.
     dropped: u64,
     dropping_since: Option<Millis>,
-    /// For the log. `None`: it has been logged.
+    /// To be accounted for. `None`: it already is.
     transaction: Option<Box<Transaction>>,
 }
 
@@ -153,12 +154,12 @@ pub(crate) enum State {
     Storing(Box<Storing>),
     /// A request is queued or with the application, whose exchange owns the connection.
     Responding(Pipelined),
-    /// All of the response has been given; the client has yet to take it.
+    /// The response is complete; some of it has not been sent.
     Draining(Box<Draining>),
-    /// Reads and drops the rest of a body that the application did not want, before the next request.
+    /// The rest of a request body that the application did not read is read and dropped, before the next request.
     Skipping(Box<BodyDecoder>),
-    /// The response has left and our direction is ended: what the client still sends is dropped, until this time at
-    /// most.
+    /// The response has been sent and the sending direction ended: what the client still sends is read and dropped,
+    /// until this time at most.
     Lingering(Millis),
     /// Nothing follows.
     Closed,
@@ -166,61 +167,62 @@ pub(crate) enum State {
 
 /// What happens to a connection.
 pub(crate) enum Event<'a> {
-    /// Bytes of the client have come. `more`: there may be more in the socket that no event will tell of.
+    /// Bytes have been received. `more`: the socket may contain more, whose event has already been used up.
     Received { bytes: &'a [u8], more: bool },
-    /// There is nothing more to read now.
+    /// The socket is empty.
     ReadAll,
     /// The client has ended its direction.
     EndOfInput,
-    /// Reading has found the connection broken.
+    /// A read has found the connection broken.
     Lost,
-    /// Something may be there to be read that is not read now.
+    /// The socket may contain bytes, which are not read now.
     Readable,
     /// The deadline of the connection has come.
     Expired,
-    /// The place of an idle connection is needed for a new client. All that its client has sent has been read.
+    /// The connection is idle, and has to close so that a new client can be accepted. All that its client has sent has
+    /// been read.
     Unwanted,
-    /// The memory of a request that is not complete is needed.
+    /// The memory of an incomplete request is needed: it is refused.
     GivenUp(Refusal),
     /// A write of the body is done: [`State::set_write_result`] has its result.
     Written,
     /// The application has given all of its response.
     /// `is_sent`: the client has taken all of it.
     Responded { then: AfterResponse, transaction: Box<Transaction>, rest: Option<Rest>, is_sent: bool },
-    /// What sending the response came to.
+    /// The response was flushed, with this result.
     Flushed(Flush),
 }
 
 /// What the owner does next.
 #[derive(Default)]
 pub(crate) enum Next {
-    /// Let go until the next event.
+    /// Release the connection until the next event.
     #[default]
     Rest,
-    /// Read what the client has sent; [`Event::Received`] and others follow.
+    /// Read from the socket; [`Event::Received`], [`Event::ReadAll`], [`Event::EndOfInput`] or [`Event::Lost`] follows.
     Read,
-    /// Send what waits; [`Event::Flushed`] follows.
+    /// Send what is queued; [`Event::Flushed`] follows.
     Flush,
-    /// Queue the request; ownership goes with it.
+    /// Queue the request, which owns the connection from now on.
     Run(Box<Transaction>),
-    /// Write this to the body's file; ownership goes with it.
+    /// Write this to the body's file. The write owns the connection from now on.
     Store(Box<Write>),
-    /// Go on after the events of other connections: there is more to do.
+    /// Continue after the events of other connections: there is more to do.
     Later,
     /// Close.
     Close,
 }
 
-/// Bytes of the server's own.
+/// Bytes that the server itself sends.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     /// `100 Continue`, for a client that waits for it before it sends its body.
     Continue,
-    /// A page that tells an error.
+    /// An error page, head included.
     Page(Vec<u8>),
 }
 
-/// How our direction of the connection ends.
+/// How the sending direction of the connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shutdown {
     /// The client reads end-of-file after the last byte.
@@ -229,28 +231,28 @@ pub(crate) enum Shutdown {
     Reset,
 }
 
-/// What is to be done, in this order: `rare` but for its `send`, the account, the deadline, `send`, what is next.
+/// What has to be done, in this order: `rare` without its `send`, `account`, `deadline`, the `send` of `rare`, `next`.
 #[derive(Default)]
 pub(crate) struct Effects {
-    /// Effects that few steps have, in a box, so that the others cost nothing to pass on.
+    /// Effects that few steps have. Boxed, so that the effects of other steps are small to return.
     pub(crate) rare: Option<Box<Rare>>,
-    /// The response to this request has left, or never will.
+    /// Account for this request: its response has been sent, or never will be.
     pub(crate) account: Option<Box<Transaction>>,
-    /// The connection has this deadline; [`NEVER`]: none.
+    /// Set this deadline; [`NEVER`]: remove it.
     pub(crate) deadline: Option<Millis>,
     pub(crate) next: Next,
 }
 
-/// Effects that few steps have. They take place in this order, but for `send`, which follows the account and the
-/// deadline.
+/// Effects that few steps have, in the order in which they are applied; see [`Effects`] for `send`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rare {
-    /// This goes to the error log.
+    /// A line for the error log.
     pub(crate) log: Option<String>,
     pub(crate) shutdown: Option<Shutdown>,
     /// The server itself has refused a request.
     pub(crate) is_refusal: bool,
-    /// These bytes are queued for the client. Of a page, [`Next::Flush`] follows.
+    /// Queue these bytes for the client. After a page, `next` is [`Next::Flush`], or [`Next::Later`] for a request that
+    /// was given up.
     pub(crate) send: Option<Message>,
 }
 
@@ -277,24 +279,26 @@ impl Effects {
     }
 }
 
-/// Makes an error page, and answers it and the length of its body. The head is where that of the page is made.
+/// Makes an error page. Returns its bytes, head included, and the length of its body. The head is built in the given
+/// buffer.
 pub(crate) type MakePage<'a> = dyn Fn(&mut ResponseHead, &Refusal, RequestFacts) -> (Vec<u8>, u64) + 'a;
 
-/// What a step depends on besides the state and the event.
+/// What a step depends on, besides the state and the event.
 pub(crate) struct Rules<'a> {
-    /// What the bytes of the client mean.
+    /// The format of the requests.
     pub(crate) protocol: &'a dyn Protocol,
     pub(crate) config: &'a Config,
     pub(crate) memory: &'a ClientMemory,
-    /// Makes sure that there is room for so many bytes, if need be at the expense of others. False: there is none.
+    /// Makes sure that there is memory for so many bytes, by refusing other incomplete requests if necessary. False:
+    /// there is none.
     pub(crate) make_room: &'a dyn Fn(usize) -> bool,
     pub(crate) page: &'a MakePage<'a>,
-    /// Where request bodies are stored.
+    /// The folder for the files of request bodies.
     pub(crate) folder: &'a Path,
     pub(crate) endpoints: Endpoints,
-    /// The server is to stop: responses end their connections.
+    /// The server is stopping: connections end after their responses.
     pub(crate) is_stopping: bool,
-    /// Until when a server that is to stop waits for the first request of the connection; 0: it has carried one.
+    /// Until when a stopping server waits for the first request of the connection; 0: the connection has carried one.
     pub(crate) first_request_by: Millis,
     pub(crate) time: Reading,
 }
@@ -308,8 +312,8 @@ impl Rules<'_> {
         self.now().saturating_add(time)
     }
 
-    /// Charges a request that is kept while the thread goes on to other connections, once there is room for it and so
-    /// many bytes more. False: there is none.
+    /// Charges a request that is kept while the thread serves other connections, if there is memory for it and `more`
+    /// bytes. False: there is none.
     fn hold(&self, transaction: &mut Transaction, more: usize) -> bool {
         let missing = transaction.held().saturating_sub(transaction.charged()) + more;
         if missing > 0 && !(self.make_room)(missing) {
@@ -319,13 +323,13 @@ impl Rules<'_> {
         true
     }
 
-    /// `has_room`: there is memory beside that of other bodies.
+    /// `has_room`: there is memory for the body. Without it, bodies go to files.
     fn spool_limits(&self, has_room: bool) -> spool::Limits {
         spool::Limits { one: self.config.body_memory, all: if has_room { self.config.body_buffer } else { 0 } }
     }
 }
 
-/// How a connection is idle; the first is the first to be closed when there is no room.
+/// In which way a connection is idle. When connections have to close, the first kind closes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Idleness {
     /// Between two requests, or before the first.
@@ -334,10 +338,10 @@ pub(crate) enum Idleness {
     HalfHead,
 }
 
-/// A request that is not complete, in the order in which such are given up.
+/// An incomplete request. The order of these values is the order in which such requests are given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Unfinished {
-    /// Its body goes to a file: little of it is in memory, and much work may be in it.
+    /// Its body is in a file: giving it up frees little memory, and the client may have sent much of it.
     is_in_file: bool,
     since: Millis,
     /// The memory that it holds.
@@ -346,22 +350,22 @@ pub(crate) struct Unfinished {
 
 /// What is left of a request when the server ends.
 pub(crate) enum LeftOver {
-    /// Nothing, or it is in the log.
+    /// Nothing, or it is already accounted for.
     Nothing,
-    /// The transaction is there. `is_complete`: its record has begun.
+    /// The transaction. `is_complete`: its record has been started.
     Here { transaction: Box<Transaction>, is_complete: bool },
-    /// A thread or a greenlet has it, and may never come back.
+    /// A thread or a greenlet has the transaction, and may never return it.
     WithRunner,
 }
 
 impl State {
-    /// What the event means in this state.
+    /// Takes the step that the event causes in this state.
     pub(crate) fn step(&mut self, event: Event<'_>, rules: &Rules<'_>) -> Effects {
         match event {
             Event::Received { bytes, more } => self.receive(bytes, more, rules),
             Event::ReadAll => self.read_all(rules),
             Event::EndOfInput | Event::Lost if matches!(self, Self::Draining(_)) => {
-                // It shows again when the response has left.
+                // A later read, when the response has been sent, finds this again.
                 Effects::of(Next::Rest)
             }
             Event::EndOfInput => match self.take_unfinished() {
@@ -370,7 +374,7 @@ impl State {
             },
             Event::Lost => Effects::of(Next::Close),
             Event::Readable => {
-                // What the client sends meanwhile makes no second event.
+                // The bytes that are in the socket now make no second event.
                 if let Self::Draining(draining) = self {
                     draining.ahead.unread = true;
                 }
@@ -388,7 +392,7 @@ impl State {
                     if let Self::Draining(draining) = self {
                         effects.account = draining.transaction.take();
                     }
-                    // The thread that gives up may be in the middle of reading for another connection.
+                    // The thread that gives the request up may be in the middle of a read of another connection.
                     effects.next = Next::Later;
                     effects
                 }
@@ -424,7 +428,7 @@ impl State {
                     let effects = self.receive(&bytes[consumed..], more, rules);
                     Effects { deadline: effects.deadline.or(Some(idle)), ..effects }
                 }
-                // They leave no way to tell where the next request begins.
+                // After a malformed body the beginning of the next request cannot be found.
                 BodyStep::Refused(_) => Effects::of(Next::Close),
                 BodyStep::NeedMore { .. } | BodyStep::Data { .. } => Effects::of(Next::Read),
             },
@@ -436,7 +440,7 @@ impl State {
                 draining.pass_over(bytes, rules.memory);
                 draining.dropped += bytes.len() as u64;
                 let since = *draining.dropping_since.get_or_insert(rules.now());
-                // It is not idle: it will take the response when it has sent its body.
+                // The client is not idle: it may read the response only after it has sent its body.
                 let (pause, rate) = (millis(rules.config.write_timeout), rules.config.min_body_rate);
                 let next = if draining.unread_body.is_some() { Next::Read } else { Next::Rest };
                 Effects::of(next).at(within_rate(rules.now(), since, pause, draining.dropped, rate))
@@ -467,7 +471,7 @@ impl State {
                 self.begin_body(transaction, bytes, length, more, rules)
             }
             HeadStep::Refused(refusal) => {
-                // Only for the log, and for whether there is a body to leave out of the answer.
+                // The log shows these bytes, and they say whether the method is HEAD, whose response has no body.
                 let _ = transaction.append(bytes);
                 self.refuse(refusal, transaction, rules)
             }
@@ -497,7 +501,7 @@ impl State {
         }
     }
 
-    /// The head is complete; `bytes[at..]` is what came after it.
+    /// The head is complete; `bytes[at..]` follows it.
     fn begin_body(
         &mut self,
         mut transaction: Box<Transaction>,
@@ -594,7 +598,7 @@ impl State {
         }
     }
 
-    /// Nothing more to read now. A draining server does not wait long for requests that have not begun.
+    /// The socket is empty. A draining server waits only briefly for requests that have not begun.
     fn read_all(&mut self, rules: &Rules<'_>) -> Effects {
         match self {
             Self::Body(upload) => {
@@ -614,7 +618,7 @@ impl State {
         }
     }
 
-    /// The request is complete; `rest` came after it.
+    /// The request is complete; `rest` follows it.
     fn complete(&mut self, transaction: Box<Transaction>, rest: &[u8], more: bool, rules: &Rules<'_>) -> Effects {
         self.run(transaction, Pipelined::of(rest, more, rules.memory), rules)
     }
@@ -624,7 +628,8 @@ impl State {
             return self.refuse(NO_MEMORY, transaction, rules);
         }
         if ahead.is_lost {
-            // The client sends what was lost again on another connection (RFC 9112 section 9.3.2).
+            // The connection closes after this response, and the client sends the lost requests again on another one
+            // (RFC 9112 section 9.3.2).
             transaction.facts.keep_alive = false;
         }
         transaction.request.endpoints = rules.endpoints;
@@ -635,7 +640,7 @@ impl State {
 }
 
 impl Upload {
-    /// By when the client must have sent more of the body.
+    /// The time by which the client must send more of the body.
     fn deadline(&self, rules: &Rules<'_>) -> Millis {
         let pause = millis(rules.config.body_timeout);
         within_rate(rules.now(), self.since, pause, self.received, rules.config.min_body_rate)
@@ -644,8 +649,8 @@ impl Upload {
 
 /// Bodies in files.
 impl State {
-    /// Gives a part of the body to be written; `ahead` follows the body, if it is the last one. No time of the client's
-    /// runs meanwhile.
+    /// Has a part of the body written to its file. `ahead`: the bytes after the body, if this is its last part. The
+    /// client has no deadline meanwhile.
     fn store(&mut self, ahead: Option<Pipelined>, rules: &Rules<'_>) -> Effects {
         let Self::Body(mut upload) = std::mem::replace(self, Self::Idle) else { return Effects::of(Next::Rest) };
         let write = upload.spool.take_write(ahead.is_some());
@@ -653,14 +658,15 @@ impl State {
         Effects::of(Next::Store(Box::new(write))).at(NEVER)
     }
 
-    /// What a write of the body came to, from the thread that has written. [`Event::Written`] follows, from the owner.
+    /// Notes the result of a write of the body. Called by the thread that has written; the owner then reports
+    /// [`Event::Written`].
     pub(crate) fn set_write_result(&mut self, result: io::Result<Written>) {
         if let Self::Storing(storing) = self {
             storing.result = Some(result);
         }
     }
 
-    /// The write that owned the connection is done: the body goes on, or is complete.
+    /// The write that owned the connection is done: receives more of the body, or queues the request.
     fn end_store(&mut self, rules: &Rules<'_>) -> Effects {
         let Self::Storing(storing) = self else { return Effects::default() };
         let Some(result) = storing.result.take() else { return Effects::default() };
@@ -679,7 +685,7 @@ impl State {
         if let Some(ahead) = ahead {
             let Upload { mut transaction, spool, .. } = *upload;
             transaction.request.body = spool.finish();
-            // The event of what came during the write is used up by now.
+            // The event of bytes that came during the write may be used up.
             return self.run(transaction, Pipelined { unread: true, ..ahead }, rules);
         }
         upload.since += rules.now().saturating_sub(since);
@@ -691,7 +697,7 @@ impl State {
 
 /// Refusing and expiring.
 impl State {
-    /// Answers an error and ends the connection, leaving the client time to read it.
+    /// Sends an error page and ends the connection after the client has had time to read it.
     fn refuse(&mut self, refusal: Refusal, mut transaction: Box<Transaction>, rules: &Rules<'_>) -> Effects {
         let facts = rules.protocol.facts_of_refused(&transaction.request.bytes, &transaction.request.head);
         let (page, body_bytes) = (rules.page)(&mut transaction.response.head, &refusal, facts);
@@ -728,7 +734,7 @@ impl State {
 
 /// The response.
 impl State {
-    /// The application has given all of its response. `rest`: of a body that it has read by itself.
+    /// The response is complete. `rest`: what is left of a streamed request body.
     fn drain(
         &mut self,
         then: AfterResponse,
@@ -738,7 +744,7 @@ impl State {
     ) -> Draining {
         let (ahead, is_logged) = match self {
             Self::Responding(ahead) => (std::mem::take(ahead), false),
-            // The server has ended, and has logged it then.
+            // The server has ended, and accounted for the request then.
             _ => (Pipelined::default(), true),
         };
         let (bytes, unread_body) = match rest {
@@ -757,7 +763,7 @@ impl State {
         }
     }
 
-    /// True while bytes of the client may be in the socket that no event will tell of.
+    /// True while the socket may contain bytes whose event has already been used up.
     pub(crate) fn has_unread(&self) -> bool {
         matches!(self, Self::Draining(draining) if draining.ahead.unread)
     }
@@ -766,7 +772,7 @@ impl State {
         let Self::Draining(draining) = self else { return Effects::of(Next::Read) };
         let broken = match flush {
             Flush::Blocked => {
-                // The client may be long in taking the response.
+                // The client may take long to read the response.
                 if let Some(transaction) = &mut draining.transaction {
                     transaction.charge(rules.memory);
                 }
@@ -786,7 +792,7 @@ impl State {
         effects.with(|rare| rare.log = Some(message))
     }
 
-    /// The response has left, or never will (`broken` says why).
+    /// The response has been sent, or, with `broken`, never will be.
     fn end_response(&mut self, draining: Draining, broken: Option<Ending>, rules: &Rules<'_>) -> Effects {
         *self = Self::Idle;
         let Draining { then, ahead, unread_body, transaction, .. } = draining;
@@ -805,7 +811,7 @@ impl State {
             AfterResponse::Reset => {
                 Effects::of(Next::Close).accounting(account).with(|rare| rare.shutdown = Some(Shutdown::Reset))
             }
-            // With bytes of the client unread, closing would reset the connection under the response.
+            // If bytes of the client stayed unread, the close would be a reset, and the client could lose the response.
             AfterResponse::Linger | AfterResponse::Close
                 if then == AfterResponse::Linger || may_come || !came.is_empty() =>
             {
@@ -837,7 +843,8 @@ impl State {
 }
 
 impl Draining {
-    /// Bytes of the client that came before its response has left.
+    /// Drops bytes that were received before the response has been sent, up to the end of the request body. Bytes after
+    /// that are kept for the next request.
     fn pass_over(&mut self, bytes: &[u8], memory: &ClientMemory) {
         let Some(decoder) = &mut self.unread_body else { return };
         match decoder.skip(bytes) {
@@ -856,8 +863,8 @@ impl Draining {
         }
     }
 
-    /// The client does not take the response. It may be one that first sends all of a body which the application did
-    /// not want: reading over that lets it come to the response.
+    /// The client does not read the response. It may first want to send all of the request body, which the application
+    /// did not read: the body is read and dropped, so that the client comes to read the response.
     fn drop_body(&mut self, memory: &ClientMemory) -> Effects {
         if self.unread_body.is_none() || !self.ahead.unread {
             return Effects::of(Next::Rest);
@@ -869,7 +876,7 @@ impl Draining {
     }
 }
 
-/// Looking.
+/// Queries.
 impl State {
     /// True while a write of the body owns the connection.
     pub(crate) fn is_storing(&self) -> bool {
@@ -889,7 +896,7 @@ impl State {
         }
     }
 
-    /// The request that is not complete, if there is one.
+    /// The incomplete request, if there is one.
     pub(crate) fn unfinished(&self) -> Option<Unfinished> {
         match self {
             Self::Head(heading) if heading.parser.started() => {
@@ -904,7 +911,7 @@ impl State {
         }
     }
 
-    /// Takes out a request that has begun and is not complete.
+    /// Takes out the incomplete request, if there is one.
     fn take_unfinished(&mut self) -> Option<(Box<Transaction>, Part)> {
         match std::mem::replace(self, Self::Idle) {
             Self::Head(heading) if heading.parser.started() => Some((heading.transaction, Part::Head)),
@@ -916,7 +923,7 @@ impl State {
         }
     }
 
-    /// Takes out what the log has to be told of a connection that the server's end has cut.
+    /// Takes out the request that has to be accounted for, on a connection that is cut because the server ends.
     pub(crate) fn take_left_over(&mut self) -> LeftOver {
         match self {
             Self::Draining(draining) => match draining.transaction.take() {
@@ -924,7 +931,7 @@ impl State {
                 None => LeftOver::Nothing,
             },
             Self::Responding(_) => {
-                // If its runner comes back, it finds this.
+                // If the runner returns, it finds this state, and the request is not accounted for twice.
                 *self = Self::Closed;
                 LeftOver::WithRunner
             }

@@ -1,5 +1,5 @@
-//! The table of open connections, by descriptor, with a serial number, by which late events of a closed connection are
-//! recognized.
+//! The table of open connections, by descriptor. A key also contains a serial number, by which late events of a closed
+//! connection are recognized.
 //!
 //! Any thread looks up; the leader inserts; the last owner of a connection removes it.
 
@@ -10,7 +10,7 @@ use std::sync::{Arc, RwLock};
 use crate::connection::driver::Connection;
 use crate::os::sync::{read, write};
 
-/// Keys with this bit are not connections.
+/// A key with this bit does not stand for a connection.
 pub(crate) const SPECIAL: u64 = 1 << 63;
 
 /// The open connections.
@@ -44,7 +44,7 @@ impl Table {
         table.get(place(key))?.as_ref().filter(|connection| connection.key() == key).cloned()
     }
 
-    /// True when the connection was there.
+    /// Removes a connection. True when it was in the table.
     pub(crate) fn remove(&self, key: u64) -> bool {
         let mut table = write(&self.table);
         let Some(slot) = table.get_mut(place(key)) else { return false };
@@ -56,7 +56,7 @@ impl Table {
         true
     }
 
-    /// Empties the table.
+    /// Empties the table and returns what it contained.
     pub(crate) fn clear(&self) -> Vec<Arc<Connection>> {
         let connections: Vec<_> = write(&self.table).drain(..).flatten().collect();
         self.count.store(0, Ordering::Release);
@@ -67,7 +67,7 @@ impl Table {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Shows each connection; none can be added or removed meanwhile.
+    /// Calls `show` with each connection. Holds the lock: none can be added or removed meanwhile.
     pub(crate) fn visit(&self, show: impl FnMut(&Arc<Connection>)) {
         read(&self.table).iter().flatten().for_each(show);
     }

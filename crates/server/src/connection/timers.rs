@@ -1,11 +1,11 @@
 //! The deadline table.
 //!
-//! A connection has one deadline, kept in the connection itself and changed freely. The table holds at most a few
-//! entries for it: one is added only when a deadline becomes earlier than every entry there is. An entry that comes
-//! due before its connection's deadline is put back for that deadline, so a keep-alive connection costs one heap
-//! operation per idle timeout and not one per request.
+//! A connection has one deadline, stored in the connection, where it can be changed without the table. The table has
+//! few entries for a connection: one is added only when the deadline becomes earlier than the connection's entries. An
+//! entry that is due before the deadline of its connection is replaced by one for that deadline, so a keep-alive
+//! connection costs one heap operation per idle timeout and not one per request.
 //!
-//! Any thread may arm; the thread that leads the loop expires.
+//! Any thread may set a deadline; the leader takes entries that are due.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -37,36 +37,36 @@ impl Deadline {
         self.due.load(Ordering::Acquire)
     }
 
-    /// True when the deadline has come.
+    /// True when the deadline has passed.
     pub(crate) fn has_come(&self, now: Millis) -> bool {
         self.due.load(Ordering::Acquire) <= now
     }
 }
 
-/// The table: when to look at which connection.
+/// The table: at which time to look at which connection.
 #[derive(Default)]
 pub(crate) struct Timers {
     entries: Mutex<BinaryHeap<Reverse<(Millis, u64)>>>,
 }
 
-/// Whether the connection of a due entry is due.
+/// Whether the deadline of a connection has passed, of which an entry is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// The deadline has come.
+    /// The deadline has passed.
     Now,
-    /// It has been moved or taken away.
+    /// The deadline has been moved or removed.
     NotYet,
 }
 
 impl Timers {
-    /// Sets the deadline of the connection `key`. True when it is now the earliest of all: a thread that waits for the
-    /// one before has to be woken.
+    /// Sets the deadline of the connection `key`. True when the table got a new earliest entry: the thread that polls
+    /// has to be woken, because it waits until the previous one.
     pub(crate) fn set(&self, deadline: &Deadline, key: u64, due: Millis) -> bool {
         deadline.due.store(due, Ordering::SeqCst);
         self.arm(deadline, key, due)
     }
 
-    /// Makes sure that there is an entry for a deadline at `due`. True when it is now the earliest of all.
+    /// Makes sure that there is an entry at `due` or earlier. True when the table got a new earliest entry.
     fn arm(&self, deadline: &Deadline, key: u64, due: Millis) -> bool {
         if due < deadline.armed.load(Ordering::SeqCst) {
             deadline.armed.store(due, Ordering::Release);
@@ -78,7 +78,7 @@ impl Timers {
         false
     }
 
-    /// An entry of something that is no connection.
+    /// Adds an entry that is not for a connection.
     pub(crate) fn wake(&self, key: u64, due: Millis) {
         lock(&self.entries).push(Reverse((due, key)));
     }
@@ -92,7 +92,7 @@ impl Timers {
         }
     }
 
-    /// Says whether the connection of an entry taken by [`Timers::pop`] is due, and arms it again if it is not.
+    /// Returns whether the deadline has passed whose entry was taken by [`Timers::pop`]. Adds an entry if it has not.
     pub(crate) fn judge(&self, deadline: &Deadline, key: u64, entry: Millis, now: Millis) -> Due {
         let due = deadline.due.load(Ordering::SeqCst);
         let armed = deadline.armed.load(Ordering::SeqCst);
@@ -101,7 +101,8 @@ impl Timers {
         }
         if armed == entry {
             deadline.armed.store(NEVER, Ordering::SeqCst);
-            // `set` may run at the same moment on another thread; at worst the connection has two entries.
+            // Another thread may call `set` at this moment; then the connection may get two entries, which does no
+            // harm.
             let later = deadline.due.load(Ordering::SeqCst);
             if later != NEVER && later > now {
                 self.arm(deadline, key, later);
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_deadline_is_kept_at_once() {
+    fn an_earlier_deadline_has_its_own_entry() {
         let timers = Timers::default();
         let deadline = Deadline::new();
         timers.set(&deadline, 7, 1_000);
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_taken_away_leaves_nothing_behind() {
+    fn a_removed_deadline_leaves_no_entry() {
         let timers = Timers::default();
         let deadline = Deadline::new();
         timers.set(&deadline, 7, 10);

@@ -1,6 +1,6 @@
-//! A request and the response to it, as one allocation that travels with the request and is used again.
+//! A request and the response to it, in one allocation that moves with the request and is used again for later ones.
 //!
-//! Thread: it belongs to the runner of the request; before and after that, to the owner of the connection.
+//! Thread: a transaction belongs to the runner of the request; before and after that, to the owner of the connection.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -16,12 +16,13 @@ use crate::request::stream::Incoming;
 use crate::request::{Endpoints, Request, RequestBody};
 use crate::response::producer::Response;
 
-/// A head that is not larger than this is not charged if it comes whole, and leaves its room to the next one.
+/// A head of at most this many bytes is not charged if it arrives complete, and its buffer is kept for the next
+/// request.
 const LARGE_HEAD: usize = 4 * 1024;
-/// Fields of a head whose room is not kept.
+/// A table of more header fields than this is not kept for the next request.
 const LARGE_FIELDS: usize = 256;
 
-/// What becomes of the response to a request whose deadline has come.
+/// What became of a response when the deadline of its request passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The client was answered 504 in the application's place.
@@ -38,13 +39,13 @@ pub(crate) struct Transaction {
     pub(crate) facts: RequestFacts,
     pub(crate) response: Response,
     pub(crate) record: Record,
-    /// The runner of the request, while one has it.
+    /// The runner of the request, once one has taken it.
     pub(crate) runner: Option<Runner>,
-    /// Where the record is copied when it is complete, if the application asked for it.
+    /// Where the final record is copied, if the application has asked for that.
     pub(crate) follower: Option<Arc<Mutex<Record>>>,
-    /// The body that the application reads as it comes.
+    /// The body, if the application reads it while it arrives.
     pub(crate) incoming: Option<Arc<Incoming>>,
-    /// For the memory of all this, where it is charged.
+    /// The charge for the memory of the transaction.
     charge: Charge,
 }
 
@@ -62,7 +63,7 @@ impl Transaction {
         }
     }
 
-    /// As new, but for the room of buffers that are not large.
+    /// Makes it as new, but keeps the capacity of buffers that are not large.
     pub(crate) fn clear(&mut self) {
         self.request.bytes.clear();
         if self.is_large() {
@@ -80,11 +81,11 @@ impl Transaction {
         self.response.clear();
     }
 
-    /// Appends to the request's head. False: there is no memory for it.
+    /// Appends to the bytes of the request head. False: the system has no memory for them.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> bool {
         let head = &mut self.request.bytes;
         if head.capacity() - head.len() < bytes.len() {
-            // Twice as much each time, as long as that is not much.
+            // Doubles the buffer while it is small.
             let more = bytes.len().max(head.len().min(LARGE_HEAD));
             if head.try_reserve_exact(more).is_err() {
                 return false;
@@ -94,12 +95,12 @@ impl Transaction {
         true
     }
 
-    /// True when the head takes more than what is not charged of a request that comes whole.
+    /// True when the buffer of the head is larger than one that is kept and not charged.
     pub(crate) fn is_large(&self) -> bool {
         self.request.bytes.capacity() > LARGE_HEAD
     }
 
-    /// The memory of all this, but for the body.
+    /// The memory of the transaction without the body, in bytes.
     pub(crate) fn held(&self) -> usize {
         size_of::<Self>()
             + self.request.bytes.capacity()
@@ -107,25 +108,25 @@ impl Transaction {
             + self.response.room()
     }
 
-    /// What of it is charged.
+    /// Bytes of it that are charged.
     pub(crate) fn charged(&self) -> usize {
         self.charge.bytes()
     }
 
-    /// Charges it as it is now.
+    /// Charges the memory that it has now.
     pub(crate) fn charge(&mut self, memory: &ClientMemory) {
         let held = self.held();
         self.charge.set_in(&memory.requests, held);
     }
 
-    /// The request was refused with this status, and a page of so many bytes, before any application saw it: a record
-    /// for the log.
+    /// Makes the record of a request that the server has refused, with this status and a page of this size, before the
+    /// application saw it.
     pub(crate) fn record_refusal(&mut self, status: u16, body_bytes: u64, endpoints: Endpoints, now: Instant) {
         self.request.endpoints = endpoints;
         self.record = Record { status, body_bytes, path: Path::OneWrite, ending: Ending::Complete, ..Record::new(now) };
     }
 
-    /// The record so far, with the time that readers of the body have waited.
+    /// The record so far, with the time for which the application has waited for the body.
     pub(crate) fn record_so_far(&self) -> Record {
         let waited = self.incoming.as_ref().map_or(Duration::ZERO, |incoming| incoming.waited());
         Record { waited: self.record.waited + waited, ..self.record }
