@@ -1,9 +1,9 @@
 //! The buffer in which many quick blocks of a response are coalesced. The producer appends copies of small blocks; the
-//! I/O side takes what is there and sends it, at most [`TICK`] later.
+//! I/O side sends them, at most [`TICK`] later.
 //!
 //! Plain data behind the lock of [`crate::response::delivery`], which is never held across a system call, so the
-//! producer does not wait for a send. While the buffer is listed, the I/O side looks at it at every tick. It unlists a
-//! buffer that stayed empty, and the producer then sends the next block by itself.
+//! producer does not wait for a send. While the buffer is listed, the I/O side looks at it at every tick. After some
+//! ticks that find it empty, the buffer is unlisted, and the producer sends the next block directly.
 
 use std::time::Duration;
 
@@ -12,59 +12,60 @@ use tailrace_http::encode;
 use crate::request::memory::Budget;
 use crate::response::segments::{self, SEGMENT};
 
-/// How long a coalesced block waits at most before it is sent. With 200 µs, blocks of 128 bytes lose 13 % of their rate
-/// (64 connections).
+/// The longest time that a coalesced block waits before it is sent. With 200 µs, the rate of blocks of 128 bytes is 13
+/// % lower (64 connections).
 pub(crate) const TICK: Duration = Duration::from_millis(1);
-/// Empty ticks until a buffer is unlisted.
+/// A buffer is unlisted after this many empty ticks in a row.
 const IDLE_TICKS: u8 = 4;
-/// Capacity of a buffer until more is coalesced than it holds. With segments from the start, 2,000 responses of
-/// greenlets with a block each at the same time had a peak of 73 MiB resident in place of 67 (docs/benchmarks.md,
-/// "Mechanisms").
+/// Capacity of the first buffer; a segment replaces it when it is full. If segments were used from the start, 2,000
+/// simultaneous responses of greenlets with one block each would have a peak of 73 MiB resident instead of 67
+/// (docs/benchmarks.md, "Mechanisms").
 const SMALL: usize = 2 * 1024;
-/// Room before the data for the line of a chunk.
+/// Bytes reserved before the data for the size line of a chunk.
 const ROOM: usize = 20;
 
 /// The coalesced bytes of one response.
 #[derive(Default)]
 pub(crate) struct Coalescing {
-    /// The segment being filled; empty, or with [`ROOM`] bytes before the data if it is the first.
+    /// The segment being filled. If it is the first, [`ROOM`] bytes precede the data.
     current: Vec<u8>,
     /// Full segments before it.
     full_segments: Vec<Vec<u8>>,
-    /// Bytes of data in all.
+    /// Bytes of data in all segments.
     length: usize,
     chunked: bool,
     listed: bool,
-    /// Ticks in a row that found nothing.
+    /// Number of ticks in a row that found nothing.
     idle: u8,
 }
 
-/// What [`Coalescing::take`] took: segments in order, and where the bytes of the first begin.
+/// The segments that [`Coalescing::take`] returns, in order, and where the bytes of the first one begin.
 pub(crate) struct Coalesced {
     pub(crate) segments: Vec<Vec<u8>>,
     pub(crate) at: usize,
 }
 
-/// What became of a block.
+/// The result of [`Coalescing::append`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Appended {
-    /// It will be sent at the next tick.
+    /// The block will be sent at the next tick.
     Taken,
-    /// The buffer is not listed: send the block directly.
+    /// Not taken: the buffer is not listed. The caller sends the block directly.
     Unlisted,
-    /// The system has no memory for it.
+    /// Not taken: the system has no memory for it.
     NoMemory,
 }
 
 impl Coalescing {
-    /// Producer: the next blocks are coalesced. The I/O side must learn of it.
+    /// Called by the producer: lists the buffer, so that the next blocks are coalesced. The caller lists the response
+    /// with the I/O side.
     pub(crate) fn list(&mut self, chunked: bool) {
         self.chunked = chunked;
         self.listed = true;
         self.idle = 0;
     }
 
-    /// Producer: appends a block. Its memory is charged to `budget` until it is taken.
+    /// Called by the producer: appends a block. Its memory is charged to `budget` until [`Coalescing::take`].
     pub(crate) fn append(&mut self, block: &[u8], budget: &Budget) -> Appended {
         if !self.listed {
             return Appended::Unlisted;
@@ -85,7 +86,8 @@ impl Coalescing {
         Appended::Taken
     }
 
-    /// The buffer cannot hold `needed` bytes: a segment takes its place, or follows if it is one.
+    /// The buffer cannot hold `needed` bytes: a segment replaces it, or follows it if it is one. False: the system has
+    /// no memory.
     #[cold]
     fn grow(&mut self, needed: usize, budget: &Budget) -> bool {
         let Some(mut segment) = segments::take() else { return false };
@@ -116,17 +118,18 @@ impl Coalescing {
         true
     }
 
-    /// The memory of what is coalesced.
+    /// The capacity of all segments, in bytes.
     fn room(&self) -> usize {
         self.current.capacity() + self.full_segments.iter().map(Vec::capacity).sum::<usize>()
     }
 
-    /// Bytes that are coalesced.
+    /// Number of coalesced bytes.
     pub(crate) fn len(&self) -> usize {
         self.length
     }
 
-    /// Takes what is coalesced, framed. It is not charged any more.
+    /// Takes the coalesced bytes, as one chunk if the body is chunked. They are no longer charged. `None`: there are
+    /// none.
     pub(crate) fn take(&mut self, budget: &Budget) -> Option<Coalesced> {
         if self.length == 0 {
             return None;
@@ -150,7 +153,7 @@ impl Coalescing {
         Some(Coalesced { segments, at })
     }
 
-    /// I/O side, at a tick: true while there is reason to look again.
+    /// Called by the I/O side at a tick. `moved`: it found coalesced bytes. True: it is to look again at the next tick.
     pub(crate) fn stays_listed(&mut self, moved: bool) -> bool {
         self.idle = if moved { 0 } else { self.idle + 1 };
         if self.idle >= IDLE_TICKS && self.len() == 0 {
@@ -159,9 +162,9 @@ impl Coalescing {
         self.listed
     }
 
-    /// The response is over: forgets everything.
+    /// Drops everything at the end of the response.
     pub(crate) fn reset(&mut self, budget: &Budget) {
-        // Most responses have never coalesced anything.
+        // Most responses coalesce nothing.
         if self.current.capacity() > 0 || self.listed || !self.full_segments.is_empty() {
             budget.give_back(self.room());
             *self = Self::default();
@@ -230,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn without_chunks_the_bytes_are_as_they_are() {
+    fn without_chunks_the_bytes_are_not_framed() {
         let budget = Budget::default();
         let mut buffer = Coalescing::default();
         buffer.list(false);
@@ -241,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_that_stays_empty_is_unlisted_but_never_with_bytes_in_it() {
+    fn a_buffer_is_unlisted_only_while_it_is_empty() {
         let budget = Budget::default();
         let mut buffer = Coalescing::default();
         buffer.list(true);
@@ -273,11 +276,11 @@ mod tests {
     }
 
     #[test]
-    fn a_block_without_memory_is_not_taken_and_nothing_before_it_is_lost() {
+    fn a_block_for_which_there_is_no_memory_is_not_taken_and_earlier_ones_are_kept() {
         let budget = Budget::default();
         let mut buffer = Coalescing::default();
         buffer.list(false);
-        // A small buffer, a segment in its place, and one behind it.
+        // A small buffer, a segment that replaces it, and one that follows.
         for length in [10, 20_000, 50_000] {
             let block = vec![b'x'; length];
             let before = (buffer.len(), budget.used());

@@ -1,4 +1,4 @@
-//! The response to a request: its head and framing, what of it waits for the client, and how it is written.
+//! The response to a request: its head and framing, its send queue, and how it is written.
 
 pub(crate) mod coalescing;
 pub(crate) mod delivery;

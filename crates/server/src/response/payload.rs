@@ -1,10 +1,10 @@
-//! Bytes of a response that are held by reference: who owns them, and how they are let go.
+//! Bytes of a response that are kept by reference: their owner, and how they are released.
 
 use std::sync::Arc;
 
 use crate::response::segments;
 
-/// Bytes that the application owns and that must outlive the call that sent them.
+/// An owner of bytes that are needed after the call that sent them.
 pub trait Payload: Send + Sync {
     /// The bytes; the same at each call.
     fn bytes(&self) -> &[u8];
@@ -17,14 +17,14 @@ impl Payload for () {
     }
 }
 
-/// Held by several, such as a queue and the thread that writes its bytes to a file.
+/// Shared by several owners, such as a queue and the thread that writes its bytes to a file.
 impl Payload for Arc<dyn Payload> {
     fn bytes(&self) -> &[u8] {
         (**self).bytes()
     }
 }
 
-/// A buffer that was copied into, shared from now on.
+/// A buffer of copied bytes that is now shared. A segment is given back when it is dropped.
 pub(crate) struct Shared(Vec<u8>);
 
 impl Shared {

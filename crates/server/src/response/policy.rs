@@ -1,6 +1,6 @@
 //! How responses are delivered where the application runs in threads, in greenlets, or on the thread of the loop.
 //!
-//! Each executor states its policy as data, so that nothing in the delivery asks which executor there is.
+//! Each executor states its policy as data, so that the delivery does not depend on the executor.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(crate) enum Coalesce {
     /// Each block is sent at once.
     Never,
-    /// When blocks have come quickly one after the other.
+    /// When blocks have followed each other quickly.
     WhenQuick,
     /// From the second block on.
     Always,
@@ -18,11 +18,12 @@ pub(crate) enum Coalesce {
 /// How a runner waits for a slow client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
-    /// It blocks on a condition. The I/O side sends meanwhile.
+    /// It blocks on a condition variable. The I/O side sends meanwhile.
     Block,
-    /// It waits for the socket and sends by itself: there is no other thread. It looks for signals this often.
+    /// It waits for the socket and sends itself, because there is no other thread. It looks for signals at this
+    /// interval.
     Poll(Duration),
-    /// Other runners of its thread run meanwhile, which it must not hold up. The I/O side wakes it by its ticket.
+    /// It lets other runners of its thread run, and the I/O side wakes it by its ticket.
     Ticket,
 }
 
@@ -32,7 +33,7 @@ impl Waiting {
         self == Self::Ticket
     }
 
-    /// How often a runner that waits looks for signals. `None`: another thread does.
+    /// The interval at which a waiting runner looks for signals. `None`: another thread looks for them.
     pub(crate) fn signal_check(self) -> Option<Duration> {
         match self {
             Self::Poll(time) => Some(time),
@@ -46,12 +47,13 @@ impl Waiting {
 pub(crate) struct Policy {
     pub(crate) coalesce: Coalesce,
     pub(crate) waiting: Waiting,
-    /// Bytes that a runner writes by itself in one send. `None`: all that the socket takes.
+    /// At most this many bytes are written by a runner in one send. `None`: all that the socket accepts.
     pub(crate) most_by_runner: Option<usize>,
-    /// Bytes that the I/O side writes before a producer can append again. `None`: all that the socket takes.
+    /// At most this many bytes are written by the I/O side in one turn of a response that continues. `None`: all that
+    /// the socket accepts.
     pub(crate) most_by_io: Option<u64>,
-    /// A finished response of which more bytes than this wait, or a file, is left to the I/O side.
+    /// The rest of a finished response is left to the I/O side if it is a file or more than this many bytes.
     pub(crate) most_after_end: usize,
-    /// Full reads of one connection by a runner before the rest is left to the I/O side.
+    /// Full reads (of a whole buffer) of one connection by a runner before the rest is left to the I/O side.
     pub(crate) reads_by_runner: usize,
 }

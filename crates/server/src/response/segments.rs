@@ -1,15 +1,15 @@
-//! Buffers of one size for coalesced blocks, used again and again: growing one large buffer would move its bytes, and
-//! memory fresh from the kernel costs a page fault every 4 KiB.
+//! Reused buffers of one size for coalesced blocks: a large buffer would move its bytes when it grows, and new memory
+//! from the kernel costs a page fault every 4 KiB.
 //!
-//! Any thread takes and gives; the lock is held for a push or a pop.
+//! Any thread takes and gives back; the lock is held for one push or pop.
 
 use std::sync::Mutex;
 
 use crate::os::sync::lock;
 
-/// Bytes a segment holds.
+/// Size of a segment in bytes.
 pub(crate) const SEGMENT: usize = 64 * 1024;
-/// Segments that are kept for reuse.
+/// At most this many segments are kept for reuse.
 const SPARE: usize = 64;
 
 static SEGMENTS: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
@@ -26,7 +26,7 @@ pub(crate) fn take() -> Option<Vec<u8>> {
     with_capacity(SEGMENT)
 }
 
-/// An empty buffer with room for exactly so many bytes. `None`: the system has no memory.
+/// An empty buffer with a capacity of this many bytes. `None`: the system has no memory.
 pub(crate) fn with_capacity(bytes: usize) -> Option<Vec<u8>> {
     #[cfg(test)]
     if tests::IS_MEMORY_USED_UP.get() {
@@ -37,7 +37,7 @@ pub(crate) fn with_capacity(bytes: usize) -> Option<Vec<u8>> {
     Some(buffer)
 }
 
-/// Gives a buffer back, if it is a segment.
+/// Keeps a buffer for reuse if it is a segment, else drops it.
 pub(crate) fn give(mut buffer: Vec<u8>) {
     if buffer.capacity() == SEGMENT {
         buffer.clear();
@@ -56,7 +56,7 @@ pub(crate) mod tests {
         pub(super) static IS_MEMORY_USED_UP: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Runs something for which the system has no buffers left.
+    /// Runs `run`, during which the system has no memory for buffers.
     pub(crate) fn without_memory<T>(run: impl FnOnce() -> T) -> T {
         IS_MEMORY_USED_UP.set(true);
         let result = run();
@@ -65,7 +65,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_spare_segment_is_used_again_and_another_buffer_is_not() {
+    fn a_segment_is_reused_and_a_buffer_of_another_size_is_not() {
         let mut segment = super::take().into_iter().next().unwrap_or_default();
         segment.extend_from_slice(b"old");
         super::give(segment);

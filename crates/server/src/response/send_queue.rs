@@ -1,4 +1,5 @@
-//! What of a response waits for the socket, in order: copies of small blocks, references to large ones, parts of files.
+//! The send queue: the part of a response that has not been sent, in order. Copies of small blocks, references to large
+//! ones, parts of files.
 //!
 //! Plain data behind the lock of [`crate::response::delivery`]. The thread that writes takes a batch from the front,
 //! writes it without the lock, and puts back the bytes that the socket did not accept.
@@ -15,11 +16,11 @@ use crate::response::segments;
 use crate::response::spill::{Backlog, SpillFile};
 use crate::transport::Transport;
 
-/// Slices of one write (the kernel's limit is 1,024).
+/// At most this many slices are sent by one write (the kernel's limit is 1,024).
 const SLICES: usize = 64;
-/// A copied block grows up to this size before the next one is begun.
+/// Copies are appended to the last copied block up to this size in bytes; then a new one is begun.
 const TAIL: usize = 64 * 1024;
-/// Bytes of a file a single `sendfile` is asked for.
+/// At most this many bytes of a file are sent by one `sendfile`.
 const FILE_STEP: u64 = 1 << 20;
 
 enum Block {
@@ -52,15 +53,15 @@ impl Block {
     }
 }
 
-/// Blocks that are being written: some in memory, or one of a file.
+/// What one write sends: some blocks in memory, or one of a file.
 pub(crate) struct Batch {
     blocks: Vec<Block>,
-    /// More follows at once: the kernel may wait for it with a segment that is not full.
+    /// Another write follows at once, so the kernel need not send a segment that is not full.
     is_followed: bool,
 }
 
 impl Batch {
-    /// One write.
+    /// Makes one write call.
     pub(crate) fn write(&self, socket: &dyn Transport) -> Io {
         match self.blocks.first() {
             Some(Block::File { file, offset, left }) => socket.transmit_file(file.as_fd(), *offset, file_step(*left)),
@@ -79,13 +80,13 @@ impl Batch {
         }
     }
 
-    /// Bytes that a file still has to give.
+    /// Bytes of the file that are not sent; 0 for blocks in memory.
     pub(crate) fn left_of_file(&self) -> u64 {
         self.blocks.first().filter(|block| block.is_file()).map_or(0, Block::left)
     }
 }
 
-/// There is no memory to queue anything: the response cannot go on.
+/// There is no memory to queue a block: the response cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoMemory;
 
@@ -93,15 +94,15 @@ pub(crate) struct NoMemory;
 pub(crate) struct SendQueue {
     budget: Arc<Budget>,
     blocks: VecDeque<Block>,
-    /// The number of the first block: blocks are counted from the beginning of the connection.
+    /// The number of the first block, counted from the beginning of the connection.
     front: u64,
-    /// Blocks are being written to a file.
+    /// A backlog is being written to a file.
     is_spilling: bool,
-    /// The file that is being sent from.
+    /// The spill file from which the current batch is sent.
     sends_from: Option<Arc<SpillFile>>,
-    /// Bytes of memory that wait or are being written (files do not count).
+    /// Bytes in memory that are queued or being written; files are not counted.
     bytes: usize,
-    /// Writes that no record has yet.
+    /// Number of writes since the last [`SendQueue::take_writes`].
     writes: u32,
 }
 
@@ -111,28 +112,28 @@ impl SendQueue {
         Self { budget, blocks: VecDeque::new(), front: 0, is_spilling: false, sends_from: None, bytes: 0, writes: 0 }
     }
 
-    /// True when nothing waits, other than what is being written.
+    /// True when nothing is queued. A batch may still be being written.
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// Bytes of memory that wait or are being written.
+    /// Bytes in memory that are queued or being written.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// True when a file waits.
+    /// True when a part of a file is queued.
     pub(crate) fn has_file(&self) -> bool {
         self.blocks.iter().any(Block::is_file)
     }
 
-    /// True while the client has yet to take what was written to a file.
+    /// True while bytes that were written to a file have not been sent.
     pub(crate) fn is_behind(&self) -> bool {
         self.sends_from.is_some() || self.blocks.iter().any(|block| matches!(block, Block::Spilled { .. }))
     }
 
-    /// What is in memory behind the last file, to be written to one; [`SendQueue::spill`] or [`SendQueue::keep`]
-    /// follows. `None`: nothing, or it is being written already.
+    /// The blocks in memory after the last part of a file, for the caller to write to a file; it then calls
+    /// [`SendQueue::spill`] or [`SendQueue::keep`]. `None`: there are none, or a backlog is being written already.
     pub(crate) fn backlog(&mut self) -> Option<Backlog> {
         let from = self.blocks.iter().rposition(Block::is_file).map_or(0, |last| last + 1);
         if self.is_spilling || from == self.blocks.len() {
@@ -165,13 +166,14 @@ impl SendQueue {
         Some(Backlog { parts, first: self.front + from as u64, file })
     }
 
-    /// The backlog stays in memory.
+    /// Notes that the backlog stays in memory.
     pub(crate) fn keep(&mut self) {
         self.is_spilling = false;
     }
 
-    /// The backlog is in this file, from `offset` on: what is left of it is sent from there, but for blocks that are
-    /// being written at this moment. They are the first of it. True: something is.
+    /// The backlog has been written to this file, from `offset` on: its blocks that are still queued are replaced by a
+    /// part of the file. Its first blocks may have been sent, or be in the batch that is being written; these are not
+    /// replaced. True: at least one block was replaced.
     pub(crate) fn spill(&mut self, backlog: &Backlog, file: Arc<SpillFile>, offset: u64) -> bool {
         self.is_spilling = false;
         let place = |number: u64| {
@@ -202,14 +204,14 @@ impl SendQueue {
         true
     }
 
-    /// Forgets what waits.
+    /// Drops what is queued.
     pub(crate) fn clear(&mut self) {
         for block in std::mem::take(&mut self.blocks) {
             self.forget(block);
         }
     }
 
-    /// A block that is not sent any further.
+    /// Drops a block that will not be sent.
     fn forget(&mut self, block: Block) {
         if !block.is_file() {
             self.bytes -= usize::try_from(block.left()).unwrap_or(0);
@@ -250,8 +252,8 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Appends a buffer from `at` on: without a copy, unless `waits` says that it is to wait, and it has much room that
-    /// it does not need.
+    /// Appends the bytes of a buffer from `at` on. Without a copy, unless they cannot be written at once (`waits`) and
+    /// most of the buffer is unused.
     pub(crate) fn push_buffer(&mut self, bytes: Vec<u8>, at: usize, waits: bool) -> Result<(), NoMemory> {
         if at >= bytes.len() {
             return Ok(());
@@ -287,13 +289,13 @@ impl SendQueue {
         }
     }
 
-    /// Takes what one write is to send from the front. `None`: nothing waits.
+    /// Takes a batch for one write from the front. `None`: nothing is queued.
     pub(crate) fn take(&mut self) -> Option<Batch> {
         let count = match self.blocks.front()? {
             block if block.is_file() => 1,
             _ => self.blocks.iter().take(SLICES).take_while(|block| !block.is_file()).count(),
         };
-        // The head and the first bytes of a file share a segment.
+        // So that the head and the first bytes of a file share a TCP segment.
         let is_followed = self.blocks.get(count).is_some_and(Block::is_file);
         self.front += count as u64;
         self.writes += 1;
@@ -303,12 +305,12 @@ impl SendQueue {
         Some(Batch { blocks: self.blocks.drain(..count).collect(), is_followed })
     }
 
-    /// Writes since the last call.
+    /// Number of writes since the last call.
     pub(crate) fn take_writes(&mut self) -> u32 {
         std::mem::take(&mut self.writes)
     }
 
-    /// The socket has taken so many bytes of the batch, which was the front of the queue.
+    /// The socket has accepted `count` bytes of the batch: puts the rest back to the front of the queue.
     pub(crate) fn put_back(&mut self, batch: Batch, mut count: usize) {
         self.sends_from = None;
         let mut blocks = batch.blocks.into_iter();
@@ -357,7 +359,7 @@ impl SendQueue {
         self.blocks.push_front(block);
     }
 
-    /// What is being written will not be sent any further.
+    /// Drops a batch: the rest of it will not be sent.
     pub(crate) fn drop_batch(&mut self, batch: Batch) {
         self.sends_from = None;
         for block in batch.blocks {
@@ -365,7 +367,8 @@ impl SendQueue {
         }
     }
 
-    /// What is left of the first block waits from now on, without the room of what has left.
+    /// Copies the rest of the first block to a buffer of its size, if most of its buffer is unused, because it now
+    /// waits for the client.
     pub(crate) fn shrink_front(&mut self) {
         if let Some(Block::Copied { bytes, at }) = self.blocks.front_mut()
             && is_mostly_empty(bytes, *at)
@@ -380,7 +383,7 @@ impl SendQueue {
     }
 }
 
-/// True when `bytes[at..]` takes much less room than the buffer has.
+/// True when `bytes[at..]` is less than a quarter of the buffer's capacity.
 fn is_mostly_empty(bytes: &Vec<u8>, at: usize) -> bool {
     bytes.len() - at < bytes.capacity() / 4
 }
@@ -408,7 +411,7 @@ mod tests {
     use crate::response::testing::{Waiting, socket};
 
     impl SendQueue {
-        /// The files that wait or are being sent from, by their address.
+        /// The addresses of the spill files that are queued or being sent from.
         pub(crate) fn spill_files(&self) -> Vec<usize> {
             let waiting = self.blocks.iter().filter_map(|block| match block {
                 Block::Spilled { file, .. } => Some(file),
@@ -418,7 +421,7 @@ mod tests {
         }
     }
 
-    /// The memory of all blocks.
+    /// The capacity of all copied blocks, in bytes.
     fn room(out: &Waiting) -> usize {
         let room = |block: &Block| match block {
             Block::Copied { bytes, .. } => bytes.capacity(),
@@ -434,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn small_rests_of_large_buffers_do_not_wait_with_the_room_of_those() {
+    fn a_small_rest_of_a_large_buffer_does_not_keep_the_buffer() {
         let (socket, mut client) = socket();
         let budget = Arc::new(Budget::default());
         let mut out = Waiting::new(budget.clone());
@@ -443,7 +446,7 @@ mod tests {
             all.extend_from_slice(bytes);
             out.push_buffer(segment(bytes), 0);
         };
-        // Until the socket is full; what is left of the last segment may be little.
+        // Until the socket is full. The rest of the last segment may be small.
         while out.flush(&socket) == Flush::Empty {
             push(&mut out, &[b'x'; 1_000]);
         }

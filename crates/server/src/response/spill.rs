@@ -1,8 +1,7 @@
-//! What slow clients have not taken, beyond memory: unlinked temporary files, from which it is sent later.
+//! Unlinked temporary files for bytes that slow clients have not read, from which the bytes are sent later.
 //!
-//! The thread that would wait for its client writes: an application's, the interpreter released, or for a hub's
-//! greenlet one for disks. All files of a process together have [`Spill::limit`] bytes, and give them back when they
-//! are closed.
+//! The thread that waits for its client writes the file, with the interpreter released; for a greenlet a disk thread
+//! does. All files of a process together may have `Spill::limit` bytes; a file returns its bytes when it is closed.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,26 +12,25 @@ use crate::os::file::write_all_at;
 use crate::request::disk::{Disk, TemporaryFile};
 use crate::response::payload::Payload;
 
-/// The part of all room that a response may have while more of it may come: an endless one shall not take it from
-/// others.
+/// An unfinished response may use this fraction (1 / `SHARE`) of the limit, so that an endless one does not use it up.
 const SHARE: u64 = 64;
-/// Where that is little, at least so much.
+/// The fraction is at least this many bytes.
 const LEAST_SHARE: u64 = 16 << 20;
-/// Bytes of one write: between two, a client that has left is noticed.
+/// Size of one write in bytes. Between two writes it is checked whether the client has disconnected.
 const STEP: usize = 1 << 20;
 
 /// The last blocks of a queue, all in memory, for the thread that writes them to a file. They stay in the queue and may
-/// be sent from there meanwhile.
+/// be sent from it meanwhile.
 pub(crate) struct Backlog {
     pub(crate) parts: Vec<(Arc<dyn Payload>, usize, usize)>,
     /// The number of the first block in the queue.
     pub(crate) first: u64,
-    /// That of the block before.
+    /// The file of the block before, if that is in a spill file.
     pub(crate) file: Option<Arc<SpillFile>>,
 }
 
 impl Backlog {
-    /// Bytes in all.
+    /// Number of bytes in all blocks.
     pub(crate) fn len(&self) -> u64 {
         self.parts.iter().map(|(_, at, end)| (end - at) as u64).sum()
     }
@@ -41,20 +39,20 @@ impl Backlog {
         self.parts.iter().map(|(payload, at, end)| payload.bytes().get(*at..*end).unwrap_or(&[]))
     }
 
-    /// The file that they may be appended to.
+    /// The file to which the blocks may be appended.
     pub(crate) fn file(&self) -> Option<&Arc<SpillFile>> {
         self.file.as_ref()
     }
 }
 
-/// The room for such files.
+/// The limit of all spill files, and how much of it is used.
 pub(crate) struct Spill {
     limit: u64,
     used: Arc<AtomicU64>,
     disk: Arc<Disk>,
 }
 
-/// The file of one response. One thread at a time appends, any may send.
+/// The file of one response. One thread at a time appends; any thread may send from it.
 pub(crate) struct SpillFile {
     file: TemporaryFile,
     end: AtomicU64,
@@ -66,17 +64,17 @@ impl Spill {
         Self { limit, used: Arc::default(), disk }
     }
 
-    /// True when responses may go to files at all.
+    /// True when responses may be written to files at all.
     pub(crate) fn is_allowed(&self) -> bool {
         self.limit > 0
     }
 
-    /// Writes a backlog behind what its file has, or into a new one. Answers the file and where the backlog begins in
-    /// it; `None`: there is no room. `is_whole`: nothing follows. `is_wanted` is asked between the writes. Blocks on
-    /// the disk.
+    /// Appends a backlog to its file, or writes it to a new one. Returns the file and the offset of the backlog;
+    /// `None`: there is no room. `is_whole`: the response is complete. Stops writing when `is_wanted`, which is called
+    /// before each write, returns false. Blocks on the disk.
     ///
     /// # Errors
-    /// The disk is full or broken; nothing has changed.
+    /// The disk is full or broken; no room is used.
     pub(crate) fn write(
         &self,
         backlog: &Backlog,
@@ -99,7 +97,7 @@ impl Spill {
                 }
             },
         };
-        // From here on the room belongs to the file.
+        // From here on the file returns the reserved bytes when it is dropped.
         file.end.store(before + bytes, Ordering::Relaxed);
         let written = file.write_at(backlog, before, is_wanted);
         if written.is_err() {
@@ -165,7 +163,7 @@ mod tests {
         spill.used.load(Ordering::Acquire)
     }
 
-    /// Pushes blocks of all kinds; returns their bytes.
+    /// Queues blocks of all kinds, and returns their bytes.
     fn push(out: &mut Waiting, seed: usize) -> Vec<u8> {
         let bytes =
             |length: usize, salt: usize| (0..length).map(|at| (at * 31 + seed + salt) as u8).collect::<Vec<_>>();
@@ -176,7 +174,7 @@ mod tests {
         [&copy, &buffer[10..], &kept[7..]].concat()
     }
 
-    /// Reads so many bytes, while the queue gives what the socket takes.
+    /// Reads `wanted` bytes at the client, and flushes the queue meanwhile.
     fn take(out: &mut Waiting, socket: &Plain, client: &mut UnixStream, wanted: usize) -> Vec<u8> {
         let mut got = vec![0; wanted];
         let mut filled = 0;
@@ -188,8 +186,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_while_it_is_written_is_sent_once_and_in_order() {
-        // The client takes nothing, some or all of it between the look at the queue and the end of the write.
+    fn bytes_sent_while_they_are_written_to_a_file_are_sent_once_and_in_order() {
+        // The client reads this many bytes while the backlog is being written to the file.
         for meanwhile in [0, 1, 900, 1_000, 61_000, 200_000, 360_000, 700_000, 721_000] {
             let (socket, mut client) = socket();
             let budget = Arc::new(Budget::default());
@@ -204,7 +202,7 @@ mod tests {
                 let wanted = meanwhile.min(all.len() - got.len());
                 got.extend(take(&mut out, &socket, &mut client, wanted));
                 let (file, offset) = spill.write(&backlog, false, || true).unwrap().unwrap();
-                // What comes meanwhile stays behind it.
+                // Blocks that are queued meanwhile stay after the backlog.
                 all.extend(push(&mut out, 20 + round));
                 out.spill(&backlog, file, offset);
             }
@@ -217,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_a_file_is_in_memory_no_more() {
+    fn bytes_in_a_file_are_no_longer_in_memory() {
         let budget = Arc::new(Budget::default());
         let spill = spill(1 << 30);
         let mut out = Waiting::new(budget.clone());
@@ -233,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_it_stays_in_memory() {
+    fn a_backlog_without_room_in_files_stays_in_memory() {
         let spill = spill(500_000);
         let (mut first, mut second) = (Waiting::new(Arc::default()), Waiting::new(Arc::default()));
         push(&mut first, 1);
@@ -245,13 +243,13 @@ mod tests {
         assert!(spill.write(&backlog, true, || true).unwrap().is_none());
         second.0.queue.keep();
         assert!(second.0.queue.bytes() > 0 && !second.0.queue.is_behind());
-        // The first client has left.
+        // The first client has disconnected.
         first.0.break_off();
         assert!(spill.write(&backlog, true, || true).unwrap().is_some());
     }
 
     #[test]
-    fn a_response_that_goes_on_has_a_share_and_no_more() {
+    fn an_unfinished_response_uses_its_share_of_the_limit_and_no_more() {
         let spill = spill(2 * LEAST_SHARE);
         let mut out = Waiting::new(Arc::default());
         let mut written = 0;
@@ -263,7 +261,7 @@ mod tests {
             assert_eq!(used(&spill), written);
         }
         assert!(written > LEAST_SHARE && used(&spill) <= LEAST_SHARE);
-        // Its end takes what is left of the room.
+        // Its last part may use the rest of the limit.
         out.0.queue.keep();
         let backlog = out.backlog().unwrap();
         assert!(spill.write(&backlog, true, || true).unwrap().is_some());

@@ -1,4 +1,4 @@
-//! For tests: a response that waits for a real socket, on one thread; numbers that lead a test.
+//! For tests: a response on a real socket and one thread, and random numbers that steer a property test.
 
 use std::collections::VecDeque;
 use std::os::unix::net::UnixStream;
@@ -13,14 +13,14 @@ use crate::response::spill::SpillFile;
 use crate::response::write_plan::WritePlan;
 use crate::transport::plain::Plain;
 
-/// A socket that does not block, and its client.
+/// A non-blocking socket, and its client.
 pub(crate) fn socket() -> (Plain, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     (Plain::new(ours.into()), theirs)
 }
 
-/// Bytes that somebody else owns.
+/// Bytes that are kept by reference.
 pub(crate) struct Owned(pub(crate) Vec<u8>);
 
 impl Payload for Owned {
@@ -58,7 +58,7 @@ impl Waiting {
         self.0.queue.spill(backlog, file, offset)
     }
 
-    /// Writes what the socket takes.
+    /// Writes what the socket accepts.
     pub(crate) fn flush(&mut self, socket: &Plain) -> Flush {
         assert!(self.0.begin_writing());
         let flush = loop {
@@ -72,7 +72,8 @@ impl Waiting {
         flush
     }
 
-    /// As a producer does: writes a plan unless something waits, and queues the rest. Answers the write calls.
+    /// As a producer does: writes a plan unless something is queued, and queues the rest. Returns the number of write
+    /// calls.
     pub(crate) fn transmit(
         &mut self,
         plan: &mut WritePlan,
@@ -95,7 +96,8 @@ impl Waiting {
     }
 }
 
-/// Numbers that lead a test, from proptest: the fewer there are, the simpler is what the test does.
+/// Random numbers from proptest that steer a test. With fewer numbers the test does fewer things, so a failure can be
+/// reduced.
 pub(crate) struct Tape(VecDeque<u16>);
 
 impl Tape {
@@ -103,7 +105,7 @@ impl Tape {
         Self(numbers.iter().copied().collect())
     }
 
-    /// The next number below `limit`; 0 when there is none any more.
+    /// The next number, below `limit`; 0 when all numbers are used.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         self.0.pop_front().map_or(0, |number| usize::from(number) % limit)
     }

@@ -1,6 +1,6 @@
-//! What one send is to write: small parts copied next to each other in a staging buffer, large blocks by reference.
+//! What one send writes: small parts are copied to a staging buffer, large blocks are referred to.
 //!
-//! Belongs to the thread that carries the request. Reused, with its room, by later requests of the thread.
+//! A plan belongs to the thread that carries the request. Later requests of the thread use it again, with its capacity.
 
 use std::io::IoSlice;
 
@@ -11,18 +11,18 @@ use crate::response::payload::Payload;
 use crate::response::sending::Sending;
 use crate::transport::Transport;
 
-/// Blocks below this size are copied next to each other: cheaper than a slice of their own for the kernel.
+/// Blocks below this size are copied, which costs less than a slice of their own in the system call.
 const COPY_BELOW: usize = 2048;
-/// What the socket did not take of a large block is copied below this size, held by reference from it on.
+/// The unsent rest of a large block is copied below this size, and kept by reference from this size on.
 const KEEP_FROM: usize = 4096;
-/// So much of what the socket did not take of small blocks is copied; more is kept with the buffer that it is in.
+/// The unsent rest of the staging buffer is copied up to this size; a larger one is queued with the buffer.
 const COPY_MOST: usize = 64 * 1024;
-/// Slices of one write.
+/// At most this many slices are sent by one write.
 const SLICES: usize = 64;
 
-/// A part of what is written.
+/// A part of the write.
 struct Piece {
-    /// `None`: in the staging buffer; else in the block of this index.
+    /// The index of the block; `None`: the staging buffer.
     block: Option<usize>,
     at: usize,
     end: usize,
@@ -37,17 +37,17 @@ impl Piece {
     }
 }
 
-/// See the module. Without pieces, everything is in the staging buffer.
+/// See the module. If there are no pieces, everything is in the staging buffer.
 #[derive(Default)]
 pub(crate) struct WritePlan {
     staging: Vec<u8>,
     pieces: Vec<Piece>,
-    /// What has been written: bytes of the staging buffer without pieces, else pieces.
+    /// How much has been written: the number of pieces, or, if there are none, of bytes of the staging buffer.
     written: usize,
 }
 
 impl WritePlan {
-    /// Forgets everything but its room, of which it answers the size.
+    /// Empties the plan but keeps its capacity. Returns that of the staging buffer, in bytes.
     pub(crate) fn clear(&mut self) -> usize {
         self.staging.clear();
         self.pieces.clear();
@@ -55,12 +55,12 @@ impl WritePlan {
         self.staging.capacity()
     }
 
-    /// The memory that it has.
+    /// The memory of the plan, in bytes.
     pub(crate) fn room(&self) -> usize {
         self.staging.capacity() + self.pieces.capacity() * size_of::<Piece>()
     }
 
-    /// Makes room for these blocks and for so many bytes more. False: the system has no memory.
+    /// Reserves memory for these blocks and `more` bytes. False: the system has no memory.
     pub(crate) fn reserve(&mut self, blocks: &[&[u8]], more: usize) -> bool {
         let (mut small, mut large) = (more, 0);
         for block in blocks {
@@ -74,23 +74,23 @@ impl WritePlan {
         if staging.try_reserve(small).is_err() && staging.try_reserve_exact(small).is_err() {
             return false;
         }
-        // Before each large block, and behind the last one, there may be small ones.
+        // Small blocks may come before each large one and after the last one.
         large == 0 || self.pieces.try_reserve(2 * large + 2).is_ok()
     }
 
-    /// The staging buffer, to append to before any block is added.
+    /// The staging buffer. It may be appended to until a block is added.
     pub(crate) fn staging(&mut self) -> &mut Vec<u8> {
         &mut self.staging
     }
 
-    /// The line before a chunk.
+    /// Adds the size line of a chunk.
     pub(crate) fn add_chunk_header(&mut self, length: usize) {
         let mut line = [0; 20];
         let end = encode::chunk_header(length, &mut line);
         self.staging.extend_from_slice(&line[..end]);
     }
 
-    /// The first `allowed` bytes of the blocks, as one chunk if `chunked`.
+    /// Adds the first `allowed` bytes of the blocks, as one chunk if `chunked`.
     pub(crate) fn add_blocks(&mut self, blocks: &[&[u8]], mut allowed: usize, chunked: bool) {
         if chunked {
             self.add_chunk_header(allowed);
@@ -117,7 +117,7 @@ impl WritePlan {
         }
     }
 
-    /// What has been staged since `from` becomes a piece.
+    /// Makes a piece of the staged bytes from `from` on.
     fn close_piece(&mut self, from: &mut usize) {
         if self.staging.len() > *from {
             self.pieces.push(Piece { block: None, at: *from, end: self.staging.len() });
@@ -125,7 +125,7 @@ impl WritePlan {
         }
     }
 
-    /// The last chunk.
+    /// Adds the last chunk.
     pub(crate) fn add_last_chunk(&mut self) {
         let mut from = self.staging.len();
         self.staging.extend_from_slice(encode::LAST_CHUNK);
@@ -134,8 +134,8 @@ impl WritePlan {
         }
     }
 
-    /// Writes it as far as the socket takes it. Answers the number of write calls and what the last one came to;
-    /// `None`: there was nothing to write. `most`: a single write is made, of so many bytes at most.
+    /// Writes as much as the socket accepts. Returns the number of write calls and the result of the last one; `None`:
+    /// there was nothing to write. `most`: makes a single write, of at most this many bytes.
     pub(crate) fn write(&mut self, socket: &dyn Transport, blocks: &[&[u8]], most: Option<usize>) -> (u32, Option<Io>) {
         let mut writes = 0;
         let mut last = None;
@@ -158,7 +158,7 @@ impl WritePlan {
         if self.pieces.is_empty() { self.written == self.staging.len() } else { self.written == self.pieces.len() }
     }
 
-    /// The short way: everything is in one buffer.
+    /// The fast path: everything is in one buffer.
     fn write_staging(&mut self, socket: &dyn Transport, most: Option<usize>) -> Io {
         let end = most.map_or(self.staging.len(), |most| most.min(self.staging.len()));
         let moved = socket.transmit(&[IoSlice::new(&self.staging[self.written..end])], false);
@@ -195,7 +195,7 @@ impl WritePlan {
         moved
     }
 
-    /// Queues what has not been written, and is empty afterwards. `most` as in [`WritePlan::write`].
+    /// Queues what has not been written, and empties the plan. `most` as in [`WritePlan::write`].
     pub(crate) fn queue_rest(
         &mut self,
         sending: &mut Sending,
@@ -222,8 +222,8 @@ impl WritePlan {
 
     fn queue_staging(&mut self, sending: &mut Sending, most: Option<usize>) {
         if self.staging.len() - self.written > most.unwrap_or(COPY_MOST) {
-            // A runner that must not write more than that has no time to copy it either, and there may be no memory for
-            // a copy.
+            // A runner that must not spend the time to write more must not copy it either, and the system may have no
+            // memory for a copy.
             let staging = std::mem::take(&mut self.staging);
             let waits = !sending.takes_writes();
             sending.push(|queue| queue.push_buffer(staging, self.written, waits));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_socket_does_not_take_of_a_large_block_is_kept_where_it_is() {
+    fn the_unsent_rest_of_a_large_block_is_kept_by_reference() {
         let (socket, mut client) = socket();
         let large: &'static [u8] = Vec::leak((0..8 << 20).map(|at| (at % 251) as u8).collect());
         let mut out = Waiting::new(Arc::default());
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bounded_send_is_one_write_and_the_rest_is_kept() {
+    fn a_send_with_a_limit_is_one_write_and_the_rest_is_queued() {
         const MOST: usize = 10_000;
         let large: &'static [u8] = Vec::leak((0..20_000).map(|at| (at % 251) as u8).collect());
         let small: &[u8] = &[5; COPY_BELOW - 1];
@@ -300,7 +300,7 @@ mod tests {
             assert_eq!(writes, 1);
             let all = blocks.concat();
             assert_eq!(out.0.queue.bytes(), all.len() - MOST);
-            // Nor does it write while something waits.
+            // It does not write while something is queued.
             plan.add_blocks(&[b"last"], usize::MAX, false);
             assert_eq!(out.transmit(&mut plan, &socket, &[b"last"], Some(MOST), &mut |_| panic!("it is small")), 0);
             assert!(!out.0.is_blocked());
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_beyond_the_promised_length_are_cut() {
+    fn bytes_beyond_the_allowed_number_are_not_written() {
         let (socket, mut client) = socket();
         let mut out = Waiting::new(Arc::default());
         let mut plan = WritePlan::default();
