@@ -9,12 +9,12 @@ use crate::connection::claim::{Bits, Claim, GONE, READ, WRITE};
 use crate::os::model::Exclusive;
 use crate::os::sync::atomic::{AtomicU32, Ordering};
 
-/// A connection of which each owner notes what it has seen.
+/// A connection whose owners note the events that they have seen.
 struct Connection {
     claim: Claim,
-    /// What each event brings, by its bit: noted before the event is reported.
+    /// The data of each event, by its bit: stored before the event is reported.
     news: [(Bits, AtomicU32); 3],
-    /// What owners have seen of that. There is one owner at a time.
+    /// The events that owners have seen. `Exclusive` checks that there is one owner at a time.
     seen: Exclusive<Bits>,
 }
 
@@ -41,7 +41,7 @@ impl Connection {
             let bits = self.claim.take();
             for (bit, news) in &self.news {
                 if bits & bit != 0 {
-                    assert_eq!(news.load(Ordering::Relaxed), 1, "an event was seen before what it brings");
+                    assert_eq!(news.load(Ordering::Relaxed), 1, "an owner saw an event before its data");
                     self.seen.with(|seen| *seen |= bit);
                 }
             }
@@ -62,7 +62,7 @@ fn report(connection: &Arc<Connection>, bits: Bits) -> thread::JoinHandle<()> {
 }
 
 #[test]
-fn no_event_is_lost_while_the_maker_lets_go() {
+fn no_event_is_lost_while_the_first_owner_releases() {
     explore("claim: a new connection", 3, || {
         let connection = Connection::owned();
         let others = [report(&connection, READ), report(&connection, WRITE)];
@@ -83,7 +83,7 @@ fn no_event_is_lost_between_owners() {
         others.into_iter().for_each(|other| other.join().unwrap());
         assert!(connection.claim.is_gone());
         assert!(connection.claim.raise(0), "somebody owns it still");
-        // It stays, so the last owner may have let go without a look at it.
+        // `GONE` does not prevent a release, so the last owner may not have seen it.
         let bits = connection.claim.take();
         assert_eq!(connection.seen() | bits, READ | WRITE | GONE);
         assert_eq!(bits & !GONE, 0);

@@ -1,4 +1,4 @@
-//! The writer of a response: whoever finds another thread writing leaves its work to that one, and nothing stays
+//! The writer of a response: a thread that finds another one writing leaves its bytes to that one, and nothing stays
 //! unsent.
 
 use std::io::IoSlice;
@@ -23,14 +23,14 @@ use crate::response::sending::{Flush, Given, Progress, Terms};
 use crate::response::write_plan::WritePlan;
 use crate::transport::Transport;
 
-/// What the thread that polls is to do.
+/// The work of the thread that polls.
 #[derive(Default)]
 struct Mail {
-    /// The socket takes more.
+    /// The socket has room.
     is_writable: bool,
-    /// It is to go on with the connection, which it owns.
+    /// The connection was handed over: the thread owns it and continues with it.
     left: bool,
-    /// It is to send what waits.
+    /// The connection was pushed: the thread sends what is queued.
     pushed: bool,
     has_ended: bool,
 }
@@ -48,15 +48,15 @@ impl Mailbox {
     }
 }
 
-/// What is between a socket and its client.
+/// The bytes between a socket and its client.
 #[derive(Default)]
 struct Stream {
-    /// Bytes that the socket would take.
+    /// Bytes that the socket accepts before it is full.
     room: usize,
     sent: Vec<u8>,
-    /// How many of these the client has taken.
+    /// How many of these the client has read.
     taken: usize,
-    /// The socket was full: it makes an event when it is not.
+    /// The socket was full: it reports an event when it has room.
     tells: bool,
 }
 
@@ -91,7 +91,7 @@ impl Transport for Socket {
         Io::Moved(bytes.len())
     }
 
-    /// A file of this model has one letter.
+    /// The files of this model contain only the letter `f`.
     fn transmit_file(&self, _: BorrowedFd<'_>, _: u64, count: usize) -> Io {
         self.transmit(&[IoSlice::new(&b"f".repeat(count))], false)
     }
@@ -111,7 +111,7 @@ impl Transport for Socket {
     fn reset_on_close(&self) {}
 }
 
-/// How far the owner of the connection is.
+/// The state of the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -124,20 +124,20 @@ fn progress(is_complete: bool) -> Progress {
     Progress { given: Given { status: 200, body_bytes: 0 }, is_complete }
 }
 
-/// A connection with a response, as the driver has it.
+/// A connection with a response, as in the driver.
 struct Connection {
     claim: Claim,
     delivery: Delivery,
     stage: Exclusive<Stage>,
     mailbox: Mailbox,
     stream: Arc<(Mutex<Stream>, Condvar)>,
-    /// A greenlet waits for room; it has been woken since.
+    /// A greenlet waits for room. `woken`: it has been woken.
     waits: AtomicBool,
     woken: (Mutex<bool>, Condvar),
-    /// Events of the socket are handled by another thread than what is left.
+    /// The client's thread handles the events of the socket, beside the thread that polls.
     has_two_pollers: bool,
     terms: Terms,
-    /// The client's, set by one thread at a time.
+    /// The deadline of the client. `Exclusive` checks that one thread sets it at a time.
     deadline: Exclusive<Option<Millis>>,
 }
 
@@ -193,7 +193,7 @@ impl Connection {
         accepted == Accepted::Taken
     }
 
-    /// The runner: sends all of a response, with so many bytes of a file.
+    /// The runner: sends all of a response, with `length` bytes of a file.
     fn send_file(&self, before: &[u8], length: u64, behind: &[u8]) {
         let file = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
         let part = FilePart { before, file, offset: 0, length, behind, progress: progress(true) };
@@ -222,7 +222,7 @@ impl Connection {
         }
     }
 
-    /// The runner: the response is given, and the connection goes on.
+    /// The runner: ends the response, and the connection continues.
     fn finish(&self) {
         let end = self.delivery.end(&self.terms);
         self.stage.with(|stage| *stage = Stage::Draining);
@@ -279,7 +279,7 @@ impl Connection {
         }
     }
 
-    /// The socket takes more.
+    /// An event reports room in the socket.
     fn report(&self) {
         if self.claim.raise(WRITE) {
             self.advance();
@@ -292,7 +292,7 @@ impl Connection {
         self.follow_up(self.delivery.drain(true, false, &self.terms, self));
     }
 
-    /// The client: takes so many bytes.
+    /// The client: reads `count` bytes.
     fn receive(&self, count: usize) {
         let (stream, came) = &*self.stream;
         let mut stream = lock(stream);
@@ -314,11 +314,15 @@ impl Connection {
         }
     }
 
-    /// All of the response has come, and nobody has anything left to do.
+    /// Checks that all of the response has been received and that no work is left.
     fn check(&self, response: &[u8]) {
         assert_eq!(lock(&self.stream.0).sent, response);
         assert_eq!(self.stage.with(|stage| *stage), Stage::Done);
-        assert_eq!(self.deadline.with(|deadline| deadline.unwrap_or(NEVER)), NEVER, "the client has taken all in time");
+        assert_eq!(
+            self.deadline.with(|deadline| deadline.unwrap_or(NEVER)),
+            NEVER,
+            "the deadline stays after all is sent"
+        );
         assert!(self.claim.raise(GONE), "somebody owns it still");
     }
 }
@@ -334,7 +338,7 @@ impl ClientTime for Connection {
     }
 }
 
-/// A runner gives two blocks, of which the socket takes less at once.
+/// A runner sends two blocks, which are larger than the room in the socket.
 fn respond(connection: Connection) {
     let connection = Arc::new(connection);
     let poller = connection.clone();
@@ -352,7 +356,7 @@ fn respond(connection: Connection) {
     connection.check(b"abcd");
 }
 
-/// The policy of greenlets, but they and the I/O side write less at once.
+/// The policy of greenlets, with smaller writes by them and by the I/O side.
 const GREENLETS: Policy = Policy { most_by_runner: Some(1), most_by_io: Some(1), ..greenlets::POLICY };
 
 #[test]
@@ -368,7 +372,7 @@ fn nothing_stays_unsent_where_two_threads_poll_beside_the_one_that_responds() {
 }
 
 #[test]
-fn a_thread_that_waits_for_room_is_told() {
+fn a_thread_that_waits_for_room_is_woken() {
     explore("delivery: threads, little room", 3, || respond(Connection::new(threads::POLICY, 0, 1)));
 }
 
@@ -378,12 +382,12 @@ fn nothing_stays_unsent_of_a_response_by_a_greenlet() {
 }
 
 #[test]
-fn a_greenlet_that_waits_for_room_is_told() {
+fn a_greenlet_that_waits_for_room_is_woken() {
     explore("delivery: greenlets, little room", 3, || respond(Connection::new(GREENLETS, 0, 1)));
 }
 
 #[test]
-fn nothing_stays_unsent_of_what_takes_several_writes() {
+fn nothing_stays_unsent_of_a_response_in_several_writes() {
     explore("delivery: a file between two blocks, two poll", 3, || {
         let connection = Arc::new(Connection { has_two_pollers: true, ..Connection::new(threads::POLICY, 100, 1) });
         let client = connection.clone();

@@ -1,9 +1,9 @@
-//! Models of what the threads of a server share: `make loom` runs each in every order in which its threads may take
-//! their steps, and with every value that the memory of a weak machine may show them.
+//! Models of what the threads of a server share. `make loom` runs each model in every order of its threads' steps, and
+//! with every value that a thread may read under the memory model.
 //!
-//! `loom` stops at a thread that waits for ever, at a panic, and at memory that two threads touch without an order
-//! between them. Bounds keep the number of orders small: a model has two or three threads, each takes a few steps, and
-//! of the orders those with at most so many preemptions are run, where a thread has to wait that could go on.
+//! `loom` reports a deadlock, a panic and a data race. Bounds keep the number of orders small: a model has two or three
+//! threads with a few steps each, and only orders with a limited number of preemptions are run (a preemption is a
+//! switch away from a thread that could continue).
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Runs a model, in each order with at most so many preemptions.
-#[allow(clippy::print_stdout, reason = "the number of orders is what the run is about")]
+/// Runs a model in each order with at most this many preemptions.
+#[allow(clippy::print_stdout, reason = "the number of orders shows how much was tried")]
 fn explore(name: &str, preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);

@@ -1,4 +1,4 @@
-//! Who leads: never two threads, and never none while an application waits for what only a leader brings.
+//! Leadership: never two threads lead, and while an application waits, another thread takes the lead.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::os::clock::Load;
 use crate::os::model::Exclusive;
 use crate::os::sync::{Condvar, Mutex, lock, wait};
 
-/// What a leader alone touches.
+/// Data that only the leader touches.
 #[derive(Default)]
 struct Loop(Exclusive<u32>);
 
@@ -49,11 +49,11 @@ fn two_threads_never_lead_at_once() {
             leadership.offer(term);
         }
         takers.into_iter().for_each(|taker| taker.join().unwrap());
-        assert!(leadership.take(leadership.look()).is_some(), "nobody can lead any more");
+        assert!(leadership.take(leadership.look()).is_some(), "no thread can take the lead any more");
     });
 }
 
-/// What the watcher sees of a server whose processor is idle, or not.
+/// What the watcher sees of a server whose processor is idle or busy.
 struct Seen {
     is_idle: bool,
 }
@@ -74,7 +74,7 @@ impl Watched for Seen {
 struct Server {
     roles: Roles,
     work: Loop,
-    /// How many threads have led whose application then waits: when all do, the last one brings what they wait for.
+    /// The number of leaders whose application waits. When all of them wait, the last one wakes the others.
     away: Mutex<u32>,
     came: Condvar,
 }
@@ -86,7 +86,7 @@ impl Server {
         server
     }
 
-    /// A thread of the server, which takes roles until the server ends.
+    /// Starts a thread of the server, which takes roles until the server ends.
     fn spawn(self: &Arc<Self>, mut lead: impl FnMut(&Self, Term) + 'static) -> thread::JoinHandle<()> {
         let server = self.clone();
         thread::spawn(move || server.take_roles(&mut lead))
@@ -107,7 +107,7 @@ impl Server {
         }
     }
 
-    /// The leader's application waits for something that the last of so many leaders brings.
+    /// The application of the leader waits until `leaders` threads have led.
     fn run(&self, mut term: Term, at_once: bool, leaders: u32) {
         let mut away = lock(&self.away);
         *away += 1;
@@ -117,13 +117,13 @@ impl Server {
             return self.roles.end();
         }
         drop(away);
-        assert!(self.roles.lend(&mut term, at_once), "somebody is free");
+        assert!(self.roles.lend(&mut term, at_once), "another thread is free");
         let mut away = lock(&self.away);
         while *away < leaders {
             away = wait(&self.came, away);
         }
         drop(away);
-        assert!(!self.roles.resume(&mut term), "the lead was kept by a thread that was away");
+        assert!(!self.roles.resume(&mut term), "a thread kept the lead while its application waited");
     }
 }
 
@@ -140,7 +140,7 @@ fn the_lead_of_an_application_that_waits_is_taken() {
 }
 
 #[test]
-fn a_call_for_something_else_does_not_hide_that_the_leader_waits() {
+fn an_alert_does_not_hide_that_the_leader_waits() {
     explore("roles: an alert, and the leader waits", 3, || {
         let server = Server::of(2);
         let other = server.spawn(|server, term| server.run(term, false, 2));
@@ -163,13 +163,13 @@ fn a_parked_thread_watches_when_the_watcher_leads() {
 }
 
 #[test]
-fn a_leader_that_comes_and_goes_leads_alone() {
+fn a_leader_that_lends_and_resumes_leads_alone() {
     explore("roles: the leader comes and goes", 3, || {
         let server = Server::of(2);
         fn come_and_go(server: &Server, mut term: Term) {
             for _ in 0..2 {
                 server.work.lead();
-                // The other one may be away itself: then there is nobody to take over.
+                // The application of the other thread may run itself; then no thread can take over.
                 if server.roles.lend(&mut term, false) && !server.roles.resume(&mut term) {
                     return;
                 }
@@ -206,7 +206,7 @@ fn an_offer_is_taken() {
 }
 
 #[test]
-fn the_end_reaches_all() {
+fn all_threads_learn_of_the_end() {
     explore("roles: the end", 2, || {
         let server = Server::of(3);
         assert!(matches!(server.roles.next_role(), Role::Lead(_)));

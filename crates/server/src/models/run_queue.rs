@@ -1,4 +1,4 @@
-//! The run queue: no request is left behind or taken twice, and one thread at a time waits for the interpreter.
+//! The run queue: no request stays in it or is taken twice, and at most one thread waits for the interpreter.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +15,7 @@ struct Server {
     queue: RunQueue<usize>,
     limit: usize,
     now: Instant,
-    /// What the thread that waits for the interpreter alone touches.
+    /// Data that only the thread that waits for the interpreter touches.
     entering: Exclusive<()>,
     taken: [Exclusive<bool>; 3],
 }
@@ -27,8 +27,8 @@ impl Server {
         Arc::new(Self { queue: RunQueue::new(now), limit, now, entering, taken })
     }
 
-    /// A thread that polls, and has a request that is complete: it runs the application if it is to. Where two may run,
-    /// those that do are said to wait for something.
+    /// A thread that polls has a complete request: it queues the request, and runs the application if the verdict says
+    /// so. Where two may run, the queue counts as stuck, so that a second thread joins.
     fn dispatch(&self, request: usize) {
         self.queue.push(request);
         if self.queue.verdict(self.limit > 1, self.limit, self.now) != Verdict::Run {
@@ -55,7 +55,7 @@ impl Server {
 }
 
 #[test]
-fn no_request_is_left_behind() {
+fn no_request_stays_in_the_queue() {
     for limit in [1, 2] {
         explore(&format!("run queue: three threads, {limit} may run"), 3, move || {
             let server = Server::new(limit);

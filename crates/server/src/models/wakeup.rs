@@ -1,4 +1,5 @@
-//! Waking the greenlet thread: no news is lost between its answer and its look, and who waits for it goes on.
+//! Waking the greenlet thread: no news is lost between its answer and its look, and a thread that waits for its answer
+//! continues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,7 @@ fn no_ticket_is_lost() {
 }
 
 #[test]
-fn what_is_noted_before_a_wakeup_is_found_after_it() {
+fn a_store_before_a_wakeup_is_visible_after_it() {
     explore("wakeup: notes", 3, || {
         let shared = Arc::new((Wakeup::new().unwrap(), [(); 2].map(|()| AtomicBool::new(false))));
         let reporters = [0, 1].map(|number| {
@@ -45,7 +46,7 @@ fn what_is_noted_before_a_wakeup_is_found_after_it() {
             })
         });
         let (wakeup, notes) = &*shared;
-        // A look may find what is noted before the wake-up; the last look is after the last one.
+        // A look may find a note before its wake-up has been sent, but a look follows the last wake-up.
         while !notes.iter().all(|note| note.load(Ordering::Relaxed)) {
             wakeup.wait();
             wakeup.take();
@@ -55,7 +56,7 @@ fn what_is_noted_before_a_wakeup_is_found_after_it() {
 }
 
 #[test]
-fn the_rest_of_the_io_thread_ends() {
+fn a_resting_io_thread_continues() {
     explore("wakeup: rest", 3, || {
         let wakeup = wakeup();
         let io = wakeup.clone();
@@ -79,7 +80,7 @@ fn the_rest_of_the_io_thread_ends() {
 }
 
 #[test]
-fn the_watching_thread_is_woken_and_told() {
+fn the_watching_thread_learns_of_the_answer() {
     explore("wakeup: watch", 3, || {
         let wakeup = wakeup();
         let watching = wakeup.clone();
@@ -92,7 +93,7 @@ fn the_watching_thread_is_woken_and_told() {
         wakeup.wait();
         wakeup.take();
         waking.join().unwrap();
-        // The watching thread may have come too late for this one, and then waits for the next.
+        // The watching thread may have begun after this wake-up, and then waits for the next one.
         wakeup.report_end();
         watching.join().unwrap();
     });

@@ -1,5 +1,5 @@
-//! The states of a connection without a socket: every event in every state as a table, and any order of events as
-//! properties.
+//! Tests of the states of a connection, without a socket: every event in every state as a table, and properties of
+//! random orders of events.
 
 mod orders;
 mod table;
@@ -21,7 +21,7 @@ use crate::request::disk::Disk;
 use crate::request::memory::ClientMemory;
 use crate::request::spool::{Write, Written};
 
-/// All that a step depends on.
+/// Everything on which a step depends.
 pub(super) struct World {
     pub(super) config: Config,
     pub(super) memory: ClientMemory,
@@ -69,13 +69,13 @@ impl World {
         self.step(state, Event::Received { bytes, more: false })
     }
 
-    /// What a thread for disks does.
+    /// Does what a disk thread does.
     pub(super) fn write(&self, write: Write) -> std::io::Result<Written> {
         write.run(&self.disk)
     }
 }
 
-/// Times of different lengths, so that a deadline shows which one it comes from.
+/// Timeouts of different lengths, so that a deadline shows from which one it comes.
 pub(super) fn config() -> Config {
     Config {
         header_timeout: Duration::from_secs(15),
@@ -113,7 +113,7 @@ pub(super) fn next_name(next: &Next) -> &'static str {
     }
 }
 
-/// One step in one line: the state that it leads to, the deadline, what else is done, and what follows.
+/// One step in one line: the new state, the deadline, the other effects, and the next action.
 pub(super) fn line(state: &State, effects: &Effects, now: Millis) -> String {
     let deadline = match effects.deadline.map(|due| due.wrapping_sub(now)) {
         None => String::new(),

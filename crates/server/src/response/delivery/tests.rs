@@ -1,4 +1,4 @@
-//! A response whose socket takes what a script says, and what other threads do during a write.
+//! Tests of a delivery on a socket with scripted results; the script also does what other threads do during a write.
 
 mod orders;
 
@@ -24,17 +24,17 @@ use crate::response::testing::Owned;
 use crate::response::write_plan::WritePlan;
 use crate::transport::Transport;
 
-/// What happens elsewhere while a write is under way, and what the write comes to.
+/// What other threads do during a write, and the result of the write.
 type Step = Box<dyn FnOnce() -> Io + Send>;
 
 impl Delivery {
-    /// The files that wait or are being sent from, by their address.
+    /// The addresses of the spill files that are queued or being sent from.
     fn spill_files(&self) -> Vec<usize> {
         lock(&self.sending).queue.spill_files()
     }
 }
 
-/// A socket whose writes are scripted, and that takes everything when the script is over.
+/// A socket whose writes have scripted results. After the end of the script it accepts everything.
 #[derive(Default)]
 struct Socket {
     script: Mutex<VecDeque<Step>>,
@@ -109,14 +109,14 @@ impl ClientTime for Case {
     }
 
     fn set_deadline(&self, due: Millis) -> bool {
-        assert!(self.delivery.sending.try_lock().is_err(), "without the lock another thread may set its own first");
+        assert!(self.delivery.sending.try_lock().is_err(), "the deadline is set with the lock held");
         lock(&self.deadlines).push(due);
         false
     }
 }
 
 impl Case {
-    /// 10,000 bytes may wait before a producer does, and no memory is left for finished responses.
+    /// 10,000 bytes may be queued before the producer waits, and the memory for finished responses is used up.
     fn new(policy: Policy) -> Arc<Self> {
         let terms = Terms {
             policy,
@@ -153,7 +153,7 @@ impl Case {
         })
     }
 
-    /// What the next write comes to, and what another thread does during it.
+    /// Scripts the next write: its result, and what another thread does during it.
     fn write(self: &Arc<Self>, comes_to: Io, meanwhile: impl FnOnce(&Arc<Self>) + Send + 'static) {
         let case = self.clone();
         lock(&self.socket.script).push_back(Box::new(move || {
@@ -166,7 +166,7 @@ impl Case {
         self.write(Io::WouldBlock, |_| {});
     }
 
-    /// As the producer does.
+    /// Sends, as the producer does.
     fn send(&self, bytes: &[u8], is_complete: bool) -> (Accepted, After) {
         let mut plan = WritePlan::default();
         plan.add_blocks(&[bytes], bytes.len(), false);
@@ -180,12 +180,12 @@ impl Case {
         self.delivery.transmit(output, &mut 0, &self.terms, self)
     }
 
-    /// As the I/O side does while the producer is at work.
+    /// Sends, as the I/O side does while the producer works.
     fn drain(&self, writable: bool) -> After {
         self.delivery.drain(writable, false, &self.terms, self)
     }
 
-    /// As the owner does.
+    /// Flushes, as the owner does.
     fn flush(&self, writable: bool) -> (Flush, After) {
         self.delivery.flush(writable, u64::MAX, &self.terms, Some(self))
     }
@@ -212,27 +212,27 @@ fn bytes(from: usize, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_coalesced_and_not_sent_when_it_is_stored_is_pushed() {
+fn coalesced_bytes_that_are_spilled_before_their_tick_are_pushed() {
     let case = Case::threads();
-    // The I/O side has not looked for so long that the producer's patience is over.
+    // The producer has waited so long that it spills, and the I/O side has not had a tick yet.
     assert_eq!(case.delivery.coalesce_anew(b"12345", false, &case.terms), Taken::Coalesced);
     let full = Spill::new(1, Arc::new(Disk::new()));
     let (spilled, after) = case.delivery.spill(&full, &case.terms);
-    assert!(matches!(spilled, Spilled::No) && after.push, "a tick finds nothing that is coalesced");
+    assert!(matches!(spilled, Spilled::No) && after.push, "the next tick would not find these bytes");
     let spill = Spill::new(1 << 20, Arc::new(Disk::new()));
     let (spilled, after) = case.delivery.spill(&spill, &case.terms);
-    assert!(matches!(spilled, Spilled::Done) && !after.push, "it is pushed already");
+    assert!(matches!(spilled, Spilled::Done) && !after.push, "it has been pushed already");
     assert!(case.drain(true).room);
     assert_eq!(case.got(), b"12345");
 }
 
 #[test]
-fn an_event_during_a_write_that_finds_the_socket_full_has_it_tried_again() {
+fn a_write_that_finds_the_socket_full_is_repeated_if_an_event_came_meanwhile() {
     let case = Case::threads();
     case.write(Io::WouldBlock, |case| assert_eq!(case.drain(true), After::default()));
     case.write(Io::Moved(30_000), |_| {});
     case.full();
-    // All was tried, so that it is known that this one has to wait.
+    // The socket is full at the end, so the producer has to wait.
     assert_eq!(case.send(&bytes(0, 100_000), true).0, Accepted::Full);
     assert_eq!(case.got().len(), 30_000);
     assert_eq!(case.flush(true).0, Flush::Empty);
@@ -240,7 +240,7 @@ fn an_event_during_a_write_that_finds_the_socket_full_has_it_tried_again() {
 }
 
 #[test]
-fn a_producer_waits_for_a_thread_that_writes_as_it_does_for_the_socket() {
+fn a_producer_waits_for_another_writer_as_for_a_full_socket() {
     let case = Case::threads();
     case.full();
     assert_eq!(case.send(&bytes(0, 20_000), false).0, Accepted::Full);
@@ -256,7 +256,7 @@ fn a_producer_waits_for_a_thread_that_writes_as_it_does_for_the_socket() {
 }
 
 #[test]
-fn a_response_that_ends_while_another_thread_writes_is_left_to_that() {
+fn a_response_that_ends_while_another_thread_writes_is_sent_by_that_thread() {
     let case = Case::threads();
     case.full();
     assert_eq!(case.send(&bytes(0, 20_000), true).0, Accepted::Full);
@@ -264,18 +264,18 @@ fn a_response_that_ends_while_another_thread_writes_is_left_to_that() {
         let end = case.delivery.end(&case.terms);
         assert!(!end.is_sent);
         assert_eq!(case.flush(false).0, Flush::Elsewhere);
-        // The client's time is that writer's to set.
+        // Only the writer sets the deadline.
         assert_eq!(case.deadlines(), [NOW + TIMEOUT]);
     });
     let after = case.drain(true);
-    assert!(after.asked, "the owner has let go");
+    assert!(after.asked, "the owner has to flush again");
     assert_eq!(case.deadlines(), [NOW + TIMEOUT, NEVER]);
     assert_eq!((case.flush(false), case.got()), ((Flush::Empty, After::default()), bytes(0, 20_000)));
     assert_eq!((case.delivery.take_writes(), case.charged()), (1, 0));
 }
 
 #[test]
-fn what_is_being_written_when_the_connection_breaks_is_given_back_once() {
+fn bytes_being_written_when_the_connection_breaks_are_given_back_once() {
     for comes_to in [Io::Moved(7_000), Io::WouldBlock, Io::Broken] {
         let case = Case::threads();
         case.full();
@@ -283,10 +283,10 @@ fn what_is_being_written_when_the_connection_breaks_is_given_back_once() {
         case.write(comes_to, |case| {
             assert_eq!(case.send(&bytes(20_000, 3_000), false).0, Accepted::Full);
             case.delivery.break_off();
-            assert!(case.charged() > 0, "it is still held");
+            assert!(case.charged() > 0, "the batch is still charged");
             assert_eq!(case.send(b"more", false).0, Accepted::Gone);
         });
-        assert!(case.drain(true).room, "who waits is told");
+        assert!(case.drain(true).room, "a waiting producer is woken");
         assert_eq!(case.charged(), 0);
         assert_eq!(case.flush(false).0, Flush::Broken);
     }
@@ -308,7 +308,7 @@ fn a_panic_of_the_transport_leaves_no_writer_and_no_charge() {
 }
 
 #[test]
-fn a_page_behind_100_continue_ends_the_connection_whoever_writes_it() {
+fn a_page_after_100_continue_ends_the_connection_when_the_writer_of_continue_sends_it() {
     let case = Case::threads();
     case.write(Io::Moved(8), |case| assert_eq!(case.overrule(), Overruled::Answered));
     assert!(case.delivery.send(b"continue", &case.terms).asked);
@@ -319,7 +319,7 @@ fn a_page_behind_100_continue_ends_the_connection_whoever_writes_it() {
 }
 
 #[test]
-fn a_page_tells_of_the_thread_that_came_to_write_meanwhile() {
+fn overruling_reports_a_thread_that_tried_to_write_meanwhile() {
     let case = Case::threads();
     case.write(Io::Moved(4), |case| assert_eq!(case.flush(false).0, Flush::Elsewhere));
     let overruled = case.delivery.overrule(|| (b"page".to_vec(), 4));
@@ -327,7 +327,7 @@ fn a_page_tells_of_the_thread_that_came_to_write_meanwhile() {
 }
 
 #[test]
-fn a_flush_tells_a_producer_that_waits_for_it_of_room() {
+fn a_flush_wakes_a_producer_that_found_it_writing() {
     let case = Case::threads();
     case.delivery.queue(b"continue");
     case.write(Io::Moved(8), |case| assert_eq!(case.send(&bytes(0, 20_000), false).0, Accepted::Full));
@@ -337,7 +337,7 @@ fn a_flush_tells_a_producer_that_waits_for_it_of_room() {
 }
 
 #[test]
-fn the_time_of_a_client_begins_with_its_response() {
+fn a_deadline_is_set_for_a_response_and_not_for_100_continue() {
     let case = Case::threads();
     case.full();
     assert_eq!(case.delivery.send(b"continue", &case.terms), After::default());
@@ -349,23 +349,23 @@ fn the_time_of_a_client_begins_with_its_response() {
 }
 
 #[test]
-fn a_deadline_that_was_set_between_two_turns_goes_when_all_is_sent() {
+fn a_deadline_that_was_set_between_two_turns_is_removed_when_all_is_sent() {
     const LENGTH: usize = 3 << 20;
     let case = Case::greenlets();
-    // 128 KiB by the runner itself, the rest in turns of 1 MiB.
+    // The runner sends 128 KiB, the I/O side the rest in turns of 1 MiB.
     let (_, after) = case.send(&bytes(0, LENGTH), false);
     assert!(after.push);
     case.write(Io::Moved(3 << 19), |_| {});
     assert!(case.drain(false).push);
     assert_eq!(case.deadlines(), [NOW + TIMEOUT]);
     assert!(!case.drain(false).push);
-    // Else it came while the application works on, and cut the response at its end.
+    // If it stayed, it would pass while the application continues, and break the connection.
     assert_eq!(case.deadlines(), [NOW + TIMEOUT, NEVER]);
     assert!(case.got() == bytes(0, LENGTH));
 }
 
 #[test]
-fn what_follows_a_file_that_is_being_sent_is_appended_to_it() {
+fn bytes_after_a_spill_file_that_is_being_sent_are_appended_to_it() {
     let case = Case::threads();
     let spill = Arc::new(Spill::new(1 << 30, Arc::new(Disk::new())));
     case.full();
@@ -374,7 +374,7 @@ fn what_follows_a_file_that_is_being_sent_is_appended_to_it() {
     let files = Arc::new(Mutex::new(Vec::new()));
     let (meanwhile, seen) = (spill.clone(), files.clone());
     case.write(Io::Moved(12_000), move |case| {
-        assert!(case.delivery.is_behind(), "the client has yet to take what is in the file");
+        assert!(case.delivery.is_behind(), "the bytes in the file are not all sent");
         assert_eq!(case.send(&bytes(20_000, 20_000), false).0, Accepted::Full);
         assert!(matches!(case.delivery.spill(&meanwhile, &case.terms).0, Spilled::Done));
         lock(&seen).extend(case.delivery.spill_files());
@@ -382,6 +382,6 @@ fn what_follows_a_file_that_is_being_sent_is_appended_to_it() {
     assert!(case.drain(true).asked);
     assert_eq!(case.got(), bytes(0, 40_000));
     let files = lock(&files);
-    assert!(files.len() == 2 && files[0] == files[1], "one file has a share, many would have more: {files:?}");
+    assert!(files.len() == 2 && files[0] == files[1], "a response has one file, whose size is limited: {files:?}");
     assert!(!case.delivery.is_behind());
 }

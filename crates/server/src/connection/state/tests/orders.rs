@@ -1,6 +1,7 @@
-//! Any order of events, with what any client sends: a small model of the driver and of the client, led by numbers.
+//! Random orders of events and random requests: a small model of the driver and of the client, steered by random
+//! numbers.
 //!
-//! The numbers come from proptest, which prints those of a failure and makes them fewer.
+//! The numbers come from proptest, which prints those of a failure and reduces them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -24,11 +25,11 @@ use crate::request::stream::{BodyFault, BodyStream, Pace, Source};
 use crate::response::sending::Flush;
 use crate::response::testing::Tape;
 
-/// The largest body that is served.
+/// The largest body that is accepted, in bytes.
 const MOST_BODY: u64 = 50_000;
-/// What a head may be.
+/// The largest head that is accepted, in bytes.
 const MOST_HEAD: usize = 9_000;
-/// What a body contains, and no request must be read from.
+/// The content of bodies. It must never be read as a request.
 const EVIL: &[u8] = b"GET /evil HTTP/1.1\r\nHost: a\r\n\r\n0\r\n\r\n\r\n";
 
 /// A request that the client sends.
@@ -44,7 +45,7 @@ enum Kind {
     Good,
     /// Its head is refused.
     BadHead,
-    /// Its body is: known when that comes.
+    /// Its body is refused, once it is received.
     BadBody,
 }
 
@@ -110,7 +111,7 @@ fn request(number: usize, tape: &mut Tape) -> Sent {
 #[derive(Default)]
 struct Wire {
     input: Vec<u8>,
-    /// So much of it has come, and so much has been read.
+    /// How many bytes of the input have arrived, and how many have been read.
     came: usize,
     read: usize,
     has_ended: bool,
@@ -138,7 +139,7 @@ impl Source for Socket {
     }
 
     fn wait_readable(&self, _: Duration) -> bool {
-        panic!("nobody waits here")
+        panic!("the model never waits for a body")
     }
 
     fn send_continue(&self) {
@@ -182,16 +183,16 @@ impl Source for Socket {
     fn wake_reader(&self) {}
 }
 
-/// Who owns the connection.
+/// The owner of the connection.
 enum Owner {
-    /// Nobody: it rests.
+    /// No owner: the connection waits for events.
     Nobody,
     Application(Box<Transaction>),
     /// A write of the body.
     Write(Write),
 }
 
-/// What came that nobody has taken up.
+/// Events that no owner has taken yet.
 #[derive(Default)]
 struct Bits {
     read: bool,
@@ -215,7 +216,7 @@ struct Run {
     accounted: usize,
     abandoned: usize,
     responded: VecDeque<String>,
-    /// Nothing may run any more.
+    /// No further request may run.
     is_over: bool,
     is_closed: bool,
     has_ended: bool,
@@ -266,7 +267,7 @@ impl Run {
         let effects = self.world.step(&mut self.state, event);
         let rare = effects.rare.unwrap_or_default();
         if rare.is_refusal {
-            assert!(!self.is_over, "refused, and refused again");
+            assert!(!self.is_over, "a request is refused after the end");
             assert!(matches!(rare.send, Some(Message::Page(_))));
             self.refusals += 1;
             self.is_over = true;
@@ -275,7 +276,7 @@ impl Run {
             self.accounted += 1;
             assert_ne!(transaction.record.ending, Ending::Open);
             assert!(self.runs + self.refusals >= self.accounted, "accounted twice");
-            // A request that ran is accounted in its turn.
+            // Requests that ran are accounted for in their order.
             if let Some(target) = self.responded.pop_front() {
                 assert_eq!(transaction.request.head.target.of(&transaction.request.bytes), target.as_bytes());
             }
@@ -288,12 +289,12 @@ impl Run {
         next
     }
 
-    /// What the thread that owns the connection does, as `Connection::run_steps`.
+    /// The owner's loop, as `Connection::run_steps`.
     fn carry(&mut self) {
         self.go_on(Next::Rest);
     }
 
-    /// The same where something is known to follow.
+    /// The same, when the first action is known.
     fn go_on(&mut self, first: Next) {
         let mut first = Some(first).filter(|first| !matches!(first, Next::Rest));
         loop {
@@ -312,10 +313,10 @@ impl Run {
                 (wire.came - wire.read, self.sent.len())
             };
             loop {
-                // A step for each byte that is there, and few besides for each request.
+                // At most one step for each byte, and a few more for each request.
                 assert!(
                     self.steps - before <= left + 10 * (rest + 1),
-                    "{} goes round: {}",
+                    "{} loops: {}",
                     name(&self.state),
                     next_name(&next)
                 );
@@ -345,7 +346,7 @@ impl Run {
         }
     }
 
-    /// As `Connection::first`.
+    /// As `Connection::next_of_events`.
     fn first(&mut self, bits: &Bits) -> Next {
         let mut next = Next::Read;
         if self.state.is_storing() {
@@ -395,7 +396,7 @@ impl Run {
     fn flush(&mut self) -> Next {
         assert!(self.state.is_draining(), "there is a response to be sent");
         let flush = match self.tape.below(8) {
-            // The server's end has broken the connection.
+            // The end of the server has broken the connection.
             _ if self.has_ended => Flush::Broken,
             0..=3 => Flush::Empty,
             4 => Flush::Blocked,
@@ -406,12 +407,12 @@ impl Run {
         self.step(Event::Flushed(flush))
     }
 
-    /// The application has the request.
+    /// The application takes the request.
     fn run(&mut self, mut transaction: Box<Transaction>) {
         assert!(!self.is_over, "it runs after the end");
         assert!(matches!(self.owner, Owner::Nobody), "one at a time");
         assert_eq!(name(&self.state), "Responding");
-        assert_eq!(self.deadline, NEVER, "no time of the client's runs");
+        assert_eq!(self.deadline, NEVER, "the client has a deadline while the application runs");
         self.runs += 1;
         let sent = self.sent.pop_front().expect("no more than were sent");
         let request = &mut transaction.request;
@@ -439,7 +440,7 @@ impl Run {
         self.owner = Owner::Application(transaction);
     }
 
-    /// Reads some of a body. True: all of it.
+    /// Reads some of a body. True: its end was read.
     fn read_stream(&mut self, stream: &mut BodyStream, got: &mut Vec<u8>) -> bool {
         for _ in 0..self.tape.below(20) {
             self.arrive();
@@ -455,10 +456,10 @@ impl Run {
         false
     }
 
-    /// The application is done.
+    /// The application has finished its response.
     fn respond(&mut self) {
         let Owner::Application(mut transaction) = std::mem::replace(&mut self.owner, Owner::Nobody) else {
-            panic!("nobody has it")
+            panic!("no application has the request")
         };
         let is_readable = transaction.incoming.as_ref().is_none_or(|incoming| incoming.answered());
         let keeps = transaction.facts.keep_alive && is_readable && !self.world.is_stopping.get();
@@ -485,7 +486,7 @@ impl Run {
     }
 
     fn written(&mut self) {
-        let Owner::Write(write) = std::mem::replace(&mut self.owner, Owner::Nobody) else { panic!("nobody writes") };
+        let Owner::Write(write) = std::mem::replace(&mut self.owner, Owner::Nobody) else { panic!("no write runs") };
         let result =
             if self.tape.below(10) == 9 { Err(std::io::Error::other("full")) } else { self.world.write(write) };
         self.state.set_write_result(result);
@@ -495,7 +496,7 @@ impl Run {
     }
 
     fn close(&mut self) {
-        // A request that is not complete was never taken out.
+        // An incomplete request is not accounted for when the connection closes.
         let left = self.state.take_left_over();
         assert!(matches!(left, LeftOver::Nothing | LeftOver::Here { is_complete: false, .. }), "closed, not accounted");
         self.state = State::Closed;
@@ -503,7 +504,7 @@ impl Run {
         self.is_over = true;
     }
 
-    /// Nobody owns it: nothing that came is forgotten.
+    /// The connection has been released: no event may be left unhandled.
     fn rest(&mut self) {
         let wire = lock(&self.socket.0);
         let name = name(&self.state);
@@ -514,12 +515,12 @@ impl Run {
         } else {
             assert!(name == "Draining" || name == "Closed", "{name} rests without an owner");
         }
-        // What it keeps besides the request: at most one read of what follows.
+        // Besides the request, at most one read of what follows is kept.
         let most = 4 * self.scratch + 4 * MOST_HEAD + MOST_BODY as usize * 2 + 100_000;
         assert!(self.world.memory.used() < most, "{} bytes are held", self.world.memory.used());
     }
 
-    /// More bytes of the client arrive, or its end.
+    /// More bytes of the client arrive, or the end of its input.
     fn arrive(&mut self) {
         let more = [0, 1, 2, 50, 1_000, 10_000, 70_000][self.tape.below(7)];
         let ends = self.tape.below(40);
@@ -581,7 +582,7 @@ impl Run {
         }
     }
 
-    /// The server ends, and accounts for what is on its way.
+    /// The server ends, and accounts for the request in progress.
     fn end_server(&mut self) {
         // As `Connection::cut`.
         lock(&self.socket.0).is_lost = true;
@@ -600,7 +601,7 @@ impl Run {
         self.deadline = 0;
     }
 
-    /// Every request that ran or was refused is accounted for, or somebody holds it.
+    /// Every request that ran or was refused is accounted for, or the application or the state still has it.
     fn check_accounts(&self) {
         let with_application = usize::from(matches!(self.owner, Owner::Application(_)) && !self.has_ended);
         let with_state = matches!(&self.state, State::Draining(draining) if draining.transaction.is_some());
@@ -609,7 +610,7 @@ impl Run {
         assert_eq!(all, self.accounted + self.abandoned + held, "{}", name(&self.state));
     }
 
-    /// Whatever state that has led to: the client's end, its break or the deadline ends the connection in few steps.
+    /// From any state, the end of the input, a broken connection or the deadline closes the connection in few steps.
     fn end(&mut self) {
         let how = self.tape.below(3);
         for _ in 0..2 * self.sent.len() + 8 {
@@ -639,7 +640,7 @@ impl Run {
 fn check(numbers: &[u16]) {
     let mut run = Run::new(numbers);
     run.play();
-    // Without numbers every choice is the first one: what is left to send is sent.
+    // When the numbers are used up, every choice is the first one, so what is left to send is sent.
     run.end();
     let Run { world, state, owner, .. } = run;
     drop((state, owner));
@@ -650,7 +651,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn in_any_order(numbers in vec(any::<u16>(), 0..250)) {
+    fn no_order_of_events_loses_a_request_or_keeps_a_connection(numbers in vec(any::<u16>(), 0..250)) {
         check(&numbers);
     }
 }

@@ -1,4 +1,5 @@
-//! Every event in every state. `table.txt` says what comes of each; a change of the state machine shows there.
+//! Every event in every state. `table.txt` contains the result of each; a change of the state machine changes that
+//! file.
 
 use std::fmt::Write as _;
 use std::io;
@@ -22,12 +23,12 @@ const UPLOAD: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 60\r\n\r\n
 const FLUSHES: [Flush; 6] =
     [Flush::Blocked, Flush::More, Flush::Elsewhere, Flush::Empty, Flush::Broken, Flush::Short(9)];
 
-/// A world where 50 bytes of a body are too many for memory.
+/// A world in which a body of more than 50 bytes goes to a file.
 fn world() -> World {
     World::new(Config { body_memory: 50, ..config() })
 }
 
-/// Makes a state by what leads to it.
+/// Makes a state, by the steps that lead to it.
 type Make = fn(&World) -> State;
 
 fn after(world: &World, inputs: &[&[u8]]) -> (State, Next) {
@@ -94,7 +95,7 @@ const STATES: [(&str, Make); 17] = [
     ("closed", |_| State::Closed),
 ];
 
-/// The events by name, each made anew.
+/// The events, each with its name and a function that makes it.
 fn events() -> Vec<(String, Box<dyn Fn() -> Event<'static>>)> {
     let mut events: Vec<(String, Box<dyn Fn() -> Event<'static>>)> = Vec::new();
     let received: [(&str, &'static [u8]); 3] =
@@ -133,7 +134,11 @@ fn a_draining_server_waits_longer_for_the_first_request_of_a_connection_than_for
         let mut state = State::Idle;
         assert_eq!(world.step(&mut state, Event::ReadAll).deadline, Some(now + wait));
         let mut begun = after(&world, &[b"GET / HT"]).0;
-        assert_eq!(world.step(&mut begun, Event::ReadAll).deadline, None, "a request that has begun keeps its time");
+        assert_eq!(
+            world.step(&mut begun, Event::ReadAll).deadline,
+            None,
+            "a request that has begun keeps its deadline"
+        );
     }
 }
 
@@ -148,14 +153,14 @@ fn every_event_in_every_state() {
             let effects = world.step(&mut state, make_event());
             writeln!(table, "    {event}: {}", line(&state, &effects, world.clock.reading().millis())).unwrap();
         }
-        assert_eq!(world.memory.used(), 0, "{what}: what was charged is given back with the state");
+        assert_eq!(world.memory.used(), 0, "{what}: a state that is dropped gives back its charge");
     }
     let differences: Vec<_> = table.lines().zip(TABLE.lines()).filter(|(is, should)| is != should).collect();
-    assert!(table == TABLE, "{differences:#?}\nIf that is meant, table.txt is:\n{table}");
+    assert!(table == TABLE, "{differences:#?}\nIf the change is intended, the new table.txt is:\n{table}");
 }
 
 #[test]
-fn what_happens_to_the_connection_afterwards_does_not_change_why_its_response_ended() {
+fn a_connection_that_breaks_later_does_not_change_the_ending_of_a_response_that_failed() {
     for (before, ending) in [
         (Ending::TimedOut, Ending::TimedOut),
         (Ending::Cut, Ending::Cut),

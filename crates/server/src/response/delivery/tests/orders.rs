@@ -1,8 +1,8 @@
-//! A response in any order of what its producer, the I/O side, its client and its deadline do: a small model of a
-//! connection, led by numbers.
+//! Random orders of what the producer, the I/O side, the client and the deadline of a response do: a small model of a
+//! connection, steered by random numbers.
 //!
-//! All runs on one thread. While the transport is inside a write, what other threads do at such a moment is called from
-//! there; a thread that writes does nothing else meanwhile.
+//! Everything runs on one thread. What other threads do during a write is called from inside the transport; the role
+//! that writes does nothing else meanwhile.
 
 use std::io::{IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
@@ -45,49 +45,49 @@ fn block(length: usize, seed: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 7 + at / 251 + seed) as u8).collect()
 }
 
-/// How the application gives a body.
+/// How the application produces a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// It promises so many bytes.
+    /// With this Content-Length.
     Length(usize),
-    /// It promises nothing, and the client knows chunks, or (`false`) does not.
+    /// Without a Content-Length. `true`: the client understands chunks.
     Unknown(bool),
     /// The request is HEAD.
     Head,
 }
 
-/// A response, and what of it the client may see.
+/// A response, and what the client may receive of it.
 struct Producer {
     response: Response,
     record: Record,
     kind: Kind,
     facts: RequestFacts,
-    /// All that was given of the body.
+    /// All body bytes that have been produced.
     body: Vec<u8>,
     /// It waits for room.
     waits: bool,
-    /// It has nothing more to give, or has failed.
+    /// It produces nothing more, or has failed.
     is_done: bool,
     has_failed: bool,
 }
 
-/// How far the connection is.
+/// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// A producer has the connection.
+    /// A producer works on a response.
     Responding,
-    /// The rest of the response is sent, and then the next one.
+    /// The rest of the response is sent. `keep`: another response follows.
     Draining { keep: bool },
     /// All was sent, or the connection is broken.
     Closed,
 }
 
-/// What happens between a socket and its client.
+/// The socket and its client.
 #[derive(Default)]
 struct Wire {
-    /// Bytes that the socket takes.
+    /// Bytes that the socket accepts before it is full.
     room: usize,
-    /// Bytes of the response of now.
+    /// Bytes of the current response that were sent.
     got: Vec<u8>,
     /// The socket was full: it makes an event when it has room.
     makes_event: bool,
@@ -96,16 +96,16 @@ struct Wire {
     is_aborted: bool,
 }
 
-/// What is to be done by somebody.
+/// Work for the thread that polls.
 #[derive(Default)]
 struct Todo {
-    /// The socket has told that it takes more.
+    /// An event has reported room in the socket.
     writable: bool,
     /// The I/O side was asked to send.
     push: bool,
-    /// It looks at the coalesced blocks at each tick.
+    /// The response is listed: a tick looks at its coalesced blocks.
     tick: bool,
-    /// The owner is to flush.
+    /// The owner has to flush.
     flush: bool,
 }
 
@@ -125,11 +125,12 @@ struct World {
     is_io_busy: Mutex<bool>,
     was_overruled: Mutex<Option<Overruled>>,
     responses: Mutex<usize>,
-    /// The number that makes a write partial. 0: that of all writes when there are no other numbers any more.
+    /// A write is partial when its random number is this one. With 0, all writes are partial when the numbers are used
+    /// up.
     partial: usize,
 }
 
-/// The transport, which knows the world that it is in.
+/// The transport, with a reference to its world.
 struct Link {
     wire: Arc<Mutex<Wire>>,
     world: Weak<World>,
@@ -140,7 +141,7 @@ impl Link {
         let Some(world) = self.world.upgrade() else { return Io::Broken };
         let moved = {
             let mut wire = lock(&self.wire);
-            assert!(!wire.has_ended, "nothing is written after the end of the direction");
+            assert!(!wire.has_ended, "bytes are written after the end of the sending direction");
             let most = if world.below(4) == world.partial { [2_000, 300, 1][world.below(3)] } else { usize::MAX };
             let count = bytes.len().min(wire.room).min(most);
             if wire.is_gone || wire.is_aborted {
@@ -154,7 +155,7 @@ impl Link {
                 Io::Moved(count)
             }
         };
-        // Before the writer has the lock again.
+        // Another thread acts before the writer takes the lock again.
         if world.below(4) == 1 {
             world.act();
         }
@@ -284,7 +285,7 @@ impl World {
         }
     }
 
-    /// Something that some thread does now.
+    /// Does something that another thread could do now.
     fn act(&self) {
         match self.below(16) {
             0..=4 => self.produce(),
@@ -303,7 +304,7 @@ impl World {
         }
     }
 
-    /// The client takes bytes, and the socket has room for more.
+    /// The client reads bytes, which makes room in the socket.
     fn take(&self, count: usize) {
         let mut wire = lock(&self.wire);
         wire.room += count;
@@ -312,7 +313,7 @@ impl World {
         }
     }
 
-    /// The client goes.
+    /// The client disconnects.
     fn leave(&self) {
         lock(&self.wire).is_gone = true;
         lock(&self.todo).writable = true;
@@ -326,7 +327,7 @@ impl World {
         lock(&self.todo).writable = true;
     }
 
-    /// The deadline of the request has come.
+    /// The deadline of the request has passed.
     fn overrule(&self) {
         if self.stage() != Stage::Responding {
             return;
@@ -342,7 +343,7 @@ impl World {
         self.follow_up(After { asked, room: true, ..After::default() });
     }
 
-    /// The time of the client is over.
+    /// The deadline of the connection has passed.
     fn expire(&self) {
         if *lock(&self.deadline) == NEVER {
             return;
@@ -357,7 +358,7 @@ impl World {
         }
     }
 
-    /// The runner that waits writes what waits to a file.
+    /// A waiting runner moves the queued bytes to a file.
     fn store(&self) {
         if lock(&self.producer).as_ref().is_some_and(|producer| producer.waits) {
             let (spilled, after) = self.delivery.spill(&self.spill, &self.terms);
@@ -366,7 +367,7 @@ impl World {
         }
     }
 
-    /// The I/O side does something, unless it is inside a call.
+    /// Runs `work` as the I/O side, unless that is inside a call.
     fn as_io(&self, work: impl FnOnce()) {
         if !std::mem::replace(&mut *lock(&self.is_io_busy), true) {
             work();
@@ -384,7 +385,7 @@ impl World {
         }
     }
 
-    /// The thread that polls: events, and what it was asked for.
+    /// The thread that polls handles events, and does what it was asked for.
     fn serve(&self) {
         self.as_io(|| {
             let Todo { writable, push, flush, .. } = {
@@ -392,20 +393,20 @@ impl World {
                 let tick = todo.tick;
                 std::mem::replace(&mut *todo, Todo { tick, ..Todo::default() })
             };
-            // The flush list serves what was pushed whoever has the connection by then.
+            // The flush list drains a connection that was pushed, even if its owner has changed since.
             if push || (writable && self.stage() == Stage::Responding) {
                 let after = self.delivery.drain(true, false, &self.terms, self);
                 self.follow_up(after);
             }
             match self.stage() {
-                // What was pushed may have been the last of it.
+                // The drain above may have sent the rest of the response.
                 Stage::Draining { keep } if writable || push || flush => self.flush(writable, keep),
                 Stage::Responding | Stage::Draining { .. } | Stage::Closed => {}
             }
         });
     }
 
-    /// The owner of the connection, when the response has been given.
+    /// The owner flushes, when the response is complete.
     fn flush(&self, writable: bool, keep: bool) {
         let (flush, after) = self.delivery.flush(writable, 5_000, &self.terms, Some(self));
         self.follow_up(after);
@@ -433,7 +434,7 @@ impl World {
     /// All of a response was sent, and the next one begins.
     fn next(&self) {
         self.check_whole();
-        assert_eq!(*lock(&self.deadline), NEVER, "an idle client has no deadline for what it has taken");
+        assert_eq!(*lock(&self.deadline), NEVER, "a client has no deadline when all is sent");
         let mut responses = lock(&self.responses);
         *responses += 1;
         lock(&self.wire).got.clear();
@@ -441,7 +442,7 @@ impl World {
         *lock(&self.stage) = Stage::Responding;
     }
 
-    /// The producer goes on: gives more, or ends.
+    /// The producer continues: sends more, or ends its response.
     fn produce(&self) {
         if self.stage() != Stage::Responding {
             return;
@@ -460,7 +461,7 @@ impl World {
             Sent::Enough | Sent::Gone => producer.is_done = true,
             Sent::NoMemory => (producer.is_done, producer.has_failed) = (true, true),
             Sent::Full => {
-                // As a greenlet, and as a thread, which looks under the same lock.
+                // A greenlet asks like this; a thread looks under the same lock.
                 match self.delivery.ask_for_room(&self.terms, || producer.waits = true) {
                     Room::Never => {
                         producer.response.set_gone();
@@ -481,7 +482,7 @@ impl World {
         let position = if self.below(8) == 7 { Position::Last } else { Position::More };
         let (sent, after) = match self.below(12) {
             0 => {
-                // Behind its end there is nothing.
+                // The part may extend beyond the end of the file.
                 let offset = FILE_BYTES - [100_000, 2_500, 10][self.below(3)];
                 let file = FILE.as_fd().try_clone_to_owned().unwrap();
                 body.extend(block(FILE_BYTES, 5).iter().skip(offset).take(length));
@@ -517,7 +518,7 @@ impl World {
         if position == Position::Last {
             producer.is_done = true;
         }
-        // An application may also raise.
+        // The application may also fail.
         if self.below(24) == 23 {
             (producer.is_done, producer.has_failed) = (true, true);
         }
@@ -540,7 +541,7 @@ impl World {
         }
     }
 
-    /// The producer ends its response, and the connection goes on.
+    /// The producer ends its response, and the connection continues.
     fn finish(&self, mut producer: Producer) {
         let Producer { response, record, facts, has_failed, .. } = &mut producer;
         let outlet = self.outlet(facts);
@@ -560,11 +561,11 @@ impl World {
         lock(&self.todo).flush = true;
     }
 
-    /// What the client has is the beginning of what it is to have, and nothing else. True: all of it.
+    /// Checks that the client has received a prefix of what it has to receive. True: it has received all.
     fn check(&self) -> bool {
         let got = lock(&self.wire).got.clone();
         if *lock(&self.was_overruled) == Some(Overruled::Answered) {
-            assert!(PAGE.starts_with(&got), "the page and nothing else: {}", got.escape_ascii());
+            assert!(PAGE.starts_with(&got), "other bytes than those of the page: {}", got.escape_ascii());
             return got == PAGE;
         }
         let producer = lock(&self.producer);
@@ -587,7 +588,7 @@ impl World {
         if head.contains("\r\nTransfer-Encoding: chunked\r\n") {
             assert_eq!(producer.kind, Kind::Unknown(true));
             let (data, is_over) = dechunked(body);
-            assert!(given.starts_with(&data), "{} bytes are others than were given", data.len());
+            assert!(given.starts_with(&data), "{} bytes differ from those that were produced", data.len());
             return is_over && data == *given;
         }
         let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
@@ -596,13 +597,14 @@ impl World {
             assert_eq!(length, promised);
         }
         let given = &given[..given.len().min(length)];
-        assert!(given.starts_with(body), "{} bytes are others than were given", body.len());
+        assert!(given.starts_with(body), "{} bytes differ from those that were produced", body.len());
         body == given
     }
 
     fn check_whole(&self) {
         let (is_excused, kind) = lock(&self.producer).as_ref().map_or((false, None), |producer| {
-            // What an application has left incomplete has no end. Nothing is given to a client that is known to be gone.
+            // A response may be incomplete if its application has failed, or if its client is known to have
+            // disconnected.
             (producer.has_failed || producer.response.is_gone(), Some(producer.kind))
         });
         let got = lock(&self.wire).got.clone();
@@ -610,7 +612,7 @@ impl World {
         assert!(self.check() || is_excused, "{kind:?}: the client has {} bytes: {beginning}", got.len());
     }
 
-    /// What is left to do is done, until nobody has anything left to do.
+    /// Lets every role work until the connection is closed or has served many responses.
     fn settle(&self) {
         for _ in 0..1_000 {
             if self.stage() == Stage::Closed {
@@ -628,7 +630,7 @@ impl World {
             }
         }
         let waits = lock(&self.producer).as_ref().is_some_and(|producer| producer.waits);
-        panic!("nothing goes on in {:?}; the producer waits: {waits}", self.stage());
+        panic!("no progress in {:?}; the producer waits: {waits}", self.stage());
     }
 }
 
@@ -652,7 +654,7 @@ impl Producer {
     }
 }
 
-/// The data of a chunked body that may not be whole yet, and whether its end is there.
+/// The data of a chunked body, which may be incomplete, and whether it has its end.
 fn dechunked(mut body: &[u8]) -> (Vec<u8>, bool) {
     let mut data = Vec::new();
     loop {
@@ -684,18 +686,18 @@ fn check(numbers: &[u16]) {
     }
     world.settle();
     world.check();
-    assert!(!lock(&world.producer).as_ref().is_some_and(|producer| producer.waits), "who waited was woken");
+    assert!(!lock(&world.producer).as_ref().is_some_and(|producer| producer.waits), "a waiting producer was not woken");
     world.close();
     let is_broken = lock(&world.delivery.sending).is_broken();
-    assert!(is_broken, "nothing is sent after the end");
-    assert_eq!(world.terms.memory.used(), 0, "all that was charged is given back");
+    assert!(is_broken, "the connection can still send after its end");
+    assert_eq!(world.terms.memory.used(), 0, "some memory is still charged");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn in_any_order(numbers in vec(any::<u16>(), 0..200)) {
+    fn no_order_loses_bytes_or_wakeups(numbers in vec(any::<u16>(), 0..200)) {
         check(&numbers);
     }
 }
