@@ -238,7 +238,7 @@ def test_without_their_master_workers_finish_what_they_have_begun_and_end(tmp_pa
             answer = client.response()
             assert (answer.body, answer.connection) == (b"waited", {"close"})
         eventually(lambda: all(map(is_gone, workers)), "no worker is left")
-        assert "the master is gone" in server.log
+        assert "the master has ended" in server.log
 
 
 def test_a_worker_that_still_loads_when_its_master_dies_does_not_stay(state):
@@ -263,8 +263,9 @@ def test_a_worker_that_holds_its_interpreter_leaves_the_address_when_its_master_
         with Server(APP, address=server.address) as successor:
             assert told(successor, "/")["parent"] == successor.process.pid
         eventually(lambda: all(map(is_gone, workers)), "no worker is left", 30)
-        assert re.search(r"process \d+, whose master is gone, did not end in time and ends by force\n", server.log)
-        assert re.search(r"process \d+ carried GET /stuck\?keeps=1", server.log)
+        forced = r"process \d+, whose master has ended, did not end in time and is ended by force\n"
+        assert re.search(forced, server.log)
+        assert re.search(r"process \d+ was running the request GET /stuck\?keeps=1", server.log)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGQUIT, 0)])

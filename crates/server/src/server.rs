@@ -1,7 +1,8 @@
-//! The loop: what a server does in a round, stage by stage, and what the world outside asks of a server.
+//! The server: its event loop, the stages of one round in their order, and the functions that connections and the owner
+//! of the server call.
 //!
-//! The thread that leads the loop waits for events and handles them; which thread that is, and who runs the
-//! application, is the executor's matter. This is the one file that knows all the others.
+//! The thread that leads the loop waits for events and handles them. The executor decides which thread leads, and which
+//! threads run the application. This file imports all other folders; none of them imports this file.
 
 mod accepting;
 mod accounting;
@@ -53,7 +54,7 @@ use crate::request::Request;
 use crate::request::spool::Write;
 use crate::response::coalescing::TICK;
 
-/// How long a listener waits whose turn panicked (milliseconds).
+/// How long after a panic the listener or the deadline that it concerned is handled again (milliseconds).
 const PAUSE: Millis = 100;
 
 /// One server: its sockets, connections, queue and threads.
@@ -108,7 +109,7 @@ impl EventLoop for Arc<Server> {
 }
 
 impl Server {
-    /// How long to wait for events.
+    /// How long to wait for events; `None`: no limit.
     fn timeout(&self) -> Option<Duration> {
         let Parts { context, dispatcher, executor, publishing, .. } = &self.parts;
         if context.flush_list.has_left() {
@@ -127,7 +128,7 @@ impl Server {
         waits.into_iter().flatten().min()
     }
 
-    /// An event of something that is no connection: the wake-up, or a listener.
+    /// Handles an event of the wake-up descriptor or of a listener.
     fn handle_event(self: &Arc<Self>, key: u64) {
         let Parts { context, accepting, .. } = &self.parts;
         if key == WAKEUP {
@@ -137,13 +138,13 @@ impl Server {
         }
     }
 
-    /// Sends what has been coalesced for a tick, and what runners have left to the I/O side.
+    /// Sends blocks that were coalesced for a tick, and responses that runners have left to the I/O side.
     fn flush(&self) {
         let Parts { context, guard, .. } = &self.parts;
         context.flush_list.tick(|connection, work| guard.connection(connection, work));
     }
 
-    /// Whose deadline has come.
+    /// Handles all deadlines that have passed: of requests, of listeners that pause, and of connections.
     fn expire(self: &Arc<Self>) {
         let Parts { context, accepting, guard, .. } = &self.parts;
         let now = context.clock.recent_millis();
@@ -166,8 +167,8 @@ impl Server {
         }
     }
 
-    /// An event or a deadline was lost in a panic, and there will be no other one: a listener or the requests are
-    /// looked at again, a connection is closed.
+    /// A panic interrupted the handling of an event or a deadline, which is not reported again. A listener, or the
+    /// deadlines of requests, are therefore handled again after [`PAUSE`], and a connection is closed.
     fn lose(&self, key: u64) {
         let Parts { context, guard, .. } = &self.parts;
         if key & SPECIAL != 0 {
@@ -177,11 +178,13 @@ impl Server {
         }
     }
 
-    /// Ends the requests whose deadline has come.
+    /// Ends the requests whose deadline has passed.
     fn end_overdue(&self, now: Millis) {
         let Parts { dispatcher, application, .. } = &self.parts;
         if let Err(panic) = catch(|| dispatcher.expire(now, |overdue| application.overdue(overdue))) {
-            application.log(Level::Error, &format!("a deadline ended in a panic of the server: {panic}"));
+            let text =
+                format!("a panic in the server while it ended requests past their deadline; it tries again: {panic}");
+            application.log(Level::Error, &text);
             dispatcher.expire_again(now);
         }
     }
@@ -193,13 +196,13 @@ impl Server {
         }
     }
 
-    /// Makes room in the memory that is held for clients, and gives back what is free.
+    /// Frees memory that is held for clients if it is above its limit, and returns freed memory to the system.
     fn reclaim_memory(&self) {
         let Parts { context, application, .. } = &self.parts;
         context.look_after_memory(|bytes| application.freed(bytes));
     }
 
-    /// Brings the scoreboard up to date.
+    /// Updates the scoreboard if it is due, and obeys the master's order to drain.
     fn publish(&self) {
         let Parts { context, dispatcher, application, publishing, .. } = &self.parts;
         let Some(place) = publishing.is_due(context.clock.recent_millis()) else { return };
@@ -216,7 +219,7 @@ impl Server {
         publishing.publish(place, &shown, || application.ask());
     }
 
-    /// A server that is to stop finishes what is in flight.
+    /// If the server is to stop: accepts clients that have connected already, and checks whether all requests are done.
     fn drain(self: &Arc<Self>) -> Drained {
         if self.parts.context.lifecycle.is_running() {
             return Drained::NotYet;
@@ -224,12 +227,12 @@ impl Server {
         ending::drain(&self.parts, &self.host(), |time| self.is_blocked(time))
     }
 
-    /// True when those who would run the application have been kept from it for at least so long.
+    /// True when no runner has been able to enter the application for at least this time.
     fn is_blocked(&self, time: Duration) -> bool {
         self.parts.publishing.is_application_lost(time, self.shared_now()) || self.parts.executor.is_blocked(time)
     }
 
-    /// The latest reading of the clock, on the one that all processes share.
+    /// The latest reading of the server's clock, in nanoseconds of the monotonic clock that all processes share.
     fn shared_now(&self) -> u64 {
         let clock = &self.parts.context.clock;
         clock.monotonic_of(clock.recent())
@@ -240,7 +243,7 @@ impl Server {
     }
 }
 
-// What connections ask.
+// What connections call.
 
 impl Host<Connection> for Server {
     fn wake_io(&self) {
@@ -324,10 +327,10 @@ impl Host<Connection> for Server {
     }
 }
 
-// What others ask.
+// What the owner of the server calls.
 
 impl Server {
-    /// A server on these listening sockets. No thread runs yet. `place`: where it shows what it does.
+    /// A server on these listening sockets. It starts no thread. `place`: its section of the scoreboard.
     ///
     /// # Errors
     /// No descriptors left, or the access log cannot be opened.
@@ -341,11 +344,11 @@ impl Server {
         Ok(Arc::new(Self { parts: Parts::new(config, application, listeners, place)? }))
     }
 
-    /// The body of a thread of the server: of each application thread; of the I/O thread where the application runs in
-    /// greenlets; of the only thread where it runs on the thread of the loop. Returns when the server has ended, has no
-    /// use for the thread, or when the application of an only thread says that it was interrupted.
+    /// The main function of a thread of the server. With [`ExecutorKind::Threads`](crate::config::ExecutorKind) every
+    /// thread runs it, with `Greenlets` the I/O thread, with `Inline` the only thread. Returns when the server has
+    /// ended, when this thread is no longer needed, or, with `Inline`, when the application reports an interruption.
     ///
-    /// A fault of its own ends the server, too, see [`Server::fault`].
+    /// An error or a panic of the loop itself ends the server; [`Server::fault`] has the reason.
     pub fn run(self: &Arc<Self>) {
         match catch(|| self.parts.executor.run(self)) {
             Ok(Ok(())) => {}
@@ -354,44 +357,44 @@ impl Server {
         }
     }
 
-    /// The greenlets that run the application, where they do.
+    /// The executor of greenlets; `None` with another executor.
     pub fn greenlets(&self) -> Option<&Arc<Greenlets>> {
         self.parts.greenlets.as_ref()
     }
 
-    /// Whoever holds the application makes sure that other threads take the places of those that do not come back.
+    /// Starts another thread if threads that do not return from the application leave too few for other requests.
     pub fn keep_a_spare_thread(&self) {
         self.parts.executor.keep_a_spare_thread();
     }
 
-    /// True when the runner of a slot still carries this request; see [`crate::executor::application::Overdue`].
+    /// True when the runner of a slot still runs this request; see [`crate::executor::application::Overdue`].
     pub fn is_carrying(&self, slot: usize, serial: u64) -> bool {
         self.parts.dispatcher.runners.is_carrying(slot, serial)
     }
 
-    /// True when the application of a request may be interrupted: it is still at it, and not cleaning up.
+    /// True when the application may be interrupted in this request: it runs it, and has not yet entered `close()`.
     pub fn is_interruptible(&self, slot: usize, serial: u64) -> bool {
         self.parts.dispatcher.runners.is_interruptible(slot, serial)
     }
 
-    /// The requests that runners carry, each with the slot of its runner.
+    /// The requests that runners run, each with the slot of its runner.
     pub fn in_flight(&self) -> Vec<(usize, InFlight)> {
         self.parts.place.map(|place| place.in_flight_by_slot().collect()).unwrap_or_default()
     }
 
-    /// The application answers what [`Application::ask`] asked.
+    /// The application's reply to [`Application::ask`]: a thread has obtained the interpreter.
     pub fn application_answers(&self) {
         self.parts.publishing.application_answers();
     }
 
-    /// True in a child that the application has forked: nothing here is its own, and any lock may be held for ever by a
-    /// thread that it does not have.
+    /// True in a child that the application has forked. The child must take no lock of the server: a thread that exists
+    /// only in the parent may have held it at the fork.
     #[inline]
     pub fn is_forked_child(&self) -> bool {
         self.parts.context.is_forked_child()
     }
 
-    /// Counters of now; in a child nothing counts.
+    /// The current counters; all 0 in a forked child.
     pub fn stats(&self) -> Stats {
         if self.is_forked_child() {
             return Stats::default();
@@ -417,14 +420,14 @@ impl Server {
         }
     }
 
-    /// Opens the access log anew, after it was rotated.
+    /// Opens the access log again by its name, after a rotation.
     pub fn reopen_logs(&self) {
         if !self.is_forked_child() {
             self.parts.accounting.reopen_log();
         }
     }
 
-    /// Begins a graceful stop: requests in flight are answered within `graceful`, then what is left is cut.
+    /// Begins a graceful stop: requests in flight have `graceful` to finish; connections that are open then are closed.
     /// May be called again with a shorter time.
     pub fn stop(&self, graceful: Duration) {
         if !self.is_forked_child() {
@@ -432,29 +435,29 @@ impl Server {
         }
     }
 
-    /// True once the server is to stop: responses then end their connections.
+    /// True once a stop was requested: each connection is closed after its response.
     pub fn is_stopping(&self) -> bool {
         self.parts.context.is_stopping()
     }
 
-    /// Waits until the server has ended. False: the time ran out before.
+    /// Waits until the server has ended. False: it had not ended after `timeout`.
     pub fn join(&self, timeout: Option<Duration>) -> bool {
         self.is_forked_child() || self.parts.context.lifecycle.join(timeout)
     }
 
-    /// The requests that the end of the server has cut, told once; a child has none.
+    /// The requests that the end of the server interrupted, each returned once; none in a forked child.
     pub fn take_cut(&self) -> Vec<CutRequest> {
         if self.is_forked_child() { Vec::new() } else { self.parts.accounting.take_cut() }
     }
 
-    /// Why the server ended though nobody asked it to; nothing in a child.
+    /// The reason if the server ended without a request to stop; `None` in a forked child.
     pub fn fault(&self) -> Option<String> {
         if self.is_forked_child() { None } else { lock(&self.parts.fault).clone() }
     }
 
-    /// This is the process of a master, which keeps the other end of the pipe `lives` open while it lives. Once it is
-    /// gone, the listeners are closed, requests in flight have `graceful`, and `leaving` later the process ends by
-    /// force.
+    /// Says that this process is a worker of a master, and watches the master: its process holds the other end of the
+    /// pipe `lives`. When that is closed, the listeners are closed and requests in flight have `graceful` to finish;
+    /// if the process has not ended `leaving` later, it is ended by force.
     ///
     /// # Errors
     /// No thread can be started.
@@ -464,7 +467,7 @@ impl Server {
         failing::watch_master(lives, move || failing::end_without_master(&server.parts, graceful, leaving))
     }
 
-    /// Moves the clock of this server ahead of the real time, so that deadlines within that time come now. For tests.
+    /// For tests: moves the clock of this server ahead of the real time, so that deadlines within that time pass now.
     pub fn advance_clock(&self, time: Duration) {
         self.parts.context.clock.advance(time);
         self.parts.context.poller.wake();

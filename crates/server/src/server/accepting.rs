@@ -1,7 +1,7 @@
-//! Accepting: new clients become connections, as long as there is room for them and the application can be entered.
+//! Accepts clients, as long as there is room for connections and the application can be entered.
 //!
-//! Listeners are level-triggered: what is left after one round makes the next event, and while nobody can be accepted,
-//! a listener is taken out of the poller for a pause.
+//! Listeners are level-triggered: clients that are left after a round cause another event. While no client can be
+//! accepted, a listener is removed from the poller for a pause.
 //!
 //! Runs on the thread that leads the loop; listeners are also closed by the thread that watches the master.
 
@@ -29,17 +29,18 @@ use crate::transport::Transport as _;
 use crate::transport::listener::{AT_ONCE, Accepted, Listener};
 use crate::transport::plain::Plain;
 
-/// A server whose application could not be entered for so long accepts no clients.
+/// A server whose application could not be entered for this time accepts no clients.
 pub(super) const BLOCKED: Duration = Duration::from_millis(250);
-/// How long accepting pauses when nobody can be accepted (milliseconds).
+/// How long accepting pauses when no client can be accepted (milliseconds).
 const PAUSE: Millis = 100;
-/// Idle connections that are closed when the process has no descriptors left: the application needs some, too.
+/// Number of idle connections that are closed at once when the process has no descriptors left: the application needs
+/// some, too.
 const ROOM_AT_ONCE: usize = 16;
 /// How long a worker that has more than its share of the connections leaves new clients to other workers
 /// (milliseconds).
 const SHARE_PAUSE: Millis = 2;
-/// Rounds of accepting before a draining server closes a listener, so that a flood of clients does not keep it from
-/// ending.
+/// Most rounds of accepting before a draining server closes a listener: clients that keep coming must not delay its
+/// end.
 const LAST_ROUNDS: usize = 256;
 /// How long the leader has to accept the clients that wait and to close the listeners, before the thread that watches
 /// the master closes them.
@@ -48,20 +49,20 @@ const CLOSING: Duration = Duration::from_millis(200);
 /// Clients that wait at a listener after a round of accepting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waiting {
-    /// None, or those that are left to the other processes, or that cannot be accepted.
+    /// None that this server should accept now: there are none, they are left to other processes, or accepting failed.
     None,
-    /// There may be some, who can be accepted at once.
+    /// There may be some, which can be accepted at once.
     Some,
-    /// There may be some, for whom there is no room, or nobody to serve them.
+    /// There may be some, but there is no room for connections, or the application cannot be entered.
     ForRoom,
 }
 
 /// Whether the listeners of a draining server are closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finished {
-    /// They are.
+    /// All are closed.
     All,
-    /// Clients may wait there that cannot be accepted yet.
+    /// Not yet: clients may wait there that cannot be accepted now.
     NotYet,
 }
 
@@ -73,16 +74,17 @@ pub(super) struct Accepting {
     listeners: RwLock<Vec<Listener>>,
     room: Room,
     place: Option<Section>,
-    /// A client was left to the other workers a moment ago.
+    /// The last client was left to the other workers.
     left_to_others: AtomicBool,
     accepted: AtomicU64,
 }
 
 impl Accepting {
-    /// Accepts on these sockets from now on. `place`: where the worker's share of connections is seen.
+    /// Accepts on these sockets from now on. `place`: the section of the scoreboard that tells whether this worker has
+    /// more than its share of the connections.
     ///
     /// # Errors
-    /// The sockets are none, or the kernel has no memory.
+    /// A descriptor is not a socket, or the kernel has no memory.
     pub(super) fn new(
         context: Arc<Context>,
         application: Arc<dyn Application>,
@@ -111,7 +113,7 @@ impl Accepting {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Accepts clients that wait at the listener of this key. `is_blocked`: nobody would be served.
+    /// Accepts clients that wait at the listener of this key. `is_blocked`: the application cannot be entered.
     pub(super) fn accept(&self, key: u64, host: &Arc<ConnectionHost>, is_blocked: bool) -> Waiting {
         let accepted = self.guard.stage(Stage::Accept, || self.accept_some(key, host, is_blocked));
         // The client whose acceptance panicked may still wait.
@@ -126,21 +128,22 @@ impl Accepting {
     fn accept_some(&self, key: u64, host: &Arc<ConnectionHost>, is_blocked: bool) -> Waiting {
         let listeners = read(&self.listeners);
         let Some(listener) = listeners.get(index_of(key)) else { return Waiting::None };
-        // Clients that cannot be served now are left to the other processes that listen, or wait in the kernel's queue.
+        // Clients that cannot be served now are accepted by another process that listens, or wait in the kernel's
+        // queue.
         let free = self.context.config.max_connections.saturating_sub(self.context.table.len());
         if is_blocked || (free == 0 && !self.room.close_longest_idle(1, Want::Connections)) {
             self.pause(listener, key, PAUSE);
             return Waiting::ForRoom;
         }
         let shares = self.context.config.shares_listeners && self.context.lifecycle.is_running();
-        // Once only: if a client still waits afterwards, the other processes may be busy or stopped.
+        // Only once: if a client still waits after the pause, the other processes may be busy or stopped.
         let is_left = shares && self.place.is_some_and(|place| place.has_more_than_its_share());
         if is_left && !self.left_to_others.swap(true, Ordering::Relaxed) {
             self.pause(listener, key, SHARE_PAUSE);
             return Waiting::None;
         }
         self.left_to_others.store(false, Ordering::Relaxed);
-        // Where others listen, too, they take the next one.
+        // If other processes share the listeners, only one: the next client is for them.
         let most = if shares { 1 } else { free.clamp(1, AT_ONCE) };
         let accepted = listener.accept(most, |socket, peer| self.open(socket, peer, index_of(key), host));
         if shares && let Some(place) = &self.place {
@@ -164,7 +167,7 @@ impl Accepting {
         }
     }
 
-    /// A client becomes a connection. A panic in there costs the client.
+    /// Makes a connection for a client. A panic closes it.
     fn open(&self, socket: OwnedFd, peer: Option<SocketAddr>, listener: usize, host: &Arc<ConnectionHost>) {
         let socket = Plain::new(socket);
         let key = self.context.table.key_for(socket.number());
@@ -176,7 +179,8 @@ impl Accepting {
         self.guard.connection(&connection, || {
             may_panic("open");
             if let Err(fault) = self.context.poller.watch_connection(connection.socket().socket(), key) {
-                self.application.log(Level::Error, &format!("a connection could not be watched: {fault}"));
+                let text = format!("a connection was closed, since epoll did not accept it: {fault}");
+                self.application.log(Level::Error, &text);
                 self.context.table.remove(key);
                 return;
             }
@@ -189,17 +193,17 @@ impl Accepting {
         self.context.timers.wake(key, self.context.clock.now() + pause);
     }
 
-    /// A pause is over.
+    /// The pause of a listener is over.
     pub(super) fn go_on(&self, key: u64) {
         if let Some(listener) = read(&self.listeners).get(index_of(key)) {
-            // It fails only for want of memory; then the next connection error tells.
+            // Fails only if the kernel has no memory.
             let _ = self.context.poller.watch_listener(listener.socket.here(), key);
         }
     }
 
-    /// Closes the listeners of a draining server, once all clients that have connected are accepted: the kernel resets
-    /// those that are not. While there is no room for them, or nobody to serve them, it is to be called again.
-    /// `is_overdue`: there is no time left for that; they are left to the other processes that listen, if any.
+    /// Closes the listeners of a draining server after all clients that have connected are accepted; the kernel resets
+    /// the others. Call it again while it returns `NotYet`: there is no room for these clients, or the application
+    /// cannot be entered. `is_overdue`: no time is left; closes the listeners without accepting.
     pub(super) fn finish(
         &self,
         host: &Arc<ConnectionHost>,
@@ -222,12 +226,13 @@ impl Accepting {
         Finished::All
     }
 
-    /// Closes the listeners, with all that wait there.
+    /// Closes the listeners. The kernel resets clients that wait there.
     pub(super) fn close(&self) {
         write(&self.listeners).clear();
     }
 
-    /// Closes the listeners for a leader that may not come to it: a new master is to have the addresses.
+    /// Closes the listeners, so that a new master can bind the addresses. Waits [`CLOSING`] for the leader to accept
+    /// the clients that wait and to close them, since it may be held in the application.
     pub(super) fn close_for_the_leader(&self) {
         let until = clock::now() + CLOSING;
         loop {

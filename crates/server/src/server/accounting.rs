@@ -1,5 +1,5 @@
-//! What becomes of a request when its response has left, or never will: who follows its record is told, the access log
-//! has its line, and a request that the end of the server has cut is kept for the server's own log.
+//! What is done when a response is complete or has been given up: its record is copied to those who follow it, the
+//! access log gets a line, and a request that the end of the server interrupted is kept for the server's own log.
 //!
 //! Any thread.
 
@@ -16,15 +16,15 @@ use crate::os::panics::{catch, write_stderr};
 use crate::os::sync::lock;
 use crate::request::Request;
 
-/// Characters of a request's name.
+/// Most characters of a request's method and target in [`CutRequest`].
 const NAME: usize = 200;
 
-/// A request that the end of the server has cut.
+/// A request that the end of the server interrupted.
 #[derive(Clone, Debug)]
 pub struct CutRequest {
-    /// Method and target, printable.
+    /// Method and target, in printable ASCII; cut after 200 characters.
     pub request: String,
-    /// How long it had run.
+    /// How long it had run, in seconds; if it had not been started, how long it had been queued.
     pub seconds: f64,
 }
 
@@ -32,12 +32,12 @@ pub struct CutRequest {
 pub(super) struct Accounting {
     context: Arc<Context>,
     access_log: Option<AccessLog>,
-    /// Requests that the end of the server has cut.
+    /// Requests that the end of the server interrupted and that `take_cut` has not returned.
     cut: Mutex<Vec<CutRequest>>,
 }
 
 impl Accounting {
-    /// Nothing is to be accounted for yet.
+    /// Opens the access log, if there is to be one.
     ///
     /// # Errors
     /// The access log cannot be opened.
@@ -52,7 +52,8 @@ impl Accounting {
         Ok(Self { context, access_log, cut: Mutex::default() })
     }
 
-    /// A response has left, or never will.
+    /// Accounts for a response that is complete or has been given up. `writes`: write system calls that the record does
+    /// not include yet.
     pub(super) fn account(&self, mut transaction: Box<Transaction>, writes: u32) {
         if transaction.record.ending != Ending::Complete {
             self.note_cut(&mut transaction);
@@ -70,7 +71,7 @@ impl Accounting {
         spares::give(transaction);
     }
 
-    /// The same for a request whose transaction somebody has who may not come back.
+    /// As [`Self::account`], for a request whose transaction belongs to a runner that may never return.
     pub(super) fn account_abandoned(&self, request: &Request, record: &Record) {
         self.name_cut(request, record);
         if let Some(log) = &self.access_log {
@@ -78,7 +79,7 @@ impl Accounting {
         }
     }
 
-    /// A response did not reach its end: after the end of the server that is ours.
+    /// Notes an incomplete response as cut if the server has ended, unless its deadline was the cause.
     fn note_cut(&self, transaction: &mut Transaction) {
         let ending = &mut transaction.record.ending;
         if self.context.has_ended() && *ending != Ending::TimedOut {
@@ -92,7 +93,7 @@ impl Accounting {
     fn name_cut(&self, request: &Request, record: &Record) {
         let mut name = request.line();
         if name.len() > NAME {
-            // ASCII, as it was escaped.
+            // Any index is the end of a character: the text is escaped, so it is ASCII.
             name.truncate(NAME);
             name.push_str("...");
         }
@@ -100,29 +101,29 @@ impl Accounting {
         lock(&self.cut).push(CutRequest { request: name, seconds });
     }
 
-    /// The requests that the end of the server has cut, told once.
+    /// The requests that the end of the server interrupted, each returned once.
     pub(super) fn take_cut(&self) -> Vec<CutRequest> {
         std::mem::take(&mut lock(&self.cut))
     }
 
-    /// Opens the access log anew, after it was rotated.
+    /// Opens the access log again by its name, after a rotation.
     pub(super) fn reopen_log(&self) {
         if let Some(log) = &self.access_log {
             log.reopen();
         }
     }
 
-    /// No more lines are written.
+    /// Writes the lines that wait, and closes the access log.
     pub(super) fn close_log(&self) {
         if let Some(log) = &self.access_log {
             log.close();
         }
     }
 
-    /// What is in the access log's buffer is written before the process ends by force.
+    /// As [`Self::close_log`], before the process is ended by force: a panic is reported and caught.
     pub(super) fn save_log(&self) {
         if let Err(panic) = catch(|| self.close_log()) {
-            write_stderr(&format!("and the access log was not written to its end: {panic}"));
+            write_stderr(&format!("the last lines of the access log were lost: {panic}"));
         }
     }
 }

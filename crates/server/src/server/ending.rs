@@ -1,6 +1,6 @@
-//! How a server ends: it drains what is in flight, then cuts what is left.
+//! How a server ends: it waits for requests in flight, then closes the connections that are left.
 //!
-//! Any thread asks for it; the thread that leads the loop does it.
+//! Any thread may call [`stop`]; the thread that leads the loop does the rest.
 
 use std::sync::Arc;
 use std::thread;
@@ -14,35 +14,36 @@ use crate::os::panics::may_panic;
 use crate::server::accepting::{self, Finished};
 use crate::server::parts::Parts;
 
-/// A draining server that waits so long for an interpreter which a request past its deadline holds starts no more
-/// requests.
+/// A draining server refuses the requests in its run queue if a request is past its deadline and the application could
+/// not be entered for this time.
 const BLOCKED: Duration = Duration::from_millis(500);
 /// How long the end of a server waits for runners that return as soon as their connections are cut.
 const COMING_BACK: Duration = Duration::from_millis(100);
-/// How often a draining server looks whether it is done.
+/// How often a draining server checks whether all requests are done.
 const CHECK: Duration = Duration::from_millis(50);
 
-/// How far a server is that drains.
+/// Whether a draining server is to end now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Drained {
-    /// Requests are in flight, and have time left.
+    /// Not yet: requests are in flight, and their time is not over.
     NotYet,
-    /// Nothing is left, or no time is: it is to end now.
+    /// Yes: nothing is in flight, or the time is over.
     Over,
 }
 
-/// The server drains from now on, for so long at most. May be called again with a shorter time.
+/// Makes the server drain, for at most `graceful`. May be called again with a shorter time.
 pub(super) fn stop(context: &Context, graceful: Duration) {
     context.lifecycle.stop(context.clock.now().saturating_add(millis(graceful)));
     context.poller.wake();
 }
 
-/// How long a draining server may wait for events.
+/// How long a draining server may wait for events; `None`: it does not drain.
 pub(super) fn longest_wait(context: &Context, now: Millis) -> Option<Duration> {
     (!context.lifecycle.is_running()).then(|| context.lifecycle.left(now).min(CHECK))
 }
 
-/// The server is to stop: no new connections, idle ones close, the rest finishes until the deadline.
+/// Goes on with draining: closes the listeners and idle connections. Requests in flight may finish until the deadline.
+/// `is_blocked`: true when the application could not be entered for that time.
 pub(super) fn drain(parts: &Parts, host: &Arc<ConnectionHost>, is_blocked: impl Fn(Duration) -> bool) -> Drained {
     let Parts { context, dispatcher, .. } = parts;
     let is_overdue = || context.lifecycle.is_overdue(context.clock.now());
@@ -54,7 +55,7 @@ pub(super) fn drain(parts: &Parts, host: &Arc<ConnectionHost>, is_blocked: impl 
         context.lifecycle.has_swept();
     }
     if dispatcher.runners.stuck() > 0 && is_blocked(BLOCKED) {
-        // No runner will start these any more.
+        // No runner will start these requests.
         for exchange in dispatcher.queue.clear() {
             exchange.refuse();
         }
@@ -63,7 +64,7 @@ pub(super) fn drain(parts: &Parts, host: &Arc<ConnectionHost>, is_blocked: impl 
     if is_quiet || is_overdue() { Drained::Over } else { Drained::NotYet }
 }
 
-/// Ends now: whatever is still open is cut. Does nothing the second time.
+/// Ends the server now: closes all connections, responds 503 to queued requests. Does nothing the second time.
 pub(super) fn end(parts: &Parts) {
     let Parts { context, dispatcher, .. } = parts;
     if !context.lifecycle.end() {
@@ -74,7 +75,7 @@ pub(super) fn end(parts: &Parts) {
     for exchange in dispatcher.queue.clear() {
         exchange.cut(503, Some("The server is stopping."));
     }
-    // Connections and server refer to each other: this lets both go.
+    // Connections and server refer to each other: clearing the table breaks the cycle, so that both are dropped.
     let connections = context.table.clear();
     for connection in &connections {
         connection.cut();
@@ -89,16 +90,16 @@ pub(super) fn end(parts: &Parts) {
     announce(parts);
 }
 
-/// Ends every wait for the server's end. Only now that the access log is written: a process whose application runs
-/// in greenlets ends when these are told.
+/// Ends every wait for the server's end. Must come after the access log is written: with greenlets, the process ends as
+/// soon as their thread learns that the server has ended.
 pub(super) fn announce(parts: &Parts) {
     parts.context.poller.wake();
     parts.context.lifecycle.is_over();
     parts.executor.end();
 }
 
-/// Waits for runners that waited for a client whose connection is cut now: they return, with the whole record of their
-/// request. Those that are in the application do not return in this time.
+/// Waits up to [`COMING_BACK`] for runners that waited for a client: they return once their connection is closed, and
+/// complete the record of their request. Runners that are in the application may not return in this time.
 fn await_runners(parts: &Parts) {
     let until = clock::now() + COMING_BACK;
     while parts.dispatcher.queue.running() > 0 && clock::now() < until {

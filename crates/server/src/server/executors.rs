@@ -1,4 +1,4 @@
-//! The executors that a server may have, and how the one is made that its configuration names.
+//! Makes the executor that the configuration names.
 
 use std::io;
 use std::sync::Arc;
@@ -15,11 +15,12 @@ use crate::response::policy::Policy;
 /// The executor of a server.
 pub(super) struct Chosen {
     pub(super) executor: Arc<dyn Executor>,
-    /// The same, where it is this one: the thread that runs the application is the caller's.
+    /// The same executor if it is that of greenlets: the caller provides the thread that runs the application, and
+    /// calls this executor there.
     pub(super) greenlets: Option<Arc<Greenlets>>,
 }
 
-/// How responses are delivered.
+/// How responses are delivered with this executor.
 pub(super) fn policy(kind: ExecutorKind) -> Policy {
     match kind {
         ExecutorKind::Threads => threads::POLICY,
@@ -28,7 +29,7 @@ pub(super) fn policy(kind: ExecutorKind) -> Policy {
     }
 }
 
-/// How many runners there may be.
+/// The most runners that run the application at once.
 pub(super) fn most_runners(config: &Config) -> usize {
     match config.executor {
         ExecutorKind::Threads | ExecutorKind::Greenlets => config.threads,

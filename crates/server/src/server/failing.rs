@@ -1,11 +1,10 @@
-//! How a server ends that cannot go on: because its master is gone, or because a thread that it cannot do without
-//! failed. Neither needs the interpreter.
+//! Ends a server that cannot continue: its master has ended, or the loop has failed. Neither needs the interpreter.
 //!
-//! With a master the process ends, and another one takes its place. Without, the server ends and says why: whoever
-//! waits for its end raises that.
+//! If the loop fails in a worker, its process ends, and the master replaces it. Without a master the server ends, and
+//! [`Server::fault`](crate::server::Server::fault) has the reason, which the caller raises.
 //!
-//! What fails a thread is an error or a panic of the wait for events, or a panic while threads change their roles: both
-//! would come again, or leave nobody who leads. Panics of all that is done about events cost less, see `guard`.
+//! The loop fails by an error or a panic of the wait for events, or by a panic while threads change their roles: it
+//! would happen again, or no thread would lead the loop. Panics in the stages of the loop are caught, see `guard`.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -22,18 +21,18 @@ use crate::os::sync::lock;
 use crate::server::ending;
 use crate::server::parts::Parts;
 
-/// The exit status of a process that a panic ended: `EX_SOFTWARE` of sysexits.h.
+/// The exit status of a worker whose loop has failed: `EX_SOFTWARE` of sysexits.h.
 pub(super) const PANICKED: i32 = 70;
-/// That of a process that did not end in time after its master.
+/// The exit status of a worker that did not end in time after its master.
 pub(super) const ORPHANED: i32 = 1;
 
-/// Runs `then` when the other end of the pipe `lives` is closed, which the master keeps open while it lives.
+/// Runs `then` when the other end of the pipe `lives`, which only the master holds, is closed.
 ///
 /// # Errors
 /// No thread can be started.
 pub(super) fn watch_master(lives: OwnedFd, then: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let lives = Unshared::new(lives);
-    // A thread of its own: where the application runs on the thread of the loop, nobody else looks meanwhile.
+    // A thread of its own, since the thread of the loop may also be the one that runs the application (`--debug`).
     let body = move || {
         if let Some(lives) = lives.here() {
             poll::wait_for_end(lives);
@@ -43,13 +42,14 @@ pub(super) fn watch_master(lives: OwnedFd, then: impl FnOnce() + Send + 'static)
     thread::Builder::new().name(String::from("tailrace-alone")).stack_size(256 * 1024).spawn(body).map(drop)
 }
 
-/// The master is gone: the listeners are closed, requests in flight have `graceful`, and `leaving` later the process
-/// ends by force.
+/// The master has ended: closes the listeners and gives requests in flight `graceful` to finish. If the process has not
+/// ended `leaving` later, ends it by force.
 pub(super) fn end_without_master(parts: &Parts, graceful: Duration, leaving: Duration) {
     let began = clock::now();
+    let seconds = graceful.as_secs_f64();
     parts.application.log(
         Level::Warning,
-        &format!("the master is gone: finishing the requests in flight, for up to {} s", graceful.as_secs_f64()),
+        &format!("the master has ended: this worker finishes its requests within {seconds} s and ends"),
     );
     ending::stop(&parts.context, graceful);
     parts.accepting.close_for_the_leader();
@@ -57,10 +57,10 @@ pub(super) fn end_without_master(parts: &Parts, graceful: Duration, leaving: Dur
     let most = graceful.saturating_add(leaving);
     thread::sleep(most.saturating_sub(clock::now().saturating_duration_since(began)));
     let id = process::id();
-    write_stderr(&format!("process {id}, whose master is gone, did not end in time and ends by force"));
+    write_stderr(&format!("process {id}, whose master has ended, did not end in time and is ended by force"));
     for request in parts.place.map(|place| place.in_flight()).unwrap_or_default() {
         write_stderr(&format!(
-            "process {id} carried {} {}",
+            "process {id} was running the request {} {}",
             request.method.escape_ascii(),
             request.target.escape_ascii()
         ));
@@ -69,27 +69,27 @@ pub(super) fn end_without_master(parts: &Parts, graceful: Duration, leaving: Dur
     process::end_process(ORPHANED);
 }
 
-/// The server cannot go on.
+/// Ends a server whose loop has failed. `why`: the reason, one line.
 pub(super) fn fail(parts: &Parts, why: &str) {
     let id = process::id();
     if parts.has_master.load(Ordering::Acquire) {
-        write_stderr(&format!("process {id} ends, for its master to replace it: {why}"));
+        write_stderr(&format!("process {id} ends, and its master replaces it: {why}"));
         parts.accounting.save_log();
         process::end_process(PANICKED);
     }
     lock(&parts.fault).get_or_insert_with(|| why.to_owned());
     parts.application.log(Level::Error, &format!("the server ends: {why}"));
     if let Err(panic) = catch(|| ending::end(parts)) {
-        write_stderr(&format!("and did not end well: {panic}"));
+        write_stderr(&format!("the end of the server failed, too: {panic}"));
     }
-    // Also when that did not come so far: nobody is to wait for ever.
+    // Also when `end` has failed before it came to this: those who wait for the end must not wait for ever.
     ending::announce(parts);
 }
 
-/// Ends the server now. A panic in there is not to leave anybody waiting for the end.
+/// Ends the server now. If that panics, those who wait for its end are still woken.
 pub(super) fn end(parts: &Parts) {
     if let Err(panic) = catch(|| ending::end(parts)) {
-        fail(parts, &format!("its end panicked: {panic}"));
+        fail(parts, &format!("a panic while the server ended: {panic}"));
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
     use crate::os::panics::write_stderr;
     use crate::server::Server;
 
-    /// Answers every request with nothing; `/wait` not before the process ends.
+    /// Responds 204 to every request, but never to `/wait`; `/stop` stops the server.
     #[derive(Default)]
     struct Echo {
         server: OnceLock<Arc<Server>>,
@@ -143,8 +143,8 @@ mod tests {
         }
     }
 
-    /// Not a test: a server in a process of its own, which panics where `TAILRACE_TEST_PANIC` says. Its master lives
-    /// until its standard input ends.
+    /// Not a test: the main function of a server in a process of its own, which panics where `TAILRACE_TEST_PANIC`
+    /// says. The end of its standard input stands for the end of its master.
     #[test]
     #[ignore = "the other tests run it in a process of its own"]
     fn serve() {
@@ -189,7 +189,7 @@ mod tests {
         println!("ended {:?}", server.fault());
         io::stdout().flush().unwrap();
         if mode.contains("lingers") {
-            // As an interpreter that never comes back.
+            // As a process in which a request never ends.
             thread::sleep(Duration::from_secs(3600));
         }
         std::process::exit(0);
@@ -215,7 +215,7 @@ mod tests {
                 .args(["--exact", "server::failing::tests::serve", "--ignored", "--nocapture"])
                 .env("TAILRACE_TEST_MODE", mode)
                 .env("TAILRACE_TEST_PANIC", panics)
-                // Naming the frames takes longer than the time that it has for its end.
+                // Printing a backtrace takes longer than the process has for its end.
                 .env("RUST_BACKTRACE", "0")
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
@@ -233,7 +233,7 @@ mod tests {
             Self { child, output, errors, port }
         }
 
-        /// Sends a request; what comes back until the connection ends.
+        /// Sends a request, and returns what comes until the connection is closed.
         fn ask(&self, target: &str) -> String {
             let mut answer = String::new();
             if let Ok(mut client) = TcpStream::connect(("127.0.0.1", self.port)) {
@@ -245,7 +245,7 @@ mod tests {
             answer
         }
 
-        /// The line of its log with this.
+        /// Reads its log up to the first line that contains `wanted`, and returns that.
         fn await_error(&mut self, wanted: &str) -> String {
             let errors = self.errors.by_ref().lines().map(Result::unwrap);
             let mut seen = Vec::new();
@@ -275,11 +275,11 @@ mod tests {
         }
     }
 
-    /// Where a panic costs the process: nobody would wait for events any more, or lead.
+    /// Modes and places of panics that end the process: no thread would wait for events or lead the loop afterwards.
     const PLACES: [(&str, &str); 5] =
         [("", "thread"), ("", "lead"), ("", "watch"), ("greenlets", "greenlets"), ("inline", "inline")];
 
-    /// Where it costs a connection or a request at most: all that is done about events.
+    /// Places of panics that cost a connection or a request at most: all stages of the loop.
     const STAGES: [&str; 9] =
         ["events", "connection", "accept", "open", "flush", "deadlines", "late requests", "memory", "scoreboard"];
 
@@ -290,7 +290,7 @@ mod tests {
             process.ask("/");
             let (status, text) = process.wait();
             assert_eq!(status, Some(super::PANICKED), "{place}: {text}");
-            assert!(text.contains("ends, for its master to replace it: "), "{place}: {text}");
+            assert!(text.contains("ends, and its master replaces it: "), "{place}: {text}");
             assert!(text.contains(&format!("panicked: asked to panic in {place} (")), "{place}: {text}");
             assert!(text.contains("panics.rs:"), "{place}: {text}");
         }
@@ -313,7 +313,7 @@ mod tests {
         let process = Process::start("", "lead,end");
         let (status, text) = process.wait();
         assert_eq!(status, Some(0), "{text}");
-        assert!(text.contains("and did not end well"), "{text}");
+        assert!(text.contains("the end of the server failed, too"), "{text}");
     }
 
     #[test]
@@ -321,12 +321,13 @@ mod tests {
         for mode in ["", "inline"] {
             for stage in STAGES {
                 let mut process = Process::start(&format!("{mode} master"), stage);
-                // The first one may be what it costs.
+                // The first connection may be the one that the panic closes.
                 let first = process.ask("/");
                 assert!(first.is_empty() || first.starts_with("HTTP/1.1 204"), "{stage}: {first}");
                 assert!(process.ask("/").starts_with("HTTP/1.1 204"), "{mode} {stage}");
                 let told = process.await_error(&format!("asked to panic in {stage} ("));
-                assert!(told.contains("a connection ended in") || told.contains("which goes on"), "{stage}: {told}");
+                let said = ["a connection was closed after a panic", "the server continues"];
+                assert!(said.iter().any(|text| told.contains(text)), "{stage}: {told}");
             }
         }
     }
@@ -337,7 +338,7 @@ mod tests {
         let mut client = TcpStream::connect(("127.0.0.1", process.port)).unwrap();
         client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
-        process.await_error("(deadlines), which goes on: asked to panic in deadline (");
+        process.await_error("(deadlines); the server continues: asked to panic in deadline (");
         assert!(process.ask("/").starts_with("HTTP/1.1 204"));
     }
 
@@ -351,7 +352,7 @@ mod tests {
                 assert!(process.ask("/stop").starts_with("HTTP/1.1 204"));
             }
             drop(process.child.stdin.take());
-            process.await_error("(drain), which goes on: asked to panic in drain (");
+            process.await_error("(drain); the server continues: asked to panic in drain (");
             let (status, text) = process.wait();
             assert_eq!(status, Some(0), "{mode}: {text}");
             assert!(text.contains("ended None"), "{mode}: {text}");
@@ -374,14 +375,14 @@ mod tests {
     fn a_panic_that_ends_the_process_leaves_no_line_of_the_access_log_behind() {
         const REQUESTS: usize = 40;
         let mut process = Process::start("master log", "end");
-        // Nobody reads the log: what its pipe does not take waits in the process.
+        // Nobody reads the log yet: lines that its pipe does not accept wait in the process.
         let target = format!("/{}", "x".repeat(4_000));
         for _ in 0..REQUESTS {
             assert!(process.ask(&target).starts_with("HTTP/1.1 204"));
         }
         drop(process.child.stdin.take());
-        process.await_error("ends, for its master to replace it: ");
-        // It waits for whoever reads the log, but not for ever.
+        process.await_error("ends, and its master replaces it: ");
+        // It waits until the log is read, for a limited time.
         thread::sleep(Duration::from_millis(100));
         assert!(process.child.try_wait().unwrap().is_none(), "it has ended");
         let lines = process.output.by_ref().lines().map(Result::unwrap);
@@ -401,13 +402,13 @@ mod tests {
                 thread::sleep(Duration::from_millis(5));
             }
             let (status, text) = process.wait();
-            assert!(text.contains("the master is gone"), "{mode}: {text}");
+            assert!(text.contains("the master has ended"), "{mode}: {text}");
             if mode == "inline master" {
                 assert_eq!(status, None, "ended by SIGTERM, for which it has no handler: {text}");
             }
             if mode == "master lingers" {
                 assert_eq!(status, Some(super::ORPHANED), "{mode}: {text}");
-                assert!(text.contains("ends by force"), "{mode}: {text}");
+                assert!(text.contains("is ended by force"), "{mode}: {text}");
             }
         }
     }

@@ -1,12 +1,12 @@
-//! A panic costs a connection or a request, and never the thread that leads the loop: each stage of the loop, and
-//! within a stage each connection, is run by [`Guard`], which catches the panic, logs it, and lets the loop go on.
+//! Confines panics: a panic ends a connection or a request, and not the thread that leads the loop. [`Guard`] runs each
+//! stage of the loop, and within a stage the work at each connection; it catches a panic, logs it, and returns.
 //!
-//! The locks of the server go on after a panic, too (see `os::sync`): what each of them guards is changed in steps that
-//! leave it whole, or is taken out under the lock and worked on without it. What a stage has taken out and not come to
-//! when it panics is put back by the stage, or closed.
+//! A lock can be taken again after a panic of its holder (see `os::sync`). So the data behind a lock must be valid
+//! after each step that could panic: it is changed in such steps, or moved out under the lock and used without it. If a
+//! stage panics, what it has moved out and not handled yet is put back or closed.
 //!
-//! A panic while the thread waits for events, or while threads change their roles, is not caught here: nobody would be
-//! there to lead. It ends the process, see `failing`.
+//! A panic of the wait for events, or while threads change their roles, is not caught here, since no thread would lead
+//! the loop afterwards. It ends the process, see `failing`.
 //!
 //! Runs on the thread that leads the loop, and on those that end the server.
 
@@ -20,35 +20,35 @@ use crate::executor::application::{Application, Level};
 use crate::os::clock::{Millis, NEVER};
 use crate::os::panics::{catch, may_panic};
 
-/// Between two lines of the log that say the same (milliseconds).
+/// Least time between two log lines about panics of the same stage (milliseconds).
 const LOG_PAUSE: Millis = 1_000;
 
 /// A stage of the loop, in the order of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// What the kernel reported, one event at a time.
+    /// Events that the kernel reported, one at a time.
     Events,
     /// New clients.
     Accept,
     /// Responses that the I/O side sends.
     Flush,
-    /// Deadlines of connections, of requests and of pauses.
+    /// Deadlines of connections and of requests, and the ends of listeners' pauses.
     Deadlines,
     /// Requests that have waited too long for a runner.
     LateRequests,
-    /// The memory that is held for clients.
+    /// The limit of memory that is held for clients.
     Memory,
-    /// What the scoreboard shows.
+    /// The update of the scoreboard.
     Scoreboard,
-    /// The end of a server that is to stop.
+    /// The progress of a server that is to stop.
     Drain,
 }
 
-/// How many stages there are.
+/// Number of stages.
 const STAGES: usize = 8;
 
 impl Stage {
-    /// For the log, and for tests that have the stage panic.
+    /// The name in the log, and in tests that make the stage panic.
     fn name(self) -> &'static str {
         match self {
             Self::Events => "events",
@@ -76,7 +76,7 @@ impl Guard {
         Self { context, application, logged: [const { AtomicU64::new(NEVER) }; STAGES] }
     }
 
-    /// Runs a stage of the loop. `None`: it panicked.
+    /// Runs a stage of the loop. `None`: the stage panicked.
     pub(super) fn stage<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> Option<T> {
         let guarded = || {
             may_panic(stage.name());
@@ -90,27 +90,28 @@ impl Guard {
         let before = logged.load(Ordering::Relaxed);
         if before == NEVER || now.saturating_sub(before) >= LOG_PAUSE {
             logged.store(now, Ordering::Relaxed);
-            let text = format!("a panic of the server in its loop ({}), which goes on: {panic}", stage.name());
+            let text = format!("a panic in the server's loop ({}); the server continues: {panic}", stage.name());
             self.application.log(Level::Error, &text);
         }
     }
 
-    /// Runs work at a connection. A panic in there costs that connection.
+    /// Runs work at a connection, and closes the connection if the work panics.
     pub(super) fn connection(&self, connection: &Arc<Connection>, work: impl FnOnce()) {
         if let Err(panic) = catch(work) {
-            self.application.log(Level::Error, &format!("a connection ended in a panic of the server: {panic}"));
+            let text = format!("a connection was closed after a panic in the server: {panic}");
+            self.application.log(Level::Error, &text);
             self.drop_connection(connection);
         }
     }
 
-    /// Closes a connection of which nothing is known any more.
+    /// Closes a connection whose state is unknown after a panic.
     pub(super) fn drop_connection(&self, connection: &Arc<Connection>) {
         let close = || {
             connection.cut();
             self.context.forget(connection);
         };
         if catch(close).is_err() {
-            // The descriptor is closed when the last one lets go of the connection.
+            // The descriptor is closed when the last reference to the connection is dropped.
             self.context.table.remove(connection.key());
         }
     }
@@ -172,7 +173,8 @@ mod tests {
         assert_eq!(guard.stage(Stage::Drain, || panic!("no again")), None::<()>);
         assert_eq!(lines(), 3);
         assert!(
-            log.0.lock().unwrap()[2].starts_with("a panic of the server in its loop (drain), which goes on: no again")
+            log.0.lock().unwrap()[2]
+                .starts_with("a panic in the server's loop (drain); the server continues: no again")
         );
     }
 }

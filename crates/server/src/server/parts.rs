@@ -1,4 +1,4 @@
-//! What a server consists of.
+//! The parts of a server, and how they are made and connected.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,22 +26,26 @@ pub(super) struct Parts {
     pub(super) dispatcher: Arc<Dispatcher>,
     pub(super) application: Arc<dyn Application>,
     pub(super) executor: Arc<dyn Executor>,
-    /// See [`Chosen`].
+    /// The same as `executor` if that is the executor of greenlets, see [`Chosen`].
     pub(super) greenlets: Option<Arc<Greenlets>>,
     pub(super) responders: Vec<Box<dyn Responder>>,
     pub(super) accepting: Accepting,
     pub(super) accounting: Accounting,
     pub(super) publishing: Publishing,
     pub(super) guard: Arc<Guard>,
+    /// The section of the scoreboard that belongs to this process.
     pub(super) place: Option<Section>,
-    /// This is a process of a master, which replaces it when it ends.
+    /// True when this process is a worker: its master replaces it when it ends.
     pub(super) has_master: AtomicBool,
-    /// Why the server ended though nobody asked it to.
+    /// The reason if the server ended without a request to stop.
     pub(super) fault: Mutex<Option<String>>,
 }
 
 impl Parts {
-    /// All parts of a server.
+    /// Makes all parts of a server.
+    ///
+    /// # Errors
+    /// No descriptors left, or the access log cannot be opened.
     pub(super) fn new(
         config: Config,
         application: Arc<dyn Application>,

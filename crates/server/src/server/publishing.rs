@@ -1,5 +1,5 @@
-//! What a server shows of itself on the scoreboard, in memory that it shares with its master, and what it is told
-//! there: to drain. Also the check whether the application can still be had, whose result the master sees there.
+//! Updates the server's section of the scoreboard, which is memory shared with the master: counters, a heartbeat, and
+//! since when the server has been unable to enter the application.
 //!
 //! Runs on the thread that leads the loop.
 
@@ -12,32 +12,33 @@ use crate::observe::stats::Stats;
 use crate::os::clock::{Millis, NEVER};
 use crate::os::process;
 
-/// Between two updates (milliseconds).
+/// Least time between two updates (milliseconds).
 const PAUSE: Millis = 20;
-/// How often a worker that has nothing to do shows that it lives.
+/// How often a worker without events updates its heartbeat.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// What is shown.
+/// What an update writes.
 pub(super) struct Shown {
     pub(super) stats: Stats,
-    /// Counts requests that were taken up and that have ended.
+    /// Number of requests that were started, plus those that have ended. While requests wait or run and it does not
+    /// change, the server checks whether the application can be entered.
     pub(super) moves: u64,
-    /// Since when a runner has been past the deadline of its request.
+    /// Since when a runner has been past the deadline of its request, in nanoseconds of the monotonic clock.
     pub(super) stuck_since: Option<u64>,
-    /// This moment on the clock that all processes share.
+    /// The current time, in nanoseconds of the monotonic clock.
     pub(super) now: u64,
 }
 
 /// See the module.
 pub(super) struct Publishing {
     place: Option<Section>,
-    /// When it was last updated.
+    /// When the section was last updated (milliseconds); `NEVER` before.
     published: AtomicU64,
     check: ApplicationCheck,
 }
 
 impl Publishing {
-    /// `place`: where; `None`: nowhere.
+    /// `place`: the section of this server; `None`: nothing is published.
     pub(super) fn new(place: Option<Section>) -> Self {
         if let Some(place) = place {
             place.set(Counter::Pid, u64::from(process::id()));
@@ -45,12 +46,12 @@ impl Publishing {
         Self { place, published: AtomicU64::new(NEVER), check: ApplicationCheck::default() }
     }
 
-    /// How long to wait for events at most: where there is a master, it expects an update of the scoreboard by then.
+    /// How long the loop may wait for events: a master expects a heartbeat by then. `None`: no limit.
     pub(super) fn longest_wait(&self) -> Option<Duration> {
         self.place.filter(|place| !place.is_alone()).map(|_| HEARTBEAT)
     }
 
-    /// Where something is to be shown now; it counts as shown.
+    /// The section if an update is due; the next one is due [`PAUSE`] later.
     pub(super) fn is_due(&self, now: Millis) -> Option<Section> {
         let place = self.place?;
         if now.wrapping_sub(self.published.load(Ordering::Relaxed)) < PAUSE {
@@ -60,7 +61,8 @@ impl Publishing {
         Some(place)
     }
 
-    /// Shows it. `ask` has the application asked whether it can be had. False: it cannot be asked.
+    /// Writes the update. `ask` starts a check whether the application can be entered; it returns false if that is not
+    /// possible.
     pub(super) fn publish(&self, place: Section, shown: &Shown, ask: impl FnOnce() -> bool) {
         let Shown { stats, moves, stuck_since, now } = shown;
         stats.publish(&place);
@@ -75,12 +77,12 @@ impl Publishing {
         place.set_asked_at(self.check.asked_at());
     }
 
-    /// The application has answered. Any thread.
+    /// The check has succeeded: a thread has entered the application. Any thread.
     pub(super) fn application_answers(&self) {
         self.check.end();
     }
 
-    /// True when the application has not answered for at least so long. Any thread.
+    /// True when a check has waited for at least `time`. `now`: nanoseconds of the monotonic clock. Any thread.
     pub(super) fn is_application_lost(&self, time: Duration, now: u64) -> bool {
         self.check.is_unanswered(time, now)
     }

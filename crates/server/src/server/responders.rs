@@ -1,4 +1,4 @@
-//! The responders of a server, in the order in which they are asked, and the two of them that every server has.
+//! The responders of a server, in the order in which they are asked for the response to a request.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use crate::dispatch::dispatcher::Dispatcher;
 use crate::dispatch::responder::{Responder, Response};
 use crate::executor::Executor;
 
-/// All of them. What answers without the application stands before [`Full`]: it needs no place in the run queue.
+/// All responders. One that responds without the application must come before [`Full`], since it needs no place in the
+/// run queue.
 pub(super) fn in_order(dispatcher: &Arc<Dispatcher>, executor: &Arc<dyn Executor>) -> Vec<Box<dyn Responder>> {
     vec![
         Box::new(Full { dispatcher: dispatcher.clone() }),
@@ -15,7 +16,7 @@ pub(super) fn in_order(dispatcher: &Arc<Dispatcher>, executor: &Arc<dyn Executor
     ]
 }
 
-/// Refuses requests for which the run queue has no room: 503.
+/// Responds 503 to requests for which the run queue has no room.
 struct Full {
     dispatcher: Arc<Dispatcher>,
 }
@@ -30,7 +31,7 @@ impl Responder for Full {
     }
 }
 
-/// Has the application answer, as soon as a runner takes the request from the run queue.
+/// Puts the request into the run queue, from which a runner takes it and calls the application.
 struct Queue {
     dispatcher: Arc<Dispatcher>,
     executor: Arc<dyn Executor>,

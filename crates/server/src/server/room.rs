@@ -1,10 +1,9 @@
-//! Room for new clients: when there may be no more connections, or no more descriptors, those that have been idle for
-//! the longest time are closed.
+//! Makes room for new clients: when the limit of connections or of descriptors is reached, the connections that have
+//! been idle for longest are closed.
 //!
-//! Who is idle is looked up in all connections at once; those that were found are closed one by one, the longest idle
-//! first, as new clients come. So a flood of clients costs one look for as many of them as were found; after a look
-//! that found few, the next one waits for [`LOOK_PAUSE`]. A connection counts as found only while it has been idle
-//! since the same moment.
+//! One search goes through all connections and lists the idle ones. As new clients come, connections of the list are
+//! closed one by one, the longest idle first; one that has been used since the search is skipped. So many clients are
+//! accepted for each search. After a search that found few, the next one waits for [`LOOK_PAUSE`].
 //!
 //! Runs on the thread that leads the loop.
 
@@ -19,9 +18,10 @@ use crate::os::clock::Millis;
 use crate::os::sync::lock;
 use crate::server::guard::Guard;
 
-/// Between two looks at all connections (milliseconds).
+/// Least time between two searches, if the last one found few idle connections (milliseconds).
 const LOOK_PAUSE: Millis = 100;
-/// A look that finds one of so many connections idle costs each new client little.
+/// A search may be repeated at once if it found at least one idle connection in this many: then each client that is
+/// accepted costs little.
 const WORTH: usize = 8;
 /// How often the log says that idle connections are closed, or that none are left (milliseconds).
 const LOG_PAUSE: Millis = 60_000;
@@ -29,19 +29,21 @@ const LOG_PAUSE: Millis = 60_000;
 /// Why there is no room.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Want<'a> {
-    /// There are as many connections as there may be.
+    /// `--max-connections` are open.
     Connections,
     /// The process can open no more descriptors, or the kernel has no memory for them.
     Descriptors(&'a std::io::Error),
 }
 
-/// What of the last look is left, and what the log was told.
+/// What is left of the last search, and when the log had its lines.
 #[derive(Default)]
 struct Looks {
+    /// Idle connections: since when, and the key.
     idle: VecDeque<(Idleness, Millis, u64)>,
     looked: Option<Millis>,
-    /// How many it found, and whether they were many enough to look again at once.
+    /// How many the search found.
     found: usize,
+    /// They were enough to search again at once.
     was_worth_it: bool,
     /// Connections closed since that was last logged.
     closed: u64,
@@ -56,7 +58,7 @@ impl Looks {
     }
 }
 
-/// True when something that was last logged then may be logged again.
+/// True when a line that was last logged at this time may be logged again; notes that it is.
 fn may_log(logged: &mut Option<Millis>, now: Millis) -> bool {
     let may = logged.is_none_or(|logged| now.saturating_sub(logged) >= LOG_PAUSE);
     if may {
@@ -125,7 +127,7 @@ impl Room {
         looks.idle = idle.into();
     }
 
-    /// Closes the connection if it has been idle since then. True: it is closed now.
+    /// Closes the connection if it has been idle since that time. True: it is closed.
     fn close_idle(&self, key: u64, idleness: Idleness, since: Millis) -> bool {
         let Some(connection) = self.context.table.get(key) else { return false };
         if connection.idle_since() != Some((idleness, since)) {
@@ -136,7 +138,7 @@ impl Room {
         self.context.table.get(key).is_none()
     }
 
-    /// No client can be accepted, for a reason that closing idle connections does not remedy.
+    /// Logs that accepting failed, for a reason that closing idle connections does not remedy.
     pub(super) fn log_accept_failure(&self, fault: &std::io::Error) {
         if may_log(&mut lock(&self.looks).logged_failed, self.context.clock.recent_millis()) {
             self.application.log(Level::Warning, &format!("cannot accept connections: {fault}; trying again"));
@@ -146,7 +148,7 @@ impl Room {
     fn reason(&self, want: Want<'_>) -> String {
         match want {
             Want::Connections => {
-                format!("{} connections are open, and there may be no more", self.context.config.max_connections)
+                format!("{} connections are open, which is the limit", self.context.config.max_connections)
             }
             Want::Descriptors(fault) => format!("no more connections can be opened ({fault})"),
         }
@@ -156,8 +158,8 @@ impl Room {
 fn remedy(want: Want<'_>) -> &'static str {
     match want {
         Want::Connections => {
-            "if these are no attack, raise --max-connections, and the limit of open files with it (ulimit -n, LimitNOFILE= of \
-             systemd)"
+            "if this is not an attack, raise --max-connections, and the limit of open files with it (ulimit -n, \
+             LimitNOFILE= of systemd)"
         }
         Want::Descriptors(_) => "raise the limit of open files (ulimit -n, LimitNOFILE= of systemd)",
     }
