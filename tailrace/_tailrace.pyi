@@ -35,7 +35,7 @@ def check_access_log_format(text: str, /) -> None:
     """Checks a format of the access log. Raises ValueError, which says what is wrong and what is right."""
 
 class ClientDisconnected(OSError):
-    """The client has gone: nothing more can be read from it or written to it.
+    """The client has disconnected: nothing more can be read from it or sent to it.
 
     Raised by `wsgi.input` when the client vanished before the end of the request body.
     """

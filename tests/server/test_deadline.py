@@ -62,7 +62,7 @@ def test_a_response_that_has_begun_is_broken_off(server):
             while client.chunk(head):
                 pass
     eventually(lambda: server.get("/ended").body == b"begun", "the generator's end")
-    assert server.logged("its response was broken off")
+    assert server.logged("its response was aborted")
     is_healthy(server)
 
 
@@ -139,7 +139,7 @@ def test_a_finished_response_is_left_to_its_client(server):
     with asking(server, "/finished") as client:
         head = client.head()
         assert head.status == 200
-        assert server.logged("its response is over")
+        assert server.logged("its response is complete, but the application still runs")
         assert client.read(3_000_000) == bytes(3_000_000)
 
 

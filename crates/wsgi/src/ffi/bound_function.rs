@@ -141,7 +141,9 @@ fn guarded<'py>(py: Python<'py>, call: impl FnOnce() -> PyResult<Bound<'py, PyAn
     let error = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(returned)) => return returned.into_ptr(),
         Ok(Err(error)) => error,
-        Err(_panic) => PySystemError::new_err("tailrace: internal error while the response was written"),
+        Err(_panic) => {
+            PySystemError::new_err("a panic in Tailrace while it wrote the response; please report it with the log")
+        }
     };
     error.restore(py);
     std::ptr::null_mut()

@@ -76,7 +76,7 @@ impl SharedBytes {
         unsafe { &*self.bytes }
     }
 
-    /// Drops it. True when this was the last one of the owner's: then the reference to the object was given up.
+    /// Drops it. True when no other one refers to the owner, so that the reference to the object was dropped, too.
     pub(crate) fn release(self) -> bool {
         Arc::into_inner(self.owner).is_some()
     }
@@ -104,7 +104,7 @@ impl<'a> Slices<'a> {
             &few[..tuple.len()]
         } else {
             many.try_reserve_exact(tuple.len()).map_err(|_| {
-                pyo3::exceptions::PyMemoryError::new_err("there is no memory for so many blocks of a response")
+                pyo3::exceptions::PyMemoryError::new_err("not enough memory for the blocks of the response")
             })?;
             for item in tuple.iter_borrowed() {
                 many.push(data_of(tuple, &item)?);

@@ -1,10 +1,11 @@
-//! A `contextvars` context of its own for a piece of work: what the work sets in context variables ends with it.
+//! A copy of the `contextvars` context: changes of context variables that are made while it is entered do not outlast
+//! it.
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// A copy of the calling thread's context, entered. [`Context::leave`] leaves it, and so does the drop, for an
-/// unwinding thread.
+/// An entered copy of the calling thread's context. [`Context::leave`] leaves it; so does the drop, when the thread
+/// unwinds.
 pub(crate) struct Context<'py>(Option<Bound<'py, PyAny>>);
 
 impl<'py> Context<'py> {

@@ -1,4 +1,4 @@
-//! Dicts, by calls that neither change the counts of key and value before they must nor look at types again.
+//! Dicts: calls that do without the reference counting and type checks of pyo3's methods.
 
 use pyo3::ffi;
 use pyo3::prelude::*;

@@ -3,16 +3,16 @@
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// How many references there are to an object. Free-threaded builds split the count between threads; there it says
-/// less.
+/// The reference count of an object. Free-threaded builds split the count between threads, so that this is only a part
+/// of it.
 #[inline]
 pub(crate) fn count(object: &Bound<'_, PyAny>) -> isize {
     // SAFETY: reads the count of a live object.
     unsafe { ffi::Py_REFCNT(object.as_ptr()) }
 }
 
-/// True when all references to an object are the `known` ones of the caller. Never in free-threaded builds, where the
-/// count cannot tell.
+/// True when there are no references to an object but `known` ones of the caller. False in free-threaded builds, where
+/// the count does not tell.
 #[inline]
 pub(crate) fn are_only(object: &Bound<'_, PyAny>, known: isize) -> bool {
     !cfg!(Py_GIL_DISABLED) && count(object) == known

@@ -17,12 +17,12 @@ pub(crate) fn is_attached() -> bool {
     unsafe { ffi::PyGILState_Check() != 0 }
 }
 
-/// Raises an exception in a thread, the next time that it runs Python code.
+/// Raises an exception in another thread, as soon as that runs Python code.
 pub(crate) fn raise_in(thread: u64, exception: &Bound<'_, PyType>) {
     set_exception(exception.py(), thread, exception.as_ptr());
 }
 
-/// Takes back an exception of [`raise_in`] that the thread has not met yet.
+/// Cancels an exception of [`raise_in`] that has not been raised in the thread yet.
 pub(crate) fn take_back(py: Python<'_>, thread: u64) {
     set_exception(py, thread, std::ptr::null_mut());
 }

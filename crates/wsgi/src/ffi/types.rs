@@ -1,4 +1,4 @@
-//! What kind of object something is, where pyo3 has no question for it.
+//! Checks of types that pyo3 does not have.
 
 use std::ptr;
 
@@ -31,7 +31,7 @@ pub(crate) fn is_list_or_tuple_iterator(iterator: &Bound<'_, PyIterator>) -> boo
     ptr::eq(kind, &raw const ffi::PyListIter_Type) || ptr::eq(kind, &raw const ffi::PyTupleIter_Type)
 }
 
-/// True when `len()` may be asked of an object.
+/// True when the object's type has a length, so that `len()` may be called.
 pub(crate) fn has_length(object: &Bound<'_, PyAny>) -> bool {
     let kind = object.get_type_ptr();
     // SAFETY: a live object's type has these tables or null in their place; they live as long as the type.

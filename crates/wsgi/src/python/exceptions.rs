@@ -7,7 +7,7 @@ pyo3::create_exception!(
     tailrace,
     ClientDisconnected,
     PyOSError,
-    "The client has gone: nothing more can be read from it or written to it."
+    "The client has disconnected: nothing more can be read from it or sent to it."
 );
 
 pyo3::create_exception!(
@@ -21,13 +21,13 @@ pyo3::create_exception!(
     tailrace,
     RequestTimeout,
     PyBaseException,
-    "The request has taken longer than its deadline: its client was answered 504. Like SystemExit it is no Exception, so that \
-     the request ends and is not tried again."
+    "The request has taken longer than its deadline, and the client was sent 504. Like SystemExit it is not a subclass \
+     of Exception, so that `except Exception` does not catch it."
 );
 
-/// True for what a handler of SIGINT raises: KeyboardInterrupt, or SystemExit where a debugger would catch that. Where
-/// two signals come at once, Python's reading of a line calls the second handler with the first one's exception set,
-/// and makes a SystemError of it.
+/// True for what a handler of SIGINT raises: KeyboardInterrupt, or SystemExit with `--debug`, since a debugger catches
+/// KeyboardInterrupt. If two signals come at once, Python's reading of a line calls the second handler with the first
+/// one's exception set, and raises SystemError.
 pub(crate) fn is_interruption(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<PyKeyboardInterrupt>(py)
         || error.is_instance_of::<PySystemExit>(py)

@@ -46,7 +46,7 @@ fn end(py: Python<'_>, error: Option<&PyErr>) {
     end_process(1)
 }
 
-/// True in a greenlet that did not fork this child. Where no server has greenlets, nobody has said who forked it.
+/// True in a greenlet that did not fork this child. False if no server runs greenlets: then the forker is not recorded.
 fn is_another_greenlet(py: Python<'_>) -> bool {
     let forker = FORKER.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(forker) = forker.as_ref() else { return false };

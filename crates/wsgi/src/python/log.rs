@@ -1,8 +1,7 @@
 //! The logger `tailrace.error`: lines with tracebacks from attached threads, and lines from I/O threads.
 //!
-//! I/O threads must not wait for the interpreter in order to log. Their lines go through a bounded channel to a thread
-//! of its own, started with the first line. When the channel is full, lines are dropped: a flood of them says the same
-//! thing many times.
+//! I/O threads must not wait for the interpreter in order to log. Their lines go through a bounded channel to a logging
+//! thread, which is started with the first line. If the channel is full, lines are dropped.
 
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -28,7 +27,7 @@ fn logger(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
         .map(|logger| logger.bind(py))
 }
 
-/// Finds the logger now, so that it need not be found later.
+/// Gets the logger now, so that later no import is needed.
 pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     logger(py).map(drop)
 }
@@ -50,7 +49,7 @@ pub(crate) fn log(py: Python<'_>, level: Level, message: &str, error: Option<&Py
     };
     match logged() {
         Ok(()) => {}
-        // Ctrl-C reached the main thread in the middle of our own work: it is asked for again where it can be raised.
+        // Ctrl-C interrupted the logging itself: the signal is set again, and raises in the application's own code.
         Err(fault) if is_interruption(py, &fault) => ffi::thread::interrupt_main(),
         Err(fault) => fault.write_unraisable(py, None),
     }
@@ -76,7 +75,7 @@ impl LogQueue {
                     match catch(|| Python::try_attach(|py| log(py, level, &message, None))) {
                         Ok(Some(())) => {}
                         Ok(None) => return,
-                        Err(panic) => write_stderr(&format!("a line of the log was lost: {message}: {panic}")),
+                        Err(panic) => write_stderr(&format!("a panic while this line was logged: {message}: {panic}")),
                     }
                     *count(&waiting) -= 1;
                     waiting.1.notify_all();

@@ -1,9 +1,9 @@
-//! Gives memory back soon: references to Python objects that threads without the interpreter have dropped, and what the
-//! allocator keeps of large blocks.
+//! Returns memory to the system soon: Python objects whose last reference an unattached thread has dropped, and freed
+//! blocks that the allocator keeps.
 //!
 //! pyo3 keeps such references until a thread attaches. A busy server attaches before each request, an idle one never.
-//! And glibc keeps blocks that were freed. So one thread of the process waits until something was dropped, waits a
-//! moment for more, attaches and trims. Any thread reports to it.
+//! And glibc keeps blocks that were freed. So one thread of the process waits until something was dropped, waits
+//! [`GATHER`] for more, attaches and trims the heap. Any thread reports to it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,18 +15,18 @@ use tailrace_server::{allocator, catch, clock, write_stderr};
 
 use crate::ffi::thread;
 
-/// Between the first report and the attaching.
+/// Time between the first report and the attaching.
 const GATHER: Duration = Duration::from_millis(50);
-/// A trim is made for at least so many freed bytes. After 60 clients left that had 20 MiB each waiting, 120 MiB are
-/// resident with it and 500 without; after 120 with 2 MB in small blocks, 25 and 224.
+/// Least number of freed bytes for a trim. After the disconnect of 60 clients for each of which 20 MiB waited, 120 MiB
+/// are resident with trims and 500 MiB without; after 120 clients with 2 MB in small blocks each, 25 and 224 MiB.
 const WORTH: usize = 32 << 20;
-/// As `WORTH`, when the last trim was just before: while much is freed, the rest of it is less than `WORTH`.
+/// The least number shortly after a trim: the last part of a large amount may be smaller than `WORTH`.
 const WORTH_AFTER: usize = 4 << 20;
-/// The time between two trims. Each walks the whole heap.
+/// Least time between two trims, each of which walks the whole heap.
 const TRIM_PAUSE: Duration = Duration::from_secs(2);
 
 static STARTED: Once = Once::new();
-/// References wait for somebody to attach.
+/// References wait until a thread attaches.
 static WAITING: AtomicBool = AtomicBool::new(false);
 /// Bytes freed since the last trim.
 static FREED: AtomicUsize = AtomicUsize::new(0);
@@ -54,7 +54,7 @@ pub(crate) fn dropped(bytes: usize) {
     freed(bytes);
 }
 
-/// So many bytes of memory were freed.
+/// Reports that this many bytes of memory were freed.
 pub(crate) fn freed(bytes: usize) {
     let before = FREED.fetch_add(bytes, Ordering::AcqRel);
     if before < WORTH && before + bytes >= WORTH {
@@ -74,10 +74,10 @@ fn run() {
         await_news(trimmed);
         std::thread::sleep(GATHER);
         if WAITING.swap(false, Ordering::AcqRel) {
-            // An interpreter that is going away frees everything by itself. `__del__` of the objects may run, and
-            // panic, here.
+            // An interpreter that is being finalized frees everything by itself. `__del__` of the objects may run
+            // here, and panic.
             if let Err(panic) = catch(|| Python::try_attach(|_| ())) {
-                write_stderr(&format!("memory was not given back: a panic: {panic}"));
+                write_stderr(&format!("memory was not returned to the system because of a panic: {panic}"));
             }
         }
         let worth = if trimmed.is_some() { WORTH_AFTER } else { WORTH };

@@ -2,12 +2,11 @@
 //! over the wire to its key.
 //!
 //! Rules for header names (PEP 3333 "environ Variables", RFC 3875 section 4.1.18):
-//! - `Content-Type` is `CONTENT_TYPE`; `CONTENT_LENGTH` is set from the body itself; neither ever appears as `HTTP_*`.
-//! - `Proxy` makes no key at all: CGI's `HTTP_PROXY` would set the proxy of HTTP clients inside the application
-//!   (httpoxy).
+//! - `Content-Type` becomes `CONTENT_TYPE`; `CONTENT_LENGTH` is set from the body itself; neither appears as `HTTP_*`.
+//! - `Proxy` makes no key: HTTP clients in the application would take `HTTP_PROXY` for their proxy (httpoxy).
 //! - `Transfer-Encoding` makes no key: the body has been decoded when the application reads it (RFC 9112 section
 //!   7.1.3).
-//! - `Host` is not taken from here; framing knows it, with absolute-form targets counted in.
+//! - `Host` makes no key here: `HTTP_HOST` is set from the head, since an absolute-form target overrides the field.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

@@ -1,5 +1,5 @@
-//! Tickets: each names one wait of a runner that lets others of its thread run meanwhile. The server gives the ticket
-//! back when what the runner waits for has come. Any thread.
+//! Tickets: numbers of waits. A greenlet that waits lets others of its thread run; the server returns the ticket when
+//! what the greenlet waits for has come. Any thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

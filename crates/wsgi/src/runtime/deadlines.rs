@@ -1,10 +1,11 @@
 //! Requests past their deadline: raises `RequestTimeout` in their threads, and logs the stacks of those.
 //!
-//! By then the I/O side has sent 504 to the client. It must not wait for the interpreter, so another thread does the
-//! rest; it is started with the first such request. It raises the exception again, less and less often, while the
-//! request goes on: code that catches everything may have caught it, or a call that blocked has only now returned. Both
-//! that thread and the thread of the request hold the interpreter when they look which request is running, so the
-//! exception never reaches the next request. The thread never waits for `logging`, whose locks a request may hold.
+//! The I/O side sends 504 to the client first. It must not wait for the interpreter, so another thread, which is
+//! started with the first such request, does the rest. While the request goes on, that thread raises the exception
+//! again, with growing pauses: code that catches every exception may have caught it, or a call that blocked may have
+//! returned only now. Both that thread and the thread of the request hold the interpreter when they check which request
+//! is running, so the exception never reaches the next request. The thread never waits for `logging`, whose locks a
+//! request may hold.
 
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -91,7 +92,8 @@ fn end_requests(receiver: &Receiver<Overdue>, server: &Weak<Server>, lines: &Log
             Ok(Some(())) => {}
             Ok(None) => return,
             Err(panic) => {
-                lines.send(Level::Error, &format!("requests past their deadline were not ended: a panic: {panic}"));
+                let text = format!("a panic while requests past their deadline were ended; it is tried again: {panic}");
+                lines.send(Level::Error, &text);
                 // Each is tried again. One that causes the panic is tried less and less often.
                 for each in &mut going_on {
                     each.pause = (each.pause * 2).min(LONGEST);
@@ -125,12 +127,12 @@ fn begin(py: Python<'_>, server: &Server, overdue: &Overdue, lines: &LogQueue) {
 pub(crate) fn outcome_text(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Answered => "the client was answered 504",
-        Outcome::BrokenOff => "its response was broken off",
-        Outcome::Over => "its response is over, the application is not",
+        Outcome::BrokenOff => "its response was aborted",
+        Outcome::Over => "its response is complete, but the application still runs",
     }
 }
 
-/// Raises the exception in the thread of a request, if the application still works on it.
+/// Raises the exception in the thread of a request, if the application still runs it.
 fn interrupt(py: Python<'_>, server: &Server, overdue: &Overdue) {
     if server.is_interruptible(overdue.slot, overdue.serial) {
         raise(py, overdue.thread);
@@ -142,7 +144,7 @@ pub(crate) fn raise(py: Python<'_>, thread: u64) {
     ffi::thread::raise_in(thread, &py.get_type::<RequestTimeout>());
 }
 
-/// Where a thread is; `None` where it runs no Python code.
+/// The stack of a thread; `None` while it runs no Python code.
 fn stack_of(py: Python<'_>, thread: u64) -> PyResult<Option<Bound<'_, PyAny>>> {
     let frame = py.import("sys")?.call_method0("_current_frames")?.call_method1("get", (thread,))?;
     if frame.is_none() {

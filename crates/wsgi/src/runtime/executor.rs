@@ -35,7 +35,7 @@ pub(crate) trait Executor: ExceptionPolicy {
         None
     }
 
-    /// The deadline of a request has come, and the application still works on it: has `RequestTimeout` raised there.
-    /// Any thread, attached or not; does not wait.
+    /// The deadline of a request has passed while the application runs it: has `RequestTimeout` raised there. Any
+    /// thread, attached or not; does not wait.
     fn end_overdue(&self, request: Overdue, server: &Weak<Server>);
 }

@@ -108,9 +108,9 @@ impl GreenletRunner {
         self.greenlets().ok()?.take_slot()
     }
 
-    /// Runs requests in the calling greenlet, `runner`, while there are any and it cannot be told from a new one. False:
-    /// it is to end, since GreenletExit went through the application, or because of an `interruption`. Does not raise.
-    /// With a new greenlet for each request, an empty application has 0.45 of its rate and one of Flask 0.76.
+    /// Runs requests in the calling greenlet, `runner`, while there are any and `is_as_new` holds for it. False: the
+    /// greenlet is to end, since GreenletExit went through the application, or because of an `interruption`. Does not
+    /// raise. If each request had a new greenlet, an empty application would have 0.45 of its rate, one of Flask 0.76.
     #[pyo3(signature = (slot, runner, /))]
     fn run_requests(&self, py: Python<'_>, slot: usize, runner: &Bound<'_, PyAny>) -> bool {
         let (Ok(greenlets), references) = (self.greenlets(), references::count(runner)) else { return false };
@@ -136,8 +136,8 @@ impl GreenletRunner {
         }
     }
 
-    /// Whether a parked worker greenlet cannot be told from a new one: no more than `references` refer to it, none
-    /// weakly, and it has no attributes.
+    /// Whether a parked worker greenlet is as good as a new one: there are at most `references` references to it, no
+    /// weak ones, and it has no attributes.
     #[pyo3(signature = (runner, references, /))]
     fn is_as_new(&self, runner: &Bound<'_, PyAny>, references: isize) -> bool {
         is_as_new(runner, references)
@@ -160,7 +160,7 @@ impl GreenletRunner {
         self.server.is_carrying(slot, serial)
     }
 
-    /// Whether the application of a request may be interrupted: it is still at it, and not cleaning up. Any thread.
+    /// Whether the application may be interrupted in a request: it runs it, and has not entered `close()`. Any thread.
     #[pyo3(signature = (slot, serial, /))]
     fn may_interrupt(&self, slot: usize, serial: u64) -> bool {
         self.server.is_interruptible(slot, serial)
@@ -169,7 +169,7 @@ impl GreenletRunner {
     /// Raises RequestTimeout in the greenlet thread if it runs this request, which may be interrupted. Any thread.
     #[pyo3(signature = (slot, serial, runner, /))]
     fn interrupt(&self, py: Python<'_>, slot: usize, serial: u64, runner: &Bound<'_, PyAny>) -> PyResult<bool> {
-        // The interpreter is not released between the look and the exception, so the greenlet thread cannot switch
+        // The interpreter is not released between the check and the exception, so the greenlet thread cannot switch
         // meanwhile. The greenlet that runs is the one whose `gr_frame` is None.
         let runs = self.server.is_interruptible(slot, serial) && runner.getattr("gr_frame")?.is_none();
         if runs {
@@ -229,8 +229,8 @@ impl GreenletRunner {
         Ok(())
     }
 
-    /// In a child, before anything else runs there: the greenlet that has forked it. When the application returns in
-    /// that one, the child ends; nothing else here does anything.
+    /// Call it first in a forked child, with the greenlet that forked. When the application returns in that greenlet,
+    /// the child ends. All other methods do nothing in the child.
     #[staticmethod]
     #[pyo3(signature = (greenlet, /))]
     fn forked_in(greenlet: Py<PyAny>) {
@@ -243,8 +243,8 @@ fn late(overdue: Overdue) -> Late {
     (overdue.slot, overdue.serial, overdue.request, clock::since(overdue.since).as_secs_f64(), outcome)
 }
 
-/// True when a greenlet cannot be told from a new one: no more than `references` refer to it (code that keeps it, waits
-/// for it, or has a timer for it is one more), none weakly (`gevent.local` does), and it has no attributes.
+/// True when a greenlet is as good as a new one: there are at most `references` references to it (code that keeps it,
+/// waits for it, or has a timer for it adds one), no weak ones (`gevent.local` makes one), and it has no attributes.
 fn is_as_new(greenlet: &Bound<'_, PyAny>, references: isize) -> bool {
     references::count(greenlet) <= references
         && !references::has_weak(greenlet)

@@ -19,13 +19,13 @@ use crate::runtime::interruption::Interruption;
 pub(crate) struct Greenlets {
     /// `greenlet.GreenletExit`.
     exit: OnceLock<Py<PyAny>>,
-    /// What the program whose main thread this is has to raise.
+    /// The KeyboardInterrupt that the program on this thread is to raise.
     interruption: Interruption,
 }
 
 impl ExceptionPolicy for Greenlets {
-    /// `GreenletExit` ends its greenlet. KeyboardInterrupt is raised in whichever greenlet of the main thread runs, and
-    /// ends that; it is kept for the program, too.
+    /// `GreenletExit` ends its greenlet. Python raises KeyboardInterrupt in the greenlet of the main thread that
+    /// happens to run: it ends that greenlet, and is kept to be raised in the program.
     fn ends_runner(&self, py: Python<'_>, error: &PyErr) -> bool {
         let Some(exit) = self.exit.get() else { return false };
         let is_ctrl_c = error.is_instance_of::<PyKeyboardInterrupt>(py);
@@ -37,8 +37,8 @@ impl ExceptionPolicy for Greenlets {
 }
 
 impl Executor for Greenlets {
-    /// What is made once in a process is made now: a greenlet that made it could switch to another one in the middle,
-    /// which would wait for ever for the first to finish.
+    /// Initializes now what is initialized once in a process. A greenlet that did so could switch in the middle to
+    /// another greenlet that needs the same value, and that would wait for ever.
     fn prepare(&self, py: Python<'_>) -> PyResult<()> {
         let exit = py.import("greenlet")?.getattr("GreenletExit")?;
         let _ = self.exit.set(exit.unbind());

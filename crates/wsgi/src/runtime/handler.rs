@@ -19,7 +19,7 @@ use crate::runtime::executor::Executor;
 use crate::runtime::interpreter_probe::InterpreterProbe;
 use crate::runtime::threads::ThreadPool;
 
-/// How long lines of I/O threads may take to get into the log at the end.
+/// How long the end of the server waits for the lines of I/O threads to be logged.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// See the module.
@@ -84,7 +84,7 @@ impl PythonHandler {
         }
     }
 
-    /// Says which server the requests belong to. Once.
+    /// Sets the server that the requests belong to. Called once.
     pub(crate) fn serve(&self, server: &Arc<Server>) {
         let _ = self.server.set(Arc::downgrade(server));
         self.executor.serve(server);
@@ -94,7 +94,7 @@ impl PythonHandler {
         &*self.executor
     }
 
-    /// Waits a moment until the lines of I/O threads are in the log. Not with the interpreter held.
+    /// Waits until the lines of I/O threads have been logged, for a limited time. Must not be called attached.
     pub(crate) fn flush_log(&self) {
         self.log.flush(LAST_LINES);
     }
@@ -112,8 +112,8 @@ impl PythonHandler {
         self.threads.join(py);
     }
 
-    /// Runs requests until the turn is over, or `goes_on` is false after one. False: the runner is to end, since an
-    /// exception that has gone through the application was meant for it.
+    /// Runs requests until the turn is over, or `goes_on` returns false after one. False: the runner is to end, since
+    /// the application has raised an exception that concerns the runner, such as `GreenletExit`.
     pub(crate) fn run_requests(&self, py: Python<'_>, turn: &mut Turn<'_>, goes_on: impl Fn() -> bool) -> bool {
         let mut cache = self.caches.take();
         let thread = ffi::thread::ident();

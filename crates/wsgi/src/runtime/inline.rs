@@ -1,6 +1,6 @@
 //! Requests run on the thread that called `run_here`, which does everything else as well (`--debug`).
 //!
-//! Where that is the main thread, Ctrl-C raises KeyboardInterrupt in the application, and has to end the server, too.
+//! If that is the main thread, Ctrl-C raises KeyboardInterrupt in the application, which must also end the server.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) struct Inline {
     server: OnceLock<Weak<Server>>,
     /// The handler of SIGINT when the server began; a debugger may replace it.
     handler: OnceLock<Py<PyAny>>,
-    /// What `run_here` raises in the end.
+    /// The exception that `run_here` raises at its end.
     interruption: Interruption,
     deadlines: DeadlineThread,
 }
@@ -44,7 +44,7 @@ impl Inline {
 
 impl ExceptionPolicy for Inline {
     fn ends_server(&self, py: Python<'_>, error: &PyErr) -> bool {
-        // SystemExit may also be the application's own. The server's handler stops the server before it raises one.
+        // The application may raise SystemExit, too. The server's handler has stopped the server before it raises one.
         error.is_instance_of::<PyKeyboardInterrupt>(py)
             || (is_interruption(py, error) && self.server().is_none_or(|server| server.is_stopping()))
     }
@@ -56,8 +56,8 @@ impl ExceptionPolicy for Inline {
         }
     }
 
-    /// `pdb` installs a handler of its own for SIGINT when it continues, and leaves it there. Between requests Ctrl-C
-    /// is to end the server, so the server's handler is installed again.
+    /// Installs the server's handler of SIGINT again: `pdb` replaces it by its own when it continues, and between
+    /// requests Ctrl-C must end the server.
     fn request_ended(&self, py: Python<'_>) {
         let Some(ours) = self.handler.get() else { return };
         let installed = (|| -> PyResult<()> {
@@ -71,7 +71,10 @@ impl ExceptionPolicy for Inline {
         match installed {
             Ok(()) => {}
             Err(error) if is_interruption(py, &error) => self.interruption.keep(error),
-            Err(error) => log::log(py, Level::Warning, "Ctrl-C may not end the server any more", Some(&error)),
+            Err(error) => {
+                let text = "the handler of Ctrl-C could not be restored; SIGTERM still ends the server";
+                log::log(py, Level::Warning, text, Some(&error));
+            }
         }
     }
 }

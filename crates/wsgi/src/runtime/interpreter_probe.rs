@@ -1,8 +1,8 @@
-//! Whether a thread can get the interpreter: one thread attaches when it is asked to, and then reports to the server.
+//! Checks whether a thread can obtain the interpreter: on request one thread attaches, and then reports to the server.
 //!
-//! The I/O side asks while there are requests and none of them begins or ends (`executor/application_check.rs` of the
-//! server). While some thread holds the interpreter and does not release it, no report comes, and the master sees that.
-//! The thread is started with the first question, and sleeps until the next one.
+//! The I/O side requests a check while there are requests and none of them begins or ends
+//! (`executor/application_check.rs` of the server). While another thread holds the interpreter without releasing it, no
+//! report comes, which the master sees on the scoreboard. The thread is started by the first check.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{OnceLock, Weak};
@@ -11,7 +11,7 @@ use std::thread;
 use pyo3::prelude::*;
 use tailrace_server::Server;
 
-/// Hands questions to the thread.
+/// Requests checks of the thread.
 #[derive(Default)]
 pub(crate) struct InterpreterProbe {
     sender: OnceLock<Sender<Weak<Server>>>,

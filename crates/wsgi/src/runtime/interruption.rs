@@ -1,5 +1,5 @@
-//! An exception that concerns more than the request which it has gone through, such as KeyboardInterrupt: kept until
-//! it is asked for. Any thread.
+//! Keeps an exception that the application raised and that concerns more than its request, such as KeyboardInterrupt,
+//! until the owner of the server takes it. Any thread.
 
 use std::sync::{Mutex, PoisonError};
 

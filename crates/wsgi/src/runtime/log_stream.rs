@@ -19,14 +19,14 @@ impl LogStream {
         Self(Lines::stderr())
     }
 
-    /// Writes a line, with its end. What is not taken at once waits in memory; lines beyond its bound are dropped and
-    /// counted.
+    /// Writes a line, which ends with a newline. What standard error does not accept at once waits in memory; if too
+    /// much waits, lines are dropped and counted.
     #[pyo3(signature = (line, /))]
     fn write(&self, py: Python<'_>, line: &[u8]) {
         py.detach(|| self.0.write(line));
     }
 
-    /// Writes the lines that wait, for at most so many seconds; True: none waits any more.
+    /// Writes the lines that wait, for at most this many seconds; True: all are written.
     #[pyo3(signature = (seconds, /))]
     fn flush(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         let time = Duration::try_from_secs_f64(seconds)
@@ -39,8 +39,8 @@ impl LogStream {
         self.0.waits_for()
     }
 
-    /// From now on a thread writes the lines that wait. To be called when the process forks no more workers: a process
-    /// with threads must not fork.
+    /// From now on a thread writes the lines that wait. Only for a process that forks no workers, since a process with
+    /// threads must not fork.
     fn allow_thread(&self) {
         self.0.allow_thread();
     }

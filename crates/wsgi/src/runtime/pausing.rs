@@ -1,8 +1,8 @@
-//! How code on the thread waits whose greenlets run requests: the others of the thread run meanwhile.
+//! How a greenlet that runs a request waits: it lets the other greenlets of its thread run.
 //!
-//! A greenlet waits in a Python callable, `pause(ticket, seconds)`, which switches to others and returns when the ticket
-//! comes back. Meanwhile any Rust code may run on this very thread. So whoever pauses must hold no lock and no borrow,
-//! and must not have released the interpreter. The frames below keep what is on their stack.
+//! It calls a Python callable, `pause(ticket, seconds)`, which switches to other greenlets and returns when the ticket
+//! is returned. Meanwhile any Rust code may run on the same thread, above the frames of the waiting greenlet. So a
+//! caller of `pause` must hold no lock and no borrow, and must not have released the interpreter.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -18,15 +18,15 @@ use crate::call::waiting::{self, Waits};
 use crate::ffi::thread;
 use crate::python::ticket::ticket;
 
-/// How long a greenlet runs before others do.
+/// How long a greenlet that reads or sends without a wait runs before it lets others run.
 const SLICE: Duration = Duration::from_millis(10);
 
 thread_local! {
-    // Never dropped by the end of the thread: the interpreter may be gone by then.
+    // Not dropped at the end of the thread: the interpreter may have been finalized by then.
     static PAUSE: RefCell<ManuallyDrop<Option<Py<PyAny>>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
-/// From now on code on the calling thread runs in greenlets, which wait in this callable.
+/// From now on requests on the calling thread run in greenlets, which wait by this callable.
 pub(crate) fn pause_here(pause: Py<PyAny>) {
     let before = PAUSE.replace(ManuallyDrop::new(Some(pause)));
     // Outside of the cell, since the drop may run Python code.
@@ -34,10 +34,10 @@ pub(crate) fn pause_here(pause: Py<PyAny>) {
     waiting::set_here(&Pausing);
 }
 
-/// Waits for the ticket to come back, for `seconds` at most. True: it came back.
+/// Waits until the ticket is returned, for at most `seconds`. True: it was returned.
 ///
 /// # Errors
-/// What was thrown into the greenlet meanwhile.
+/// The exception that was thrown into the greenlet meanwhile.
 #[inline(never)]
 fn pause(py: Python<'_>, ticket: u64, seconds: Option<f64>) -> PyResult<bool> {
     debug_assert!(thread::is_attached(), "paused without the interpreter");
@@ -51,15 +51,15 @@ fn pause(py: Python<'_>, ticket: u64, seconds: Option<f64>) -> PyResult<bool> {
 struct Pausing;
 
 impl Waits for Pausing {
-    /// The server writes at most 128 KiB on this thread, which takes less time than to release the interpreter and get
-    /// it back.
+    /// The server writes at most 128 KiB on this thread, which takes less time than releasing and obtaining the
+    /// interpreter.
     fn keeps_interpreter(&self, exchange: &Exchange) -> bool {
         exchange.is_on_ticket_thread()
     }
 
     fn wait_for_room(&self, py: Python<'_>, exchange: &mut Exchange) -> PyResult<Sent> {
         if !exchange.is_on_ticket_thread() {
-            // The request is another server's, whose requests do not run in greenlets of this thread.
+            // The request belongs to another server, whose requests do not run in greenlets of this thread.
             return Ok(waiting::block_for_room(py, exchange));
         }
         let from = clock::now();
@@ -73,13 +73,15 @@ impl Waits for Pausing {
             .in_steps(py, SLICE, |next| pause(py, next.ticket, next.limit.map(|limit| limit.as_secs_f64())).map(drop))
     }
 
-    /// The other reader may be a greenlet of this thread, which would never go on.
+    /// Fails, since the other reader may be a greenlet of this thread, which could not run while this one waits.
     fn check_other_reader(&self, other: OtherReader) -> PyResult<()> {
         let both = match other {
             OtherReader::Blocked => "a thread and a greenlet",
             OtherReader::Paused => "two greenlets",
         };
-        Err(PyRuntimeError::new_err(format!("{both} read wsgi.input at the same time")))
+        Err(PyRuntimeError::new_err(format!(
+            "{both} read wsgi.input of the same request at the same time; let one of them read it"
+        )))
     }
 
     fn slice(&self) -> Option<Duration> {

@@ -1,5 +1,5 @@
-//! `Scoreboard` for Python: the master makes it before it forks workers, each worker writes to its place, the master
-//! reads. Any thread.
+//! `Scoreboard` for Python: the master makes it before it forks workers, each worker writes to its place, and the
+//! master reads all places. Any thread.
 
 use std::time::Duration;
 
@@ -53,8 +53,8 @@ impl Scoreboard {
         Ok(counters)
     }
 
-    /// When the I/O side of the worker at a place last polled, and since when its interpreter has been asked for in
-    /// vain (None: it is not asked for), both in nanoseconds of the monotonic clock.
+    /// When the I/O side of the worker at a place last polled, and since when a check has waited for its interpreter
+    /// (None: no check waits), both in nanoseconds of the monotonic clock.
     #[pyo3(signature = (place, /))]
     fn signs_of_life(&self, place: usize) -> PyResult<(u64, Option<u64>)> {
         let place = self.place(place)?;
@@ -83,7 +83,7 @@ impl Scoreboard {
         Ok(())
     }
 
-    /// Forgets the worker at a place, before another one gets it.
+    /// Clears a place, before another worker gets it.
     #[pyo3(signature = (place, /))]
     fn clear(&self, place: usize) -> PyResult<()> {
         self.place(place)?.clear();

@@ -73,7 +73,7 @@ impl Server {
         let handler = Arc::new(PythonHandler::new(application, executor, log));
         let mut place = scoreboard.map(|(board, number)| board.get().place(number)).transpose()?;
         if place.is_none() {
-            // Without a master, too, requests in flight can be asked for.
+            // Without a master, too: `in_flight` reads it.
             place = Board::new(1, threads)?.place(0);
         }
         let core = Core::new(settings.config, handler.clone(), sockets, place)?;
@@ -118,7 +118,8 @@ impl Server {
         memory::start()?;
         py.detach(|| {
             self.core.run();
-            // Now, since the interpreter may end next, and would end the thread that logs in the middle of a line.
+            // Now, since the interpreter may be finalized next, which would end the logging thread in the middle of a
+            // line.
             self.handler.flush_log();
         });
         self.handler.executor().take_interruption().map_or(Ok(()), Err)
@@ -132,11 +133,11 @@ impl Server {
         Ok(())
     }
 
-    /// Waits until the server has stopped, for at most `timeout` seconds; False when it has not.
+    /// Waits until the server has stopped, for at most `timeout` seconds; False: it has not.
     #[pyo3(signature = (timeout=None))]
     fn join(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         if self.core.is_forked_child() {
-            // This is a child, which has no thread of the server's to wait for.
+            // A forked child: none of the server's threads exists here.
             return Ok(true);
         }
         let timeout = timeout.map(seconds).transpose()?;
@@ -153,7 +154,7 @@ impl Server {
         Ok(ended)
     }
 
-    /// Why the server ended though nobody asked it to; None when it did not.
+    /// The reason if the server ended without a request to stop; otherwise None.
     fn fault(&self) -> Option<String> {
         self.core.fault()
     }
@@ -200,7 +201,8 @@ impl Server {
         Ok(stats)
     }
 
-    /// The requests that the end of the server has cut: method and target, seconds. Returned once.
+    /// The requests that the end of the server interrupted: method and target, and for how many seconds they had run.
+    /// Each is returned once.
     fn cut_requests(&self) -> Vec<(String, f64)> {
         self.core.take_cut().into_iter().map(|cut| (cut.request, cut.seconds)).collect()
     }

@@ -54,7 +54,7 @@ pub(crate) const SETTINGS: &[&str] = &[
 
 /// The settings, checked.
 pub(crate) struct Settings {
-    /// What the server wants to know.
+    /// The settings of the server crate.
     pub(crate) config: Config,
     /// `SCRIPT_NAME`, decoded.
     pub(crate) root_path: Vec<u8>,
