@@ -58,7 +58,7 @@ pub(crate) type ConnectionHost = dyn Host<Connection>;
 /// A request with a deadline.
 pub(crate) type Task = host::Task<Connection>;
 
-/// A response to which the application adds nothing more.
+/// A response that the application has finished.
 pub(crate) struct Ended {
     pub(crate) then: AfterResponse,
     pub(crate) transaction: Box<Transaction>,
@@ -160,7 +160,7 @@ impl Connection {
     }
 }
 
-/// The owner.
+/// Methods for the owner.
 impl Connection {
     /// Called once by the owner of a new connection: sets the first deadline and takes the first steps.
     pub(crate) fn begin(self: &Arc<Self>) {
@@ -437,7 +437,7 @@ impl Connection {
     }
 }
 
-/// Any thread.
+/// Methods for any thread.
 impl Connection {
     /// How and since when the connection is idle. `None`: it is not idle, or its owner is using the state.
     pub(crate) fn idle_since(&self) -> Option<(Idleness, Millis)> {
@@ -528,7 +528,7 @@ impl Connection {
     }
 }
 
-/// The I/O side, while the owner runs the application.
+/// Methods for the I/O side, while the application runs.
 impl Connection {
     /// Sends what the application has produced: coalesced blocks and the send queue.
     pub(crate) fn drain_for_the_owner(self: &Arc<Self>, bits: Bits) {
@@ -582,7 +582,7 @@ impl Connection {
     }
 }
 
-/// The runner, when it waits for a slow client.
+/// Methods for the runner that waits for a slow client.
 impl Connection {
     /// A runner has taken the request from the run queue. Called by the owner.
     pub(crate) fn set_runner(&self, runner: Runner) {
@@ -643,7 +643,7 @@ impl Connection {
     }
 }
 
-/// The end of the server.
+/// Methods for the end of the server.
 impl Connection {
     /// After [`Connection::cut`]: accounts, once, for a request that was in progress.
     pub(crate) fn account_cut(&self) {

@@ -279,13 +279,14 @@ impl Exchange {
         self.parts_mut().transaction.record.waited += time;
     }
 
-    /// True when the peer is known to be gone (reset or closed both ways).
+    /// True when the client is known to have disconnected (by a reset, or a close in both directions), or the response
+    /// is broken.
     pub fn client_gone(&self) -> bool {
         self.parts().is_client_gone()
     }
 
-    /// Ends the response: an empty one if nothing was sent, the last chunk of a chunked one. A body shorter than its
-    /// `Content-Length` breaks the connection instead.
+    /// Ends the response: sends an empty one if nothing was sent, and the last chunk of a chunked one. A body shorter
+    /// than its `Content-Length` breaks the connection instead.
     ///
     /// # Errors
     /// [`Short`], with the missing byte count, when fewer bytes were sent than the head promised.
@@ -311,7 +312,7 @@ impl Exchange {
         if missing > 0 { Err(Short { missing }) } else { Ok(()) }
     }
 
-    /// Answers a small error page (`status` 500, 502, ...) if nothing was sent, else breaks the connection visibly.
+    /// Sends a small error page (`status` 500, 502, ...) if the head was not sent, else breaks the connection visibly.
     /// `detail` is HTML for the page's body, already escaped; `None` gives the standard sentence.
     pub fn fail(mut self, status: u16, detail: Option<&str>) {
         if let Some(parts) = self.take_parts() {

@@ -1,8 +1,8 @@
 //! The connections for which the I/O side sends: those whose responses coalesce blocks, those handed over with the rest
 //! of a finished response, and those of greenlets, which must not write large amounts themselves.
 //!
-//! The threads that run the application add connections; the leader sends coalesced blocks once per [`TICK`], the rest
-//! at its next round.
+//! Any thread adds connections; the thread that polls sends coalesced blocks once per [`TICK`], and serves the others
+//! in its next round.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -37,8 +37,8 @@ impl FlushList {
         lock(&self.lists).coalescing.push(connection);
     }
 
-    /// As [`FlushList::list`], but its bytes are sent a whole tick from now, since more blocks may follow at once. True
-    /// when it is the only connection listed: then the I/O side may be waiting for longer and is to be woken.
+    /// As [`FlushList::list`], but its bytes are sent a whole tick from now, because more blocks may follow at once.
+    /// True when the list was empty: the I/O side may be waiting for longer than a tick, and the caller wakes it.
     pub(crate) fn list_for_later(&self, connection: Arc<Connection>) -> bool {
         let is_first = self.count.fetch_add(1, Ordering::AcqRel) == 0;
         let mut lists = lock(&self.lists);

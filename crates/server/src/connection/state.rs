@@ -161,7 +161,7 @@ pub(crate) enum State {
     /// The response has been sent and the sending direction ended: what the client still sends is read and dropped,
     /// until this time at most.
     Lingering(Millis),
-    /// Nothing follows.
+    /// The connection is closed.
     Closed,
 }
 
@@ -186,8 +186,7 @@ pub(crate) enum Event<'a> {
     GivenUp(Refusal),
     /// A write of the body is done: [`State::set_write_result`] has its result.
     Written,
-    /// The application has given all of its response.
-    /// `is_sent`: the client has taken all of it.
+    /// The response is complete. `is_sent`: all of it has been sent.
     Responded { then: AfterResponse, transaction: Box<Transaction>, rest: Option<Rest>, is_sent: bool },
     /// The response was flushed, with this result.
     Flushed(Flush),

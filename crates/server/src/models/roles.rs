@@ -128,7 +128,7 @@ impl Server {
 }
 
 #[test]
-fn the_lead_of_an_application_that_waits_is_taken() {
+fn another_thread_takes_the_lead_when_the_application_waits() {
     for at_once in [false, true] {
         explore(&format!("roles: the leader waits, at once: {at_once}"), 3, move || {
             let server = Server::of(2);

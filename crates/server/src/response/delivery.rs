@@ -323,7 +323,7 @@ impl Delivery {
         sending.coalesce(block, terms)
     }
 
-    /// All of the response has been given.
+    /// Notes that the response is complete.
     pub(crate) fn complete(&self) {
         lock(&self.sending).complete();
     }
@@ -378,7 +378,7 @@ impl Delivery {
         }
     }
 
-    /// The response is over, see [`Sending::end`].
+    /// Ends the response, see [`Sending::end`].
     pub(crate) fn end(&self, terms: &Terms) -> End {
         lock(&self.sending).end(terms)
     }
@@ -506,7 +506,7 @@ impl Delivery {
         lock(&self.sending).given_so_far()
     }
 
-    /// Write calls since the last call.
+    /// Number of write calls since the last call of this method.
     pub(crate) fn take_writes(&self) -> u32 {
         lock(&self.sending).take_writes()
     }

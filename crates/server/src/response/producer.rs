@@ -38,8 +38,8 @@ pub enum Sent {
     /// Taken, but the queue is full: call [`crate::connection::exchange::Exchange::wait`] before the next block, with
     /// the interpreter released.
     Full,
-    /// Taken, and the body is complete: all bytes that `Content-Length` promised have been given, or the response has
-    /// no body. Further blocks are discarded.
+    /// Taken, and the body is complete: all bytes that `Content-Length` promised have been produced, or the response
+    /// has no body. Further blocks are discarded.
     Enough,
     /// Discarded: the client has disconnected, the connection is broken, or the deadline of the request has passed.
     Gone,

@@ -112,7 +112,7 @@ impl SendQueue {
         Self { budget, blocks: VecDeque::new(), front: 0, is_spilling: false, sends_from: None, bytes: 0, writes: 0 }
     }
 
-    /// True when nothing is queued. A batch may still be being written.
+    /// True when nothing is queued. A batch that was taken may still be in a write.
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
@@ -305,7 +305,7 @@ impl SendQueue {
         Some(Batch { blocks: self.blocks.drain(..count).collect(), is_followed })
     }
 
-    /// Number of writes since the last call.
+    /// Number of batches taken since the last call of this method.
     pub(crate) fn take_writes(&mut self) -> u32 {
         std::mem::take(&mut self.writes)
     }

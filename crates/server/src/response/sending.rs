@@ -499,7 +499,7 @@ impl Sending {
         self.sent
     }
 
-    /// Write calls since the last call.
+    /// Number of write calls since the last call of this method.
     pub(crate) fn take_writes(&mut self) -> u32 {
         self.queue.take_writes()
     }

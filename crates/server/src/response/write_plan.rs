@@ -245,7 +245,7 @@ mod tests {
     use crate::transport::Transport as _;
 
     #[test]
-    fn large_blocks_are_never_copied_small_ones_once() {
+    fn large_blocks_are_not_copied_and_small_ones_are_copied_once() {
         let large = [7; COPY_BELOW];
         let mut plan = WritePlan::default();
         plan.staging().extend_from_slice(b"head ");
