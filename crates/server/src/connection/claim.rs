@@ -1,4 +1,4 @@
-//! Which thread owns a connection: one atomic word.
+//! Ownership of a connection, as one atomic word.
 //!
 //! Any thread may report an event; the thread that finds the word unowned becomes the owner and works on the connection
 //! until it releases it. An event that is reported meanwhile sets its bit in the word, and the release fails while a

@@ -46,7 +46,7 @@ impl Client {
 /// How an exchange ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Finish {
-    /// The application is done with it.
+    /// The application has finished.
     Done,
     /// No runner will take the request.
     Refused,

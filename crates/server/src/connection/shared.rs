@@ -1,4 +1,4 @@
-//! What the connections of a server share: settings, memory, time.
+//! What the connections of a server share: settings, memory, timers, counters.
 //!
 //! Any thread uses these.
 

@@ -36,7 +36,7 @@ const LINGER_IN_ALL: Millis = 30_000;
 const NEXT_REQUEST: Millis = 250;
 /// How long a draining server waits for the first request of a connection, counted from its acceptance (milliseconds):
 /// TCP sends a lost segment again after 1 s, and then after 2 s. A client that sends nothing for longer, such as a
-/// browser that has connected in advance, must not delay a stop.
+/// browser that has connected in advance, must not delay a stop any longer.
 pub(crate) const FIRST_REQUEST: Millis = 5_000;
 
 const NO_MEMORY: Refusal = Refusal::new(503, "The server has no memory left for this request.");
@@ -68,7 +68,7 @@ pub(crate) struct Pipelined {
 }
 
 impl Pipelined {
-    /// A copy of these bytes; [`Self::is_lost`] if there is no memory for it.
+    /// A copy of these bytes; `is_lost` if there is no memory for it.
     fn of(bytes: &[u8], unread: bool, memory: &ClientMemory) -> Self {
         if bytes.is_empty() {
             return Self { unread, ..Self::default() };
@@ -152,7 +152,7 @@ pub(crate) enum State {
     Body(Box<Upload>),
     /// A write of the body owns the connection: nothing is read from the socket meanwhile, so the client waits.
     Storing(Box<Storing>),
-    /// A request is queued or with the application, whose exchange owns the connection.
+    /// A request is queued or runs; its exchange owns the connection.
     Responding(Pipelined),
     /// The response is complete; some of it has not been sent.
     Draining(Box<Draining>),
@@ -171,13 +171,13 @@ pub(crate) enum Event<'a> {
     Received { bytes: &'a [u8], more: bool },
     /// The socket is empty.
     ReadAll,
-    /// The client has ended its direction.
+    /// The client has ended its sending direction.
     EndOfInput,
     /// A read has found the connection broken.
     Lost,
-    /// The socket may contain bytes, which are not read now.
+    /// The socket may contain bytes, but they are not read in this state.
     Readable,
-    /// The deadline of the connection has come.
+    /// The deadline of the connection has passed.
     Expired,
     /// The connection is idle, and has to close so that a new client can be accepted. All that its client has sent has
     /// been read.
@@ -347,7 +347,7 @@ pub(crate) struct Unfinished {
     pub(crate) memory: usize,
 }
 
-/// What is left of a request when the server ends.
+/// The request in progress when the server ends.
 pub(crate) enum LeftOver {
     /// Nothing, or it is already accounted for.
     Nothing,

@@ -69,7 +69,7 @@ fn no_event_is_lost_while_the_first_owner_releases() {
         connection.carry();
         others.into_iter().for_each(|other| other.join().unwrap());
         assert_eq!(connection.seen(), READ | WRITE);
-        assert!(connection.claim.raise(0), "somebody owns it still");
+        assert!(connection.claim.raise(0), "the connection still has an owner");
     });
 }
 
@@ -82,7 +82,7 @@ fn no_event_is_lost_between_owners() {
         connection.report(GONE);
         others.into_iter().for_each(|other| other.join().unwrap());
         assert!(connection.claim.is_gone());
-        assert!(connection.claim.raise(0), "somebody owns it still");
+        assert!(connection.claim.raise(0), "the connection still has an owner");
         // `GONE` does not prevent a release, so the last owner may not have seen it.
         let bits = connection.claim.take();
         assert_eq!(connection.seen() | bits, READ | WRITE | GONE);

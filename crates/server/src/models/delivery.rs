@@ -323,7 +323,7 @@ impl Connection {
             NEVER,
             "the deadline stays after all is sent"
         );
-        assert!(self.claim.raise(GONE), "somebody owns it still");
+        assert!(self.claim.raise(GONE), "the connection still has an owner");
     }
 }
 

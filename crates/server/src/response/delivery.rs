@@ -303,12 +303,12 @@ impl Delivery {
         sending
     }
 
-    /// The next blocks are coalesced, see [`Sending::list`].
+    /// From now on blocks are coalesced, see [`Sending::list`].
     pub(crate) fn list(&self, chunked: bool) {
         lock(&self.sending).list(chunked);
     }
 
-    /// Appends a block to those that are coalesced. `Unlisted`: nothing was done.
+    /// Appends a block to the coalescing buffer. [`Taken::Unlisted`]: nothing was done.
     #[inline]
     pub(crate) fn coalesce(&self, block: &[u8], terms: &Terms) -> Taken {
         lock(&self.sending).coalesce(block, terms)

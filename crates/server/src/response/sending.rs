@@ -142,7 +142,7 @@ pub(crate) enum Taken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     /// `Some`: its deadline passed before it was complete. The inner value: the body bytes of the page that was sent in
-    /// its place.
+    /// its place; `None`: it was broken off.
     pub(crate) timed_out: Option<Option<u64>>,
     /// Some of it was written to a file.
     pub(crate) has_spilled: bool,
@@ -169,7 +169,7 @@ pub(crate) struct Sending {
     is_pushed: bool,
     /// Some of the response has been written to a file.
     has_spilled: bool,
-    /// Since when bytes have been queued without a break; [`NEVER`]: none are.
+    /// Since when queued bytes have waited for the client without a break; [`NEVER`]: none wait.
     waiting_since: Millis,
     /// The value of `sent` at that time.
     sent_then: u64,

@@ -198,7 +198,7 @@ mod tests {
             for round in 0..3 {
                 all.extend(push(&mut out, 10 + round));
                 let backlog = out.backlog().unwrap();
-                assert!(out.backlog().is_none(), "one at a time");
+                assert!(out.backlog().is_none(), "a second backlog while one is written");
                 let wanted = meanwhile.min(all.len() - got.len());
                 got.extend(take(&mut out, &socket, &mut client, wanted));
                 let (file, offset) = spill.write(&backlog, false, || true).unwrap().unwrap();

@@ -410,7 +410,7 @@ impl Run {
     /// The application takes the request.
     fn run(&mut self, mut transaction: Box<Transaction>) {
         assert!(!self.is_over, "it runs after the end");
-        assert!(matches!(self.owner, Owner::Nobody), "one at a time");
+        assert!(matches!(self.owner, Owner::Nobody), "two runners have the connection");
         assert_eq!(name(&self.state), "Responding");
         assert_eq!(self.deadline, NEVER, "the client has a deadline while the application runs");
         self.runs += 1;

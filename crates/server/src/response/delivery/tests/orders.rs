@@ -319,7 +319,7 @@ impl World {
         lock(&self.todo).writable = true;
     }
 
-    /// The server gives the connection up.
+    /// The server breaks the connection.
     fn cut(&self) {
         self.delivery.break_off();
         self.notify_room();
