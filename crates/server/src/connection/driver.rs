@@ -671,10 +671,10 @@ impl Connection {
         let now = self.shared.clock.read();
         let mut request = Request { endpoints: self.endpoints, ..Request::default() };
         let mut record = Record { finished: Some(now), drained: Some(now), ..Record::new(now) };
-        if let Some(told) = self.host.in_flight(self.runner.get()) {
-            record.queued = self.shared.clock.moment_of(told.since);
+        if let Some(shown) = self.host.in_flight(self.runner.get()) {
+            record.queued = self.shared.clock.moment_of(shown.since);
             record.started = Some(record.queued);
-            request.bytes = [&told.method, b" ".as_slice(), &told.target, b" HTTP/1.1\r\n\r\n"].concat();
+            request.bytes = [&shown.method, b" ".as_slice(), &shown.target, b" HTTP/1.1\r\n\r\n"].concat();
             // The head was parsed before. If the scoreboard has shortened it, for example a long method, it may not
             // parse again; the log then has no request line.
             let _ = HeadParser::default().parse(&request.bytes, &Limits::default(), &mut request.head);

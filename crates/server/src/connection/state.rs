@@ -415,7 +415,7 @@ impl State {
     fn receive(&mut self, bytes: &[u8], more: bool, rules: &Rules<'_>) -> Effects {
         match self {
             Self::Idle => self.begin_head(bytes, more, rules),
-            Self::Head(_) => self.go_on_with_head(bytes, more, rules),
+            Self::Head(_) => self.continue_head(bytes, more, rules),
             Self::Body(_) => self.take_body(bytes, 0, more, rules),
             Self::Skipping(decoder) => match decoder.skip(bytes) {
                 BodyStep::Done { consumed } => {
@@ -436,7 +436,7 @@ impl State {
                 Effects::of(Next::Read).at(rules.after(LINGER.min(left)))
             }
             Self::Draining(draining) => {
-                draining.pass_over(bytes, rules.memory);
+                draining.skip_body(bytes, rules.memory);
                 draining.dropped += bytes.len() as u64;
                 let since = *draining.dropping_since.get_or_insert(rules.now());
                 // The client is not idle: it may read the response only after it has sent its body.
@@ -477,7 +477,7 @@ impl State {
         }
     }
 
-    fn go_on_with_head(&mut self, bytes: &[u8], more: bool, rules: &Rules<'_>) -> Effects {
+    fn continue_head(&mut self, bytes: &[u8], more: bool, rules: &Rules<'_>) -> Effects {
         let Self::Head(mut heading) = std::mem::replace(self, Self::Idle) else { return Effects::of(Next::Read) };
         let Heading { transaction, parser, .. } = &mut *heading;
         let before = transaction.request.bytes.len();
@@ -844,7 +844,7 @@ impl State {
 impl Draining {
     /// Drops bytes that were received before the response has been sent, up to the end of the request body. Bytes after
     /// that are kept for the next request.
-    fn pass_over(&mut self, bytes: &[u8], memory: &ClientMemory) {
+    fn skip_body(&mut self, bytes: &[u8], memory: &ClientMemory) {
         let Some(decoder) = &mut self.unread_body else { return };
         match decoder.skip(bytes) {
             BodyStep::Done { consumed } => {
@@ -870,7 +870,7 @@ impl Draining {
         }
         let came = std::mem::take(&mut self.ahead).bytes;
         self.ahead.unread = true;
-        self.pass_over(&came, memory);
+        self.skip_body(&came, memory);
         Effects::of(if self.unread_body.is_some() { Next::Read } else { Next::Rest })
     }
 }
