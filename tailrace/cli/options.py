@@ -151,6 +151,7 @@ ACCESS_LOG_ATOMS: Final = {
     "blocks": "blocks that the application returned",
     "writes": "system calls that wrote the response",
     "waited_ms": "how long the application's thread waited for the client to accept queued bytes, milliseconds",
+    "held_ms": "how long the complete response was held while further requests waited (`--hold-writes`), milliseconds",
     "delivery": "`one-write`, `direct`, `coalesced`, `sendfile`, `spilled` (file) or `none`: how the body was sent",
     "ending": "`complete`, `client-gone`, `broken`, `timed-out` at its deadline, or `cut` at the end of a stop",
     "host": "`Host` field",
@@ -635,6 +636,17 @@ OPTIONS: Final[tuple[Option, ...]] = (
         30.0,
         "How long requests in flight may take to finish after SIGTERM or SIGINT. A second signal stops at once.",
         TIMES,
+    ),
+    Option(
+        "hold_writes",
+        values.seconds(zero=True, most=0.001),
+        0.001,
+        "While further requests wait, a complete response of up to 16 KiB to GET, HEAD, OPTIONS or TRACE is sent"
+        " together with the next ones, at most this time later: a loaded server is faster so. 1ms at most. 0: each"
+        " response is sent at once.",
+        RESPONSES,
+        core="hold_writes",
+        example=0,
     ),
     Option(
         "root_path",

@@ -113,8 +113,8 @@ def _write_size(value: int) -> object:
     return value
 
 
-def seconds(*, zero: bool) -> Kind:
-    """A duration in seconds: `30`, `0.5`, `"500ms"`, `"2m"`. `zero` tells whether 0 is allowed."""
+def seconds(*, zero: bool, most: float = _LONGEST) -> Kind:
+    """A duration in seconds, `most` at most: `30`, `0.5`, `"500ms"`, `"2m"`. `zero` tells whether 0 is allowed."""
 
     def read(raw: object) -> float:
         if isinstance(raw, str):
@@ -130,8 +130,8 @@ def seconds(*, zero: bool) -> Kind:
             raise ValueError("must be " + ("0 or more" if zero else "more than 0") + " seconds")
         if 0 < raw < _SHORTEST:
             raise ValueError("must be " + "0 or " * zero + f"at least {_SHORTEST} seconds")
-        if raw > _LONGEST:
-            raise ValueError(f"must be at most {_LONGEST} seconds")
+        if raw > most:
+            raise ValueError(f"must be at most {most} seconds")
         return float(raw)
 
     return Kind("seconds", "SECONDS", read, lambda value: int(value) if value == int(value) else value)

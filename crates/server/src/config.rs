@@ -51,6 +51,8 @@ pub struct Config {
     pub idle_timeout: Duration,
     /// Longest time in which a client accepts no byte of a response that waits for it.
     pub write_timeout: Duration,
+    /// How long a complete small response may be held while further requests wait; zero: not at all.
+    pub hold_writes: Duration,
     /// Bytes of one response that are queued for a client that does not accept them; past it, the application waits.
     pub response_queue: usize,
     /// Memory for all responses that clients have not accepted; past it, every application thread waits until its own
@@ -89,6 +91,7 @@ impl Default for Config {
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(60),
+            hold_writes: Duration::from_millis(1),
             response_queue: 4 << 20,
             response_buffer: 256 << 20,
             response_spill: 4 << 30,

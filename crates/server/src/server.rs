@@ -115,6 +115,9 @@ impl Server {
         if context.flush_list.has_left() {
             return Some(Duration::ZERO);
         }
+        if let Some(left) = context.held.time_left(context.clock.peek()) {
+            return Some(left);
+        }
         if dispatcher.queue.len() > 0
             && let Some(wait) = executor.longest_wait()
         {
@@ -142,6 +145,9 @@ impl Server {
     fn flush(&self) {
         let Parts { context, guard, .. } = &self.parts;
         context.flush_list.tick(|connection, work| guard.connection(connection, work));
+        if context.held.time_left(context.clock.recent()) == Some(Duration::ZERO) {
+            context.held.send();
+        }
     }
 
     /// Handles all deadlines that have passed: of requests, of listeners that pause, and of connections.
@@ -264,6 +270,17 @@ impl Host<Connection> for Server {
 
     fn store(&self, connection: Arc<Connection>, write: Write) {
         self.parts.context.store(connection, write);
+    }
+
+    fn may_hold(&self) -> bool {
+        let Parts { context, dispatcher, executor, .. } = &self.parts;
+        dispatcher.queue.len() > 0 && context.held.is_on() && executor.may_hold() && context.lifecycle.is_running()
+    }
+
+    fn hold(&self, connection: Arc<Connection>) {
+        if self.parts.context.hold(connection) {
+            self.parts.executor.watch_held();
+        }
     }
 
     fn forget(&self, connection: &Connection) {

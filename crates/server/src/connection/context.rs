@@ -7,11 +7,12 @@ use std::io;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::config::Config;
 use crate::connection::driver::{Connection, ConnectionHost};
 use crate::connection::flush_list::FlushList;
+use crate::connection::held::Held;
 use crate::connection::shared::Shared;
 use crate::connection::table::Table;
 use crate::observe::level::Level;
@@ -30,6 +31,7 @@ pub(crate) struct Context {
     pub(crate) poller: Poller,
     pub(crate) table: Table,
     pub(crate) flush_list: FlushList,
+    pub(crate) held: Held,
     /// Number of incomplete requests that were refused to free their memory.
     pub(crate) given_up: AtomicU64,
     /// When incomplete requests may be looked for again.
@@ -53,6 +55,7 @@ impl Context {
     /// No descriptors left.
     pub(crate) fn new(config: Config, policy: Policy) -> io::Result<Self> {
         Ok(Self {
+            held: Held::new(if policy.holds { config.hold_writes } else { Duration::ZERO }),
             shared: Arc::new(Shared::new(config, policy)),
             poller: Poller::new()?,
             table: Table::default(),
@@ -74,6 +77,16 @@ impl Context {
     pub(crate) fn push(&self, host: &ConnectionHost, connection: Arc<Connection>) {
         self.flush_list.push(connection);
         self.wake_for_flush_list(host);
+    }
+
+    /// Holds the complete response of a connection that the calling thread owns. True: the watcher is to be called.
+    pub(crate) fn hold(&self, connection: Arc<Connection>) -> bool {
+        let is_to_call = self.held.hold(connection, self.clock.peek());
+        if self.has_ended() {
+            // Nobody looks at it any more, and connections and server refer to each other.
+            self.held.clear();
+        }
+        is_to_call
     }
 
     fn wake_for_flush_list(&self, host: &ConnectionHost) {

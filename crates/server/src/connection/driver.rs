@@ -69,6 +69,8 @@ pub(crate) struct Ended {
     /// The I/O side continues with the connection, because many bytes are left to send or the calling thread must not
     /// send them.
     pub(crate) hand_over: bool,
+    /// All of it waits, to be sent together with others.
+    pub(crate) is_held: bool,
 }
 
 /// One client connection.
@@ -413,7 +415,7 @@ impl Connection {
     /// The application is done with the response. Ownership of the connection moves from the exchange to the calling
     /// thread.
     pub(crate) fn end_response(self: &Arc<Self>, ended: Ended) {
-        let Ended { then, transaction, rest, is_sent, hand_over } = ended;
+        let Ended { then, transaction, rest, is_sent, hand_over, is_held } = ended;
         if transaction.record.started.is_some() {
             self.shared.requests.fetch_add(1, Ordering::Relaxed);
         }
@@ -429,6 +431,8 @@ impl Connection {
         };
         if is_sent {
             self.run_from(next);
+        } else if is_held {
+            self.host.hold(self.clone());
         } else if hand_over || (shares_thread && has_unread) {
             self.host.hand_over(self.clone());
         } else {

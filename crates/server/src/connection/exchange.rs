@@ -344,6 +344,11 @@ impl Exchange {
     }
 }
 
+/// True for a method that a client may send again without harm (RFC 9110, section 9.2.1).
+fn is_safe(method: &[u8]) -> bool {
+    matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE")
+}
+
 impl Parts {
     fn is_client_gone(&self) -> bool {
         self.transaction.response.is_gone() || self.connection.is_gone()
@@ -353,7 +358,7 @@ impl Parts {
         &mut self,
         send: impl FnOnce(&mut crate::response::producer::Response, &Outlet<'_>, &mut Record) -> (Sent, After),
     ) -> Sent {
-        let Transaction { response, record, facts, incoming, .. } = &mut *self.transaction;
+        let Transaction { request, response, record, facts, incoming, .. } = &mut *self.transaction;
         let shared = self.connection.shared();
         let (facts, incoming) = (*facts, &*incoming);
         let outlet = Outlet {
@@ -364,6 +369,10 @@ impl Parts {
             server_name: &shared.config.server_name,
             server_timing: shared.config.server_timing,
             is_gone: self.connection.is_gone(),
+            may_hold: &|| {
+                let is_safe = is_safe(request.head.method.of(&request.bytes));
+                is_safe && incoming.is_none() && self.connection.host().may_hold()
+            },
             facts: &|| {
                 let is_readable = incoming.as_ref().is_none_or(|incoming| incoming.answered());
                 RequestFacts { keep_alive: facts.keep_alive && !shared.is_stopping() && is_readable, ..facts }
@@ -436,6 +445,7 @@ impl Parts {
             // The flush reports that a connection is broken.
             is_sent: end.is_sent && !end.is_broken,
             hand_over: end.is_left || finish == Finish::Refused,
+            is_held: end.is_held,
         });
     }
 }

@@ -40,6 +40,12 @@ pub(crate) trait Host<C>: Send + Sync + 'static {
     /// Moves the ownership of the connection from the caller to the thread that polls, which continues with it.
     fn hand_over(&self, connection: Arc<C>);
 
+    /// True when a complete response may be held: further requests wait, and the calling runner runs them next.
+    fn may_hold(&self) -> bool;
+
+    /// Holds the complete response of a connection that the caller owns, until it is sent with others.
+    fn hold(&self, connection: Arc<C>);
+
     /// Has the thread that polls send what is queued for the client. The response continues, and ownership does not
     /// move.
     fn push(&self, connection: Arc<C>);

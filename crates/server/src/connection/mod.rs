@@ -13,6 +13,7 @@ pub(crate) mod context;
 pub(crate) mod driver;
 pub(crate) mod exchange;
 pub(crate) mod flush_list;
+pub(crate) mod held;
 pub(crate) mod host;
 pub(crate) mod lifecycle;
 pub(crate) mod local;

@@ -26,6 +26,7 @@ pub(crate) const POLICY: Policy = Policy {
     most_by_runner: None,
     most_by_io: None,
     most_after_end: super::threads::HAND_OVER,
+    holds: false,
     reads_by_runner: READS,
 };
 

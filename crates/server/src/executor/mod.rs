@@ -71,6 +71,14 @@ pub(crate) trait Executor: Send + Sync + 'static {
     /// too few are free to lead and to watch.
     fn keep_a_spare_thread(&self) {}
 
+    /// Requests wait: whether the calling runner may hold a complete response until it has run more of them.
+    fn may_hold(&self) -> bool {
+        false
+    }
+
+    /// Something is held, and nobody looks after it in time.
+    fn watch_held(&self) {}
+
     /// A runner has begun or ended a request.
     fn note_progress(&self) {}
 

@@ -2,7 +2,7 @@
 //!
 //! Thread: a turn is its runner's alone.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::connection::exchange::Exchange;
 use crate::dispatch::dispatcher::Dispatcher;
@@ -18,6 +18,8 @@ pub struct Turn<'a> {
     slot: Option<usize>,
     /// The runner has taken a request up and not put it down.
     carries: bool,
+    /// When it was given the last one.
+    began: Option<Instant>,
     state: State,
 }
 
@@ -37,13 +39,14 @@ impl<'a> Turn<'a> {
         slot: Option<usize>,
         entry: Entry,
     ) -> Self {
-        Self { dispatcher, executor, slot, carries: false, state: State::Entering(entry) }
+        Self { dispatcher, executor, slot, carries: false, began: None, state: State::Entering(entry) }
     }
 
     /// The turn of a runner that has the interpreter. `None`: no request waits, or as many run as may.
     pub(crate) fn running(dispatcher: &'a Dispatcher, executor: &'a dyn Executor, slot: usize) -> Option<Self> {
         let joins = dispatcher.queue.join(dispatcher.most_runners());
-        joins.then(|| Self { dispatcher, executor, slot: Some(slot), carries: false, state: State::Running })
+        let slot = Some(slot);
+        joins.then(|| Self { dispatcher, executor, slot, carries: false, began: None, state: State::Running })
     }
 }
 
@@ -69,6 +72,7 @@ impl Turn<'_> {
                 self.executor.keep_a_spare_thread();
             }
         }
+        self.send_held();
         loop {
             let limit = self.dispatcher.most_runners();
             match self.dispatcher.queue.take(limit, self.executor.is_turn_over(), || self.now()) {
@@ -115,8 +119,24 @@ impl Turn<'_> {
         self.dispatcher.context().clock.peek()
     }
 
+    /// Before the next call of the application: sends what is held, if no request waits any more, or if that call, should
+    /// it take as long as the last one, would keep it for too long.
+    fn send_held(&self) {
+        let Dispatcher { queue, .. } = self.dispatcher;
+        let held = &self.dispatcher.context().held;
+        if held.is_empty() {
+            return;
+        }
+        let now = self.now();
+        let next = self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
+        if queue.len() == 0 || held.time_left(now).is_some_and(|left| left <= next) {
+            held.send();
+        }
+    }
+
     fn take_up(&mut self, mut exchange: Exchange, now: Instant) -> Exchange {
         self.carries = true;
+        self.began = Some(now);
         let runner = self.slot.map(|slot| {
             let since = self.dispatcher.context().clock.monotonic_of(now);
             self.dispatcher.runners.begin(slot, exchange.request(), since)

@@ -186,7 +186,13 @@ impl Connection {
     fn send(&self, block: &[u8], is_last: bool) -> bool {
         let mut plan = WritePlan::default();
         plan.staging().extend_from_slice(block);
-        let output = Output { plan: &mut plan, blocks: &[], keep: &mut |_| Box::new(()), progress: progress(is_last) };
+        let output = Output {
+            plan: &mut plan,
+            blocks: &[],
+            keep: &mut |_| Box::new(()),
+            progress: progress(is_last),
+            may_hold: false,
+        };
         let (accepted, after) = self.delivery.transmit(output, &mut 0, &self.terms, self);
         self.follow_up(after);
         assert_ne!(accepted, Accepted::Gone);

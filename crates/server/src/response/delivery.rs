@@ -62,6 +62,8 @@ impl After {
 pub(crate) enum Accepted {
     /// Sent or queued.
     Taken,
+    /// All of the response is queued, and is to be held.
+    Held,
     /// Sent or queued, and the producer must wait before the next block.
     Full,
     /// Discarded: the connection is broken, or the request's deadline has passed.
@@ -115,6 +117,8 @@ pub(crate) struct Output<'a> {
     pub(crate) blocks: &'a [&'a [u8]],
     pub(crate) keep: Keep<'a>,
     pub(crate) progress: Progress,
+    /// If this is the whole response, it is held.
+    pub(crate) may_hold: bool,
 }
 
 /// A part of a file, with the bytes before and after it.
@@ -226,9 +230,14 @@ impl Delivery {
         terms: &Terms,
         time: &dyn ClientTime,
     ) -> (Accepted, After) {
-        let Output { plan, blocks, keep, progress } = output;
+        let Output { plan, blocks, keep, progress, may_hold } = output;
         let most = terms.policy.most_by_runner;
         let mut sending = lock(&self.sending);
+        if may_hold && sending.hold(progress) {
+            plan.queue_rest(&mut sending, blocks, most, keep);
+            let accepted = if sending.is_over() { Accepted::Gone } else { Accepted::Held };
+            return (accepted, After::default());
+        }
         sending.give(progress);
         sending.flush_coalesced(terms);
         if sending.takes_writes() && sending.begin_writing() {

@@ -30,6 +30,9 @@ const LARGE_PLAN: usize = 64 * 1024;
 /// At most this many bytes are added to the blocks of one send: the end of the head, the lines of a chunk.
 const FRAMING: usize = 512;
 
+/// A complete response of more bytes than this is never held.
+const HOLD_MOST: usize = 16 * 1024;
+
 /// The result of a send, for the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
@@ -68,6 +71,8 @@ pub(crate) struct Outlet<'a> {
     pub(crate) server_timing: bool,
     /// The client is known to have disconnected.
     pub(crate) is_gone: bool,
+    /// Asked of a small response that is complete: whether it may be held.
+    pub(crate) may_hold: &'a dyn Fn() -> bool,
     /// The facts of the request on which the head depends; called when the head is committed.
     pub(crate) facts: &'a dyn Fn() -> RequestFacts,
 }
@@ -486,8 +491,10 @@ impl Response {
         keep: Keep<'_>,
     ) -> (Sent, After) {
         let progress = self.progress(record);
-        let output = Output { plan: &mut self.plan, blocks, keep, progress };
+        let may_hold = progress.is_complete && self.plan.len() <= HOLD_MOST && (outlet.may_hold)();
+        let output = Output { plan: &mut self.plan, blocks, keep, progress, may_hold };
         let (accepted, after) = outlet.delivery.transmit(output, &mut record.writes, outlet.terms, outlet.time);
+        record.is_held |= accepted == Accepted::Held;
         (self.sent(accepted), after)
     }
 
@@ -499,8 +506,8 @@ impl Response {
                 Sent::Gone
             }
             Accepted::Full => Sent::Full,
-            Accepted::Taken if self.has_ended() => Sent::Enough,
-            Accepted::Taken => Sent::Taken,
+            Accepted::Taken | Accepted::Held if self.has_ended() => Sent::Enough,
+            Accepted::Taken | Accepted::Held => Sent::Taken,
         }
     }
 }

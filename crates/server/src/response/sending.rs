@@ -152,6 +152,8 @@ pub(crate) struct End {
     pub(crate) is_broken: bool,
     /// The I/O side sends the rest.
     pub(crate) is_left: bool,
+    /// All of it waits, since it is held.
+    pub(crate) is_held: bool,
 }
 
 /// See the module.
@@ -169,6 +171,8 @@ pub(crate) struct Sending {
     is_pushed: bool,
     /// Some of the response has been written to a file.
     has_spilled: bool,
+    /// The response is complete and held.
+    is_held: bool,
     /// Since when queued bytes have waited for the client without a break; [`NEVER`]: none wait.
     waiting_since: Millis,
     /// The value of `sent` at that time.
@@ -188,6 +192,7 @@ impl Sending {
             is_blocked: false,
             is_pushed: false,
             has_spilled: false,
+            is_held: false,
             waiting_since: NEVER,
             sent_then: 0,
             sent: 0,
@@ -290,6 +295,17 @@ impl Sending {
         }
     }
 
+    /// The producer gives a complete response, which is held. False: it is not complete, or has begun to be sent, and
+    /// nothing was done.
+    pub(crate) fn hold(&mut self, progress: Progress) -> bool {
+        let holds = progress.is_complete && matches!(self.state, State::Idle) && self.takes_writes();
+        if holds {
+            self.give(progress);
+            self.is_held = true;
+        }
+        holds
+    }
+
     /// Appends to the queue, unless what the producer sends is discarded.
     pub(crate) fn push(&mut self, push: impl FnOnce(&mut SendQueue) -> Result<(), NoMemory>) {
         if !self.is_over() {
@@ -316,12 +332,13 @@ impl Sending {
             self.state = State::Idle;
         }
         self.has_spilled = false;
+        let is_held = std::mem::take(&mut self.is_held) && !is_sent && !is_broken;
         if is_sent {
             self.waiting_since = NEVER;
         }
         // A runner whose writes are limited leaves all the rest to the I/O side.
         let is_left = leaves_rest || (terms.policy.most_by_runner.is_some() && !is_sent && !is_broken);
-        End { timed_out, has_spilled, is_sent, is_broken, is_left }
+        End { timed_out, has_spilled, is_sent, is_broken, is_left, is_held }
     }
 
     /// Notes that some of the response has been written to a file.
@@ -615,6 +632,7 @@ mod tests {
                 most_by_runner: None,
                 most_by_io: None,
                 most_after_end: 32 * 1024,
+                holds: true,
                 reads_by_runner: 1,
             },
             queue_limit: 10_000,

@@ -78,6 +78,15 @@ impl WritePlan {
         large == 0 || self.pieces.try_reserve(2 * large + 2).is_ok()
     }
 
+    /// Bytes that are planned and not written.
+    pub(crate) fn len(&self) -> usize {
+        if self.pieces.is_empty() {
+            self.staging.len() - self.written
+        } else {
+            self.pieces[self.written..].iter().map(|piece| piece.end - piece.at).sum()
+        }
+    }
+
     /// The staging buffer. It may be appended to until a block is added.
     pub(crate) fn staging(&mut self) -> &mut Vec<u8> {
         &mut self.staging

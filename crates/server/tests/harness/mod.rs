@@ -18,7 +18,7 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tailrace_server::{
     Application, BodyFault, Exchange, Level, Payload, Position, Record, RequestBody, Sent, Server as Engine, Short,
@@ -192,6 +192,11 @@ impl Server {
     /// Waits until `count` requests in all have reached the gate.
     pub fn await_arrivals(&self, gate: &str, count: u64) {
         self.script.await_state(gate, |state| state.gates.get(gate).filter(|gate| gate.came >= count).map(|_| ()));
+    }
+
+    /// How many responses have been held so far.
+    pub fn held(&self) -> usize {
+        lock(&self.script.state).records.iter().filter(|record| lock(record).is_held).count()
     }
 
     /// Lets one request pass the gate, now or when it reaches it.
@@ -372,7 +377,7 @@ struct State {
 /// | any other | the request as the application saw it |
 ///
 /// For each of them, `length` declares a Content-Length, `status` sets the status, `close=yes` ends the connection,
-/// `until` names a gate to wait at before the response, `read=none` leaves the body unread, `read=5` reads 5 bytes of
+/// `busy` computes for so many microseconds, `until` names a gate to wait at before the response, `read=none` leaves the body unread, `read=5` reads 5 bytes of
 /// it. For blocks that are given one after the other, `gate` names a gate to wait at before each, `end` one after the
 /// last. With `position=more` the file is not declared to be the last part, and blocks follow it if `count` is given.
 #[derive(Default)]
@@ -475,6 +480,12 @@ impl Script {
             state.seen.len() - 1
         };
         self.changed.notify_all();
+        if let Some(micros) = asked.number("busy") {
+            let until = Instant::now() + Duration::from_micros(micros as u64);
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+        }
         if let Some(gate) = asked.text("until") {
             self.pass(gate);
         }

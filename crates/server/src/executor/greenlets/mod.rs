@@ -38,6 +38,7 @@ pub(crate) const POLICY: Policy = Policy {
     // A greenlet that sends its next block meanwhile blocks, and with it all others of its thread.
     most_by_io: Some(1 << 20),
     most_after_end: 0,
+    holds: false,
     reads_by_runner: 1,
 };
 

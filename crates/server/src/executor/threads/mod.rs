@@ -37,6 +37,7 @@ pub(crate) const POLICY: Policy = Policy {
     most_by_runner: None,
     most_by_io: None,
     most_after_end: HAND_OVER,
+    holds: true,
     reads_by_runner: READS,
 };
 
@@ -183,6 +184,16 @@ impl Executor for Threads {
         }
     }
 
+    /// Only the leader, which runs the application itself: it is the next to run, so it comes to what it holds soon. An
+    /// application that is known to wait keeps it for longer than a response may be held.
+    fn may_hold(&self) -> bool {
+        !self.roles.is_led() && !self.dispatcher.queue.is_eager()
+    }
+
+    fn watch_held(&self) {
+        self.roles.alert();
+    }
+
     fn count(&self) -> (u64, u64) {
         (self.roles.total() as u64, 0)
     }
@@ -214,6 +225,18 @@ impl Watched for Watching<'_> {
     fn wants_this_thread(&self) -> bool {
         let Self { threads, member, .. } = self;
         threads.context.config.threads == 1 && member.number == 0 && threads.dispatcher.queue.len() > 0
+    }
+
+    fn longest_nap(&self) -> Option<Duration> {
+        let context = &self.threads.context;
+        context.held.longest_sleep(context.clock.peek())
+    }
+
+    fn send_held(&self) {
+        let context = &self.threads.context;
+        if context.held.time_left(context.clock.peek()) == Some(Duration::ZERO) {
+            context.held.send();
+        }
     }
 
     fn relieve(&mut self) {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::executor::threads::leadership::{Leadership, Seen, Term};
-use crate::executor::threads::watcher::{Action, Call, Calls, Watch};
+use crate::executor::threads::watcher::{Action, Call, Calls, NAP, Watch};
 use crate::os::clock::Load;
 use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::os::sync::{Condvar, Mutex, lock, wait_for};
@@ -43,6 +43,12 @@ pub(crate) trait Watched {
     fn was_idle(&self, load: &Load) -> bool {
         load.was_idle()
     }
+    /// How long the watcher may nap at most; `None`: as long as it likes.
+    fn longest_nap(&self) -> Option<Duration> {
+        None
+    }
+    /// Sends the responses that have been held for as long as they may be.
+    fn send_held(&self) {}
     /// Polls and handles events once, for a leader that is busy in the application.
     fn relieve(&mut self);
 }
@@ -206,9 +212,15 @@ impl Roles {
         // The load is read only while the leader is away: nothing else depends on it.
         let mut load = (!self.is_led()).then(Load::now);
         loop {
-            let call = self.watcher.nap(watch.nap());
+            let nap = watched.longest_nap().map_or(watch.nap(), |most| most.min(watch.nap()));
+            let call = self.watcher.nap(nap);
             if self.has_ended() {
                 return Role::Retire;
+            }
+            watched.send_held();
+            if call == Call::None && nap < NAP {
+                // That was no time to judge a leader by.
+                continue;
             }
             let seen = self.leadership.look();
             match watch.look(call, seen, || {

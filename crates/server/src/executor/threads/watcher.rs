@@ -11,7 +11,7 @@ use crate::os::sync::{Condvar, Mutex, lock, wait_for};
 
 /// How long the watcher sleeps before it looks whether the leader has come back. With 1 ms, requests that sleep for 1
 /// ms each lose 3.5 % of their rate (16 connections).
-const NAP: Duration = Duration::from_micros(200);
+pub(crate) const NAP: Duration = Duration::from_micros(200);
 /// The same while the leader comes and goes, and how long I/O waits at most for a leader that computes.
 const RELIEF: Duration = Duration::from_millis(1);
 /// The longest nap while the leader comes and goes. With 1 ms throughout, an empty application loses

@@ -61,6 +61,7 @@ atoms! {
     Blocks "blocks" "blocks the application made, empty ones aside",
     Writes "writes" "write system calls",
     WaitedMs "waited_ms" "milliseconds the application thread waited for the client to take what was queued",
+    HeldMs "held_ms" "milliseconds that the complete response was held while further requests waited",
     Delivery "delivery" "one-write, direct, coalesced, sendfile, spilled or none: how the body travelled",
     Ending "ending" "complete, client-gone, broken, timed-out or cut",
     Host "host" "the Host field",

@@ -138,6 +138,7 @@ impl Case {
             most_by_runner: None,
             most_by_io: None,
             most_after_end: 32 * 1024,
+            holds: true,
             reads_by_runner: 1,
         })
     }
@@ -149,6 +150,7 @@ impl Case {
             most_by_runner: Some(128 * 1024),
             most_by_io: Some(1 << 20),
             most_after_end: 0,
+            holds: false,
             reads_by_runner: 1,
         })
     }
@@ -176,6 +178,7 @@ impl Case {
             blocks: &[bytes],
             keep: &mut |_| Box::new(Owned(bytes.to_vec())),
             progress: Progress { given, is_complete },
+            may_hold: false,
         };
         self.delivery.transmit(output, &mut 0, &self.terms, self)
     }

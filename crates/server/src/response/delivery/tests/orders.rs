@@ -107,6 +107,8 @@ struct Todo {
     tick: bool,
     /// The owner has to flush.
     flush: bool,
+    /// The connection is on the list of held responses.
+    held: bool,
 }
 
 struct World {
@@ -229,6 +231,7 @@ impl World {
             most_by_runner: is_bounded.then_some(1_000),
             most_by_io: is_bounded.then_some(3_000),
             most_after_end: [0, 2_000][tape.below(2)],
+            holds: true,
             reads_by_runner: 1,
         };
         let terms = Terms {
@@ -293,6 +296,7 @@ impl World {
             9 | 10 => self.take([1, 700, 3_000, 20_000, 200_000][self.below(5)]),
             11 => self.tick(),
             12 => self.store(),
+            14 => self.send_held(),
             13 => match self.below(6) {
                 0 => self.overrule(),
                 1 => self.leave(),
@@ -390,17 +394,19 @@ impl World {
         self.as_io(|| {
             let Todo { writable, push, flush, .. } = {
                 let mut todo = lock(&self.todo);
-                let tick = todo.tick;
-                std::mem::replace(&mut *todo, Todo { tick, ..Todo::default() })
+                let Todo { tick, held, .. } = *todo;
+                std::mem::replace(&mut *todo, Todo { tick, held, ..Todo::default() })
             };
+            // Nobody but the list of held responses owns the connection.
+            let held = lock(&self.todo).held;
             // The flush list drains a connection that was pushed, even if its owner has changed since.
-            if push || (writable && self.stage() == Stage::Responding) {
+            if push || (writable && (held || self.stage() == Stage::Responding)) {
                 let after = self.delivery.drain(true, false, &self.terms, self);
                 self.follow_up(after);
             }
             match self.stage() {
                 // The drain above may have sent the rest of the response.
-                Stage::Draining { keep } if writable || push || flush => self.flush(writable, keep),
+                Stage::Draining { keep } if !held && (writable || push || flush) => self.flush(writable, keep),
                 Stage::Responding | Stage::Draining { .. } | Stage::Closed => {}
             }
         });
@@ -534,6 +540,10 @@ impl World {
             server_name: "",
             server_timing: false,
             is_gone: lock(&self.wire).is_gone,
+            may_hold: Box::leak(Box::new({
+                let holds = self.below(3) == 2;
+                move || holds
+            })),
             facts: Box::leak(Box::new({
                 let facts = *facts;
                 move || facts
@@ -558,7 +568,17 @@ impl World {
         assert_eq!(end.timed_out.is_some(), lock(&self.was_overruled).is_some());
         *lock(&self.producer) = Some(producer);
         *lock(&self.stage) = Stage::Draining { keep };
-        lock(&self.todo).flush = true;
+        lock(&self.todo).held = end.is_held;
+        lock(&self.todo).flush = !end.is_held;
+    }
+
+    /// What is held is sent.
+    fn send_held(&self) {
+        if std::mem::take(&mut lock(&self.todo).held)
+            && let Stage::Draining { keep } = self.stage()
+        {
+            self.flush(false, keep);
+        }
     }
 
     /// Checks that the client has received a prefix of what it has to receive. True: it has received all.
@@ -625,6 +645,7 @@ impl World {
             self.take(1 << 20);
             self.serve();
             self.tick();
+            self.send_held();
             if *lock(&self.responses) > 50 {
                 return;
             }
@@ -694,7 +715,7 @@ fn check(numbers: &[u16]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 20_000, ..ProptestConfig::default() })]
 
     #[test]
     fn no_order_loses_bytes_or_wakeups(numbers in vec(any::<u16>(), 0..200)) {
