@@ -43,7 +43,7 @@ pub(crate) struct After {
     pub(crate) push: bool,
     /// Wake the runner that waits for room.
     pub(crate) room: bool,
-    /// Have the I/O side look at the response at each tick.
+    /// List the response with the I/O side, which looks at it at each tick.
     pub(crate) list: bool,
     /// Another thread tried to write meanwhile and left that to this one. If it was the owner, it has to flush again.
     pub(crate) asked: bool,
@@ -203,7 +203,7 @@ impl Delivery {
         }
     }
 
-    /// Sets the deadline by which the client must take more, after a write. True: the thread that polls has to be
+    /// After a write: sets the deadline by which the client must accept more. True: the thread that polls has to be
     /// woken.
     fn set_deadline(sending: &mut Sending, progress: bool, terms: &Terms, time: &dyn ClientTime) -> bool {
         sending.deadline(progress, terms, || time.now()).is_some_and(|due| time.set_deadline(due))
@@ -323,9 +323,9 @@ impl Delivery {
         lock(&self.sending).coalesce(block, terms)
     }
 
-    /// The same for the first block after the response was unlisted. The I/O side sends it, so that the runner makes no
-    /// send for each block, and together with the end of the response if that follows at once. The caller lists the
-    /// response with the I/O side.
+    /// The same for a block of a response that is not listed, which the caller then lists with the I/O side. The I/O
+    /// side sends the block, so that the runner need not make a send for each; it is sent together with the end of the
+    /// response if that follows at once.
     pub(crate) fn coalesce_anew(&self, block: &[u8], chunked: bool, terms: &Terms) -> Taken {
         let mut sending = lock(&self.sending);
         sending.list(chunked);
