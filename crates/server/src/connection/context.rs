@@ -79,11 +79,11 @@ impl Context {
         self.wake_for_flush_list(host);
     }
 
-    /// Holds the complete response of a connection that the calling thread owns. True: the watcher is to be called.
+    /// Holds the complete response of a connection that the caller owns. True: the caller wakes the watcher.
     pub(crate) fn hold(&self, connection: Arc<Connection>) -> bool {
         let is_to_call = self.held.hold(connection, self.clock.peek());
         if self.has_ended() {
-            // Nobody looks at it any more, and connections and server refer to each other.
+            // No thread sends held responses any more, and their connections keep the server alive.
             self.held.clear();
         }
         is_to_call

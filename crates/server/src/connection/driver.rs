@@ -69,7 +69,7 @@ pub(crate) struct Ended {
     /// The I/O side continues with the connection, because many bytes are left to send or the calling thread must not
     /// send them.
     pub(crate) hand_over: bool,
-    /// All of it waits, to be sent together with others.
+    /// The response is held: all of it is queued, to be sent together with others.
     pub(crate) is_held: bool,
 }
 

@@ -344,7 +344,7 @@ impl Exchange {
     }
 }
 
-/// True for a method that a client may send again without harm (RFC 9110, section 9.2.1).
+/// True for a safe method: a client may send such a request again without harm (RFC 9110 section 9.2.1).
 fn is_safe(method: &[u8]) -> bool {
     matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE")
 }

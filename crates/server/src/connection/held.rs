@@ -1,18 +1,19 @@
-//! Responses that are complete and held: while further requests wait for the application, a small complete response is
-//! not sent at once, so that several leave one after the other.
+//! Held responses: while further requests wait for the application, a small complete response is not sent at once but
+//! held, and several held responses are sent one directly after the other.
 //!
 //! Each send wakes a client. On the server's core the client preempts the next call of the application; on another core
-//! the wake-up is an interrupt. Sending after several calls spares both.
+//! the wake-up costs an interrupt. Sends after several calls make fewer of both.
 //!
 //! PEP 3333, "Buffering and Streaming": servers "must either fully transmit the block to the client, or guarantee that
 //! they will continue transmission even while the application is producing its next block". A complete response has no
-//! next block, and a block of one that is not complete is never held. Even so the second half is kept: another thread,
-//! the watcher, sends what has been held for `limit`, whatever the application does meanwhile.
+//! next block, and a block of one that is not complete is never held. The guarantee is given nevertheless: another
+//! thread, the watcher, sends what has been held for `limit`, even while the application runs.
 //!
-//! A process that dies loses what it holds. So only responses to safe methods are held (RFC 9110, section 9.2.1), whose
-//! requests a client may send again.
+//! A process that dies loses the responses that it holds. So only responses to safe methods are held (RFC 9110 section
+//! 9.2.1): a client may send such a request again.
 //!
-//! Threads: runners hold and send; the I/O side sends what is due. A connection on the list owns its claim.
+//! Threads: runners hold and send responses; the I/O side sends them when they have been held for `limit`. The list
+//! owns the connections that are on it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ use crate::os::sync::{Mutex, lock};
 #[derive(Default)]
 struct List {
     connections: Vec<Arc<Connection>>,
-    /// When the first of them was added.
+    /// When the first connection was added.
     since: Option<Instant>,
 }
 
@@ -39,18 +40,18 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Nothing is held. `limit`: how long a response may be held; zero: none is.
+    /// An empty list. `limit`: how long a response may be held; zero: no response is held.
     pub(crate) fn new(limit: Duration) -> Self {
         Self { list: Mutex::default(), count: AtomicUsize::new(0), limit, watch: Watch::default() }
     }
 
-    /// False: no response is ever held.
+    /// True when responses may be held at all.
     pub(crate) fn is_on(&self) -> bool {
         !self.limit.is_zero()
     }
 
-    /// Holds the complete response of a connection that the caller owns. True: the watcher sleeps for longer than the
-    /// limit, and is to be called.
+    /// Holds the complete response of a connection that the caller owns. True: the caller wakes the watcher, which may
+    /// sleep for longer than `limit`.
     pub(crate) fn hold(&self, connection: Arc<Connection>, now: Instant) -> bool {
         let mut list = lock(&self.list);
         list.since.get_or_insert(now);
@@ -66,7 +67,7 @@ impl Held {
         self.count.load(Ordering::SeqCst) == 0
     }
 
-    /// How long what is held may still be. `None`: nothing is.
+    /// The time until the oldest held response has to be sent. `None`: nothing is held.
     pub(crate) fn time_left(&self, now: Instant) -> Option<Duration> {
         if self.is_empty() {
             return None;
@@ -75,7 +76,7 @@ impl Held {
         Some(self.limit.saturating_sub(now.saturating_duration_since(since)))
     }
 
-    /// Sends all that is held. A panic in there costs the connection.
+    /// Sends all held responses. A panic in one breaks its connection only.
     pub(crate) fn send(&self) {
         if self.is_empty() {
             return;
@@ -89,7 +90,7 @@ impl Held {
         }
     }
 
-    /// Forgets all, when the server ends.
+    /// Empties the list, when the server ends.
     pub(crate) fn clear(&self) {
         drop(self.take());
     }
@@ -101,8 +102,8 @@ impl Held {
         std::mem::take(&mut list.connections)
     }
 
-    /// The watcher: how long it may sleep so that nothing is held beyond the limit. `None`: as long as it likes; who
-    /// holds next calls it.
+    /// Called by the watcher: how long it may sleep so that no response is held for longer than `limit`. `None`: any
+    /// time; the next [`Held::hold`] has it woken.
     pub(crate) fn longest_sleep(&self, now: Instant) -> Option<Duration> {
         if !self.is_on() {
             return None;
@@ -112,24 +113,25 @@ impl Held {
     }
 }
 
-/// Whether the watcher looks often enough for the limit: only while responses are held now and then.
+/// Whether the watcher wakes within the limit, which it does only while responses are held from time to time.
 #[derive(Default)]
 struct Watch {
-    /// Something was held since the watcher last looked.
+    /// A response has been held since the watcher last looked.
     is_used: AtomicBool,
     /// The watcher wakes within the limit.
     is_awake: AtomicBool,
 }
 
 impl Watch {
-    /// Something is held from now on. True: the watcher is to be called.
+    /// Notes that a response is held. True: the watcher has to be woken.
     fn note_hold(&self) -> bool {
         self.is_used.store(true, Ordering::SeqCst);
-        // Both sides store first and look then, so that at least one of them sees the other.
+        // This thread and the watcher store first and then load, so that at least one of them sees the store of the
+        // other.
         !self.is_awake.load(Ordering::SeqCst)
     }
 
-    /// The watcher, before it sleeps: whether it is to wake within the limit.
+    /// Called by the watcher before it sleeps: whether it has to wake within the limit.
     fn is_in_use(&self, holds: impl Fn() -> bool) -> bool {
         let is_in_use = self.is_used.swap(false, Ordering::SeqCst);
         self.is_awake.store(is_in_use, Ordering::SeqCst);
@@ -146,18 +148,18 @@ mod tests {
     use super::Watch;
 
     #[test]
-    fn the_watcher_is_called_only_where_it_may_sleep_for_long() {
+    fn the_watcher_is_woken_only_if_it_may_sleep_for_longer_than_the_limit() {
         let watch = Watch::default();
-        assert!(watch.note_hold(), "it has not looked yet");
+        assert!(watch.note_hold(), "the watcher has not looked yet");
         assert!(watch.is_in_use(|| true));
-        assert!(!watch.note_hold(), "it wakes within the limit");
+        assert!(!watch.note_hold(), "the watcher wakes within the limit");
         assert!(watch.is_in_use(|| false), "something was held meanwhile");
-        assert!(!watch.is_in_use(|| false), "nothing was");
+        assert!(!watch.is_in_use(|| false), "nothing was held meanwhile");
         assert!(watch.note_hold());
     }
 
     #[test]
-    fn what_is_held_as_the_watcher_goes_to_sleep_keeps_it_awake() {
+    fn a_response_held_while_the_watcher_decides_to_sleep_keeps_it_within_the_limit() {
         let watch = Watch::default();
         assert!(watch.is_in_use(|| {
             watch.note_hold();

@@ -62,7 +62,7 @@ impl After {
 pub(crate) enum Accepted {
     /// Sent or queued.
     Taken,
-    /// All of the response is queued, and is to be held.
+    /// All of the response is queued, and the caller holds it.
     Held,
     /// Sent or queued, and the producer must wait before the next block.
     Full,
@@ -117,7 +117,7 @@ pub(crate) struct Output<'a> {
     pub(crate) blocks: &'a [&'a [u8]],
     pub(crate) keep: Keep<'a>,
     pub(crate) progress: Progress,
-    /// If this is the whole response, it is held.
+    /// If this is the whole response, it may be held: queued, and not written now.
     pub(crate) may_hold: bool,
 }
 

@@ -54,7 +54,7 @@ pub(crate) struct Policy {
     pub(crate) most_by_io: Option<u64>,
     /// The rest of a finished response is left to the I/O side if it is a file or more than this many bytes.
     pub(crate) most_after_end: usize,
-    /// A complete response may be held while further requests wait.
+    /// Whether a small complete response may be held while further requests wait.
     pub(crate) holds: bool,
     /// Full reads (of a whole buffer) of one connection by a runner before the rest is left to the I/O side.
     pub(crate) reads_by_runner: usize,

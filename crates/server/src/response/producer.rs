@@ -71,7 +71,7 @@ pub(crate) struct Outlet<'a> {
     pub(crate) server_timing: bool,
     /// The client is known to have disconnected.
     pub(crate) is_gone: bool,
-    /// Asked of a small response that is complete: whether it may be held.
+    /// Whether a response may be held; called for one that is small and complete.
     pub(crate) may_hold: &'a dyn Fn() -> bool,
     /// The facts of the request on which the head depends; called when the head is committed.
     pub(crate) facts: &'a dyn Fn() -> RequestFacts,

@@ -152,7 +152,7 @@ pub(crate) struct End {
     pub(crate) is_broken: bool,
     /// The I/O side sends the rest.
     pub(crate) is_left: bool,
-    /// All of it waits, since it is held.
+    /// All of it is queued, because it is held.
     pub(crate) is_held: bool,
 }
 
@@ -295,8 +295,8 @@ impl Sending {
         }
     }
 
-    /// The producer gives a complete response, which is held. False: it is not complete, or has begun to be sent, and
-    /// nothing was done.
+    /// Holds the response, which the producer then queues. False, and nothing is done: the response is not complete, or
+    /// some of it has been sent or queued.
     pub(crate) fn hold(&mut self, progress: Progress) -> bool {
         let holds = progress.is_complete && matches!(self.state, State::Idle) && self.takes_writes();
         if holds {

@@ -397,7 +397,7 @@ impl World {
                 let Todo { tick, held, .. } = *todo;
                 std::mem::replace(&mut *todo, Todo { tick, held, ..Todo::default() })
             };
-            // Nobody but the list of held responses owns the connection.
+            // While the response is held, the list of held responses owns the connection.
             let held = lock(&self.todo).held;
             // The flush list drains a connection that was pushed, even if its owner has changed since.
             if push || (writable && (held || self.stage() == Stage::Responding)) {
@@ -572,7 +572,7 @@ impl World {
         lock(&self.todo).flush = !end.is_held;
     }
 
-    /// What is held is sent.
+    /// Sends the held response.
     fn send_held(&self) {
         if std::mem::take(&mut lock(&self.todo).held)
             && let Stage::Draining { keep } = self.stage()
