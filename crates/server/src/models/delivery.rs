@@ -19,7 +19,7 @@ use crate::os::sync::{Condvar, Mutex, lock, wait};
 use crate::request::memory::ClientMemory;
 use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart, Output, Room};
 use crate::response::policy::Policy;
-use crate::response::sending::{Flush, Given, Progress, Terms};
+use crate::response::sending::{Flush, Given, Overruled, Progress, Terms};
 use crate::response::write_plan::WritePlan;
 use crate::transport::Transport;
 
@@ -58,6 +58,8 @@ struct Stream {
     taken: usize,
     /// The socket was full: it reports an event when it has room.
     tells: bool,
+    /// Nothing more may be sent: the end of our direction has been.
+    has_ended: bool,
 }
 
 struct Socket {
@@ -80,6 +82,7 @@ impl Transport for Socket {
     fn transmit(&self, slices: &[IoSlice<'_>], _: bool) -> Io {
         let (stream, came) = &*self.stream;
         let mut stream = lock(stream);
+        assert!(!stream.has_ended, "sent after the end");
         let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).take(stream.room).collect();
         if bytes.is_empty() {
             stream.tells = true;
@@ -102,7 +105,9 @@ impl Transport for Socket {
 
     fn wait_writable(&self, _: Duration) {}
 
-    fn end_sending(&self) {}
+    fn end_sending(&self) {
+        lock(&self.stream.0).has_ended = true;
+    }
 
     fn cut(&self) {}
 
@@ -184,6 +189,12 @@ impl Connection {
 
     /// The runner: sends a block. False: it has to wait for room.
     fn send(&self, block: &[u8], is_last: bool) -> bool {
+        let accepted = self.give(block, is_last);
+        assert_ne!(accepted, Accepted::Gone);
+        accepted == Accepted::Taken
+    }
+
+    fn give(&self, block: &[u8], is_last: bool) -> Accepted {
         let mut plan = WritePlan::default();
         plan.staging().extend_from_slice(block);
         let output = Output {
@@ -195,8 +206,7 @@ impl Connection {
         };
         let (accepted, after) = self.delivery.transmit(output, &mut 0, &self.terms, self);
         self.follow_up(after);
-        assert_ne!(accepted, Accepted::Gone);
-        accepted == Accepted::Taken
+        accepted
     }
 
     /// The runner: sends all of a response, with `length` bytes of a file.
@@ -407,4 +417,50 @@ fn nothing_stays_unsent_of_a_response_in_several_writes() {
         poller.join().unwrap();
         connection.check(b"afb");
     });
+}
+
+/// The deadline of a request comes while its runner sends `100 Continue` and a response of two blocks. Without `room`
+/// the runner has to wait for its client, which takes nothing.
+fn overrule(policy: Policy, room: usize) {
+    let connection = Arc::new(Connection::new(policy, 0, room));
+    let deadline = connection.clone();
+    let deadline = thread::spawn(move || {
+        let (overruled, asked) = deadline.delivery.overrule(|| (b"page".to_vec(), 4));
+        deadline.follow_up(After { asked, room: true, ..After::default() });
+        overruled
+    });
+    connection.follow_up(connection.delivery.send(b"1", &connection.terms));
+    let mut accepted = connection.give(b"ab", false);
+    if accepted == Accepted::Full {
+        let has_room = connection.delivery.wait_for_room(&connection.terms, Duration::MAX, || Duration::MAX);
+        assert!(!has_room, "the client has taken nothing");
+    } else if accepted == Accepted::Taken {
+        accepted = connection.give(b"cd", true);
+    }
+    let overruled = deadline.join().unwrap();
+    let end = connection.delivery.end(&connection.terms);
+    let stream = lock(&connection.stream.0);
+    let sent = stream.sent.strip_prefix(b"1").unwrap_or(&stream.sent);
+    match overruled {
+        Overruled::Answered => {
+            assert_eq!(end.timed_out, Some(Some(4)));
+            assert!(b"page".starts_with(sent), "{}", sent.escape_ascii());
+            assert!(room == 0 || (sent == b"page" && stream.has_ended), "{}", sent.escape_ascii());
+        }
+        Overruled::BrokenOff => {
+            assert_eq!(end.timed_out, Some(None));
+            assert!(b"abcd".starts_with(sent) && end.is_broken, "{}", sent.escape_ascii());
+        }
+        Overruled::Over => assert_eq!((sent, accepted, end.timed_out), (&b"abcd"[..], Accepted::Taken, None)),
+    }
+}
+
+#[test]
+fn a_deadline_answers_in_place_of_a_response_or_breaks_it_off_or_comes_too_late() {
+    explore("delivery: a deadline", 3, || overrule(threads::POLICY, 100));
+}
+
+#[test]
+fn a_runner_that_waits_for_room_is_woken_by_the_deadline() {
+    explore("delivery: a deadline, no room", 3, || overrule(threads::POLICY, 0));
 }
