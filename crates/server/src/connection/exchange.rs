@@ -457,3 +457,218 @@ impl Drop for Exchange {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::sync::atomic::Ordering;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::{BodyFault, Exchange, Payload, Position, RequestBody, Room, Sent};
+    use crate::config::Config;
+    use crate::executor::greenlets::testing::Served;
+    use crate::observe::record::{Ending, Path};
+    use crate::os::sync::lock;
+
+    /// In no head.
+    const OCTET: u8 = 0xff;
+    static BLOCK: [u8; 1 << 20] = [OCTET; 1 << 20];
+
+    struct Here(&'static [u8]);
+
+    impl Payload for Here {
+        fn bytes(&self) -> &[u8] {
+            self.0
+        }
+    }
+
+    fn send(exchange: &mut Exchange, block: &'static [u8]) -> Sent {
+        exchange.send(&[block], Position::More, &mut |_| Box::new(Here(block)))
+    }
+
+    fn all(client: &mut TcpStream) -> String {
+        let mut all = Vec::new();
+        client.read_to_end(&mut all).unwrap();
+        String::from_utf8(all).unwrap()
+    }
+
+    #[test]
+    fn the_head_goes_with_the_first_bytes_and_what_is_beyond_its_length_is_counted() {
+        let served = Served::new(Config::default());
+        let (mut client, mut exchange) = served.exchange();
+        exchange.head().status(b"200 OK").unwrap();
+        exchange.head().field(b"Content-Length", b"2").unwrap();
+        assert_eq!((send(&mut exchange, b""), exchange.head_sent()), (Sent::Taken, false));
+        assert_eq!((send(&mut exchange, b"abc"), exchange.head_sent()), (Sent::Enough, true));
+        assert_eq!(exchange.surplus(), 1);
+        exchange.finish().unwrap();
+        assert!(all(&mut client).ends_with("\r\n\r\nab"));
+        served.end();
+    }
+
+    #[test]
+    fn a_client_has_gone_when_it_has_reset_its_connection_and_when_that_is_closed() {
+        let served = Served::new(Config::default());
+        let (client, mut exchange) = served.exchange();
+        let (asked, record) = (exchange.client(), exchange.follow());
+        assert!(!asked.is_gone() && !exchange.client_gone());
+        rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+        drop(client);
+        while !exchange.client_gone() {
+            thread::yield_now();
+        }
+        assert!(asked.is_gone());
+        // There is nobody to read the page.
+        exchange.fail(500, None);
+        assert!(asked.is_gone());
+        served.end();
+        let record = *lock(&record);
+        assert_eq!((record.ending, record.status), (Ending::ClientGone, 0));
+    }
+
+    #[test]
+    fn a_request_that_is_not_finished_ends_visibly_and_its_record_says_why() {
+        let cases: [(&str, bool, fn(Exchange), &str, Ending); 7] = [
+            ("fails", false, |exchange| exchange.fail(502, Some("No luck.")), "502 Bad Gateway", Ending::Complete),
+            ("is dropped", false, drop, "500 Internal Server Error", Ending::Complete),
+            ("is refused", false, Exchange::refuse, "503 Service Unavailable", Ending::Complete),
+            ("is cut", false, |exchange| exchange.cut(503, None), "503 Service Unavailable", Ending::Cut),
+            ("fails late", true, |exchange| exchange.fail(502, None), "200 OK", Ending::Broken),
+            ("is dropped late", true, drop, "200 OK", Ending::Broken),
+            ("is cut late", true, |exchange| exchange.cut(503, None), "200 OK", Ending::Cut),
+        ];
+        for (what, has_begun, end, status, ending) in cases {
+            let served = Served::new(Config::default());
+            let (mut client, mut exchange) = served.exchange();
+            let record = exchange.follow();
+            exchange.head().status(b"200 OK").unwrap();
+            if has_begun {
+                send(&mut exchange, b"part");
+            }
+            end(exchange);
+            let response = all(&mut client);
+            assert!(response.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{what}: {response}");
+            assert_eq!(response.ends_with("4\r\npart\r\n"), has_begun, "{what}, without the last chunk: {response}");
+            assert_eq!(served.server.stats().refused, u64::from(what == "is refused"), "{what}");
+            served.end();
+            assert_eq!(lock(&record).ending, ending, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_ticket_comes_back_to_the_thread_of_the_greenlets_alone() {
+        let served = Served::new(Config::default());
+        let (_client, exchange) = served.exchange();
+        assert!(exchange.is_on_ticket_thread() && exchange.come_back(5));
+        served.await_ticket(5);
+        let elsewhere = thread::spawn(move || {
+            assert!(!exchange.is_on_ticket_thread() && !exchange.come_back(6));
+            exchange
+        });
+        elsewhere.join().unwrap().finish().unwrap();
+        served.end();
+    }
+
+    #[test]
+    fn a_runner_that_waits_for_its_client_is_counted_and_its_time_is_in_the_record() {
+        let served = Served::new(Config::default());
+        let (_client, mut exchange) = served.exchange();
+        let count = exchange.connection().shared().waiting.clone();
+        let waiting = exchange.count_waiting();
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+        drop(waiting);
+        assert_eq!(count.load(Ordering::SeqCst), 0);
+        exchange.add_wait(Duration::from_secs(2));
+        exchange.add_wait(Duration::from_secs(3));
+        assert_eq!(exchange.record().waited, Duration::from_secs(5));
+        exchange.finish().unwrap();
+        served.end();
+    }
+
+    #[test]
+    fn what_a_slow_client_has_not_taken_goes_to_a_file_while_other_greenlets_run() {
+        let served = Served::new(Config { response_queue: 64 * 1024, ..Config::default() });
+        let (mut client, mut exchange) = served.exchange();
+        let record = exchange.follow();
+        exchange.head().status(b"200 OK").unwrap();
+        let mut given = 0;
+        let mut tickets = 1..;
+        // The kernel takes the first blocks.
+        while !exchange.is_behind() {
+            assert_ne!(send(&mut exchange, &BLOCK), Sent::Gone);
+            given += BLOCK.len();
+            for ticket in tickets.by_ref() {
+                if exchange.ask_for_room(ticket) != Room::Later {
+                    break;
+                }
+                exchange.spill_elsewhere();
+                // Be it that there was room before, or that all of it was being sent at that moment.
+                served.await_ticket(ticket);
+            }
+        }
+        let reader = thread::spawn(move || {
+            let mut all = Vec::new();
+            client.read_to_end(&mut all).unwrap();
+            all.into_iter().filter(|octet| *octet == OCTET).count()
+        });
+        exchange.finish().unwrap();
+        assert_eq!(reader.join().unwrap(), given);
+        served.end();
+        assert_eq!(lock(&record).path, Path::Spilled);
+    }
+
+    #[test]
+    fn no_room_comes_for_a_client_that_has_gone() {
+        let served = Served::new(Config { response_queue: 64 * 1024, ..Config::default() });
+        let (client, mut exchange) = served.exchange();
+        exchange.head().status(b"200 OK").unwrap();
+        rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+        let mut client = Some(client);
+        for ticket in 1.. {
+            send(&mut exchange, &BLOCK);
+            match exchange.ask_for_room(ticket) {
+                Room::Now => {}
+                Room::Never => break,
+                Room::Later => {
+                    client.take();
+                    served.await_ticket(ticket);
+                }
+            }
+        }
+        assert!(exchange.client_gone());
+        assert_eq!(send(&mut exchange, b"more"), Sent::Gone);
+        exchange.finish().unwrap();
+        served.end();
+    }
+
+    #[test]
+    fn a_greenlet_reads_a_body_as_it_arrives_and_none_of_it_after_its_response() {
+        let served = Served::new(Config { stream_body: true, ..Config::default() });
+        let head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n";
+        let mut client = served.ask_with(head);
+        let mut exchange = served.next();
+        let RequestBody::Stream(mut body) = exchange.take_body() else { panic!("the body is not streamed") };
+        assert!(matches!(exchange.take_body(), RequestBody::Empty), "it is given once");
+        let mut target = [0; 16];
+        assert_eq!(body.try_read(&mut target), Ok(None));
+        let mut line = [0; 25];
+        client.read_exact(&mut line).unwrap();
+        assert_eq!(&line, b"HTTP/1.1 100 Continue\r\n\r\n");
+        for (ticket, part) in [(1, b"abc"), (2, b"def")] {
+            assert!(body.ask(ticket).is_some());
+            assert_eq!(body.try_read(&mut target), Ok(None));
+            client.write_all(part).unwrap();
+            served.await_ticket(ticket);
+            assert_eq!((body.try_read(&mut target), &target[..3]), (Ok(Some(3)), part.as_slice()));
+        }
+        assert!(body.come_back(3));
+        served.await_ticket(3);
+        exchange.finish().unwrap();
+        assert_eq!(body.try_read(&mut target), Err(BodyFault::Over));
+        assert!(!body.come_back(4));
+        served.end();
+    }
+}

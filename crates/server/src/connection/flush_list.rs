@@ -123,3 +123,99 @@ impl FlushList {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::cell::RefCell;
+    use std::io::Read;
+    use std::sync::Arc;
+
+    use super::FlushList;
+    use crate::config::Config;
+    use crate::connection::driver::Connection;
+    use crate::connection::exchange::Position;
+    use crate::connection::testing::{connection, server};
+    use crate::executor::greenlets::testing::Served;
+    use crate::os::clock;
+    use crate::response::coalescing::TICK;
+
+    fn connections() -> [Arc<Connection>; 3] {
+        let server = server();
+        [1, 2, 3].map(|key| connection(&server, key).0)
+    }
+
+    /// The keys of the connections that a tick comes to, without the work at them: so none stays listed.
+    fn tick(list: &FlushList) -> Vec<u64> {
+        let keys = RefCell::new(Vec::new());
+        list.tick(|connection, _| keys.borrow_mut().push(connection.key()));
+        keys.into_inner()
+    }
+
+    #[test]
+    fn what_was_pushed_or_left_is_handled_once_at_the_next_round() {
+        let list = FlushList::default();
+        let [first, second, third] = connections();
+        assert!(!list.are_any() && !list.has_left());
+        list.leave(first);
+        list.push(second);
+        list.push(third);
+        assert!(list.are_any() && list.has_left());
+        assert_eq!(tick(&list), [2, 3, 1], "what goes on before what is finished");
+        assert!(!list.are_any() && !list.has_left());
+        assert_eq!(tick(&list), [0_u64; 0]);
+    }
+
+    #[test]
+    fn coalesced_blocks_wait_for_a_whole_tick_after_the_first() {
+        let list = FlushList::default();
+        let [first, second, third] = connections();
+        let listed = clock::now();
+        assert!(list.list_for_later(first), "the I/O side may wait for longer");
+        assert!(!list.list_for_later(second), "it comes for the first already");
+        list.list(third);
+        assert!(list.are_any() && !list.has_left());
+        let keys = loop {
+            let keys = tick(&list);
+            if !keys.is_empty() {
+                break keys;
+            }
+        };
+        assert!(listed.elapsed() >= TICK);
+        assert_eq!((keys, list.are_any()), (vec![1, 2, 3], false));
+    }
+
+    #[test]
+    fn a_list_that_is_cleared_keeps_no_connection() {
+        let list = FlushList::default();
+        let [first, second, third] = connections();
+        let weak = [&first, &second, &third].map(Arc::downgrade);
+        list.list(first);
+        list.leave(second);
+        list.push(third);
+        list.clear();
+        assert!(weak.iter().all(|connection| connection.upgrade().is_none()));
+        assert!(!list.are_any() && !list.has_left() && tick(&list).is_empty());
+    }
+
+    #[test]
+    fn blocks_of_a_response_that_goes_on_are_sent_without_its_runner() {
+        let served = Served::new(Config::default());
+        let (mut client, mut exchange) = served.exchange();
+        exchange.head().status(b"200 OK").unwrap();
+        for block in [b"first", b"again", b"third"] {
+            exchange.send(&[block], Position::More, &mut |_| Box::new(()));
+        }
+        let mut response = Vec::new();
+        while !response.ends_with(b"third\r\n") {
+            let mut octet = [0];
+            client.read_exact(&mut octet).unwrap();
+            response.push(octet[0]);
+        }
+        exchange.finish().unwrap();
+        let mut end = String::new();
+        client.read_to_string(&mut end).unwrap();
+        assert_eq!(end, "0\r\n\r\n");
+        served.end();
+    }
+}

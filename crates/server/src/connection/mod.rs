@@ -25,5 +25,7 @@ mod source;
 pub(crate) mod spares;
 pub(crate) mod state;
 pub(crate) mod table;
+#[cfg(test)]
+pub(crate) mod testing;
 pub(crate) mod timers;
 pub(crate) mod transaction;

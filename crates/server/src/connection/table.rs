@@ -80,3 +80,40 @@ impl Table {
 fn place(key: u64) -> usize {
     (key & 0xffff_ffff) as usize
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{SPECIAL, Table};
+    use crate::connection::testing::{connection, server};
+
+    #[test]
+    fn a_late_event_of_a_closed_connection_does_not_find_the_next_one_on_its_descriptor() {
+        let (table, server) = (Table::default(), server());
+        let (old, new) = (table.key_for(9), table.key_for(9));
+        assert!(old != new && (old | new) & SPECIAL == 0);
+        table.insert(connection(&server, old).0);
+        assert!(table.get(old).is_some() && table.get(new).is_none());
+        assert!(table.remove(old) && !table.remove(old));
+        table.insert(connection(&server, new).0);
+        assert!(table.get(old).is_none() && !table.remove(old));
+        assert_eq!((table.get(new).map(|connection| connection.key()), table.len()), (Some(new), 1));
+        assert!(table.get(table.key_for(70_000)).is_none() && !table.remove(table.key_for(70_000)));
+    }
+
+    #[test]
+    fn all_that_are_open_are_shown_and_a_cleared_table_keeps_none() {
+        let (table, server) = (Table::default(), server());
+        for descriptor in [3, 8, 5] {
+            table.insert(connection(&server, table.key_for(descriptor)).0);
+        }
+        let mut shown = Vec::new();
+        table.visit(|connection| shown.push(connection.key() as u32));
+        let all: Vec<_> = table.all().iter().map(|connection| connection.key() as u32).collect();
+        assert_eq!((shown.as_slice(), all.as_slice(), table.len()), ([3, 5, 8].as_slice(), shown.as_slice(), 3));
+        let cleared = table.clear();
+        assert_eq!((cleared.len(), table.len(), table.all().len()), (3, 0, 0));
+        assert!(cleared.iter().all(|connection| Arc::strong_count(connection) == 1));
+    }
+}

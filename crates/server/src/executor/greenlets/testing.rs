@@ -66,8 +66,14 @@ impl Served {
 
     /// A client that has sent a request.
     pub(crate) fn ask(&self) -> TcpStream {
+        self.ask_with(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    }
+
+    /// A client that has sent this request.
+    pub(crate) fn ask_with(&self, request: &[u8]) -> TcpStream {
         let mut client = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        client.write_all(request).unwrap();
         client
     }
 
@@ -87,8 +93,18 @@ impl Served {
     /// A client, and its request, which no runner carries any more.
     pub(crate) fn exchange(&self) -> (TcpStream, Exchange) {
         let client = self.ask();
+        (client, self.next())
+    }
+
+    /// The next request, which no runner carries any more.
+    pub(crate) fn next(&self) -> Exchange {
         self.await_request();
-        (client, self.greenlets.turn(0).unwrap().next().unwrap())
+        self.greenlets.turn(0).unwrap().next().unwrap()
+    }
+
+    /// Waits until this ticket comes back.
+    pub(crate) fn await_ticket(&self, ticket: u64) {
+        while !self.take().tickets.contains(&ticket) {}
     }
 
     /// The requests whose deadline has come.
