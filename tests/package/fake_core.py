@@ -51,7 +51,7 @@ class Core:
 
     # What tailrace.greenlets does
 
-    def hub(self, pause):
+    def greenlet_runner(self, pause):
         self.pause = pause
         return self
 
@@ -141,7 +141,7 @@ class Core:
     def ping_every(self, seconds):
         self.ping = seconds
 
-    def blocked(self, age, ring=0):
+    def blocked(self, age, wakeup=0):
         return -1, 0.0
 
     def progress(self):
