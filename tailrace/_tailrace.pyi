@@ -29,7 +29,7 @@ __all__ = [
 __version__: Final[str]
 
 SETTINGS: Final[tuple[str, ...]]
-"""Names of the settings that `Server` wants; see `tailrace.cli.options.core_settings`."""
+"""Names of the settings that `Server` requires; see `tailrace.cli.options.core_settings`."""
 
 def check_access_log_format(text: str, /) -> None:
     """Checks a format of the access log. Raises ValueError, which says what is wrong and what is right."""
@@ -41,23 +41,23 @@ class ClientDisconnected(OSError):
     """
 
 class RequestTimeout(BaseException):
-    """The request has taken longer than its deadline, and its client was answered 504.
+    """The request has taken longer than its deadline, and the client was sent 504.
 
     Raised in the application's thread, by `request_timeout` or `environ["tailrace.set_deadline"](seconds)`. Like
-    SystemExit it is no Exception: the request ends and is not tried again.
+    SystemExit it is not a subclass of Exception, so that `except Exception` does not catch it.
     """
 
 class PanicException(BaseException):
-    """A panic of the core, which is a bug of it."""
+    """A panic of the core: a bug in Tailrace, to be reported."""
 
 class RequestBodyError(OSError):
     """The request body is malformed, too large or too slow.
 
-    Raised by `wsgi.input` with `stream_body`. An application that lets it pass is answered for with `status`.
+    Raised by `wsgi.input` with `stream_body`. If the application does not catch it, the response has this `status`.
     """
 
     status: int
-    """Status of the answer: 400, 408, 413 or 431."""
+    """Status of the response: 400, 408, 413 or 431."""
 
 def end_with_parent(ends: bool, /) -> None:
     """Has the kernel kill the calling process when its parent ends; False: no longer. Raises OSError."""
@@ -67,11 +67,11 @@ class LogStream:
     """Standard error, for the lines of a log: writing never blocks. Any thread."""
 
     def write(self, line: bytes, /) -> None:
-        """Writes a line, with its end. What standard error does not take at once waits in memory. Beyond a mebibyte
-        lines are dropped and counted."""
+        """Writes a line, which ends with a newline. What standard error does not accept at once waits in memory. Beyond
+        1 MiB lines are dropped and counted."""
 
     def flush(self, seconds: float, /) -> bool:
-        """Writes what waits, for at most so many seconds; True: all is written. Raises ValueError."""
+        """Writes what waits, for at most this many seconds; True: all is written. Raises ValueError."""
 
     def waits_for(self) -> int | None:
         """The descriptor that becomes writable when what waits can be written; None: nothing waits."""
@@ -84,7 +84,7 @@ class Scoreboard:
     """The state of all workers of a master, in memory that they share. Made by the master before it forks."""
 
     def __new__(cls, places: int, threads: int) -> Scoreboard:
-        """Room for so many workers of so many threads. Raises OSError."""
+        """A scoreboard for this many workers, each with this many threads. Raises OSError."""
 
     def counters(self, place: int, /) -> dict[str, int]:
         """Counters and gauges of the worker at a place, also after its death. Raises IndexError."""
@@ -97,13 +97,14 @@ class Scoreboard:
         not), both in nanoseconds of the monotonic clock. Raises IndexError."""
 
     def drain(self, place: int, seconds: float, /) -> None:
-        """Has the worker drain, with so many seconds for what is in flight, also when a request holds its interpreter.
+        """Makes the worker drain, with this many seconds for requests in flight, even if a request holds its
+        interpreter.
 
         Raises IndexError, ValueError.
         """
 
     def clear(self, place: int, /) -> None:
-        """Forgets the worker at a place, before another one gets it."""
+        """Clears a place, before another worker gets it."""
 
 Overdue: TypeAlias = tuple[int, int, str, float, str]
 """A request past its deadline: runner slot, serial number, method and target, seconds in the application, what its
@@ -142,7 +143,7 @@ class GreenletRunner:
         """A runner slot for a new worker greenlet; None when there are no more."""
 
     def run_requests(self, slot: int, runner: greenlet, /) -> bool:
-        """Runs requests in the calling greenlet, `runner`, while there are any and it cannot be told from a new one.
+        """Runs requests in the calling greenlet, `runner`, while there are any and `is_as_new` holds for it.
 
         False when it is to end: GreenletExit went through the application, or there is an `interruption`. Does not
         raise.
@@ -155,9 +156,9 @@ class GreenletRunner:
         """The worker greenlet of this runner slot has ended."""
 
     def is_as_new(self, runner: greenlet, references: int, /) -> bool:
-        """Whether a parked worker greenlet cannot be told from a new one.
+        """Whether a parked worker greenlet is as good as a new one.
 
-        No more than `references` refer to it, none weakly, and it has no attributes.
+        There are at most `references` references to it, no weak ones, and it has no attributes.
         """
 
     def in_flight(self, /) -> list[dict[str, Any]]:
@@ -167,7 +168,7 @@ class GreenletRunner:
         """Whether the worker greenlet of a runner slot still runs this request. Any thread."""
 
     def may_interrupt(self, slot: int, serial: int, /) -> bool:
-        """Whether its application may be interrupted: it still runs, and not in `close()`. Any thread."""
+        """Whether the application may be interrupted in this request: it runs, and not in `close()`. Any thread."""
 
     def interrupt(self, slot: int, serial: int, runner: greenlet, /) -> bool:
         """Raises RequestTimeout in the hub's thread if it runs this request, which may be interrupted. Any thread."""
@@ -196,8 +197,8 @@ class GreenletRunner:
 
     @staticmethod
     def forked_in(greenlet: greenlet, /) -> None:
-        """Called in a child, before anything else runs there, with the greenlet that has forked it. When the
-        application returns in that greenlet, the child ends. The other methods do nothing in the child."""
+        """Call it first in a forked child, with the greenlet that forked. When the application returns in that
+        greenlet, the child ends. The other methods do nothing in the child."""
 
 @final
 class Server:
@@ -247,14 +248,14 @@ class Server:
         """Waits, with the GIL released, until the server has stopped; False when `timeout` seconds were not enough."""
 
     def fault(self, /) -> str | None:
-        """The fault of its own by which the server ended; None when there was none."""
+        """The internal error that ended the server; None when there was none."""
 
     def stats(self, /) -> dict[str, int]:
         """Counters and gauges: connections, requests, threads, running, queued and others."""
 
     def cut_requests(self, /) -> list[tuple[str, float]]:
-        """The requests that the end of the server has cut: method and target, and for how many seconds they had run.
-        Returned once."""
+        """The requests that the end of the server interrupted: method and target, and for how many seconds they had
+        run. Each is returned once."""
 
     def reopen_logs(self, /) -> None:
         """Opens the access log again under its name, after a rotation."""

@@ -64,7 +64,7 @@ def module(name: str) -> ModuleType:
     """The module, or the file as a module, that `name` names. Raises LoadError."""
     target = parse(name)
     if target.expression:
-        raise LoadError(f"{name!r} names something in a module; name the module alone: {target.module}")
+        raise LoadError(f"{name!r} names an object in a module; write the name of the module alone: {target.module}")
     with forks.application():
         return _import(target)
 
@@ -110,8 +110,8 @@ def check(candidate: object, specification: str) -> None:
 def _parse_expression(target: Target) -> ast.expr:
     """The expression after the colon: dotted names, at the end perhaps a call with literal arguments."""
     problem = LoadError(
-        f"{target.module}:{target.expression}: after the colon comes a name, a dotted name, or a call with literal "
-        "arguments such as create_app('production')"
+        f"{target.module}:{target.expression}: write a name, a dotted name, or a call with literal arguments such as "
+        "create_app('production') after the colon"
     )
     try:
         node = ast.parse(target.expression, mode="eval").body

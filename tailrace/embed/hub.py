@@ -79,7 +79,7 @@ class Server:
         Raises BindError and ConfigError, and RuntimeError when it was started before.
         """
         if self._greenlets is not None:
-            raise RuntimeError("this server has been started before; make another one")
+            raise RuntimeError("this server was started before and cannot be started again; make another one")
         chosen = self._chosen
         descriptors.open_standard()
         with contextlib.ExitStack() as stack:
@@ -124,7 +124,7 @@ class Server:
     def serve_forever(self, stop_timeout: float | None = None) -> None:
         """Starts the server, if it was not started, and waits for its end; stops it when an exception ends the wait.
 
-        Raises ServerError when it ended by a fault of its own.
+        Raises ServerError when an internal error ended it.
         """
         if self._greenlets is None:
             self.start()

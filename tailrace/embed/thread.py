@@ -29,7 +29,7 @@ def serve_in_thread(
     bind: by default a free port of 127.0.0.1; with several addresses the URL is that of the first. keywords: options;
     docs/options.md says which are taken by `tailrace.serve_in_thread`. Leaving the context stops the server and waits
     for its threads: requests in flight have `graceful_timeout` seconds. Several servers may run at once. Raises
-    ConfigError and BindError, and on leaving ServerError when the server ended by a fault of its own."""
+    ConfigError and BindError, and on leaving ServerError when an internal error ended the server."""
     chosen = plain(from_keywords({"bind": bind, **keywords}, Place.THREAD))
     load.check(app, "app")
     wanted = [addresses.parse(text) for text in chosen["bind"]]

@@ -1,10 +1,10 @@
-"""What every greenlet does, as text: for SIGURG and `tailrace.gevent.dump`.
+"""The stacks of all greenlets, as text: for SIGURG and `tailrace.gevent.dump`.
 
-Greenlets at the same place are shown together, the most frequent place first. Greenlets of the application that run no
-request are found by going through all objects of the process, which blocks it meanwhile (100 ms for a million objects).
+Greenlets with the same stack are shown together, the most frequent stack first. Greenlets of the application that run
+no request are found by searching all objects of the process, which blocks it (100 ms for a million objects).
 
-Thread: any; also a signal handler, which may interrupt the hub's thread anywhere. So lines go to the log by way of the
-core, which takes no lock of `logging`.
+Thread: any; also a signal handler, which may interrupt the hub's thread anywhere. So lines are logged by the core,
+which takes no lock of `logging`.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from tailrace.process import log
 if TYPE_CHECKING:
     from tailrace.greenlets.hub import WorkerGreenlets
 
-# At most so many requests at the same place are named.
+# At most this many requests with the same stack are named.
 _NAMED = 5
 
 
 def dump(file: TextIO | None = None) -> None:
     """Writes every greenlet with its request and stack to the log, or to `file`.
 
-    An error on the way is written instead of them: raised from a signal handler, it would end the request that the
-    handler has interrupted.
+    If that fails, the error is written instead: an exception of a signal handler would end the request that the handler
+    has interrupted.
     """
     living = list(hub.living)
     try:
         said = text(living)
     except Exception as error:
-        said = f"greenlets: they cannot be told: {error!r}"
+        said = f"greenlets: their stacks could not be read: {error!r}"
     if file is not None:
         file.write(said + "\n")
     elif living:

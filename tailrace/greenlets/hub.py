@@ -4,10 +4,10 @@ The I/O thread makes a descriptor readable, the wakeup, when requests are comple
 on, or when a request is past its deadline. gevent's loop then calls `_on_wakeup` in the hub, which switches to the
 greenlets concerned, and to worker greenlets while requests wait.
 
-A worker greenlet takes requests from the core as long as it cannot be told from a new greenlet: nobody refers to it,
-and nothing is stored on it. When there are no more requests it parks until the next wakeup. A greenlet that can be told
-from a new one ends, and what was stored on it is freed. So what is local to a greenlet is local to a request, and a
-quick request does not cost a new greenlet.
+A worker greenlet takes requests from the core as long as it is as good as a new greenlet: no other object refers to it,
+and nothing is stored on it. When there are no more requests it parks until the next wakeup. Otherwise it ends, and what
+is stored on it is freed. So data that is local to a greenlet is local to a request, although quick requests share a
+greenlet.
 
 `pause` is how the core waits: for room in a response, for a piece of a request's body. Its tickets are unique in the
 process, so all servers and hubs share one table.
@@ -37,14 +37,15 @@ if TYPE_CHECKING:
     from tailrace._tailrace import Overdue, Server
 
 READABLE: Final = 1
-# At most so many worker greenlets park; further ones end. A parked one takes some 20 KiB, a new one as much time as a
-# small request: if none parked, 100 requests that sleep for 10 ms each would have 5 % less rate. The number is high
-# because thousands of clients may come and go at once.
+# At most this many worker greenlets park; further ones end. A parked one takes some 20 KiB of memory, a new one as much
+# time as a small request: if none parked, the rate of 100 clients whose requests sleep for 10 ms would be 5 % lower.
+# The number is high because thousands of requests may begin at once.
 SPARE: Final = 1024
-# How many references a parked worker greenlet may have that nobody else holds: tried one after the other, since the
-# number depends on the version of Python.
+# The numbers of references that a parked worker greenlet may have if no other code refers to it: tried one after the
+# other, since the number depends on the version of Python.
 _REFERENCES: Final = range(1, 64)
-# After an error the rest of the work is tried again (seconds). The timer's key is the number of no request.
+# After an error the rest of the work is tried again after this time (seconds). The key of its timer is a number that no
+# request has.
 _AFTER_ERROR: Final = 0.1
 _NO_REQUEST: Final = 0
 
@@ -54,11 +55,11 @@ living: list[WorkerGreenlets] = []
 
 
 class WorkerGreenlet(greenlet):
-    """A greenlet that runs requests. A type of its own, so that it can be told from the application's greenlets."""
+    """A greenlet that runs requests. The type distinguishes it from greenlets of the application."""
 
 
 def pause(ticket: int, seconds: float | None) -> bool:
-    """Waits, while other greenlets run, until the core gives the ticket back; False when the seconds passed before.
+    """Waits, while other greenlets run, until the core returns the ticket; False when the seconds have passed before.
 
     Called by the core in any greenlet of a hub's thread. An exception that is thrown into the greenlet meanwhile is
     raised from here.
@@ -107,7 +108,7 @@ class WorkerGreenlets:
         self.named: set[int] = set()
         self.made = 0
         self._parked: dict[greenlet, None] = {}
-        # How many references a parked greenlet has that nobody else refers to; 0: not counted yet.
+        # How many references a parked greenlet has if no other code refers to it; 0: not counted yet.
         self._references = 0
         # By the number of the request that is past its deadline.
         self._timers: dict[int, Any] = {}
@@ -167,8 +168,8 @@ class WorkerGreenlets:
             self._late.extend(late)
             self._is_over = self._is_over or ended
         self._taken.clear()
-        # Before the tickets: a request that waits for its client gets RequestTimeout instead when its deadline has
-        # come.
+        # Before the tickets: a request that waits for its client gets RequestTimeout instead if its deadline has
+        # passed.
         while self._late:
             self._log_and_interrupt(self._late.popleft())
         if not self._references:
@@ -190,7 +191,7 @@ class WorkerGreenlets:
                 self._end()
 
     def _resume(self) -> bool:
-        """Switches to a parked greenlet that cannot be told from a new one, if there is one; the others end."""
+        """Switches to a parked greenlet that is as good as a new one, if there is one; ends the others."""
         parked = self._parked
         while parked:
             runner = parked.popitem()[0]

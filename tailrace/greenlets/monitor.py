@@ -1,17 +1,16 @@
-"""A thread that notices when the hub does not answer: for `--hub-warn`, and for deadlines of requests that keep the
-hub.
+"""A thread that detects when the hub is blocked: for `--hub-warn`, and for deadlines of requests that block the hub.
 
-The core counts for how long a wakeup has not been answered, and while requests run it wakes the hub now and then.
-Halfway to the limit this thread notes where the hub's thread is, and at the limit it looks again. If the same greenlet
-still runs the same request, that greenlet blocks the hub, and is reported; if not, the hub is busy with many greenlets,
-and nothing is reported.
+The core measures for how long a wakeup has not been answered, and while requests run it wakes the hub regularly. After
+half of the limit this thread notes where the hub's thread is, and at the limit it compares. If the same greenlet still
+runs the same request, that greenlet blocks the hub, and is reported; if not, the hub is busy with many greenlets, and
+nothing is reported.
 
-A call that also holds the interpreter keeps this thread from running. Then the delay of this thread shows the blockade,
-and the first line that can be shown is the one after the call. A delay for want of a processor is not reported; the
-kernel says for how long a thread waited for one.
+A call that also holds the interpreter prevents this thread from running. Then the delay of this thread shows that the
+hub was blocked, and the stack is that after the call. A delay for lack of a processor is not reported; the kernel
+counts for how long a thread waited for one.
 
-There is at most one report a second, so that a hub which is blocked again and again does not fill the log. Blockades
-without a report are counted in the next one.
+There is at most one report a second, so that a hub which is blocked repeatedly does not fill the log. The next report
+has the number of those that were left out.
 
 A request past its deadline that blocks the hub cannot be interrupted by the hub. The exception is set in the hub's
 thread instead, while the request's greenlet is the one that runs.
@@ -41,21 +40,23 @@ if TYPE_CHECKING:
 
     from tailrace._tailrace import GreenletRunner as Core
 
-# After so long without an answer overdue requests are looked for, whatever the option says (seconds).
+# After this time without an answer overdue requests are looked for, also without --hub-warn (seconds).
 _FIRST_LOOK: Final = 0.1
-# From one look at a hub that does not answer to the next (seconds).
+# Time from one check of a blocked hub to the next (seconds).
 _STEP: Final = 0.25
-# While requests run the hub is woken so many times within the limit. A blockade may be noticed late by one such part.
+# While requests run the hub is woken this many times within the limit: the detection is late by at most one such part.
 _PINGS: Final = 8
 # The shortest time between two reports (seconds).
 _PAUSE: Final = 1.0
 _AT: Final = "which is at (innermost first)"
 _REMEDY: Final = (
-    "  meanwhile no other greenlet runs: use what gevent knows to wait for, or give the call to a real thread by "
+    "  meanwhile no other greenlet runs: use a library that cooperates with gevent, or run the call in a thread, with "
     "gevent.get_hub().threadpool.apply(function, arguments)"
 )
-_REMEDY_IN_C: Final = "  meanwhile no other thread runs either: give the call to another process, or do it in pieces"
-# A runnable thread that ran for less than this part of the time lacks a processor.
+_REMEDY_IN_C: Final = (
+    "  meanwhile no other thread of the process runs: run the call in another process, or divide it into shorter calls"
+)
+# A runnable thread that ran for less than this part of the time waited for a processor.
 _RUNS: Final = 0.25
 
 _start_new_thread = gevent.monkey.get_original("_thread", "start_new_thread")
@@ -76,7 +77,7 @@ class Look(NamedTuple):
     ran: float
 
     def is_stuck_since(self, before: Look) -> bool:
-        """Whether the same greenlet still runs the same request, and not only for want of a processor."""
+        """Whether the same greenlet still runs the same request, though the thread had a processor."""
         if self.frame is not before.frame or self.progress != before.progress:
             return False
         return not self.is_runnable or self.ran - before.ran >= _RUNS * (self.at - before.at)
@@ -109,8 +110,8 @@ class Monitor:
         # By the number of the overdue request: when to try again, and the pause after that.
         self._tried: dict[int, tuple[float, float]] = {}
         self._over = _allocate_lock()
-        # When the next report may be made; how many blockades since the last one were not reported, and for how long in
-        # all.
+        # When the next report may be made; how many times since the last one the hub was blocked without a report, and
+        # for how long altogether (seconds).
         self._next_report = 0.0
         self._unreported = 0
         self._unreported_for = 0.0
@@ -135,7 +136,11 @@ class Monitor:
                     return
                 self._follow(wakeup, age, kept)
         except BaseException:
-            self._core.log("error", f"the monitor of the hub fails\n{traceback.format_exc().rstrip()}")
+            self._core.log(
+                "error",
+                "an exception ended the monitor of the hub: --hub-warn has no effect any more; please report it\n"
+                + traceback.format_exc().rstrip(),
+            )
         finally:
             self._over.release()
 
@@ -154,10 +159,10 @@ class Monitor:
         if age - until - (scheduling.delay() - before) < warn:
             return wakeup, age, ""
         shown = stacks.shown(stack, innermost_first=True)
-        return wakeup, age, f"by {who}, in a call that kept the interpreter, {_AT}\n{shown}\n{_REMEDY_IN_C}"
+        return wakeup, age, f"by {who}, in a call that held the interpreter, {_AT}\n{shown}\n{_REMEDY_IN_C}"
 
     def _follow(self, wakeup: int, age: float, kept: str) -> None:
-        """Looks at the hub again and again until it answers this wakeup, and reports what blocks it."""
+        """Checks the hub repeatedly until it answers this wakeup, and reports what blocks it."""
         warn = self._warn
         look, since, until = self._look(), 0.0, warn or self._first + _STEP
         blocks, kept_until, is_left_out = "", age, False
@@ -171,7 +176,7 @@ class Monitor:
             latest = self._look()
             if warn and not blocks:
                 is_stuck = latest.is_stuck_since(look)
-                # Without a report now there may be one later, if the blockade lasts.
+                # If no report is allowed now, there may be one later, if the hub is still blocked.
                 is_left_out = is_stuck and age >= warn and not self._may_report()
                 if is_stuck and age >= warn and not is_left_out:
                     blocks = self._who()
@@ -221,7 +226,7 @@ class Monitor:
         return stacks.shown(stacks.of_thread(self._ident), innermost_first=True)
 
     def _who(self) -> str:
-        """Who runs on the hub's thread now."""
+        """What runs on the hub's thread now, as words for the log."""
         # Only the greenlet that runs has no frame of its own.
         slots = {slot for slot, each in list(self._greenlets.items()) if each.gr_frame is None}
         if slots:
@@ -242,7 +247,8 @@ class Monitor:
             at, pause = self._tried.get(serial, (now, overdue.AGAIN))
             if runner is None or now < at:
                 continue
-            # The stack before the exception is raised there. The name before it, too: the hub handles the request next.
+            # The stack is read before the exception is raised. The number is noted before it, too: the hub, which would
+            # also log the request, runs next.
             stack = stacks.of_thread(self._ident)
             self._named.add(serial)
             if self._core.interrupt(slot, serial, runner):

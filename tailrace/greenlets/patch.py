@@ -1,4 +1,4 @@
-"""Whether `--gevent` is possible, and the patching of the standard library in a worker.
+"""Checks whether `--gevent` is possible, and patches the standard library in a worker.
 
 The master calls `check`, which imports nothing of gevent: the master must stay unpatched, so that it can fork. A worker
 calls `apply` before it calls the hook `post_fork` and loads the application.
@@ -33,7 +33,10 @@ def check() -> None:
         if found is None:
             raise ConfigError(f"--gevent needs gevent, which is not installed; `{_REMEDY}`")
         if found.submodule_search_locations is None:
-            raise ConfigError(f"--gevent needs gevent, which {found.origin} hides: start elsewhere, or rename it")
+            raise ConfigError(
+                f"--gevent needs gevent, but {found.origin} is imported instead; rename that file, or start in another "
+                "directory"
+            )
 
 
 def apply() -> None:
@@ -49,9 +52,9 @@ def apply() -> None:
     _check_variables(settings["loop"])
     if early:
         log.logger.warning(
-            "--gevent: imported before the standard library is patched, so perhaps not cooperative: %s (the module of "
-            "--hooks imports them, or sitecustomize)",
-            ", ".join(early),
+            "--gevent: %s imported before the standard library is patched, so calls of them may block the hub; let the "
+            "module of --hooks, or sitecustomize, import them later",
+            f"{', '.join(early)} {'was' if len(early) == 1 else 'were'}",
         )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", monkey.MonkeyPatchWarning)

@@ -1,10 +1,9 @@
 """Decides when a worker hangs: its process does not run at all, or one of its threads does not release the interpreter.
 
-Both are seen on the scoreboard. The heartbeat comes from the I/O side of the worker once a second, whatever the
-application does. It stops when the process or its I/O side is stopped. The question: while requests are there and none
-makes progress, the I/O side asks for the interpreter once a second. It gets no answer while a thread holds the
-interpreter, as code in C may. A request that waits, or that computes in Python for however long, releases the
-interpreter now and then, and so does not hang the worker.
+Both are seen on the scoreboard. The I/O side of the worker writes a heartbeat once a second, whatever the application
+does; it stops only if the process is stopped. While requests are in flight and none makes progress, the I/O side also
+tries to obtain the interpreter once a second, which fails while a thread holds it, as code in C may. A request that
+waits, or that computes in Python for any time, releases the interpreter now and then, so its worker does not hang.
 
 A greenlet that blocks gevent's hub does not count: it cannot be told from a long computation, and a replaced worker
 would lose its requests. `--hub-warn` logs it, and `--request-timeout` ends it.
@@ -21,10 +20,10 @@ from typing import Final
 
 # How long a hung worker has to write its stacks before it is killed (seconds).
 WRITING: Final = 1.0
-# The shortest time-out (seconds): heartbeats and questions come once a second, and one may be late.
+# The shortest time-out (seconds): heartbeats come once a second, and one may be late.
 LEAST: Final = 3.0
-# One check counts for at most so many seconds. So a pause of all processes (SIGSTOP, a frozen container), together with
-# the wait for the last heartbeat before it, counts for less than LEAST.
+# One check counts for at most this many seconds. So a pause of all processes (SIGSTOP, a frozen container), together
+# with the wait for the last heartbeat before it, counts for less than LEAST.
 MOST_PER_LOOK: Final = 1.0
 
 
@@ -56,7 +55,7 @@ class Watch:
         """Why it hangs, as a phrase that follows its name in the log; empty when it does not."""
         still, unanswered = self._heartbeat.look(now, heartbeat), self._question.look(now, asked)
         if still >= self._timeout:
-            return f"has not moved for {still:.0f} s (--hang-timeout)"
+            return f"has given no heartbeat for {still:.0f} s (--hang-timeout)"
         if unanswered >= self._timeout:
             return f"has a thread that has held the interpreter for {unanswered:.0f} s (--hang-timeout)"
         return ""

@@ -11,8 +11,8 @@ The handlers do nothing: the signal arrives in the loop by Python's wakeup descr
 The liveness pipe tells workers that their master has ended: only the master has its writing end open. A worker then
 finishes the requests in flight and ends.
 
-Exit status: 0 after a stop that was asked for, also when it cut requests (the log says so); 1 when no worker could
-serve; 2 for a mistake in the settings; 130 when interrupted (SIGINT) before any worker served.
+Exit status: 0 after a requested stop, also if requests did not finish in time (the log names them); 1 when no worker
+could serve; 2 for a mistake in the settings; 130 when interrupted (SIGINT) before any worker served.
 
 Thread: the main thread, the only one of the process, so that no other thread holds a lock when it forks.
 """
@@ -66,7 +66,7 @@ _LONGEST_WAIT: Final = 3600.0
 
 
 class Master:
-    """The processes of one server. listeners: bound already. setup: what all workers have in common."""
+    """The master of one server. listeners: its bound sockets. setup: what all workers have in common."""
 
     def __init__(
         self, chosen: dict[str, Any], listeners: list[sockets.Listener], setup: WorkerSetup, service: Service
@@ -123,8 +123,8 @@ class Master:
                 self._reap()
                 try:
                     self._check_workers()
-                except Exception:  # the workers serve on without these checks
-                    log.logger.exception("the workers could not be checked")
+                except Exception:  # the workers can serve without these checks
+                    log.logger.exception("a check of the workers failed; they keep serving, and are checked again")
         self._hooks.on_exit()
         if self._last_failure is not None:
             raise self._last_failure
@@ -182,7 +182,7 @@ class Master:
                 each.send(signal.SIGUSR1)
         elif number == signal.SIGURG:
             if not self._chosen["gevent"]:
-                log.logger.info("SIGURG: only --gevent has greenlets to write down")
+                log.logger.info("SIGURG: ignored, since only --gevent has greenlets whose stacks can be logged")
                 return
             for each in self._plan.workers:
                 each.send(signal.SIGURG)
@@ -195,12 +195,12 @@ class Master:
         elif number == signal.SIGTTIN:
             grown = self._plan.grow()
             log.logger.info(
-                "SIGTTIN: %s%s", log.counted(self._plan.wanted, "worker"), "" if grown else ", which is the most"
+                "SIGTTIN: %s%s", log.counted(self._plan.wanted, "worker"), "" if grown else ", which is the maximum"
             )
         elif number == signal.SIGTTOU:
             shrunk = self._plan.shrink()
             log.logger.info(
-                "SIGTTOU: %s%s", log.counted(self._plan.wanted, "worker"), "" if shrunk else ", which is the least"
+                "SIGTTOU: %s%s", log.counted(self._plan.wanted, "worker"), "" if shrunk else ", which is the minimum"
             )
 
     def _read_reports(self) -> None:
@@ -240,7 +240,7 @@ class Master:
         known = {each.pid: each for each in self._plan.workers}
         for pid, ending in workers.reaped(None if os.getpid() == 1 else known):
             if pid in known:
-                # A report that it wrote just before its end.
+                # It may have written its report just before its end.
                 if known[pid].read_report():
                     self._is_ready(known[pid], has_ended=True)
                 self._has_ended(known[pid], ending)
@@ -262,10 +262,10 @@ class Master:
             else:
                 _log_with_requests(logging.ERROR, f"{said} while it drained", ended, requests)
         elif verdict is Verdict.CRASHED:
-            oom = "; perhaps by the kernel, out of memory" if ending.exit_signal == signal.SIGKILL else ""
+            oom = "; perhaps by the kernel, for lack of memory" if ending.exit_signal == signal.SIGKILL else ""
             _log_with_requests(logging.ERROR, f"{said}{oom}; another one takes its place", ended, requests)
         elif verdict is Verdict.RELOAD_FAILED:
-            log.logger.error("reload given up, the old workers go on: %s%s", said, trace)
+            log.logger.error("reload failed, the old workers keep serving: %s%s", said, trace)
             self._service.reload_failed(said)
         elif verdict is Verdict.NOT_READY:
             log.logger.error("%s before it was ready; trying again%s", said, trace)
@@ -304,7 +304,7 @@ class Master:
         try:
             forked = workers.fork()
         except OSError as error:
-            log.logger.error("worker %d cannot be forked: %s", action.number, error.strerror)
+            log.logger.error("worker %d cannot be forked: %s; trying again", action.number, error.strerror)
             self._plan.fork_failed(action.number, now)
             return
         made = Worker(action.number, action.place, action.generation, forked.pid or os.getpid(), now)
@@ -360,7 +360,7 @@ class Master:
 
     def _reload(self, now: float) -> None:
         if self._setup.application is not None:
-            log.logger.info("SIGHUP: the application was loaded before the workers were forked: a new master loads it")
+            log.logger.info("SIGHUP: the application was loaded in the master (--preload), so a new master is started")
             self._service.begin_upgrade()
             return
         log.logger.info("SIGHUP: replacing the workers%s", " once more" if self._plan.is_reloading else "")
@@ -438,15 +438,15 @@ def _log_with_requests(level: int, message: str, each: Worker, requests: list[st
     if requests is None:
         log.logger.log(level, "%s", message)
         return
-    message += f"; it carried {len(requests)} request{'s' * (len(requests) != 1)}"
+    message += f"; it was running {log.counted(len(requests), 'request')}"
     if len(requests) > _MOST_SHOWN:
         message += (
-            f", of which the first {_MOST_SHOWN} are here and {len(requests) - _MOST_SHOWN} more in the next lines"
+            f", of which the first {_MOST_SHOWN} follow here and {len(requests) - _MOST_SHOWN} in the next entries"
         )
     for start in range(0, max(1, len(requests)), _MOST_SHOWN):
         shown = requests[start : start + _MOST_SHOWN]
         log.logger.log(level, "%s", "\n  ".join([message, *shown]))
-        message = f"{each} carried also"
+        message = f"further requests of {each}"
 
 
 @contextlib.contextmanager
@@ -478,7 +478,7 @@ def _liveness_pipe() -> Iterator[tuple[int, int]]:
 
 @contextlib.contextmanager
 def _frozen() -> Iterator[None]:
-    """The garbage collector leaves the objects alone that exist now, in the workers, too.
+    """Inside the context, the garbage collector ignores the objects that exist at its start, also in the workers.
 
     A collection writes to each object that it visits, so each worker would get its own copy of the shared memory.
     """

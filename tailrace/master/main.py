@@ -106,8 +106,8 @@ def _preloaded(chosen: dict[str, Any]) -> WSGIApplication:
     others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
     if others:
         log.logger.warning(
-            "--preload: the application started threads (%s) that its workers will not have; start them in the hook "
-            "post_fork",
+            "--preload: the application has started threads (%s), which do not exist in the workers; start them in the "
+            "hook post_fork",
             ", ".join(others),
         )
     return application

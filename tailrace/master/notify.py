@@ -1,9 +1,9 @@
-"""systemd: telling the service manager the state of the service (sd_notify(3)), taking its sockets (sd_listen_fds(3)).
+"""systemd: reports the state of the service (sd_notify(3)), and takes sockets that systemd opened (sd_listen_fds(3)).
 
 The protocol is a few lines of text in one datagram, so no library is needed. The variables for this process are removed
-from the environment: a worker, or a program that the application starts, must not speak for the service.
+from the environment: a worker, or a program that the application starts, must not report for the service.
 
-Telling never fails and never waits for more than a second: a manager that does not read must not stop the service.
+A report never raises and never waits for more than a second: a manager that does not read must not stop the service.
 
 Thread: the master's only one.
 """
@@ -49,7 +49,7 @@ class Manager:
         self._tell("READY=1", f"STATUS={status}")
 
     def reloading(self, status: str) -> None:
-        """A reload begins. By the time the manager tells the `ready` of this reload from an earlier one."""
+        """A reload begins. The time lets the manager distinguish the `ready` of this reload from an earlier one."""
         self._tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}", f"STATUS={status}")
 
     def stopping(self, status: str) -> None:
@@ -87,7 +87,9 @@ class Manager:
             self._socket.sendto(message.encode(errors="replace"), self._address)
         except OSError as error:
             if not self._lost:
-                log.logger.warning("NOTIFY_SOCKET: the service manager cannot be told %s: %s", lines[0], error.strerror)
+                log.logger.warning(
+                    "NOTIFY_SOCKET: %s could not be reported to the service manager: %s", lines[0], error.strerror
+                )
             self._lost = True
         else:
             self._lost = False
@@ -113,7 +115,10 @@ def manager(environ: MutableMapping[str, str], pid: int) -> Manager:
     if not address:
         return Manager()
     if not address.startswith(("/", "@")):
-        log.logger.warning("NOTIFY_SOCKET: %r is neither a path nor an abstract name: the manager is not told", address)
+        log.logger.warning(
+            "NOTIFY_SOCKET: %r is neither a path nor an abstract name, so nothing is reported to the service manager",
+            address,
+        )
         return Manager()
     # With WATCHDOG_PID the watchdog is meant for one process, which may be another one.
     seconds = int(interval) / 2e6 if interval.isascii() and interval.isdigit() and watched == str(pid) else 0.0
@@ -132,12 +137,13 @@ def passed_sockets(environ: MutableMapping[str, str], pid: int) -> list[PassedSo
         return []
     if not (for_process.isascii() and for_process.isdigit() and count.isascii() and count.isdigit()):
         raise ConfigError(
-            f"LISTEN_PID = {for_process!r}, LISTEN_FDS = {count!r}: not two numbers; unset them, or start it by systemd"
+            f"LISTEN_PID = {for_process!r}, LISTEN_FDS = {count!r}: must be two numbers; unset both, or let systemd "
+            "set them"
         )
     if int(for_process) != pid:
         log.logger.warning(
-            "LISTEN_FDS: the sockets were passed to process %s, and this is %d: not used; start Tailrace with `exec`, "
-            "without a wrapper that stays",
+            "LISTEN_FDS: the sockets are not used, since they were passed to process %s, and this is process %d; if a "
+            "script starts Tailrace, let it do so with `exec`",
             for_process,
             pid,
         )
@@ -153,6 +159,6 @@ def passed_sockets(environ: MutableMapping[str, str], pid: int) -> list[PassedSo
         except OSError:
             raise ConfigError(
                 f"LISTEN_FDS = {count}: descriptor {each.descriptor} is not open; unset LISTEN_FDS and LISTEN_PID, or "
-                "start it by systemd"
+                "let systemd set them"
             ) from None
     return passed

@@ -8,11 +8,10 @@ Rules:
 - A worker that is to be replaced (its code is old, or it has served long enough) keeps serving until its successor
   serves. Successors are forked one after the other.
 - A worker that dies after it has served is replaced at once, though not more than once a second. One that dies before
-it
-  serves is tried again after 1, 2, 4 ... 30 s. Both are counted for each worker number, and the waits are short while
-  no worker serves.
-- When the new code of a reload does not load, the reload is given up. A worker that takes long to load is named in the
-  log, and a further reload ends it.
+  it serves is tried again after 1, 2, 4 ... 30 s. Both are counted for each worker number, and the waits are short
+  while no worker serves.
+- When the new code of a reload does not load, the reload ends and the old workers stay. A worker that takes long to
+  load is named in the log, and a further reload ends it.
 - When none of the first workers could serve, or three in a row failed while none serves, the server stops.
 """
 
@@ -34,7 +33,7 @@ LONGEST_DELAY: Final = 30.0
 # that dies as soon as it serves would be forked without pause. The second is for the time when no worker serves.
 BETWEEN_FORKS: Final = 1.0
 BETWEEN_FORKS_ALONE: Final = 0.1
-# The server stops when so many workers in a row failed before they served, and none serves.
+# The server stops when this many workers in a row failed before they served, and none serves.
 FAILURES: Final = 3
 # How long a worker that does not serve yet may take to end (seconds). It has no request to finish.
 BOOT_LEAVING: Final = 5.0
@@ -111,7 +110,7 @@ class Verdict(enum.Enum):
     RELOAD_FAILED = enum.auto()
     """It never served, and those with the old code stay."""
     GIVE_UP = enum.auto()
-    """It never served, and nor will others: the server stops."""
+    """It never served, and others would not either: the server stops."""
 
 
 class Plan:

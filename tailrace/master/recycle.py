@@ -14,7 +14,7 @@ from tailrace.process import log
 
 # A worker's lifetime is shorter by up to this part, at random, so that workers forked together do not end together.
 _LIFETIME_JITTER: Final = 0.1
-# A thread whose request is past its deadline for so long counts as stuck (seconds).
+# A thread counts as stuck when its request has been past its deadline for this long (seconds).
 STUCK_GRACE: Final = 5.0
 
 
@@ -60,11 +60,11 @@ class Allowance:
         """Why the worker is to be replaced, as a phrase that follows its name in the log; empty when it is not."""
         if counters["stuck_ms"] >= 1000 * STUCK_GRACE:
             self.is_stuck = True
-            return "has a thread that does not come back"
+            return "has a thread in which a request past its deadline does not end"
         if self.requests is not None and counters["requests"] >= self.requests:
-            return f"has taken {log.counted(counters['requests'], 'request')} (--max-requests)"
+            return f"has processed {log.counted(counters['requests'], 'request')} (--max-requests)"
         if self.until is not None and now >= self.until:
-            return "has served its time (--max-lifetime)"
+            return "has reached its lifetime (--max-lifetime)"
         if self.rss is not None and resident > self.rss:
             return f"has {resident / (1 << 20):.0f} MiB in memory (--max-rss)"
         return ""

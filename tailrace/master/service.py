@@ -1,8 +1,8 @@
-"""What is around a master: the service manager, the pid file, the user, predecessor and successor, the file watcher.
+"""The surroundings of a master: service manager, pid file, user, predecessor and successor, file watcher.
 
-The master calls the methods at certain times, and asks for `events` in its loop; what these mean for the workers is
-decided there. A new master tells neither the pid file nor the service manager anything until its predecessor has handed
-over. In a program that embeds Tailrace a `Service` without arguments does nothing.
+The master calls the methods at certain times, and calls `events` in its loop; the master decides what these mean for
+the workers. A new master changes neither the pid file nor the state that the service manager shows until its
+predecessor has handed over. In a program that embeds Tailrace a `Service` without arguments does nothing.
 
 Thread: the master's only one.
 """
@@ -42,7 +42,7 @@ Event = Upgraded | FilesChanged
 
 
 class Service:
-    """What is around one master; nothing without arguments."""
+    """The surroundings of one master; without arguments it does nothing."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Service:
         self._listeners: list[Listener] = []
         self._alive_at = 0.0
         self._serves = False
-        # It was told to stop before it took over, so the predecessor stays the master.
+        # This master was told to stop before it took over, so the predecessor stays the master.
         self._gave_up = False
 
     def __enter__(self) -> Service:  # noqa: PYI034 - typing.Self is of Python 3.11
@@ -136,7 +136,7 @@ class Service:
         try:
             return successor.read() is True
         except UpgradeError as error:
-            log.logger.error("SIGUSR2: %s; this one (process %d) goes on", error, os.getpid())
+            log.logger.error("SIGUSR2: %s; this master (process %d) keeps serving", error, os.getpid())
             self._tell_ready(f"upgrade failed: {error}")
             successor.close()
             self._failed.append(successor)
@@ -149,7 +149,9 @@ class Service:
             if isinstance(event, watch.Watching):
                 log.logger.info("watching the files in %s", ", ".join(event.directories))
             elif isinstance(event, watch.Failed):
-                log.logger.error("--reload: the files are not watched: %s", event.reason)
+                log.logger.error(
+                    "--reload: changed files are no longer noticed, so restart the server: %s", event.reason
+                )
             else:
                 found.append(FilesChanged(event.paths))
         return found
@@ -171,9 +173,9 @@ class Service:
             self._manager.reloading("replacing the workers")
 
     def reload_failed(self, reason: str) -> None:
-        """The reload was given up, and the old workers go on."""
+        """The reload failed, and the old workers keep serving."""
         if self._is_main:
-            self._tell_ready(f"reload failed, the old workers go on: {reason}")
+            self._tell_ready(f"reload failed, the old workers keep serving: {reason}")
 
     def stopping(self) -> None:
         """The master begins to stop, and does not hand over."""
@@ -200,11 +202,19 @@ class Service:
     def begin_upgrade(self) -> None:
         """Starts the successor; `events` has Upgraded when it serves."""
         if self.origin is None:
-            log.logger.error("SIGUSR2: only a server that the command `tailrace` has started can be replaced")
+            log.logger.error(
+                "SIGUSR2: ignored, since only a server that the command `tailrace` has started can be replaced"
+            )
         elif self._predecessor:
-            log.logger.error("SIGUSR2: process %d has not handed over yet", self._predecessor.pid)
+            log.logger.error(
+                "SIGUSR2: ignored, since the previous master (process %d) has not handed over yet; try again later",
+                self._predecessor.pid,
+            )
         elif self._successor:
-            log.logger.error("SIGUSR2: process %d starts already; SIGTERM to it gives it up", self._successor.pid)
+            log.logger.error(
+                "SIGUSR2: ignored, since a new master (process %d) is starting; to cancel that, send it SIGTERM",
+                self._successor.pid,
+            )
         else:
             try:
                 self._successor = upgrade.start(self.origin, self._listeners, self._passed)

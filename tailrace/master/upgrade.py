@@ -1,10 +1,10 @@
-"""SIGUSR2: a new master takes the place of the running one, with the same sockets: new Python, new Tailrace, new code.
+"""SIGUSR2: a new master, with new Python, Tailrace or application code, replaces the running one on the same sockets.
 
-The old master forks and executes the command that it was started with. The new one finds in a variable of its
-environment the descriptors of the listening sockets and of the line, a socket between the two masters. It starts its
-workers and sends `R`. Then the old one sends `G`, lets its workers finish, and ends. Until then either may fail without
-harm: when the new master ends before its `R`, the old one goes on; when the old one is killed before its `G`, the end
-of the line means `G`.
+The old master forks and executes the command that it was started with. A variable of the environment gives the new
+master the descriptors of the listening sockets and of the line, which is a socket between the two masters. The new
+master starts its workers and sends `R`. Then the old one sends `G`, lets its workers finish, and ends. If the new
+master ends before its `R`, the old one keeps serving; if the old one is killed before its `G`, the end of the line
+means `G`.
 
 `Origin` and `Successor` are for the old master, `Predecessor` for the new one. Thread: the master's only one.
 """
@@ -105,10 +105,11 @@ def start(origin: Origin, listeners: Iterable[Listener], passed: Iterable[int] =
     """
     if os.getpid() == 1:
         raise UpgradeError(
-            "this is process 1, whose end would end its container; start a new container, or reload the code by SIGHUP"
+            "a new master cannot replace process 1, whose end would end its container; start a new container, or "
+            "reload the code by SIGHUP"
         )
     if not origin.executable:
-        raise UpgradeError("Python does not know its own executable (sys.executable)")
+        raise UpgradeError("a new master cannot be started, since Python does not know its executable (sys.executable)")
     ours, theirs = socket.socketpair()
     with theirs:
         descriptors = [*(listener.socket.fileno() for listener in listeners), *passed]
@@ -125,7 +126,7 @@ def start(origin: Origin, listeners: Iterable[Listener], passed: Iterable[int] =
                 _execute(origin, {**origin.environ, VARIABLE: json.dumps(state)}, theirs, descriptors, mask)
         except OSError as error:
             ours.close()
-            raise UpgradeError(f"no process can be started: {error.strerror}") from None
+            raise UpgradeError(f"the new master cannot be forked: {error.strerror}") from None
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     ours.setblocking(False)

@@ -3,9 +3,9 @@
 The master must stay single-threaded, because it forks, and the library that watches has a thread. So a child of the
 master watches, and writes a line of JSON to a pipe when files have changed. It ends with the master.
 
-Watched are the current directory, the directory of the application, and every directory of the module path that is no
-installation (a package in editable mode is watched, too). In these, files that Python imports count, except below a
-hidden directory, a virtual environment's packages or a cache.
+It watches the current directory, the directory of the application, and every directory of the module path that is not
+an installation of Python (packages in editable mode are watched, too). In these it reports changes of files that Python
+imports, except below hidden directories, the packages of a virtual environment, and caches.
 
 Thread: the main one, of the master and of the child.
 """
@@ -31,8 +31,8 @@ from tailrace.process.title import set_title
 if TYPE_CHECKING:
     pass
 
-# Milliseconds. A change is reported when nothing more has changed for one or two steps: an editor may save several
-# files.
+# Milliseconds. A change is reported when nothing else has changed for one or two steps, since an editor may save
+# several files.
 _STEP: Final = 20
 _LONGEST: Final = 100
 _SUFFIXES: Final = (".py", ".so")
@@ -190,7 +190,7 @@ def start(application: str | None, files: Sequence[str] = ()) -> Watcher:
 
 
 def _watch(watched: list[str], files: list[str], pipe: int, master: int, mask: Iterable[int]) -> NoReturn:
-    """In the child: watches until the master is gone."""
+    """In the child: watches until the master has ended."""
     signal.set_wakeup_fd(-1)
     signals.reset()
     # On Ctrl-C the master ends this process.

@@ -94,7 +94,7 @@ class Worker:
         return isinstance(self.phase, Serving)
 
     def read_report(self) -> bool:
-        """Reads its report as far as it has come, without waiting. True when it has just said that it is ready."""
+        """Reads what has arrived of its report, without waiting. True when the report is complete and says ready."""
         while self.report >= 0:
             try:
                 said = os.read(self.report, 65536)
@@ -102,7 +102,7 @@ class Worker:
                 break
             self._said += said
             if len(self._said) > _MOST_SAID:
-                # No report of ours: some other code writes to the pipe, and must not keep the master reading.
+                # This is not a report: other code writes to the pipe, and the master must not read it without end.
                 self.forget_report()
                 return False
             if not said or self._said in (READY, BROKEN):
@@ -174,7 +174,7 @@ class Ending:
         if self.exit_status is not None:
             return f"exited with status {self.exit_status}"
         if self.exit_signal is None or self.wait_status is None:
-            return "ended, and somebody else took its status"
+            return "ended with an unknown status, since other code has reaped it"
         try:
             name = signal.Signals(self.exit_signal).name
         except ValueError:

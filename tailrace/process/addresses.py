@@ -65,7 +65,7 @@ def parse(text: str) -> Address:
         path = text.removeprefix("unix:")
         path = path.removeprefix("//") if path.startswith("///") else path
         if not path or path == "@" or path.endswith("/"):
-            raise ConfigError(f"bind {text!r}: after unix: comes the path of a socket, as in unix:/run/app.sock")
+            raise ConfigError(f"bind {text!r}: write the path of a socket after unix:, as in unix:/run/app.sock")
         if len(os.fsencode(path)) > _UNIX_PATH_LIMIT:
             raise ConfigError(
                 f"bind {text!r}: a UNIX socket's path has at most {_UNIX_PATH_LIMIT} bytes; choose a shorter one"
@@ -74,7 +74,7 @@ def parse(text: str) -> Address:
     if text.startswith("fd://"):
         number = text.removeprefix("fd://")
         if not (number.isascii() and number.isdigit()) or _number(number) > _LARGEST_DESCRIPTOR:
-            raise ConfigError(f"bind {text!r}: after fd:// comes the number of an open descriptor, as in fd://3")
+            raise ConfigError(f"bind {text!r}: write the number of an open descriptor after fd://, as in fd://3")
         return InheritedAddress(int(number))
     if text.isascii() and text.isdigit():
         return TcpAddress("127.0.0.1", _port(text, text))

@@ -47,7 +47,7 @@ class WorkerError(LoadError):
 
 
 class ServerError(TailraceError):
-    """The server ended by a fault of its own while it served."""
+    """An internal error of Tailrace ended the server while it served."""
 
 
 class BindError(TailraceError):

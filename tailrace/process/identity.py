@@ -126,7 +126,7 @@ def _group_number(group: str) -> int:
 def _number(what: str, digits: str) -> int:
     # The largest stands for "unchanged" in setresuid(2).
     if len(digits) > 10 or int(digits) >= (1 << 32) - 1:
-        raise ConfigError(f"{what} {digits}: a number of a {what} is at most {(1 << 32) - 2}")
+        raise ConfigError(f"{what} {digits}: the number of a {what} is at most {(1 << 32) - 2}")
     return int(digits)
 
 
@@ -138,7 +138,8 @@ def _user_name(uid: int) -> str:
 
 
 def change_user(chosen: Mapping[str, Any], listeners: list[Listener], paths: list[str]) -> None:
-    """Becomes the user and group of the settings, and gives them what was made before. Raises ConfigError."""
+    """Becomes the user and group of the settings, and makes them the owners of files that exist already (sockets, pid
+    file, access log). Raises ConfigError."""
     wanted = identity(chosen["user"], chosen["group"])
     if wanted is None:
         return
@@ -148,4 +149,4 @@ def change_user(chosen: Mapping[str, Any], listeners: list[Listener], paths: lis
     wanted.become()
     wanted.check_interpreter()
     if changes:
-        log.logger.info("user %s, group %d from now on", wanted.name or wanted.uid, wanted.gid)
+        log.logger.info("changed to user %s, group %d", wanted.name or wanted.uid, wanted.gid)

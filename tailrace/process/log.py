@@ -1,9 +1,8 @@
 """The server's own log: the loggers `tailrace` and `tailrace.error`, and the handler that the command line gives them.
 
-Writing to standard error never blocks: its reader may stall, and neither the master nor a worker nor gevent's hub may
-stall with it. What standard error takes is written at once, and the rest waits in memory. In a worker a thread of the
-core writes the rest, and ends afterwards. In a master the loop writes it, since a process that forks must have no other
-thread.
+Writing to standard error never blocks: its reader may stall, which must not stall the master, a worker or gevent's hub.
+What standard error accepts is written at once, and the rest waits in memory. In a worker a thread of the core writes
+the rest, and ends afterwards. In a master the loop writes it, since a process that forks must have no other thread.
 
 A program that embeds Tailrace sets up logging itself. Only `tailrace.run` sends the log to standard error, where the
 program has set up no logging.
@@ -25,7 +24,7 @@ from typing import Final, TextIO
 from tailrace._tailrace import LogStream
 
 logger: Final = logging.getLogger("tailrace")
-# The core logs here: exceptions of the application, responses that were broken off, failures to start something.
+# The core logs here: exceptions of the application, responses that were aborted, errors of the server.
 error_logger: Final = logging.getLogger("tailrace.error")
 
 # How long the end of the process waits for a reader of the log (seconds).
@@ -150,7 +149,7 @@ def shown(level: str, *, is_given: bool) -> Iterator[None]:
 
 
 def revive() -> None:
-    """Enables our loggers again: `logging.config.dictConfig` by default disables loggers that exist already."""
+    """Enables the loggers again: `logging.config.dictConfig` by default disables loggers that exist already."""
     logger.disabled = False
     error_logger.disabled = False
 

@@ -35,7 +35,9 @@ class PidFile:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise ConfigError(f"pidfile {self.path}: cannot be read: {error.strerror}") from None
+            raise ConfigError(
+                f"pidfile {self.path}: cannot be read: {error.strerror}; choose another --pidfile, or change its owner"
+            ) from None
         if pid is not None and pid not in (os.getpid(), predecessor) and _lives(pid, os.stat(self.path).st_mtime):
             raise ConfigError(
                 f"pidfile {self.path}: process {pid} runs already; stop it (`kill {pid}`), or choose another --pidfile"

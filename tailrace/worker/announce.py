@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def announce(
     chosen: dict[str, Any], application: WSGIApplication | None, listeners: list[sockets.Listener], workers: int = 0
 ) -> None:
-    """Logs which process serves which application, and where. workers: how many a master has; 0: there is no master."""
+    """Logs version, process, application and addresses. workers: how many the master has; 0: there is no master."""
     if not log.logger.isEnabledFor(logging.INFO):
         return
     name = chosen["app"] or getattr(application, "__qualname__", None) or type(application).__name__

@@ -1,4 +1,4 @@
-"""The core (`Server`) of a process that serves: how it is made, how it is stopped, and what the log says at its end.
+"""The core (`Server`) of a process that serves: makes it, stops it, and logs how it ended.
 
 Thread: the main one, except `announce_end`, which runs on a thread of its own.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tailrace._tailrace import Scoreboard
 
 
-# At most so many requests are named in one line.
+# One line names at most this many requests.
 _MOST_NAMED: Final = 20
 
 
@@ -43,8 +43,8 @@ def make(
     """
     if not (chosen["gevent"] or chosen["debug"]) and _threads_are_greenlets():
         raise ConfigError(
-            "the standard library has been patched for gevent, so the server's threads would be greenlets and never "
-            "run: start with --gevent (in a program of your own: tailrace.gevent.serve)"
+            "the standard library is patched for gevent, so the threads of the server would be greenlets, and would "
+            "never run; start with --gevent, or call tailrace.gevent.serve in a program of your own"
         )
     chosen = {**chosen, "max_connections": open_files.allow(chosen)}
     numbers = [listener.socket.fileno() for listener in listeners]
@@ -64,7 +64,7 @@ def _threads_are_greenlets() -> bool:
 
 
 def begin_stop(server: Server, graceful_timeout: float, number: int) -> None:
-    """Stops the server because of a signal, and says so in the log."""
+    """Stops the server because of a signal, and logs that."""
     name = signal.Signals(number).name
     if graceful_timeout > 0:
         log.logger.info(
@@ -87,13 +87,13 @@ def announce_end(server: Server, writer: socket.socket) -> None:
 
 
 def check(server: Server) -> None:
-    """Raises ServerError for a server that ended by a fault of its own."""
+    """Raises ServerError if an error of Tailrace ended the server."""
     if (fault := server.fault()) is not None:
-        raise ServerError(f"the server ended by a fault of its own, please report it: {fault}")
+        raise ServerError(f"an internal error ended the server, please report it: {fault}")
 
 
 def abandoned(server: Server) -> int:
-    """How many requests still run although the server has ended. Logs the requests that its end has cut."""
+    """How many requests still run although the server has ended. Logs the requests that its end interrupted."""
     cut, running = server.cut_requests(), server.stats()["running"]
     if running and not cut:
         # Their responses are complete, and the application still runs.

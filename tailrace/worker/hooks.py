@@ -126,13 +126,13 @@ def read(name: str | None) -> Hooks:
     module = load.module(name)
     for other in _suspicious(module):
         log.logger.warning(
-            "hooks %s: %s is not a hook and will never be called%s", name, other, _nearest(other, module)
+            "hooks %s: the function %s is not a hook, so it is not called%s", name, other, _nearest(other, module)
         )
     functions = {hook: getattr(module, hook) for hook in _TAKES_WORKER if hasattr(module, hook)}
     for hook, function in functions.items():
         _check(name, hook, function)
     if not functions:
-        log.logger.warning("hooks %s: has no hook; the hooks are %s", name, ", ".join(_TAKES_WORKER))
+        log.logger.warning("hooks %s: the module defines no hook; the hooks are %s", name, ", ".join(_TAKES_WORKER))
     return Hooks(name, functions)
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 # handlers that do nothing, instead of SIG_IGN, which the children of the application would inherit.
 _MASTERS_SIGNALS: Final = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU)
 _SERVING: Final = (signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1)
-# Threads of the application that do not end are named in the log after so long (seconds).
+# Threads of the application that do not end are named in the log after this time (seconds).
 _SLOW_THREADS: Final = 1.0
 
 
@@ -132,7 +132,7 @@ def work(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets.Lis
             # A child that a signal handler of the application has forked.
             forks.leave(error)
         if ready:
-            log.logger.exception("worker %d fails", start.info.number)
+            log.logger.exception("an exception ended worker %d, please report it", start.info.number)
         else:
             _report(start, Failure(f"the worker failed: {error!r}", 1, traceback.format_exc()).report())
     try:
@@ -187,8 +187,8 @@ def _start(server: Server, writer: socket.socket, chosen: dict[str, Any], stop: 
 
 
 def _wait_for_threads() -> None:
-    """Waits, as the interpreter does at its end, for the threads of the application that are no daemons, and for the
-    work of its executors."""
+    """Waits, as the interpreter does at its end, for the application's threads that are not daemons, and for the work
+    of its executors."""
 
     def say() -> None:
         others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]

@@ -1,4 +1,4 @@
-"""Returns bytes where an iterable of bytes is meant: iterating them gives integers."""
+"""Returns bytes in place of an iterable of bytes: iterating over them gives integers."""
 
 
 def app(environ, start_response):

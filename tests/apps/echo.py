@@ -1,4 +1,4 @@
-"""Answers with what it was asked: environ as JSON, the body as latin-1 text under "body"."""
+"""Responds with the request: environ as JSON, and the body as latin-1 text under "body"."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Writes to wsgi.errors in every way there is."""
+"""Writes to wsgi.errors by each of its methods."""
 
 
 def app(environ, start_response):

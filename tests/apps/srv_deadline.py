@@ -1,4 +1,4 @@
-"""An application whose requests hang in one way or another: `/WAY?seconds=N`, or until they are let go."""
+"""An application whose requests hang: `/WAY?seconds=N`, or until another request releases them."""
 
 import contextlib
 import logging

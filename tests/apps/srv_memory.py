@@ -1,4 +1,4 @@
-"""What a server must not die of that runs out of memory: large bodies read at once, large heads and bodies answered."""
+"""Requests for a server with limited memory: large bodies read at once, large heads, large responses."""
 
 from urllib.parse import parse_qs
 

@@ -1,4 +1,4 @@
-"""curl, in both versions of HTTP, with each kind of body."""
+"""curl with HTTP/1.0 and HTTP/1.1, and with each kind of request body."""
 
 import hashlib
 import json

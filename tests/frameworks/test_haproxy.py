@@ -1,4 +1,4 @@
-"""HAProxy in front: both kinds of health check stay up, connections are kept and shared by all clients."""
+"""HAProxy in front: both kinds of health check succeed, and connections are kept and shared by all clients."""
 
 import csv
 import hashlib

@@ -1,4 +1,4 @@
-"""`tailrace httpbin:app`, asked all that an HTTP client can ask it."""
+"""`tailrace httpbin:app`, with requests for each of its features."""
 
 import base64
 import hashlib
@@ -58,7 +58,7 @@ def test_an_upload_that_does_not_fit_in_memory(client):
 
 @pytest.mark.parametrize("code", [200, 201, 202, 204, 205, 304, 400, 404, 410, 418, 429, 500, 503, 507])
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_every_status_leaves_the_connection_usable(client, method, code):
+def test_after_a_response_of_any_status_the_connection_can_be_used(client, method, code):
     answer = client.request(method, f"/status/{code}")
     assert answer.status_code == code
     if code in (204, 304):

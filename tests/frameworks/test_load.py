@@ -1,4 +1,4 @@
-"""Many requests from ab, which keeps HTTP/1.0 connections, and from wrk: none may fail, all must be the right bytes."""
+"""Many requests from ab (HTTP/1.0 with keep-alive) and from wrk: none may fail, and all bodies must be right."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Frameworks and curl with `--stream-body`: uploads parsed from the connection, and refused without being sent."""
+"""Frameworks and curl with `--stream-body`: uploads that are parsed while they arrive, and uploads that are refused."""
 
 import hashlib
 import subprocess

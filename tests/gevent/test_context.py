@@ -1,4 +1,5 @@
-"""What belongs to a request is gone with it, though a greenlet carries one request after the other."""
+"""Data that a request stores on its greenlet or in its context is gone when it ends, though greenlets run several
+requests."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def test_a_request_sees_nothing_of_the_one_before(server, which, end):
                 assert asked(client, "/marks") == [NOTHING, NOTHING]
 
 
-def test_two_at_once_see_their_own(server):
+def test_two_requests_at_once_see_their_own_data(server):
     # Fails when requests share a greenlet's or a thread's state while both run.
     with ExitStack() as stack:
         clients = {
@@ -68,7 +69,7 @@ def test_two_at_once_see_their_own(server):
 
 
 def test_a_greenlet_that_somebody_keeps_carries_no_other_request(server):
-    # Fails when the count of references is not looked at: whoever kept it would kill somebody else's request.
+    # Fails when references to the greenlet are not counted: code that kept it could kill the next request.
     with server.client() as client:
         asked(client, "/marks?set=kept-one&which=kept")
         for _ in range(20):
@@ -76,7 +77,7 @@ def test_a_greenlet_that_somebody_keeps_carries_no_other_request(server):
             assert server.get("/same_greenlet?key=kept-one").body == b"false"
 
 
-def test_a_timeout_that_a_request_left_running_hits_nobody_else(server):
+def test_a_timeout_that_a_request_left_running_raises_in_no_other_request(server):
     # Fails when a greenlet with a running gevent.Timeout is used again: within 0.3 s it would raise there.
     with ExitStack() as stack:
         clients = [stack.enter_context(server.client()) for _ in range(5)]

@@ -1,4 +1,5 @@
-"""`--request-timeout`: the client is answered whatever the hub does, and the exception meets that greenlet alone."""
+"""`--request-timeout` with greenlets: the client is sent 504 even if the hub is blocked, and only that greenlet gets
+the exception."""
 
 from __future__ import annotations
 
@@ -63,8 +64,8 @@ def test_a_greenlet_past_its_deadline_is_ended_alone(server, tmp_path, way, wher
 
 
 @pytest.mark.parametrize("way", ["crunch", "sleep_unpatched", "refuse_to_end", "open_fifo"])
-def test_close_is_left_to_finish_and_named(server, tmp_path, way):
-    # As in threads. Fails when close() is broken off in the middle, or when it is nobody's that it hangs.
+def test_close_may_finish_after_the_deadline_and_is_named_in_the_log(server, tmp_path, way):
+    # As with threads. Fails when close() is interrupted, or when a close() that hangs is not logged.
     key, file = f"{way}-close", tmp_path / "file"
     if way == "open_fifo":
         os.mkfifo(file)
@@ -89,8 +90,8 @@ def test_close_is_left_to_finish_and_named(server, tmp_path, way):
         assert json.loads(neighbour.response().body) == {"opened": True, "key": "neighbour"}
 
 
-def test_those_that_sleep_and_those_that_compute_hang_together(server, tmp_path):
-    # Fails when the first overdue greenlet hides the others, or when an exception meant for one hits the running one.
+def test_sleeping_and_computing_requests_past_their_deadline_all_end(server, tmp_path):
+    # Fails when only the first overdue request is ended, or when an exception for one is raised in the running one.
     with ExitStack() as stack:
         kept = [stack.enter_context(asking(server, f"/wait?gate=many&key={n}&deadline=none")) for n in range(10)]
         await_waiting(server, "many", 10)
@@ -112,7 +113,7 @@ def test_those_that_sleep_and_those_that_compute_hang_together(server, tmp_path)
 
 
 def test_the_next_request_of_the_greenlet_meets_no_exception(server):
-    # Fails when an exception that was set late, or a second one, hits who comes next.
+    # Fails when an exception that was set late, or a second one, is raised in the next request.
     with server.client() as client:
         for turn in range(6):
             way = ["crunch", "sleep_cooperatively"][turn % 2]

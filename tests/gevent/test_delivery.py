@@ -1,4 +1,5 @@
-"""Files and large blocks under gevent: the I/O thread sends them, the hub thread only what is small."""
+"""Files and large blocks with greenlets: the I/O thread sends them; the thread of the hub sends only small
+responses."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def server():
         yield server
 
 
-def test_a_client_that_asks_one_by_one_waits_for_no_nap_of_the_server(server, tmp_path):
+def test_the_io_thread_does_not_sleep_between_sequential_requests(server, tmp_path):
     # Fails when the I/O thread sleeps after each request that it has handed over, whether or not the hub has others.
     asked, path = 200, tmp_path / "calls"
     (task,) = [
@@ -140,7 +141,7 @@ def test_slow_readers_of_large_blocks_are_given_up_and_give_their_memory_back():
         slow = [stack.enter_context(reading(server, f"/list?size={size}&block={1 << 20}")) for _ in range(20)]
         for client in slow:
             client.head()
-        # They were taken whole, by reference, and nobody waits for them; the first may have been given up by now.
+        # Each block was queued whole, by reference, and no greenlet waits; the first client may be disconnected by now.
         assert peak(server) - before > 2 * size
         eventually(lambda: descriptors(server) <= open_before, "all given up", 20)
         eventually(lambda: resident(server) - before < size, "memory given back", 20)

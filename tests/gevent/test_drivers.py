@@ -1,4 +1,5 @@
-"""What applications on gevent use: a database driver in C with a wait callback, and HTTP clients to the same server."""
+"""Libraries of applications on gevent: a database driver in C with a wait callback, and HTTP clients to the same
+server."""
 
 from __future__ import annotations
 

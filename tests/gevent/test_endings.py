@@ -1,4 +1,4 @@
-"""A greenlet that is ended while the server has it wait: for room in the queue of its response, or for its body."""
+"""Greenlets that end while they wait in the server: for room in the queue of their response, or for their body."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_ends_a_waiting_greenlet_ends_its_request_alone(server, place, caus
             reset(client)
         ended = eventually(lambda: record(server, key)["ended"], "the end of the request")
         if (place, cause) == ("write", "deadline"):
-            # As in threads: whoever comes first, the end of the response or the exception.
+            # As with threads, either the end of the response or the exception may come first.
             assert ended in ("ClientDisconnected", "RequestTimeout")
         else:
             assert ended == ("GeneratorExit" if place == "iteration" else RAISED[cause])
@@ -94,7 +94,7 @@ def test_what_ends_a_waiting_greenlet_ends_its_request_alone(server, place, caus
 
 
 def test_hundreds_that_vanish_while_they_wait_leave_nothing(server):
-    # Fails when the greenlet of a client that is gone waits for ever.
+    # Fails when the greenlet of a client that has disconnected waits without end.
     with ExitStack() as stack:
         for number in range(60):
             place = PLACES[number % 3]

@@ -1,4 +1,4 @@
-"""`--hub-warn`: who blocks the hub is in the log with its stack and its request; who is merely busy is not."""
+"""`--hub-warn`: a greenlet that blocks the hub is logged with its stack and request; a busy hub is not logged."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def test_a_call_that_keeps_the_interpreter_is_reported_when_it_ends(server):
     assert all("GET /hang?way=sum_up" in each for each in after)
 
 
-def test_what_is_no_request_of_ours_is_reported_as_such(server):
-    # Fails when the watch blames the request that happens to be in flight.
+def test_a_greenlet_of_the_application_that_blocks_is_reported(server):
+    # Fails when the log names another request that happens to be in flight.
     with asking(server, "/blocked_beside_a_request?with=1") as client:
         assert client.response().status == 200
     assert server.logged(WAS)
@@ -116,7 +116,7 @@ def test_a_hub_that_is_merely_busy_is_not_reported():
         assert HAS_BEEN not in server.log
 
 
-def test_0_means_never():
+def test_hub_warn_0_reports_nothing():
     with on_greenlets(hub_warn=0) as server:
         with asking(server, "/hang?way=sleep_in_one_call&with=0.7") as client:
             assert client.response().status == 200
@@ -145,7 +145,7 @@ def test_an_idle_server_sleeps(server):
     eventually(lambda: of_a_while() <= 3, "a server that sleeps")
 
 
-def test_the_watch_sees_the_first_request_after_idleness(server):
+def test_the_first_request_after_an_idle_time_is_monitored(server):
     # Fails when the watch that sleeps with the hub is not woken with it.
     for _ in range(2):
         time.sleep(0.3)

@@ -1,4 +1,5 @@
-"""What a request had, used later or by others: answers or errors as in threads, and nothing that hangs."""
+"""Objects of a request that are used after it, or elsewhere: results and errors are as with threads, and nothing
+hangs."""
 
 from __future__ import annotations
 
@@ -58,13 +59,13 @@ def used(server, what, when, where):
 @pytest.mark.parametrize("where", ["thread", "threadpool", "hub"])
 @pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize("what", WHAT)
-def test_what_is_used_elsewhere_answers_as_in_threads(server, threaded, what, when, where):
-    # Fails when a use blocks the hub, takes a greenlet of another thread for its own, or waits where nobody can.
+def test_objects_of_a_request_used_elsewhere_behave_as_with_threads(server, threaded, what, when, where):
+    # Fails when a use blocks the hub, switches to a greenlet of another thread, or waits where waiting is impossible.
     assert used(server, what, when, where) == used(threaded, what, when, "thread")
 
 
 def test_a_thread_of_the_pool_writes_to_a_slow_client(server):
-    # Fails when the wait of a real thread is taken for one of the hub's greenlets: it would stop the hub, or for ever.
+    # Fails when a real thread waits as a greenlet of the hub does: it would block the hub, or never return.
     size = 24 << 20
     with reading(server, f"/pooled?what=write&key=pool-writes&size={size}") as slow, server.client() as others:
         answer = slow.head()

@@ -1,4 +1,4 @@
-"""`--max-greenlets` and the queue behind it; what is in flight when the server is told to end, reload or replace."""
+"""`--max-greenlets` and the queue behind it; requests in flight when the server stops, reloads or replaces a worker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def full(tmp_path):
         yield server, fill(server, stack, gate), gate, idle
 
 
-def test_what_is_too_much_waits_and_what_is_more_is_refused(full):
+def test_requests_beyond_max_greenlets_wait_and_those_beyond_the_queue_are_refused(full):
     # Fails when the limit is of worker greenlets that were ever made, of connections, or none.
     server, clients, gate, _ = full
     with server.client() as extra:
@@ -56,8 +56,8 @@ def test_what_is_too_much_waits_and_what_is_more_is_refused(full):
     assert told(server, "/process")["most_running"] == GREENLETS
 
 
-def test_one_that_ends_makes_room_for_one(tmp_path):
-    # Fails when the end of a request at the limit wakes nobody: the queue would stand still until something comes in.
+def test_a_request_that_ends_lets_one_queued_request_begin(tmp_path):
+    # Fails when the end of a request at the limit does not wake the hub: the queue would wait for the next arrival.
     with on_greenlets(max_greenlets=1, max_queue=100) as server, ExitStack() as stack:
         gates = [tmp_path / str(number) for number in range(6)]
         clients = [stack.enter_context(asking(server, f"/wait?gate={gate}")) for gate in gates]
@@ -94,7 +94,7 @@ def test_a_stop_waits_for_greenlets_and_for_what_is_queued(full, number):
 
 
 @pytest.mark.parametrize("numbers", [(signal.SIGTERM, signal.SIGTERM), (signal.SIGQUIT,)], ids=["term-term", "quit"])
-def test_who_is_in_a_hurry_ends_all_of_them(full, numbers):
+def test_a_second_sigterm_or_sigquit_ends_all_greenlets(full, numbers):
     # Fails when sleeping greenlets keep the process, or when it has to be killed by its master.
     server, clients, _, _ = full
     for number in numbers:
@@ -147,7 +147,8 @@ def test_greenlets_are_in_the_scoreboard_of_a_worker_that_dies(tmp_path):
         os.kill(server.pid, signal.SIGKILL)
         # The request that asked for them may be there, too: its client has its answer before its greenlet is through.
         eventually(lambda: all(re.search(rf"carried-{number}\b", server.log) for number in range(30)), "all are named")
-        assert re.search("it carried 3[01] requests, of which the first 20 are here and 1[01] more", server.log)
+        said = "it was running 3[01] requests, of which the first 20 follow here and 1[01] in the next entries"
+        assert re.search(said, server.log)
         eventually(lambda: answers(server), "a new worker", 20)
 
 

@@ -1,4 +1,4 @@
-"""`--gevent` at the start: what is patched when, what is refused, what is warned of."""
+"""The start with `--gevent`: what is patched when, what is refused, and what causes a warning."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_hook_after_the_fork_runs_patched_and_the_master_never_is(directory):
         assert "on_exit False" in server.log
 
 
-def test_the_loop_is_chosen_by_gevents_own_variable_also_from_the_env_file(directory):
+def test_the_variable_of_gevent_chooses_the_loop_also_from_the_env_file(directory):
     # Fails when gevent is imported before the file is read, or when the wakeup works with one loop only.
     (directory / "variables").write_text("GEVENT_LOOP=libuv-cffi\n")
     with Operated(directory, "app:app", "--gevent", "--env-file", "variables") as server:
@@ -120,7 +120,7 @@ def test_what_was_imported_before_the_patch_is_warned_of(directory):
         (["--debug"], ["--debug", "--gevent"]),
     ],
 )
-def test_what_cannot_go_together_is_refused_in_one_line(directory, arguments, words):
+def test_contradicting_options_are_refused_in_one_line(directory, arguments, words):
     status, said = failing(directory, "app:app", "--gevent", *arguments)
     assert status == 2
     assert "Traceback" not in said
@@ -147,7 +147,7 @@ def test_a_file_that_hides_gevent_is_named(directory):
 
 
 def test_an_application_that_patches_itself_on_threads_is_told_of_gevent(directory):
-    # Its threads would be greenlets of a hub that nobody runs: it would hang.
+    # The server's threads would be greenlets of a hub that does not run, so the server would hang.
     (directory / "patching.py").write_text("from gevent import monkey\nmonkey.patch_all()\n" + APP)
     status, said = failing(directory, "patching:app")
     assert status != 0

@@ -1,4 +1,4 @@
-"""Reads of a streamed body on greenlets: broken off they lose nothing; a greedy or a second reader holds up nobody."""
+"""Reads of a streamed body in greenlets: interrupted reads lose no bytes, and no reader blocks other greenlets."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_reads_that_are_broken_off_anywhere_give_what_a_file_gives(server, frami
     assert gave[-1] == model.read().decode("latin-1")
 
 
-def test_a_reader_whose_client_is_never_late_leaves_others_their_turn(server):
+def test_a_reader_that_never_waits_lets_other_greenlets_run(server):
     # The body goes on until others have been answered: fails when its reader keeps the hub while there is something.
     block, sent, enough = bytes(range(256)) * 256, [], threading.Event()
     with server.client(60) as client:
@@ -131,7 +131,7 @@ def test_a_reader_whose_client_is_never_late_leaves_others_their_turn(server):
 @pytest.mark.parametrize("second", ["greenlet", "thread"])
 @pytest.mark.parametrize("first", ["greenlet", "thread"])
 def test_a_second_reader_waits_in_a_thread_and_fails_in_a_greenlet(server, first, second):
-    # Fails when the hub waits for a lock that somebody has over the wait of a read.
+    # Fails when the hub waits for a lock that another reader holds while it waits for the client.
     key = f"{first}-{second}"
     with server.client() as client:
         client.send(head(target=f"/both?key={key}&first={first}&second={second}", length=10))
@@ -155,7 +155,7 @@ def impatient():
         yield server
 
 
-def test_a_client_is_not_late_because_the_application_is(impatient):
+def test_time_that_the_application_takes_does_not_count_against_the_client(impatient):
     # Fails when the time of a read begins before the read, as that of a timer does which is made in a timer's callback.
     with impatient.client(30) as client:
         client.send(head(target=f"/spin?seconds={BODY_TIMEOUT * 1.2}&then=read", length=5))
@@ -166,7 +166,7 @@ def test_a_client_is_not_late_because_the_application_is(impatient):
         assert json.loads(client.response().body) == 5
 
 
-def test_a_client_that_was_in_time_is_heard_by_a_hub_that_was_not(impatient):
+def test_bytes_that_arrived_in_time_are_read_by_a_late_hub(impatient):
     # Both the bytes and the end of the time are there when the hub is free again. Fails when that is taken for silence.
     with impatient.client(30) as client, impatient.client(30) as other:
         begin(client, "length", "in-time", [["read", -1]], 5)
@@ -178,8 +178,8 @@ def test_a_client_that_was_in_time_is_heard_by_a_hub_that_was_not(impatient):
 
 
 @FRAMINGS
-def test_a_client_that_is_silent_is_late_also_when_its_read_is_broken_off(impatient, framing):
-    # Fails when each read that is broken off gives the client a new time: this one would wait for ever.
+def test_an_interrupted_read_does_not_extend_the_time_of_a_silent_client(impatient, framing):
+    # Fails when each interrupted read starts the client's time again: this request would never end.
     with impatient.client(30) as client:
         begin(client, framing, f"silent-{framing}", [["read", -1]], 10)
         client.send(pieces(framing, [b"hello", b"world"])[0])

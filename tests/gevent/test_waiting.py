@@ -1,4 +1,4 @@
-"""Requests that wait, for their clients or for anything else, hold up nobody but themselves."""
+"""Requests that wait, for their clients or for anything else, delay no other request."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_producer_waits_for_its_client_and_nobody_waits_for_it(server, by, blo
     eventually(lambda: record(server, key)["closed"] == 1, "close()")
 
 
-def test_a_producer_that_is_never_full_leaves_others_their_turn(server):
+def test_a_producer_that_never_waits_lets_other_greenlets_run(server):
     # Fails when a response whose client takes everything at once keeps the hub to its end.
     size = SIZE // 4
     with ExitStack() as stack:
@@ -90,7 +90,7 @@ def test_a_response_that_is_finished_needs_no_greenlet_for_its_slow_client(serve
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 def test_a_reader_of_a_streamed_body_waits_for_its_client_alone(framing):
-    # Fails when wsgi.input.read() blocks the hub, when a piece that comes wakes nobody, or another's reader.
+    # Fails when wsgi.input.read() blocks the hub, or when arriving bytes wake no reader, or that of another request.
     count, body = 40, os.urandom(50_000)
     with on_greenlets("srv_greenlets:app", "--stream-body", hub_warn=1) as server, ExitStack() as stack:
         others = stack.enter_context(server.client())

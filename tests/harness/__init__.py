@@ -1,1 +1,1 @@
-"""What the tests share: real servers, a strict client, the table of cases, and the tools they may need."""
+"""Shared by the tests: real servers, a strict client, the table of cases, and optional tools."""

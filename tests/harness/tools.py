@@ -1,4 +1,4 @@
-"""Missing tools: a skip with its reason on a developer's machine, a failure where CI=true promises all of them."""
+"""Missing tools: the test is skipped, or fails where CI=true says that all tools are installed."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Reading `--bind`."""
+
 import pytest
 
 from tailrace.process.addresses import InheritedAddress, TcpAddress, UnixAddress, parse

@@ -1,3 +1,5 @@
+"""The page that `--reload` shows while the application does not load."""
+
 from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 

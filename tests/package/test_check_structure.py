@@ -1,4 +1,4 @@
-"""Small trees: for each rule one that keeps it and one that breaks it."""
+"""The rules of tools/check_structure.py, each with a small tree that follows it and one that breaks it."""
 
 import importlib
 import sys

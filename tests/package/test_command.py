@@ -1,3 +1,5 @@
+"""The `tailrace` command: usage errors, exit statuses, `tailrace config`."""
+
 import json
 import os
 import re
@@ -112,7 +114,11 @@ def test_aliases_and_negations(monkeypatch, directory):
             2,
             "tailrace: error: bind 'localhost': not an address; write localhost:8000\n",
         ),
-        (["shop:app", "--chdir", "absent"], 2, "tailrace: error: chdir 'absent': No such file or directory\n"),
+        (
+            ["shop:app", "--chdir", "absent"],
+            2,
+            "tailrace: error: chdir 'absent': No such file or directory; name a directory that this user may enter\n",
+        ),
         (["shop:app", "--config", "absent.toml"], 2, "tailrace: error: absent.toml: no such file"),
         (["shop:app", "--tread", "1"], 2, "tailrace: error: no such option: --tread; did you mean --threads?\n"),
         (["shop:app", "--no-debg"], 2, "did you mean --no-debug?"),

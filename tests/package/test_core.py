@@ -1,10 +1,12 @@
+"""Making and ending the core."""
+
 import pytest
 
 from tailrace.process.errors import ServerError
 from tailrace.worker import core
 
 
-def test_a_server_that_ended_by_a_fault_of_its_own_says_so():
+def test_an_internal_error_that_ended_the_server_is_raised():
     class Core:
         def __init__(self, fault):
             self.fault = lambda: fault

@@ -1,3 +1,5 @@
+"""Standard descriptors that are closed at the start."""
+
 import subprocess
 import sys
 

@@ -1,3 +1,5 @@
+"""The current directory and `--chdir`."""
+
 import os
 
 from tailrace.process import directory

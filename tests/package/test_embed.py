@@ -1,3 +1,5 @@
+"""`tailrace.run` and `tailrace.serve_in_thread`."""
+
 import logging
 import os
 import signal

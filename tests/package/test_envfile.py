@@ -1,3 +1,5 @@
+"""Variables from the file of `--env-file`."""
+
 import os
 
 import pytest

@@ -187,7 +187,7 @@ def serve_once():
 
 
 @on_a_hub
-def test_what_has_ended_needs_no_collector():
+def test_an_ended_server_is_freed_without_the_garbage_collector():
     gc.disable()
     try:
         assert serve_once()() is None

@@ -1,4 +1,4 @@
-"""The command with greenlets: what it refuses, in which order it patches and loads, and its signals."""
+"""The command with greenlets: what it refuses, the order of patching and loading, and its signals."""
 
 import os
 import signal
@@ -27,13 +27,13 @@ def test_what_cannot_go_together_ends_with_one_line(pong, command, other):
     assert line.endswith("; leave one out\n")
 
 
-def test_an_application_that_patches_itself_is_shown_the_way(pong, command):
+def test_an_application_that_patches_itself_gets_an_error_with_the_remedy(pong, command):
     (pong / "patches.py").write_text("import gevent.monkey\ngevent.monkey.patch_all()\nfrom pong import app\n")
     server = command("patches", "--bind", "127.0.0.1:0")
     assert server.end() == 2
     assert server.seen[-1] == (
-        "tailrace: error: the standard library has been patched for gevent, so the server's threads would be greenlets "
-        "and never run: start with --gevent (in a program of your own: tailrace.gevent.serve)\n"
+        "tailrace: error: the standard library is patched for gevent, so the threads of the server would be greenlets, "
+        "and would never run; start with --gevent, or call tailrace.gevent.serve in a program of your own\n"
     )
 
 
@@ -47,7 +47,7 @@ def test_the_signal_for_greenlets_does_no_harm_without_them(pong, command):
     server = command("pong", "--bind", "127.0.0.1:0")
     server.until("ready in")
     server.process.send_signal(signal.SIGURG)
-    server.until("SIGURG: only --gevent has greenlets to write down")
+    server.until("SIGURG: ignored, since only --gevent has greenlets whose stacks can be logged")
     server.process.send_signal(signal.SIGTERM)
     assert server.end() == 0
 
@@ -86,7 +86,7 @@ def test_the_worker_is_patched_before_its_hooks_and_its_application_and_the_mast
     ]
 
 
-def test_it_serves_tells_what_its_greenlets_do_and_ends(pong, command):
+def test_it_serves_logs_the_stacks_of_its_greenlets_and_ends(pong, command):
     server = command("pong", "--gevent", "--bind", "127.0.0.1:0")
     server.until(r"serves pong with 1 worker on gevent$")
     host, port = server.address()
@@ -99,7 +99,7 @@ def test_it_serves_tells_what_its_greenlets_do_and_ends(pong, command):
     assert server.end() == 0
 
 
-def test_an_application_that_does_not_load_is_told_as_without_greenlets(pong, command):
+def test_an_application_that_does_not_load_is_reported_as_without_greenlets(pong, command):
     (pong / "broken.py").write_text("1 / 0\n")
     server = command("broken", "--gevent", "--bind", "127.0.0.1:0")
     assert server.end() == 1
@@ -130,7 +130,7 @@ def test_a_thread_of_the_application_is_waited_for(pong, command):
     assert server.process.stdout.read() == "work done\n"
 
 
-def test_a_worker_whose_hub_is_kept_drains_when_it_is_told_itself(pong, command):
+def test_a_worker_whose_hub_is_blocked_drains_on_its_own_sigterm(pong, command):
     os.mkfifo(pong / "entered")
     (pong / "keeps.py").write_text(
         "import os\n"

@@ -1,3 +1,5 @@
+"""The dump of all greenlets."""
+
 import io
 import re
 import threading
@@ -52,7 +54,7 @@ def test_greenlets_at_the_same_place_stand_together_and_the_most_frequent_first(
 
 
 @on_a_hub
-def test_the_request_that_asks_is_at_its_own_place(core, greenlets, ended):
+def test_the_request_that_calls_dump_is_shown_with_its_own_stack(core, greenlets, ended):
     said = []
 
     def asks():
@@ -97,23 +99,23 @@ class Nameless(gevent.Greenlet):
 
 
 @on_a_hub
-def test_what_fails_on_the_way_is_written_and_not_raised(core, greenlets, ended):
+def test_an_error_during_a_dump_is_written_and_not_raised(core, greenlets, ended):
     nameless = Nameless.spawn(gevent.sleep, 1000)
     settle()
     dump()
-    assert core.logged == [("warning", "greenlets: they cannot be told: LookupError('no name')")]
+    assert core.logged == [("warning", "greenlets: their stacks could not be read: LookupError('no name')")]
     nameless.kill()
 
 
 @on_a_hub
-def test_the_main_greenlet_of_a_program_is_told_too(core, greenlets, ended):
+def test_the_main_greenlet_of_a_program_is_shown_too(core, greenlets, ended):
     assert "main greenlet" not in text([greenlets])
     greenlets.is_embedded = True
     assert "main greenlet of the application, at\n" in text([greenlets])
 
 
 @on_a_hub
-def test_objects_that_lie_about_their_class_are_left_alone(core, greenlets, ended):
+def test_objects_with_a_false_class_attribute_are_skipped(core, greenlets, ended):
     class Liar:
         @property
         def __class__(self):

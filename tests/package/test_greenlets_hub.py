@@ -1,4 +1,4 @@
-"""WorkerGreenlets and how they are switched, with a core of Python. The hub is that of a thread of the test's own."""
+"""WorkerGreenlets, with a core that is written in Python. The hub belongs to a thread of the test."""
 
 import contextlib
 import contextvars
@@ -199,7 +199,7 @@ def test_a_worker_greenlet_that_somebody_holds_ends_and_is_freed(core, greenlets
 
 
 @on_a_hub
-def test_a_late_switch_to_a_parked_worker_greenlet_meets_nobody(core, greenlets, ended):
+def test_a_late_switch_to_a_parked_worker_greenlet_does_nothing(core, greenlets, ended):
     late = []
 
     def resumed_twice():
@@ -222,7 +222,7 @@ def test_a_late_switch_to_a_parked_worker_greenlet_meets_nobody(core, greenlets,
 
 
 @on_a_hub
-def test_what_is_thrown_into_a_parked_worker_greenlet_ends_it_quietly(core, greenlets, ended):
+def test_an_exception_thrown_into_a_parked_worker_greenlet_ends_it_without_a_log_line(core, greenlets, ended):
     kept, printed = [], []
     gevent.get_hub().print_exception = lambda *said: printed.append(said)
 
@@ -242,7 +242,7 @@ def test_what_is_thrown_into_a_parked_worker_greenlet_ends_it_quietly(core, gree
 
 
 @on_a_hub
-def test_who_kills_a_worker_greenlet_ends_its_request_and_it(core, greenlets, ended):
+def test_greenletexit_ends_the_request_and_its_worker_greenlet(core, greenlets, ended):
     kept = []
 
     def sleeps():
@@ -259,7 +259,7 @@ def test_who_kills_a_worker_greenlet_ends_its_request_and_it(core, greenlets, en
 
 
 @on_a_hub
-def test_a_pause_ends_when_its_ticket_is_told(core, greenlets, ended):
+def test_a_pause_ends_when_its_ticket_is_returned(core, greenlets, ended):
     said = []
     core.ask(lambda: said.append(core.pause(7, None)))
     settle()
@@ -281,7 +281,7 @@ def test_a_pause_ends_with_its_time(core, greenlets, ended):
 
 
 @on_a_hub
-def test_what_is_thrown_into_a_pause_goes_through(core, greenlets, ended):
+def test_an_exception_thrown_into_a_pause_is_raised_from_it(core, greenlets, ended):
     with gevent.Timeout(0.001) as timeout, pytest.raises(gevent.Timeout) as caught:
         core.pause(7, 1000)
     assert caught.value is timeout
@@ -344,7 +344,7 @@ def test_a_deadline_ends_one_request_and_says_where_it_was(core, greenlets, ende
 
 
 @on_a_hub
-def test_who_waits_and_is_late_gets_the_deadline_and_not_the_ticket(core, greenlets, ended):
+def test_a_waiting_request_past_its_deadline_gets_requesttimeout_and_not_its_ticket(core, greenlets, ended):
     core.ask(lambda: core.pause(7, None))
     settle()
     core.tell(tickets=[7], overdue=[late(next(iter(core.running)), 1)])
@@ -353,7 +353,7 @@ def test_who_waits_and_is_late_gets_the_deadline_and_not_the_ticket(core, greenl
 
 
 @on_a_hub
-def test_one_that_goes_on_does_not_keep_new_requests_out(core, greenlets, ended):
+def test_a_request_that_goes_on_after_its_deadline_does_not_delay_new_requests(core, greenlets, ended):
     order = []
 
     def works():
@@ -369,7 +369,7 @@ def test_one_that_goes_on_does_not_keep_new_requests_out(core, greenlets, ended)
 
 
 @on_a_hub
-def test_a_request_that_stays_is_told_again(core, greenlets, ended):
+def test_requesttimeout_is_raised_again_in_a_request_that_goes_on(core, greenlets, ended):
     times = []
     hub.overdue.AGAIN, before = 0.001, hub.overdue.AGAIN
 
@@ -427,7 +427,7 @@ def test_a_request_that_the_monitor_has_named_is_not_named_again(core, greenlets
 
 
 @on_a_hub
-def test_an_error_on_the_way_loses_nothing_of_what_was_told(core, greenlets, ended):
+def test_an_error_in_the_hub_loses_no_ticket_and_no_deadline(core, greenlets, ended):
     printed, said = [], []
     gevent.get_hub().print_exception = lambda context, kind, *rest: printed.append(kind)
     core.ask(lambda: said.append(core.pause(7, None)))
@@ -449,7 +449,7 @@ def test_an_error_on_the_way_loses_nothing_of_what_was_told(core, greenlets, end
 
 
 @on_a_hub
-def test_what_fails_each_time_keeps_nobody_from_the_ticket_or_the_end(core, greenlets, ended):
+def test_an_error_that_repeats_delays_no_ticket_and_no_end(core, greenlets, ended):
     printed, said = [], []
     gevent.get_hub().print_exception = lambda context, kind, *rest: printed.append(kind)
     core.ask(lambda: said.append(core.pause(7, None)))
@@ -487,7 +487,7 @@ def test_ctrl_c_in_a_request_goes_to_the_main_greenlet_of_a_program(core, greenl
 
 
 @on_a_hub
-def test_ctrl_c_in_a_request_of_a_worker_is_the_requests(core, greenlets, ended):
+def test_ctrl_c_in_a_request_of_a_worker_ends_the_request(core, greenlets, ended):
     def interrupted():
         raise KeyboardInterrupt
 
@@ -499,7 +499,7 @@ def test_ctrl_c_in_a_request_of_a_worker_is_the_requests(core, greenlets, ended)
 
 
 @on_a_hub
-def test_the_end_is_told_once_and_lets_the_parked_go(core, greenlets, ended):
+def test_the_end_is_reported_once_and_ends_parked_greenlets(core, greenlets, ended):
     door = gevent.event.Event()
     core.ask(*[door.wait] * 5)
     settle()
@@ -570,7 +570,7 @@ def serve_and_end():
     return weakref.ref(greenlets)
 
 
-def test_what_has_ended_needs_no_collector():
+def test_an_ended_server_is_freed_without_the_garbage_collector():
     gone = []
 
     def body():
@@ -587,7 +587,7 @@ def test_what_has_ended_needs_no_collector():
     assert gone == [None]
 
 
-def test_systemexit_of_a_greenlet_is_its_own_business():
+def test_systemexit_ends_only_its_greenlet():
     seen = []
 
     def body():

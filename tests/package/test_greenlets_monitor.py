@@ -1,4 +1,4 @@
-"""When a hub is said to be blocked. What the core answers is scripted; the hub's thread is a real one that waits."""
+"""When a hub is reported as blocked. The core's results are scripted; the hub's thread is a real thread that waits."""
 
 import sys
 import threading
@@ -70,7 +70,7 @@ def begins_another(core):
     return lambda: setattr(core, "requests", core.requests + 1)
 
 
-def test_one_that_blocks_is_said_twice(blocker):
+def test_a_blocked_hub_is_reported_when_detected_and_when_it_is_over(blocker):
     monitor, core, _ = watched(blocker, [(5, 0.05), (5, 0.101), (5, 0.351), (0, 3.204)])
     monitor._run()
     (level, first), (_, second) = core.logged
@@ -94,7 +94,7 @@ def clock(monkeypatch):
     return says
 
 
-def test_one_that_blocks_again_and_again_is_reported_once_a_second(blocker, clock):
+def test_a_hub_that_is_blocked_repeatedly_is_reported_once_a_second(blocker, clock):
     blockade = [(5, 0.05), (5, 0.101), (0, 0.15)]
 
     def later():
@@ -111,7 +111,7 @@ def test_one_that_blocks_again_and_again_is_reported_once_a_second(blocker, cloc
     assert said[2].endswith("\n  and 3 times since the last report, for 0.450 s in all")
 
 
-def test_one_that_goes_on_blocking_is_reported_when_the_second_is_over(blocker, clock):
+def test_a_hub_that_stays_blocked_is_reported_when_the_second_is_over(blocker, clock):
     blockade = [(5, 0.05), (5, 0.101), (0, 0.15)]
 
     def later():
@@ -125,28 +125,28 @@ def test_one_that_goes_on_blocking_is_reported_when_the_second_is_over(blocker, 
     ]
 
 
-def test_calls_that_keep_the_interpreter_are_reported_once_a_second(blocker, clock):
+def test_calls_that_hold_the_interpreter_are_reported_once_a_second(blocker, clock):
     monitor, core, _ = watched(blocker, [])
     core.answers = [answer for _ in range(3) for answer in [(5, 0.4), (0, 0.401, begins_another(core))]]
     monitor._run()
     [(_, text)] = core.logged
-    assert text.splitlines()[-1].startswith("  meanwhile no other thread runs either: give ")
+    assert text.splitlines()[-1].startswith("  meanwhile no other thread of the process runs: run the call ")
 
 
-def test_one_that_answers_in_time_is_not(blocker):
+def test_a_hub_that_answers_in_time_is_not_reported(blocker):
     monitor, core, _ = watched(blocker, [(5, 0.05), (0, 0.08)])
     monitor._run()
     assert not core.logged
 
 
-def test_a_hub_that_is_busy_with_many_is_not(blocker):
+def test_a_hub_that_is_busy_with_many_greenlets_is_not_reported(blocker):
     monitor, core, _ = watched(blocker, [])
     core.answers = [(5, 0.05), *[(5, 0.1 * step, begins_another(core)) for step in range(1, 9)], (0, 0.9)]
     monitor._run()
     assert not core.logged
 
 
-def test_one_that_blocks_after_a_busy_time_has_its_own_time(blocker):
+def test_a_block_after_a_busy_time_is_measured_from_its_own_start(blocker):
     monitor, core, _ = watched(blocker, [])
     core.answers = [(5, 0.05), (5, 0.1, begins_another(core)), (5, 0.201), (0, 0.401)]
     monitor._run()
@@ -156,50 +156,50 @@ def test_one_that_blocks_after_a_busy_time_has_its_own_time(blocker):
     ]
 
 
-def test_a_call_that_keeps_the_interpreter_is_seen_by_the_delay(blocker):
+def test_a_call_that_holds_the_interpreter_is_detected_by_the_delay_of_the_monitor(blocker):
     monitor, core, _ = watched(blocker, [])
     core.answers = [(5, 2.5), (0, 2.501, begins_another(core))]
     monitor._run()
     [(level, text)] = core.logged
     assert level == "warning"
     assert text.startswith(
-        "the hub was blocked for 2.501 s by a greenlet of the application, in a call that kept the interpreter, which "
+        "the hub was blocked for 2.501 s by a greenlet of the application, in a call that held the interpreter, which "
         "is at (innermost first)\n  File "
     )
     assert "in blocks" in text
 
 
-def test_a_bell_that_was_answered_before_one_could_look_blames_nobody(blocker):
+def test_a_wakeup_that_was_answered_before_the_monitor_ran_is_not_reported(blocker):
     monitor, core, _ = watched(blocker, [])
     core.answers = [(5, 0.2), (0, 0.056, begins_another(core))]
     monitor._run()
     assert not core.logged
 
 
-def test_such_a_call_between_two_looks_is_seen_too(blocker):
+def test_a_call_that_held_the_interpreter_between_two_checks_is_reported(blocker):
     monitor, core, _ = watched(blocker, [])
     core.answers = [(5, 0.05), (5, 1.5, begins_another(core)), (0, 1.51)]
     monitor._run()
     [(_, text)] = core.logged
     assert text.startswith("the hub was blocked for 1.510 s by ")
-    assert "kept the interpreter" in text
+    assert "held the interpreter" in text
 
 
-def test_a_hub_that_gets_no_processor_is_not(blocker, kernel):
+def test_a_hub_that_gets_no_processor_is_not_reported(blocker, kernel):
     kernel.of_thread = [(True, 5.0)] * 4
     monitor, core, _ = watched(blocker, [(5, 0.05), (5, 0.1), (5, 0.2), (0, 0.25)])
     monitor._run()
     assert not core.logged
 
 
-def test_one_that_computes_is_also_said(blocker, kernel):
+def test_a_request_that_computes_is_reported(blocker, kernel):
     kernel.of_thread = [(True, 5.0), *[(True, 6.0)] * 3]
     monitor, core, _ = watched(blocker, [(5, 0.05), (5, 0.1), (0, 0.25)])
     monitor._run()
     assert len(core.logged) == 2
 
 
-def test_a_monitor_that_gets_no_processor_blames_nobody(blocker, kernel):
+def test_a_monitor_that_gets_no_processor_reports_nothing(blocker, kernel):
     kernel.of_thread = [(False, 5.0)] * 9
     kernel.delay = [1.0, 3.4]
     monitor, core, _ = watched(blocker, [])
@@ -216,7 +216,7 @@ def test_what_the_kernel_says_of_this_thread():
     assert scheduling.delay() >= 0
 
 
-def test_nothing_is_said_without_a_limit(blocker):
+def test_without_a_limit_nothing_is_reported(blocker):
     monitor, core, _ = watched(blocker, [(5, 0.1), (5, 0.35), (5, 2.6), (0, 3.0)], warn=0.0)
     monitor._run()
     assert not core.logged
@@ -276,7 +276,8 @@ def test_a_monitor_that_fails_says_so_and_ends(blocker):
     monitor._run()
     [(level, text)] = core.logged
     assert level == "error"
-    assert text.startswith("the monitor of the hub fails\nTraceback")
+    said = "an exception ended the monitor of the hub: --hub-warn has no effect any more; please report it\n"
+    assert text.startswith(f"{said}Traceback")
     assert monitor._over.acquire(timeout=0)
 
 

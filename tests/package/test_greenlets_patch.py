@@ -1,3 +1,5 @@
+"""Patching the standard library for gevent, and when it is refused."""
+
 import logging
 import subprocess
 import sys
@@ -94,8 +96,9 @@ def test_a_file_that_hides_gevent_is_named(tmp_path):
         """,
         tmp_path,
     )
-    assert (
-        said == f"ConfigError --gevent needs gevent, which {tmp_path}/gevent.py hides: start elsewhere, or rename it\n"
+    assert said == (
+        f"ConfigError --gevent needs gevent, but {tmp_path}/gevent.py is imported instead; rename that file, or start "
+        "in another directory\n"
     )
 
 
@@ -127,12 +130,12 @@ def test_it_patches_and_says_what_was_imported_too_early(tmp_path):
     first, *_ = said.splitlines()[1:]
     assert said.splitlines()[0] == "True True"
     assert first == (
-        "WARNING --gevent: imported before the standard library is patched, so perhaps not cooperative: ssl (the "
-        "module of --hooks imports them, or sitecustomize)"
+        "WARNING --gevent: ssl was imported before the standard library is patched, so calls of them may block the "
+        "hub; let the module of --hooks, or sitecustomize, import them later"
     )
 
 
-def test_nothing_is_said_when_all_is_in_order(tmp_path):
+def test_patching_in_time_logs_nothing(tmp_path):
     assert run("from tailrace.greenlets import patch\npatch.apply()\n", tmp_path) == ""
 
 

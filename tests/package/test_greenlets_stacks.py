@@ -1,3 +1,5 @@
+"""Stacks of greenlets and threads as text."""
+
 import linecache
 import sys
 import threading

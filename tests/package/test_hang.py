@@ -1,4 +1,4 @@
-"""When a worker hangs, without a process: time and signs are arguments."""
+"""When a worker counts as hung, without a process: time and heartbeats are arguments."""
 
 import pytest
 
@@ -19,14 +19,14 @@ def told(watch, signs, every=1.0, now=0.0):
 
 def test_a_heart_that_stands_still():
     said, when = told(Watch(TIMEOUT, 0.0), [(5, None)] * 100)
-    assert (said, when) == ("has not moved for 30 s (--hang-timeout)", TIMEOUT)
+    assert (said, when) == ("has given no heartbeat for 30 s (--hang-timeout)", TIMEOUT)
 
 
 def test_a_heart_that_never_beat():
     assert told(Watch(TIMEOUT, 0.0), [(0, None)] * 100)[1] == TIMEOUT
 
 
-def test_an_interpreter_that_comes_back_to_nobody():
+def test_an_interpreter_that_is_never_released_counts_as_a_hang():
     said, when = told(Watch(TIMEOUT, 0.0), [(look, 7) for look in range(100)])
     assert (said, when) == ("has a thread that has held the interpreter for 30 s (--hang-timeout)", TIMEOUT)
 
@@ -35,7 +35,7 @@ def test_a_worker_that_lives():
     assert told(Watch(TIMEOUT, 0.0), [(look, None) for look in range(100)])[0] == ""
     # A long computation: asked again and again, and answered.
     assert told(Watch(TIMEOUT, 0.0), [(look, look // 2) for look in range(100)])[0] == ""
-    # A heart that stumbles.
+    # Heartbeats with long pauses.
     assert told(Watch(TIMEOUT, 0.0), [(look // 29, None) for look in range(300)])[0] == ""
 
 

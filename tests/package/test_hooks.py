@@ -1,3 +1,5 @@
+"""The functions of the module of `--hooks`."""
+
 import logging
 import signal
 
@@ -65,21 +67,24 @@ def test_each_hook_is_optional_and_a_file_will_do(modules):
     [
         (
             "def on_startup(): pass",
-            "on_startup is not a hook and will never be called; did you mean on_start?",
+            "on_startup is not a hook, so it is not called; did you mean on_start?",
         ),
         (
             "def worker_redy(worker): pass",
-            "worker_redy is not a hook and will never be called; did you mean worker_ready?",
+            "worker_redy is not a hook, so it is not called; did you mean worker_ready?",
         ),
         (
             "def post_forked(worker): pass",
-            "post_forked is not a hook and will never be called; did you mean post_fork?",
+            "post_forked is not a hook, so it is not called; did you mean post_fork?",
         ),
         (
             "def pre_request(worker): pass",
-            "pre_request is not a hook and will never be called; the hooks are on_start, post_fork",
+            "pre_request is not a hook, so it is not called; the hooks are on_start, post_fork",
         ),
-        ("def unrelated(): pass", "has no hook; the hooks are on_start, post_fork, worker_ready, worker_exit, on_exit"),
+        (
+            "def unrelated(): pass",
+            "the module defines no hook; the hooks are on_start, post_fork, worker_ready, worker_exit, on_exit",
+        ),
     ],
 )
 def test_a_name_that_is_no_hook_is_warned_of_with_the_nearest(modules, caplog, source, warning):
@@ -130,7 +135,10 @@ def test_defaults_and_star_arguments_are_fine(modules):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("absent_hooks", "no module named 'absent_hooks'"), ("hooks:on_start", "name the module alone: hooks")],
+    [
+        ("absent_hooks", "no module named 'absent_hooks'"),
+        ("hooks:on_start", "write the name of the module alone: hooks"),
+    ],
 )
 def test_a_module_that_is_not_there_is_a_load_error(modules, name, message):
     modules()

@@ -1,4 +1,4 @@
-"""User and group. What changes a process for good happens in a process of its own."""
+"""User and group. Tests that change a process for good run in a process of their own."""
 
 import os
 import pwd

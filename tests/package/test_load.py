@@ -1,3 +1,5 @@
+"""Loading `MODULE:CALLABLE`, and the messages if that fails."""
+
 import re
 import sys
 
@@ -285,7 +287,7 @@ def test_a_missing_file_names_the_nearest(modules):
     assert "is a directory" in str(refusal("./folder"))
 
 
-def test_proxies_that_raise_when_asked_what_they_are_do_not_hide_the_nearest_name(tmp_path, monkeypatch):
+def test_proxies_that_raise_on_attribute_access_do_not_prevent_a_suggestion(tmp_path, monkeypatch):
     (tmp_path / "shop_with_proxies.py").write_text(
         "from flask import Flask, g, request, session\napp = Flask(__name__)\n", encoding="utf-8"
     )

@@ -1,4 +1,4 @@
-"""The master inside this process, and as what `tailrace.run` becomes with several workers."""
+"""The loop of the master in this process, and `tailrace.run` with several workers."""
 
 import errno
 import gc
@@ -79,7 +79,7 @@ def children():
         return file.read().split()
 
 
-def test_what_it_took_of_the_process_it_gives_back(logged):
+def test_after_the_end_handlers_children_and_descriptors_are_as_before(logged):
     before = handlers(), children(), sorted(os.listdir("/proc/self/fd")), gc.get_freeze_count()
     logged("ready in", terminate)
     assert serve(workers=2) == 0
@@ -100,10 +100,10 @@ def test_a_fork_that_fails_is_said_and_tried_again(logged, monkeypatch):
     monkeypatch.setattr(workers, "fork", failing)
     lines = logged("ready in", terminate)
     assert serve() == 0
-    assert "worker 1 cannot be forked: Resource temporarily unavailable" in lines
+    assert "worker 1 cannot be forked: Resource temporarily unavailable; trying again" in lines
 
 
-def test_it_says_who_serves_where_once_a_worker_does(logged):
+def test_the_first_ready_worker_logs_application_and_addresses(logged):
     lines = logged("ready in", terminate)
     serve(workers=1)
     assert lines[0] == f"tailrace {tailrace.__version__}, process {os.getpid()}, serves app with 1 worker"
@@ -168,7 +168,7 @@ def test_a_program_that_asks_for_workers_has_them_and_ends_once(tmp_path, keywor
 
 
 @pytest.mark.parametrize(("debug", "hang_timeout"), [(False, 30.0), (True, 0.0)])
-def test_somebody_at_a_breakpoint_is_no_hang(debug, hang_timeout):
+def test_a_breakpoint_does_not_count_as_a_hang(debug, hang_timeout):
     chosen = {option.name: option.default for option in OPTIONS} | {"debug": debug}
     setup = WorkerSetup(None, None, hooks.Hooks(), Variables(None))
     assert loop.Master(chosen, [], setup, Service())._hang_timeout == hang_timeout

@@ -1,4 +1,4 @@
-"""What systemd is told, and what it passes. The stand-in for the manager is a real datagram socket."""
+"""Reports to systemd, and the sockets that it passes. A datagram socket stands for the manager."""
 
 import logging
 import os
@@ -39,7 +39,7 @@ def standin(request, tmp_path):
         yield standin
 
 
-def test_each_turn_is_one_datagram_of_variables(standin):
+def test_each_report_is_one_datagram_of_variables(standin):
     manager = notify.manager({"NOTIFY_SOCKET": standin.variable}, os.getpid())
     assert manager.listens
     manager.ready("2 workers serve")
@@ -69,7 +69,7 @@ def test_a_status_is_one_line_whatever_is_in_it(standin):
     manager.close()
 
 
-def test_without_a_manager_telling_does_nothing(caplog):
+def test_without_a_manager_reports_do_nothing(caplog):
     manager = notify.manager({}, os.getpid())
     assert not manager.listens
     manager.ready("serves")
@@ -84,7 +84,7 @@ def test_a_manager_that_is_gone_is_warned_of_once_and_may_come_back(tmp_path, ca
     manager.ready("serves")
     manager.watchdog()
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert "NOTIFY_SOCKET: the service manager cannot be told READY=1: No such file" in caplog.text
+    assert "NOTIFY_SOCKET: READY=1 could not be reported to the service manager: No such file" in caplog.text
     standin = StandIn(path)
     with standin.socket:
         manager.watchdog()
@@ -164,14 +164,14 @@ def test_no_socket_was_passed():
 
 def test_sockets_for_another_process_are_left_alone(caplog):
     assert notify.passed_sockets({"LISTEN_PID": "11", "LISTEN_FDS": "1"}, 12) == []
-    assert "the sockets were passed to process 11, and this is 12: not used" in caplog.text
+    assert "the sockets are not used, since they were passed to process 11, and this is process 12" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({"LISTEN_PID": "12", "LISTEN_FDS": "x"}, "not two numbers"),
-        ({"LISTEN_FDS": "1"}, "LISTEN_PID = '', LISTEN_FDS = '1': not two numbers"),
+        ({"LISTEN_PID": "12", "LISTEN_FDS": "x"}, "must be two numbers"),
+        ({"LISTEN_FDS": "1"}, "LISTEN_PID = '', LISTEN_FDS = '1': must be two numbers"),
         ({"LISTEN_PID": "12", "LISTEN_FDS": "100000"}, "is not open; unset LISTEN_FDS and LISTEN_PID"),
     ],
 )

@@ -1,3 +1,5 @@
+"""The limit of open files."""
+
 import subprocess
 import sys
 

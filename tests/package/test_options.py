@@ -1,3 +1,5 @@
+"""The options table, and what derives from it."""
+
 import os
 import re
 import subprocess

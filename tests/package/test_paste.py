@@ -1,3 +1,5 @@
+"""The runner for `pserve`."""
+
 from importlib.metadata import entry_points
 
 import pytest

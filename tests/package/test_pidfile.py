@@ -1,4 +1,4 @@
-"""One master for one file. What changes a process for good happens in a process of its own."""
+"""The pid file: one master for one file. Tests that change a process for good run in a process of their own."""
 
 import os
 import stat
@@ -74,7 +74,7 @@ def test_what_a_dead_server_left_is_replaced(tmp_path, content):
     assert path.read_text() == f"{os.getpid()}\n"
 
 
-def test_what_a_killed_server_of_the_same_number_left_beside_it_is_no_hindrance(tmp_path):
+def test_a_temporary_file_of_a_killed_server_with_the_same_number_is_replaced(tmp_path):
     (tmp_path / f".app.pid.{os.getpid()}").write_text("")
     file = PidFile(str(tmp_path / "app.pid"))
     file.write()

@@ -1,4 +1,4 @@
-"""What the master decides, without a process: time and events are arguments."""
+"""The decisions of the master, without a process: time and events are arguments."""
 
 import pytest
 from hypothesis import given, settings
@@ -110,7 +110,7 @@ def test_workers_that_die_as_soon_as_they_serve_are_not_forked_without_pause(wan
         bench.all_ready()
 
 
-def test_all_come_back_at_once_when_nobody_serves():
+def test_all_workers_are_forked_again_at_once_when_none_serves():
     bench = Bench(4).serve()
     for _ in range(5):
         bench.now += 5
@@ -139,7 +139,7 @@ def test_a_worker_that_dies_before_it_serves_is_tried_again_later_and_later():
     assert delay(bench, 1) == FIRST_DELAY
 
 
-def test_the_wait_of_one_worker_is_not_another_ones():
+def test_the_delay_of_one_worker_number_does_not_delay_others():
     bench = Bench(3).serve()
     bench.now += 5
     bench.dies(bench.worker(1))
@@ -152,7 +152,7 @@ def test_the_wait_of_one_worker_is_not_another_ones():
     assert bench.forks() == [2]
 
 
-def test_the_wait_after_failures_is_short_while_nobody_serves():
+def test_the_delay_after_failures_is_short_while_no_worker_serves():
     bench = Bench(2).serve()
     bench.now += 5
     bench.dies(bench.worker(1))
@@ -167,10 +167,10 @@ def test_the_wait_after_failures_is_short_while_nobody_serves():
     assert delay(bench, 1) == bench.now - last == FIRST_DELAY
 
 
-def test_a_successor_that_fails_does_not_keep_the_others_from_theirs():
+def test_a_successor_that_fails_does_not_delay_the_successors_of_others():
     bench = Bench(2).serve()
     for worker in bench.plan.serving:
-        worker.due = "has served its time"
+        worker.due = "has reached its lifetime"
     assert bench.forks() == [1]
     bench.dies(bench.booting()[0])
     assert bench.forks() == [2]
@@ -257,7 +257,7 @@ def test_a_worker_that_loads_for_long_is_named_once():
     assert bench.plan.is_complete
 
 
-def test_a_worker_that_is_ready_in_the_moment_of_a_stop_has_the_time_of_one_that_serves():
+def test_a_worker_that_becomes_ready_at_a_stop_has_the_time_of_one_that_serves():
     bench = Bench(1)
     bench.step()
     (worker,) = bench.plan.stop(bench.now)
@@ -266,7 +266,7 @@ def test_a_worker_that_is_ready_in_the_moment_of_a_stop_has_the_time_of_one_that
     assert worker.phase == Draining(bench.now + GRACEFUL + LEAVING)
 
 
-def test_but_not_when_all_are_to_end_at_once():
+def test_a_worker_that_is_ready_at_an_immediate_stop_gets_no_further_time():
     bench = Bench(1)
     bench.step()
     (worker,) = bench.plan.stop_now(bench.now)
@@ -311,7 +311,7 @@ def test_a_reload_ends_the_wait_of_workers_that_keep_dying():
 def test_a_worker_that_is_due_serves_until_its_successor_does():
     bench = Bench(2).serve()
     first = bench.worker(1)
-    first.due = "has served its time"
+    first.due = "has reached its lifetime"
     assert bench.forks() == [1]
     assert first.is_serving
     bench.all_ready()
@@ -323,7 +323,7 @@ def test_a_worker_that_is_due_serves_until_its_successor_does():
 def test_workers_that_are_due_together_are_replaced_one_after_the_other():
     bench = Bench(3).serve()
     for worker in bench.plan.serving:
-        worker.due = "has served its time"
+        worker.due = "has reached its lifetime"
     assert bench.forks() == [1]
     bench.all_ready()
     assert bench.forks() == [2]
@@ -334,7 +334,7 @@ def test_workers_that_are_due_together_are_replaced_one_after_the_other():
 def test_a_worker_that_does_not_end_is_killed_when_its_time_is_over():
     bench = Bench(1).serve()
     worker = bench.worker(1)
-    worker.due = "has served its time"
+    worker.due = "has reached its lifetime"
     bench.serve()
     assert bench.plan.wake_at(bench.now) == bench.now + GRACEFUL + LEAVING
     bench.now += GRACEFUL + LEAVING
@@ -345,16 +345,16 @@ def test_a_worker_that_does_not_end_is_killed_when_its_time_is_over():
     assert bench.step() == []
 
 
-def test_a_worker_that_dies_while_it_drains_is_nobodys_loss():
+def test_the_death_of_a_draining_worker_needs_no_replacement():
     bench = Bench(1).serve()
     old = bench.worker(1)
-    old.due = "has served its time"
+    old.due = "has reached its lifetime"
     bench.serve()
     assert bench.dies(old) is Verdict.EXPECTED
     assert bench.step() == []
 
 
-def test_one_more_and_one_less():
+def test_the_number_of_workers_can_be_raised_and_lowered():
     bench = Bench(2).serve()
     assert bench.plan.grow()
     assert bench.forks() == [3]
@@ -368,7 +368,7 @@ def test_one_more_and_one_less():
     assert not bench.plan.shrink()
 
 
-def test_one_less_while_the_worker_boots():
+def test_the_number_of_workers_is_lowered_while_one_loads():
     bench = Bench(2)
     bench.step()
     bench.plan.shrink()
@@ -395,13 +395,13 @@ def test_without_a_free_place_a_successor_waits_for_one():
     assert len(bench.forks()) == 1
 
 
-def test_the_first_worker_that_fails_ends_hope():
+def test_the_server_gives_up_when_the_first_worker_fails():
     bench = Bench(3)
     bench.step()
     assert bench.dies(bench.booting()[1]) is Verdict.GIVE_UP
 
 
-def test_some_failures_in_a_row_end_hope_when_nothing_serves():
+def test_the_server_gives_up_after_failures_in_a_row_when_no_worker_serves():
     bench = Bench(1).serve()
     bench.now += 5
     bench.dies(bench.worker(1))
@@ -413,7 +413,7 @@ def test_some_failures_in_a_row_end_hope_when_nothing_serves():
     assert verdicts == [Verdict.NOT_READY] * (FAILURES - 1) + [Verdict.GIVE_UP]
 
 
-def test_failures_do_not_end_the_workers_that_serve():
+def test_failures_do_not_end_workers_that_serve():
     bench = Bench(2).serve()
     bench.now += 5
     bench.dies(bench.worker(1))
@@ -433,7 +433,7 @@ def test_a_fork_that_fails_is_tried_again_later():
     assert plan.next(FIRST_DELAY) == [Fork(1, 0, 1)]
 
 
-def test_a_stop_gives_those_that_serve_their_time_and_those_that_boot_little():
+def test_a_stop_gives_serving_workers_the_graceful_time_and_loading_ones_little():
     bench = Bench(2).serve()
     bench.plan.grow()
     bench.step()
@@ -449,10 +449,10 @@ def test_a_stop_gives_those_that_serve_their_time_and_those_that_boot_little():
     assert bench.plan.is_over
 
 
-def test_a_stop_leaves_those_that_drain_already_their_own_time():
+def test_a_stop_does_not_change_the_time_of_workers_that_drain_already():
     bench = Bench(1).serve()
     old = bench.worker(1)
-    old.due = "has served its time"
+    old.due = "has reached its lifetime"
     bench.serve()
     until = old.phase.until
     bench.now += 10
@@ -460,7 +460,7 @@ def test_a_stop_leaves_those_that_drain_already_their_own_time():
     assert old.phase.until == until
 
 
-def test_a_stop_at_once():
+def test_an_immediate_stop_shortens_the_time_of_a_stop():
     bench = Bench(1).serve()
     worker = bench.worker(1)
     bench.plan.stop(bench.now)
@@ -471,7 +471,7 @@ def test_a_stop_at_once():
     assert bench.plan.stop_now(bench.now) == []
 
 
-def test_a_stop_at_once_kills_what_boots():
+def test_an_immediate_stop_kills_workers_that_load():
     bench = Bench(1)
     bench.step()
     (boots,) = bench.booting()
@@ -479,7 +479,7 @@ def test_a_stop_at_once_kills_what_boots():
     assert bench.step() == [Kill(boots)]
 
 
-def test_a_stop_while_nothing_runs_is_over_at_once():
+def test_a_stop_without_workers_is_over_at_once():
     bench = Bench(1).serve()
     bench.dies(bench.worker(1))
     assert not bench.plan.workers
@@ -506,7 +506,7 @@ def test_workers_that_load_are_told_to_end_when_fewer_are_wanted():
 
 def test_a_successor_is_told_to_end_with_the_worker_that_it_was_for():
     bench = Bench(2).serve()
-    bench.worker(1).due = "has served its time"
+    bench.worker(1).due = "has reached its lifetime"
     assert bench.forks() == [1]
     first, successor = bench.worker(1), bench.booting()[0]
     assert not bench.step(), "a successor is none too many"
@@ -517,7 +517,7 @@ def test_a_successor_is_told_to_end_with_the_worker_that_it_was_for():
 
 @settings(deadline=None)
 @given(wanted=st.integers(1, 4), events=st.lists(st.tuples(EVENTS, st.integers(0, 10)), max_size=60))
-def test_whatever_happens_no_serving_worker_leaves_for_nothing(wanted, events):
+def test_no_order_of_events_ends_a_serving_worker_without_need(wanted, events):
     bench = Bench(wanted, places=12).serve()
     plan = bench.plan
     for event, pick in events:
@@ -540,7 +540,7 @@ def test_whatever_happens_no_serving_worker_leaves_for_nothing(wanted, events):
         elif event == "shrink":
             plan.shrink()
         elif event == "due" and plan.serving:
-            plan.serving[pick % before].due = "has served its time"
+            plan.serving[pick % before].due = "has reached its lifetime"
         elif event == "time":
             bench.now = plan.wake_at(bench.now) or bench.now
         bench.step()
@@ -565,7 +565,7 @@ def test_whatever_happens_no_serving_worker_leaves_for_nothing(wanted, events):
 
 
 @pytest.mark.parametrize("wanted", [1, 2, 5])
-def test_the_last_of_the_old_code_is_gone_after_the_last_successor(wanted):
+def test_the_last_worker_with_old_code_ends_after_its_successor_serves(wanted):
     bench = Bench(wanted).serve()
     bench.plan.reload(bench.now)
     bench.serve()
@@ -573,7 +573,7 @@ def test_the_last_of_the_old_code_is_gone_after_the_last_successor(wanted):
     assert retired == list(range(1, wanted + 1))
 
 
-def test_a_restart_ends_all_before_others_come():
+def test_a_restart_ends_all_workers_before_it_forks_others():
     bench = Bench(2).serve()
     old = bench.plan.serving
     bench.plan.forked(booting := Worker(3, 9, 1, 99, bench.now))
@@ -588,7 +588,7 @@ def test_a_restart_ends_all_before_others_come():
     assert [bench.dies(worker) for worker in (*old, booting)] == [Verdict.EXPECTED] * 3
 
 
-def test_a_restart_is_a_new_start_after_failures():
+def test_a_restart_forgets_earlier_failures():
     bench = Bench(1).serve()
     bench.dies(bench.worker(1))
     for _ in range(FAILURES - 1):
@@ -601,7 +601,7 @@ def test_a_restart_is_a_new_start_after_failures():
     assert bench.dies(bench.booting()[0]) is Verdict.NOT_READY
 
 
-def test_a_worker_that_hangs_is_replaced_at_once_and_killed_a_moment_later():
+def test_a_worker_that_hangs_is_replaced_at_once_and_killed_after_a_second():
     bench = Bench(1).serve()
     worker = bench.worker(1)
     bench.plan.hangs(worker, bench.now)
@@ -614,7 +614,7 @@ def test_a_worker_that_hangs_is_replaced_at_once_and_killed_a_moment_later():
     assert bench.step() == []
 
 
-def test_a_stop_kills_a_worker_that_hangs_all_the_same():
+def test_a_stop_kills_a_worker_that_hangs():
     bench = Bench(1).serve()
     worker = bench.worker(1)
     bench.plan.hangs(worker, bench.now)

@@ -1,3 +1,5 @@
+"""When a worker has served long enough."""
+
 import random
 
 import pytest
@@ -42,8 +44,8 @@ def test_each_worker_draws_its_own_limits_within_bounds():
     ("requests", "now", "resident", "reason"),
     [
         (99, 5001, 0, ""),
-        (150, 5001, 0, "has taken 150 requests (--max-requests)"),
-        (0, 6000, 0, "has served its time (--max-lifetime)"),
+        (150, 5001, 0, "has processed 150 requests (--max-requests)"),
+        (0, 6000, 0, "has reached its lifetime (--max-lifetime)"),
         (0, 5001, 1 << 30, ""),
         (0, 5001, (1 << 30) + (64 << 20), "has 1088 MiB in memory (--max-rss)"),
     ],
@@ -62,6 +64,7 @@ def test_a_thread_is_stuck_that_does_not_come_back_in_time():
     assert allowance.exceeded(1e6, counters(stuck_ms=int(1000 * STUCK_GRACE) - 1), 0) == ""
     assert not allowance.is_stuck
     assert (
-        allowance.exceeded(1e6, counters(stuck_ms=int(1000 * STUCK_GRACE)), 0) == "has a thread that does not come back"
+        allowance.exceeded(1e6, counters(stuck_ms=int(1000 * STUCK_GRACE)), 0)
+        == "has a thread in which a request past its deadline does not end"
     )
     assert allowance.is_stuck

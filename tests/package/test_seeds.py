@@ -1,4 +1,5 @@
-"""The example under Tailrace and on a server that tells nothing: every shape arrives whole, the page tells how."""
+"""examples/seeds.py under Tailrace and another server: every shape arrives whole, and its page shows how it was
+sent."""
 
 import importlib.util
 import json

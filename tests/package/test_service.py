@@ -1,4 +1,5 @@
-"""What surrounds a master: what the environment tells, and what it is told in turn. Whole servers: tests/server."""
+"""The surroundings of a master: variables of the environment, pid file, reports. tests/server has the tests of whole
+servers."""
 
 import os
 import socket
@@ -95,7 +96,7 @@ def test_the_watchdog_is_told_from_the_start_of_service_on():
     assert manager.said == ["ready", "watchdog", "watchdog", "stopping", "close"]
 
 
-def test_a_new_master_is_quiet_until_the_old_one_lets_go(tmp_path, caplog):
+def test_a_new_master_reports_nothing_until_the_old_one_hands_over(tmp_path, caplog):
     caplog.set_level("INFO")
     old, new = socket.socketpair()
     new.setblocking(False)
@@ -113,7 +114,7 @@ def test_a_new_master_is_quiet_until_the_old_one_lets_go(tmp_path, caplog):
         assert old.recv(10) == b"R"
         assert later.events(0.0) == []
         later.begin_upgrade()
-        assert f"process {os.getppid()} has not handed over yet" in caplog.text
+        assert f"previous master (process {os.getppid()}) has not handed over yet" in caplog.text
         assert manager.said == []
         assert pid_file.read_text() == f"{os.getppid()}\n"
         old.send(b"G")
@@ -141,7 +142,7 @@ def test_a_new_master_whose_predecessor_dies_takes_over_at_once_and_is_ready_lat
         assert manager.said == ["ready"]
 
 
-def test_a_new_master_that_is_told_to_stop_takes_nothing_over(tmp_path):
+def test_a_new_master_that_is_stopped_does_not_take_over(tmp_path):
     old, new = socket.socketpair()
     new.setblocking(False)
     manager = Told(5.0)

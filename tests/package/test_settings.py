@@ -1,3 +1,5 @@
+"""Option values from the command line, the environment and files."""
+
 import json
 import os
 from pathlib import Path
@@ -25,7 +27,7 @@ def test_the_command_line_beats_the_environment_beats_the_file(tmp_path):
     assert settings["write_timeout"].source == "default"
 
 
-def test_a_flag_can_take_back_what_a_file_says(tmp_path):
+def test_a_flag_overrides_a_file(tmp_path):
     (tmp_path / "tailrace.toml").write_text('debug = true\naccess_log = "x.log"\n')
     settings = resolve({"debug": False, "access_log": ""}, {}, directory=tmp_path)
     assert settings["debug"].value is False
@@ -108,7 +110,7 @@ def test_a_variable_that_is_no_option_is_a_warning_that_names_the_nearest(tmp_pa
 
 
 @pytest.mark.parametrize("service", ["TAILRACE", "TAILRACE_WEB", "TAILRACE_THREADS"])
-def test_what_kubernetes_says_about_services_is_no_option(tmp_path, service):
+def test_service_variables_of_kubernetes_are_not_options(tmp_path, service):
     environ = {
         f"{service}_SERVICE_HOST": "10.0.0.1",
         f"{service}_SERVICE_PORT": "80",

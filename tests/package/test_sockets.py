@@ -1,3 +1,5 @@
+"""Listening sockets: opened, inherited, removed."""
+
 import errno
 import os
 import socket

@@ -1,3 +1,5 @@
+"""Titles of processes and names of threads."""
+
 import importlib.util
 import subprocess
 import sys

@@ -1,3 +1,5 @@
+"""The scripts in tools/."""
+
 import importlib.util
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""The new master and the old one: real processes that execute a small master of the tests."""
+"""Upgrades between two masters: real processes that execute a small master of the tests."""
 
 import json
 import os
@@ -15,7 +15,8 @@ from tailrace.master.upgrade import Origin, Predecessor, Successor
 from tailrace.process import sockets
 from tailrace.process.errors import UpgradeError
 
-# Says what it found, as JSON lines, and does what it reads. It serves nobody: the test connects and sees who accepts.
+# Writes its state as lines of JSON, and obeys the lines that it reads. It serves no requests: the test connects, and
+# sees which master accepts.
 MASTER = """
 import json, os, select, signal, sys
 from tailrace.process import addresses, sockets

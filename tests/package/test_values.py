@@ -1,3 +1,5 @@
+"""Reading and writing option values."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,7 +81,7 @@ def test_what_is_no_time_is_refused(written):
         (values.count_or("auto", 1, 9), "at most 9, or auto"),
     ],
 )
-def test_what_is_too_much_is_told_the_most(kind, bound, written):
+def test_a_value_above_the_maximum_is_refused_with_the_maximum(kind, bound, written):
     with pytest.raises(ValueError, match=f"^must be {bound}$"):
         kind.read(written)
 
@@ -96,7 +98,7 @@ def test_what_is_too_much_is_told_the_most(kind, bound, written):
         (values.seconds(zero=False), 1e-10, "at least 0.001 seconds"),
     ],
 )
-def test_what_is_too_little_is_told_the_least(kind, written, bound):
+def test_a_value_below_the_minimum_is_refused_with_the_minimum(kind, written, bound):
     with pytest.raises(ValueError, match=f"^must be {bound}$"):
         kind.read(written)
 

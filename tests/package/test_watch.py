@@ -1,4 +1,4 @@
-"""Watching files, with a real process that watches."""
+"""The process that watches files for `--reload`."""
 
 import importlib
 import os
@@ -52,7 +52,7 @@ def watcher(tmp_path, monkeypatch):
     started.stop()
 
 
-def test_a_change_of_the_code_is_told_and_nothing_else(watcher, tmp_path):
+def test_only_changes_of_code_are_reported(watcher, tmp_path):
     cart, app = tmp_path / "shop" / "cart.py", tmp_path / "app.py"
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / ".venv" / "late.py").write_text("x")
@@ -161,7 +161,7 @@ def test_what_concerns_the_code(path, concerned):
     assert watch.concerns(path, ["/w", "/.hidden/w"], ["/etc/app.env"]) is concerned
 
 
-def test_two_versions_of_one_second_and_one_size_are_told_apart(modules, monkeypatch):
+def test_two_versions_with_the_same_second_and_size_are_distinguished(modules, monkeypatch):
     directory = modules(twice="VALUE = 1\n")
     monkeypatch.syspath_prepend(str(directory))
     path = directory / "twice.py"

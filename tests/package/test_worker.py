@@ -1,4 +1,4 @@
-"""A server of one worker: banner, signals, listeners of every kind. Real processes; events, no waiting."""
+"""A server of one worker: first log lines, signals, listeners of every kind. Real processes; tests wait for events."""
 
 import os
 import signal

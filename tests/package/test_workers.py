@@ -1,4 +1,4 @@
-"""One worker process as its master sees it: real forks of small children."""
+"""A worker process as its master handles it, with real forks of small children."""
 
 import os
 import signal
@@ -148,14 +148,14 @@ def test_a_child_that_lives_is_not_reaped():
         assert ended(living.pid).is_clean
 
 
-def test_a_child_that_somebody_else_reaped_has_ended_all_the_same():
+def test_a_child_that_other_code_has_reaped_counts_as_ended():
     forked = child(lambda forked: 0)
     os.close(forked.pipe)
     os.waitpid(forked.pid, 0)
     ((pid, ending),) = workers.reaped([forked.pid])
     assert pid == forked.pid
     assert (ending.exit_status, ending.exit_signal, ending.is_clean) == (None, None, False)
-    assert "somebody else" in str(ending)
+    assert "other code has reaped it" in str(ending)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_how_a_worker_ended_in_words(status, shown):
     assert str(Ending(status)) == shown
 
 
-def test_signals_reach_a_worker_and_nobody_when_it_is_gone():
+def test_a_signal_reaches_a_worker_and_no_process_after_its_end():
     forked = child(lambda forked: signal.pause())
     os.close(forked.pipe)
     made = worker(forked.pid)

@@ -1,4 +1,4 @@
-"""Connections: who may keep them, pipelining, expectations (RFC 9112 section 9, RFC 9110 sections 7.6.1 and 10.1.1)."""
+"""Connections: persistence, pipelining, expectations (RFC 9112 section 9, RFC 9110 sections 7.6.1 and 10.1.1)."""
 
 from __future__ import annotations
 

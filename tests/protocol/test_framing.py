@@ -1,4 +1,5 @@
-"""Where a request body ends: Content-Length, Transfer-Encoding, and every way to disagree about it (RFC 9112 section 6)."""
+"""The end of a request body: Content-Length, Transfer-Encoding, and contradictions between them (RFC 9112 section
+6)."""
 
 from __future__ import annotations
 

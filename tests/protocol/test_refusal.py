@@ -237,7 +237,7 @@ def test_half_sent_bodies_do_not_stop_the_service(echo: Server) -> None:
     ids=["nothing", "one-byte", "half-a-head", "whole-request", "half-a-body", "one-and-a-bit"],
 )
 @pytest.mark.parametrize("how", ["close", "reset"])
-def test_a_client_that_goes_away_harms_nobody(echo: Server, wire: bytes, how: str) -> None:
+def test_a_client_that_disconnects_affects_no_other_client(echo: Server, wire: bytes, how: str) -> None:
     for _ in range(20):
         client = echo.client()
         client.send(wire)

@@ -1,4 +1,4 @@
-"""The request line: method, target, version, and what stands around them (RFC 9112 sections 2.2, 2.3 and 3)."""
+"""The request line: method, target, version, and the bytes around them (RFC 9112 sections 2.2, 2.3 and 3)."""
 
 from __future__ import annotations
 

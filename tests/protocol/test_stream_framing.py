@@ -1,4 +1,4 @@
-"""`--stream-body`: a body that is decoded while the application reads it is held to the same rules."""
+"""`--stream-body`: the rules of framing are the same for a body that is decoded while the application reads it."""
 
 from __future__ import annotations
 

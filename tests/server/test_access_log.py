@@ -1,4 +1,4 @@
-"""The access log: a line for each request and never two, whatever the client sends and whoever reads it."""
+"""The access log: exactly one line for each request, whatever the client sends and however the log is read."""
 
 import fcntl
 import json

@@ -1,4 +1,4 @@
-"""A process that may have no more memory (`ulimit -v`) refuses what does not fit, and does not die of it."""
+"""A process with limited memory (`ulimit -v`) refuses requests that do not fit, and does not die."""
 
 import contextlib
 import resource

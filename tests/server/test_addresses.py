@@ -1,4 +1,4 @@
-"""Where a server listens, and what the processes that it starts inherit."""
+"""Addresses that a server listens on, and the descriptors that processes which it starts inherit."""
 
 import os
 import re

@@ -1,4 +1,5 @@
-"""`--client-memory`: what clients can make a server hold is bounded, others are served meanwhile, and it goes back."""
+"""`--client-memory`: the memory that clients can make a server hold is limited and is freed again; others are
+served."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""Slow clients hold nothing, clients that vanish leave nothing behind."""
+"""Slow clients hold no thread, and clients that disconnect leave no thread, memory or descriptor in use."""
 
 import hashlib
 import socket
@@ -145,7 +145,7 @@ def test_a_client_is_given_up_also_when_nothing_else_happens(impatient, tmp_path
         client.chunk(head)
         (tmp_path / "gate").touch()
         assert is_held(client)
-        # The client is open and takes nothing, and nobody else asks the server for anything.
+        # The client keeps the connection open and accepts nothing, and there are no other requests.
         eventually(lambda: not is_held(client), "the connection given up")
 
 

@@ -1,4 +1,4 @@
-"""Crowds of slow clients, and responses larger than memory: no thread is held, and memory keeps to its limits."""
+"""Hundreds of slow clients, and responses larger than memory: no thread is held, and memory stays within its limits."""
 
 import hashlib
 import json
@@ -72,7 +72,7 @@ OWN = 4 * MEGABYTES
 OWNERS = 50
 
 
-def test_responses_that_do_not_fit_wait_in_the_application_and_none_is_lost():
+def test_producers_of_responses_that_do_not_fit_wait_and_none_is_lost():
     expected = digest(pattern(OWN))
     target = f"/own?size={OWN}"
     # Without a limit worth the name, the crowd's bytes are in memory, not in sockets: that is what the limit saves.

@@ -1,4 +1,4 @@
-"""`--request-timeout`: whoever hangs is answered 504 and told of; nobody else notices."""
+"""`--request-timeout`: a request that hangs is sent 504 and logged, and other requests are not affected."""
 
 import contextlib
 
@@ -13,7 +13,7 @@ BY_NOTHING = ["sleep", "lock", "read"]
 
 @pytest.fixture
 def server():
-    # The threads that hang for ever must not make the end of the test wait.
+    # The test must not wait for threads that never end.
     with Server("srv_deadline:app", threads=8, request_timeout=0.5, graceful_timeout=0.2) as server:
         yield server
 
@@ -46,7 +46,7 @@ def test_a_deadline_of_0_has_passed_and_none_is_no_deadline():
         is_healthy(server)
 
 
-def test_more_requests_hang_than_there_are_threads(server):
+def test_with_more_hanging_requests_than_threads_others_are_served(server):
     with contextlib.ExitStack() as stack:
         hanging = [stack.enter_context(asking(server, "/sleep")) for _ in range(12)]
         for client in hanging:

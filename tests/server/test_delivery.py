@@ -1,4 +1,4 @@
-"""Generators of any rhythm: the client gets all of it in order, and what came before a pause while the pause lasts."""
+"""Generators that pause: the client gets all blocks in order, and each block before a pause while the pause lasts."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""A temporary folder on a disk that stands still or is full: that holds the requests which need it, and no others."""
+"""Temporary files on a disk that is full or does not respond: only the requests that need it are affected."""
 
 import hashlib
 import json

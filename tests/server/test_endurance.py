@@ -1,4 +1,4 @@
-"""Floods, garbage and masses of connections: afterwards the server serves as before, and has kept nothing."""
+"""Many connections, random bytes and aborted requests: afterwards the server serves, and holds nothing of them."""
 
 import contextlib
 import random

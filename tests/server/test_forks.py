@@ -1,4 +1,4 @@
-"""An application that forks: the child has no part in what its parent serves, and ends when it leaves the code."""
+"""An application that forks: the child does not serve, and ends when it returns from the code of the application."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_child_that_leaves_a_generator_ends(server, target, status):
 
 
 @pytest.mark.parametrize("how", ["multiprocessing", "subprocess"])
-def test_other_children_end_as_they_will(server, how):
+def test_children_that_do_not_return_into_the_server_end_by_themselves(server, how):
     if "--gevent" in server.command:
         pytest.skip("in tests/gevent/test_forks.py")
     assert answers(server, f"/{how}") == [7] * 3
@@ -96,7 +96,7 @@ def test_what_a_child_says_at_its_end_is_said_once(server):
     assert "exception in the application" not in said
 
 
-def test_what_a_child_wants_of_the_connection_is_an_error(server):
+def test_use_of_the_connection_in_a_forked_child_is_an_error(server):
     tried = json.loads(answers(server, "/tries", 1)[0]["said"])
     assert tried.pop("input") == "b''"
     assert {name: error.partition(" was used")[0] for name, error in tried.items()} == {
@@ -119,7 +119,7 @@ def test_a_body_is_read_by_both_unless_it_is_still_with_the_client(server, size)
     assert read["child"] in ([str(size)] if has_come else ["", str(size)])
 
 
-def test_a_streamed_body_is_its_parents(server):
+def test_a_forked_child_cannot_read_a_streamed_body(server):
     if "--stream-body" not in server.command:
         pytest.skip("the body comes first")
     with server.client() as client:
@@ -198,7 +198,7 @@ def target_of(pid, number):
         return ""
 
 
-def test_the_signal_that_ends_a_child_is_not_its_parents(server):
+def test_a_signal_that_ends_a_child_does_not_end_its_parent(server):
     for each in answers(server, "/signal"):
         assert each == {"status": -signal.SIGTERM, "said": json.dumps(["<Handlers.SIG_DFL: 0>"] * 2)}
     assert server.process.poll() is None

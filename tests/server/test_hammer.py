@@ -1,4 +1,4 @@
-"""Many connections at once, requests cut anywhere: every response belongs to its request, none is lost."""
+"""Many connections at once, with requests cut at random: every response belongs to its request, and none is lost."""
 
 import hashlib
 import random

@@ -1,4 +1,4 @@
-"""Workers that hang: they are replaced, and others are served meanwhile. Those that only take long are left alone."""
+"""Workers that hang are replaced while others serve; workers with long requests are not replaced."""
 
 import os
 import re
@@ -18,7 +18,7 @@ def others(server, pid):
 
 
 @MODES
-def test_a_worker_whose_interpreter_does_not_come_back_is_replaced(tmp_path, arguments):
+def test_a_worker_in_which_a_thread_does_not_release_the_interpreter_is_replaced(tmp_path, arguments):
     entered = tmp_path / "entered"
     with Server(APP, *arguments, hang_timeout=3) as server:
         assert server.logged("ready in")
@@ -31,7 +31,7 @@ def test_a_worker_whose_interpreter_does_not_come_back_is_replaced(tmp_path, arg
         said = server.log[server.log.index("ERROR") :]
         assert re.match(
             rf"ERROR: worker 1 \(pid {first}\) has a thread that has held the interpreter for 3 s \(--hang-timeout\): "
-            r"it is killed, and another one takes its place; it carried 1 request\n"
+            r"it is killed, and another one takes its place; it was running 1 request\n"
             rf"  GET /stuck\?keeps=1&entered={entered} ",
             said,
         ), said
@@ -50,14 +50,14 @@ def test_a_worker_that_is_stopped_is_replaced(tmp_path):
             eventually(lambda: server.log.count("ready in") == 2, "a successor", 30)
             assert told(server, "/")["pid"] != first
             client.rest()
-        assert f"worker 1 (pid {first}) has not moved for 3 s (--hang-timeout): it is killed" in server.log
+        assert f"worker 1 (pid {first}) has given no heartbeat for 3 s (--hang-timeout): it is killed" in server.log
         assert f"GET /wait?gate={tmp_path}/gate" in server.log
         eventually(lambda: others(server, first) == server.workers(), "the first one is gone")
 
 
 @MODES
 @pytest.mark.parametrize("way", ["compute", "sleep", "blocks"])
-def test_a_request_that_takes_long_is_no_hang(arguments, way):
+def test_a_worker_with_a_long_request_is_not_replaced(arguments, way):
     with Server(APP, *arguments, hang_timeout=3) as server:
         with asking(server, f"/{way}?seconds=6", deadline=60) as client:
             assert client.response().body == b"at last"
@@ -65,14 +65,14 @@ def test_a_request_that_takes_long_is_no_hang(arguments, way):
     assert "--hang-timeout" not in server.log
 
 
-def test_0_leaves_a_worker_that_hangs_alone():
+def test_hang_timeout_0_does_not_replace_a_worker_that_hangs():
     with Server(APP, hang_timeout=0) as server:
         first = told(server, "/")["pid"]
         os.kill(first, signal.SIGSTOP)
         with Server(APP, hang_timeout=3) as looks:
             assert looks.logged("ready in")
             os.kill(looks.pid, signal.SIGSTOP)
-            assert looks.logged("has not moved for 3 s", 30)
+            assert looks.logged("has given no heartbeat for 3 s", 30)
         os.kill(first, signal.SIGCONT)
         assert told(server, "/")["pid"] == first
     assert "--hang-timeout" not in server.log

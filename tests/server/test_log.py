@@ -1,4 +1,4 @@
-"""The server's own log: whoever reads standard error, or does not, nothing waits for them."""
+"""The server's own log: a reader of standard error that stalls delays nothing."""
 
 import fcntl
 import gc

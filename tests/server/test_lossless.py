@@ -77,7 +77,7 @@ def test_fifty_workers_recycled_by_their_requests(tmp_path):
     with Server(APP, workers=2, threads=8, max_requests=60, max_requests_jitter=30) as server:
         with under_load(server.address, tmp_path) as load:
             eventually(lambda: load.faults or server.log.count(" drains\n") >= 50, "50 workers drained", 60)
-        taken = [int(count) for count in re.findall(r"has taken (\d+) requests \(--max-requests\)", server.log)]
+        taken = [int(count) for count in re.findall(r"has processed (\d+) requests \(--max-requests\)", server.log)]
         assert len(taken) >= 50
         assert min(taken) >= 60
         assert len(set(ready(server.log))) >= 52
@@ -92,7 +92,7 @@ def test_workers_recycled_by_their_time(tmp_path):
             for turn in range(1, 9):
                 await_ready(server, 2 + turn)
                 load.goes_on()
-        assert server.log.count("has served its time (--max-lifetime)") >= 8
+        assert server.log.count("has reached its lifetime (--max-lifetime)") >= 8
     assert "ERROR" not in server.log
 
 
@@ -183,7 +183,7 @@ def clients_of_each(server, workers):
         for pid in workers:
             others = [other for other in workers if other != pid]
             for other in others:
-                # So that nobody else takes the connections in.
+                # So that no other process accepts the connections.
                 os.kill(other, signal.SIGSTOP)
             for other in others:
                 eventually(lambda pid=other: is_stopped(pid), "a worker that stands still")
@@ -199,7 +199,7 @@ def clients_of_each(server, workers):
 
 def carried(server, said, request, client):
     """True when a line that says this is followed by one with the request, and the client that asked for it."""
-    found = re.search(rf"{said}; it carried \d+ requests?(\n  .*)+", server.log)
+    found = re.search(rf"{said}; it was running \d+ requests?(\n  .*)+", server.log)
     assert found, server.log
     return re.search(rf"\n  GET {request} from 127\.0\.0\.1:{client}, for \d+\.\d+ s, in thread \d+", found[0])
 
@@ -207,7 +207,7 @@ def carried(server, said, request, client):
 @pytest.mark.parametrize(
     ("way", "ending"),
     [
-        ("SIGKILL", "was killed by SIGKILL; perhaps by the kernel, out of memory"),
+        ("SIGKILL", "was killed by SIGKILL; perhaps by the kernel, for lack of memory"),
         ("SIGSEGV", r"was killed by SIGSEGV(?: \(core dumped\))?"),
         ("exit", "exited with status 3"),
     ],
@@ -247,7 +247,8 @@ def test_a_call_that_keeps_the_interpreter_costs_its_worker_and_no_other():
             eventually(lambda: loads[stuck].excuse(stuck) == 5, "the losses of its clients")
             for load in loads.values():
                 load.goes_on()
-        said = rf"worker \d \(pid {stuck}\) has a thread that does not come back: it is replaced"
+        reason = "has a thread in which a request past its deadline does not end"
+        said = rf"worker \d \(pid {stuck}\) {reason}: it is replaced"
         assert carried(server, said, "/die/hold", client)
         said = rf"worker \d \(pid {stuck}\) did not end in time and is killed"
         assert carried(server, said, "/die/hold", client)

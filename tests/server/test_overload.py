@@ -1,4 +1,5 @@
-"""`--max-queue`, `--queue-timeout`, `--max-connections`: what is too much is refused, and nothing else suffers."""
+"""`--max-queue`, `--queue-timeout`, `--max-connections`: requests beyond them are refused, and others are not
+affected."""
 
 import contextlib
 import select

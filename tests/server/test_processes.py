@@ -1,4 +1,4 @@
-"""Master and workers: reloads, recycling, crashes, ends. What a client has asked for, it gets."""
+"""Master and workers: reloads, replacements, crashes, stops. No request is lost."""
 
 import json
 import os
@@ -163,7 +163,7 @@ def test_as_many_workers_as_cpus():
         assert len(await_ready(server, count)) == count
 
 
-def test_one_worker_more_and_one_less():
+def test_sigttin_adds_a_worker_and_sigttou_ends_one():
     with Server(APP) as server:
         first = await_ready(server, 1)
         server.send_signal(signal.SIGTTIN)
@@ -172,11 +172,11 @@ def test_one_worker_more_and_one_less():
         server.send_signal(signal.SIGTTOU)
         eventually(lambda: children(server.process.pid) == first, "the second has ended")
         server.send_signal(signal.SIGTTOU)
-        assert server.logged("SIGTTOU: 1 worker, which is the least")
+        assert server.logged("SIGTTOU: 1 worker, which is the minimum")
         assert told(server, "/")["pid"] == first[0]
 
 
-def test_signals_that_are_the_masters_do_nothing_to_a_worker(tmp_path):
+def test_a_worker_ignores_signals_that_are_for_the_master(tmp_path):
     gate = tmp_path / "gate"
     with Server(APP) as server, asking(server, f"/wait?gate={gate}&entered={tmp_path}/entered") as client:
         eventually((tmp_path / "entered").exists, "the request in flight")
@@ -279,15 +279,15 @@ def test_a_stop_while_the_workers_load(state, number, status):
         assert all(map(is_gone, workers))
 
 
-def test_a_worker_that_does_not_end_is_killed_and_what_it_carried_is_said(tmp_path):
+def test_a_worker_that_does_not_end_is_killed_and_its_requests_are_logged(tmp_path):
     entered = tmp_path / "entered"
     with Server(APP, graceful_timeout=0.2) as server, asking(server, f"/stuck?keeps=1&entered={entered}"):
-        # It holds the interpreter: it can answer nobody, and cannot end either.
+        # It holds the interpreter, so the worker can neither respond nor end.
         eventually(entered.exists, "the request in flight")
         server.send_signal(signal.SIGTERM)
         assert server.wait() == 0
         assert re.search(
-            r"worker 1 \(pid \d+\) did not end in time and is killed; it carried 1 request\n"
+            r"worker 1 \(pid \d+\) did not end in time and is killed; it was running 1 request\n"
             rf"  GET /stuck\?keeps=1&entered={entered} from 127\.0\.0\.1:\d+, for \d+\.\d+ s, in thread \d+\n",
             server.log,
         )
@@ -319,12 +319,12 @@ def test_the_longest_times_that_can_be_set_are_kept(tmp_path, arguments):
     ("target", "ending"),
     [
         ("/kill?signal=11", "was killed by SIGSEGV"),
-        ("/kill?signal=9", "was killed by SIGKILL; perhaps by the kernel, out of memory"),
+        ("/kill?signal=9", "was killed by SIGKILL; perhaps by the kernel, for lack of memory"),
         ("/exit?status=3", "exited with status 3"),
         ("/exit?status=0", "exited with status 0"),
     ],
 )
-def test_a_crash_is_named_with_the_requests_and_made_good(target, ending, tmp_path):
+def test_a_crashed_worker_is_logged_with_its_requests_and_replaced(target, ending, tmp_path):
     with Server(APP, workers=2) as server, ExitStack() as stack:
         workers = await_ready(server, 2)
         waiting = list(spread(stack, server, workers).items())
@@ -342,7 +342,7 @@ def test_a_crash_is_named_with_the_requests_and_made_good(target, ending, tmp_pa
         (said,) = re.findall(rf"worker \d \(pid {dead}\) (.*(?:\n  .*)*)", server.log[server.log.index("ERROR") :])
         assert said.startswith(ending), said
         carried = [client for pid, client in waiting if pid == dead]
-        assert f"it carried {len(carried) + 1} request" in said
+        assert f"it was running {len(carried) + 1} request" in said
         assert f"GET {target} from 127.0.0.1:{crashing.sock.getsockname()[1]}, for " in said
         for client in carried:
             assert f"&gate={tmp_path}/gate from 127.0.0.1:{client.sock.getsockname()[1]}, for " in said
@@ -359,8 +359,8 @@ def test_every_request_of_a_dead_worker_is_counted_and_named():
         os.kill(worker, signal.SIGKILL)
         await_ready(server, 2)
         said = server.log[server.log.index("was killed by SIGKILL") :]
-        assert "it carried 64 requests, of which the first 20 are here and 44 more in the next lines\n" in said
-        assert re.findall(r"\) carried also\n", said) == [") carried also\n"] * 3
+        assert "it was running 64 requests, of which the first 20 follow here and 44 in the next entries\n" in said
+        assert len(re.findall(r"further requests of worker \d+ \(pid \d+\)\n", said)) == 3
         for number in range(32):
             assert said.count(f"GET /sleep?deadline=0.2&stuck={number} from ") == 1
             assert said.count(f"GET /gate?runs={number} from ") == 1
@@ -449,7 +449,7 @@ def test_code_that_does_not_load_leaves_the_old_workers_and_is_shown(state):
         for count, what in enumerate(("broken", "fatal"), 1):
             (state / what).touch()
             server.send_signal(signal.SIGHUP)
-            given_up = "reload given up, the old workers go on: worker 1 (pid"
+            given_up = "reload failed, the old workers keep serving: worker 1 (pid"
             eventually(lambda: server.log.count(given_up) == count, "given up")  # noqa: B023
             (state / what).unlink()
             eventually(lambda: set(children(server.process.pid)) == set(old), "only the old ones are left")
@@ -556,7 +556,7 @@ def test_fifty_workers_replaced_after_their_requests_lose_nothing():
         load.goes_on()
         assert not load.faults, load.faults
     assert "ERROR" not in server.log
-    counts = [int(count) for count in re.findall(r"has taken (\d+) requests \(--max-requests\)", server.log)]
+    counts = [int(count) for count in re.findall(r"has processed (\d+) requests \(--max-requests\)", server.log)]
     assert len(counts) >= 50
     assert min(counts) >= 40
 
@@ -564,7 +564,7 @@ def test_fifty_workers_replaced_after_their_requests_lose_nothing():
 def test_a_worker_is_replaced_after_its_time():
     with Server(APP, max_lifetime=0.5) as server:
         await_ready(server, 3)
-        assert server.log.count("has served its time (--max-lifetime)") >= 2
+        assert server.log.count("has reached its lifetime (--max-lifetime)") >= 2
 
 
 def test_a_worker_that_has_grown_is_replaced(tmp_path):
@@ -590,7 +590,7 @@ def test_a_limit_below_what_the_application_needs_does_not_replace_without_end()
         assert "--max-rss" not in server.log
 
 
-def test_a_worker_with_a_thread_that_does_not_come_back_is_replaced_and_the_request_named(tmp_path):
+def test_a_worker_with_a_request_that_does_not_end_is_replaced_and_the_request_is_logged(tmp_path):
     entered = tmp_path / "entered"
     with Server(APP, request_timeout=0.5, graceful_timeout=0.5, threads=8) as server:
         (first,) = await_ready(server, 1)
@@ -598,7 +598,8 @@ def test_a_worker_with_a_thread_that_does_not_come_back_is_replaced_and_the_requ
             assert client.response().status == 504
         await_ready(server, 2)
         (said,) = re.findall(rf"worker 1 \(pid {first}\) has (.*(?:\n  .*)*)", server.log)
-        assert said.startswith("a thread that does not come back: it is replaced; it carried 1 request\n")
+        reason = "a thread in which a request past its deadline does not end"
+        assert said.startswith(f"{reason}: it is replaced; it was running 1 request\n")
         assert f"\n  GET /stuck?entered={entered} from 127.0.0.1:" in said
         # The first takes clients until it is told to drain, a moment after its successor is ready.
         eventually(lambda: told(server, "/")["pid"] != first, "an answer of the successor")
@@ -616,7 +617,7 @@ def test_preloaded_workers_share_what_was_loaded_once(state):
         os.kill(workers[0], signal.SIGKILL)
         await_ready(server, 4)
         assert len(notes(state)) == 1
-        assert "--preload: the application started threads" in server.log
+        assert "--preload: the application has started threads" in server.log
 
 
 def test_a_stop_while_the_master_preloads(state, tmp_path):

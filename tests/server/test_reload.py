@@ -1,4 +1,4 @@
-"""`--reload`: what is saved is what answers next, errors included."""
+"""`--reload`: the next request after a save is served by the new code, or shows why it does not load."""
 
 import os
 import signal
@@ -156,7 +156,7 @@ def test_the_debugger_works_and_the_next_save_ends_its_request(tmp_path):
         ([], "import sys\nsys.modules['watchfiles'] = None\n", "pip install 'tailrace[reload]'"),
     ],
 )
-def test_what_does_not_go_is_one_line(tmp_path, arguments, source, said):
+def test_reload_with_options_that_contradict_it_is_refused_in_one_line(tmp_path, arguments, source, said):
     write(tmp_path, b"")
     program = f"{source}\nimport sys\nsys.argv[0] = 'tailrace'\nfrom tailrace.command import main\nmain()\n"
     done = subprocess.run(

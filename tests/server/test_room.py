@@ -1,4 +1,4 @@
-"""Room for new clients: where no more connections may be open, the longest idle one is closed; no request is lost."""
+"""Room for new clients: at the limit of connections the longest idle one is closed, and no request is lost."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_longest_idle_connection_makes_room(way):
         asks(clients[3])
 
 
-def test_half_a_head_goes_after_all_that_are_silent(way):
+def test_connections_with_half_a_head_are_closed_after_those_without_a_byte(way):
     with Server("srv_deadline:app", *way, max_connections=3) as server, ExitStack() as stack:
         half = stack.enter_context(server.client())
         half.send(b"GET / HTTP/1.1\r\nHo")
@@ -102,7 +102,7 @@ def test_a_request_in_flight_is_never_closed(way, tmp_path):
         assert third.response().body == b"waited"
 
 
-def test_a_flood_is_said_once():
+def test_a_flood_of_clients_is_logged_once():
     with Server("srv_deadline:app", max_connections=5) as server, ExitStack() as stack:
         for _ in range(200):
             stack.enter_context(server.client())

@@ -1,4 +1,4 @@
-"""A small response is one segment: the client's kernel counts."""
+"""A small response is one TCP segment, by the count of the kernel of the client."""
 
 import socket
 import struct

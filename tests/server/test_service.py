@@ -1,4 +1,4 @@
-"""The server as a service: systemd (a stand-in for it), hooks, pid file, variables, user, process 1."""
+"""The server as a service: systemd (replaced by a socket), hooks, pid file, variables, user, process 1."""
 
 import os
 import pwd
@@ -83,7 +83,7 @@ def manager(tmp_path):
         yield manager
 
 
-def test_systemd_is_told_of_every_turn(operated, manager, tmp_path):
+def test_each_state_of_the_service_is_reported_to_systemd(operated, manager, tmp_path):
     with operated("--workers", "2", environment=manager.environment) as server:
         master = server.process.pid
         assert manager.told() == ({"READY": "1", "STATUS": "2 workers serving"}, master)
@@ -97,7 +97,7 @@ def test_systemd_is_told_of_every_turn(operated, manager, tmp_path):
         assert manager.told()[0]["RELOADING"] == "1"
         ready, _ = manager.told()
         assert ready["READY"] == "1"
-        assert ready["STATUS"].startswith("reload failed, the old workers go on: worker 1")
+        assert ready["STATUS"].startswith("reload failed, the old workers keep serving: worker 1")
         assert "RuntimeError: broken" in ready["STATUS"]
         assert server.get("/NOTIFY_SOCKET").body == b"unset"
         server.tell(signal.SIGTERM)
@@ -112,7 +112,7 @@ def test_systemd_learns_the_number_of_the_new_master(operated, manager):
         server.tell(signal.SIGUSR2)
         assert manager.told()[0]["RELOADING"] == "1"
         handed_over, by = manager.told()
-        # By the old one: systemd listens to nobody else yet.
+        # By the old master: systemd accepts no reports of the new one yet.
         assert (handed_over["READY"], by) == ("1", first)
         second = int(handed_over["MAINPID"])
         ready, by = manager.told()
@@ -190,7 +190,7 @@ def test_an_upgrade_keeps_the_sockets_of_systemd_that_no_option_names(operated):
         assert server.get("/LISTEN_FDS").body == b"unset"
 
 
-def test_hooks_run_at_their_turns_in_their_processes(operated, tmp_path):
+def test_each_hook_runs_in_its_process_at_its_time(operated, tmp_path):
     (tmp_path / "myhooks.py").write_text(HOOKS)
     with operated("--hooks", "myhooks") as server:
         server.serves()
@@ -263,7 +263,7 @@ def test_variables_reach_the_application_and_change_with_a_reload(operated, tmp_
         server.until(lambda: server.get("/GREETING").body == b"hello", "the new value")
         path.write_text("no variable\n")
         server.tell(signal.SIGHUP)
-        server.logged("reload given up, the old workers go on")
+        server.logged("reload failed, the old workers keep serving")
         assert "line 1: not NAME=value" in server.log
         assert server.get("/GREETING").body == b"hello"
 
@@ -307,7 +307,7 @@ def test_the_whole_server_changes_its_user(public):
         server.logged("reload complete")
         assert server.get("/SECRET").body == b"x", "read before the user changed"
         server.tell(signal.SIGUSR2)
-        server.logged("this one (process")
+        server.logged("this master (process")
         assert "app.env: Permission denied" in server.log, "the new master is nobody from the start"
         (public / "app.env").chmod(0o644)
         server.tell(signal.SIGUSR2)
@@ -343,7 +343,7 @@ def test_as_process_1_it_reaps_stops_and_refuses_an_upgrade(tmp_path):
             assert ", process 1, serves" in server.log
             (master,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             os.kill(int(master), signal.SIGUSR2)
-            server.logged("this is process 1, whose end would end its container")
+            server.logged("process 1, whose end would end its container")
             assert server.get("/1").body == Checking.body(1)
             os.kill(int(master), signal.SIGTERM)
             assert process.wait(30) == 0

@@ -1,4 +1,4 @@
-"""`--debug`: one thread does everything, also wait for a slow client."""
+"""`--debug`: one thread does everything, and also waits for a slow client."""
 
 import hashlib
 import signal

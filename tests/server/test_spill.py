@@ -1,4 +1,4 @@
-"""Responses that slow clients do not take go to files: no thread waits for them, and nothing is lost."""
+"""Responses that slow clients do not accept are written to files: no thread waits for them, and no byte is lost."""
 
 import contextlib
 from contextlib import ExitStack
@@ -121,7 +121,7 @@ def all_threads_are_free_but_one(server):
 
 
 @pytest.mark.parametrize("arguments", MODES)
-def test_without_room_for_files_who_finds_no_thread_is_turned_away(arguments):
+def test_without_room_for_files_requests_that_find_no_thread_are_refused(arguments):
     target = f"/list?size={SIZE}&block={SIZE}"
     with serving(*arguments, response_spill=0) as server, ExitStack() as stack:
         crowd = [stack.enter_context(reading(server, target)) for _ in range(THREADS)]

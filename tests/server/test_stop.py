@@ -1,4 +1,5 @@
-"""SIGTERM and SIGINT: what is in flight or queued is answered, what is idle ends, nothing new begins."""
+"""SIGTERM and SIGINT: requests in flight or queued get responses, idle connections are closed, no request begins
+later."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`--stream-body` under many connections at once: bodies read, left, given back, broken off, none mixed up."""
+"""`--stream-body` with many connections at once: bodies that are read, left or aborted never mix."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Threads grow when the application waits, up to --threads; one is always left for I/O."""
+"""Threads are added while the application waits, up to --threads; one more always does I/O."""
 
 import hashlib
 import json
@@ -100,7 +100,7 @@ def test_blocked_application_threads_do_not_block_what_needs_none_of_them(tmp_pa
                 bad.send(b"GET / HTTP/1.1\r\nHost : t\r\n\r\n")
                 assert bad.response().status == 400
                 bad.at_end()
-        # More than the sockets hold: it must be read although nobody can run the application.
+        # More than the sockets hold: it must be read although no thread can run the application.
         upload.send(body)
         assert taken(slow, head) == digest(pattern(size))
         (tmp_path / "gate").touch()

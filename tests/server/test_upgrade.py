@@ -1,4 +1,4 @@
-"""SIGUSR2: another master takes the place of the running one. What a client has asked for, it gets."""
+"""SIGUSR2: another master replaces the running one. No request is lost."""
 
 import os
 import signal
@@ -71,7 +71,7 @@ def test_a_new_master_that_fails_leaves_the_old_one(operated, tmp_path):
         clients.go_on()
         (tmp_path / "app.py").write_text("raise RuntimeError('the new code is broken')\n")
         server.tell(signal.SIGUSR2)
-        server.logged("ended before its workers served; this one")
+        server.logged("ended before its workers served; this master")
         clients.go_on()
         assert server.master == before
         assert "RuntimeError: the new code is broken" in server.log
@@ -112,11 +112,11 @@ def test_settings_are_read_anew(operated, tmp_path):
         # Wrong ones are the new master's end alone.
         settings.write_text("workers = 'many'\n")
         server.tell(signal.SIGUSR2)
-        server.logged("ended before its workers served; this one")
+        server.logged("ended before its workers served; this master")
         assert who(server)[0] == "one"
 
 
-def test_a_stop_meanwhile_ends_both(operated, tmp_path):
+def test_a_stop_during_an_upgrade_ends_both_masters(operated, tmp_path):
     with operated() as server:
         server.serves()
         gate = tmp_path / "gate"
@@ -141,7 +141,7 @@ def test_only_one_upgrade_at_a_time(operated, tmp_path):
         server.tell(signal.SIGUSR2)
         with gate.open("wb"):
             server.tell(signal.SIGUSR2)
-            server.logged("starts already; SIGTERM to it gives it up")
+            server.logged("is starting; to cancel that, send it SIGTERM")
         taken_over(server, before)
         assert who(server)[0] == "two"
 

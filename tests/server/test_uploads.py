@@ -1,4 +1,4 @@
-"""`--stream-body` in whole servers: memory, signals, one thread, and what is left behind."""
+"""`--stream-body` in whole servers: memory, signals, `--debug`, and what is freed afterwards."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Shapes of a body: right ones sent as they are, wrong ones sent or refused in a defined way (PEP 3333)."""
+"""Shapes of a body: valid ones are sent as they are, invalid ones are sent or refused as documented (PEP 3333)."""
 
 from __future__ import annotations
 

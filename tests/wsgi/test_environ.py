@@ -253,7 +253,7 @@ def test_environ_holds_nothing_back_after_the_request(plain) -> None:
     assert sum(reference() is not None for reference in markers) <= 1
 
 
-def test_interned_names_do_not_grow_with_what_clients_invent(plain) -> None:
+def test_unknown_field_names_are_not_interned(plain) -> None:
     look = Look()
     plain.serve(look)
     for number in range(300):

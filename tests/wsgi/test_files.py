@@ -1,5 +1,5 @@
 # ruff: noqa: SIM115 - these files are for the server to close
-"""File objects and wsgi.file_wrapper: from their position, to their end or the promised length (PEP 3333)."""
+"""File objects and wsgi.file_wrapper: sent from their position to their end or to Content-Length (PEP 3333)."""
 
 from __future__ import annotations
 

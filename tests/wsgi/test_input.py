@@ -1,4 +1,4 @@
-"""wsgi.input: a binary stream with an end, whatever way the body came (PEP 3333, "Input and Error Streams")."""
+"""wsgi.input: a binary stream with an end, however the body arrived (PEP 3333, "Input and Error Streams")."""
 
 from __future__ import annotations
 

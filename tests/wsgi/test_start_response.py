@@ -286,7 +286,7 @@ def test_write_beyond_content_length_goes_nowhere(plain) -> None:
             assert client.response().body == b"hello"
 
 
-def test_write_after_the_response_harms_nobody(plain) -> None:
+def test_write_after_the_response_affects_no_other_request(plain) -> None:
     kept = []
 
     def app(environ, start_response):

@@ -1,4 +1,4 @@
-"""`--stream-body`: a client that vanishes in the middle of a body is an error of the read, never its end."""
+"""`--stream-body`: a client that disconnects within a body causes an error of the read, and not the end of the body."""
 
 from __future__ import annotations
 

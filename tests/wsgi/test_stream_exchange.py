@@ -1,4 +1,4 @@
-"""`--stream-body`: what goes to the client while a body is on its way, and who else is served meanwhile."""
+"""`--stream-body`: what is sent to the client while its body arrives, and which other requests are served meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--stream-body`: a body that breaks a rule or comes too slowly is an error of the read with a status."""
+"""`--stream-body`: a body that breaks a rule, or arrives too slowly, causes an error of the read with a status."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FAULTS = {
 
 @FAMILIES
 @pytest.mark.parametrize("name", FAULTS)
-def test_what_the_application_lets_through_is_the_clients_status(family, name):
+def test_an_uncaught_body_error_gives_the_response_its_status(family, name):
     wire, status = FAULTS[name]
     play = Play()
     with streaming(play, family, threads=1, max_body=1000) as server:
@@ -57,7 +57,7 @@ def test_what_the_application_lets_through_is_the_clients_status(family, name):
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_what_the_application_catches_it_answers_itself(name):
+def test_an_application_that_catches_a_body_error_responds_itself(name):
     wire, status = FAULTS[name]
     play = Play()
     with streaming(play, max_body=1000) as server:

@@ -1,4 +1,4 @@
-"""`--stream-body`: a program of reads gives what it gives from a BytesIO, whatever pieces the body comes in."""
+"""`--stream-body`: any sequence of reads returns the same as from a BytesIO, however the body is divided."""
 
 from __future__ import annotations
 

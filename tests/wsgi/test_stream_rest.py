@@ -1,4 +1,4 @@
-"""`--stream-body`: what becomes of a connection and of wsgi.input when a request ends, its body read or not."""
+"""`--stream-body`: the connection and wsgi.input after a request, whether its body was read or not."""
 
 from __future__ import annotations
 
@@ -324,7 +324,7 @@ def test_a_client_that_takes_its_time_for_a_large_body_gets_its_response_then(fa
         assert digest(client.response().body) == digest(answer)
 
 
-def test_a_stream_tells_of_itself_while_a_thread_reads():
+def test_the_properties_of_a_stream_can_be_read_while_a_thread_reads():
     play = Play()
     with streaming(play) as server, server.client() as client:
         client.send(head(length=10))
