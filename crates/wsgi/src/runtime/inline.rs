@@ -20,18 +20,43 @@ use crate::runtime::interruption::Interruption;
 pub(crate) struct Inline {
     /// Weak: the server owns the application, which owns this.
     server: OnceLock<Weak<Server>>,
-    /// The handler of SIGINT when the server began; a debugger may replace it.
-    handler: OnceLock<Py<PyAny>>,
+    interrupt: OnceLock<Interrupt>,
     /// The exception that `run_here` raises at its end.
     interruption: Interruption,
     deadlines: DeadlineThread,
+}
+
+/// SIGINT.
+struct Interrupt {
+    /// Its handler when the server began; a debugger may replace it.
+    handler: Py<PyAny>,
+    /// `getsignal` of the C module: that of `signal` looks for an enumeration's member at each call.
+    getsignal: Py<PyAny>,
+    number: Py<PyAny>,
+}
+
+impl Interrupt {
+    fn find(py: Python<'_>) -> PyResult<Self> {
+        let number = py.import("signal")?.getattr("SIGINT")?;
+        let getsignal = py.import("_signal")?.getattr("getsignal")?;
+        let handler = getsignal.call1((&number,))?;
+        Ok(Self { handler: handler.unbind(), getsignal: getsignal.unbind(), number: number.unbind() })
+    }
+
+    /// Installs the handler again if it has been replaced.
+    fn restore(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.getsignal.call1(py, (&self.number,))?.is(&self.handler) {
+            py.import("signal")?.call_method1("signal", (&self.number, &self.handler))?;
+        }
+        Ok(())
+    }
 }
 
 impl Inline {
     pub(crate) fn new(log: Arc<LogQueue>) -> Self {
         Self {
             server: OnceLock::new(),
-            handler: OnceLock::new(),
+            interrupt: OnceLock::new(),
             interruption: Interruption::default(),
             deadlines: DeadlineThread::new(log),
         }
@@ -59,16 +84,8 @@ impl ExceptionPolicy for Inline {
     /// Installs the server's handler of SIGINT again: `pdb` replaces it by its own when it continues, and between
     /// requests Ctrl-C must end the server.
     fn request_ended(&self, py: Python<'_>) {
-        let Some(ours) = self.handler.get() else { return };
-        let installed = (|| -> PyResult<()> {
-            let signal = py.import("signal")?;
-            let number = signal.getattr("SIGINT")?;
-            if !signal.call_method1("getsignal", (&number,))?.is(ours) {
-                signal.call_method1("signal", (number, ours))?;
-            }
-            Ok(())
-        })();
-        match installed {
+        let Some(interrupt) = self.interrupt.get() else { return };
+        match interrupt.restore(py) {
             Ok(()) => {}
             Err(error) if is_interruption(py, &error) => self.interruption.keep(error),
             Err(error) => {
@@ -81,9 +98,7 @@ impl ExceptionPolicy for Inline {
 
 impl Executor for Inline {
     fn prepare(&self, py: Python<'_>) -> PyResult<()> {
-        let signal = py.import("signal")?;
-        let handler = signal.call_method1("getsignal", (signal.getattr("SIGINT")?,))?;
-        let _ = self.handler.set(handler.unbind());
+        let _ = self.interrupt.set(Interrupt::find(py)?);
         Ok(())
     }
 
