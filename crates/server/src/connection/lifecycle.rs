@@ -60,24 +60,24 @@ impl Lifecycle {
         Duration::from_millis(self.stop_by.load(Ordering::Acquire).saturating_sub(now))
     }
 
-    /// True until [`Lifecycle::has_swept`]: idle connections have to be told to close.
+    /// True until [`Lifecycle::set_swept`]: idle connections have to be told to close.
     pub(crate) fn is_to_sweep(&self) -> bool {
         !self.swept.load(Ordering::Acquire)
     }
 
     /// Notes that the idle connections of a draining server have been told to close. Called after that, so that it is
     /// repeated if it panics.
-    pub(crate) fn has_swept(&self) {
+    pub(crate) fn set_swept(&self) {
         self.swept.store(true, Ordering::Release);
     }
 
-    /// Ends the server. True for the first caller only, which cleans up and then calls [`Lifecycle::is_over`].
+    /// Ends the server. True for the first caller only, which cleans up and then calls [`Lifecycle::finish`].
     pub(crate) fn end(&self) -> bool {
         self.state.swap(ENDED, Ordering::AcqRel) != ENDED
     }
 
     /// Notes that everything is cleaned up, and wakes the threads in [`Lifecycle::join`].
-    pub(crate) fn is_over(&self) {
+    pub(crate) fn finish(&self) {
         *lock(&self.over) = true;
         self.news.notify_all();
     }
@@ -122,8 +122,8 @@ mod tests {
     #[test]
     fn idle_connections_are_closed_once() {
         let lifecycle = Lifecycle::new();
-        assert!(lifecycle.is_to_sweep() && lifecycle.is_to_sweep(), "until has_swept is called");
-        lifecycle.has_swept();
+        assert!(lifecycle.is_to_sweep() && lifecycle.is_to_sweep(), "until set_swept is called");
+        lifecycle.set_swept();
         lifecycle.stop(0);
         assert!(!lifecycle.is_to_sweep());
     }
@@ -137,7 +137,7 @@ mod tests {
         lifecycle.stop(0);
         assert!(lifecycle.has_ended() && !lifecycle.is_running());
         assert!(!lifecycle.join(Some(Duration::ZERO)), "it is not cleaned up yet");
-        lifecycle.is_over();
+        lifecycle.finish();
         assert!(lifecycle.join(Some(Duration::ZERO)) && lifecycle.join(None));
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn drain(parts: &Parts, host: &Arc<ConnectionHost>, is_blocked: impl 
         for connection in context.table.all() {
             parts.guard.report(&connection, claim::STOP);
         }
-        context.lifecycle.has_swept();
+        context.lifecycle.set_swept();
     }
     if dispatcher.runners.stuck() > 0 && is_blocked(BLOCKED) {
         // No runner will start these requests.
@@ -94,7 +94,7 @@ pub(super) fn end(parts: &Parts) {
 /// soon as their thread learns that the server has ended.
 pub(super) fn announce(parts: &Parts) {
     parts.context.poller.wake();
-    parts.context.lifecycle.is_over();
+    parts.context.lifecycle.finish();
     parts.executor.end();
 }
 
