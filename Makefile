@@ -44,7 +44,7 @@ test-python: build .venv/.test ## Run the tests of the package and of whole serv
 	@tools/debian-packages.sh 'the tests' $(TEST_PACKAGES)
 	$(BIN)/python -m pytest $(ARGS)
 
-coverage: .venv/.made ## Print which lines the Rust tests run (installs cargo-llvm-cov and Debian's llvm-NN)
+coverage: .venv/.made ## Print which lines the Rust tests run (installs cargo-llvm-cov and LLVM's tools)
 	tools/coverage.sh
 
 bench: build bench-packages ## Compare with other servers: ratios, interleaved, on this machine
