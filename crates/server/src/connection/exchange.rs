@@ -531,7 +531,8 @@ mod tests {
 
     #[test]
     fn a_request_that_is_not_finished_ends_visibly_and_its_record_says_why() {
-        let cases: [(&str, bool, fn(Exchange), &str, Ending); 7] = [
+        type End = fn(Exchange);
+        let cases: [(&str, bool, End, &str, Ending); 7] = [
             ("fails", false, |exchange| exchange.fail(502, Some("No luck.")), "502 Bad Gateway", Ending::Complete),
             ("is dropped", false, drop, "500 Internal Server Error", Ending::Complete),
             ("is refused", false, Exchange::refuse, "503 Service Unavailable", Ending::Complete),
