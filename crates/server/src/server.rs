@@ -115,7 +115,7 @@ impl Server {
         if context.flush_list.has_left() {
             return Some(Duration::ZERO);
         }
-        if let Some(left) = context.held.time_left(context.clock.peek()) {
+        if let Some(left) = context.held.time_left(|| context.clock.peek()) {
             return Some(left);
         }
         if dispatcher.queue.len() > 0
@@ -145,7 +145,7 @@ impl Server {
     fn flush(&self) {
         let Parts { context, guard, .. } = &self.parts;
         context.flush_list.tick(|connection, work| guard.connection(connection, work));
-        if context.held.time_left(context.clock.recent()) == Some(Duration::ZERO) {
+        if context.held.is_due(|| context.clock.recent()) {
             context.held.send();
         }
     }

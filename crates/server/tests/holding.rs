@@ -96,6 +96,57 @@ fn a_response_that_comes_in_blocks_is_never_held() {
 }
 
 #[test]
+fn a_response_whose_application_goes_on_is_never_held() {
+    let server = Server::default();
+    let mut clients = clients(&server);
+    let mut blocked = server.connect();
+    let mut rounds = 0;
+    never_held(&server, || {
+        rounds += 1;
+        blocked.begin("GET", "/blocks?count=1&size=10&length=10&busy=100&end=here", "");
+        for client in clients.iter_mut() {
+            client.begin("POST", "/pong", "Content-Length: 0\r\n");
+        }
+        // It is complete, but the application is inside the call.
+        blocked.response().assert_body(&pattern(0, 10));
+        server.await_arrivals("here", rounds);
+        server.let_through("here");
+        for client in &mut clients {
+            assert_eq!(client.response().body, b"pong");
+        }
+    });
+}
+
+#[test]
+fn an_error_page_is_never_held() {
+    let server = Server::default();
+    let mut clients = clients(&server);
+    never_held(&server, || {
+        for client in clients.iter_mut() {
+            client.begin("GET", "/fail?busy=100", "");
+        }
+        for client in &mut clients {
+            assert_eq!(client.response().status, 500);
+        }
+    });
+}
+
+#[test]
+fn a_stop_at_once_leaves_nothing_of_what_was_held() {
+    // That the server and its connections are gone is checked at the end of each.
+    for _ in 0..20 {
+        let server = Server::default();
+        let mut clients = clients(&server);
+        for client in &mut clients {
+            client.begin("GET", "/pong?busy=100", "");
+        }
+        server.await_seen(CLIENTS / 2);
+        server.begin_stop(Duration::ZERO);
+        assert!(server.has_ended_within(PATIENCE));
+    }
+}
+
+#[test]
 fn a_large_response_is_never_held() {
     let server = Server::default();
     let mut clients = clients(&server);

@@ -424,20 +424,34 @@ impl Connection {
         // Before a connection closes, the client's events have to be handled: if bytes stayed unread, the kernel would
         // reset the connection, and the client could lose the end of the response.
         let is_sent = is_sent && then == AfterResponse::Keep && !hand_over && !shares_thread;
-        let (next, has_unread) = {
+        let (next, has_unread, has_more) = {
             let mut state = lock(&self.state);
             let next = self.step(&mut state, Event::Responded { then, transaction, rest, is_sent });
-            if is_sent { (self.settle(&mut state, next, READABLE), false) } else { (next, state.has_unread()) }
+            if is_sent {
+                (self.settle(&mut state, next, READABLE), false, false)
+            } else {
+                // A client that has sent further requests already would wait for each of them.
+                (next, state.has_unread(), state.has_more_requests())
+            }
         };
         if is_sent {
             self.run_from(next);
-        } else if is_held {
+        } else if is_held && !has_more {
             self.host.hold(self.clone());
         } else if hand_over || (shares_thread && has_unread) {
             self.host.hand_over(self.clone());
         } else {
             self.run_steps();
         }
+    }
+}
+
+/// Methods for the thread that sends held responses.
+impl Connection {
+    /// Sends the response, which was held until now, and goes on with the connection.
+    pub(crate) fn end_hold(self: &Arc<Self>) {
+        lock(&self.state).end_hold(self.shared.clock.peek());
+        self.run_steps();
     }
 }
 

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use crate::connection::driver::Connection;
 use crate::observe::level::Level;
-use crate::os::panics::catch;
+use crate::os::panics::{catch, may_panic};
 use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::os::sync::{Mutex, lock};
 
@@ -61,19 +61,32 @@ impl Held {
         self.watch.note_hold()
     }
 
+    /// Number of responses that are held.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
     /// True when nothing is held.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::SeqCst) == 0
     }
 
-    /// The time until the oldest held response has to be sent. `None`: nothing is held.
-    pub(crate) fn time_left(&self, now: Instant) -> Option<Duration> {
+    /// The time until the oldest held response has to be sent. `None`: nothing is held. `now` is called only if
+    /// something is.
+    #[inline]
+    pub(crate) fn time_left(&self, now: impl FnOnce() -> Instant) -> Option<Duration> {
         if self.is_empty() {
             return None;
         }
         let since = lock(&self.list).since?;
-        Some(self.limit.saturating_sub(now.saturating_duration_since(since)))
+        Some(self.limit.saturating_sub(now().saturating_duration_since(since)))
+    }
+
+    /// True when something has been held for `limit`.
+    pub(crate) fn is_due(&self, now: impl FnOnce() -> Instant) -> bool {
+        self.time_left(now) == Some(Duration::ZERO)
     }
 
     /// Sends all held responses. A panic in one breaks its connection only.
@@ -82,10 +95,16 @@ impl Held {
             return;
         }
         for connection in self.take() {
-            if let Err(panic) = catch(|| connection.take_over()) {
+            let send = || {
+                may_panic("held");
+                connection.end_hold();
+            };
+            if let Err(panic) = catch(send) {
                 let message = format!("a connection ended in a panic of the server: {panic}");
                 connection.host().log(Level::Error, &message);
-                connection.cut();
+                // Nobody owns the connection any more.
+                let _ = catch(|| connection.cut());
+                let _ = catch(|| connection.host().forget(&connection));
             }
         }
     }
@@ -102,9 +121,14 @@ impl Held {
         std::mem::take(&mut list.connections)
     }
 
+    /// Called by the watcher when it ceases to watch, or sleeps until it is called: the next [`Held::hold`] has it woken.
+    pub(crate) fn leave_watch(&self) {
+        self.watch.is_awake.store(false, Ordering::SeqCst);
+    }
+
     /// Called by the watcher: how long it may sleep so that no response is held for longer than `limit`. `None`: any
     /// time; the next [`Held::hold`] has it woken.
-    pub(crate) fn longest_sleep(&self, now: Instant) -> Option<Duration> {
+    pub(crate) fn longest_sleep(&self, now: impl FnOnce() -> Instant) -> Option<Duration> {
         if !self.is_on() {
             return None;
         }

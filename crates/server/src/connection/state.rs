@@ -7,6 +7,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tailrace_http::body::{BodyDecoder, BodyStep};
 use tailrace_http::encode::ResponseHead;
@@ -765,6 +766,21 @@ impl State {
     /// True while the socket may contain bytes whose event has already been used up.
     pub(crate) fn has_unread(&self) -> bool {
         matches!(self, Self::Draining(draining) if draining.ahead.unread)
+    }
+
+    /// True when the client has sent more than the request of the response that is draining.
+    pub(crate) fn has_more_requests(&self) -> bool {
+        matches!(self, Self::Draining(draining) if draining.ahead.unread || !draining.ahead.bytes.is_empty())
+    }
+
+    /// Notes in the record for how long the response that is draining was held.
+    pub(crate) fn end_hold(&mut self, now: Instant) {
+        if let Self::Draining(draining) = self
+            && let Some(Transaction { record, .. }) = draining.transaction.as_deref_mut()
+            && let Some(finished) = record.finished
+        {
+            record.held = now.saturating_duration_since(finished);
+        }
     }
 
     fn flushed(&mut self, flush: Flush, rules: &Rules<'_>) -> Effects {

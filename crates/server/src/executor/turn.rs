@@ -84,6 +84,7 @@ impl Turn<'_> {
                     if requests_wait {
                         self.executor.wake_runners();
                     }
+                    self.dispatcher.context().held.send();
                     return None;
                 }
             }
@@ -119,8 +120,8 @@ impl Turn<'_> {
         self.dispatcher.context().clock.peek()
     }
 
-    /// Before the next call of the application: sends what is held, if no request waits any more, or if that call, should
-    /// it take as long as the last one, would keep it for too long.
+    /// Before the next call of the application: sends what is held, if few requests wait, or if that call would keep it
+    /// for too long, should it take as long as the last one.
     fn send_held(&self) {
         let Dispatcher { queue, .. } = self.dispatcher;
         let held = &self.dispatcher.context().held;
@@ -129,7 +130,8 @@ impl Turn<'_> {
         }
         let now = self.now();
         let next = self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
-        if queue.len() == 0 || held.time_left(now).is_some_and(|left| left <= next) {
+        // Once as many are held as wait, the clients of the held ones can send their next requests while those run.
+        if queue.len() <= held.len() || held.time_left(|| now).is_some_and(|left| left <= next) {
             held.send();
         }
     }
@@ -173,6 +175,7 @@ impl Drop for Turn<'_> {
                 if self.dispatcher.queue.leave() {
                     self.executor.wake_runners();
                 }
+                self.dispatcher.context().held.send();
             }
         }
     }

@@ -168,7 +168,7 @@ fn value<'a>(atom: Atom, entry: &Entry<'a>) -> Value<'a> {
         Atom::Writes => Value::Number(u64::from(record.writes)),
         Atom::Delivery => Value::Text(record.path.name().as_bytes()),
         Atom::WaitedMs => Value::Millis(Some(record.waited)),
-        Atom::HeldMs => Value::Millis(Some(record.held())),
+        Atom::HeldMs => Value::Millis(Some(record.held)),
         Atom::Ending => Value::Text(record.ending.name().as_bytes()),
         Atom::Host => Value::Text(fields::of_request(request, b"host")),
         Atom::Referer => Value::Text(fields::of_request(request, b"referer")),

@@ -81,8 +81,8 @@ pub struct Record {
     pub path: Path,
     /// How long the application's thread waited for the client.
     pub waited: Duration,
-    /// It was complete and small while further requests waited, and was held for a moment, see [`Record::held`].
-    pub is_held: bool,
+    /// For how long the complete response was held while further requests waited; zero: it was not.
+    pub held: Duration,
     /// How it ended.
     pub ending: Ending,
 }
@@ -103,15 +103,6 @@ impl Ending {
 }
 
 impl Record {
-    /// For how long it was held; zero: it was not.
-    #[must_use]
-    pub fn held(&self) -> Duration {
-        match (self.is_held, self.finished, self.drained) {
-            (true, Some(finished), Some(drained)) => drained.saturating_duration_since(finished),
-            _ => Duration::ZERO,
-        }
-    }
-
     /// The record of a request that is complete now.
     pub fn new(now: Instant) -> Self {
         Self {
@@ -126,7 +117,7 @@ impl Record {
             writes: 0,
             path: Path::None,
             waited: Duration::ZERO,
-            is_held: false,
+            held: Duration::ZERO,
             ending: Ending::Open,
         }
     }

@@ -218,7 +218,7 @@ impl Response {
             self.end();
         }
         record.blocks += blocks.iter().filter(|block| !block.is_empty()).count() as u64;
-        let (sent, mut after) = self.transmit(outlet, record, blocks, keep);
+        let (sent, mut after) = self.transmit(outlet, record, blocks, keep, position == Position::Last);
         if !self.has_ended() && !self.is_gone() && total < COALESCE_BELOW {
             after.list |= self.learn_pace(outlet, record, asked);
         }
@@ -329,7 +329,7 @@ impl Response {
             self.commit(outlet, record, Some(0), now);
         }
         self.end();
-        let (_, after) = self.transmit(outlet, record, &[], &mut |_| Box::new(()));
+        let (_, after) = self.transmit(outlet, record, &[], &mut |_| Box::new(()), true);
         Some(after)
     }
 
@@ -350,7 +350,7 @@ impl Response {
         });
         self.framing = Some(ResponseFraming { body: ResponseBody::None, keep_alive: facts.keep_alive });
         self.left = Left::Ended { missing: 0 };
-        self.transmit(outlet, record, &[], &mut |_| Box::new(())).1
+        self.transmit(outlet, record, &[], &mut |_| Box::new(()), false).1
     }
 
     /// Reserves memory for the next write: the blocks, their framing, and the head if it is not committed. False: the
@@ -482,19 +482,21 @@ impl Response {
         Progress { given, is_complete: self.has_ended() }
     }
 
-    /// Writes what is planned, and queues what the socket does not accept.
+    /// Writes what is planned, and queues what the socket does not accept. `ends`: the producer ends the response at
+    /// once, without running code of the application before, so that the response may be held.
     fn transmit(
         &mut self,
         outlet: &Outlet<'_>,
         record: &mut Record,
         blocks: &[&[u8]],
         keep: Keep<'_>,
+        ends: bool,
     ) -> (Sent, After) {
         let progress = self.progress(record);
-        let may_hold = progress.is_complete && self.plan.len() <= HOLD_MOST && (outlet.may_hold)();
+        let is_small = self.plan.len() <= HOLD_MOST;
+        let may_hold = ends && progress.is_complete && is_small && (outlet.may_hold)();
         let output = Output { plan: &mut self.plan, blocks, keep, progress, may_hold };
         let (accepted, after) = outlet.delivery.transmit(output, &mut record.writes, outlet.terms, outlet.time);
-        record.is_held |= accepted == Accepted::Held;
         (self.sent(accepted), after)
     }
 

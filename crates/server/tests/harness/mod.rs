@@ -196,7 +196,7 @@ impl Server {
 
     /// How many responses have been held so far.
     pub fn held(&self) -> usize {
-        lock(&self.script.state).records.iter().filter(|record| lock(record).is_held).count()
+        lock(&self.script.state).records.iter().filter(|record| !lock(record).held.is_zero()).count()
     }
 
     /// Lets one request pass the gate, now or when it reaches it.

@@ -164,7 +164,7 @@ fn delivery(py: Python<'_>, record: Option<Record>) -> PyResult<Bound<'_, PyDict
         dict.set_item("first_block_ms", millis_between(record.started, record.first_block))?;
         dict.set_item("drained_ms", millis_between(record.started, record.drained))?;
         dict.set_item("waited_ms", record.waited.as_secs_f64() * 1e3)?;
-        dict.set_item("held_ms", record.held().as_secs_f64() * 1e3)?;
+        dict.set_item("held_ms", record.held.as_secs_f64() * 1e3)?;
         dict.set_item("blocks", record.blocks)?;
         dict.set_item("bytes", record.body_bytes)?;
         dict.set_item("writes", record.writes)?;

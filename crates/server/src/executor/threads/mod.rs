@@ -229,14 +229,18 @@ impl Watched for Watching<'_> {
 
     fn longest_nap(&self) -> Option<Duration> {
         let context = &self.threads.context;
-        context.held.longest_sleep(context.clock.peek())
+        context.held.longest_sleep(|| context.clock.peek())
     }
 
     fn send_held(&self) {
         let context = &self.threads.context;
-        if context.held.time_left(context.clock.peek()) == Some(Duration::ZERO) {
+        if context.held.is_due(|| context.clock.peek()) {
             context.held.send();
         }
+    }
+
+    fn leave_watch(&self) {
+        self.threads.context.held.leave_watch();
     }
 
     fn relieve(&mut self) {

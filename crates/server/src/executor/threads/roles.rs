@@ -49,6 +49,8 @@ pub(crate) trait Watched {
     }
     /// Sends the responses that have been held for as long as they may be.
     fn send_held(&self) {}
+    /// The watcher leads from now on, or sleeps until it is called.
+    fn leave_watch(&self) {}
     /// Polls and handles events once, for a leader that is busy in the application.
     fn relieve(&mut self);
 }
@@ -228,6 +230,7 @@ impl Roles {
             }) {
                 Action::Take => {
                     if let Some(term) = self.take_over(seen) {
+                        watched.leave_watch();
                         return Role::Lead(term);
                     }
                 }
@@ -235,6 +238,7 @@ impl Roles {
                 Action::Nothing => {}
             }
             if watch.may_sleep() {
+                watched.leave_watch();
                 self.watcher.sleep(|| !self.is_led() || self.has_ended());
             }
             let seen = self.leadership.look();
