@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,12 @@ from harness.addresses import Address, address_of
 from harness.greenlets import embedded
 from harness.peers import PEER, peer_in_thread
 from harness.server import Server
+
+# A shell without job control starts its background commands with these signals ignored, and every server of the tests
+# would inherit that.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")
