@@ -344,6 +344,9 @@ impl Exchange {
     }
 }
 
+/// The response of a call of the application that took less time than this is not held.
+const HOLD_AFTER: Duration = Duration::from_micros(50);
+
 /// True for a safe method: a client may send such a request again without harm (RFC 9110 section 9.2.1).
 fn is_safe(method: &[u8]) -> bool {
     matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE")
@@ -360,7 +363,7 @@ impl Parts {
     ) -> Sent {
         let Transaction { request, response, record, facts, incoming, .. } = &mut *self.transaction;
         let shared = self.connection.shared();
-        let (facts, incoming) = (*facts, &*incoming);
+        let (facts, incoming, started) = (*facts, &*incoming, record.started);
         let outlet = Outlet {
             delivery: self.connection.delivery(),
             terms: &shared.terms,
@@ -371,7 +374,9 @@ impl Parts {
             is_gone: self.connection.is_gone(),
             may_hold: &|| {
                 let is_safe = is_safe(request.head.method.of(&request.bytes));
-                is_safe && incoming.is_none() && self.connection.host().may_hold()
+                // A wake-up of the client between two short calls costs less than holding does.
+                let took = |started| shared.clock.peek().saturating_duration_since(started) >= HOLD_AFTER;
+                is_safe && incoming.is_none() && self.connection.host().may_hold() && started.is_some_and(took)
             },
             facts: &|| {
                 let is_readable = incoming.as_ref().is_none_or(|incoming| incoming.answered());
