@@ -66,7 +66,8 @@ pub struct Config {
     pub server_timing: bool,
     /// Average rate at which a request body must arrive after `body_timeout`, in bytes per second; 0: any.
     pub min_body_rate: u64,
-    /// Average rate at which a client must accept a waiting response after `write_timeout`, in bytes per second; 0: any.
+    /// Average rate at which a client must accept a waiting response after `write_timeout`, in bytes per second; 0:
+    /// any.
     pub min_response_rate: u64,
     /// Where to write the access log, and in which format; `None`: no access log.
     pub access_log: Option<crate::observe::access_log::AccessLogConfig>,

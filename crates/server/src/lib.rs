@@ -28,7 +28,7 @@ pub use server::{CutRequest, Server};
 // Requests and their responses.
 pub use connection::exchange::{
     BodyFault, BodyStream, Charge, Client, Endpoints, Exchange, PATIENCE, Payload, Position, RETRY, Request,
-    RequestBody, Room, Sent, Short, TemporaryFile, Waiting,
+    RequestBody, Room, Sent, Short, TemporaryFile, WaitingCount,
 };
 pub use executor::turn::Turn;
 

@@ -112,7 +112,7 @@ impl Server {
     /// How long to wait for events; `None`: no limit.
     fn timeout(&self) -> Option<Duration> {
         let Parts { context, dispatcher, executor, publishing, .. } = &self.parts;
-        if context.flush_list.has_left() {
+        if context.flush_list.has_urgent() {
             return Some(Duration::ZERO);
         }
         if let Some(left) = context.held.time_left(|| context.clock.peek()) {
@@ -283,8 +283,8 @@ impl Host<Connection> for Server {
         }
     }
 
-    fn forget(&self, connection: &Connection) {
-        self.parts.context.forget(connection);
+    fn remove(&self, connection: &Connection) {
+        self.parts.context.remove(connection);
     }
 
     fn find(&self, key: u64) -> Option<Arc<Connection>> {
@@ -307,8 +307,8 @@ impl Host<Connection> for Server {
         self.parts.accounting.account_abandoned(request, record);
     }
 
-    fn coalesces(&self, connection: &Arc<Connection>) {
-        self.parts.executor.coalesces(connection.clone());
+    fn add_coalescing(&self, connection: &Arc<Connection>) {
+        self.parts.executor.add_coalescing(connection.clone());
     }
 
     fn set_request_deadline(&self, runner: Runner, due: Millis, task: &mut dyn FnMut() -> Task) {
@@ -322,7 +322,7 @@ impl Host<Connection> for Server {
     }
 
     fn in_flight(&self, packed: u64) -> Option<InFlight> {
-        self.parts.dispatcher.runners.carried(Runner::of_packed(packed))
+        self.parts.dispatcher.runners.in_flight(Runner::of_packed(packed))
     }
 
     fn wake_runner(&self, ticket: u64) -> bool {
@@ -385,8 +385,8 @@ impl Server {
     }
 
     /// True when the runner of a slot still runs this request; see [`crate::executor::application::Overdue`].
-    pub fn is_carrying(&self, slot: usize, serial: u64) -> bool {
-        self.parts.dispatcher.runners.is_carrying(slot, serial)
+    pub fn runs(&self, slot: usize, serial: u64) -> bool {
+        self.parts.dispatcher.runners.runs(slot, serial)
     }
 
     /// True when the application may be interrupted in this request: it runs it, and has not yet entered `close()`.

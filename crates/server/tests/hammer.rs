@@ -1,5 +1,5 @@
-//! Many random clients at once: slow and fast ones, pipelined requests, bodies, half-closes, resets, and responses whose
-//! blocks have random sizes and times. Every byte of every response is checked.
+//! Many random clients at once: slow and fast ones, pipelined requests, bodies, half-closes, resets, and responses
+//! whose blocks have random sizes and times. Every byte of every response is checked.
 //!
 //! A failure names the seed of its round. `TAILRACE_HAMMER_SEED` sets the seed of the first round,
 //! `TAILRACE_HAMMER_SECONDS` how long the test runs.

@@ -1,7 +1,7 @@
 //! Complete responses that are held while further requests wait.
 //!
-//! Which requests one round of the loop finds together is the kernel's and the scheduler's matter. So these tests repeat
-//! a round until it had what they are about; none of them depends on a time.
+//! Which requests one round of the loop finds together is the kernel's and the scheduler's matter. So these tests
+//! repeat a round until it had what they are about; none of them depends on a time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod harness;

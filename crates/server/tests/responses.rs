@@ -1,7 +1,8 @@
 //! Responses by shape and framing: what a client receives, and that the next request of the connection is served.
 //!
-//! Each shape is requested in several ways. A client can see that a broken response is incomplete: its last chunk or its
-//! last bytes are missing, or, if only the end of the connection marks the end of the body, the connection is reset.
+//! Each shape is requested in several ways. A client can see that a broken response is incomplete: its last chunk or
+//! its last bytes are missing, or, if only the end of the connection marks the end of the body, the connection is
+//! reset.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod harness;

@@ -68,14 +68,14 @@ impl Context {
 
     /// Moves the ownership of a connection from the caller to the thread that polls, which continues with it.
     pub(crate) fn hand_over(&self, host: &ConnectionHost, connection: Arc<Connection>) {
-        self.flush_list.leave(connection);
+        self.flush_list.add_handed_over(connection);
         self.wake_for_flush_list(host);
     }
 
     /// Has the thread that polls send what is queued for the client. The response continues, and ownership does not
     /// move.
     pub(crate) fn push(&self, host: &ConnectionHost, connection: Arc<Connection>) {
-        self.flush_list.push(connection);
+        self.flush_list.add_queued(connection);
         self.wake_for_flush_list(host);
     }
 
@@ -108,7 +108,7 @@ impl Context {
             let result = catch(|| write.run(&context.disk))
                 .unwrap_or_else(|panic| Err(io::Error::other(format!("the server panicked: {panic}"))));
             connection.end_write(result);
-            context.flush_list.leave(connection);
+            context.flush_list.add_handed_over(connection);
             if context.has_ended() {
                 context.flush_list.clear();
             } else {
@@ -118,7 +118,7 @@ impl Context {
     }
 
     /// Removes a connection that has closed.
-    pub(crate) fn forget(&self, connection: &Connection) {
+    pub(crate) fn remove(&self, connection: &Connection) {
         if self.table.remove(connection.key()) && self.is_stopping() && self.table.len() == 0 {
             self.poller.wake();
         }

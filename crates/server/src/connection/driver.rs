@@ -19,7 +19,7 @@ use tailrace_http::limits::{Limits, Refusal};
 use crate::connection::claim::{self, Bits, Claim};
 use crate::connection::host::{self, Host};
 use crate::connection::local;
-use crate::connection::room::{PATIENCE, RETRY, SlowClient, Waiting};
+use crate::connection::room::{PATIENCE, RETRY, SlowClient, WaitingCount};
 use crate::connection::runner::{Runner, RunnerOfConnection};
 use crate::connection::shared::Shared;
 pub(crate) use crate::connection::state::AfterResponse;
@@ -225,7 +225,7 @@ impl Connection {
     fn close(&self) {
         *lock(&self.state) = State::Closed;
         self.delivery.break_off();
-        self.host.forget(self);
+        self.host.remove(self);
     }
 
     /// Takes the steps that the events cause. Returns what the owner does next, which is never [`Next::Read`] or
@@ -514,7 +514,7 @@ impl Connection {
             self.host.wake_io();
         }
         if list {
-            self.host.coalesces(self);
+            self.host.add_coalescing(self);
         }
         if push {
             self.host.push(self.clone());
@@ -614,7 +614,7 @@ impl Connection {
             let client = SlowClient { delivery: &self.delivery, terms: self.terms(), signal_check };
             return client.write_for_room(self.shared.config.write_timeout, || self.host.must_end(), || self.spill());
         }
-        let _waiting = Waiting::new(&self.shared.waiting);
+        let _waiting = WaitingCount::new(&self.shared.waiting);
         self.delivery.wait_for_room(self.terms(), PATIENCE, || self.spill())
     }
 
@@ -683,7 +683,7 @@ impl Connection {
         }
     }
 
-    /// The request that a runner carries, and its record, as far as the scoreboard and the shared half of the response
+    /// The request that a runner runs, and its record, as far as the scoreboard and the shared half of the response
     /// show them.
     fn request_of_runner(&self) -> (Request, Record) {
         let now = self.shared.clock.read();
@@ -697,8 +697,8 @@ impl Connection {
             // parse again; the log then has no request line.
             let _ = HeadParser::default().parse(&request.bytes, &Limits::default(), &mut request.head);
         }
-        let (given, is_late) = self.delivery.given_so_far();
-        (record.status, record.body_bytes) = (given.status, given.body_bytes);
+        let (produced, is_late) = self.delivery.produced_so_far();
+        (record.status, record.body_bytes) = (produced.status, produced.body_bytes);
         record.ending = if is_late { Ending::TimedOut } else { Ending::Cut };
         (request, record)
     }

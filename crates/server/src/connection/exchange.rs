@@ -10,7 +10,7 @@ use tailrace_http::encode::ResponseHead;
 use tailrace_http::framing::RequestFacts;
 
 use crate::connection::driver::{AfterResponse, Connection, Ended, Task};
-pub use crate::connection::room::{PATIENCE, RETRY, Waiting};
+pub use crate::connection::room::{PATIENCE, RETRY, WaitingCount};
 use crate::connection::runner::Runner;
 use crate::connection::transaction::Transaction;
 use crate::observe::record::{Ending, Path, Record};
@@ -204,7 +204,7 @@ impl Exchange {
         let Transaction { response, record, .. } = &mut **transaction;
         let (sent, list) = response.coalesce(connection.delivery(), connection.terms(), record, block)?;
         if list {
-            connection.host().coalesces(connection);
+            connection.host().add_coalescing(connection);
         }
         Some(sent)
     }
@@ -270,8 +270,8 @@ impl Exchange {
     }
 
     /// Counts the runner among those that wait for a client, until the result is dropped.
-    pub fn count_waiting(&self) -> Option<Waiting> {
-        Some(Waiting::new(&self.connection().shared().waiting))
+    pub fn count_waiting(&self) -> Option<WaitingCount> {
+        Some(WaitingCount::new(&self.connection().shared().waiting))
     }
 
     /// Adds time during which the application has waited for its client outside [`Exchange::wait`].

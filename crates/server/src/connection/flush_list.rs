@@ -17,8 +17,8 @@ use crate::response::coalescing::TICK;
 #[derive(Default)]
 struct Lists {
     coalescing: Vec<Arc<Connection>>,
-    left: Vec<Arc<Connection>>,
-    pushed: Vec<Arc<Connection>>,
+    handed_over: Vec<Arc<Connection>>,
+    queued: Vec<Arc<Connection>>,
     ticked: Option<Instant>,
 }
 
@@ -27,19 +27,20 @@ struct Lists {
 pub(crate) struct FlushList {
     lists: Mutex<Lists>,
     count: AtomicUsize,
-    left: AtomicUsize,
+    urgent: AtomicUsize,
 }
 
 impl FlushList {
     /// The response of the connection coalesces its blocks from now on.
-    pub(crate) fn list(&self, connection: Arc<Connection>) {
+    pub(crate) fn add_coalescing(&self, connection: Arc<Connection>) {
         self.count.fetch_add(1, Ordering::AcqRel);
         lock(&self.lists).coalescing.push(connection);
     }
 
-    /// As [`FlushList::list`], but its bytes are sent a whole tick from now, because more blocks may follow at once.
-    /// True when the list was empty: the I/O side may be waiting for longer than a tick, and the caller wakes it.
-    pub(crate) fn list_for_later(&self, connection: Arc<Connection>) -> bool {
+    /// As [`FlushList::add_coalescing`], but its bytes are sent a whole tick from now, because more blocks may follow
+    /// at once. True when the list was empty: the I/O side may be waiting for longer than a tick, and the caller wakes
+    /// it.
+    pub(crate) fn add_coalescing_anew(&self, connection: Arc<Connection>) -> bool {
         let is_first = self.count.fetch_add(1, Ordering::AcqRel) == 0;
         let mut lists = lock(&self.lists);
         if lists.coalescing.is_empty() {
@@ -51,22 +52,23 @@ impl FlushList {
 
     /// The connection is handed over, in most cases with the rest of a finished response. Ownership moves to the thread
     /// that takes the connection from this list.
-    pub(crate) fn leave(&self, connection: Arc<Connection>) {
+    pub(crate) fn add_handed_over(&self, connection: Arc<Connection>) {
         self.count.fetch_add(1, Ordering::AcqRel);
-        self.left.fetch_add(1, Ordering::AcqRel);
-        lock(&self.lists).left.push(connection);
+        self.urgent.fetch_add(1, Ordering::AcqRel);
+        lock(&self.lists).handed_over.push(connection);
     }
 
     /// The response of the connection continues; the I/O side sends what is queued.
-    pub(crate) fn push(&self, connection: Arc<Connection>) {
+    pub(crate) fn add_queued(&self, connection: Arc<Connection>) {
         self.count.fetch_add(1, Ordering::AcqRel);
-        self.left.fetch_add(1, Ordering::AcqRel);
-        lock(&self.lists).pushed.push(connection);
+        self.urgent.fetch_add(1, Ordering::AcqRel);
+        lock(&self.lists).queued.push(connection);
     }
 
-    /// True when the list has a connection that was added by [`FlushList::leave`] or [`FlushList::push`].
-    pub(crate) fn has_left(&self) -> bool {
-        self.left.load(Ordering::Acquire) > 0
+    /// True when the list has a connection that does not wait for a tick: one that was added by
+    /// [`FlushList::add_handed_over`] or [`FlushList::add_queued`].
+    pub(crate) fn has_urgent(&self) -> bool {
+        self.urgent.load(Ordering::Acquire) > 0
     }
 
     /// True when the list has any connection.
@@ -78,18 +80,18 @@ impl FlushList {
     pub(crate) fn clear(&self) {
         let lists = std::mem::take(&mut *lock(&self.lists));
         self.count.store(0, Ordering::Release);
-        self.left.store(0, Ordering::Release);
+        self.urgent.store(0, Ordering::Release);
         drop(lists);
     }
 
-    /// Sends coalesced blocks, if a tick has passed, and serves the connections that were pushed or left. `guard` runs
-    /// the work for each connection.
+    /// Sends coalesced blocks, if a tick has passed, and serves the connections that do not wait for a tick. `guard`
+    /// runs the work for each connection.
     pub(crate) fn tick(&self, guard: impl Fn(&Arc<Connection>, &mut dyn FnMut())) {
         if !self.are_any() {
             return;
         }
         let now = clock::now();
-        let (left, pushed, coalescing) = {
+        let (handed_over, queued, coalescing) = {
             let mut lists = lock(&self.lists);
             let due = lists.ticked.is_none_or(|ticked| now.duration_since(ticked) >= TICK);
             let coalescing = if due {
@@ -98,14 +100,14 @@ impl FlushList {
             } else {
                 Vec::new()
             };
-            (std::mem::take(&mut lists.left), std::mem::take(&mut lists.pushed), coalescing)
+            (std::mem::take(&mut lists.handed_over), std::mem::take(&mut lists.queued), coalescing)
         };
-        self.count.fetch_sub(left.len() + pushed.len(), Ordering::AcqRel);
-        self.left.fetch_sub(left.len() + pushed.len(), Ordering::AcqRel);
-        for connection in pushed {
+        self.count.fetch_sub(handed_over.len() + queued.len(), Ordering::AcqRel);
+        self.urgent.fetch_sub(handed_over.len() + queued.len(), Ordering::AcqRel);
+        for connection in queued {
             guard(&connection, &mut || connection.drain_for_the_owner(claim::WRITE));
         }
-        for connection in left {
+        for connection in handed_over {
             guard(&connection, &mut || connection.take_over());
         }
         let before = coalescing.len();
@@ -153,16 +155,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_pushed_or_left_is_handled_once_at_the_next_round() {
+    fn what_was_handed_over_or_queued_is_handled_once_at_the_next_round() {
         let list = FlushList::default();
         let [first, second, third] = connections();
-        assert!(!list.are_any() && !list.has_left());
-        list.leave(first);
-        list.push(second);
-        list.push(third);
-        assert!(list.are_any() && list.has_left());
+        assert!(!list.are_any() && !list.has_urgent());
+        list.add_handed_over(first);
+        list.add_queued(second);
+        list.add_queued(third);
+        assert!(list.are_any() && list.has_urgent());
         assert_eq!(tick(&list), [2, 3, 1], "what goes on before what is finished");
-        assert!(!list.are_any() && !list.has_left());
+        assert!(!list.are_any() && !list.has_urgent());
         assert_eq!(tick(&list), [0_u64; 0]);
     }
 
@@ -171,10 +173,10 @@ mod tests {
         let list = FlushList::default();
         let [first, second, third] = connections();
         let listed = clock::now();
-        assert!(list.list_for_later(first), "the I/O side may wait for longer");
-        assert!(!list.list_for_later(second), "it comes for the first already");
-        list.list(third);
-        assert!(list.are_any() && !list.has_left());
+        assert!(list.add_coalescing_anew(first), "the I/O side may wait for longer");
+        assert!(!list.add_coalescing_anew(second), "it comes for the first already");
+        list.add_coalescing(third);
+        assert!(list.are_any() && !list.has_urgent());
         let keys = loop {
             let keys = tick(&list);
             if !keys.is_empty() {
@@ -190,12 +192,12 @@ mod tests {
         let list = FlushList::default();
         let [first, second, third] = connections();
         let weak = [&first, &second, &third].map(Arc::downgrade);
-        list.list(first);
-        list.leave(second);
-        list.push(third);
+        list.add_coalescing(first);
+        list.add_handed_over(second);
+        list.add_queued(third);
         list.clear();
         assert!(weak.iter().all(|connection| connection.upgrade().is_none()));
-        assert!(!list.are_any() && !list.has_left() && tick(&list).is_empty());
+        assert!(!list.are_any() && !list.has_urgent() && tick(&list).is_empty());
     }
 
     #[test]

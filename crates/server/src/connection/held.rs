@@ -104,7 +104,7 @@ impl Held {
                 connection.host().log(Level::Error, &message);
                 // Nobody owns the connection any more.
                 let _ = catch(|| connection.cut());
-                let _ = catch(|| connection.host().forget(&connection));
+                let _ = catch(|| connection.host().remove(&connection));
             }
         }
     }
@@ -121,7 +121,8 @@ impl Held {
         std::mem::take(&mut list.connections)
     }
 
-    /// Called by the watcher when it ceases to watch, or sleeps until it is called: the next [`Held::hold`] has it woken.
+    /// Called by the watcher when it ceases to watch, or sleeps until it is called: the next [`Held::hold`] has it
+    /// woken.
     pub(crate) fn leave_watch(&self) {
         self.watch.is_awake.store(false, Ordering::SeqCst);
     }

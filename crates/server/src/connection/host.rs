@@ -54,7 +54,7 @@ pub(crate) trait Host<C>: Send + Sync + 'static {
     fn store(&self, connection: Arc<C>, write: Write);
 
     /// The connection has closed: removes it from the table.
-    fn forget(&self, connection: &C);
+    fn remove(&self, connection: &C);
 
     /// The connection, if it is still open.
     fn find(&self, key: u64) -> Option<Arc<C>>;
@@ -74,17 +74,17 @@ pub(crate) trait Host<C>: Send + Sync + 'static {
     fn account_abandoned(&self, request: &Request, record: &Record);
 
     /// The response coalesces its blocks from now on: has the I/O side send them at each tick.
-    fn coalesces(&self, connection: &Arc<C>);
+    fn add_coalescing(&self, connection: &Arc<C>);
 
-    /// Sets the deadline of the request that a runner carries; [`crate::os::clock::NEVER`]: none. `task` describes the
+    /// Sets the deadline of the request that a runner runs; [`crate::os::clock::NEVER`]: none. `task` describes the
     /// request and is called at most once.
     fn set_request_deadline(&self, runner: Runner, due: Millis, task: &mut dyn FnMut() -> Task<C>);
 
-    /// The response of the request that a runner carries is finished, and its connection may serve another request: the
+    /// The response of the request that a runner runs is finished, and its connection may serve another request: the
     /// deadline must not touch the connection any more.
     fn release(&self, runner: Runner);
 
-    /// What the scoreboard shows of the request that a runner carries. `packed`: [`Runner::packed`].
+    /// What the scoreboard shows of the request that a runner runs. `packed`: [`Runner::packed`].
     fn in_flight(&self, packed: u64) -> Option<InFlight>;
 
     /// Wakes the runner that waits under this ticket. False: it cannot be woken.

@@ -17,16 +17,16 @@ pub const PATIENCE: Duration = Duration::from_millis(250);
 pub const RETRY: Duration = Duration::from_secs(10);
 
 /// Counts a thread or greenlet as one that waits for its client, until this is dropped.
-pub struct Waiting(Arc<AtomicUsize>);
+pub struct WaitingCount(Arc<AtomicUsize>);
 
-impl Waiting {
+impl WaitingCount {
     pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::AcqRel);
         Self(count.clone())
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }

@@ -26,7 +26,7 @@ impl Runner {
     }
 }
 
-/// The runner that carries the request of a connection. Any thread.
+/// The runner that runs the request of a connection. Any thread.
 #[derive(Default)]
 pub(crate) struct RunnerOfConnection {
     /// [`Runner::packed`] of the last runner that took a request of this connection.

@@ -32,7 +32,7 @@ use crate::response::sending::{Flush, within_rate};
 const LINGER: Millis = 2_000;
 /// The same, in all (milliseconds).
 const LINGER_IN_ALL: Millis = 30_000;
-/// How long a draining server waits for the next request of a connection that has carried one (milliseconds). If the
+/// How long a draining server waits for the next request of a connection that has had one (milliseconds). If the
 /// connection closes first, the client sends the request again on another one (RFC 9112 section 9.3.1).
 const NEXT_REQUEST: Millis = 250;
 /// How long a draining server waits for the first request of a connection, counted from its acceptance (milliseconds):
@@ -298,7 +298,7 @@ pub(crate) struct Rules<'a> {
     pub(crate) endpoints: Endpoints,
     /// The server is stopping: connections end after their responses.
     pub(crate) is_stopping: bool,
-    /// Until when a stopping server waits for the first request of the connection; 0: the connection has carried one.
+    /// Until when a stopping server waits for the first request of the connection; 0: the connection has had one.
     pub(crate) first_request_by: Millis,
     pub(crate) time: Reading,
 }

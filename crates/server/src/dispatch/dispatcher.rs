@@ -58,7 +58,7 @@ impl Dispatcher {
         admission::has_room(self.queue.len(), self.queue.running(), config.threads, config.max_queue)
     }
 
-    /// True while requests are carried or wait.
+    /// True while requests run or wait.
     pub(crate) fn is_busy(&self) -> bool {
         self.queue.len() > 0 || self.queue.running() > 0
     }
@@ -112,8 +112,8 @@ impl Dispatcher {
         }
     }
 
-    /// The request that a runner carries is to be answered by `due`. True: the thread that polls may have to wake sooner
-    /// than it meant to.
+    /// The request that a runner runs is to be answered by `due`. True: the thread that polls may have to wake
+    /// sooner than it meant to.
     pub(crate) fn set_deadline(&self, runner: Runner, due: Millis, task: &mut dyn FnMut() -> Task) -> bool {
         let is_sooner = self.runners.arm(runner, due, task);
         if is_sooner {

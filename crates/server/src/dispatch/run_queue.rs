@@ -42,7 +42,7 @@ pub(crate) struct Entry {
 
 /// What a runner gets that asks for a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Taken<T> {
+pub(crate) enum TakeResult<T> {
     /// This one, at this moment.
     Request(T, Instant),
     /// None: it does not run any more. `requests_wait`: requests are left, for which others have to be woken.
@@ -160,25 +160,25 @@ impl<T> RunQueue<T> {
     }
 
     /// A runner asks for the next request. It leaves when there is none, when more than `limit` run, or when `is_over`.
-    pub(crate) fn take(&self, limit: usize, is_over: bool, now: impl FnOnce() -> Instant) -> Taken<T> {
+    pub(crate) fn take(&self, limit: usize, is_over: bool, now: impl FnOnce() -> Instant) -> TakeResult<T> {
         let mut queue = lock(&self.queue);
         if queue.running > limit {
             // While this one was stuck, another one took its place.
             queue.running -= 1;
-            return Taken::Left { requests_wait: false };
+            return TakeResult::Left { requests_wait: false };
         }
         if is_over {
             queue.running -= 1;
-            return Taken::Left { requests_wait: !queue.requests.is_empty() };
+            return TakeResult::Left { requests_wait: !queue.requests.is_empty() };
         }
         let Some(request) = queue.requests.pop_front() else {
             queue.running -= 1;
-            return Taken::Left { requests_wait: false };
+            return TakeResult::Left { requests_wait: false };
         };
         self.length.store(queue.requests.len(), Ordering::Release);
         self.moved.fetch_add(1, Ordering::Release);
         queue.moved_at = now();
-        Taken::Request(request, queue.moved_at)
+        TakeResult::Request(request, queue.moved_at)
     }
 
     /// A runner leaves without asking. True when requests wait.
@@ -188,7 +188,8 @@ impl<T> RunQueue<T> {
         !queue.requests.is_empty()
     }
 
-    /// True when a thread has waited at least so long for the interpreter: a request holds it and does not come back.
+    /// True when a thread has waited at least so long for the interpreter: the application of a request holds it and
+    /// has not returned.
     pub(crate) fn is_blocked(&self, time: Duration, now: Instant) -> bool {
         let since = self.entering_since.load(Ordering::Acquire);
         since > 0 && now.saturating_duration_since(self.began) >= Duration::from_nanos(since).saturating_add(time)
@@ -221,7 +222,7 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use super::{RunQueue, Taken};
+    use super::{RunQueue, TakeResult};
     use crate::dispatch::admission::{FORCED_ENTRY, Join, Verdict};
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -239,10 +240,10 @@ mod tests {
         assert_eq!((queue.len(), queue.moved(), queue.running()), (3, 0, 0));
         assert_eq!(queue.enter(queue.try_enter(now).unwrap(), 4, || now), Join::First);
         for request in 1..=3 {
-            assert_eq!(queue.take(4, false, || now), Taken::Request(request, now));
+            assert_eq!(queue.take(4, false, || now), TakeResult::Request(request, now));
         }
         assert_eq!((queue.len(), queue.moved(), queue.running()), (0, 3, 1));
-        assert_eq!(queue.take(4, false, || now), Taken::Left { requests_wait: false });
+        assert_eq!(queue.take(4, false, || now), TakeResult::Left { requests_wait: false });
         assert_eq!(queue.running(), 0);
     }
 
@@ -299,7 +300,7 @@ mod tests {
         let (queue, now) = queue(1..=3);
         assert!(queue.join(4));
         let entry = queue.try_enter(now).unwrap();
-        assert_eq!(queue.take(4, false, || now), Taken::Request(1, now));
+        assert_eq!(queue.take(4, false, || now), TakeResult::Request(1, now));
         assert_eq!(queue.enter(entry, 4, || now), Join::Vain);
     }
 
@@ -312,7 +313,7 @@ mod tests {
         assert!(queue.leave());
         assert_eq!(queue.clear().len(), 9);
         assert!(!queue.join(2) && !queue.wants_runner(2));
-        assert_eq!(queue.take(2, false, || now), Taken::Left { requests_wait: false });
+        assert_eq!(queue.take(2, false, || now), TakeResult::Left { requests_wait: false });
         assert_eq!(queue.running(), 0);
     }
 
@@ -320,12 +321,12 @@ mod tests {
     fn a_runner_whose_place_was_taken_leaves_and_so_does_one_whose_time_is_over() {
         let (queue, now) = queue(1..=2);
         assert!(queue.join(2) && queue.join(2));
-        assert_eq!(queue.take(1, false, || now), Taken::Left { requests_wait: false });
-        assert_eq!(queue.take(1, true, || now), Taken::Left { requests_wait: true });
+        assert_eq!(queue.take(1, false, || now), TakeResult::Left { requests_wait: false });
+        assert_eq!(queue.take(1, true, || now), TakeResult::Left { requests_wait: true });
         assert_eq!(queue.running(), 0);
         assert!(queue.join(1));
         queue.clear();
-        assert_eq!(queue.take(1, true, || now), Taken::Left { requests_wait: false });
+        assert_eq!(queue.take(1, true, || now), TakeResult::Left { requests_wait: false });
     }
 
     #[test]
@@ -350,7 +351,7 @@ mod tests {
                     while taken.load(Ordering::SeqCst) < all {
                         // A request that is added as the last runner leaves would leave all of them here for ever.
                         while queue.join(2) {
-                            while let Taken::Request(..) = queue.take(2, false, || now) {
+                            while let TakeResult::Request(..) = queue.take(2, false, || now) {
                                 taken.fetch_add(1, Ordering::SeqCst);
                             }
                         }

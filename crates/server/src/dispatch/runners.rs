@@ -1,10 +1,11 @@
-//! The runner table: which request each runner of a server carries, for the deadline of the request and for the
+//! The runner table: which request each runner of a server runs, for the deadline of the request and for the
 //! scoreboard.
 //!
-//! A runner is a thread or a greenlet that runs the application. It has a slot from its start to its end. It notes there
-//! which request it takes up and when it has put it down; the I/O side looks through the slots when a deadline has
-//! come. A request is carried until its runner asks for the next one, so also while the application runs `close()`; its
-//! connection is carried only until the response is finished. Lock order: a slot's, then those of its connection.
+//! A runner is a thread or a greenlet that runs the application. It has a slot from its start to its end. It notes
+//! there which request it begins and when it is done with it; the I/O side looks through the slots when a deadline
+//! has come. A request counts as running until its runner asks for the next one, so also while the application runs
+//! `close()`; its connection counts only until the response is finished. Lock order: a slot's, then those of its
+//! connection.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -21,7 +22,7 @@ use crate::request::Request;
 /// A request whose deadline has come while its application still works on it.
 #[derive(Clone, Debug)]
 pub struct Overdue {
-    /// The slot of its runner, and the number of the request: they name it as long as it is carried.
+    /// The slot of its runner, and the number of the request: they name it as long as it runs.
     pub slot: usize,
     /// See `slot`.
     pub serial: u64,
@@ -35,7 +36,7 @@ pub struct Overdue {
     pub outcome: Outcome,
 }
 
-struct Carried {
+struct Timed {
     serial: u64,
     due: Millis,
     task: Task,
@@ -45,15 +46,15 @@ struct Carried {
 struct Slot {
     /// The application's number for the thread.
     thread: AtomicU64,
-    /// The request that the runner carries; 0: none.
+    /// The request that the runner runs; 0: none.
     serial: AtomicU64,
-    /// The request has a deadline, so that `carried` is there.
+    /// The request has a deadline, so that `timed` is there.
     armed: AtomicBool,
     /// When its deadline came; see [`Slot::overdue_since`].
     overdue: AtomicU64,
     /// The response has ended and the application cleans up, in `close()` for example: it is not interrupted any more.
     leaving: AtomicBool,
-    carried: Mutex<Option<Carried>>,
+    timed: Mutex<Option<Timed>>,
     /// Its slot on the scoreboard.
     shown: Option<scoreboard::Slot>,
 }
@@ -88,8 +89,8 @@ pub(crate) struct RunnerTable {
 }
 
 impl RunnerTable {
-    /// Slots for so many runners, and some more for those that replace runners which are past their deadlines; what they
-    /// carry is shown on the scoreboard in `place`.
+    /// Slots for so many runners, and some more for those that replace runners which are past their deadlines; what
+    /// they run is shown on the scoreboard in `place`.
     pub(crate) fn new(runners: usize, place: Option<Section>) -> Self {
         let count = most_threads(runners);
         let slots: Vec<_> = (0..count)
@@ -137,7 +138,7 @@ impl RunnerTable {
     }
 
     /// Since when a runner has been in a request whose deadline is over, on the clock that all processes share. `None`
-    /// also while [`RunnerTable::stuck`] still counts one that has just come back.
+    /// also while [`RunnerTable::stuck`] still counts one whose application has just returned.
     pub(crate) fn stuck_since(&self) -> Option<u64> {
         if self.stuck() == 0 {
             return None;
@@ -151,7 +152,7 @@ impl RunnerTable {
     }
 
     /// What the scoreboard shows of a request; `None`: it is over, or there is no scoreboard.
-    pub(crate) fn carried(&self, runner: Runner) -> Option<InFlight> {
+    pub(crate) fn in_flight(&self, runner: Runner) -> Option<InFlight> {
         let shown = self.slots.get(runner.slot)?.shown?;
         shown.read().filter(|request| request.serial == runner.serial)
     }
@@ -161,7 +162,7 @@ impl RunnerTable {
         self.slots[number].thread.store(thread, Ordering::Release);
     }
 
-    /// The runner takes a request up; `now` is on the clock that all processes share.
+    /// The runner begins a request; `now` is on the clock that all processes share.
     pub(crate) fn begin(&self, number: usize, request: &Request, now: u64) -> Runner {
         let slot = &self.slots[number];
         let serial = self.serial.fetch_add(1, Ordering::Relaxed) + 1;
@@ -174,7 +175,7 @@ impl RunnerTable {
         Runner { slot: number, serial }
     }
 
-    /// The runner has put its request down.
+    /// The runner is done with its request.
     pub(crate) fn end(&self, number: usize) {
         let slot = &self.slots[number];
         if slot.serial.swap(0, Ordering::AcqRel) == 0 {
@@ -185,43 +186,43 @@ impl RunnerTable {
             shown.end();
         }
         if slot.armed.swap(false, Ordering::AcqRel) {
-            let carried = lock(&slot.carried).take();
+            let timed = lock(&slot.timed).take();
             if slot.take_overdue() {
                 self.stuck.fetch_sub(1, Ordering::AcqRel);
             }
-            drop(carried);
+            drop(timed);
         }
     }
 
-    /// The request that the runner carries has until `due`; `task` describes it, asked once. True: the slots must be
+    /// The request that the runner runs has until `due`; `task` describes it, asked once. True: the slots must be
     /// looked through at `due`.
-    pub(crate) fn arm(&self, carrying: Runner, due: Millis, task: impl FnOnce() -> Task) -> bool {
-        let slot = &self.slots[carrying.slot];
-        let mut carried = lock(&slot.carried);
-        if slot.serial.load(Ordering::Acquire) != carrying.serial {
+    pub(crate) fn arm(&self, runner: Runner, due: Millis, task: impl FnOnce() -> Task) -> bool {
+        let slot = &self.slots[runner.slot];
+        let mut timed = lock(&slot.timed);
+        if slot.serial.load(Ordering::Acquire) != runner.serial {
             return false;
         }
-        match &mut *carried {
-            Some(carried) => carried.due = due,
-            None => *carried = Some(Carried { serial: carrying.serial, due, task: task() }),
+        match &mut *timed {
+            Some(timed) => timed.due = due,
+            None => *timed = Some(Timed { serial: runner.serial, due, task: task() }),
         }
         slot.armed.store(true, Ordering::Release);
-        drop(carried);
+        drop(timed);
         self.look_at.fetch_min(due, Ordering::AcqRel) > due
     }
 
     /// The response of the request is finished: its connection may serve another one.
-    pub(crate) fn release(&self, carrying: Runner) {
-        let slot = &self.slots[carrying.slot];
+    pub(crate) fn release(&self, runner: Runner) {
+        let slot = &self.slots[runner.slot];
         if slot.armed.load(Ordering::Acquire)
-            && let Some(carried) = &mut *lock(&slot.carried)
-            && carried.serial == carrying.serial
+            && let Some(timed) = &mut *lock(&slot.timed)
+            && timed.serial == runner.serial
         {
-            carried.task.connection = None;
+            timed.task.connection = None;
         }
     }
 
-    /// True when the deadline of the request that the runner carries has come.
+    /// True when the deadline of the request that the runner runs has come.
     pub(crate) fn is_overdue(&self, number: usize) -> bool {
         self.slots[number].overdue_since().is_some()
     }
@@ -232,13 +233,13 @@ impl RunnerTable {
         self.is_overdue(number)
     }
 
-    /// True when the application of a request may be interrupted: it is still at it, and not cleaning up.
+    /// True when the application of a request may be interrupted: it still runs, and does not clean up yet.
     pub(crate) fn is_interruptible(&self, number: usize, serial: u64) -> bool {
-        self.is_carrying(number, serial) && !self.slots[number].leaving.load(Ordering::Acquire)
+        self.runs(number, serial) && !self.slots[number].leaving.load(Ordering::Acquire)
     }
 
-    /// True when the runner still carries this request.
-    pub(crate) fn is_carrying(&self, number: usize, serial: u64) -> bool {
+    /// True when the runner still runs this request.
+    pub(crate) fn runs(&self, number: usize, serial: u64) -> bool {
         self.slots.get(number).is_some_and(|slot| slot.serial.load(Ordering::Acquire) == serial)
     }
 
@@ -251,21 +252,21 @@ impl RunnerTable {
             if !slot.armed.load(Ordering::Acquire) || slot.overdue_since().is_some() {
                 continue;
             }
-            let mut carried = lock(&slot.carried);
-            let Some(carried) = &mut *carried else { continue };
-            if carried.due > now {
-                next = next.min(carried.due);
+            let mut timed = lock(&slot.timed);
+            let Some(timed) = &mut *timed else { continue };
+            if timed.due > now {
+                next = next.min(timed.due);
                 continue;
             }
             slot.set_overdue(shared_now);
             self.stuck.fetch_add(1, Ordering::AcqRel);
             self.timed_out.fetch_add(1, Ordering::Relaxed);
-            let task = &mut carried.task;
+            let task = &mut timed.task;
             let connection = task.connection.take();
             let outcome = connection.as_ref().map_or(Outcome::Over, |connection| connection.overrule(task.facts));
             report(Overdue {
                 slot: number,
-                serial: carried.serial,
+                serial: timed.serial,
                 thread: slot.thread.load(Ordering::Acquire),
                 request: task.request.clone(),
                 since: task.since,
@@ -312,7 +313,7 @@ mod tests {
     }
 
     /// A table, and a runner of it that carries a request.
-    fn carrying() -> (RunnerTable, Runner) {
+    fn running() -> (RunnerTable, Runner) {
         let table = RunnerTable::new(2, None);
         let slot = table.take(1).unwrap();
         let runner = table.begin(slot, &Request::default(), 5);
@@ -356,18 +357,18 @@ mod tests {
 
     #[test]
     fn a_request_is_carried_from_its_begin_to_its_end() {
-        let (table, runner) = carrying();
-        assert!(table.is_carrying(runner.slot, runner.serial) && table.is_interruptible(runner.slot, runner.serial));
-        assert!(!table.is_carrying(runner.slot, runner.serial + 1) && !table.is_carrying(usize::MAX, runner.serial));
+        let (table, runner) = running();
+        assert!(table.runs(runner.slot, runner.serial) && table.is_interruptible(runner.slot, runner.serial));
+        assert!(!table.runs(runner.slot, runner.serial + 1) && !table.runs(usize::MAX, runner.serial));
         assert!(!table.leave(runner.slot));
-        assert!(table.is_carrying(runner.slot, runner.serial) && !table.is_interruptible(runner.slot, runner.serial));
+        assert!(table.runs(runner.slot, runner.serial) && !table.is_interruptible(runner.slot, runner.serial));
         table.end(runner.slot);
-        assert!(!table.is_carrying(runner.slot, runner.serial));
+        assert!(!table.runs(runner.slot, runner.serial));
         // The next one may be interrupted again.
         let next = table.begin(runner.slot, &Request::default(), 6);
         assert!(next.serial > runner.serial && table.is_interruptible(next.slot, next.serial));
         // Without a scoreboard there is nothing to see.
-        assert!(table.carried(next).is_none());
+        assert!(table.in_flight(next).is_none());
     }
 
     #[test]
@@ -376,15 +377,15 @@ mod tests {
         let table = RunnerTable::new(2, Some(board.place(0).unwrap()));
         let slot = table.take(1).unwrap();
         let runner = table.begin(slot, &Request::default(), 5);
-        assert_eq!(table.carried(runner).unwrap().serial, runner.serial);
-        assert!(table.carried(Runner { serial: runner.serial + 1, ..runner }).is_none());
+        assert_eq!(table.in_flight(runner).unwrap().serial, runner.serial);
+        assert!(table.in_flight(Runner { serial: runner.serial + 1, ..runner }).is_none());
         table.give_back(slot);
-        assert!(table.carried(runner).is_none());
+        assert!(table.in_flight(runner).is_none());
     }
 
     #[test]
     fn a_request_past_its_deadline_is_reported_once() {
-        let (table, runner) = carrying();
+        let (table, runner) = running();
         table.identify(runner.slot, 77);
         assert!(table.arm(runner, 100, task));
         assert_eq!(expire(&table, 99).1, Some(100));
@@ -405,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_deadline_may_be_moved_and_is_the_request_s_alone() {
-        let (table, runner) = carrying();
+        let (table, runner) = running();
         assert!(table.arm(runner, 100, task));
         // Later: the look at 100 finds the next one.
         assert!(!table.arm(runner, 300, || unreachable!()));
@@ -417,14 +418,14 @@ mod tests {
         table.release(Runner { serial: 99, ..runner });
         table.end(runner.slot);
         assert!(expire(&table, 1_000).0.is_empty());
-        // One that is not carried any more has no deadline.
+        // One that is not timed any more has no deadline.
         assert!(!table.arm(runner, 100, || unreachable!()));
         assert_eq!(expire(&table, NEVER - 1).1, None);
     }
 
     #[test]
     fn the_earliest_of_many_deadlines_is_the_next_one() {
-        let (table, first) = carrying();
+        let (table, first) = running();
         let second = table.begin(table.take(1).unwrap(), &Request::default(), 5);
         assert!(table.arm(first, 300, task));
         assert!(table.arm(second, 200, task));
@@ -455,11 +456,11 @@ mod tests {
         assert!(turn.is_overdue() && served.server.is_interruptible(overdue.slot, overdue.serial));
         assert!(turn.leave_application());
         assert!(!served.server.is_interruptible(overdue.slot, overdue.serial));
-        assert!(served.server.is_carrying(overdue.slot, overdue.serial));
+        assert!(served.server.runs(overdue.slot, overdue.serial));
         assert_eq!((served.server.stats().stuck, served.server.stats().timed_out), (1, 1));
         drop(exchange);
         assert!(turn.next().is_none());
-        assert!(!served.server.is_carrying(overdue.slot, overdue.serial));
+        assert!(!served.server.runs(overdue.slot, overdue.serial));
         assert_eq!((served.server.stats().stuck, served.server.stats().timed_out), (0, 1));
         drop(turn);
         served.end();

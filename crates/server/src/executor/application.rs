@@ -16,7 +16,8 @@ pub trait Application: Send + Sync + 'static {
     ///
     /// Acquires whatever the application needs to run (the interpreter), then calls [`Turn::next`] until it answers
     /// `None`, and responds to each [`crate::connection::exchange::Exchange`] it gets. What it has acquired is not
-    /// released between two requests. May block before the first `next`: at most one thread of the server is there at a time.
+    /// released between two requests. May block before the first `next`: at most one thread of the server is there at a
+    /// time.
     fn enter(&self, turn: &mut Turn<'_>);
 
     /// Starts one more thread that calls [`Server::run`](crate::Server::run). Called inside [`Application::enter`],

@@ -89,8 +89,8 @@ impl Executor for Inline {
     /// The only thread looks at the run queue after each round.
     fn wake_runners(&self) {}
 
-    fn coalesces(&self, connection: Arc<Connection>) {
-        self.context.flush_list.list(connection);
+    fn add_coalescing(&self, connection: Arc<Connection>) {
+        self.context.flush_list.add_coalescing(connection);
     }
 
     fn count(&self) -> (u64, u64) {

@@ -57,7 +57,7 @@ pub(crate) trait Executor: Send + Sync + 'static {
 
     /// A response coalesces its blocks from now on: its connection is put on the flush list, which the I/O side looks
     /// through at each tick.
-    fn coalesces(&self, connection: Arc<Connection>);
+    fn add_coalescing(&self, connection: Arc<Connection>);
 
     /// For the statistics: runners that there are, and greenlets that were ever made.
     fn count(&self) -> (u64, u64);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::connection::exchange::Exchange;
 use crate::dispatch::dispatcher::Dispatcher;
-use crate::dispatch::run_queue::{Entry, Taken};
+use crate::dispatch::run_queue::{Entry, TakeResult};
 use crate::executor::Executor;
 
 /// A thread's turn at running the application, from [`crate::executor::application::Application::enter`] to its return;
@@ -77,9 +77,9 @@ impl Turn<'_> {
             let limit = self.dispatcher.most_runners();
             match self.dispatcher.queue.take(limit, self.executor.is_turn_over(), || self.now()) {
                 // The client has left: the application is not called.
-                Taken::Request(exchange, _) if exchange.client_gone() => drop(exchange),
-                Taken::Request(exchange, now) => return Some(self.take_up(exchange, now)),
-                Taken::Left { requests_wait } => {
+                TakeResult::Request(exchange, _) if exchange.client_gone() => drop(exchange),
+                TakeResult::Request(exchange, now) => return Some(self.take_up(exchange, now)),
+                TakeResult::Left { requests_wait } => {
                     self.state = State::Left;
                     if requests_wait {
                         self.executor.wake_runners();
@@ -148,7 +148,7 @@ impl Turn<'_> {
         exchange
     }
 
-    /// The runner is done with the request that it carried.
+    /// The runner is done with the request that it ran.
     fn put_down(&mut self) {
         if !std::mem::take(&mut self.carries) || self.is_forked_child() {
             return;

@@ -7,7 +7,7 @@ use loom::thread;
 
 use super::explore;
 use crate::dispatch::admission::Verdict;
-use crate::dispatch::run_queue::{RunQueue, Taken};
+use crate::dispatch::run_queue::{RunQueue, TakeResult};
 use crate::os::clock;
 use crate::os::model::Exclusive;
 
@@ -42,7 +42,7 @@ impl Server {
     }
 
     fn run(&self) {
-        while let Taken::Request(request, _) = self.queue.take(self.limit, false, || self.now) {
+        while let TakeResult::Request(request, _) = self.queue.take(self.limit, false, || self.now) {
             self.taken[request].with(|is_taken| assert!(!std::mem::replace(is_taken, true), "taken twice"));
         }
     }

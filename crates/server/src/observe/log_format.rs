@@ -1,7 +1,7 @@
 //! The format of a line of the access log. It is parsed once into parts, and rendered for each request.
 //!
-//! Formats: `common`, `combined` (those of Apache httpd), `json` (one object per line), a text with atoms in braces, for
-//! example `{client} {method} {target} {status} {duration_ms}` (`{{` and `}}` stand for braces), or a text with the
+//! Formats: `common`, `combined` (those of Apache httpd), `json` (one object per line), a text with atoms in braces,
+//! for example `{client} {method} {target} {status} {duration_ms}` (`{{` and `}}` stand for braces), or a text with the
 //! atoms of gunicorn, for example `%(h)s "%(r)s" %(s)s` (`%%` stands for a percent sign; see `percent`).
 //!
 //! A line is rendered by the thread that accounts for the response, so rendering reads no clock and allocates nothing

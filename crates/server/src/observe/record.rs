@@ -122,8 +122,8 @@ impl Record {
         }
     }
 
-    /// The response cannot be completed, for this reason. An earlier reason stands: a deadline or the server's end breaks
-    /// the connection, too.
+    /// The response cannot be completed, for this reason. An earlier reason stands: a deadline or the server's end
+    /// breaks the connection, too.
     pub(crate) fn set_broken(&mut self, reason: Ending) {
         if let Ending::Complete | Ending::Open = self.ending {
             self.ending = reason;

@@ -6,8 +6,8 @@
 //! that its thread uses again, and `--max-queue` limits how many wait. A block that several responses hold by reference
 //! (the same `bytes` object) counts once. Any thread charges and gives back.
 //!
-//! All kinds together have one limit, [`ClientMemory`]. Two threads that check it at the same moment may together exceed
-//! it by what each of them has read.
+//! All kinds together have one limit, [`ClientMemory`]. Two threads that check it at the same moment may together
+//! exceed it by what each of them has read.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -82,7 +82,7 @@ pub(crate) trait Source: Send + Sync {
     /// True when the thread must stop waiting: a signal asks the server to end, or its graceful time is over.
     fn must_end(&self) -> bool;
 
-    /// True on the thread whose runners wait under tickets: elsewhere a ticket would not come back.
+    /// True on the thread whose runners wait under tickets: elsewhere no ticket is given out.
     fn is_on_ticket_thread(&self) -> bool;
 
     /// Wakes the greenlet with this ticket at the next event of the socket, or when [`Source::wake_reader`] is called.

@@ -17,7 +17,7 @@ use crate::os::socket::Io;
 use crate::os::sync::{Condvar, Mutex, MutexGuard, lock, wait_for};
 use crate::response::payload::Payload;
 use crate::response::send_queue::Batch;
-use crate::response::sending::{End, Flush, Given, Overruled, Progress, Sending, Taken, Terms};
+use crate::response::sending::{CoalesceResult, End, Flush, Overruled, Produced, Progress, Sending, Terms};
 use crate::response::spill::Spill;
 use crate::response::write_plan::WritePlan;
 use crate::transport::Transport;
@@ -238,7 +238,7 @@ impl Delivery {
             let accepted = if sending.is_over() { Accepted::Gone } else { Accepted::Held };
             return (accepted, After::default());
         }
-        sending.give(progress);
+        sending.note_produced(progress);
         sending.flush_coalesced(terms);
         if sending.takes_writes() && sending.begin_writing() {
             loop {
@@ -268,7 +268,7 @@ impl Delivery {
     /// Queues a part of a file, and sends what is queued.
     pub(crate) fn transmit_file(&self, part: FilePart<'_>, terms: &Terms, time: &dyn ClientTime) -> (Accepted, After) {
         let mut sending = lock(&self.sending);
-        sending.give(part.progress);
+        sending.note_produced(part.progress);
         sending.flush_coalesced(terms);
         sending.push(|queue| {
             queue.push_copy(part.before)?;
@@ -317,16 +317,16 @@ impl Delivery {
         lock(&self.sending).list(chunked);
     }
 
-    /// Appends a block to the coalescing buffer. [`Taken::Unlisted`]: nothing was done.
+    /// Appends a block to the coalescing buffer. [`CoalesceResult::Unlisted`]: nothing was done.
     #[inline]
-    pub(crate) fn coalesce(&self, block: &[u8], terms: &Terms) -> Taken {
+    pub(crate) fn coalesce(&self, block: &[u8], terms: &Terms) -> CoalesceResult {
         lock(&self.sending).coalesce(block, terms)
     }
 
     /// The same for a block of a response that is not listed, which the caller then lists with the I/O side. The I/O
     /// side sends the block, so that the runner need not make a send for each; it is sent together with the end of the
     /// response if that follows at once.
-    pub(crate) fn coalesce_anew(&self, block: &[u8], chunked: bool, terms: &Terms) -> Taken {
+    pub(crate) fn coalesce_anew(&self, block: &[u8], chunked: bool, terms: &Terms) -> CoalesceResult {
         let mut sending = lock(&self.sending);
         sending.list(chunked);
         sending.coalesce(block, terms)
@@ -496,7 +496,7 @@ impl Delivery {
 
     /// True when the server has answered in the application's place, or has broken the response off at its deadline.
     pub(crate) fn is_overruled(&self) -> bool {
-        lock(&self.sending).given_so_far().1
+        lock(&self.sending).produced_so_far().1
     }
 
     /// Drops what is queued, and discards everything from now on. The caller notifies a runner that waits for room.
@@ -511,8 +511,8 @@ impl Delivery {
 
     /// Status and body bytes of the current response, and whether its deadline has passed. For the log, where the
     /// producer cannot be asked.
-    pub(crate) fn given_so_far(&self) -> (Given, bool) {
-        lock(&self.sending).given_so_far()
+    pub(crate) fn produced_so_far(&self) -> (Produced, bool) {
+        lock(&self.sending).produced_so_far()
     }
 
     /// Number of write calls since the last call of this method.

@@ -16,7 +16,7 @@ use crate::observe::record::{Ending, Path, Record};
 use crate::os::clock::{Clock, with_date};
 use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart, Keep, Output};
 use crate::response::policy::Coalesce;
-use crate::response::sending::{Given, Progress, Taken, Terms};
+use crate::response::sending::{CoalesceResult, Produced, Progress, Terms};
 use crate::response::write_plan::WritePlan;
 
 /// Blocks of this size and larger are never coalesced.
@@ -283,23 +283,23 @@ impl Response {
         };
         let mut list = false;
         let mut taken = delivery.coalesce(block, terms);
-        if taken == Taken::Unlisted && terms.policy.coalesce == Coalesce::Always {
+        if taken == CoalesceResult::Unlisted && terms.policy.coalesce == Coalesce::Always {
             taken = delivery.coalesce_anew(block, self.is_chunked(), terms);
             record.path = record.path.max(Path::Coalesced);
             list = true;
         }
         let sent = match taken {
-            Taken::Coalesced => Sent::Taken,
-            Taken::Full => Sent::Full,
-            Taken::Unlisted => {
+            CoalesceResult::Coalesced => Sent::Taken,
+            CoalesceResult::Full => Sent::Full,
+            CoalesceResult::Unlisted => {
                 self.pace = Pace::Unknown;
                 return None;
             }
-            Taken::Gone => {
+            CoalesceResult::Gone => {
                 self.left = Left::Nowhere;
                 return Some((Sent::Gone, list));
             }
-            Taken::NoMemory => return Some((Sent::NoMemory, list)),
+            CoalesceResult::NoMemory => return Some((Sent::NoMemory, list)),
         };
         record.blocks += u64::from(!block.is_empty());
         record.body_bytes += block.len() as u64;
@@ -478,8 +478,8 @@ impl Response {
     }
 
     fn progress(&self, record: &Record) -> Progress {
-        let given = Given { status: record.status, body_bytes: record.body_bytes };
-        Progress { given, is_complete: self.has_ended() }
+        let produced = Produced { status: record.status, body_bytes: record.body_bytes };
+        Progress { produced, is_complete: self.has_ended() }
     }
 
     /// Writes what is planned, and queues what the socket does not accept. `ends`: the producer ends the response at

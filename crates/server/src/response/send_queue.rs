@@ -408,7 +408,7 @@ mod tests {
     use crate::request::memory::Budget;
     use crate::response::segments::{self, SEGMENT};
     use crate::response::sending::Flush;
-    use crate::response::testing::{Waiting, socket};
+    use crate::response::testing::{Queued, socket};
 
     impl SendQueue {
         /// The addresses of the spill files that are queued or being sent from.
@@ -422,7 +422,7 @@ mod tests {
     }
 
     /// The capacity of all copied blocks, in bytes.
-    fn room(out: &Waiting) -> usize {
+    fn room(out: &Queued) -> usize {
         let room = |block: &Block| match block {
             Block::Copied { bytes, .. } => bytes.capacity(),
             _ => 0,
@@ -440,9 +440,9 @@ mod tests {
     fn a_small_rest_of_a_large_buffer_does_not_keep_the_buffer() {
         let (socket, mut client) = socket();
         let budget = Arc::new(Budget::default());
-        let mut out = Waiting::new(budget.clone());
+        let mut out = Queued::new(budget.clone());
         let mut all = Vec::new();
-        let mut push = |out: &mut Waiting, bytes: &[u8]| {
+        let mut push = |out: &mut Queued, bytes: &[u8]| {
             all.extend_from_slice(bytes);
             out.push_buffer(segment(bytes), 0);
         };

@@ -52,7 +52,7 @@ impl Terms {
 
 /// How much of a response its producer has produced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Given {
+pub(crate) struct Produced {
     pub(crate) status: u16,
     pub(crate) body_bytes: u64,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Given {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// What it has produced in all, including what it sends now.
-    pub(crate) given: Given,
+    pub(crate) produced: Produced,
     /// The response is complete with it.
     pub(crate) is_complete: bool,
 }
@@ -72,16 +72,16 @@ pub(crate) enum State {
     /// No response has begun.
     Idle,
     /// Some of it has been sent or is queued, and more may come.
-    Sending(Given),
+    Sending(Produced),
     /// All of it has been sent or is queued.
-    Complete(Given),
+    Complete(Produced),
     /// The deadline of the request has passed, and the server has answered with a page of this status and size. What
     /// the application produces is discarded.
-    Overruled(Given),
+    Overruled(Produced),
     /// The connection is broken: nothing is sent any more, of this response or a later one.
     Broken {
         /// What the producer, or the server in its place, had produced before.
-        given: Given,
+        produced: Produced,
         /// Why it is broken.
         by: Cause,
     },
@@ -125,7 +125,7 @@ pub(crate) enum Overruled {
 
 /// The result of an attempt to coalesce a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum CoalesceResult {
     /// The block will be sent at the next tick.
     Coalesced,
     /// The same, but the producer has to wait before the next one.
@@ -220,40 +220,41 @@ impl Sending {
     }
 
     /// Notes what the producer has produced so far.
-    pub(crate) fn give(&mut self, Progress { given, is_complete }: Progress) {
+    pub(crate) fn note_produced(&mut self, Progress { produced, is_complete }: Progress) {
         match &mut self.state {
-            State::Idle | State::Sending(_) if is_complete => self.state = State::Complete(given),
-            State::Idle | State::Sending(_) => self.state = State::Sending(given),
+            State::Idle | State::Sending(_) if is_complete => self.state = State::Complete(produced),
+            State::Idle | State::Sending(_) => self.state = State::Sending(produced),
             State::Overruled(_) | State::Broken { by: Cause::AfterPage, .. } => {}
-            State::Complete(before) | State::Broken { given: before, .. } => *before = given,
+            State::Complete(before) | State::Broken { produced: before, .. } => *before = produced,
         }
     }
 
     /// Notes that the producer has produced all of the response.
     pub(crate) fn complete(&mut self) {
         if let State::Idle | State::Sending(_) = self.state {
-            self.state = State::Complete(self.given());
+            self.state = State::Complete(self.produced());
         }
     }
 
-    fn given(&self) -> Given {
+    fn produced(&self) -> Produced {
         match self.state {
-            State::Idle => Given::default(),
-            State::Sending(given) | State::Complete(given) | State::Overruled(given) | State::Broken { given, .. } => {
-                given
-            }
+            State::Idle => Produced::default(),
+            State::Sending(produced)
+            | State::Complete(produced)
+            | State::Overruled(produced)
+            | State::Broken { produced, .. } => produced,
         }
     }
 
     /// Status and body bytes of the current response, and whether its deadline has passed. For the log, where the
     /// producer cannot be asked.
-    pub(crate) fn given_so_far(&self) -> (Given, bool) {
+    pub(crate) fn produced_so_far(&self) -> (Produced, bool) {
         let is_late = match self.state {
             State::Overruled(_) => true,
             State::Broken { by, .. } => by != Cause::Other,
             State::Idle | State::Sending(_) | State::Complete(_) => false,
         };
-        (self.given(), is_late)
+        (self.produced(), is_late)
     }
 
     /// The deadline of the request has passed. `page` makes the error page, which is sent if the response has not
@@ -263,15 +264,15 @@ impl Sending {
             State::Complete(_) | State::Overruled(_) | State::Broken { .. } => Overruled::Over,
             State::Idle => {
                 let (page, page_bytes) = page();
-                self.state = State::Overruled(Given { status: 504, body_bytes: page_bytes });
+                self.state = State::Overruled(Produced { status: 504, body_bytes: page_bytes });
                 if self.queue.push_copy(&page).is_err() {
                     self.break_off();
                 }
                 Overruled::Answered
             }
-            State::Sending(given) => {
+            State::Sending(produced) => {
                 self.break_off();
-                self.state = State::Broken { given, by: Cause::Deadline };
+                self.state = State::Broken { produced, by: Cause::Deadline };
                 Overruled::BrokenOff
             }
         }
@@ -284,7 +285,7 @@ impl Sending {
             State::Overruled(_) => Cause::AfterPage,
             State::Idle | State::Sending(_) | State::Complete(_) => Cause::Other,
         };
-        self.state = State::Broken { given: self.given(), by };
+        self.state = State::Broken { produced: self.produced(), by };
         self.queue.clear();
     }
 
@@ -300,7 +301,7 @@ impl Sending {
     pub(crate) fn hold(&mut self, progress: Progress) -> bool {
         let holds = progress.is_complete && matches!(self.state, State::Idle) && self.takes_writes();
         if holds {
-            self.give(progress);
+            self.note_produced(progress);
             self.is_held = true;
         }
         holds
@@ -317,7 +318,9 @@ impl Sending {
     /// Ends the response: what follows belongs to the next one. Called when the producer sends nothing more.
     pub(crate) fn end(&mut self, terms: &Terms) -> End {
         let timed_out = match self.state {
-            State::Overruled(page) | State::Broken { given: page, by: Cause::AfterPage } => Some(Some(page.body_bytes)),
+            State::Overruled(page) | State::Broken { produced: page, by: Cause::AfterPage } => {
+                Some(Some(page.body_bytes))
+            }
             State::Broken { by: Cause::Deadline, .. } => Some(None),
             _ => None,
         };
@@ -355,16 +358,16 @@ impl Sending {
     }
 
     /// Appends a block to the coalescing buffer.
-    pub(crate) fn coalesce(&mut self, block: &[u8], terms: &Terms) -> Taken {
+    pub(crate) fn coalesce(&mut self, block: &[u8], terms: &Terms) -> CoalesceResult {
         if self.is_over() {
-            return Taken::Gone;
+            return CoalesceResult::Gone;
         }
-        let Some(coalescing) = &mut self.coalescing else { return Taken::Unlisted };
+        let Some(coalescing) = &mut self.coalescing else { return CoalesceResult::Unlisted };
         match coalescing.append(block, terms.budget()) {
-            Appended::Unlisted => Taken::Unlisted,
-            Appended::NoMemory => Taken::NoMemory,
-            Appended::Taken if self.is_flooded(terms) => Taken::Full,
-            Appended::Taken => Taken::Coalesced,
+            Appended::Unlisted => CoalesceResult::Unlisted,
+            Appended::NoMemory => CoalesceResult::NoMemory,
+            Appended::Taken if self.is_flooded(terms) => CoalesceResult::Full,
+            Appended::Taken => CoalesceResult::Coalesced,
         }
     }
 
@@ -605,24 +608,24 @@ pub(crate) fn within_rate(now: Millis, since: Millis, pause: Millis, moved: u64,
 mod tests {
     use std::sync::Arc;
 
-    use super::{Cause, Given, Progress, Sending, State, Terms};
+    use super::{Cause, Produced, Progress, Sending, State, Terms};
     use crate::os::socket::Io;
     use crate::request::memory::ClientMemory;
     use crate::response::policy::{Coalesce, Policy, Waiting};
     use crate::response::segments::tests::without_memory;
 
-    const GIVEN: Given = Given { status: 200, body_bytes: 5 };
-    const PAGE: Given = Given { status: 504, body_bytes: 4 };
+    const PRODUCED: Produced = Produced { status: 200, body_bytes: 5 };
+    const PAGE: Produced = Produced { status: 504, body_bytes: 4 };
 
     const IDLE: State = State::Idle;
-    const SENDING: State = State::Sending(GIVEN);
-    const COMPLETE: State = State::Complete(GIVEN);
+    const SENDING: State = State::Sending(PRODUCED);
+    const COMPLETE: State = State::Complete(PRODUCED);
     const OVERRULED: State = State::Overruled(PAGE);
-    const BROKEN: State = State::Broken { given: GIVEN, by: Cause::Other };
-    const LATE: State = State::Broken { given: GIVEN, by: Cause::Deadline };
-    const BROKEN_PAGE: State = State::Broken { given: PAGE, by: Cause::AfterPage };
+    const BROKEN: State = State::Broken { produced: PRODUCED, by: Cause::Other };
+    const LATE: State = State::Broken { produced: PRODUCED, by: Cause::Deadline };
+    const BROKEN_PAGE: State = State::Broken { produced: PAGE, by: Cause::AfterPage };
     /// As [`BROKEN`], before the producer has sent anything.
-    const BROKEN_IDLE: State = State::Broken { given: Given { status: 0, body_bytes: 0 }, by: Cause::Other };
+    const BROKEN_IDLE: State = State::Broken { produced: Produced { status: 0, body_bytes: 0 }, by: Cause::Other };
 
     fn terms() -> Terms {
         Terms {
@@ -662,14 +665,18 @@ mod tests {
         let table: [(&str, Operation, [State; 7]); 11] = [
             (
                 "gives a part",
-                |sending, _| sending.give(Progress { given: GIVEN, is_complete: false }),
+                |sending, _| sending.note_produced(Progress { produced: PRODUCED, is_complete: false }),
                 [SENDING, SENDING, COMPLETE, OVERRULED, BROKEN, LATE, BROKEN_PAGE],
             ),
-            ("gives the rest", |sending, _| sending.give(Progress { given: GIVEN, is_complete: true }), complete),
             (
-                "has given all",
+                "gives the rest",
+                |sending, _| sending.note_produced(Progress { produced: PRODUCED, is_complete: true }),
+                complete,
+            ),
+            (
+                "has produced all",
                 |sending, _| sending.complete(),
-                [State::Complete(Given::default()), COMPLETE, COMPLETE, OVERRULED, BROKEN, LATE, BROKEN_PAGE],
+                [State::Complete(Produced::default()), COMPLETE, COMPLETE, OVERRULED, BROKEN, LATE, BROKEN_PAGE],
             ),
             (
                 "is overruled",

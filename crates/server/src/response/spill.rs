@@ -152,7 +152,7 @@ mod tests {
     use crate::request::disk::Disk;
     use crate::request::memory::Budget;
     use crate::response::sending::Flush;
-    use crate::response::testing::{Waiting, socket};
+    use crate::response::testing::{Queued, socket};
     use crate::transport::plain::Plain;
 
     fn spill(limit: u64) -> Spill {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     /// Queues blocks of all kinds, and returns their bytes.
-    fn push(out: &mut Waiting, seed: usize) -> Vec<u8> {
+    fn push(out: &mut Queued, seed: usize) -> Vec<u8> {
         let bytes =
             |length: usize, salt: usize| (0..length).map(|at| (at * 31 + seed + salt) as u8).collect::<Vec<_>>();
         let (copy, buffer, kept) = (bytes(1_000, 1), bytes(60_000, 2), bytes(300_000, 3));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     /// Reads `wanted` bytes at the client, and flushes the queue meanwhile.
-    fn take(out: &mut Waiting, socket: &Plain, client: &mut UnixStream, wanted: usize) -> Vec<u8> {
+    fn take(out: &mut Queued, socket: &Plain, client: &mut UnixStream, wanted: usize) -> Vec<u8> {
         let mut got = vec![0; wanted];
         let mut filled = 0;
         while filled < wanted {
@@ -192,7 +192,7 @@ mod tests {
             let (socket, mut client) = socket();
             let budget = Arc::new(Budget::default());
             let spill = spill(1 << 30);
-            let mut out = Waiting::new(budget.clone());
+            let mut out = Queued::new(budget.clone());
             let mut all = push(&mut out, 1);
             let mut got = Vec::new();
             for round in 0..3 {
@@ -218,7 +218,7 @@ mod tests {
     fn bytes_in_a_file_are_no_longer_in_memory() {
         let budget = Arc::new(Budget::default());
         let spill = spill(1 << 30);
-        let mut out = Waiting::new(budget.clone());
+        let mut out = Queued::new(budget.clone());
         let length = push(&mut out, 1).len() as u64;
         let backlog = out.backlog().unwrap();
         let (file, offset) = spill.write(&backlog, true, || true).unwrap().unwrap();
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn a_backlog_without_room_in_files_stays_in_memory() {
         let spill = spill(500_000);
-        let (mut first, mut second) = (Waiting::new(Arc::default()), Waiting::new(Arc::default()));
+        let (mut first, mut second) = (Queued::new(Arc::default()), Queued::new(Arc::default()));
         push(&mut first, 1);
         push(&mut second, 2);
         let backlog = first.backlog().unwrap();
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn an_unfinished_response_uses_its_share_of_the_limit_and_no_more() {
         let spill = spill(2 * LEAST_SHARE);
-        let mut out = Waiting::new(Arc::default());
+        let mut out = Queued::new(Arc::default());
         let mut written = 0;
         loop {
             written += push(&mut out, 1).len() as u64;

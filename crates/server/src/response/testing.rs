@@ -29,9 +29,9 @@ impl Payload for Owned {
     }
 }
 
-pub(crate) struct Waiting(pub(crate) Sending);
+pub(crate) struct Queued(pub(crate) Sending);
 
-impl Waiting {
+impl Queued {
     pub(crate) fn new(budget: Arc<Budget>) -> Self {
         Self(Sending::new(budget))
     }

@@ -250,7 +250,7 @@ mod tests {
 
     use super::{COPY_BELOW, WritePlan};
     use crate::response::sending::Flush;
-    use crate::response::testing::{Owned, Waiting, socket};
+    use crate::response::testing::{Owned, Queued, socket};
     use crate::transport::Transport as _;
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
     fn the_unsent_rest_of_a_large_block_is_kept_by_reference() {
         let (socket, mut client) = socket();
         let large: &'static [u8] = Vec::leak((0..8 << 20).map(|at| (at % 251) as u8).collect());
-        let mut out = Waiting::new(Arc::default());
+        let mut out = Queued::new(Arc::default());
         let mut plan = WritePlan::default();
         plan.staging().extend_from_slice(b"head ");
         plan.add_blocks(&[large], usize::MAX, false);
@@ -299,7 +299,7 @@ mod tests {
         let small: &[u8] = &[5; COPY_BELOW - 1];
         for blocks in [vec![large; 3], vec![small; 20], vec![small, large]] {
             let (socket, mut client) = socket();
-            let mut out = Waiting::new(Arc::default());
+            let mut out = Queued::new(Arc::default());
             let mut plan = WritePlan::default();
             plan.add_blocks(&blocks, usize::MAX, false);
             let writes = out.transmit(&mut plan, &socket, &blocks, Some(MOST), &mut |index| {
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn bytes_beyond_the_allowed_number_are_not_written() {
         let (socket, mut client) = socket();
-        let mut out = Waiting::new(Arc::default());
+        let mut out = Queued::new(Arc::default());
         let mut plan = WritePlan::default();
         let large = [b'x'; COPY_BELOW];
         plan.add_blocks(&[b"ab", &large, b"cd"], COPY_BELOW, true);

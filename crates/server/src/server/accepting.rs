@@ -48,7 +48,7 @@ const CLOSING: Duration = Duration::from_millis(200);
 
 /// Clients that wait at a listener after a round of accepting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waiting {
+pub(super) enum Backlog {
     /// None that this server should accept now: there are none, they are left to other processes, or accepting failed.
     None,
     /// There may be some, which can be accepted at once.
@@ -114,33 +114,33 @@ impl Accepting {
     }
 
     /// Accepts clients that wait at the listener of this key. `is_blocked`: the application cannot be entered.
-    pub(super) fn accept(&self, key: u64, host: &Arc<ConnectionHost>, is_blocked: bool) -> Waiting {
+    pub(super) fn accept(&self, key: u64, host: &Arc<ConnectionHost>, is_blocked: bool) -> Backlog {
         let accepted = self.guard.stage(Stage::Accept, || self.accept_some(key, host, is_blocked));
         // The client whose acceptance panicked may still wait.
         accepted.unwrap_or_else(|| {
             if let Some(listener) = read(&self.listeners).get(index_of(key)) {
                 self.pause(listener, key, PAUSE);
             }
-            Waiting::None
+            Backlog::None
         })
     }
 
-    fn accept_some(&self, key: u64, host: &Arc<ConnectionHost>, is_blocked: bool) -> Waiting {
+    fn accept_some(&self, key: u64, host: &Arc<ConnectionHost>, is_blocked: bool) -> Backlog {
         let listeners = read(&self.listeners);
-        let Some(listener) = listeners.get(index_of(key)) else { return Waiting::None };
+        let Some(listener) = listeners.get(index_of(key)) else { return Backlog::None };
         // Clients that cannot be served now are accepted by another process that listens, or wait in the kernel's
         // queue.
         let free = self.context.config.max_connections.saturating_sub(self.context.table.len());
         if is_blocked || (free == 0 && !self.room.close_longest_idle(1, Want::Connections)) {
             self.pause(listener, key, PAUSE);
-            return Waiting::ForRoom;
+            return Backlog::ForRoom;
         }
         let shares = self.context.config.shares_listeners && self.context.lifecycle.is_running();
         // Only once: if a client still waits after the pause, the other processes may be busy or stopped.
         let is_left = shares && self.place.is_some_and(|place| place.has_more_than_its_share());
         if is_left && !self.left_to_others.swap(true, Ordering::Relaxed) {
             self.pause(listener, key, SHARE_PAUSE);
-            return Waiting::None;
+            return Backlog::None;
         }
         self.left_to_others.store(false, Ordering::Relaxed);
         // If other processes share the listeners, only one: the next client is for them.
@@ -150,19 +150,19 @@ impl Accepting {
             place.set(Counter::Connections, self.context.table.len() as u64);
         }
         match accepted {
-            Accepted::All => Waiting::None,
-            Accepted::Some => Waiting::Some,
+            Accepted::All => Backlog::None,
+            Accepted::Some => Backlog::Some,
             Accepted::Failed(AcceptFault::Exhausted(fault)) => {
                 if self.room.close_longest_idle(ROOM_AT_ONCE, Want::Descriptors(&fault)) {
-                    return Waiting::Some;
+                    return Backlog::Some;
                 }
                 self.pause(listener, key, PAUSE);
-                Waiting::ForRoom
+                Backlog::ForRoom
             }
             Accepted::Failed(AcceptFault::Other(fault)) => {
                 self.room.log_accept_failure(&fault);
                 self.pause(listener, key, PAUSE);
-                Waiting::None
+                Backlog::None
             }
         }
     }
@@ -214,9 +214,9 @@ impl Accepting {
         for index in 0..listeners {
             for _ in 0..LAST_ROUNDS {
                 match self.accept(key_of(index), host, is_blocked()) {
-                    Waiting::None => break,
-                    Waiting::Some => {}
-                    Waiting::ForRoom => return Finished::NotYet,
+                    Backlog::None => break,
+                    Backlog::Some => {}
+                    Backlog::ForRoom => return Finished::NotYet,
                 }
             }
         }

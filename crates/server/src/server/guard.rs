@@ -108,7 +108,7 @@ impl Guard {
     pub(super) fn drop_connection(&self, connection: &Arc<Connection>) {
         let close = || {
             connection.cut();
-            self.context.forget(connection);
+            self.context.remove(connection);
         };
         if catch(close).is_err() {
             // The descriptor is closed when the last reference to the connection is dropped.

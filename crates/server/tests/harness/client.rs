@@ -1,8 +1,8 @@
 //! A client that sends any bytes, and accepts only responses that are valid by RFC 9112.
 //!
-//! A lenient client would hide faults of the server, so this one is strict: line ends are CRLF, lengths are exact, a body
-//! where none may be is an error, and after a response only the next one or the end may follow. It blocks, with a long
-//! time-out.
+//! A lenient client would hide faults of the server, so this one is strict: line ends are CRLF, lengths are exact, a
+//! body where none may be is an error, and after a response only the next one or the end may follow. It blocks, with a
+//! long time-out.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -114,8 +114,8 @@ impl FileTypes {
         let lines = provider(raw.bind(py), &names(py).readline)?.map_or_else(|| py.None(), Bound::unbind);
         let temporary = of(&py.import("tempfile")?, "_TemporaryFileWrapper")?;
         let temporary_method = temporary_method(temporary.bind(py), memory.bind(py)).ok();
-        // Whether an object is of `io.IOBase` is asked once a request; of an abstract class that runs Python code. So ask
-        // for the class below it, which all classes of `io` inherit and which is not abstract.
+        // Whether an object is of `io.IOBase` is asked once a request; of an abstract class that runs Python code. So
+        // ask for the class below it, which all classes of `io` inherit and which is not abstract.
         let base = io.getattr("IOBase")?.getattr("__base__")?.cast_into::<PyType>()?.unbind();
         let text = of(&io, "TextIOBase")?;
         Ok(Self { raw, readers, memory, text, base, builtin, lines, temporary, temporary_method })

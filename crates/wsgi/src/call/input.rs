@@ -1,11 +1,11 @@
 //! `wsgi.input`: the request's body as a binary stream with the methods of `io.BufferedIOBase`.
 //!
 //! By default the body is complete before the application is called, so a read does not wait for the network; a body in
-//! a file is read in large blocks with the interpreter released. With `--stream-body` it is read as it comes; how a read
-//! waits for the client, and for another reader, is the matter of `waiting.rs`. The end of the stream is the end of the
-//! body, and a body that breaks off raises. The stream is not seekable (nothing may rely on a body that can be read
-//! twice), and `close()` leaves it open: it belongs to the server, and a `TextIOWrapper` around it closes it when it is
-//! collected.
+//! a file is read in large blocks with the interpreter released. With `--stream-body` it is read as it comes; how a
+//! read waits for the client, and for another reader, is the matter of `waiting.rs`. The end of the stream is the end
+//! of the body, and a body that breaks off raises. The stream is not seekable (nothing may rely on a body that can be
+//! read twice), and `close()` leaves it open: it belongs to the server, and a `TextIOWrapper` around it closes it when
+//! it is collected.
 
 use std::sync::MutexGuard;
 

@@ -1,5 +1,5 @@
-//! Blocks of the application that are not sent yet when `send` has returned: not copied, but kept alive by a reference to
-//! the Python object.
+//! Blocks of the application that are not sent yet when `send` has returned: not copied, but kept alive by a reference
+//! to the Python object.
 //!
 //! Dropped on any thread. pyo3 puts a reference that is dropped by a thread which is not attached into a queue, and
 //! empties it when a thread attaches: before each request (`runtime/handler.rs`), and in `python/memory.rs` when there

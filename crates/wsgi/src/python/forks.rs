@@ -2,8 +2,8 @@
 //! request.
 //!
 //! A child has the one thread that forked, attached. Where that thread runs greenlets, the child has the other
-//! greenlets, too, whose requests are the parent's: they end without sending anything, and only the greenlet that forked
-//! ends the process.
+//! greenlets, too, whose requests are the parent's: they end without sending anything, and only the greenlet that
+//! forked ends the process.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -81,7 +81,7 @@ fn end_requests(receiver: &Receiver<Overdue>, server: &Weak<Server>, lines: &Log
                 begin(py, &server, &overdue, lines);
                 going_on.push(GoingOn { overdue, at: now + AGAIN, pause: AGAIN });
             }
-            going_on.retain(|each| server.is_carrying(each.overdue.slot, each.overdue.serial));
+            going_on.retain(|each| server.runs(each.overdue.slot, each.overdue.serial));
             for each in going_on.iter_mut().filter(|each| each.at <= now) {
                 interrupt(py, &server, &each.overdue);
                 each.pause = (each.pause * 2).min(LONGEST);
@@ -110,7 +110,7 @@ fn begin(py: Python<'_>, server: &Server, overdue: &Overdue, lines: &LogQueue) {
     let seconds = clock::since(overdue.since).as_secs_f64();
     let mut message =
         format!("{}: past its deadline after {seconds:.3} s in the application; {outcome}", overdue.request);
-    if server.is_carrying(overdue.slot, overdue.serial) {
+    if server.runs(overdue.slot, overdue.serial) {
         // The stack is taken before the exception is raised; the source lines are read afterwards.
         let stack = stack_of(py, overdue.thread);
         interrupt(py, server, overdue);

@@ -157,7 +157,7 @@ impl GreenletRunner {
     /// Whether the worker greenlet of a runner slot still runs this request. Any thread.
     #[pyo3(signature = (slot, serial, /))]
     fn is_running(&self, slot: usize, serial: u64) -> bool {
-        self.server.is_carrying(slot, serial)
+        self.server.runs(slot, serial)
     }
 
     /// Whether the application may be interrupted in a request: it runs it, and has not entered `close()`. Any thread.

@@ -177,7 +177,7 @@ impl Greenlets {
     }
 
     /// As the opposite of [`Executor::is_turn_over`], but the first time after [`Greenlets::take_news`] begins a slice.
-    /// So greenlets whose tickets come back, and which run first, cannot keep requests waiting for ever.
+    /// So greenlets whose tickets are given out, and which run first, cannot keep requests waiting for ever.
     fn begins_slice(&self) -> bool {
         if self.slice.load(Ordering::Relaxed) == 0 {
             self.slice.store(self.nanos().saturating_add(SLICE.as_nanos() as u64).max(1), Ordering::Relaxed);
@@ -206,7 +206,7 @@ impl Executor for Greenlets {
                 // next ones as soon: there is no reason to wait.
                 let was_at_work = self.wakeup.is_at_work();
                 self.wakeup.wake();
-                if was_at_work && !self.context.flush_list.has_left() {
+                if was_at_work && !self.context.flush_list.has_urgent() {
                     // It has earlier requests to take up first; what arrives meanwhile is handled in one round.
                     if queue.len() > FEW {
                         thread::sleep(NAP);
@@ -246,9 +246,9 @@ impl Executor for Greenlets {
         }
     }
 
-    fn coalesces(&self, connection: Arc<Connection>) {
+    fn add_coalescing(&self, connection: Arc<Connection>) {
         // The I/O thread comes at every tick while any are listed.
-        if self.context.flush_list.list_for_later(connection) {
+        if self.context.flush_list.add_coalescing_anew(connection) {
             self.wake_io();
         }
     }

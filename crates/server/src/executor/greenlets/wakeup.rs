@@ -154,7 +154,8 @@ impl Wakeup {
         self.seen.notify_all();
     }
 
-    /// What a greenlet waits for under this ticket has come. False: the server has ended, the ticket will not come back.
+    /// What a greenlet waits for under this ticket has come. False: the server has ended, the ticket will not come
+    /// back.
     pub(crate) fn report_ticket(&self, ticket: u64) -> bool {
         if self.is_forked_child() {
             return false;

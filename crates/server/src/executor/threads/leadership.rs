@@ -39,7 +39,7 @@ impl Leadership {
         Term(self.0.load(Ordering::Acquire))
     }
 
-    /// The leader goes away, and may come back. What it did before is seen by whoever sees this.
+    /// The leader stops polling, and may resume. What it did before is seen by whoever sees this.
     pub(crate) fn lend(&self, term: &mut Term) {
         term.0 = (term.0 & !(TERM - 1)) | ((term.0 + LEND) & (TERM - 1)) | LENT;
         self.0.store(term.0, Ordering::SeqCst);
@@ -54,7 +54,7 @@ impl Leadership {
         is_kept
     }
 
-    /// The leader goes away and does not come back.
+    /// The leader stops polling for good.
     pub(crate) fn offer(&self, mut term: Term) {
         term.0 |= LENT;
         self.0.store(term.0, Ordering::SeqCst);

@@ -163,21 +163,22 @@ impl Executor for Threads {
         self.roles.end();
     }
 
-    /// A leader that is inside of the application is not woken: it polls when it comes back, or the watcher does before.
+    /// A leader that is inside of the application is not woken: it polls when the application returns, or the watcher
+    /// does before.
     fn wake_io(&self) {
         if self.roles.is_led() && !local::is_leading() {
             self.context.poller.wake();
         }
     }
 
-    /// The leader runs the application itself, or has it run. It is also woken by an application thread that has read the
-    /// next request of its connection, since that thread may be busy for long before it takes a request.
+    /// The leader runs the application itself, or has it run. It is also woken by an application thread that has read
+    /// the next request of its connection, since that thread may be busy for long before it takes a request.
     fn wake_runners(&self) {
         self.wake_io();
     }
 
-    fn coalesces(&self, connection: Arc<Connection>) {
-        self.context.flush_list.list(connection);
+    fn add_coalescing(&self, connection: Arc<Connection>) {
+        self.context.flush_list.add_coalescing(connection);
         self.wake_io();
         if !self.roles.is_led() {
             self.roles.alert();

@@ -68,7 +68,8 @@ const PLAIN: [bool; 256] = {
     plain
 };
 
-/// Appends bytes. Quotes and backslashes get a backslash; `escape` writes whatever is neither visible ASCII nor a space.
+/// Appends bytes. Quotes and backslashes get a backslash; `escape` writes whatever is neither visible ASCII nor a
+/// space.
 fn push_with(bytes: &[u8], out: &mut Vec<u8>, escape: impl Fn(u8, &mut Vec<u8>)) {
     let mut rest = bytes;
     loop {

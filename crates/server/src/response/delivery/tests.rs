@@ -18,7 +18,7 @@ use crate::os::sync::lock;
 use crate::request::disk::Disk;
 use crate::request::memory::ClientMemory;
 use crate::response::policy::{Coalesce, Policy, Waiting};
-use crate::response::sending::{Flush, Given, Overruled, Progress, Taken, Terms};
+use crate::response::sending::{CoalesceResult, Flush, Overruled, Produced, Progress, Terms};
 use crate::response::spill::Spill;
 use crate::response::testing::Owned;
 use crate::response::write_plan::WritePlan;
@@ -172,12 +172,12 @@ impl Case {
     fn send(&self, bytes: &[u8], is_complete: bool) -> (Accepted, After) {
         let mut plan = WritePlan::default();
         plan.add_blocks(&[bytes], bytes.len(), false);
-        let given = Given { status: 200, body_bytes: bytes.len() as u64 };
+        let produced = Produced { status: 200, body_bytes: bytes.len() as u64 };
         let output = Output {
             plan: &mut plan,
             blocks: &[bytes],
             keep: &mut |_| Box::new(Owned(bytes.to_vec())),
-            progress: Progress { given, is_complete },
+            progress: Progress { produced, is_complete },
             may_hold: false,
         };
         self.delivery.transmit(output, &mut 0, &self.terms, self)
@@ -218,7 +218,7 @@ fn bytes(from: usize, length: usize) -> Vec<u8> {
 fn coalesced_bytes_that_are_spilled_before_their_tick_are_pushed() {
     let case = Case::threads();
     // The producer has waited so long that it spills, and the I/O side has not had a tick yet.
-    assert_eq!(case.delivery.coalesce_anew(b"12345", false, &case.terms), Taken::Coalesced);
+    assert_eq!(case.delivery.coalesce_anew(b"12345", false, &case.terms), CoalesceResult::Coalesced);
     let full = Spill::new(1, Arc::new(Disk::new()));
     let (spilled, after) = case.delivery.spill(&full, &case.terms);
     assert!(matches!(spilled, Spilled::No) && after.push, "the next tick would not find these bytes");
