@@ -21,7 +21,7 @@ BENCH_PACKAGES := apxs=apache2-dev curl=curl nginx=nginx-light strace=strace wrk
 quietly = said=$$($(1) 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-rust test-python coverage loom bench bench-packages lint lint-rust lint-python structure format build fuzz smoke-pythons docs clean
+.PHONY: help serve test test-rust test-python coverage loom miri bench bench-packages lint lint-rust lint-python structure format build fuzz smoke-pythons docs clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -39,6 +39,9 @@ test-rust: .venv/.made ## Run the tests of the Rust crates
 loom: ## Try out all orders of the steps of what threads share
 	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS='--cfg loom' \
 	    cargo test --locked --quiet -p tailrace-server --release --lib --target-dir target/loom models:: -- --nocapture
+
+miri: ## Run tests under Miri, which finds undefined behaviour (installs a nightly toolchain)
+	tools/miri.sh
 
 test-python: build .venv/.test ## Run the tests of the package and of whole servers
 	@tools/debian-packages.sh 'the tests' $(TEST_PACKAGES)

@@ -2,8 +2,8 @@
 # Prints how many lines of each folder and file of the Rust crates the Rust tests run, without those of the tests
 # themselves. Arguments go to `cargo llvm-cov`.
 #
-# rustup's llvm-tools component would do, but a toolchain from elsewhere may have none: Debian's tools of the same LLVM version
-# (or a later one) read its profiles as well. LLVM_COV and LLVM_PROFDATA name others.
+# rustup's llvm-tools component would do, but a toolchain from elsewhere may have none: Debian's tools of the same LLVM
+# version (or a later one) read its profiles as well. LLVM_COV and LLVM_PROFDATA name others.
 set -eu
 
 fail() {

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs Debian packages whose commands or files are missing, and says first which, why and how:
 #     tools/debian-packages.sh 'the tests' ab=apache2-utils /usr/include/ev.h=libev-dev
-# Needs root or sudo without a password; otherwise, and with NO_APT=1, it only prints the line to run. What stays missing
-# is a failure on CI (CI=true) and a warning elsewhere.
+# Needs root or sudo without a password; otherwise, and with NO_APT=1, it only prints the line to run. What stays
+# missing is a failure on CI (CI=true) and a warning elsewhere.
 set -eu
 
 reason=$1

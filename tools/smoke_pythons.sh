@@ -1,8 +1,8 @@
 #!/bin/sh
 # Builds a wheel for each Python version named, installs it into a fresh environment and runs tests/smoke.py there:
 #     tools/smoke_pythons.sh 3.10 3.12 3.13
-# A version is looked for as python3.X on PATH and under pyenv. One that is missing is a failure on CI (CI=true), a warning
-# elsewhere. The wheels are release builds: this is what users get.
+# A version is looked for as python3.X on PATH and under pyenv. One that is missing is a failure on CI (CI=true), a
+# warning elsewhere. The wheels are release builds: this is what users get.
 set -eu
 
 work=build/smoke

@@ -1,6 +1,6 @@
 #!/bin/sh
-# For CI, after tests of Python failed: runs those again, each alone, where they are three at most. One that passes now is
-# unsteady: it is named, and is to be mended. One that fails again fails the run.
+# For CI, after tests of Python failed: runs those again, each alone, where they are three at most. One that passes now
+# is unsteady: it is named, and is to be mended. One that fails again fails the run.
 set -eu
 failed=.pytest_cache/v/cache/lastfailed
 count=$(.venv/bin/python -c "import json, sys; print(len(json.load(open(sys.argv[1]))))" "$failed" 2>/dev/null || echo 0)
