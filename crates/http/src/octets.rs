@@ -137,9 +137,7 @@ mod tests {
 
     #[test]
     fn eight_at_a_time_stops_where_one_at_a_time_does() {
-        // Miri runs each instruction some thousand times slower.
-        let step = if cfg!(miri) { 51 } else { 1 };
-        for octet in (0..=255_u8).step_by(step) {
+        for octet in 0..=255_u8 {
             for around in [b'a', b'\t', b' ', 0x80, 0xff] {
                 for position in 0..19 {
                     let mut bytes = [around; 19];
