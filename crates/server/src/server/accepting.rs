@@ -189,14 +189,18 @@ impl Accepting {
     }
 
     fn pause(&self, listener: &Listener, key: u64, pause: Millis) {
-        self.context.poller.forget(listener.socket.here());
-        self.context.timers.wake(key, self.context.clock.now() + pause);
+        // A draining server without room comes here in each round.
+        if listener.pause() {
+            self.context.poller.forget(listener.socket.here());
+            self.context.timers.wake(key, self.context.clock.now() + pause);
+        }
     }
 
     /// The pause of a listener is over.
     pub(super) fn go_on(&self, key: u64) {
         if let Some(listener) = read(&self.listeners).get(index_of(key)) {
-            // Fails only if the kernel has no memory.
+            listener.resume();
+            // Fails only if the kernel has no memory, or if the listener is polled already.
             let _ = self.context.poller.watch_listener(listener.socket.here(), key);
         }
     }

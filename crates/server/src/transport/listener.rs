@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::os::process::Unshared;
 use crate::os::socket::{self, AcceptFault};
@@ -14,6 +15,7 @@ pub(crate) const AT_ONCE: usize = 64;
 /// A listening socket of the server.
 pub(crate) struct Listener {
     pub(crate) socket: Unshared,
+    is_paused: AtomicBool,
 }
 
 /// How a call of [`Listener::accept`] ended.
@@ -29,7 +31,17 @@ pub(crate) enum Accepted {
 impl Listener {
     /// Takes over a socket that listens and does not block.
     pub(crate) fn new(socket: OwnedFd) -> Self {
-        Self { socket: Unshared::new(socket) }
+        Self { socket: Unshared::new(socket), is_paused: AtomicBool::new(false) }
+    }
+
+    /// Notes that the listener is not polled for some time. False: that was noted before.
+    pub(crate) fn pause(&self) -> bool {
+        !self.is_paused.swap(true, Ordering::Relaxed)
+    }
+
+    /// Notes that the listener is polled again.
+    pub(crate) fn resume(&self) {
+        self.is_paused.store(false, Ordering::Relaxed);
     }
 
     /// Accepts the connections that wait, `most` at most, and gives each to `add` with its client's address.
@@ -80,6 +92,14 @@ mod tests {
         for socket in &sockets {
             assert!(rustix::fs::fcntl_getfl(socket).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
         }
+    }
+
+    #[test]
+    fn a_pause_begins_once() {
+        let (listener, _) = listener();
+        assert!(listener.pause() && !listener.pause());
+        listener.resume();
+        assert!(listener.pause());
     }
 
     #[test]
