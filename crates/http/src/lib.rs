@@ -2,7 +2,8 @@
 //!
 //! A request passes [`head`], which fills a [`request_head`] (spans over the bytes), [`framing`] (how long the body is,
 //! whether the connection persists) and [`body`] (decoding); its response passes [`encode`]. [`limits`] has what a
-//! request may cost, and refusals as values.
+//! request may cost, and refusals as values. [`conditional`], [`range`] and [`coding`] tell which part of a file, and
+//! which form of it, answers a request.
 //!
 //! The parser is this crate's own. httparse accepts a bare LF as a line end, so each line would have to be searched for
 //! it again; and it starts over with every read, so the time for a head that comes octet by octet would be quadratic in
@@ -67,10 +68,13 @@
 //! | no length known | chunked; in HTTP/1.0 until close | 9112 6.3 |
 
 pub mod body;
+pub mod coding;
+pub mod conditional;
 pub mod encode;
 pub mod framing;
 pub mod head;
 pub mod limits;
 mod octets;
+pub mod range;
 pub mod request_head;
 mod target;

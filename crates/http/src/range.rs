@@ -1,0 +1,102 @@
+//! Byte ranges (RFC 9110 section 14): which parts of a representation a request asks for.
+//!
+//! A pure function. Any thread.
+
+use crate::octets::trim;
+
+/// Ranges that are served at most. A request for more gets the whole representation (RFC 9110 section 14.2).
+const MOST: usize = 64;
+/// Ranges that overlap another one are served up to this number: no client needs more, and each is sent again (RFC 9110
+/// section 17.15).
+const OVERLAPS: usize = 2;
+
+/// A part of a representation: offsets of its first and last byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteRange {
+    /// Offset of the first byte.
+    pub first: u64,
+    /// Offset of the last byte, which is not below `first`.
+    pub last: u64,
+}
+
+impl ByteRange {
+    /// Its length in bytes, 1 at least.
+    #[must_use]
+    pub fn length(self) -> u64 {
+        self.last - self.first + 1
+    }
+}
+
+/// What a Range field asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ranges {
+    /// The whole representation: the field is malformed or of another unit, or it asks for more or for more often than a
+    /// server needs to allow. It is ignored then, as RFC 9110 section 14.2 permits.
+    Whole,
+    /// These parts, in the order of the request; 206.
+    Parts(Vec<ByteRange>),
+    /// No part of the representation; 416.
+    Unsatisfiable,
+}
+
+/// Reads the value of a Range field for a representation of `length` bytes.
+#[must_use]
+pub fn ranges(value: &[u8], length: u64) -> Ranges {
+    let Some(equals) = value.iter().position(|&byte| byte == b'=') else { return Ranges::Whole };
+    if !value[..equals].eq_ignore_ascii_case(b"bytes") {
+        return Ranges::Whole;
+    }
+    let mut parts = Vec::new();
+    let mut count = 0;
+    for member in value[equals + 1..].split(|&byte| byte == b',').map(trim).filter(|member| !member.is_empty()) {
+        count += 1;
+        if count > MOST {
+            return Ranges::Whole;
+        }
+        match one(member, length) {
+            None => return Ranges::Whole,
+            Some(None) => {}
+            Some(Some(part)) => parts.push(part),
+        }
+    }
+    if count == 0 || overlaps(&parts) > OVERLAPS {
+        return Ranges::Whole;
+    }
+    if parts.is_empty() { Ranges::Unsatisfiable } else { Ranges::Parts(parts) }
+}
+
+/// One member of the list. `None`: malformed. `Some(None)`: not satisfiable.
+fn one(member: &[u8], length: u64) -> Option<Option<ByteRange>> {
+    let dash = member.iter().position(|&byte| byte == b'-')?;
+    let (first, last) = (&member[..dash], &member[dash + 1..]);
+    if first.is_empty() {
+        let suffix = number(last)?.min(length);
+        return Some((suffix > 0).then(|| ByteRange { first: length - suffix, last: length - 1 }));
+    }
+    let first = number(first)?;
+    let last = if last.is_empty() { u64::MAX } else { number(last)? };
+    if last < first {
+        return None;
+    }
+    Some((first < length).then(|| ByteRange { first, last: last.min(length - 1) }))
+}
+
+/// A decimal number of any length; one that does not fit is the greatest.
+fn number(digits: &[u8]) -> Option<u64> {
+    let digit = |byte: &u8| byte.is_ascii_digit().then(|| u64::from(byte - b'0'));
+    let add = |number: u64, byte: &u8| Some(number.saturating_mul(10).saturating_add(digit(byte)?));
+    if digits.is_empty() { None } else { digits.iter().try_fold(0, add) }
+}
+
+/// How many of the ranges share a byte with one that begins before them.
+fn overlaps(parts: &[ByteRange]) -> usize {
+    let mut sorted = parts.to_vec();
+    sorted.sort_unstable_by_key(|part| part.first);
+    let mut end = None;
+    let mut count = 0;
+    for part in sorted {
+        count += usize::from(end.is_some_and(|end| part.first <= end));
+        end = end.max(Some(part.last));
+    }
+    count
+}
