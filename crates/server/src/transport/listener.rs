@@ -5,7 +5,9 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use crate::os::poll;
 use crate::os::process::Unshared;
 use crate::os::socket::{self, AcceptFault};
 
@@ -44,10 +46,15 @@ impl Listener {
         self.is_paused.store(false, Ordering::Relaxed);
     }
 
-    /// Accepts the connections that wait, `most` at most, and gives each to `add` with its client's address.
+    /// Accepts the connections that wait, `most` at most, and gives each to `add` with its client's address. Called when
+    /// one waits.
     pub(crate) fn accept(&self, most: usize, mut add: impl FnMut(OwnedFd, Option<SocketAddr>)) -> Accepted {
-        for _ in 0..most {
+        for number in 0..most {
             let Some(listener) = self.socket.here() else { return Accepted::All };
+            // An accept4 that finds none takes 4.5 µs, since it makes a socket first; poll takes 0.3 µs.
+            if number > 0 && !poll::wait_readable(listener, Duration::ZERO) {
+                return Accepted::All;
+            }
             match socket::accept(listener) {
                 Ok(Some((socket, peer))) => add(socket, peer),
                 Ok(None) => return Accepted::All,
