@@ -70,6 +70,7 @@ impl EventLoop for Arc<Server> {
     }
 
     fn wait(&self, events: &mut Events, most: Option<Duration>) -> io::Result<bool> {
+        self.parts.accepting.watch_accepted();
         let timeout = match most {
             Some(most) if most.is_zero() => Some(most),
             Some(most) => Some(self.timeout().map_or(most, |timeout| timeout.min(most))),

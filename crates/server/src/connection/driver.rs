@@ -30,7 +30,7 @@ use crate::connection::timers::Deadline;
 use crate::connection::transaction::{Outcome, Transaction};
 use crate::observe::level::Level;
 use crate::observe::record::{Ending, Record};
-use crate::os::clock::{Millis, millis, with_date};
+use crate::os::clock::{Millis, NEVER, millis, with_date};
 use crate::os::socket::Io;
 use crate::os::sync::lock;
 use crate::request::spool::Written;
@@ -89,7 +89,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A connection that the caller owns. Call [`Connection::begin`] when the poller knows it.
+    /// A connection that the caller owns. Call [`Connection::begin`] when it can be found by its key.
     pub(crate) fn new(
         shared: Arc<Shared>,
         host: Arc<ConnectionHost>,
@@ -164,15 +164,18 @@ impl Connection {
 
 /// Methods for the owner.
 impl Connection {
-    /// Called once by the owner of a new connection: sets the first deadline and takes the first steps.
+    /// Called once by the owner of a new connection: reads what the client has sent already, and takes the first steps.
     pub(crate) fn begin(self: &Arc<Self>) {
-        let idle = millis(self.shared.config.idle_timeout);
-        self.set_deadline(self.shared.clock.recent_millis().saturating_add(idle));
-        if self.shared.is_stopping() {
-            // The beginning of the drain reported this event only to the connections that were open then.
-            self.claim.raise(claim::STOP);
+        // A draining server reported its event only to the connections that were open when it began.
+        let stop = if self.shared.is_stopping() { claim::STOP } else { 0 };
+        self.claim.raise(claim::READ | stop);
+        let next = self.advance(self.claim.take());
+        // Most clients have sent their request: such a connection has no entry in the table of deadlines.
+        if matches!(next, Next::Rest) && self.deadline.due() == NEVER {
+            let idle = millis(self.shared.config.idle_timeout);
+            self.set_deadline(self.shared.clock.recent_millis().saturating_add(idle));
         }
-        self.run_steps();
+        self.run_from(next);
     }
 
     /// Reports events. Called by the thread that polls.
@@ -711,5 +714,24 @@ impl ClientTime for Connection {
 
     fn set_deadline(&self, due: Millis) -> bool {
         self.shared.timers.set(&self.deadline, self.key, due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Write;
+
+    use crate::connection::testing::{connection, server};
+
+    #[test]
+    fn a_connection_with_a_request_has_no_entry_in_the_table_of_deadlines() {
+        let server = server();
+        for (sent, has_entry) in [(b"".as_slice(), true), (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", false)] {
+            let (connection, mut client) = connection(&server, 7);
+            client.write_all(sent).unwrap();
+            connection.begin();
+            assert_eq!(connection.shared().timers.next(0).is_some(), has_entry, "{sent:?}");
+        }
     }
 }

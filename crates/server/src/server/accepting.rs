@@ -9,7 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::observe::scoreboard::{Counter, Section};
 use crate::os::clock::{self, Millis};
 use crate::os::panics::may_panic;
 use crate::os::socket::{self, AcceptFault};
-use crate::os::sync::{read, write};
+use crate::os::sync::{lock, read, write};
 use crate::request::Endpoints;
 use crate::server::guard::{Guard, Stage};
 use crate::server::room::{Room, Want};
@@ -77,6 +77,8 @@ pub(super) struct Accepting {
     /// The last client was left to the other workers.
     left_to_others: AtomicBool,
     accepted: AtomicU64,
+    /// The keys of connections that the poller does not know yet.
+    unwatched: Mutex<Vec<u64>>,
 }
 
 impl Accepting {
@@ -105,6 +107,7 @@ impl Accepting {
             place,
             left_to_others: AtomicBool::new(false),
             accepted: AtomicU64::new(0),
+            unwatched: Mutex::default(),
         })
     }
 
@@ -167,7 +170,8 @@ impl Accepting {
         }
     }
 
-    /// Makes a connection for a client. A panic closes it.
+    /// Makes a connection for a client, and reads what it has sent. A panic closes it. The poller gets to know the
+    /// connection before it is waited for: see [`Self::watch_accepted`].
     fn open(&self, socket: OwnedFd, peer: Option<SocketAddr>, listener: usize, host: &Arc<ConnectionHost>) {
         let socket = Plain::new(socket);
         let key = self.context.table.key_for(socket.number());
@@ -176,16 +180,25 @@ impl Accepting {
             Arc::new(Connection::new(self.context.shared.clone(), host.clone(), Box::new(socket), key, endpoints));
         self.accepted.fetch_add(1, Ordering::Relaxed);
         self.context.table.insert(connection.clone());
+        lock(&self.unwatched).push(key);
         self.guard.connection(&connection, || {
             may_panic("open");
+            connection.begin();
+        });
+    }
+
+    /// Registers the connections that were accepted since the last call and are still open. Called by the thread that
+    /// is about to wait for events: a connection that closes after its first request is mostly closed by then.
+    pub(super) fn watch_accepted(&self) {
+        // The events of what has happened at a socket before it is registered are reported, too.
+        for key in lock(&self.unwatched).drain(..) {
+            let Some(connection) = self.context.table.get(key) else { continue };
             if let Err(fault) = self.context.poller.watch_connection(connection.socket().socket(), key) {
                 let text = format!("a connection was closed, since epoll did not accept it: {fault}");
                 self.application.log(Level::Error, &text);
-                self.context.table.remove(key);
-                return;
+                self.guard.drop_connection(&connection);
             }
-            connection.begin();
-        });
+        }
     }
 
     fn pause(&self, listener: &Listener, key: u64, pause: Millis) {
