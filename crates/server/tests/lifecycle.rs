@@ -167,6 +167,25 @@ fn a_client_that_sends_on_can_read_its_refusal() {
     }
 }
 
+#[test]
+fn a_client_that_sends_more_than_its_request_can_read_its_response() {
+    // With one thread nobody sees what arrives while the application runs. The kernel takes all of the response at
+    // once, but the client has not read it when the connection closes.
+    let server = Server::start(Config { executor: ExecutorKind::Inline, ..Config::default() });
+    for (at, (says_close, more)) in [("", "GET / HT"), ("Connection: close\r\n", "\r\n")].into_iter().enumerate() {
+        let mut client = server.connect();
+        client.begin("GET", "/list?count=1&size=200000&until=gate&close=yes", says_close);
+        server.await_arrivals("gate", at as u64 + 1);
+        assert!(client.send(more.as_bytes()));
+        server.let_through("gate");
+        server.await_done(2 * at);
+        // The server has gone on from the response.
+        assert_pong(&mut server.connect());
+        client.response().assert_body(&pattern(0, 200_000));
+        client.at_end();
+    }
+}
+
 // Bodies that the application does not read
 
 #[test]

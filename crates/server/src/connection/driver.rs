@@ -424,9 +424,7 @@ impl Connection {
         }
         // Where runners share a thread, the I/O side reads what the client has sent meanwhile.
         let shares_thread = self.shared.policy.waiting.is_by_ticket();
-        // Before a connection closes, the client's events have to be handled: if bytes stayed unread, the kernel would
-        // reset the connection, and the client could lose the end of the response.
-        let is_sent = is_sent && then == AfterResponse::Keep && !hand_over && !shares_thread;
+        let is_sent = is_sent && !hand_over && !shares_thread;
         let (next, has_unread, has_more) = {
             let mut state = lock(&self.state);
             let next = self.step(&mut state, Event::Responded { then, transaction, rest, is_sent });

@@ -47,7 +47,7 @@ const NO_MEMORY: Refusal = Refusal::new(503, "The server has no memory left for 
 pub(crate) enum AfterResponse {
     /// The next request.
     Keep,
-    /// The end of the connection.
+    /// The end of the connection, at once if the client has sent nothing more; else as `Linger`.
     Close,
     /// The end of the connection, after the client's remaining bytes have been read and dropped: unread bytes would
     /// make the close a reset, and the client could lose the response.
@@ -159,6 +159,8 @@ pub(crate) enum State {
     Draining(Box<Draining>),
     /// The rest of a request body that the application did not read is read and dropped, before the next request.
     Skipping(Box<BodyDecoder>),
+    /// The response has been sent and the sending direction ended: the connection closes if the socket is empty.
+    Closing,
     /// The response has been sent and the sending direction ended: what the client still sends is read and dropped,
     /// until this time at most.
     Lingering(Millis),
@@ -432,6 +434,7 @@ impl State {
                 BodyStep::Refused(_) => Effects::of(Next::Close),
                 BodyStep::NeedMore { .. } | BodyStep::Data { .. } => Effects::of(Next::Read),
             },
+            Self::Closing => self.linger(rules),
             Self::Lingering(until) => {
                 let left = until.saturating_sub(rules.now());
                 Effects::of(Next::Read).at(rules.after(LINGER.min(left)))
@@ -611,6 +614,7 @@ impl State {
                 draining.ahead.unread = false;
                 Effects::of(Next::Rest)
             }
+            Self::Closing => Effects::of(Next::Close),
             Self::Idle | Self::Skipping(_) if rules.is_stopping => {
                 Effects::of(Next::Rest).at(rules.after(NEXT_REQUEST).max(rules.first_request_by))
             }
@@ -821,20 +825,20 @@ impl State {
             return Effects::of(Next::Close).accounting(account);
         }
         let (came, unread) = ahead.take();
-        let may_come = unread || unread_body.is_some();
         match then {
             AfterResponse::Reset => {
                 Effects::of(Next::Close).accounting(account).with(|rare| rare.shutdown = Some(Shutdown::Reset))
             }
-            // If bytes of the client stayed unread, the close would be a reset, and the client could lose the response.
-            AfterResponse::Linger | AfterResponse::Close
-                if then == AfterResponse::Linger || may_come || !came.is_empty() =>
-            {
-                *self = Self::Lingering(rules.after(LINGER_IN_ALL));
-                let effects = Effects::of(Next::Read).at(rules.after(LINGER));
+            AfterResponse::Linger | AfterResponse::Close => {
+                let is_at_end = then == AfterResponse::Close && came.is_empty() && unread_body.is_none();
+                let effects = if is_at_end {
+                    *self = Self::Closing;
+                    Effects::of(Next::Read)
+                } else {
+                    self.linger(rules)
+                };
                 effects.accounting(account).with(|rare| rare.shutdown = Some(Shutdown::EndSending))
             }
-            AfterResponse::Linger | AfterResponse::Close => Effects::of(Next::Close).accounting(account),
             AfterResponse::Keep => {
                 let time = if let Some(decoder) = unread_body {
                     *self = Self::Skipping(Box::new(decoder));
@@ -854,6 +858,14 @@ impl State {
                 Effects { account, deadline: effects.deadline.or(Some(deadline)), ..effects }
             }
         }
+    }
+}
+
+impl State {
+    /// If bytes of the client stayed unread, the close would be a reset, and the client could lose the response.
+    fn linger(&mut self, rules: &Rules<'_>) -> Effects {
+        *self = Self::Lingering(rules.after(LINGER_IN_ALL));
+        Effects::of(Next::Read).at(rules.after(LINGER))
     }
 }
 

@@ -96,6 +96,7 @@ pub(super) fn name(state: &State) -> &'static str {
         State::Responding(_) => "Responding",
         State::Draining(_) => "Draining",
         State::Skipping(_) => "Skipping",
+        State::Closing => "Closing",
         State::Lingering(_) => "Lingering",
         State::Closed => "Closed",
     }

@@ -58,6 +58,12 @@ fn decoder() -> BodyDecoder {
     BodyDecoder::new(BodyLength::Known(100), u64::MAX)
 }
 
+fn closing(world: &World) -> State {
+    let mut state = draining(world, AfterResponse::Close, None);
+    world.step(&mut state, Event::Flushed(Flush::Empty));
+    state
+}
+
 fn lingering(world: &World) -> State {
     let mut state = draining(world, AfterResponse::Linger, None);
     world.step(&mut state, Event::Flushed(Flush::Empty));
@@ -70,7 +76,7 @@ fn skipping(world: &World) -> State {
     state
 }
 
-const STATES: [(&str, Make); 17] = [
+const STATES: [(&str, Make); 18] = [
     ("idle", |_| State::Idle),
     ("empty line", |world| after(world, &[b"\r\n"]).0),
     ("half a head", |world| after(world, &[b"GET / HT"]).0),
@@ -91,6 +97,7 @@ const STATES: [(&str, Make); 17] = [
     ("draining, to reset", |world| draining(world, AfterResponse::Reset, None)),
     ("draining, body unread", |world| draining(world, AfterResponse::Keep, Some(Rest::Unread(decoder(), Vec::new())))),
     ("skipping", skipping),
+    ("closing", closing),
     ("lingering", lingering),
     ("closed", |_| State::Closed),
 ];
