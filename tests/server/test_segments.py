@@ -7,8 +7,8 @@ import pytest
 from harness.server import Server
 from server.probes import pattern, request
 
-# struct tcp_info of linux/tcp.h: tcpi_data_segs_in.
-DATA_SEGS_IN = 152
+# struct tcp_info of linux/tcp.h: tcpi_segs_in, tcpi_data_segs_in.
+SEGS_IN, DATA_SEGS_IN = 140, 152
 
 
 @pytest.fixture(scope="module")
@@ -17,9 +17,9 @@ def server():
         yield server
 
 
-def segments(client):
+def segments(client, which=DATA_SEGS_IN):
     info = client.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-    return struct.unpack_from("I", info, DATA_SEGS_IN)[0]
+    return struct.unpack_from("I", info, which)[0]
 
 
 ONE_SEGMENT = [
@@ -40,6 +40,19 @@ def test_head_and_body_share_a_segment(server, target):
             client.send(request(target))
             client.response()
             assert segments(client) == count
+
+
+@pytest.mark.parametrize("target", ["/list?size=900", "/list?size=9000&block=3000", "/bytes?size=500", "/"])
+def test_the_end_of_the_connection_shares_the_segment_of_the_response(server, target):
+    counts = []
+    for field in ["Connection: keep-alive", "Connection: close"]:
+        with server.client() as client:
+            client.send(request(target, field))
+            client.response()
+            if counts:
+                client.at_end(clean=True)
+            counts.append(segments(client, SEGS_IN))
+    assert counts[1] <= counts[0]
 
 
 def test_an_error_is_one_segment(server):

@@ -203,6 +203,7 @@ impl Connection {
             keep: &mut |_| Box::new(()),
             progress: progress(is_last),
             may_hold: false,
+            is_end: false,
         };
         let (accepted, after) = self.delivery.transmit(output, &mut 0, &self.terms, self);
         self.follow_up(after);

@@ -119,6 +119,8 @@ pub(crate) struct Output<'a> {
     pub(crate) progress: Progress,
     /// If this is the whole response, it may be held: queued, and not written now.
     pub(crate) may_hold: bool,
+    /// The connection closes at once after this.
+    pub(crate) is_end: bool,
 }
 
 /// A part of a file, with the bytes before and after it.
@@ -230,7 +232,7 @@ impl Delivery {
         terms: &Terms,
         time: &dyn ClientTime,
     ) -> (Accepted, After) {
-        let Output { plan, blocks, keep, progress, may_hold } = output;
+        let Output { plan, blocks, keep, progress, may_hold, is_end } = output;
         let most = terms.policy.most_by_runner;
         let mut sending = lock(&self.sending);
         if may_hold && sending.hold(progress) {
@@ -243,7 +245,7 @@ impl Delivery {
         if sending.takes_writes() && sending.begin_writing() {
             loop {
                 drop(sending);
-                let write = |plan: &mut &mut WritePlan| plan.write(self.socket(), blocks, most);
+                let write = |plan: &mut &mut WritePlan| plan.write(self.socket(), blocks, most, is_end);
                 let (_, (count, last)) = self.unlocked(&mut *plan, write, |_, _| {});
                 *writes += count;
                 sending = lock(&self.sending);

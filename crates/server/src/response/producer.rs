@@ -494,8 +494,10 @@ impl Response {
     ) -> (Sent, After) {
         let progress = self.progress(record);
         let is_small = self.plan.len() <= HOLD_MOST;
-        let may_hold = ends && progress.is_complete && is_small && (outlet.may_hold)();
-        let output = Output { plan: &mut self.plan, blocks, keep, progress, may_hold };
+        let is_all = ends && progress.is_complete && is_small;
+        let may_hold = is_all && (outlet.may_hold)();
+        let is_end = is_all && !self.keeps_alive();
+        let output = Output { plan: &mut self.plan, blocks, keep, progress, may_hold, is_end };
         let (accepted, after) = outlet.delivery.transmit(output, &mut record.writes, outlet.terms, outlet.time);
         (self.sent(accepted), after)
     }

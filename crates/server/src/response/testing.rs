@@ -84,7 +84,7 @@ impl Queued {
     ) -> u32 {
         let mut writes = 0;
         if self.0.takes_writes() && self.0.begin_writing() {
-            let (count, last) = plan.write(socket, blocks, most);
+            let (count, last) = plan.write(socket, blocks, most, false);
             writes = count;
             if last == Some(Io::WouldBlock) {
                 assert!(!self.0.found_full());

@@ -144,15 +144,22 @@ impl WritePlan {
     }
 
     /// Writes as much as the socket accepts. Returns the number of write calls and the result of the last one; `None`:
-    /// there was nothing to write. `most`: makes a single write, of at most this many bytes.
-    pub(crate) fn write(&mut self, socket: &dyn Transport, blocks: &[&[u8]], most: Option<usize>) -> (u32, Option<Io>) {
+    /// there was nothing to write. `most`: makes a single write, of at most this many bytes. `more`: something follows at
+    /// once, so that the kernel may wait for it to send both in one segment.
+    pub(crate) fn write(
+        &mut self,
+        socket: &dyn Transport,
+        blocks: &[&[u8]],
+        most: Option<usize>,
+        more: bool,
+    ) -> (u32, Option<Io>) {
         let mut writes = 0;
         let mut last = None;
         while !self.is_written() {
             let moved = if self.pieces.is_empty() {
-                self.write_staging(socket, most)
+                self.write_staging(socket, most, more)
             } else {
-                self.write_pieces(socket, blocks, most)
+                self.write_pieces(socket, blocks, most, more)
             };
             writes += 1;
             last = Some(moved);
@@ -168,16 +175,16 @@ impl WritePlan {
     }
 
     /// The fast path: everything is in one buffer.
-    fn write_staging(&mut self, socket: &dyn Transport, most: Option<usize>) -> Io {
+    fn write_staging(&mut self, socket: &dyn Transport, most: Option<usize>, more: bool) -> Io {
         let end = most.map_or(self.staging.len(), |most| most.min(self.staging.len()));
-        let moved = socket.transmit(&[IoSlice::new(&self.staging[self.written..end])], false);
+        let moved = socket.transmit(&[IoSlice::new(&self.staging[self.written..end])], more);
         if let Io::Moved(count) = moved {
             self.written += count;
         }
         moved
     }
 
-    fn write_pieces(&mut self, socket: &dyn Transport, blocks: &[&[u8]], most: Option<usize>) -> Io {
+    fn write_pieces(&mut self, socket: &dyn Transport, blocks: &[&[u8]], most: Option<usize>, more: bool) -> Io {
         let mut slices = [IoSlice::new(&[]); SLICES];
         let mut count = 0;
         let mut room = most.unwrap_or(usize::MAX);
@@ -190,7 +197,7 @@ impl WritePlan {
                 break;
             }
         }
-        let moved = socket.transmit(&slices[..count], false);
+        let moved = socket.transmit(&slices[..count], more);
         if let Io::Moved(mut moved) = moved {
             while let Some(piece) = self.pieces.get_mut(self.written).filter(|_| moved > 0) {
                 let step = moved.min(piece.end - piece.at);

@@ -179,6 +179,7 @@ impl Case {
             keep: &mut |_| Box::new(Owned(bytes.to_vec())),
             progress: Progress { produced, is_complete },
             may_hold: false,
+            is_end: false,
         };
         self.delivery.transmit(output, &mut 0, &self.terms, self)
     }
