@@ -275,7 +275,10 @@ impl Host<Connection> for Server {
 
     fn may_hold(&self) -> bool {
         let Parts { context, dispatcher, executor, .. } = &self.parts;
-        dispatcher.queue.len() > 0 && context.held.is_on() && executor.may_hold() && context.lifecycle.is_running()
+        // With fewer, the runner would send all that is held before it runs the next request (see `Turn`): the list, and
+        // waking the watcher, would cost time for nothing.
+        let has_enough = dispatcher.queue.len() > context.held.len() + 1;
+        has_enough && context.held.is_on() && executor.may_hold() && context.lifecycle.is_running()
     }
 
     fn hold(&self, connection: Arc<Connection>) {
