@@ -6,12 +6,14 @@ Which requests the server finds together is a matter of chance, so a test repeat
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 
+import pytest
 from harness.wire import Client
 from server.probes import eventually
 
-CLIENTS = 8
+CLIENTS = 16
 
 
 def busy(asked):
@@ -68,3 +70,41 @@ def test_nothing_is_held_when_that_is_off(serve) -> None:
         for _ in range(50):
             play_round(clients)
         assert not any(held(asked))
+
+
+@pytest.mark.parametrize("hold_writes", [0, 0.001])
+def test_each_block_is_sent_before_the_next_is_made_whether_other_responses_are_held_or_not(serve, hold_writes) -> None:
+    asked, taken = [], threading.Semaphore(0)
+    pong = busy(asked)
+
+    def blocks():
+        for number in range(3):
+            yield b"block %d" % number
+            # It computes: while an application waits, nothing is held.
+            while not taken.acquire(blocking=False):
+                pass
+
+    def app(environ, start_response):
+        if environ["PATH_INFO"] != "/blocks":
+            return pong(environ, start_response)
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return blocks()
+
+    address = serve(app, hold_writes=hold_writes)
+    with connected(address) as clients, Client(address) as generator:
+        for turn in range(200):
+            for client in clients[: CLIENTS // 2]:
+                client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            generator.send(b"GET /blocks HTTP/1.1\r\nHost: a\r\n\r\n")
+            for client in clients[CLIENTS // 2 :]:
+                client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            response = generator.head()
+            for number in range(3):
+                assert generator.chunk(response) == b"block %d" % number
+                taken.release()
+            assert generator.chunk(response) == b""
+            for client in clients:
+                assert client.response().body == b"pong"
+            if turn >= 10 and (any(held(asked)) or not hold_writes):
+                break
+        assert any(held(asked)) == bool(hold_writes)

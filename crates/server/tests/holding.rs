@@ -36,6 +36,16 @@ fn until_held(server: &Server, mut round: impl FnMut()) {
     }
 }
 
+/// Repeats it, each time on a server of its own, until it returns true. A server whose application was once taken for
+/// one that waits holds nothing any more: this application has no interpreter, at which threads would learn that it
+/// computes.
+fn until_one_server(config: &Config, mut test: impl FnMut(&Server) -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !test(&Server::start(config.clone())) {
+        assert!(Instant::now() < end, "no response was held");
+    }
+}
+
 /// So many rounds, in which others are held.
 fn never_held(server: &Server, mut round: impl FnMut()) {
     for _ in 0..50 {
@@ -78,7 +88,6 @@ fn only_responses_to_safe_methods_are_held() {
     let server = Server::default();
     let mut clients = clients(&server);
     never_held(&server, || round(&mut clients, "POST", "/pong?busy=100"));
-    until_held(&server, || round(&mut clients, "GET", "/pong?busy=100"));
 }
 
 #[test]
@@ -131,6 +140,77 @@ fn an_error_page_is_never_held() {
     });
 }
 
+/// Returns the number of calls that took less time than one whose response may be held.
+fn assert_no_quick_response_was_held(server: &Server) -> usize {
+    const QUICK: Duration = Duration::from_micros(50);
+    let quick: Vec<_> = server.calls().into_iter().filter(|call| call.took < QUICK).collect();
+    assert!(quick.iter().all(|call| call.held.is_zero()), "{quick:?}");
+    quick.len()
+}
+
+#[test]
+fn the_response_of_a_call_that_took_little_time_is_never_held() {
+    let has_seen_both = |server: &Server| {
+        let mut clients = clients(server);
+        for _ in 0..50 {
+            for (at, client) in clients.iter_mut().enumerate() {
+                client.begin("GET", if at % 2 == 0 { "/pong?busy=100" } else { "/pong" }, "");
+            }
+            for client in &mut clients {
+                assert_eq!(client.response().body, b"pong");
+            }
+        }
+        assert_no_quick_response_was_held(server) > 0 && server.held() > 0
+    };
+    until_one_server(&Config::default(), has_seen_both);
+}
+
+/// A generator that computes after each block until the client has received that block. Before and behind it come
+/// requests whose responses may be held.
+fn generate(server: &Server, clients: &mut [Client], generator: &mut Client, declared: bool) {
+    const BLOCKS: usize = 3;
+    let (before, behind) = clients.split_at_mut(CLIENTS / 2);
+    for client in before {
+        client.begin("GET", "/pong?busy=100", "");
+    }
+    let length = if declared { format!("&length={}", 10 * BLOCKS) } else { String::new() };
+    generator.begin("GET", &format!("/blocks?count={BLOCKS}&size=10&spin=taken{length}"), "");
+    for client in behind {
+        client.begin("GET", "/pong?busy=100", "");
+    }
+    let mut response = generator.head().unwrap();
+    for block in 0..BLOCKS {
+        if declared {
+            assert_eq!(generator.read(10), pattern(10 * block, 10));
+        } else {
+            assert_eq!(generator.chunk(&mut response), Ok(10));
+        }
+        server.let_through("taken");
+    }
+    if !declared {
+        assert_eq!(generator.chunk(&mut response), Ok(0));
+        response.assert_body(&pattern(0, 10 * BLOCKS));
+    }
+    for client in clients {
+        assert_eq!(client.response().body, b"pong");
+    }
+}
+
+#[test]
+fn each_block_is_sent_at_once_whether_other_responses_are_held_or_not() {
+    let has_held = |server: &Server| {
+        let (mut clients, mut generator) = (clients(server), server.connect());
+        for turn in 0..20 {
+            generate(server, &mut clients, &mut generator, turn % 2 == 0);
+        }
+        server.held() > 0
+    };
+    for hold_writes in [Duration::from_nanos(1), Config::default().hold_writes] {
+        until_one_server(&Config { hold_writes, ..Config::default() }, has_held);
+    }
+    assert!(!has_held(&Server::start(Config { hold_writes: Duration::ZERO, ..Config::default() })));
+}
+
 #[test]
 fn a_stop_at_once_leaves_nothing_of_what_was_held() {
     // That the server and its connections are gone is checked at the end of each.
@@ -161,6 +241,13 @@ fn a_large_response_is_never_held() {
 }
 
 #[test]
+fn nothing_is_held_for_one_request_that_waits() {
+    let server = Server::default();
+    let mut pair = [server.connect(), server.connect()];
+    never_held(&server, || round(&mut pair, "GET", "/pong?busy=100"));
+}
+
+#[test]
 fn nothing_is_held_where_that_is_off_or_where_one_thread_does_all() {
     for config in [
         Config { hold_writes: Duration::ZERO, ..Config::default() },
@@ -188,6 +275,28 @@ fn pipelined_requests_and_clients_that_leave_are_served_as_ever() {
             client.response().assert_body(&pattern(0, at));
         }
     });
+}
+
+#[test]
+fn the_response_to_a_client_that_has_sent_further_requests_is_never_held() {
+    const BEHIND: usize = 2;
+    let server = Server::default();
+    let mut clients = clients(&server);
+    let get = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: test\r\n\r\n");
+    let requests = [get("/list?count=1&size=1&busy=100").repeat(BEHIND), get("/pong?busy=100")].concat();
+    until_held(&server, || {
+        for client in &mut clients {
+            client.send(requests.as_bytes());
+        }
+        for client in &mut clients {
+            for _ in 0..BEHIND {
+                client.response().assert_body(&pattern(0, 1));
+            }
+            assert_eq!(client.response().body, b"pong");
+        }
+    });
+    let calls = server.calls();
+    assert!(calls.iter().all(|call| call.body_bytes != 1 || call.held.is_zero()), "{calls:?}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn a_server_answers_and_ends() {
     assert_eq!(server.connect().get("/pong").body, b"pong");
     let told = server.stop();
     assert_eq!(told.seen.len(), 1);
-    assert!(told.seen[0].has_peer);
+    assert!(told.seen[0].peer.is_some());
     assert_eq!((told.seen[0].done, told.records[0].status), (Some(Done::Finished), 200));
 }
 
@@ -19,7 +19,7 @@ fn a_server_answers_and_ends() {
 fn a_unix_socket_is_served() {
     let server = Server::default();
     assert_eq!(server.connect_unix().get("/pong").body, b"pong");
-    assert!(!server.stop().seen[0].has_peer);
+    assert!(server.stop().seen[0].peer.is_none());
 }
 
 #[test]

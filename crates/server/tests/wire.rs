@@ -1,5 +1,6 @@
 //! Requests and their outcome. Each case is sent whole, byte by byte, between two other requests, to a server with one
-//! thread, and to one whose application reads the body while it arrives. See `harness::cases`.
+//! thread, and to one whose application reads the body while it arrives. See `harness::cases`. All cases are also sent
+//! to one server, several at once, while complete responses are held.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod harness;
@@ -624,5 +625,57 @@ mod limits {
         fn a_chunked_body_that_is_never_complete() {
             check(refused(408, super::chunked("5\r\nhello\r\n")).with(impatient()), Way::Whole);
         }
+    }
+}
+
+/// Complete responses are held or not.
+mod held {
+    use std::time::Duration;
+
+    use crate::harness::Config;
+    use crate::harness::cases::{Case, Way, check_together};
+
+    /// The response of an application that computes for less than a quarter of this is not held.
+    const BUSY: Duration = Duration::from_micros(200);
+
+    fn all() -> Vec<(&'static str, Case)> {
+        let tables = [
+            super::request_line::all,
+            super::version::all,
+            super::target::all,
+            super::host_field::all,
+            super::field_line::all,
+            super::content_length::all,
+            super::transfer_encoding::all,
+            super::smuggling::all,
+            super::chunk::all,
+            super::chunk_rest::all,
+            super::persistence::all,
+            super::expect::all,
+            super::limits::all,
+        ];
+        assert_eq!(tables.len(), include_str!("wire.rs").matches("\n    cases! {\n").count(), "a table is missing");
+        tables.into_iter().flat_map(|table| table()).collect()
+    }
+
+    /// Returns how many responses were held.
+    fn check(hold_writes: Duration) -> usize {
+        let ways = [Way::Whole, Way::ByteByByte, Way::Pipelined, Way::Streamed];
+        ways.map(|way| check_together(all(), way, Config { hold_writes, ..Config::default() }, BUSY)).iter().sum()
+    }
+
+    #[test]
+    fn as_long_as_they_may_be() {
+        assert!(check(Config::default().hold_writes) > 0, "no response was held");
+    }
+
+    #[test]
+    fn for_so_short_a_time_that_another_thread_sends_them() {
+        assert!(check(Duration::from_nanos(1)) > 0, "no response was held");
+    }
+
+    #[test]
+    fn not_at_all() {
+        assert_eq!(check(Duration::ZERO), 0);
     }
 }

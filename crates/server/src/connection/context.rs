@@ -143,3 +143,82 @@ impl Context {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::io;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use super::Context;
+    use crate::config::{Config, ExecutorKind};
+    use crate::connection::driver::ConnectionHost;
+    use crate::connection::host::Host;
+    use crate::connection::testing::{connection, server};
+    use crate::executor::application::{Application, Level};
+    use crate::executor::threads::POLICY;
+    use crate::executor::turn::Turn;
+    use crate::os::sync::lock;
+    use crate::server::Server;
+
+    /// Keeps the lines of the log.
+    #[derive(Default)]
+    struct Log(Mutex<Vec<String>>);
+
+    impl Application for Log {
+        fn enter(&self, _: &mut Turn<'_>) {
+            panic!("a request was dispatched");
+        }
+
+        fn grow(&self) -> io::Result<()> {
+            panic!("a thread was started");
+        }
+
+        fn log(&self, level: Level, message: &str) {
+            lock(&self.0).push(format!("{level:?}: {message}"));
+        }
+    }
+
+    #[test]
+    fn that_responses_cannot_be_stored_is_logged_once_a_minute() {
+        let log = Arc::new(Log::default());
+        let config = Config { executor: ExecutorKind::Greenlets, ..Config::default() };
+        let server = Server::new(config, log.clone(), Vec::new(), None).unwrap();
+        let fault = io::Error::other("no room is left");
+        let lines_after = |time| {
+            server.advance_clock(time);
+            server.report_spill_failure(&fault);
+            lock(&log.0).len()
+        };
+        assert_eq!(lines_after(Duration::ZERO), 1);
+        assert_eq!(lines_after(Duration::ZERO), 1);
+        assert_eq!(lines_after(Duration::from_secs(40)), 1);
+        assert_eq!(lines_after(Duration::from_secs(20)), 2, "a minute after the first");
+        assert_eq!(lines_after(Duration::from_secs(40)), 2);
+        let first = lock(&log.0)[0].clone();
+        assert!(first.starts_with("Warning: ") && first.contains("no room is left"), "{first}");
+    }
+
+    #[test]
+    fn a_server_that_has_ended_keeps_no_connection_that_is_held_or_left_to_the_io_side() {
+        type Give = fn(&Context, &ConnectionHost, Arc<super::Connection>);
+        let ways: [Give; 3] = [
+            |context, _, connection| _ = context.hold(connection),
+            |context, host, connection| context.hand_over(host, connection),
+            |context, host, connection| context.push(host, connection),
+        ];
+        let server = server();
+        let context = Context::new(Config::default(), POLICY).unwrap();
+        let keeps = |give: Give| {
+            let (connection, _client) = connection(&server, 1);
+            let weak = Arc::downgrade(&connection);
+            give(&context, &*server, connection);
+            weak.upgrade().is_some()
+        };
+        assert_eq!(ways.map(keeps), [true; 3]);
+        context.lifecycle.end();
+        assert_eq!(ways.map(keeps), [false; 3]);
+        assert!(context.held.is_empty() && !context.flush_list.are_any());
+    }
+}

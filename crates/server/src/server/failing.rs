@@ -112,7 +112,7 @@ mod tests {
     use crate::os::panics::write_stderr;
     use crate::server::Server;
 
-    /// Responds 204 to every request, but never to `/wait`; `/stop` stops the server.
+    /// Responds 204 to every request, to `/busy` after it has computed, but never to `/wait`; `/stop` stops the server.
     #[derive(Default)]
     struct Echo {
         server: OnceLock<Arc<Server>>,
@@ -125,7 +125,13 @@ mod tests {
                     thread::sleep(Duration::from_secs(3600));
                 }
                 if exchange.request().line().contains("/stop") {
-                    self.server.get().unwrap().stop(Duration::from_secs(20));
+                    self.server.get().unwrap().stop(Duration::from_secs(3600));
+                }
+                if exchange.request().line().contains("/busy") {
+                    let until = Instant::now() + Duration::from_micros(300);
+                    while Instant::now() < until {
+                        std::hint::spin_loop();
+                    }
                 }
                 exchange.head().status(b"204 No Content").unwrap();
                 exchange.send(&[], Position::Last, &mut |_| unreachable!());
@@ -342,6 +348,57 @@ mod tests {
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
         process.await_error("(deadlines); the server continues: asked to panic in deadline (");
         assert!(process.ask("/").starts_with("HTTP/1.1 204"));
+    }
+
+    /// Sends a request on each connection, and keeps those that get a response. Those that are closed are dropped.
+    fn ask_all(clients: &mut Vec<TcpStream>) {
+        for client in clients.iter_mut() {
+            client.write_all(b"GET /busy HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        }
+        clients.retain_mut(|client| {
+            let mut response = Vec::new();
+            while !response.ends_with(b"\r\n\r\n") {
+                let mut part = [0; 4096];
+                match client.read(&mut part) {
+                    Ok(0) => {
+                        assert!(response.is_empty(), "{}", response.escape_ascii());
+                        return false;
+                    }
+                    Ok(count) => response.extend_from_slice(&part[..count]),
+                    Err(fault) => panic!("{fault}"),
+                }
+            }
+            assert!(response.starts_with(b"HTTP/1.1 204"), "{}", response.escape_ascii());
+            true
+        });
+    }
+
+    #[test]
+    fn a_panic_while_a_held_response_is_sent_closes_its_connection_alone() {
+        const CLIENTS: usize = 16;
+        let mut process = Process::start("", "held");
+        let connect = |_| {
+            let client = TcpStream::connect(("127.0.0.1", process.port)).unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            client
+        };
+        let mut clients: Vec<_> = (0..CLIENTS).map(connect).collect();
+        let until = Instant::now() + Duration::from_secs(20);
+        while clients.len() == CLIENTS {
+            assert!(Instant::now() < until, "no response was held");
+            ask_all(&mut clients);
+        }
+        for _ in 0..20 {
+            assert_eq!(clients.len(), CLIENTS - 1);
+            ask_all(&mut clients);
+        }
+        process.await_error("a connection ended in a panic of the server: asked to panic in held (");
+        drop(clients);
+        // It would wait for the connection if it still counted it.
+        assert!(process.ask("/stop").starts_with("HTTP/1.1 204"));
+        let (status, text) = process.wait();
+        assert_eq!(status, Some(0), "{text}");
+        assert!(text.contains("ended None"), "{text}");
     }
 
     #[test]

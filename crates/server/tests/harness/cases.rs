@@ -4,6 +4,12 @@
 //! write as a case that is refused, it must not be answered: that would be request smuggling. The requests that the
 //! application received are compared with those expected, so a refused one must not have reached it.
 
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
 use super::client::Kind;
 use super::{Client, Config, ExecutorKind, Seen, Server};
 
@@ -11,6 +17,8 @@ const BEFORE: &[u8] = b"GET /before HTTP/1.1\r\nHost: before\r\n\r\n";
 const CANARY: &[u8] = b"GET /canary HTTP/1.1\r\nHost: canary\r\nConnection: close\r\n\r\n";
 /// A case of more bytes is sent in this many pieces instead of byte by byte.
 const PIECES: usize = 1000;
+/// So many cases are sent at once where they share a server.
+const TOGETHER: usize = 8;
 
 /// How a case is sent, and to which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +33,20 @@ pub enum Way {
     OneThread,
     /// Byte by byte, to a server whose application reads the body while it arrives.
     Streamed,
+}
+
+impl Way {
+    fn is_pipelined(self) -> bool {
+        matches!(self, Self::Pipelined | Self::OneThread)
+    }
+
+    fn config(self, mut config: Config) -> Config {
+        if self == Self::OneThread {
+            config.executor = ExecutorKind::Inline;
+        }
+        config.stream_body |= self == Self::Streamed;
+        config
+    }
 }
 
 /// What happens to the connection after the case.
@@ -55,6 +77,7 @@ pub struct Case {
     half_close: bool,
     has_more: bool,
     config: Config,
+    has_own_config: bool,
 }
 
 /// A request that the application receives, without a body unless [`Case::body`] sets one. The connection persists.
@@ -66,6 +89,7 @@ pub fn served(wire: impl AsRef<[u8]>) -> Case {
         half_close: false,
         has_more: false,
         config: Config::default(),
+        has_own_config: false,
     }
     .and_served(wire)
 }
@@ -165,6 +189,7 @@ impl Case {
     /// The configuration of the server.
     pub fn with(mut self, config: Config) -> Self {
         self.config = config;
+        self.has_own_config = true;
         self
     }
 }
@@ -172,14 +197,57 @@ impl Case {
 /// Sends the case in this way and checks the outcome.
 #[track_caller]
 pub fn check(case: Case, way: Way) {
-    let Case { wire, answers, then, half_close, has_more, mut config } = case;
-    let is_pipelined = matches!(way, Way::Pipelined | Way::OneThread);
-    if way == Way::OneThread {
-        config.executor = ExecutorKind::Inline;
+    let server = Server::start(way.config(case.config.clone()));
+    let played = play(&server, case, way);
+    played.check_seen(&server.stop().seen);
+}
+
+/// Sends all of the cases that have no configuration of their own to one server, several at once, and checks each
+/// outcome. The application computes for `busy` in each request. Returns how many responses were held.
+#[track_caller]
+pub fn check_together(cases: Vec<(&'static str, Case)>, way: Way, config: Config, busy: Duration) -> usize {
+    let server = Server::start_busy(way.config(config), busy);
+    let left = Mutex::new(cases.into_iter().filter(|(_, case)| !case.has_own_config).collect::<Vec<_>>());
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let client = || {
+        let mut all = Vec::new();
+        while let Some((name, case)) = next() {
+            all.push((name, catch_unwind(AssertUnwindSafe(|| play(&server, case, way))).ok()));
+        }
+        all
+    };
+    let played: Vec<_> = thread::scope(|scope| {
+        let clients: Vec<_> = (0..TOGETHER).map(|_| scope.spawn(client)).collect();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    });
+    let failed: Vec<_> = played.iter().filter(|(_, played)| played.is_none()).map(|(name, _)| name).collect();
+    assert!(failed.is_empty(), "{way:?}: {failed:?}");
+    let told = server.stop();
+    for (name, played) in played {
+        let played = played.unwrap();
+        let seen: Vec<_> = told.seen.iter().filter(|seen| seen.peer == played.peer).cloned().collect();
+        let checked = catch_unwind(AssertUnwindSafe(|| played.check_seen(&seen)));
+        assert!(checked.is_ok(), "{name}, {way:?}");
     }
-    config.stream_body |= way == Way::Streamed;
-    let server = Server::start(config);
+    told.held
+}
+
+/// A case that has been sent, and whose responses were right.
+struct Played {
+    answers: Vec<Expected>,
+    then: Then,
+    way: Way,
+    /// The client's address; `None`: over a UNIX socket.
+    peer: Option<SocketAddr>,
+}
+
+/// Sends the case in this way to this server, and checks the responses.
+#[track_caller]
+fn play(server: &Server, case: Case, way: Way) -> Played {
+    let Case { wire, answers, then, half_close, has_more, .. } = case;
+    let is_pipelined = way.is_pipelined();
     let mut client = if way == Way::OneThread { server.connect_unix() } else { server.connect() };
+    let peer = client.address();
     let mut got = Vec::new();
     match way {
         Way::Whole => _ = client.send(&wire),
@@ -222,27 +290,31 @@ pub fn check(case: Case, way: Way) {
     } else {
         client.at_end();
     }
-    drop(client);
-    let told = server.stop();
-    let mut seen: &[Seen] = &told.seen;
-    // A fault in a streamed body is found when the application is running already.
-    let whole: Vec<_> = seen.iter().filter(|seen| seen.fault.is_none()).cloned().collect();
-    if way == Way::Streamed {
-        seen = &whole;
-    }
-    let names = |seen: &[Seen]| seen.iter().map(|each| format!("{} {}", each.method, each.target)).collect::<Vec<_>>();
-    let expected = answers.iter().filter_map(|expected| expected.seen.as_ref());
-    let mut all: Vec<_> = expected.map(|(method, target, _)| format!("{method} {target}")).collect();
-    if is_pipelined {
-        all.insert(0, String::from("GET /before"));
-    }
-    if then == Then::Lives {
-        all.push(String::from("GET /canary"));
-    }
-    assert_eq!(names(seen), all, "the requests that the application received");
-    let seen = &seen[usize::from(is_pipelined)..];
-    for (expected, seen) in answers.iter().filter(|expected| expected.seen.is_some()).zip(seen) {
-        compare(expected, seen);
+    Played { answers, then, way, peer }
+}
+
+impl Played {
+    /// Checks the requests that the application received from this client.
+    #[track_caller]
+    fn check_seen(&self, seen: &[Seen]) {
+        let Self { answers, then, way, .. } = self;
+        let is_pipelined = way.is_pipelined();
+        // A fault in a streamed body is found when the application is running already.
+        let seen: Vec<_> = seen.iter().filter(|seen| *way != Way::Streamed || seen.fault.is_none()).cloned().collect();
+        let names: Vec<_> = seen.iter().map(|each| format!("{} {}", each.method, each.target)).collect();
+        let expected = answers.iter().filter_map(|expected| expected.seen.as_ref());
+        let mut all: Vec<_> = expected.map(|(method, target, _)| format!("{method} {target}")).collect();
+        if is_pipelined {
+            all.insert(0, String::from("GET /before"));
+        }
+        if *then == Then::Lives {
+            all.push(String::from("GET /canary"));
+        }
+        assert_eq!(names, all, "the requests that the application received");
+        let seen = &seen[usize::from(is_pipelined)..];
+        for (expected, seen) in answers.iter().filter(|expected| expected.seen.is_some()).zip(seen) {
+            compare(expected, seen);
+        }
     }
 }
 
@@ -271,10 +343,15 @@ pub fn ask(client: &mut Client, wire: &[u8]) -> super::Response {
     client.response_to(Kind::of(wire))
 }
 
-/// Makes a test of each case and each way: `name: case;` gives `name::whole` and so on.
+/// Makes a test of each case and each way: `name: case;` gives `name::whole` and so on. `all()` returns the cases.
 #[macro_export]
 macro_rules! cases {
-    ($($name:ident: $case:expr;)*) => {$(
+    ($($name:ident: $case:expr;)*) => {
+        pub(super) fn all() -> Vec<(&'static str, $crate::harness::cases::Case)> {
+            vec![$((stringify!($name), $name()),)*]
+        }
+
+        $(
         fn $name() -> $crate::harness::cases::Case {
             $case
         }
@@ -307,5 +384,6 @@ macro_rules! cases {
                 check(super::$name(), Way::Streamed);
             }
         }
-    )*};
+        )*
+    };
 }

@@ -130,6 +130,14 @@ impl Client {
         Self { stream: Stream::Unix(stream), buffer: Vec::new(), end: None, pace: None }
     }
 
+    /// The address of the client's end; `None`: a UNIX socket.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.stream {
+            Stream::Tcp(stream) => Some(stream.local_addr().unwrap()),
+            Stream::Unix(_) => None,
+        }
+    }
+
     fn socket(&self) -> BorrowedFd<'_> {
         match &self.stream {
             Stream::Tcp(stream) => stream.as_fd(),

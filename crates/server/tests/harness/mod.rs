@@ -32,6 +32,9 @@ pub use self::client::{Client, End, Framing, Kind, Response};
 /// A wait that takes longer than this fails the test.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The time between two looks of an application at a gate where it computes.
+const SPIN: Duration = Duration::from_micros(20);
+
 /// The bytes of scripted bodies: `length` of them from offset `at` on. They repeat after 64,256 bytes, so a block that
 /// is sent at a wrong offset is seen, unless it is wrong by a multiple of that.
 pub fn pattern(at: usize, length: usize) -> Vec<u8> {
@@ -101,6 +104,8 @@ pub struct Summary {
     pub seen: Vec<Seen>,
     /// Of the same requests, in the same order.
     pub records: Vec<Delivery>,
+    /// How many of the responses were held.
+    pub held: usize,
 }
 
 /// How one response was delivered.
@@ -124,6 +129,11 @@ impl From<Record> for Delivery {
 impl Server {
     /// A server that listens, with two threads, or with one if the configuration says so.
     pub fn start(config: Config) -> Self {
+        Self::start_busy(config, Duration::ZERO)
+    }
+
+    /// The same, and the application computes for this time in each request that does not say for how long.
+    pub fn start_busy(config: Config, busy: Duration) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("tailrace-test-{}-{number}", std::process::id());
@@ -132,7 +142,7 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         rustix::net::sockopt::set_tcp_nodelay(&listener, true).unwrap();
         let address = listener.local_addr().unwrap();
-        let script = Arc::new(Script::default());
+        let script = Arc::new(Script { busy, ..Script::default() });
         let single = config.executor == ExecutorKind::Inline;
         let listeners = vec![listener.into(), unix_listener.into()];
         let reactor = Engine::new(config, script.clone(), listeners, None).unwrap();
@@ -196,7 +206,18 @@ impl Server {
 
     /// How many responses have been held so far.
     pub fn held(&self) -> usize {
-        lock(&self.script.state).records.iter().filter(|record| !lock(record).held.is_zero()).count()
+        lock(&self.script.state).held()
+    }
+
+    /// The requests so far that the application has finished.
+    pub fn calls(&self) -> Vec<Call> {
+        let state = lock(&self.script.state);
+        let records = state.records.iter().map(|record| *lock(record));
+        let call = |record: Record| {
+            let took = record.finished?.saturating_duration_since(record.started?);
+            Some(Call { took, held: record.held, body_bytes: record.body_bytes })
+        };
+        records.filter_map(call).collect()
     }
 
     /// Lets one request pass the gate, now or when it reaches it.
@@ -300,7 +321,7 @@ impl Server {
             assert!(state.log.is_empty(), "the server logged {:#?}", state.log);
         }
         let records = state.records.iter().map(|record| Delivery::from(*lock(record))).collect();
-        Summary { seen: state.seen, records }
+        Summary { held: state.held(), seen: state.seen, records }
     }
 }
 
@@ -308,6 +329,15 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// One call of the application that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    pub took: Duration,
+    /// For how long its response was held.
+    pub held: Duration,
+    pub body_bytes: u64,
 }
 
 /// One request as the application received it.
@@ -324,8 +354,8 @@ pub struct Seen {
     pub body: Vec<u8>,
     /// Why the body could not be read to its end.
     pub fault: Option<BodyFault>,
-    /// It came over TCP.
-    pub has_peer: bool,
+    /// The client's address; `None`: it came over a UNIX socket.
+    pub peer: Option<SocketAddr>,
     pub blocks_given: usize,
     pub done: Option<Done>,
 }
@@ -379,10 +409,11 @@ struct State {
 /// For each of them, `length` declares a Content-Length, `status` sets the status, `close=yes` ends the connection,
 /// `busy` computes for so many microseconds, `until` names a gate to wait at before the response, `read=none` leaves
 /// the body unread, `read=5` reads 5 bytes of it. For blocks that are given one after the other, `gate` names a gate to
-/// wait at before each, `end` one after the last. With `position=more` the file is not declared to be the last part,
+/// wait at before each, `end` one after the last, and `spin` one to compute at after each, until it lets pass. With `position=more` the file is not declared to be the last part,
 /// and blocks follow it if `count` is given.
 #[derive(Default)]
 struct Script {
+    busy: Duration,
     reactor: OnceLock<Weak<Engine>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     state: Mutex<State>,
@@ -391,6 +422,12 @@ struct Script {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    fn held(&self) -> usize {
+        self.records.iter().filter(|record| !lock(record).held.is_zero()).count()
+    }
 }
 
 impl Application for Script {
@@ -437,6 +474,30 @@ impl Script {
         self.changed.notify_all();
     }
 
+    /// Computes until the gate lets it pass, in place of waiting.
+    fn spin(&self, name: &str) {
+        lock(&self.state).gates.entry(name.to_owned()).or_default().came += 1;
+        self.changed.notify_all();
+        loop {
+            {
+                let mut state = lock(&self.state);
+                let is_over = state.is_over;
+                let gate = state.gates.get_mut(name).expect("it was made above");
+                if gate.is_open || is_over {
+                    return;
+                }
+                if gate.permits > 0 {
+                    gate.permits -= 1;
+                    return;
+                }
+            }
+            let until = Instant::now() + SPIN;
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
     /// Waits at a gate. The end of the test opens all gates.
     fn pass(&self, name: &str) {
         let mut state = lock(&self.state);
@@ -481,11 +542,10 @@ impl Script {
             state.seen.len() - 1
         };
         self.changed.notify_all();
-        if let Some(micros) = asked.number("busy") {
-            let until = Instant::now() + Duration::from_micros(micros as u64);
-            while Instant::now() < until {
-                std::hint::spin_loop();
-            }
+        let busy = asked.number("busy").map_or(self.busy, |micros| Duration::from_micros(micros as u64));
+        let until = Instant::now() + busy;
+        while Instant::now() < until {
+            std::hint::spin_loop();
         }
         if let Some(gate) = asked.text("until") {
             self.pass(gate);
@@ -555,6 +615,9 @@ impl Script {
             self.change(number, |seen| seen.blocks_given += 1);
             if sent == Sent::Gone {
                 break;
+            }
+            if let Some(gate) = asked.text("spin") {
+                self.spin(gate);
             }
         }
         if let Some(gate) = asked.text("end") {
@@ -653,7 +716,7 @@ fn seen_of(exchange: &Exchange) -> Seen {
         query: head.query.map(|query| text(query.of(bytes))),
         host: request.framing.host.map(|host| text(host.of(bytes))),
         fields: head.fields.iter().map(|each| field(each.name.of(bytes), each.value.of(bytes))).collect(),
-        has_peer: request.endpoints.peer.is_some(),
+        peer: request.endpoints.peer,
         ..Seen::default()
     }
 }
