@@ -185,6 +185,15 @@ impl BodyDecoder {
         }
     }
 
+    /// So many of the next bytes are data, whatever they are: [`BodyDecoder::decode`] looks at their number alone.
+    #[must_use]
+    pub fn data_ahead(&self) -> u64 {
+        match self.state {
+            State::Length(missing) | State::Data(missing) => missing,
+            _ => 0,
+        }
+    }
+
     /// The state after one octet that is not data.
     fn framing(&mut self, byte: u8) -> Result<State, Refusal> {
         match self.state {

@@ -23,7 +23,7 @@ impl Payload for Owned {
 fn answer(mut exchange: Exchange) {
     let body = match exchange.take_body() {
         RequestBody::Empty => b"pong".to_vec(),
-        RequestBody::Memory { bytes, .. } => bytes,
+        RequestBody::Memory(bytes) => bytes.into_vec(),
         RequestBody::File { mut file, .. } => {
             let mut all = Vec::new();
             file.read_to_end(&mut all).unwrap();

@@ -27,8 +27,8 @@ pub use server::{CutRequest, Server};
 
 // Requests and their responses.
 pub use connection::exchange::{
-    BodyFault, BodyStream, Charge, Client, Endpoints, Exchange, PATIENCE, Payload, Position, RETRY, Request,
-    RequestBody, Room, Sent, Short, TemporaryFile, WaitingCount,
+    BodyFault, BodyStream, Client, Endpoints, Exchange, PATIENCE, Payload, Position, RETRY, Request, RequestBody, Room,
+    Segments, Sent, Short, TemporaryFile, WaitingCount,
 };
 pub use executor::turn::Turn;
 

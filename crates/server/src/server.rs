@@ -128,7 +128,8 @@ impl Server {
             return Some(TICK);
         }
         let now = context.clock.recent_millis();
-        let waits = [context.timers.next(now), publishing.longest_wait(), ending::longest_wait(context, now)];
+        let ends = ending::longest_wait(context, now);
+        let waits = [context.timers.next(now), publishing.longest_wait(), ends, context.memory.pool.longest_wait(now)];
         waits.into_iter().flatten().min()
     }
 

@@ -348,12 +348,22 @@ impl Connection {
             // A runner whose thread is shared with other requests reads less, and leaves the rest to the I/O side.
             let reads = if local::is_leading() { READS } else { self.shared.policy.reads_by_runner };
             for _ in 0..reads {
-                let event = match self.socket().receive(scratch) {
+                let (room, is_body) = match state.body_room() {
+                    Some(room) => (room, true),
+                    None => (&mut *scratch, false),
+                };
+                let most = room.len();
+                let event = match self.socket().receive(room) {
                     Io::Moved(count) => {
                         // A short read has emptied the socket, and the next byte makes a new event. Only the end of the
                         // input, if it came with this event, still has to be read.
-                        let more = count == scratch.len() || bits & (claim::READ_END | claim::GONE) != 0;
-                        let next = self.step(state, Event::Received { bytes: &scratch[..count], more });
+                        let more = count == most || bits & (claim::READ_END | claim::GONE) != 0;
+                        let event = if is_body {
+                            Event::Filled { count, more }
+                        } else {
+                            Event::Received { bytes: &scratch[..count], more }
+                        };
+                        let next = self.step(state, event);
                         if !matches!(next, Next::Read) {
                             return next;
                         }

@@ -17,7 +17,7 @@ use crate::observe::record::{Ending, Path, Record};
 use crate::os::clock::{NEVER, millis};
 use crate::os::sync::lock;
 pub use crate::request::disk::TemporaryFile;
-pub use crate::request::memory::Charge;
+pub use crate::request::segments::Segments;
 pub use crate::request::stream::{BodyFault, BodyStream};
 pub use crate::request::{Endpoints, Request, RequestBody};
 use crate::response::delivery::After;

@@ -34,6 +34,7 @@ impl Context {
         if !self.memory.has_room(0) {
             self.give_up_oldest(0);
         }
+        self.memory.pool.release_unused(self.clock.recent_millis());
         if let Some(bytes) = self.memory.take_freed(WORTH) {
             freed(bytes);
         }

@@ -40,6 +40,9 @@ const NEXT_REQUEST: Millis = 250;
 /// browser that has connected in advance, must not delay a stop any longer.
 pub(crate) const FIRST_REQUEST: Millis = 5_000;
 
+/// Least number of bytes that are received straight into the memory of a body.
+const LEAST_ROOM: u64 = 64 * 1024;
+
 const NO_MEMORY: Refusal = Refusal::new(503, "The server has no memory left for this request.");
 
 /// What follows after the whole response has been sent.
@@ -172,6 +175,8 @@ pub(crate) enum State {
 pub(crate) enum Event<'a> {
     /// Bytes have been received. `more`: the socket may contain more, whose event has already been used up.
     Received { bytes: &'a [u8], more: bool },
+    /// So many bytes have been received into [`State::body_room`]. `more`: as above.
+    Filled { count: usize, more: bool },
     /// The socket is empty.
     ReadAll,
     /// The client has ended its sending direction.
@@ -365,6 +370,7 @@ impl State {
     pub(crate) fn step(&mut self, event: Event<'_>, rules: &Rules<'_>) -> Effects {
         match event {
             Event::Received { bytes, more } => self.receive(bytes, more, rules),
+            Event::Filled { count, more } => self.take_filled(count, more, rules),
             Event::ReadAll => self.read_all(rules),
             Event::EndOfInput | Event::Lost if matches!(self, Self::Draining(_)) => {
                 // A later read, when the response has been sent, finds this again.
@@ -419,7 +425,7 @@ impl State {
         match self {
             Self::Idle => self.begin_head(bytes, more, rules),
             Self::Head(_) => self.continue_head(bytes, more, rules),
-            Self::Body(_) => self.take_body(bytes, 0, more, rules),
+            Self::Body(_) => self.take_body(bytes, 0, Appended::Some, more, rules),
             Self::Skipping(decoder) => match decoder.skip(bytes) {
                 BodyStep::Done { consumed } => {
                     *self = Self::Idle;
@@ -541,11 +547,11 @@ impl State {
         *self = Self::Body(Box::new(Upload {
             transaction,
             decoder,
-            spool: Spool::new(expected, Charge::new(rules.memory.bodies.clone())),
+            spool: Spool::new(expected, rules.memory),
             since: rules.now(),
             received: 0,
         }));
-        let effects = self.take_body(bytes, at, more, rules);
+        let effects = self.take_body(bytes, at, Appended::Some, more, rules);
         if !continue_due {
             return effects;
         }
@@ -554,9 +560,34 @@ impl State {
         })
     }
 
-    fn take_body(&mut self, bytes: &[u8], mut at: usize, more: bool, rules: &Rules<'_>) -> Effects {
+    /// Room for bytes that are part of a large body whatever they are: they may be received into it, without a copy;
+    /// [`Event::Filled`] follows.
+    pub(crate) fn body_room(&mut self) -> Option<&mut [u8]> {
+        let Self::Body(upload) = self else { return None };
+        // A shorter rest, or chunk, is received together with what follows it.
+        let most = upload.decoder.data_ahead();
+        if most < LEAST_ROOM {
+            return None;
+        }
+        let room = upload.spool.room()?;
+        let most = usize::try_from(most).map_or(room.len(), |most| most.min(room.len()));
+        room.get_mut(..most)
+    }
+
+    fn take_filled(&mut self, count: usize, more: bool, rules: &Rules<'_>) -> Effects {
         let Self::Body(upload) = self else { return Effects::of(Next::Read) };
-        let mut is_much = false;
+        let filled = upload.spool.filled(count);
+        upload.received += filled.len() as u64;
+        // All of it is data, since the room is no longer than that.
+        let _ = upload.decoder.decode(filled);
+        let appended = upload.spool.appended(rules.spool_limits(rules.memory.has_room(0)));
+        self.take_body(&[], 0, appended, more, rules)
+    }
+
+    /// Takes `bytes[at..]`. `appended`: what became of bytes that were received before them.
+    fn take_body(&mut self, bytes: &[u8], mut at: usize, appended: Appended, more: bool, rules: &Rules<'_>) -> Effects {
+        let Self::Body(upload) = self else { return Effects::of(Next::Read) };
+        let mut is_much = appended == Appended::Much;
         let refusal = loop {
             match upload.decoder.decode(&bytes[at..]) {
                 BodyStep::Data { consumed, data } => {
@@ -677,7 +708,7 @@ impl State {
         let Self::Storing(storing) = std::mem::replace(self, Self::Idle) else { return Effects::default() };
         let Storing { mut upload, ahead, since, .. } = *storing;
         match result {
-            Ok(written) => upload.spool.put_back(written, rules.spool_limits(rules.memory.has_room(0))),
+            Ok(written) => upload.spool.put_back(written),
             Err(fault) => {
                 let refusal = Refusal::new(507, "The server cannot store the request body.");
                 let effects = self.refuse(refusal, upload.transaction, rules);

@@ -14,6 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::os::sync::lock;
+use crate::request::pool::Pool;
+
+/// The part of the limit that unused segments of request bodies may have.
+const POOL: usize = 16;
 
 /// The memory that is held for clients, by kind.
 pub(crate) struct ClientMemory {
@@ -23,6 +27,8 @@ pub(crate) struct ClientMemory {
     pub(crate) requests: Arc<Budget>,
     pub(crate) bodies: Arc<Budget>,
     pub(crate) responses: Arc<Budget>,
+    /// Segments of request bodies that are not in use.
+    pub(crate) pool: Arc<Pool>,
     /// The most that was held since [`ClientMemory::take_freed`] last returned a number.
     peak: AtomicUsize,
 }
@@ -35,6 +41,7 @@ impl ClientMemory {
             requests: Arc::default(),
             bodies: Arc::default(),
             responses: Arc::default(),
+            pool: Arc::new(Pool::new(limit / POOL)),
             peak: AtomicUsize::new(0),
         }
     }
@@ -121,7 +128,7 @@ impl Budget {
 
 /// What one owner has charged; given back when it is dropped. The default belongs to no budget and charges nothing.
 #[derive(Default)]
-pub struct Charge {
+pub(crate) struct Charge {
     budget: Option<Arc<Budget>>,
     bytes: usize,
 }
@@ -129,6 +136,11 @@ pub struct Charge {
 impl Charge {
     pub(crate) fn new(budget: Arc<Budget>) -> Self {
         Self { budget: Some(budget), bytes: 0 }
+    }
+
+    /// A charge to the same budget, of nothing.
+    pub(crate) fn another(&self) -> Self {
+        Self { budget: self.budget.clone(), bytes: 0 }
     }
 
     /// Sets the number of bytes that the owner holds now.

@@ -3,7 +3,9 @@
 pub(crate) mod disk;
 pub(crate) mod memory;
 pub(crate) mod part;
+pub(crate) mod pool;
 pub(crate) mod protocol;
+pub(crate) mod segments;
 pub(crate) mod spool;
 pub(crate) mod stream;
 
@@ -13,7 +15,7 @@ use tailrace_http::framing::RequestFraming;
 use tailrace_http::request_head::RequestHead;
 
 use crate::request::disk::TemporaryFile;
-use crate::request::memory::Charge;
+use crate::request::segments::Segments;
 use crate::request::stream::BodyStream;
 
 /// A complete request: its head, where it came from, its body.
@@ -55,12 +57,7 @@ pub enum RequestBody {
     #[default]
     Empty,
     /// In memory.
-    Memory {
-        /// The bytes.
-        bytes: Vec<u8>,
-        /// The memory that is charged for them; to be dropped with them.
-        charge: Charge,
-    },
+    Memory(Segments),
     /// In an unlinked temporary file, positioned at its start.
     File {
         /// The file.

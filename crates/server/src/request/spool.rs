@@ -1,14 +1,16 @@
-//! A request body while it arrives: in memory up to a limit, then in an unlinked temporary file.
+//! A request body while it arrives: in memory up to a limit, and as long as all bodies together have room there; then
+//! in an unlinked temporary file, to which what is in memory is moved.
 //!
 //! Belongs to the owner of the connection. Only a [`Write`] uses the disk. A disk thread runs it: the file and the
-//! bytes move into the write, and return to the spool with its result.
+//! bytes move into the write, and the file returns to the spool with its result.
 
 use std::io::{self, Seek, SeekFrom, Write as _};
 use std::sync::Arc;
 
 use crate::request::RequestBody;
 use crate::request::disk::{Disk, TemporaryFile};
-use crate::request::memory::Charge;
+use crate::request::memory::ClientMemory;
+use crate::request::segments::Segments;
 
 /// A body up to this size stays in memory whatever the limits are: most bodies are smaller, and a file costs more time.
 const SMALL: usize = 16 * 1024;
@@ -20,8 +22,7 @@ pub(crate) struct Spool {
     /// The length of the whole body, if it is known.
     expected: Option<u64>,
     /// The bytes that are not written to the file yet.
-    memory: Vec<u8>,
-    charge: Charge,
+    memory: Segments,
     /// The body is too large for memory.
     in_file: bool,
     /// `None` until the first write, and while one is under way.
@@ -53,15 +54,13 @@ pub(crate) enum Appended {
 /// A write of a part of a body to its file, for a disk thread.
 pub(crate) struct Write {
     file: Option<TemporaryFile>,
-    bytes: Vec<u8>,
+    bytes: Segments,
     is_last: bool,
 }
 
 /// What a [`Write`] returns to the spool.
 pub(crate) struct Written {
     file: TemporaryFile,
-    /// The emptied buffer, for the next bytes.
-    room: Vec<u8>,
 }
 
 impl Write {
@@ -69,24 +68,25 @@ impl Write {
     ///
     /// # Errors
     /// The temporary folder cannot be written or has no space.
-    pub(crate) fn run(mut self, disk: &Arc<Disk>) -> io::Result<Written> {
+    pub(crate) fn run(self, disk: &Arc<Disk>) -> io::Result<Written> {
         let file = match self.file {
             Some(file) => file,
             None => TemporaryFile::create(disk)?,
         };
-        (&*file).write_all(&self.bytes)?;
+        for slice in self.bytes.slices() {
+            (&*file).write_all(slice)?;
+        }
         if self.is_last {
             (&*file).seek(SeekFrom::Start(0))?;
         }
-        self.bytes.clear();
-        Ok(Written { file, room: self.bytes })
+        Ok(Written { file })
     }
 }
 
 impl Spool {
     /// A spool for a body of `expected` bytes, if that is known.
-    pub(crate) fn new(expected: Option<u64>, charge: Charge) -> Self {
-        Self { expected, memory: Vec::new(), charge, in_file: false, file: None, written: 0 }
+    pub(crate) fn new(expected: Option<u64>, memory: &ClientMemory) -> Self {
+        Self { expected, memory: Segments::new(memory), in_file: false, file: None, written: 0 }
     }
 
     /// True when the body stays in memory with so many more bytes, whatever other bodies use.
@@ -96,30 +96,42 @@ impl Spool {
 
     /// The bytes of memory that are charged for it.
     pub(crate) fn charged(&self) -> usize {
-        self.charge.bytes()
+        self.memory.charge().bytes()
     }
 
-    /// Makes room for more bytes. The capacity is doubled, and not set to the length that the head states, because the
-    /// client may never send that much. False: the system has no memory.
-    fn reserve(&mut self, more: usize) -> bool {
-        if self.memory.capacity() - self.memory.len() >= more {
-            return true;
-        }
-        let expected = self.expected.map_or(usize::MAX, |expected| usize::try_from(expected).unwrap_or(usize::MAX));
-        let left = expected.saturating_sub(self.memory.len());
-        let wanted = more.max(self.memory.len()).min(left.max(more));
-        self.memory.try_reserve_exact(wanted).is_ok() || self.memory.try_reserve_exact(more).is_ok()
+    /// Bytes that have been received.
+    fn arrived(&self) -> u64 {
+        self.written + self.memory.len() as u64
+    }
+
+    /// Bytes that are still to come, as far as that is known.
+    fn left(&self) -> u64 {
+        self.expected.map_or(u64::MAX, |expected| expected.saturating_sub(self.arrived()))
     }
 
     /// Appends bytes.
     pub(crate) fn append(&mut self, bytes: &[u8], limits: Limits) -> Appended {
-        if !self.reserve(bytes.len()) {
+        if !self.memory.append(bytes, self.arrived(), self.left()) {
             return Appended::NoMemory;
         }
-        self.memory.extend_from_slice(bytes);
-        self.charge.set(self.memory.capacity());
+        self.appended(limits)
+    }
+
+    /// Room for the next bytes of a large body. `None`: they have to be appended. Afterwards call [`Spool::filled`] and
+    /// [`Spool::appended`].
+    pub(crate) fn room(&mut self) -> Option<&mut [u8]> {
+        self.memory.room(self.arrived(), self.left())
+    }
+
+    /// The first `count` bytes of the room have been filled. Returns them.
+    pub(crate) fn filled(&mut self, count: usize) -> &[u8] {
+        self.memory.filled(count)
+    }
+
+    /// What follows after bytes were appended.
+    pub(crate) fn appended(&mut self, limits: Limits) -> Appended {
         let length = self.memory.len();
-        let has_room = self.charge.all() <= limits.all;
+        let has_room = self.memory.charge().all() <= limits.all;
         self.in_file |= length > limits.one || (length > SMALL && !has_room);
         let is_much = self.in_file && length >= if has_room { WRITE } else { SMALL };
         if is_much { Appended::Much } else { Appended::Some }
@@ -133,10 +145,7 @@ impl Spool {
         if self.memory.len() >= SMALL {
             return true;
         }
-        if self.memory.capacity() > SMALL {
-            self.memory = self.memory.as_slice().to_vec();
-            self.charge.set(self.memory.capacity());
-        }
+        self.memory.shrink();
         false
     }
 
@@ -145,20 +154,17 @@ impl Spool {
         self.in_file
     }
 
-    /// Takes the bytes in memory, to be written. They stay charged until [`Spool::put_back`]. `is_last`: the body is
+    /// Takes the bytes in memory, to be written. They stay charged until the write is done. `is_last`: the body is
     /// complete.
     pub(crate) fn take_write(&mut self, is_last: bool) -> Write {
-        self.written += self.memory.len() as u64;
-        Write { file: self.file.take(), bytes: std::mem::take(&mut self.memory), is_last }
+        self.written = self.arrived();
+        let next = self.memory.another();
+        Write { file: self.file.take(), bytes: std::mem::replace(&mut self.memory, next), is_last }
     }
 
     /// Takes back what a finished write returns.
-    pub(crate) fn put_back(&mut self, written: Written, limits: Limits) {
+    pub(crate) fn put_back(&mut self, written: Written) {
         self.file = Some(written.file);
-        if self.charge.all() <= limits.all {
-            self.memory = written.room;
-        }
-        self.charge.set(self.memory.capacity());
     }
 
     /// The whole body, for the application to read from its start. If it is in a file, the last write must be done.
@@ -170,7 +176,7 @@ impl Spool {
                 RequestBody::File { file, length: self.written }
             }
             None if self.memory.is_empty() => RequestBody::Empty,
-            None => RequestBody::Memory { bytes: self.memory, charge: self.charge },
+            None => RequestBody::Memory(self.memory),
         }
     }
 }
@@ -184,17 +190,22 @@ mod tests {
     use super::{Appended, Limits, SMALL, Spool, WRITE};
     use crate::request::RequestBody;
     use crate::request::disk::Disk;
-    use crate::request::memory::{Budget, Charge};
+    use crate::request::memory::ClientMemory;
+    use crate::request::pool::SEGMENT;
 
     fn spool(expected: Option<u64>) -> Spool {
-        Spool::new(expected, Charge::new(Arc::default()))
+        Spool::new(expected, &memory())
+    }
+
+    fn memory() -> ClientMemory {
+        ClientMemory::new(1 << 30)
     }
 
     const LIMITS: Limits = Limits { one: 6, all: usize::MAX };
 
     fn write(spool: &mut Spool, is_last: bool) {
         let written = spool.take_write(is_last).run(&Arc::new(Disk::new())).unwrap();
-        spool.put_back(written, LIMITS);
+        spool.put_back(written);
     }
 
     fn finish(mut spool: Spool) -> RequestBody {
@@ -214,9 +225,9 @@ mod tests {
 
     #[test]
     fn past_the_limit_of_all_bodies_only_small_ones_stay_in_memory() {
-        let budget = Arc::new(Budget::default());
+        let memory = memory();
         let limits = Limits { one: 10 * SMALL, all: 5 * SMALL };
-        let mut spools: Vec<_> = (0..4).map(|_| Spool::new(None, Charge::new(budget.clone()))).collect();
+        let mut spools: Vec<_> = (0..4).map(|_| Spool::new(None, &memory)).collect();
         for spool in &mut spools[..3] {
             for _ in 0..2 * SMALL / 1024 {
                 if spool.append(&[0; 1024], limits) == Appended::Much {
@@ -225,11 +236,10 @@ mod tests {
             }
         }
         spools[3].append(&[0; SMALL], limits);
-        assert!(budget.used() <= 7 * SMALL, "{}", budget.used());
-        let kinds: Vec<_> =
-            spools.into_iter().map(|spool| matches!(finish(spool), RequestBody::Memory { .. })).collect();
+        assert!(memory.bodies.used() <= 7 * SMALL, "{}", memory.bodies.used());
+        let kinds: Vec<_> = spools.into_iter().map(|spool| matches!(finish(spool), RequestBody::Memory(_))).collect();
         assert_eq!(kinds, [true, true, false, true]);
-        assert_eq!(budget.used(), 0);
+        assert_eq!(memory.bodies.used(), 0);
     }
 
     #[test]
@@ -238,7 +248,7 @@ mod tests {
         spool.append(b"abc", LIMITS);
         spool.append(b"def", LIMITS);
         match finish(spool) {
-            RequestBody::Memory { bytes, .. } => assert_eq!(bytes, b"abcdef"),
+            RequestBody::Memory(bytes) => assert_eq!(bytes.into_vec(), b"abcdef"),
             _ => panic!("not in memory"),
         }
     }
@@ -254,8 +264,8 @@ mod tests {
 
     #[test]
     fn a_large_body_is_written_in_parts_and_needs_the_memory_of_one_part() {
-        let budget = Arc::new(Budget::default());
-        let mut spool = Spool::new(None, Charge::new(budget.clone()));
+        let memory = memory();
+        let mut spool = Spool::new(None, &memory);
         let mut all = Vec::new();
         let mut writes = 0;
         for number in 0..700_u32 {
@@ -265,22 +275,60 @@ mod tests {
                 writes += 1;
             }
             all.extend_from_slice(&part);
-            assert!(budget.used() <= 2 * WRITE + 20_000, "{}", budget.used());
+            assert!(memory.bodies.used() <= 2 * WRITE + 20_000, "{}", memory.bodies.used());
         }
         assert_eq!(writes, all.len() / WRITE);
         assert_eq!(in_file(finish(spool)), all);
-        assert_eq!(budget.used(), 0);
+        assert_eq!(memory.bodies.used(), 0);
+    }
+
+    #[test]
+    fn a_large_body_in_memory_goes_to_a_file_when_other_bodies_fill_the_memory() {
+        let memory = memory();
+        let limits = Limits { one: 8 * WRITE, all: 10 * WRITE };
+        let mut first = Spool::new(None, &memory);
+        assert_eq!(first.append(&[1; 7 * WRITE], limits), Appended::Some);
+        let mut second = Spool::new(Some(6 * WRITE as u64), &memory);
+        let part: Vec<u8> = (0..WRITE).map(|at| (at % 251) as u8).collect();
+        let mut all = Vec::new();
+        let mut written = Vec::new();
+        for number in 0..6 {
+            for part in part.chunks(50_000) {
+                // What is in the room is the same as what is appended.
+                let appended = match second.room() {
+                    Some(room) if room.len() >= part.len() => {
+                        room[..part.len()].copy_from_slice(part);
+                        assert_eq!(second.filled(part.len()), part);
+                        second.appended(limits)
+                    }
+                    _ => second.append(part, limits),
+                };
+                if appended == Appended::Much {
+                    write(&mut second, false);
+                    written.push(number);
+                }
+            }
+            all.extend_from_slice(&part);
+            assert!(memory.bodies.used() <= limits.all + 2 * SEGMENT, "{}", memory.bodies.used());
+        }
+        // The first three parts fill the memory. Then there is room for what comes, in parts.
+        assert_eq!(written.first(), Some(&2), "{written:?}");
+        assert!(written.len() <= 4, "{written:?}");
+        assert!(in_file(finish(second)) == all);
+        let RequestBody::Memory(bytes) = finish(first) else { panic!("not in memory") };
+        assert!(bytes.into_vec() == [1; 7 * WRITE]);
+        assert_eq!(memory.bodies.used(), 0);
     }
 
     #[test]
     fn a_client_that_pauses_leaves_little_in_memory() {
-        let budget = Arc::new(Budget::default());
-        let mut spool = Spool::new(None, Charge::new(budget.clone()));
+        let memory = memory();
+        let mut spool = Spool::new(None, &memory);
         assert_eq!(spool.append(&[1; WRITE], LIMITS), Appended::Much);
         write(&mut spool, false);
         spool.append(b"abc", LIMITS);
         assert!(!spool.pause());
-        assert!(budget.used() <= SMALL, "{}", budget.used());
+        assert!(memory.bodies.used() <= SMALL, "{}", memory.bodies.used());
         spool.append(&[2; SMALL], LIMITS);
         assert!(spool.pause());
         assert_eq!(in_file(finish(spool)), [vec![1; WRITE], b"abc".to_vec(), vec![2; SMALL]].concat());

@@ -729,7 +729,7 @@ fn read_body(exchange: &mut Exchange, seen: &mut Seen, asked: &Asked) {
     };
     match exchange.take_body() {
         RequestBody::Empty => {}
-        RequestBody::Memory { bytes, .. } => seen.body = bytes,
+        RequestBody::Memory(bytes) => seen.body = bytes.into_vec(),
         RequestBody::File { mut file, length } => {
             file.read_to_end(&mut seen.body).unwrap();
             assert_eq!(seen.body.len() as u64, length);

@@ -328,7 +328,7 @@ fn fault_of_the_client(py: Python<'_>, error: &PyErr) -> Option<(u16, String)> {
 fn body_length(body: &RequestBody, framing: BodyLength) -> Option<u64> {
     match (body, framing) {
         (RequestBody::Empty, _) => Some(0),
-        (RequestBody::Memory { bytes, .. }, _) => Some(bytes.len() as u64),
+        (RequestBody::Memory(bytes), _) => Some(bytes.len() as u64),
         (RequestBody::File { length, .. }, _) => Some(*length),
         (RequestBody::Stream(_), BodyLength::Known(length)) => Some(length),
         (RequestBody::Stream(_), _) => None,

@@ -11,7 +11,7 @@ use memchr::memchr;
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use tailrace_server::file::read_exact_at;
-use tailrace_server::{BodyFault, BodyStream, Charge, RequestBody, TemporaryFile, clock};
+use tailrace_server::{BodyFault, BodyStream, RequestBody, Segments, TemporaryFile, clock};
 
 use crate::python::exceptions::{ClientDisconnected, RequestBodyError};
 use crate::python::memory;
@@ -26,9 +26,11 @@ const STREAM_BLOCK: usize = 64 * 1024;
 /// A step of a read ends after so many blocks.
 const BLOCKS: usize = 16;
 
-/// The part of a body that is not in memory.
+/// The part of a body that is not in the buffer.
 enum Rest {
     Nothing,
+    /// It came whole, and is in memory. Never empty.
+    Memory(Segments),
     /// These bytes of a file. They are read by their place: the file's own position is shared with children that the
     /// application forks.
     File(TemporaryFile, Range<u64>),
@@ -136,8 +138,6 @@ pub(crate) struct Source {
     at: usize,
     end: usize,
     rest: Rest,
-    /// For the memory of a body that came whole.
-    charge: Option<Charge>,
     /// A reader pauses between two steps.
     pub(crate) is_marked: bool,
     /// Since when steps were made without a pause.
@@ -163,17 +163,14 @@ fn buffer_of(size: usize) -> Result<Vec<u8>, Fault> {
 
 impl Source {
     pub(crate) fn new(body: RequestBody) -> Self {
-        let mut charge = None;
-        let (buffer, rest) = match body {
-            RequestBody::Empty => (Vec::new(), Rest::Nothing),
-            RequestBody::Memory { bytes, charge: held } => {
-                charge = Some(held);
-                (bytes, Rest::Nothing)
-            }
-            RequestBody::File { file, length } => (Vec::new(), Rest::File(file, 0..length)),
-            RequestBody::Stream(stream) => (Vec::new(), Rest::Stream(stream)),
+        let rest = match body {
+            RequestBody::Empty => Rest::Nothing,
+            RequestBody::Memory(bytes) if bytes.is_empty() => Rest::Nothing,
+            RequestBody::Memory(bytes) => Rest::Memory(bytes),
+            RequestBody::File { file, length } => Rest::File(file, 0..length),
+            RequestBody::Stream(stream) => Rest::Stream(stream),
         };
-        Self { end: buffer.len(), buffer, at: 0, rest, charge, is_marked: false, reads_since: None, is_lost: false }
+        Self { buffer: Vec::new(), at: 0, end: 0, rest, is_marked: false, reads_since: None, is_lost: false }
     }
 
     /// Fails when an earlier read has lost bytes.
@@ -186,8 +183,22 @@ impl Source {
         self.is_lost = true;
     }
 
+    /// The next bytes, as far as they can be looked at: what is in the buffer, or else the next segment of a body in
+    /// memory.
     pub(crate) fn buffered(&self) -> &[u8] {
+        match &self.rest {
+            Rest::Memory(bytes) if self.at == self.end => bytes.front(),
+            _ => self.in_buffer(),
+        }
+    }
+
+    fn in_buffer(&self) -> &[u8] {
         self.buffer.get(self.at..self.end).unwrap_or(&[])
+    }
+
+    /// True for a body in memory, all of it.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        matches!(self.rest, Rest::Nothing | Rest::Memory(_))
     }
 
     /// True while the client may send more.
@@ -199,25 +210,32 @@ impl Source {
     pub(crate) fn remaining(&self) -> Option<usize> {
         let unread = match &self.rest {
             Rest::Nothing => 0,
+            Rest::Memory(bytes) => bytes.len(),
             Rest::File(_, unread) => usize::try_from(unread.end - unread.start).unwrap_or(usize::MAX),
             Rest::Stream(_) => return None,
         };
-        Some(self.buffered().len().saturating_add(unread))
+        Some(self.in_buffer().len().saturating_add(unread))
     }
 
+    /// Passes over so many of the buffered bytes. What was read is freed while the application works on its copy.
     pub(crate) fn consume(&mut self, count: usize) {
-        self.at += count;
-        if self.at >= self.end && matches!(self.rest, Rest::Nothing) {
-            // Read to its end: the memory is freed while the application works on its copy.
+        match &mut self.rest {
+            Rest::Memory(bytes) if self.at == self.end => {
+                bytes.consume(count);
+                if bytes.is_empty() {
+                    self.rest = Rest::Nothing;
+                }
+                return;
+            }
+            _ => self.at += count,
+        }
+        if self.at >= self.end && self.is_in_memory() {
             self.free_buffer();
         }
     }
 
-    pub(crate) fn free_buffer(&mut self) {
-        // The server itself reports the freed bytes of what was charged to it.
-        if self.charge.take().is_none() {
-            memory::freed(self.buffer.capacity());
-        }
+    fn free_buffer(&mut self) {
+        memory::freed(self.buffer.capacity());
         (self.at, self.end) = (0, 0);
         self.buffer = Vec::new();
     }
@@ -227,6 +245,7 @@ impl Source {
         (self.at, self.end) = (0, 0);
         match &mut self.rest {
             Rest::Nothing => {}
+            Rest::Memory(_) => return Ok(Refill::Bytes),
             Rest::File(file, unread) => {
                 let size = FILE_BLOCK.min(usize::try_from(unread.end - unread.start).unwrap_or(FILE_BLOCK));
                 if self.buffer.len() < size {
@@ -450,7 +469,7 @@ impl Source {
         if bytes.is_empty() {
             return;
         }
-        if extend(&mut bytes, self.buffered()).is_err() {
+        if extend(&mut bytes, self.in_buffer()).is_err() {
             return self.lose();
         }
         (self.at, self.end) = (0, bytes.len());
@@ -498,9 +517,11 @@ mod tests {
     }
 
     fn in_memory(bytes: &[u8]) -> Source {
-        let mut source = Source::new(RequestBody::Empty);
-        source.put_back(bytes.to_vec());
-        source
+        in_segments(bytes, bytes.len())
+    }
+
+    fn in_segments(bytes: &[u8], size: usize) -> Source {
+        Source::new(RequestBody::Memory(bytes.chunks(size).map(<[u8]>::to_vec).collect()))
     }
 
     fn lines_of(mut source: Source, limit: usize) -> Vec<Vec<u8>> {
@@ -527,26 +548,32 @@ mod tests {
         let expected: Vec<Vec<u8>> = body.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
         assert_eq!(lines_of(in_memory(&body), usize::MAX), expected);
         assert_eq!(lines_of(in_file(&body), usize::MAX), expected);
-        let short = lines_of(in_file(&body), 7);
-        assert!(short.iter().all(|line| line.len() <= 7));
-        assert_eq!(short.concat(), body);
+        for size in [1, 2, 7, 1_000, 65_536] {
+            assert_eq!(lines_of(in_segments(&body, size), usize::MAX), expected, "segments of {size}");
+        }
+        for source in [in_file(&body), in_segments(&body, 10)] {
+            let short = lines_of(source, 7);
+            assert!(short.iter().all(|line| line.len() <= 7));
+            assert_eq!(short.concat(), body);
+        }
     }
 
     #[test]
-    fn reads_of_any_size_give_the_file_in_order() {
+    fn reads_of_any_size_give_the_body_in_order() {
         let body: Vec<u8> = (0..FILE_BLOCK * 2 + 12_345).map(|at| (at * 31 % 251) as u8).collect();
-        let mut source = in_file(&body);
-        let mut got = Vec::new();
-        for size in [1, 10, FILE_BLOCK + 3, 5, FILE_BLOCK].iter().cycle() {
-            let size = (*size).min(source.remaining().unwrap());
-            if size == 0 {
-                break;
+        for mut source in [in_file(&body), in_memory(&body), in_segments(&body, 1_000), in_segments(&body, 100_000)] {
+            let mut got = Vec::new();
+            for size in [1, 10, FILE_BLOCK + 3, 5, FILE_BLOCK].iter().cycle() {
+                let size = (*size).min(source.remaining().unwrap());
+                if size == 0 {
+                    break;
+                }
+                let mut part = vec![0; size];
+                source.fill(&mut part).unwrap();
+                got.extend_from_slice(&part);
             }
-            let mut part = vec![0; size];
-            source.fill(&mut part).unwrap();
-            got.extend_from_slice(&part);
+            assert_eq!(got, body);
         }
-        assert_eq!(got, body);
     }
 
     #[test]
@@ -559,9 +586,17 @@ mod tests {
 
     #[test]
     fn a_read_body_gives_its_memory_back() {
-        let mut source = in_memory(b"abc");
+        let mut source = in_segments(b"abcdef", 3);
         source.consume(3);
-        assert_eq!(source.buffer.capacity(), 0);
+        let Rest::Memory(rest) = &source.rest else { panic!("not in memory") };
+        assert_eq!((rest.front(), source.remaining()), (&b"def"[..], Some(3)));
+        // What is put back is read before the rest.
+        source.put_back(b"bc".to_vec());
+        assert_eq!((source.buffered(), source.remaining()), (&b"bc"[..], Some(5)));
+        source.consume(2);
+        assert_eq!((source.buffered(), source.buffer.capacity()), (&b"def"[..], 0));
+        source.consume(3);
+        assert!(matches!(source.rest, Rest::Nothing));
         assert_eq!(source.remaining(), Some(0));
     }
 }

@@ -20,6 +20,9 @@ use crate::call::shared_body::SharedBody;
 use crate::call::waiting;
 use crate::ffi::bytes;
 
+/// So many bytes are copied without the interpreter being released.
+const SHORT: usize = 128 * 1024;
+
 /// The request's body, as a binary stream.
 #[pyclass(frozen, name = "Input", module = "tailrace._tailrace")]
 pub(crate) struct Input {
@@ -48,6 +51,7 @@ impl Input {
         source.check()?;
         let known = source.remaining().map(|remaining| count.min(remaining));
         let in_memory = source.buffered().len();
+        let is_in_memory = source.is_in_memory();
         let count = match known {
             None if at_once && in_memory > 0 => count.min(in_memory),
             _ => known.unwrap_or(count),
@@ -58,7 +62,12 @@ impl Input {
             return Ok(bytes);
         }
         if known.is_some() {
-            return PyBytes::new_with(py, count, |target| py.detach(|| source.fill(target)).map_err(PyErr::from));
+            return PyBytes::new_with(py, count, |target| {
+                // A short copy costs less than to get the interpreter back.
+                let mut fill = || source.fill(target);
+                let filled = if is_in_memory && count <= SHORT { fill() } else { py.detach(fill) };
+                filled.map_err(PyErr::from)
+            });
         }
         let until = if at_once { Until::Some } else { Until::Limit };
         waiting::here().read_body(py, self.body.reading(guard, count, until))

@@ -1,5 +1,5 @@
 //! Tests of the states of a connection, without a socket: every event in every state as a table, and properties of
-//! random orders of events.
+//! random orders of events; here, large bodies.
 
 mod orders;
 mod table;
@@ -16,10 +16,10 @@ use tailrace_http::limits::Refusal;
 use super::{Effects, Event, Message, Next, Rules, Shutdown, State};
 use crate::config::Config;
 use crate::os::clock::{Clock, Millis};
-use crate::request::Endpoints;
 use crate::request::disk::Disk;
 use crate::request::memory::ClientMemory;
 use crate::request::spool::{Write, Written};
+use crate::request::{Endpoints, RequestBody};
 
 /// Everything on which a step depends.
 pub(super) struct World {
@@ -144,4 +144,87 @@ pub(super) fn line(state: &State, effects: &Effects, now: Millis) -> String {
         }
     }
     format!("{}{deadline}{also} {}", name(state), next_name(&effects.next))
+}
+
+/// Sends `input` to a connection as a socket would, in reads of up to 64 KiB where there is no room in the body. Returns
+/// the body of the request, how many bytes were received straight into it, and how many bytes of the input were read.
+fn upload(world: &World, input: &[u8]) -> (RequestBody, usize, usize) {
+    let (mut state, mut next) = (State::Idle, Next::Read);
+    let (mut at, mut straight) = (0, 0);
+    loop {
+        next = match next {
+            Next::Read => {
+                let rest = &input[at..];
+                let (count, event) = match state.body_room() {
+                    Some(room) => {
+                        let count = room.len().min(rest.len());
+                        room[..count].copy_from_slice(&rest[..count]);
+                        straight += count;
+                        (count, Event::Filled { count, more: true })
+                    }
+                    None => {
+                        let count = rest.len().min(65_536);
+                        (count, Event::Received { bytes: &rest[..count], more: true })
+                    }
+                };
+                assert!(count > 0, "{}: all was sent", name(&state));
+                at += count;
+                world.step(&mut state, event).next
+            }
+            Next::Store(write) => {
+                state.set_write_result(world.write(*write));
+                world.step(&mut state, Event::Written).next
+            }
+            Next::Run(mut transaction) => return (std::mem::take(&mut transaction.request.body), straight, at),
+            other => panic!("{}: {}", name(&state), next_name(&other)),
+        }
+    }
+}
+
+#[test]
+fn a_large_body_is_received_straight_into_its_memory_and_nothing_behind_it() {
+    let body: Vec<u8> = (0..1_500_000).map(|at| (at * 31 % 251) as u8).collect();
+    let known = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
+    let known = [&known[..], &body, b"GET / HTTP/1.1\r\n"].concat();
+    let mut chunked = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    for chunk in body.chunks(400_000) {
+        chunked.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+        chunked.extend_from_slice(chunk);
+        chunked.extend_from_slice(b"\r\n");
+    }
+    chunked.extend_from_slice(b"0\r\n\r\nGET / HTTP/1.1\r\n");
+    for input in [known, chunked] {
+        for body_memory in [64 << 20, 100_000, 0] {
+            let world = World::new(Config { body_memory, ..config() });
+            let (got, straight, read) = upload(&world, &input);
+            let mut all = Vec::new();
+            match got {
+                RequestBody::Memory(bytes) => {
+                    assert!(body_memory > body.len());
+                    all = bytes.into_vec();
+                }
+                RequestBody::File { file, .. } => {
+                    assert!(body_memory < body.len());
+                    std::io::Read::read_to_end(&mut &*file, &mut all).unwrap();
+                }
+                _ => panic!("not whole"),
+            }
+            assert!(all == body);
+            assert!(straight > 1_000_000, "{straight}");
+            assert!(read <= input.len());
+            assert_eq!(world.memory.bodies.used(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_client_that_announces_a_large_body_and_sends_little_takes_little() {
+    let world = World::new(config());
+    let mut state = State::Idle;
+    world.receive(&mut state, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 900000000\r\n\r\n");
+    assert!(state.body_room().is_none());
+    assert_eq!(world.memory.bodies.used(), 0);
+    world.receive(&mut state, &[b'x'; 100_000]);
+    assert!(state.body_room().is_none());
+    assert!(world.memory.bodies.used() <= 200_000, "{}", world.memory.bodies.used());
 }

@@ -371,10 +371,19 @@ impl Run {
     fn read(&mut self, end: bool) -> Next {
         let mut buffer = vec![0; self.scratch];
         for _ in 0..16 {
-            let event = match self.socket.receive(&mut buffer) {
+            let (room, is_body) = match self.state.body_room() {
+                Some(room) => (room, true),
+                None => (&mut buffer[..], false),
+            };
+            let most = room.len();
+            let event = match self.socket.receive(room) {
                 Io::Moved(count) => {
-                    let more = count == self.scratch || end;
-                    let next = self.step(Event::Received { bytes: &buffer[..count], more });
+                    let more = count == most || end;
+                    let next = self.step(if is_body {
+                        Event::Filled { count, more }
+                    } else {
+                        Event::Received { bytes: &buffer[..count], more }
+                    });
                     if !matches!(next, Next::Read) {
                         return next;
                     }
@@ -425,7 +434,7 @@ impl Run {
         let mut got = Vec::new();
         match std::mem::take(&mut request.body) {
             RequestBody::Empty => assert!(sent.body.is_empty()),
-            RequestBody::Memory { bytes, .. } => assert!(bytes == sent.body),
+            RequestBody::Memory(bytes) => assert!(bytes.into_vec() == sent.body),
             RequestBody::File { file, length } => {
                 std::io::Read::read_to_end(&mut &*file, &mut got).unwrap();
                 assert!(length == got.len() as u64 && got == sent.body);

@@ -1,0 +1,79 @@
+//! Memory of the process's own beside the allocator's: it goes back to the system at once when it is dropped.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::ops::{Deref, DerefMut};
+use std::{io, ptr, slice};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+/// Zeros, until its owner writes to it. Children that the application forks get a copy.
+pub(crate) struct Mapping {
+    address: *mut c_void,
+    length: usize,
+}
+
+// SAFETY: the mapping is owned by this value alone, like the bytes of a `Box<[u8]>`.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; a shared reference only reads.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// `length` bytes, at least one, all of which the system provides now: one call costs less than a page fault for
+    /// each 4 KiB.
+    ///
+    /// # Errors
+    /// No memory, or `length` is 0.
+    pub(crate) fn new(length: usize) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let address =
+            unsafe { mmap_anonymous(ptr::null_mut(), length, protection, MapFlags::PRIVATE | MapFlags::POPULATE)? };
+        Ok(Self { address, length })
+    }
+}
+
+impl Deref for Mapping {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the mapping is as long as said, initialized (zeros at first), and unmapped by `drop` alone.
+        unsafe { slice::from_raw_parts(self.address.cast::<u8>(), self.length) }
+    }
+}
+
+impl DerefMut for Mapping {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; the value is borrowed exclusively.
+        unsafe { slice::from_raw_parts_mut(self.address.cast::<u8>(), self.length) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made with this address and length, and nothing refers to it any more.
+        let _ = unsafe { munmap(self.address, self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::Mapping;
+
+    #[test]
+    fn a_mapping_is_zero_and_can_be_written() {
+        let mut first = Mapping::new(100_000).unwrap();
+        let second = Mapping::new(100_000).unwrap();
+        assert_eq!(first.len(), 100_000);
+        assert!(first.iter().all(|byte| *byte == 0));
+        first.fill(7);
+        assert!(first.iter().all(|byte| *byte == 7) && second.iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn more_than_there_can_be_is_refused() {
+        assert!(Mapping::new(usize::MAX / 2).is_err());
+        assert!(Mapping::new(0).is_err());
+    }
+}
