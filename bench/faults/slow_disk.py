@@ -35,7 +35,7 @@ def main() -> None:
         (folder / "measured.py").write_text(APPLICATION)
         disk = SlowDisk(folder)
         port = 25_000 + os.getpid() % 900
-        command = [sys.executable, "-m", "tailrace", "measured:app", "--bind", str(port)]
+        command = [sys.executable, "-m", "tailrace", "measured:app", "--bind", str(port), "--body-memory", "1MiB"]
         process = subprocess.Popen(
             command, cwd=folder, env={**os.environ, **disk.environment}, stderr=subprocess.DEVNULL
         )

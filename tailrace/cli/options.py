@@ -488,10 +488,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "body_memory",
         values.size(),
-        1 << 20,
-        "A request body up to this size is kept in memory, a larger one in an unlinked temporary file (in TMPDIR).",
+        None,
+        "A request body up to this size is kept in memory, a larger one in an unlinked temporary file (in TMPDIR)."
+        " Unset: half of --body-buffer, but at least 1 MiB and at most 64 MiB.",
         LIMITS,
-        core="body_memory",
+        example="64MiB",
     ),
     Option(
         "body_buffer",
@@ -747,12 +748,20 @@ def client_memory(chosen: Mapping[str, Any]) -> tuple[int, int, int]:
     return total, responses, bodies
 
 
+def body_memory(chosen: Mapping[str, Any]) -> int:
+    """Bytes of one request body that are kept in memory."""
+    if chosen["body_memory"] is not None:
+        return int(chosen["body_memory"])
+    return max(1 << 20, min(64 << 20, client_memory(chosen)[2] // 2))
+
+
 # Settings of the core that follow from several options or from the way the server is started.
 DERIVED: Final[dict[str, Callable[[Mapping[str, Any]], object]]] = {
     "executor": lambda chosen: "greenlets" if chosen["gevent"] else "inline" if chosen["debug"] else "threads",
     "threads": lambda chosen: chosen["max_greenlets"] if chosen["gevent"] else chosen["threads"],
     "client_memory": lambda chosen: client_memory(chosen)[0],
     "response_buffer": lambda chosen: client_memory(chosen)[1],
+    "body_memory": body_memory,
     "body_buffer": lambda chosen: client_memory(chosen)[2],
     "multithread": lambda chosen: chosen["gevent"] or (chosen["threads"] > 1 and not chosen["debug"]),
     "multiprocess": lambda chosen: worker_count(chosen) > 1 and not chosen["debug"],

@@ -15,7 +15,7 @@ from harness.tools import need_module
 
 need_module("django")
 
-PICTURE = bytes(range(256)) * 12_000  # 3 MB: past body_memory, and past what Django keeps in memory
+PICTURE = bytes(range(256)) * 12_000  # 3 MB: past what Django keeps in memory
 TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="(\w+)"')
 SEEDS = "/admin/django_site/seed/"
 

@@ -151,6 +151,23 @@ def test_client_memory_is_divided_between_responses_bodies_and_the_rest(changed,
 
 
 @pytest.mark.parametrize(
+    ("changed", "memory"),
+    [
+        ({}, 64),
+        ({"client_memory": 64 * MIB}, 8),
+        ({"body_buffer": 1024 * MIB}, 64),
+        # A small body is in memory even where larger ones never are.
+        ({"body_buffer": 0}, 1),
+        ({"body_memory": 100 * MIB}, 100),
+        ({"body_memory": 0}, 0),
+    ],
+)
+def test_one_body_may_have_half_of_the_memory_of_all_bodies(changed, memory):
+    settings = options.core_settings({option.name: option.default for option in OPTIONS} | changed)
+    assert settings["body_memory"] == memory * MIB
+
+
+@pytest.mark.parametrize(
     ("written", "read"), [("", ""), ("/", ""), ("/app", "/app"), ("/app/", "/app"), ("/a/b", "/a/b")]
 )
 def test_a_root_path_has_no_final_slash(written, read):

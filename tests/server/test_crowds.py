@@ -197,6 +197,38 @@ def test_bodies_that_are_too_many_for_memory_go_to_files(limit, in_files, megaby
         eventually(lambda: deleted_files(server) == files, "the files are gone")
 
 
+@pytest.mark.parametrize(
+    ("limit", "in_files", "megabytes"),
+    [
+        ({}, range(1), 60),
+        # Bodies that were begun in memory are moved to files.
+        ({"body_buffer": "16MiB"}, range(2, 7), 40),
+        ({"body_memory": "3MiB"}, range(6, 7), 40),
+    ],
+    ids=["in memory", "too many", "too large"],
+)
+def test_large_bodies_at_once_reach_the_application_whole(limit, in_files, megabytes):
+    uploaders, size, part = 6, 8 * MEGABYTES, 500_000
+    with Server("srv_crowd:app", threads=THREADS, **limit) as server, ExitStack() as stack:
+        all_threads_are_free(server, "before")
+        before, files = resident(server), deleted_files(server)
+        crowd = [stack.enter_context(server.client(30)) for _ in range(uploaders)]
+        bodies = [pattern(size, number) for number in range(uploaders)]
+        for client in crowd:
+            client.send(b"POST /body HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n" % size)
+        for start in range(0, size - part, part):
+            for client, body in zip(crowd, bodies, strict=True):
+                client.send(body[start : start + part])
+        eventually(lambda: not any(receive_queues(server)), "all of every body but its last part")
+        assert deleted_files(server) - files in in_files
+        assert resident(server) - before < megabytes * MEGABYTES
+        for client, body in zip(crowd, bodies, strict=True):
+            client.send(body[-part:])
+            got = json.loads(client.response().body)
+            assert got == {"length": size, "hash": hashlib.sha256(body).hexdigest()}
+        eventually(lambda: deleted_files(server) == files, "the files are gone")
+
+
 ENDLESS = 300 * MEGABYTES
 
 

@@ -81,7 +81,7 @@ impl Default for Config {
             shares_listeners: false,
             limits: Limits::default(),
             client_memory: 512 << 20,
-            body_memory: 1 << 20,
+            body_memory: 64 << 20,
             body_buffer: 128 << 20,
             stream_body: false,
             request_timeout: Duration::ZERO,

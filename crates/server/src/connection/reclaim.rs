@@ -257,7 +257,7 @@ mod tests {
             request
         };
         // The body that goes to a file fits into the memory, so room is only looked for when the others come.
-        let served = Served::new(4 << 20);
+        let served = Served::with(Config { client_memory: 4 << 20, body_memory: 1 << 20, ..Config::default() });
         let mut in_file = served.send(&body(3_000_000, 2_900_000));
         served.until("a body in a file", |stats| stats.heads > 0 && stats.bodies < 20_000);
         let mut clients: Vec<_> = (0..400).map(|_| served.send(&body(16_000, 15_000))).collect();
