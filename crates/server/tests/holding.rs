@@ -27,15 +27,6 @@ fn round(clients: &mut [Client], method: &str, target: &str) {
     }
 }
 
-/// Repeats it until a response was held.
-fn until_held(server: &Server, mut round: impl FnMut()) {
-    let end = Instant::now() + PATIENCE;
-    while server.held() == 0 {
-        assert!(Instant::now() < end, "no response was held");
-        round();
-    }
-}
-
 /// Repeats it, each time on a server of its own, until it returns true. A server whose application was once taken for
 /// one that waits holds nothing any more: this application has no interpreter, at which threads would learn that it
 /// computes.
@@ -44,6 +35,17 @@ fn until_one_server(config: &Config, mut test: impl FnMut(&Server) -> bool) {
     while !test(&Server::start(config.clone())) {
         assert!(Instant::now() < end, "no response was held");
     }
+}
+
+/// Repeats a round, which gets the server, its clients and the number of the round, until a response was held.
+fn until_held(mut round: impl FnMut(&Server, &mut Vec<Client>, u64)) {
+    until_one_server(&Config::default(), |server| {
+        let mut clients = clients(server);
+        (1..=20).any(|number| {
+            round(server, &mut clients, number);
+            server.held() > 0
+        })
+    });
 }
 
 /// So many rounds, in which others are held.
@@ -56,26 +58,20 @@ fn never_held(server: &Server, mut round: impl FnMut()) {
 
 #[test]
 fn a_complete_response_is_held_while_requests_wait() {
-    let server = Server::default();
-    let mut clients = clients(&server);
-    until_held(&server, || round(&mut clients, "GET", "/pong?busy=100"));
+    until_held(|_, clients, _| round(clients, "GET", "/pong?busy=100"));
 }
 
 #[test]
 fn what_is_held_is_sent_though_the_application_does_not_come_back() {
-    let server = Server::default();
-    let mut clients = clients(&server);
-    let mut blocked = server.connect();
-    let mut rounds = 0;
-    until_held(&server, || {
-        rounds += 1;
+    until_held(|server, clients, number| {
+        let mut blocked = server.connect();
         for client in clients.iter_mut() {
             client.begin("GET", "/pong?busy=100", "");
         }
         blocked.begin("GET", "/pong?until=here", "");
-        server.await_arrivals("here", rounds);
+        server.await_arrivals("here", number);
         // None of them waits for the one that is inside the application.
-        for client in &mut clients {
+        for client in clients {
             assert_eq!(client.response().body, b"pong");
         }
         server.let_through("here");
@@ -261,9 +257,8 @@ fn nothing_is_held_where_that_is_off_or_where_one_thread_does_all() {
 
 #[test]
 fn pipelined_requests_and_clients_that_leave_are_served_as_ever() {
-    let server = Server::default();
-    until_held(&server, || {
-        let mut clients = clients(&server);
+    until_held(|server, clients, _| {
+        *clients = self::clients(server);
         for (at, client) in clients.iter_mut().enumerate() {
             client.begin("GET", "/pong?busy=100", "");
             client.begin("GET", &format!("/list?count=1&size={at}&busy=50"), "");
@@ -280,34 +275,31 @@ fn pipelined_requests_and_clients_that_leave_are_served_as_ever() {
 #[test]
 fn the_response_to_a_client_that_has_sent_further_requests_is_never_held() {
     const BEHIND: usize = 2;
-    let server = Server::default();
-    let mut clients = clients(&server);
     let get = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: test\r\n\r\n");
     let requests = [get("/list?count=1&size=1&busy=100").repeat(BEHIND), get("/pong?busy=100")].concat();
-    until_held(&server, || {
-        for client in &mut clients {
+    until_held(|server, clients, _| {
+        for client in clients.iter_mut() {
             client.send(requests.as_bytes());
         }
-        for client in &mut clients {
+        for client in clients {
             for _ in 0..BEHIND {
                 client.response().assert_body(&pattern(0, 1));
             }
             assert_eq!(client.response().body, b"pong");
         }
+        let calls = server.calls();
+        assert!(calls.iter().all(|call| call.body_bytes != 1 || call.held.is_zero()), "{calls:?}");
     });
-    let calls = server.calls();
-    assert!(calls.iter().all(|call| call.body_bytes != 1 || call.held.is_zero()), "{calls:?}");
 }
 
 #[test]
 fn a_connection_that_is_to_close_closes_after_its_held_response() {
-    let server = Server::default();
-    until_held(&server, || {
-        let mut clients = clients(&server);
+    until_held(|server, clients, _| {
+        *clients = self::clients(server);
         for client in clients.iter_mut() {
             client.begin("GET", "/pong?busy=100", "Connection: close\r\n");
         }
-        for client in &mut clients {
+        for client in clients {
             assert_eq!(client.response().body, b"pong");
             client.at_end();
         }
