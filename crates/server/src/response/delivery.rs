@@ -157,7 +157,7 @@ impl Delivery {
     /// each write. Returns the lock, the result, and whether another thread tried to write meanwhile.
     fn write<'a>(&'a self, mut sending: Guard<'a>, most: u64) -> (Guard<'a>, Flush, bool) {
         if sending.queue.is_empty() && sending.is_sent() {
-            let flush = if sending.is_broken() { Flush::Broken } else { Flush::Empty };
+            let flush = if sending.is_broken() { sending.broken() } else { Flush::Empty };
             return (sending, flush, false);
         }
         if !sending.begin_writing() {
@@ -166,7 +166,7 @@ impl Delivery {
         let until = sending.sent().saturating_add(most);
         let flush = loop {
             if sending.is_broken() {
-                break Flush::Broken;
+                break sending.broken();
             }
             if sending.sent() >= until && !sending.queue.is_empty() {
                 break Flush::More;

@@ -96,6 +96,8 @@ pub(crate) enum Cause {
     Deadline,
     /// As `Other`, after the server had answered in the application's place.
     AfterPage,
+    /// A file had fewer bytes than were to be sent of it.
+    ShortFile { missing: u64 },
 }
 
 /// Whether a thread is writing to the socket, without the lock.
@@ -251,7 +253,7 @@ impl Sending {
     pub(crate) fn produced_so_far(&self) -> (Produced, bool) {
         let is_late = match self.state {
             State::Overruled(_) => true,
-            State::Broken { by, .. } => by != Cause::Other,
+            State::Broken { by, .. } => matches!(by, Cause::Deadline | Cause::AfterPage),
             State::Idle | State::Sending(_) | State::Complete(_) => false,
         };
         (self.produced(), is_late)
@@ -280,13 +282,25 @@ impl Sending {
 
     /// Breaks the connection: drops what is queued, and discards everything from now on.
     pub(crate) fn break_off(&mut self) {
+        self.break_off_by(Cause::Other);
+    }
+
+    fn break_off_by(&mut self, cause: Cause) {
         let by = match self.state {
             State::Broken { by, .. } => by,
             State::Overruled(_) => Cause::AfterPage,
-            State::Idle | State::Sending(_) | State::Complete(_) => Cause::Other,
+            State::Idle | State::Sending(_) | State::Complete(_) => cause,
         };
         self.state = State::Broken { produced: self.produced(), by };
         self.queue.clear();
+    }
+
+    /// What a flush reports of a broken connection. Another thread than the one that found it broken may ask.
+    pub(crate) fn broken(&self) -> Flush {
+        match self.state {
+            State::Broken { by: Cause::ShortFile { missing }, .. } => Flush::Short(missing),
+            _ => Flush::Broken,
+        }
     }
 
     /// Breaks the connection if there was no memory to queue something: a part of the response is missing.
@@ -455,7 +469,7 @@ impl Sending {
     pub(crate) fn wrote(&mut self, batch: Batch, moved: Io) -> Option<Flush> {
         if self.is_broken() {
             self.queue.drop_batch(batch);
-            return Some(Flush::Broken);
+            return Some(self.broken());
         }
         match moved {
             Io::Moved(count) => {
@@ -476,8 +490,8 @@ impl Sending {
             Io::End => {
                 let missing = batch.left_of_file();
                 self.queue.drop_batch(batch);
-                self.break_off();
-                Some(Flush::Short(missing))
+                self.break_off_by(Cause::ShortFile { missing });
+                Some(self.broken())
             }
             Io::Broken => {
                 self.queue.drop_batch(batch);
@@ -627,6 +641,16 @@ mod tests {
     /// As [`BROKEN`], before the producer has sent anything.
     const BROKEN_IDLE: State = State::Broken { produced: Produced { status: 0, body_bytes: 0 }, by: Cause::Other };
 
+    /// Broken in this state, since a file had fewer bytes than were to be sent.
+    fn short(before: State) -> State {
+        let produced = if let State::Sending(produced) | State::Complete(produced) = before {
+            produced
+        } else {
+            Produced::default()
+        };
+        State::Broken { produced, by: Cause::ShortFile { missing: 0 } }
+    }
+
     fn terms() -> Terms {
         Terms {
             policy: Policy {
@@ -694,7 +718,11 @@ mod tests {
             ),
             ("sends", |sending, _| write(sending, Io::Moved(3)), same),
             ("finds the socket full", |sending, _| write(sending, Io::WouldBlock), same),
-            ("finds a file short", |sending, _| write(sending, Io::End), broken),
+            (
+                "finds a file short",
+                |sending, _| write(sending, Io::End),
+                [short(IDLE), short(SENDING), short(COMPLETE), BROKEN_PAGE, BROKEN, LATE, BROKEN_PAGE],
+            ),
             ("finds the client gone", |sending, _| write(sending, Io::Broken), broken),
             (
                 "ends",

@@ -297,6 +297,20 @@ fn bytes_being_written_when_the_connection_breaks_are_given_back_once() {
 }
 
 #[test]
+fn that_a_file_is_too_short_is_reported_to_the_owner_whoever_found_it() {
+    let case = Case::threads();
+    case.full();
+    assert_eq!(case.send(&bytes(0, 20_000), false).0, Accepted::Full);
+    // As for a file that has no more bytes.
+    case.write(Io::End, |_| {});
+    assert!(case.drain(true).room, "the I/O side has found it, and wakes the producer");
+    assert_eq!(case.send(b"more", false).0, Accepted::Gone);
+    for _ in 0..2 {
+        assert_eq!(case.flush(false).0, Flush::Short(0));
+    }
+}
+
+#[test]
 fn a_panic_of_the_transport_leaves_no_writer_and_no_charge() {
     let case = Case::threads();
     case.full();
