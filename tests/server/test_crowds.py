@@ -165,7 +165,8 @@ def test_a_crowd_of_slow_uploads_holds_no_thread(limit, megabytes):
         # Half of every body has been taken in when none is left in the server's sockets.
         eventually(lambda: not any(receive_queues(server)), "the first halves")
         all_threads_are_free(server, "while")
-        assert resident(server) - before < (2 * megabytes + 15) * MEGABYTES
+        # What waits for the disk, and segments that are kept for some seconds, are in memory for a while.
+        eventually(lambda: resident(server) - before < (2 * megabytes + 15) * MEGABYTES, "memory given back")
         for number, client in enumerate(crowd):
             client.send(upload_of(number)[half:])
         for number, client in enumerate(crowd):
