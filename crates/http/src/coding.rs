@@ -37,9 +37,9 @@ impl Coding {
 }
 
 /// The coding that a client prefers, by the values of its Accept-Encoding fields. `available`: what there is beside
-/// `Identity`, the best first; it decides between equal weights. A coding that is acceptable beats `Identity` unless the
-/// client gives `Identity` the higher weight. Without an acceptable coding it is `Identity`, as RFC 9110 section 12.5.3
-/// recommends even if the client excludes it.
+/// `Identity`, the best first; it decides between equal weights. A coding that is acceptable beats `Identity` unless
+/// the client gives `Identity` the higher weight. Without an acceptable coding it is `Identity`, as RFC 9110 section
+/// 12.5.3 recommends even if the client excludes it.
 #[must_use]
 pub fn preferred<'a>(accept: impl Iterator<Item = &'a [u8]> + Clone, available: &[Coding]) -> Coding {
     let weight = |coding: Coding| {

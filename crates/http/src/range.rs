@@ -30,8 +30,8 @@ impl ByteRange {
 /// What a Range field asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ranges {
-    /// The whole representation: the field is malformed or of another unit, or it asks for more or for more often than a
-    /// server needs to allow. It is ignored then, as RFC 9110 section 14.2 permits.
+    /// The whole representation: the field is malformed or of another unit, or it asks for more or for more often than
+    /// a server needs to allow. It is ignored then, as RFC 9110 section 14.2 permits.
     Whole,
     /// These parts, in the order of the request; 206.
     Parts(Vec<ByteRange>),

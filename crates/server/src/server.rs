@@ -276,8 +276,8 @@ impl Host<Connection> for Server {
 
     fn may_hold(&self) -> bool {
         let Parts { context, dispatcher, executor, .. } = &self.parts;
-        // With fewer, the runner would send all that is held before it runs the next request (see `Turn`): the list, and
-        // waking the watcher, would cost time for nothing.
+        // With fewer, the runner would send all that is held before it runs the next request (see `Turn`): the list,
+        // and waking the watcher, would cost time for nothing.
         let has_enough = dispatcher.queue.len() > context.held.len() + 1;
         has_enough && context.held.is_on() && executor.may_hold() && context.lifecycle.is_running()
     }

@@ -96,8 +96,9 @@ pub(crate) enum Cause {
     Deadline,
     /// As `Other`, after the server had answered in the application's place.
     AfterPage,
-    /// A file had fewer bytes than were to be sent of it.
-    ShortFile { missing: u64 },
+    /// A file had fewer bytes than were to be sent of it. More than [`u32::MAX`] missing bytes are noted as so many:
+    /// every idle connection has this field.
+    ShortFile { missing: u32 },
 }
 
 /// Whether a thread is writing to the socket, without the lock.
@@ -298,7 +299,7 @@ impl Sending {
     /// What a flush reports of a broken connection. Another thread than the one that found it broken may ask.
     pub(crate) fn broken(&self) -> Flush {
         match self.state {
-            State::Broken { by: Cause::ShortFile { missing }, .. } => Flush::Short(missing),
+            State::Broken { by: Cause::ShortFile { missing }, .. } => Flush::Short(u64::from(missing)),
             _ => Flush::Broken,
         }
     }
@@ -488,7 +489,7 @@ impl Sending {
                 Some(Flush::Blocked)
             }
             Io::End => {
-                let missing = batch.left_of_file();
+                let missing = u32::try_from(batch.left_of_file()).unwrap_or(u32::MAX);
                 self.queue.drop_batch(batch);
                 self.break_off_by(Cause::ShortFile { missing });
                 Some(self.broken())

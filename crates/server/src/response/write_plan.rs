@@ -144,8 +144,8 @@ impl WritePlan {
     }
 
     /// Writes as much as the socket accepts. Returns the number of write calls and the result of the last one; `None`:
-    /// there was nothing to write. `most`: makes a single write, of at most this many bytes. `more`: something follows at
-    /// once, so that the kernel may wait for it to send both in one segment.
+    /// there was nothing to write. `most`: makes a single write, of at most this many bytes. `more`: something follows
+    /// at once, so that the kernel may wait for it to send both in one segment.
     pub(crate) fn write(
         &mut self,
         socket: &dyn Transport,

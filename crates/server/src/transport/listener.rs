@@ -46,8 +46,8 @@ impl Listener {
         self.is_paused.store(false, Ordering::Relaxed);
     }
 
-    /// Accepts the connections that wait, `most` at most, and gives each to `add` with its client's address. Called when
-    /// one waits.
+    /// Accepts the connections that wait, `most` at most, and gives each to `add` with its client's address. Called
+    /// when one waits.
     pub(crate) fn accept(&self, most: usize, mut add: impl FnMut(OwnedFd, Option<SocketAddr>)) -> Accepted {
         for number in 0..most {
             let Some(listener) = self.socket.here() else { return Accepted::All };

@@ -409,8 +409,8 @@ struct State {
 /// For each of them, `length` declares a Content-Length, `status` sets the status, `close=yes` ends the connection,
 /// `busy` computes for so many microseconds, `until` names a gate to wait at before the response, `read=none` leaves
 /// the body unread, `read=5` reads 5 bytes of it. For blocks that are given one after the other, `gate` names a gate to
-/// wait at before each, `end` one after the last, and `spin` one to compute at after each, until it lets pass. With `position=more` the file is not declared to be the last part,
-/// and blocks follow it if `count` is given.
+/// wait at before each, `end` one after the last, and `spin` one to compute at after each, until it lets pass. With
+/// `position=more` the file is not declared to be the last part, and blocks follow it if `count` is given.
 #[derive(Default)]
 struct Script {
     busy: Duration,

@@ -146,8 +146,9 @@ pub(super) fn line(state: &State, effects: &Effects, now: Millis) -> String {
     format!("{}{deadline}{also} {}", name(state), next_name(&effects.next))
 }
 
-/// Sends `input` to a connection as a socket would, in reads of up to 64 KiB where there is no room in the body. Returns
-/// the body of the request, how many bytes were received straight into it, and how many bytes of the input were read.
+/// Sends `input` to a connection as a socket would, in reads of up to 64 KiB where there is no room in the body.
+/// Returns the body of the request, how many bytes were received straight into it, and how many bytes of the input were
+/// read.
 fn upload(world: &World, input: &[u8]) -> (RequestBody, usize, usize) {
     let (mut state, mut next) = (State::Idle, Next::Read);
     let (mut at, mut straight) = (0, 0);
