@@ -40,7 +40,7 @@ loom: ## Try out all orders of the steps of what threads share
 	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS='--cfg loom' \
 	    cargo test --locked --quiet -p tailrace-server --release --lib --target-dir target/loom models:: -- --nocapture
 
-miri: ## Run tests under Miri, which finds undefined behaviour (installs a nightly toolchain)
+miri: ## Run tests under Miri, which finds races and leaks (installs a nightly toolchain)
 	tools/miri.sh
 
 test-python: build .venv/.test ## Run the tests of the package and of whole servers

@@ -44,15 +44,17 @@ def test_head_and_body_share_a_segment(server, target):
 
 @pytest.mark.parametrize("target", ["/list?size=900", "/list?size=9000&block=3000", "/bytes?size=500", "/"])
 def test_the_end_of_the_connection_shares_the_segment_of_the_response(server, target):
-    counts = []
-    for field in ["Connection: keep-alive", "Connection: close"]:
+    def count(field):
         with server.client() as client:
             client.send(request(target, field))
             client.response()
-            if counts:
+            if "close" in field:
                 client.at_end(clean=True)
-            counts.append(segments(client, SEGS_IN))
-    assert counts[1] <= counts[0]
+            return segments(client, SEGS_IN)
+
+    # The least: an acknowledgement is a segment of its own where the response is late.
+    kept, closed = (min(count(f"Connection: {word}") for _ in range(5)) for word in ["keep-alive", "close"])
+    assert closed <= kept
 
 
 def test_an_error_is_one_segment(server):

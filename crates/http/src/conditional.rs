@@ -13,7 +13,8 @@ use crate::request_head::RequestHead;
 pub struct Validators<'a> {
     /// The entity tag as it is sent: quoted, and with `W/` in front if it is weak. `None`: there is none.
     pub etag: Option<&'a [u8]>,
-    /// When it was last modified, in whole seconds since 1970. `None`: unknown.
+    /// When it was last modified, in whole seconds since 1970. `None`: unknown, or within the last second, so that it
+    /// may be modified again at the same time (section 8.8.2.2).
     pub modified: Option<u64>,
 }
 
@@ -32,17 +33,22 @@ pub enum Precondition {
 const WEAK: &[u8] = b"W/";
 
 /// Evaluates the conditions of a request for a resource that has a representation, in the order of RFC 9110 section
-/// 13.2.2. `bytes`: those of `head`. A date that is not valid, and what follows a malformed entity tag, is ignored.
+/// 13.2.2. `bytes`: those of `head`. A date that is not valid, and what follows a malformed entity tag, is ignored, and
+/// all of it for methods that select no representation (section 13.2.1).
 #[must_use]
 pub fn evaluate(head: &RequestHead, bytes: &[u8], validators: Validators<'_>) -> Precondition {
-    let is_read = matches!(head.method.of(bytes), b"GET" | b"HEAD");
+    let method = head.method.of(bytes);
+    if matches!(method, b"CONNECT" | b"OPTIONS" | b"TRACE") {
+        return Precondition::Holds;
+    }
+    let is_read = matches!(method, b"GET" | b"HEAD");
     let has = |name: &[u8]| values(head, bytes, name).next().is_some();
     if has(b"if-match") {
         if !any_tag(head, bytes, b"if-match", |tag| is_same_strongly(tag, validators.etag)) {
             return Precondition::Failed;
         }
     } else if let Some(since) = date(head, bytes, b"if-unmodified-since")
-        && validators.modified.is_none_or(|modified| modified > since)
+        && validators.modified.is_some_and(|modified| modified > since)
     {
         return Precondition::Failed;
     }

@@ -70,7 +70,12 @@ fn one(member: &[u8], length: u64) -> Option<Option<ByteRange>> {
     let dash = member.iter().position(|&byte| byte == b'-')?;
     let (first, last) = (&member[..dash], &member[dash + 1..]);
     if first.is_empty() {
-        let suffix = number(last)?.min(length);
+        let suffix = number(last)?;
+        if length == 0 && suffix > 0 {
+            // All of nothing, which no range can name.
+            return None;
+        }
+        let suffix = suffix.min(length);
         return Some((suffix > 0).then(|| ByteRange { first: length - suffix, last: length - 1 }));
     }
     let first = number(first)?;

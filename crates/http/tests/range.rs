@@ -53,7 +53,8 @@ fn of_ten_bytes() {
 
 #[test]
 fn of_nothing() {
-    for value in ["bytes=0-", "bytes=-1", "bytes=0-0"] {
+    assert_eq!(ranges(b"bytes=-1", 0), Ranges::Whole);
+    for value in ["bytes=0-", "bytes=-0", "bytes=0-0"] {
         assert_eq!(ranges(value.as_bytes(), 0), Ranges::Unsatisfiable, "{value}");
     }
 }

@@ -29,7 +29,8 @@ pub struct Config {
     pub limits: Limits,
     /// Memory that may be held for all clients together.
     pub client_memory: usize,
-    /// A request body up to this size stays in memory; a larger one goes to an unlinked temporary file.
+    /// A request body up to this size stays in memory while all bodies have room there (`body_buffer`); another goes to
+    /// an unlinked temporary file.
     pub body_memory: usize,
     /// Memory for all request bodies together; past it, all but small bodies go to files.
     pub body_buffer: usize,

@@ -664,14 +664,19 @@ mod held {
         ways.map(|way| check_together(all(), way, Config { hold_writes, ..Config::default() }, BUSY)).iter().sum()
     }
 
+    /// Again on other servers if none was held, as on one that takes its application for one that waits.
+    fn check_until_held(hold_writes: Duration) {
+        assert!((0..10).any(|_| check(hold_writes) > 0), "no response was held");
+    }
+
     #[test]
     fn as_long_as_they_may_be() {
-        assert!(check(Config::default().hold_writes) > 0, "no response was held");
+        check_until_held(Config::default().hold_writes);
     }
 
     #[test]
     fn for_so_short_a_time_that_another_thread_sends_them() {
-        assert!(check(Duration::from_nanos(1)) > 0, "no response was held");
+        check_until_held(Duration::from_nanos(1));
     }
 
     #[test]

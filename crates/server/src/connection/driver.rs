@@ -40,7 +40,7 @@ use crate::response::delivery::{After, ClientTime, Delivery, Room, Spilled};
 use crate::response::sending::{Flush, Overruled, Terms};
 use crate::transport::Transport;
 
-/// Full reads (of a whole buffer) of one connection before other connections are served.
+/// Full reads of one connection before other connections are served; together of at most so many scratch buffers.
 pub(crate) const READS: usize = 16;
 /// Bytes sent to one connection before other connections are served: one fast client must not delay them.
 const TURN: u64 = 4 << 20;
@@ -347,12 +347,14 @@ impl Connection {
             let scratch = &mut scratch[..most];
             // A runner whose thread is shared with other requests reads less, and leaves the rest to the I/O side.
             let reads = if local::is_leading() { READS } else { self.shared.policy.reads_by_runner };
-            for _ in 0..reads {
+            let mut left = reads * most;
+            while left > 0 {
                 let (room, is_body) = match state.body_room() {
                     Some(room) => (room, true),
                     None => (&mut *scratch, false),
                 };
                 let most = room.len();
+                left = left.saturating_sub(most);
                 let event = match self.socket().receive(room) {
                     Io::Moved(count) => {
                         // A short read has emptied the socket, and the next byte makes a new event. Only the end of the

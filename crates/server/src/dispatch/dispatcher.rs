@@ -33,7 +33,7 @@ pub(crate) struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Without a request. `runners`: how many may carry one; `place`: where on the scoreboard that is shown.
+    /// Without a request. `runners`: how many may run one; `place`: where on the scoreboard that is shown.
     pub(crate) fn new(context: Arc<Context>, runners: usize, place: Option<Section>) -> Self {
         Self {
             queue: RunQueue::new(context.clock.read()),

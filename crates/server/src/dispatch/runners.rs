@@ -312,7 +312,7 @@ mod tests {
         }
     }
 
-    /// A table, and a runner of it that carries a request.
+    /// A table, and a runner of it that runs a request.
     fn running() -> (RunnerTable, Runner) {
         let table = RunnerTable::new(2, None);
         let slot = table.take(1).unwrap();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_carried_from_its_begin_to_its_end() {
+    fn a_request_runs_from_its_begin_to_its_end() {
         let (table, runner) = running();
         assert!(table.runs(runner.slot, runner.serial) && table.is_interruptible(runner.slot, runner.serial));
         assert!(!table.runs(runner.slot, runner.serial + 1) && !table.runs(usize::MAX, runner.serial));
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scoreboard_shows_what_is_carried() {
+    fn the_scoreboard_shows_what_runs() {
         let board = Scoreboard::new(1, 2).unwrap();
         let table = RunnerTable::new(2, Some(board.place(0).unwrap()));
         let slot = table.take(1).unwrap();

@@ -17,7 +17,7 @@ pub struct Turn<'a> {
     /// The runner's slot in the runner table.
     slot: Option<usize>,
     /// The runner has taken a request up and not put it down.
-    carries: bool,
+    has_request: bool,
     /// When it was given the last one.
     began: Option<Instant>,
     state: State,
@@ -39,14 +39,14 @@ impl<'a> Turn<'a> {
         slot: Option<usize>,
         entry: Entry,
     ) -> Self {
-        Self { dispatcher, executor, slot, carries: false, began: None, state: State::Entering(entry) }
+        Self { dispatcher, executor, slot, has_request: false, began: None, state: State::Entering(entry) }
     }
 
     /// The turn of a runner that has the interpreter. `None`: no request waits, or as many run as may.
     pub(crate) fn running(dispatcher: &'a Dispatcher, executor: &'a dyn Executor, slot: usize) -> Option<Self> {
         let joins = dispatcher.queue.join(dispatcher.most_runners());
         let slot = Some(slot);
-        joins.then(|| Self { dispatcher, executor, slot, carries: false, began: None, state: State::Running })
+        joins.then(|| Self { dispatcher, executor, slot, has_request: false, began: None, state: State::Running })
     }
 }
 
@@ -110,7 +110,7 @@ impl Turn<'_> {
         self.slot.is_some_and(|slot| self.dispatcher.runners.is_overdue(slot))
     }
 
-    /// True in a child that the application has forked: the parent carries the request, and may have held any lock at
+    /// True in a child that the application has forked: the parent runs the request, and may have held any lock at
     /// the fork.
     pub fn is_forked_child(&self) -> bool {
         self.dispatcher.context().is_forked_child()
@@ -137,7 +137,7 @@ impl Turn<'_> {
     }
 
     fn take_up(&mut self, mut exchange: Exchange, now: Instant) -> Exchange {
-        self.carries = true;
+        self.has_request = true;
         self.began = Some(now);
         let runner = self.slot.map(|slot| {
             let since = self.dispatcher.context().clock.monotonic_of(now);
@@ -150,7 +150,7 @@ impl Turn<'_> {
 
     /// The runner is done with the request that it ran.
     fn put_down(&mut self) {
-        if !std::mem::take(&mut self.carries) || self.is_forked_child() {
+        if !std::mem::take(&mut self.has_request) || self.is_forked_child() {
             return;
         }
         if let Some(slot) = self.slot {

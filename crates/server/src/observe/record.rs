@@ -123,10 +123,12 @@ impl Record {
     }
 
     /// The response cannot be completed, for this reason. An earlier reason stands: a deadline or the server's end
-    /// breaks the connection, too.
+    /// breaks the connection, too. A client that has gone is none where the server broke the connection itself.
     pub(crate) fn set_broken(&mut self, reason: Ending) {
-        if let Ending::Complete | Ending::Open = self.ending {
-            self.ending = reason;
+        match self.ending {
+            Ending::Complete | Ending::Open => self.ending = reason,
+            Ending::ClientGone if reason == Ending::Broken => self.ending = reason,
+            _ => {}
         }
     }
 

@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex};
 use crate::os::sync::lock;
 use crate::request::pool::Pool;
 
-/// The part of the limit that unused segments of request bodies may have.
+/// Unused segments of request bodies may have 1/16 of the limit. They are not counted: they are released when no body
+/// has used one for two seconds.
 const POOL: usize = 16;
 
 /// The memory that is held for clients, by kind.

@@ -1,6 +1,6 @@
 //! The shared half of a response: the part that two threads use, behind one lock.
 //!
-//! The thread that carries the request appends and writes. An I/O thread sends what the socket did not accept at once,
+//! The thread that runs the request appends and writes. An I/O thread sends what the socket did not accept at once,
 //! coalesced blocks, and the page of a request whose deadline has passed. The lock is never held across a system call:
 //! the thread that writes marks itself as the writer, takes a batch from the queue, writes it without the lock, and
 //! puts back the bytes that were not accepted. A thread that finds another writer does not write; the writer reports
@@ -119,7 +119,7 @@ pub(crate) struct Output<'a> {
     pub(crate) progress: Progress,
     /// If this is the whole response, it may be held: queued, and not written now.
     pub(crate) may_hold: bool,
-    /// The connection closes at once after this.
+    /// The caller ends the sending direction next: the kernel may wait for it, to send both in one segment.
     pub(crate) is_end: bool,
 }
 
@@ -221,7 +221,7 @@ impl Delivery {
     }
 }
 
-/// The producer's side: the thread that carries the request.
+/// The producer's side: the thread that runs the request.
 impl Delivery {
     /// Sends what is planned: writes as much as the socket accepts and the policy lets a runner write, and queues the
     /// rest. Adds the number of write calls to `writes`.

@@ -4,7 +4,7 @@
 //! queued by reference. When small blocks follow each other quickly, they are coalesced instead, and the I/O side sends
 //! them.
 //!
-//! Thread: a [`Response`] belongs to the thread that carries the request. What other threads use is in [`Delivery`].
+//! Thread: a [`Response`] belongs to the thread that runs the request. What other threads use is in [`Delivery`].
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -483,7 +483,8 @@ impl Response {
     }
 
     /// Writes what is planned, and queues what the socket does not accept. `ends`: the producer ends the response at
-    /// once, without running code of the application before, so that the response may be held.
+    /// once, without running code of the application before, so that the response may be held, and the end of its
+    /// connection may be sent with it.
     fn transmit(
         &mut self,
         outlet: &Outlet<'_>,

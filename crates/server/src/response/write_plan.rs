@@ -1,6 +1,6 @@
 //! What one send writes: small parts are copied to a staging buffer, large blocks are referred to.
 //!
-//! A plan belongs to the thread that carries the request. Later requests of the thread use it again, with its capacity.
+//! A plan belongs to the thread that runs the request. Later requests of the thread use it again, with its capacity.
 
 use std::io::IoSlice;
 

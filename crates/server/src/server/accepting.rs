@@ -190,14 +190,23 @@ impl Accepting {
     /// Registers the connections that were accepted since the last call and are still open. Called by the thread that
     /// is about to wait for events: a connection that closes after its first request is mostly closed by then.
     pub(super) fn watch_accepted(&self) {
-        // The events of what has happened at a socket before it is registered are reported, too.
-        for key in lock(&self.unwatched).drain(..) {
-            let Some(connection) = self.context.table.get(key) else { continue };
-            if let Err(fault) = self.context.poller.watch_connection(connection.socket().socket(), key) {
-                let text = format!("a connection was closed, since epoll did not accept it: {fault}");
-                self.application.log(Level::Error, &text);
-                self.guard.drop_connection(&connection);
+        let keys = {
+            let mut unwatched = lock(&self.unwatched);
+            if unwatched.is_empty() {
+                return;
             }
+            std::mem::take(&mut *unwatched)
+        };
+        // The events of what has happened at a socket before it is registered are reported, too.
+        for key in keys {
+            let Some(connection) = self.context.table.get(key) else { continue };
+            self.guard.connection(&connection, || {
+                if let Err(fault) = self.context.poller.watch_connection(connection.socket().socket(), key) {
+                    let text = format!("a connection was closed, since epoll did not accept it: {fault}");
+                    self.application.log(Level::Error, &text);
+                    self.guard.drop_connection(&connection);
+                }
+            });
         }
     }
 
@@ -212,9 +221,10 @@ impl Accepting {
     /// The pause of a listener is over.
     pub(super) fn go_on(&self, key: u64) {
         if let Some(listener) = read(&self.listeners).get(index_of(key)) {
-            listener.resume();
             // Fails only if the kernel has no memory, or if the listener is polled already.
             let _ = self.context.poller.watch_listener(listener.socket.here(), key);
+            // Afterwards: a pause that another thread begins meanwhile must not leave the listener polled.
+            listener.resume();
         }
     }
 

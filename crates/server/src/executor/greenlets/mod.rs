@@ -107,7 +107,7 @@ impl Greenlets {
         self.wakeup.take()
     }
 
-    /// True when requests wait, one more may be carried, and the slice of time for requests is not over. Where only the
+    /// True when requests wait, one more may run, and the slice of time for requests is not over. Where only the
     /// slice is the reason not to, the greenlet thread is woken again.
     pub fn wants_worker(&self) -> bool {
         if self.is_forked_child() {
@@ -125,7 +125,7 @@ impl Greenlets {
         takes
     }
 
-    /// A slot for a new greenlet that carries requests; `None`: there is none left.
+    /// A slot for a new greenlet that runs requests; `None`: there is none left.
     pub fn take_slot(&self) -> Option<usize> {
         if self.is_forked_child() {
             return None;
@@ -144,7 +144,7 @@ impl Greenlets {
         }
     }
 
-    /// A turn of the greenlet that has this slot. `None`: no request waits, or enough are carried.
+    /// A turn of the greenlet that has this slot. `None`: no request waits, or enough run.
     pub fn turn(&self, slot: usize) -> Option<Turn<'_>> {
         if self.is_forked_child() {
             return None;
@@ -163,7 +163,7 @@ impl Greenlets {
         self.progress.load(Ordering::Relaxed)
     }
 
-    /// True while requests are carried or wait. Any thread.
+    /// True while requests run or wait. Any thread.
     pub fn is_busy(&self) -> bool {
         self.dispatcher.is_busy()
     }
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_requests_are_carried_than_there_may_be_and_the_next_one_is_announced() {
+    fn no_more_requests_run_than_there_may_be_and_the_next_one_is_announced() {
         let served = Served::new(Config { threads: 2, ..Config::default() });
         let _clients: Vec<_> = (0..3).map(|_| served.ask()).collect();
         let mut carried = Vec::new();

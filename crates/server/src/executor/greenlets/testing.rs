@@ -90,13 +90,13 @@ impl Served {
         }
     }
 
-    /// A client, and its request, which no runner carries any more.
+    /// A client, and its request, which no runner runs any more.
     pub(crate) fn exchange(&self) -> (TcpStream, Exchange) {
         let client = self.ask();
         (client, self.next())
     }
 
-    /// The next request, which no runner carries any more.
+    /// The next request, which no runner runs any more.
     pub(crate) fn next(&self) -> Exchange {
         self.await_request();
         self.greenlets.turn(0).unwrap().next().unwrap()

@@ -261,14 +261,14 @@ impl Wakeup {
         Duration::from_nanos(self.nanos().saturating_sub(wakeup))
     }
 
-    /// While requests are carried and no wake-up is unanswered, the watching thread sends one this often.
+    /// While requests run and no wake-up is unanswered, the watching thread sends one this often.
     pub fn ping_every(&self, time: Duration) {
         self.ping.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.wake_watcher();
     }
 
     /// Watching thread: blocks until a wake-up is unanswered for `age`, and says which. `wakeup` above 0: until that
-    /// one is, or was answered. `is_busy` says whether requests are carried: while none is, the thread sleeps until the
+    /// one is, or was answered. `is_busy` says whether requests run: while none does, the thread sleeps until the
     /// next wake-up.
     pub fn watch(&self, age: Duration, wakeup: u64, is_busy: impl Fn() -> bool) -> Look {
         loop {
@@ -322,7 +322,7 @@ impl Wakeup {
         }
     }
 
-    /// No wake-up is unanswered: sends one where requests are carried, else waits for one.
+    /// No wake-up is unanswered: sends one where requests run, else waits for one.
     fn wait_for_a_wakeup(&self, age: Duration, is_busy: &impl Fn() -> bool) {
         if self.ping.load(Ordering::Relaxed) > 0 && is_busy() {
             self.wake();
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watching_thread_wakes_while_requests_are_carried_and_not_else() {
+    fn the_watching_thread_wakes_while_requests_run_and_not_else() {
         let wakeup = Arc::new(Wakeup::new().unwrap());
         let busy = Arc::new(AtomicBool::new(false));
         wakeup.ping_every(Duration::from_millis(1));
