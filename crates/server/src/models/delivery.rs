@@ -19,7 +19,7 @@ use crate::os::sync::{Condvar, Mutex, lock, wait};
 use crate::request::memory::ClientMemory;
 use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart, Output, Room};
 use crate::response::policy::Policy;
-use crate::response::sending::{Flush, Given, Overruled, Progress, Terms};
+use crate::response::sending::{Flush, Overruled, Produced, Progress, Terms};
 use crate::response::write_plan::WritePlan;
 use crate::transport::Transport;
 
@@ -126,7 +126,7 @@ enum Stage {
 }
 
 fn progress(is_complete: bool) -> Progress {
-    Progress { given: Given { status: 200, body_bytes: 0 }, is_complete }
+    Progress { produced: Produced { status: 200, body_bytes: 0 }, is_complete }
 }
 
 /// A connection with a response, as in the driver.
