@@ -380,6 +380,18 @@ struct Gate {
     is_open: bool,
 }
 
+impl Gate {
+    /// True when a request may pass; uses up its permit. `is_over`: the test has ended.
+    fn lets_pass(&mut self, is_over: bool) -> bool {
+        if self.is_open || is_over {
+            return true;
+        }
+        let has_permit = self.permits > 0;
+        self.permits -= u64::from(has_permit);
+        has_permit
+    }
+}
+
 #[derive(Default)]
 struct State {
     seen: Vec<Seen>,
@@ -482,12 +494,7 @@ impl Script {
             {
                 let mut state = lock(&self.state);
                 let is_over = state.is_over;
-                let gate = state.gates.get_mut(name).expect("it was made above");
-                if gate.is_open || is_over {
-                    return;
-                }
-                if gate.permits > 0 {
-                    gate.permits -= 1;
+                if state.gates.get_mut(name).expect("it was made above").lets_pass(is_over) {
                     return;
                 }
             }
@@ -505,12 +512,7 @@ impl Script {
         self.changed.notify_all();
         loop {
             let is_over = state.is_over;
-            let gate = state.gates.get_mut(name).expect("it was made above");
-            if gate.is_open || is_over {
-                return;
-            }
-            if gate.permits > 0 {
-                gate.permits -= 1;
+            if state.gates.get_mut(name).expect("it was made above").lets_pass(is_over) {
                 return;
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
