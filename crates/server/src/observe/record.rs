@@ -150,8 +150,24 @@ pub fn millis_between(from: Option<Instant>, to: Option<Instant>) -> Option<f64>
 mod tests {
     use std::time::Duration;
 
-    use super::{Path, Record, millis_between};
+    use super::{Ending, Path, Record, millis_between};
     use crate::os::clock::now;
+
+    #[test]
+    fn the_first_reason_of_a_broken_response_stands_but_for_a_client_that_the_server_itself_has_disconnected() {
+        let cases = [
+            (Ending::Open, Ending::ClientGone, Ending::ClientGone),
+            (Ending::Complete, Ending::Broken, Ending::Broken),
+            (Ending::TimedOut, Ending::Broken, Ending::TimedOut),
+            (Ending::Broken, Ending::ClientGone, Ending::Broken),
+            (Ending::ClientGone, Ending::Broken, Ending::Broken),
+        ];
+        for (before, reason, after) in cases {
+            let mut record = Record { ending: before, ..Record::new(now()) };
+            record.set_broken(reason);
+            assert_eq!(record.ending, after, "{before:?}, then {reason:?}");
+        }
+    }
 
     #[test]
     fn server_timing_has_the_queue_and_the_time_until_the_first_block() {
