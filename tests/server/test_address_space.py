@@ -60,10 +60,12 @@ def test_a_body_that_does_not_fit_is_refused(arguments, chunked, read):
         serves(server, pid)
 
 
-def test_bodies_in_files_that_do_not_fit_are_an_error_of_the_application():
+# Enough for all that a body may have in memory, and not.
+@pytest.mark.parametrize("room", [180, 40])
+def test_bodies_that_do_not_fit_in_memory_are_in_files_and_an_error_of_the_application_that_reads_them_whole(room):
     size = 200 * MIB
     with Server("srv_memory:app", threads=4) as server:
-        pid = bounded(server, 100 * MIB)
+        pid = bounded(server, room * MIB)
         for read in ("read", "read_line", "read_lines"):
             with server.client(30) as client:
                 client.send(f"POST /{read}?size=1 HTTP/1.1\r\nHost: t\r\nContent-Length: {size}\r\n\r\n".encode())

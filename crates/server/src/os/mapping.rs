@@ -56,10 +56,18 @@ impl Drop for Mapping {
     }
 }
 
+/// True when the process may have so many more bytes of address space (`ulimit -v`). None of them is used.
+pub(crate) fn is_possible(length: usize) -> bool {
+    // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+    let probe = unsafe { mmap_anonymous(ptr::null_mut(), length, ProtFlags::empty(), MapFlags::PRIVATE) };
+    // SAFETY: the mapping was made with this address and length, and nothing refers to it.
+    probe.is_ok_and(|address| unsafe { munmap(address, length) }.is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::Mapping;
+    use super::{Mapping, is_possible};
 
     #[test]
     fn a_mapping_is_zero_and_can_be_written() {
@@ -75,5 +83,7 @@ mod tests {
     fn more_than_there_can_be_is_refused() {
         assert!(Mapping::new(usize::MAX / 2).is_err());
         assert!(Mapping::new(0).is_err());
+        assert!(!is_possible(usize::MAX / 2));
+        assert!(is_possible(100_000));
     }
 }

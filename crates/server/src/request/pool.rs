@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::os::clock::Millis;
-use crate::os::mapping::Mapping;
+use crate::os::mapping::{self, Mapping};
 
 /// Size of a segment.
 pub(crate) const SEGMENT: usize = 256 * 1024;
+/// So much memory is left to others: bodies can be moved to files, most of what else needs memory can only fail.
+const SPARE: usize = 16 << 20;
 /// How long segments are kept that nobody uses.
 const KEEP: Millis = 2_000;
 
@@ -41,10 +43,13 @@ impl Pool {
         }
     }
 
-    /// A segment of [`SEGMENT`] bytes of any content. `None`: the system has no memory.
+    /// A segment of [`SEGMENT`] bytes of any content. `None`: the system has no memory, or little.
     pub(crate) fn take(&self) -> Option<Mapping> {
         if let Some(free) = self.free.try_lock().ok().and_then(|mut free| free.pop()) {
             return Some(free);
+        }
+        if !mapping::is_possible(SEGMENT + SPARE) {
+            return None;
         }
         let new = Mapping::new(SEGMENT).ok()?;
         self.existing.fetch_add(1, Ordering::Relaxed);

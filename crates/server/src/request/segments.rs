@@ -75,6 +75,8 @@ pub struct Segments {
     charge: Charge,
     capacity: usize,
     pool: Arc<Pool>,
+    /// The pool had no memory for a segment.
+    is_short: bool,
 }
 
 /// For the owner that reads.
@@ -136,7 +138,16 @@ impl Segments {
     }
 
     fn with(charge: Charge, pool: Arc<Pool>) -> Self {
-        Self { full: VecDeque::new(), last: Segment::default(), at: 0, length: 0, charge, capacity: 0, pool }
+        Self {
+            full: VecDeque::new(),
+            last: Segment::default(),
+            at: 0,
+            length: 0,
+            charge,
+            capacity: 0,
+            pool,
+            is_short: false,
+        }
     }
 
     /// The memory that is charged.
@@ -165,7 +176,7 @@ impl Segments {
     /// Room for bytes that are received straight into the last segment. `None`: [`Segments::append`] them, because the
     /// body is not large enough, or there is no memory. Afterwards call [`Segments::filled`].
     pub(crate) fn room(&mut self, arrived: u64, left: u64) -> Option<&mut [u8]> {
-        if self.last.is_full() && (!is_for_pool(arrived, left) || !self.begin(SEGMENT, arrived, left)) {
+        if self.last.is_full() && !self.begin_pooled(arrived, left) {
             return None;
         }
         match &mut self.last {
@@ -216,28 +227,49 @@ impl Segments {
         })
     }
 
-    /// Begins a segment after the last one, which is full. The size is doubled, and not set to the length that the head
-    /// states, because the client may never send that much. False: the system has no memory.
+    /// True when the system had no memory for a large segment: the bytes should leave memory soon.
+    pub(crate) fn is_short(&self) -> bool {
+        self.is_short
+    }
+
+    /// Begins a segment after the last one, which is full. False: the system has no memory.
     fn begin(&mut self, more: usize, arrived: u64, left: u64) -> bool {
-        let new = if is_for_pool(arrived, left) {
-            let Some(memory) = self.pool.take() else { return false };
-            Segment::Pooled(memory, 0)
-        } else {
-            let left = usize::try_from(left).unwrap_or(usize::MAX);
-            let doubled = more.max(self.length).min(left.max(more)).min(SEGMENT);
-            let mut own = Vec::new();
-            if own.try_reserve_exact(doubled).is_err() && own.try_reserve_exact(more.min(SEGMENT)).is_err() {
-                return false;
-            }
-            Segment::Own(own)
+        self.begin_pooled(arrived, left) || self.begin_own(more, left)
+    }
+
+    /// Begins a segment from the pool. False: the body is not large enough, or the system has no memory for it.
+    fn begin_pooled(&mut self, arrived: u64, left: u64) -> bool {
+        if !is_for_pool(arrived, left) {
+            return false;
+        }
+        let Some(memory) = self.pool.take() else {
+            self.is_short = true;
+            return false;
         };
+        self.push(Segment::Pooled(memory, 0));
+        true
+    }
+
+    /// Begins a segment from the allocator. The size is doubled, and not set to the length that the head states,
+    /// because the client may never send that much.
+    fn begin_own(&mut self, more: usize, left: u64) -> bool {
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        let doubled = if self.is_short { more } else { more.max(self.length).min(left.max(more)) };
+        let mut own = Vec::new();
+        if own.try_reserve_exact(doubled.min(SEGMENT)).is_err() && own.try_reserve_exact(more.min(SEGMENT)).is_err() {
+            return false;
+        }
+        self.push(Segment::Own(own));
+        true
+    }
+
+    fn push(&mut self, new: Segment) {
         self.capacity += new.capacity();
         let before = std::mem::replace(&mut self.last, new);
         if !before.bytes().is_empty() {
             self.full.push_back(before);
         }
         self.charge.set(self.capacity);
-        true
     }
 
     fn release(&mut self, segment: Segment) {

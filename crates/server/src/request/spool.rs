@@ -131,7 +131,7 @@ impl Spool {
     /// What follows after bytes were appended.
     pub(crate) fn appended(&mut self, limits: Limits) -> Appended {
         let length = self.memory.len();
-        let has_room = self.memory.charge().all() <= limits.all;
+        let has_room = self.memory.charge().all() <= limits.all && !self.memory.is_short();
         self.in_file |= length > limits.one || (length > SMALL && !has_room);
         let is_much = self.in_file && length >= if has_room { WRITE } else { SMALL };
         if is_much { Appended::Much } else { Appended::Some }
