@@ -70,6 +70,8 @@ pub struct Config {
     /// Average rate at which a client must accept a waiting response after `write_timeout`, in bytes per second; 0:
     /// any.
     pub min_response_rate: u64,
+    /// Which files are served without the application.
+    pub static_files: crate::static_config::StaticConfig,
     /// Where to write the access log, and in which format; `None`: no access log.
     pub access_log: Option<crate::observe::access_log::AccessLogConfig>,
 }
@@ -101,6 +103,7 @@ impl Default for Config {
             server_timing: false,
             min_body_rate: 240,
             min_response_rate: 240,
+            static_files: crate::static_config::StaticConfig::default(),
             access_log: None,
         }
     }

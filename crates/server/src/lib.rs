@@ -18,12 +18,15 @@ mod os;
 mod request;
 mod response;
 mod server;
+#[allow(dead_code, reason = "the responder for files follows")]
+mod static_config;
 mod transport;
 
 // A server, its settings, and the trait that an application implements.
 pub use config::{Config, ExecutorKind};
 pub use executor::application::{Application, Level, Outcome, Overdue};
 pub use server::{CutRequest, Server};
+pub use static_config::{CacheRule, DotFiles, Mount, StaticConfig, Symlinks};
 
 // Requests and their responses.
 pub use connection::exchange::{

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyMapping, PyString};
 use tailrace_http::limits::Limits;
-use tailrace_server::{AccessLogConfig, Config, Destination, ExecutorKind, Format};
+use tailrace_server::{AccessLogConfig, Config, Destination, ExecutorKind, Format, StaticConfig};
 
 use crate::call::environ::Underscores;
 use crate::call::target::percent_decode;
@@ -110,6 +110,7 @@ impl Settings {
                 hold_writes: from.seconds("hold_writes")?,
                 server_timing: from.value("server_timing", "a bool")?,
                 server_name: from.field_value("server_header")?,
+                static_files: StaticConfig::default(),
                 access_log: from.access_log()?,
             },
             root_path: from.root_path()?,

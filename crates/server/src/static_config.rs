@@ -1,0 +1,198 @@
+//! Which files are served without the application, and how, as plain data. Names, meanings and defaults are those of
+//! `tailrace/cli/options.py`.
+
+use std::path::PathBuf;
+
+/// All settings of static files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaticConfig {
+    /// The folders. Empty: no files are served.
+    pub mounts: Vec<Mount>,
+    /// Which symbolic links below a folder are followed.
+    pub symlinks: Symlinks,
+    /// Which names that begin with a dot are served.
+    pub dot_files: DotFiles,
+    /// Media types by the extension, without the dot and in lower case; they come before the common ones.
+    pub types: Vec<(String, String)>,
+    /// The Cache-Control field of files; the first rule that matches decides.
+    pub cache_control: Vec<CacheRule>,
+    /// The Cache-Control field of files whose name contains a hash of their content; empty: none.
+    pub fingerprinted: String,
+    /// The names of the file that is served for a folder; the first that exists is.
+    pub index: Vec<String>,
+    /// A folder without an index file gets a page with its files.
+    pub listing: bool,
+    /// A file below a mount that is sent with 404 for what does not exist there: relative to the mount's folder.
+    pub not_found: Option<String>,
+    /// A file that is sent with 200 for what does not exist there and has no extension (single-page applications).
+    pub fallback: Option<String>,
+    /// Compressed siblings (`app.js.br`, `.zst`, `.gz`) are sent to clients that accept them.
+    pub precompressed: bool,
+    /// Files of compressible types are compressed once and kept in memory.
+    pub compress: bool,
+    /// A file up to this size is kept in memory whole.
+    pub memory_file: usize,
+    /// Bytes of all files in memory.
+    pub memory: usize,
+    /// Open files that are kept.
+    pub descriptors: usize,
+}
+
+impl Default for StaticConfig {
+    fn default() -> Self {
+        Self {
+            mounts: Vec::new(),
+            symlinks: Symlinks::Beneath,
+            dot_files: DotFiles::WellKnown,
+            types: Vec::new(),
+            cache_control: Vec::new(),
+            fingerprinted: String::from("public, max-age=31536000, immutable"),
+            index: vec![String::from("index.html")],
+            listing: false,
+            not_found: None,
+            fallback: None,
+            precompressed: true,
+            compress: false,
+            memory_file: 64 << 10,
+            memory: 32 << 20,
+            descriptors: 512,
+        }
+    }
+}
+
+/// A folder whose files are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// The path of the URLs, as `/assets`: without a slash at the end, decoded; empty: all paths.
+    pub prefix: String,
+    /// The folder.
+    pub folder: PathBuf,
+    /// What does not exist in the folder is left to the application.
+    pub is_overlay: bool,
+}
+
+/// Which symbolic links are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Symlinks {
+    /// Those that lead to something below the folder.
+    Beneath,
+    /// None.
+    Never,
+    /// All.
+    Follow,
+}
+
+/// Which names that begin with a dot are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DotFiles {
+    /// `.well-known` alone, at the top (RFC 8615).
+    WellKnown,
+    /// None.
+    Never,
+    /// All.
+    All,
+}
+
+/// A rule for the Cache-Control field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheRule {
+    /// The path of the URL, decoded: it and all below, if the pattern has no `*`; otherwise the whole path, where each
+    /// `*` stands for any characters, slashes, too. A pattern that does not begin with a slash is for the last part of
+    /// the path.
+    pub pattern: String,
+    /// The value of the field; empty: no such field.
+    pub value: String,
+}
+
+impl CacheRule {
+    /// True for a path that begins with a slash.
+    pub(crate) fn matches(&self, path: &str) -> bool {
+        let pattern = self.pattern.as_str();
+        let subject = if pattern.starts_with('/') { path } else { path.rsplit('/').next().unwrap_or(path) };
+        if pattern.contains('*') {
+            return is_match(pattern.as_bytes(), subject.as_bytes());
+        }
+        let pattern = pattern.strip_suffix('/').unwrap_or(pattern);
+        subject.strip_prefix(pattern).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+/// Whether the pattern, in which each `*` stands for any bytes, matches all of the subject. Time: at most the product of
+/// both lengths.
+fn is_match(pattern: &[u8], subject: &[u8]) -> bool {
+    let (mut p, mut s) = (0, 0);
+    // Where to go on if the bytes after the last `*` do not match: it takes one byte more.
+    let mut retry: Option<(usize, usize)> = None;
+    while s < subject.len() {
+        if pattern.get(p) == Some(&b'*') {
+            retry = Some((p + 1, s));
+            p += 1;
+        } else if pattern.get(p) == Some(&subject[s]) {
+            (p, s) = (p + 1, s + 1);
+        } else if let Some((after, taken)) = retry {
+            retry = Some((after, taken + 1));
+            (p, s) = (after, taken + 1);
+        } else {
+            return false;
+        }
+    }
+    pattern[p..].iter().all(|&byte| byte == b'*')
+}
+
+/// True for the last part of a path that contains a hash of the file's content, as build tools and Django's
+/// `ManifestStaticFilesStorage` write it: between two of `.`, `-` and `_`, or before the extension, at least eight
+/// hexadecimal digits, both letters and figures.
+pub(crate) fn is_fingerprinted(name: &str) -> bool {
+    let parts: Vec<_> = name.split(['.', '-', '_']).collect();
+    let is_hash = |part: &&str| {
+        part.len() >= 8
+            && part.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f'))
+            && part.bytes().any(|byte| byte.is_ascii_digit())
+            && part.bytes().any(|byte| byte.is_ascii_alphabetic())
+    };
+    // The first part is the name, the last one the extension.
+    parts.len() > 2 && parts[1..parts.len() - 1].iter().any(is_hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CacheRule, is_fingerprinted};
+
+    fn matches(pattern: &str, path: &str) -> bool {
+        CacheRule { pattern: pattern.to_owned(), value: String::new() }.matches(path)
+    }
+
+    #[test]
+    fn a_pattern_without_a_star_is_a_path_and_all_below() {
+        assert!(
+            matches("/assets", "/assets") && matches("/assets", "/assets/a.js") && matches("/assets/", "/assets/a")
+        );
+        assert!(!matches("/assets", "/assets-old/a.js") && !matches("/assets", "/a"));
+        assert!(matches("/", "/a/b"));
+        assert!(matches("robots.txt", "/a/robots.txt") && !matches("robots.txt", "/robots.txt.gz"));
+    }
+
+    #[test]
+    fn a_star_stands_for_any_characters() {
+        assert!(matches("*.html", "/a/b.html") && !matches("*.html", "/a/b.htm"));
+        assert!(matches("/img/*.png", "/img/a/b.png") && !matches("/img/*.png", "/other/img/a.png"));
+        assert!(matches("*", "/a") && matches("/a*b*c", "/aXbXbc") && !matches("/a*b*c", "/aXcXb"));
+        assert!(matches("/*/x", "/a/b/x") && !matches("/a**", "/b"));
+    }
+
+    #[test]
+    fn many_stars_take_no_long_time() {
+        let path = format!("/{}", "a".repeat(4_000));
+        assert!(!matches(&format!("/{}b", "*a".repeat(500)), &path));
+    }
+
+    #[test]
+    fn a_name_with_a_hash_is_fingerprinted() {
+        for name in ["base.27e20196a850.css", "app-3f2a9c1b.js", "x_0a1b2c3d4e5f.min.js", "a.b.12345678abcdef01.map"] {
+            assert!(is_fingerprinted(name), "{name}");
+        }
+        for name in ["photo-20240101.jpg", "jquery-3.7.1.min.js", "a.js", "3f2a9c1b.js", "deadbeef", "a.deadbeef.js"] {
+            assert!(!is_fingerprinted(name), "{name}");
+        }
+    }
+}
