@@ -20,6 +20,8 @@ mod response;
 mod server;
 #[allow(dead_code, reason = "the responder for files follows")]
 mod static_config;
+#[allow(dead_code, reason = "the responder for files follows")]
+mod static_files;
 mod transport;
 
 // A server, its settings, and the trait that an application implements.
@@ -27,6 +29,7 @@ pub use config::{Config, ExecutorKind};
 pub use executor::application::{Application, Level, Outcome, Overdue};
 pub use server::{CutRequest, Server};
 pub use static_config::{CacheRule, DotFiles, Mount, StaticConfig, Symlinks};
+pub use static_files::types::media_type;
 
 // Requests and their responses.
 pub use connection::exchange::{

@@ -60,6 +60,19 @@ impl Default for StaticConfig {
     }
 }
 
+impl StaticConfig {
+    /// The Cache-Control field of a file; empty: no such field. The first rule that matches decides, and without one
+    /// whether the file is fingerprinted. path: that of the URL, decoded, with the name of the file that is sent for a
+    /// folder.
+    pub fn cache_control(&self, path: &str) -> &str {
+        if let Some(rule) = self.cache_control.iter().find(|rule| rule.matches(path)) {
+            return &rule.value;
+        }
+        let name = path.rsplit('/').next().unwrap_or(path);
+        if is_fingerprinted(name) { &self.fingerprinted } else { "" }
+    }
+}
+
 /// A folder whose files are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
@@ -156,7 +169,7 @@ pub(crate) fn is_fingerprinted(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{CacheRule, is_fingerprinted};
+    use super::{CacheRule, StaticConfig, is_fingerprinted};
 
     fn matches(pattern: &str, path: &str) -> bool {
         CacheRule { pattern: pattern.to_owned(), value: String::new() }.matches(path)
@@ -184,6 +197,21 @@ mod tests {
     fn many_stars_take_no_long_time() {
         let path = format!("/{}", "a".repeat(4_000));
         assert!(!matches(&format!("/{}b", "*a".repeat(500)), &path));
+    }
+
+    #[test]
+    fn the_first_rule_decides_before_the_fingerprint() {
+        let rule = |pattern: &str, value: &str| CacheRule { pattern: pattern.to_owned(), value: value.to_owned() };
+        let config = StaticConfig {
+            cache_control: vec![rule("/a", "max-age=60"), rule("*.html", "no-cache"), rule("*.js", "")],
+            fingerprinted: String::from("immutable"),
+            ..StaticConfig::default()
+        };
+        assert_eq!(config.cache_control("/a/x.27e20196a850.css"), "max-age=60");
+        assert_eq!(config.cache_control("/b/x.27e20196a850.css"), "immutable");
+        assert_eq!(config.cache_control("/b/x.27e20196a850.js"), "");
+        assert_eq!(config.cache_control("/b/index.html"), "no-cache");
+        assert_eq!(config.cache_control("/b/x.css"), "");
     }
 
     #[test]

@@ -1,0 +1,3 @@
+//! Files that are served without the application.
+
+pub(crate) mod types;
