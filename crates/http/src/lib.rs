@@ -2,8 +2,8 @@
 //!
 //! A request passes [`head`], which fills a [`request_head`] (spans over the bytes), [`framing`] (how long the body is,
 //! whether the connection persists) and [`body`] (decoding); its response passes [`encode`]. [`limits`] has what a
-//! request may cost, and refusals as values. [`conditional`], [`range`] and [`coding`] tell which part of a file, and
-//! which form of it, answers a request; the server does not serve files by name yet.
+//! request may cost, and refusals as values. [`static_path`], [`conditional`], [`range`] and [`coding`] tell which file,
+//! which part of it, and which form of it, answers a request; the server does not serve files by name yet.
 //!
 //! The parser is this crate's own. httparse accepts a bare LF as a line end, so each line would have to be searched for
 //! it again; and it starts over with every read, so the time for a head that comes octet by octet would be quadratic in
@@ -77,4 +77,5 @@ pub mod limits;
 mod octets;
 pub mod range;
 pub mod request_head;
+pub mod static_path;
 mod target;
