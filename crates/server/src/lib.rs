@@ -51,4 +51,4 @@ pub use observe::stats::Stats;
 // System calls, for the crate above as well.
 pub use os::log_stream::LogStream;
 pub use os::panics::{catch, write_stderr};
-pub use os::{allocator, clock, descriptor, file, process, socket};
+pub use os::{allocator, clock, descriptor, file, process, resolve, socket};

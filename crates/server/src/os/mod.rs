@@ -17,6 +17,7 @@ pub(crate) mod model;
 pub(crate) mod panics;
 pub(crate) mod poll;
 pub mod process;
+pub mod resolve;
 pub(crate) mod shared_memory;
 pub mod socket;
 pub(crate) mod sync;
