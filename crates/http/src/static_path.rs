@@ -148,7 +148,7 @@ pub fn below<'a>(path: &'a [u8], prefix: &str) -> Option<&'a [u8]> {
 /// and with a slash in front unless it is empty.
 ///
 /// # Errors
-/// It names no file that may be served.
+/// It names no file that may be served. Of several reasons that of the first name counts, and its UTF-8 comes last.
 pub fn decode(rest: &[u8], dot_files: DotFiles) -> Result<RelativePath, PathError> {
     let segments = match rest {
         [] => return Ok(RelativePath { text: String::new(), is_directory_form: false }),
