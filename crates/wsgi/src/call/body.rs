@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use tailrace_server::file::read_exact_at;
 use tailrace_server::{BodyFault, BodyStream, RequestBody, Segments, TemporaryFile, clock};
 
+use crate::ffi::bytes::Unfilled;
 use crate::python::exceptions::{ClientDisconnected, RequestBodyError};
 use crate::python::memory;
 use crate::python::ticket::ticket;
@@ -315,6 +316,14 @@ impl Source {
             }
         }
         Ok(())
+    }
+
+    /// Fills `target` from a body in memory, as far as it goes.
+    pub(crate) fn copy_to(&mut self, target: &mut Unfilled<'_>) {
+        while target.left() > 0 && !self.buffered().is_empty() {
+            let count = target.append(self.buffered());
+            self.consume(count);
+        }
     }
 
     /// Reads up to `count` bytes of a body whose length is not known: fewer only at its end, or when `at_once` is

@@ -51,7 +51,6 @@ impl Input {
         source.check()?;
         let known = source.remaining().map(|remaining| count.min(remaining));
         let in_memory = source.buffered().len();
-        let is_in_memory = source.is_in_memory();
         let count = match known {
             None if at_once && in_memory > 0 => count.min(in_memory),
             _ => known.unwrap_or(count),
@@ -61,13 +60,15 @@ impl Input {
             source.consume(count);
             return Ok(bytes);
         }
-        if known.is_some() {
-            return PyBytes::new_with(py, count, |target| {
+        if source.is_in_memory() {
+            return bytes::filled_by(py, count, |target| {
+                let mut fill = || source.copy_to(target);
                 // A short copy costs less than to get the interpreter back.
-                let mut fill = || source.fill(target);
-                let filled = if is_in_memory && count <= SHORT { fill() } else { py.detach(fill) };
-                filled.map_err(PyErr::from)
+                if count <= SHORT { fill() } else { py.detach(fill) }
             });
+        }
+        if known.is_some() {
+            return PyBytes::new_with(py, count, |target| py.detach(|| source.fill(target)).map_err(PyErr::from));
         }
         let until = if at_once { Until::Some } else { Until::Limit };
         waiting::here().read_body(py, self.body.reading(guard, count, until))

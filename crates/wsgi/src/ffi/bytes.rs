@@ -4,7 +4,9 @@
 //! A `bytes` object never changes, and nor do its items change in a tuple: data and length stay as they are for as long
 //! as somebody keeps the object. [`SharedBytes`] keeps it.
 
+use std::mem::MaybeUninit;
 use std::sync::Arc;
+use std::{ptr, slice};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
@@ -24,6 +26,53 @@ pub(crate) fn copy_of<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py,
         let copy = ffi::PyBytes_FromStringAndSize(bytes.as_ptr().cast(), length);
         Ok(Bound::from_owned_ptr_or_err(py, copy)?.cast_into_unchecked())
     }
+}
+
+/// Memory that is filled from its start.
+pub(crate) struct Unfilled<'a> {
+    memory: &'a mut [MaybeUninit<u8>],
+    filled: usize,
+}
+
+impl Unfilled<'_> {
+    /// Bytes that are not filled yet.
+    pub(crate) fn left(&self) -> usize {
+        self.memory.len() - self.filled
+    }
+
+    /// Appends as many of the bytes as there is room for, and returns their number.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(self.left());
+        let target = &mut self.memory[self.filled..self.filled + count];
+        // SAFETY: both are `count` bytes long, and a slice that is borrowed exclusively overlaps no other.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target.as_mut_ptr().cast(), count) };
+        self.filled += count;
+        count
+    }
+}
+
+/// A `bytes` object of this length, which `fill` fills. `PyBytes::new_with` writes zeros first.
+///
+/// # Errors
+/// `MemoryError`; `ValueError` if `fill` leaves some of it as it is.
+pub(crate) fn filled_by<'py>(
+    py: Python<'py>,
+    length: usize,
+    fill: impl FnOnce(&mut Unfilled<'_>),
+) -> PyResult<Bound<'py, PyBytes>> {
+    let size = ffi::Py_ssize_t::try_from(length)?;
+    // SAFETY: without an address the bytes of the new object are left as they are; the result is a new reference or
+    // null with an exception set.
+    let object = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(ptr::null(), size))? };
+    // SAFETY: nobody else has the object yet, whose data has this length.
+    let memory = unsafe { slice::from_raw_parts_mut(ffi::PyBytes_AsString(object.as_ptr()).cast(), length) };
+    let mut unfilled = Unfilled { memory, filled: 0 };
+    fill(&mut unfilled);
+    if unfilled.left() > 0 {
+        return Err(PyValueError::new_err("there are fewer bytes than expected"));
+    }
+    // SAFETY: it was made as a `bytes` object.
+    Ok(unsafe { object.cast_into_unchecked() })
 }
 
 /// A copy of what an object with the buffer protocol holds; `None` for an object without it.
