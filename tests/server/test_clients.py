@@ -1,9 +1,11 @@
 """Slow clients hold no thread, and clients that disconnect leave no thread, memory or descriptor in use."""
 
 import hashlib
+import json
 import socket
 import struct
 import threading
+import time
 from contextlib import ExitStack
 
 import pytest
@@ -184,3 +186,18 @@ def test_a_fast_client_of_a_long_stream_is_not_given_up(impatient):
             stop.join()
         client.send(request("/"))
         assert client.response().body == b"pong"
+
+
+def test_a_quick_upload_that_becomes_slow_is_read_on_and_the_next_request_is_answered():
+    size, piece = 8 << 20, 20_000
+    with Server("echo:app", body_timeout=1, min_body_rate=0) as server, server.client(30) as client:
+        client.send(b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n" % size)
+        client.send(b"x" * (size // 2))
+        slow = 25
+        for _ in range(slow):
+            time.sleep(0.1)
+            client.send(b"x" * piece)
+        client.send(b"x" * (size // 2 - slow * piece))
+        assert json.loads(client.response().body)["body"] == "x" * size
+        client.send(b"GET /next HTTP/1.1\r\nHost: test\r\n\r\n")
+        assert json.loads(client.response().body)["PATH_INFO"] == "/next"

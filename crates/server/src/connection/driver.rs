@@ -246,7 +246,10 @@ impl Connection {
             next = match next {
                 Next::Read => self.read(state, readable),
                 Next::Flush => self.flush(state, bits),
-                other => return other,
+                other => {
+                    self.socket().set_low_water(state.low_water());
+                    return other;
+                }
             };
             // The next read may find bytes whose event was reported earlier.
             readable |= READABLE;

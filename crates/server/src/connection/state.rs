@@ -43,6 +43,16 @@ pub(crate) const FIRST_REQUEST: Millis = 5_000;
 /// Least number of bytes that are received straight into the memory of a body.
 const LEAST_ROOM: u64 = 64 * 1024;
 
+/// A client is quick that has sent so many bytes of a body since the socket was last empty.
+const QUICK: u64 = 64 * 1024;
+/// While a quick client has much more to send, fewer bytes are no event: a server that reads faster than the client
+/// sends would be woken for each packet. The kernel sets less where its receive buffers cannot hold as much.
+const LOW_WATER: u32 = 512 * 1024;
+/// Of a body whose rest is shorter every byte is an event: the last bytes would be read only after all have come.
+const LONG_REST: u64 = 2 * LOW_WATER as u64;
+/// After this time (milliseconds) the bytes of a client that was quick are read even if they are fewer.
+const LOOK: Millis = 100;
+
 const NO_MEMORY: Refusal = Refusal::new(503, "The server has no memory left for this request.");
 
 /// What follows after the whole response has been sent.
@@ -121,6 +131,12 @@ pub(crate) struct Upload {
     /// When the head was complete; moved by the time that writes to the file take. `received`: body bytes since.
     since: Millis,
     received: u64,
+    /// `received` when the socket was last empty.
+    received_before: u64,
+    /// Fewer bytes are no event: 1, or [`LOW_WATER`] while more than that are still to come.
+    low_water: u32,
+    /// The time by which the client must send more of the body.
+    late: Millis,
 }
 
 /// A request of which a part of the body is being written to its file.
@@ -550,6 +566,9 @@ impl State {
             spool: Spool::new(expected, rules.memory),
             since: rules.now(),
             received: 0,
+            received_before: 0,
+            low_water: 1,
+            late: NEVER,
         }));
         let effects = self.take_body(bytes, at, Appended::Some, more, rules);
         if !continue_due {
@@ -558,6 +577,11 @@ impl State {
         effects.with(|rare| {
             rare.send.get_or_insert(Message::Continue);
         })
+    }
+
+    /// Fewer bytes need not be an event.
+    pub(crate) fn low_water(&self) -> u32 {
+        if let Self::Body(upload) = self { upload.low_water } else { 1 }
     }
 
     /// Room for bytes that are part of a large body whatever they are: they may be received into it, without a copy;
@@ -608,8 +632,9 @@ impl State {
                     if !rules.hold(&mut upload.transaction, 0) {
                         break NO_MEMORY;
                     }
-                    let deadline = upload.deadline(rules);
-                    return Effects::of(Next::Read).at(deadline);
+                    upload.low_water = 1;
+                    upload.late = upload.deadline(rules);
+                    return Effects::of(Next::Read).at(upload.late);
                 }
                 BodyStep::Done { consumed } if upload.spool.is_in_file() => {
                     let ahead = Pipelined::of(&bytes[at + consumed..], more, rules.memory);
@@ -639,7 +664,7 @@ impl State {
                 if upload.spool.pause() {
                     return self.store(None, rules);
                 }
-                Effects::of(Next::Rest)
+                upload.wait_for_more(rules)
             }
             Self::Draining(draining) => {
                 draining.ahead.unread = false;
@@ -679,6 +704,22 @@ impl Upload {
     fn deadline(&self, rules: &Rules<'_>) -> Millis {
         let pause = millis(rules.config.body_timeout);
         within_rate(rules.now(), self.since, pause, self.received, rules.config.min_body_rate)
+    }
+
+    /// The socket is empty. The next event of a quick client is many bytes, or the time to look for fewer.
+    fn wait_for_more(&mut self, rules: &Rules<'_>) -> Effects {
+        let count = self.received - self.received_before;
+        self.received_before = self.received;
+        if count < QUICK || self.decoder.data_ahead() < LONG_REST {
+            return Effects::of(Next::Rest);
+        }
+        self.low_water = LOW_WATER;
+        Effects::of(Next::Rest).at(self.late.min(rules.after(LOOK)))
+    }
+
+    /// The deadline has passed. True: not that of the client; fewer bytes than were waited for are read now.
+    fn looks_for_fewer(&mut self) -> bool {
+        std::mem::replace(&mut self.low_water, 1) > 1
     }
 }
 
@@ -724,9 +765,10 @@ impl State {
             return self.run(transaction, Pipelined { unread: true, ..ahead }, rules);
         }
         upload.since += rules.now().saturating_sub(since);
-        let deadline = upload.deadline(rules);
+        let late = upload.deadline(rules);
+        upload.late = late;
         *self = Self::Body(upload);
-        Effects::of(Next::Read).at(deadline)
+        Effects::of(Next::Read).at(late)
     }
 }
 
@@ -750,6 +792,11 @@ impl State {
     }
 
     fn expire(&mut self, rules: &Rules<'_>) -> Effects {
+        if let Self::Body(upload) = self
+            && upload.looks_for_fewer()
+        {
+            return Effects::of(Next::Read).at(upload.late);
+        }
         if let Some((transaction, part)) = self.take_unfinished() {
             return self.refuse(part.late(), transaction, rules);
         }

@@ -75,6 +75,8 @@ impl Transport for Socket {
         None
     }
 
+    fn set_low_water(&self, _: u32) {}
+
     fn receive(&self, _: &mut [u8]) -> Io {
         Io::WouldBlock
     }

@@ -30,6 +30,10 @@ pub(crate) trait Transport: Send + Sync {
     /// The socket, to be watched for events; `None` in a child.
     fn socket(&self) -> Option<BorrowedFd<'_>>;
 
+    /// From now on fewer bytes than these need not be an event, unless they are the last ones. The thread that owns the
+    /// connection calls this.
+    fn set_low_water(&self, bytes: u32);
+
     /// Reads what the client has sent into `buffer`.
     fn receive(&self, buffer: &mut [u8]) -> Io;
 

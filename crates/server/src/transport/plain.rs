@@ -2,22 +2,25 @@
 
 use std::io::IoSlice;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::os::poll;
 use crate::os::process::{self, Unshared};
 use crate::os::socket::{self, Io};
+use crate::os::{low_water, poll};
 use crate::transport::Transport;
 
 /// A connected stream socket, non-blocking. See [`Transport`] for the threads.
 pub(crate) struct Plain {
     socket: Unshared,
+    /// See [`Transport::set_low_water`].
+    low_water: AtomicU32,
 }
 
 impl Plain {
     /// Takes over a connected, non-blocking socket.
     pub(crate) fn new(socket: OwnedFd) -> Self {
-        Self { socket: Unshared::new(socket) }
+        Self { socket: Unshared::new(socket), low_water: AtomicU32::new(1) }
     }
 
     fn with(&self, work: impl FnOnce(BorrowedFd<'_>)) {
@@ -34,6 +37,13 @@ impl Transport for Plain {
 
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         self.socket.here()
+    }
+
+    fn set_low_water(&self, bytes: u32) {
+        if self.low_water.load(Ordering::Relaxed) != bytes {
+            self.low_water.store(bytes, Ordering::Relaxed);
+            self.with(|descriptor| low_water::set(descriptor, bytes));
+        }
     }
 
     fn receive(&self, buffer: &mut [u8]) -> Io {

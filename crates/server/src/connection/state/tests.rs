@@ -13,7 +13,7 @@ use tailrace_http::encode::ResponseHead;
 use tailrace_http::framing::RequestFacts;
 use tailrace_http::limits::Refusal;
 
-use super::{Effects, Event, Message, Next, Rules, Shutdown, State};
+use super::{Effects, Event, LONG_REST, LOW_WATER, Message, Next, Rules, Shutdown, State};
 use crate::config::Config;
 use crate::os::clock::{Clock, Millis};
 use crate::request::disk::Disk;
@@ -228,4 +228,31 @@ fn a_client_that_announces_a_large_body_and_sends_little_takes_little() {
     world.receive(&mut state, &[b'x'; 100_000]);
     assert!(state.body_room().is_none());
     assert!(world.memory.bodies.used() <= 200_000, "{}", world.memory.bodies.used());
+}
+
+#[test]
+fn many_bytes_of_a_quick_client_are_one_event_while_it_has_many_more_to_send() {
+    let world = World::new(config());
+    let mut state = State::Idle;
+    let step = |state: &mut State, event: Event<'_>| {
+        let effects = world.step(state, event);
+        (line(state, &effects, world.clock.recent_millis()), state.low_water())
+    };
+    let length = 300_000 + LONG_REST;
+    let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+    let receive = |state: &mut State, count: usize| {
+        world.receive(state, &vec![b'x'; count]);
+        step(state, Event::ReadAll)
+    };
+    world.receive(&mut state, head.as_bytes());
+    assert_eq!(receive(&mut state, 10_000), ("Body Rest".to_owned(), 1), "it is not quick");
+    assert_eq!(receive(&mut state, 100_000), ("Body in 100 Rest".to_owned(), LOW_WATER));
+    assert_eq!(receive(&mut state, 10_000), ("Body Rest".to_owned(), 1), "it is no longer quick");
+    assert_eq!(receive(&mut state, 100_000), ("Body in 100 Rest".to_owned(), LOW_WATER));
+    // After that time fewer bytes are read. Only the next deadline is the client's.
+    assert_eq!(step(&mut state, Event::Expired), ("Body in 30000 Read".to_owned(), 1));
+    assert_eq!(step(&mut state, Event::ReadAll), ("Body Rest".to_owned(), 1));
+    assert_eq!(receive(&mut state, 80_000), ("Body in 100 Rest".to_owned(), LOW_WATER));
+    assert_eq!(receive(&mut state, 80_000), ("Body Rest".to_owned(), 1), "the rest is not long");
+    assert_eq!(step(&mut state, Event::Expired), ("Draining refusal page(408) Flush".to_owned(), 1));
 }

@@ -51,6 +51,8 @@ impl Transport for Arc<Socket> {
         None
     }
 
+    fn set_low_water(&self, _: u32) {}
+
     fn receive(&self, _: &mut [u8]) -> Io {
         Io::WouldBlock
     }

@@ -174,6 +174,8 @@ impl Transport for Link {
         None
     }
 
+    fn set_low_water(&self, _: u32) {}
+
     fn receive(&self, _: &mut [u8]) -> Io {
         Io::WouldBlock
     }
