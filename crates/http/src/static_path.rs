@@ -17,9 +17,9 @@
 //! | `%2F`, `\`, `%5C` | 404 | data of a segment, which no file name can have; proxies take `\` for `/` |
 //! | an empty segment, but the last | 404 | another resource than that without it (RFC 3986 section 3.3) |
 //! | a name that begins with a dot | 404 | `.git`, `.env`; see [`DotFiles`] |
-//! | a name of more than 255 bytes, 4,096 bytes or 65 names in all | 404 | the system has no longer ones; a bounded walk |
+//! | a name of more than 255 bytes, 4,096 bytes or 65 names in all | 404 | no longer ones exist; a bounded walk |
 //! | `%252e` | the name `%2e` | decoded once |
-//! | a name with `;`, `:`, `~`, spaces or dots at its end, fullwidth forms | that name | it means nothing else on Linux |
+//! | a name with `;`, `:`, `~`, spaces or dots at its end, fullwidth forms | that name | nothing else on Linux |
 //!
 //! Pure functions. Any thread.
 

@@ -1,6 +1,6 @@
-//! Nanoseconds to open a file below a folder by a path of three names, and to find that there is none: `cargo run
-//! --release -p tailrace-server --example resolve_speed`. The best of several rounds: other load on the machine can only
-//! add time.
+//! Nanoseconds to open a file below a folder by a path of three names, and to find that there is none:
+//! `cargo run --release -p tailrace-server --example resolve_speed`. The best of several rounds: other load on the
+//! machine can only add time.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::hint::black_box;

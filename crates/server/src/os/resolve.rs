@@ -8,9 +8,9 @@
 //!
 //! - What the path leads to is looked at (`O_PATH`) before it is opened: to open a pipe releases the process that waits
 //!   to write to it, and some devices act when they are opened. Then it is opened by the same rules, without blocking,
-//!   and looked at again: what is returned is what was opened. It could be opened through `/proc/self/fd`, but a jail
-//!   may have none, and that takes longer than to resolve the names twice.
-//! - Other file systems that are mounted below the folder are served: containers mount volumes there, and mounting takes
+//!   and looked at again, as another file may have got its name: what is returned is what was opened. It could be
+//!   opened through `/proc/self/fd`, but a jail may have none, and that takes longer than to resolve the names twice.
+//! - Other file systems that are mounted below the folder are served: containers mount volumes there, and that takes
 //!   rights that no author of files has.
 //! - Opening a folder takes no permission to read it: its files can be served without that.
 //! - The walk does not know `fs.protected_symlinks` and mounts with `nosymfollow`; the kernel refuses some links there
@@ -59,7 +59,7 @@ pub enum Unresolved {
     Forbidden,
     /// A symbolic link that [`Links`] does not allow, or too many of them, as in a loop.
     Link,
-    /// A pipe, a socket or a device. It was not opened.
+    /// A pipe, a socket or a device.
     Special,
     /// The system could not tell: no descriptors, no memory, a fault of the disk; or others changed the names all the
     /// time.
@@ -792,8 +792,8 @@ mod tests {
                     Entry::Absolute(target) => symlink(folder.path(target), &path),
                 };
             }
-            let all = entries.iter().map(|(name, _)| (name.as_str(), "")).chain(paths.iter().map(|(name, end)| (name.as_str(), *end)));
-            for (name, end) in all {
+            let made = entries.iter().map(|(name, _)| (name, &""));
+            for (name, end) in made.chain(paths.iter().map(|(name, end)| (name, end))) {
                 let path = relative(&format!("{name}{end}"));
                 for links in ALL {
                     let [kernel, walk] = folder.roots(links).map(|root| seen(root.resolve(&path)));
