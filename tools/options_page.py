@@ -35,10 +35,12 @@ command line "Not with" marks what has no effect, with a warning, or is refused.
 
 - A **size** is a number of bytes, or ends in `k`, `m`, `g`, `t` or `KiB`, `MiB`, `GiB`, `TiB` (powers of 1024), or in
   `kB`, `MB`, `GB`, `TB` (powers of 1000).
-- A **time** is a number of seconds, or ends in `ms`, `s`, `m`, `h` or `d`.
+- A **time** is a number of seconds, or ends in `ms`, `s`, `m`, `h`, `d`, `w` or `y`.
 - **true or false** is also `yes`, `no`, `on`, `off`, `1`, `0` in variables, and `--debug` or `--no-debug` on the
   command line.
 - A **list** is an array in TOML, a repeated flag on the command line, and separated by commas or spaces in a variable.
+- A **list of `NAME=VALUE`** is also a table in TOML (`static = {"/assets" = "./dist"}`) and a dict in a program, and is
+  separated by spaces in a variable.
 """
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tailrace._tailrace import check_access_log_format
-from tailrace.cli import values
+from tailrace.cli import static_values, values
 from tailrace.cli.values import Kind
 
 APPLICATION: Final = "Application"
@@ -25,8 +25,9 @@ GREENLETS: Final = "Greenlets"
 LIMITS: Final = "Limits"
 TIMES: Final = "Times"
 RESPONSES: Final = "Requests and responses"
+STATIC: Final = "Static files"
 LOGS: Final = "Logs"
-GROUPS: Final = (APPLICATION, ADDRESSES, PROCESSES, THREADS, GREENLETS, LIMITS, TIMES, RESPONSES, LOGS)
+GROUPS: Final = (APPLICATION, ADDRESSES, PROCESSES, THREADS, GREENLETS, LIMITS, TIMES, RESPONSES, STATIC, LOGS)
 
 
 class Place(enum.Enum):
@@ -693,6 +694,140 @@ OPTIONS: Final[tuple[Option, ...]] = (
         core="server_timing",
     ),
     Option(
+        "static",
+        values.pairs(static_values.mount, "PREFIX=FOLDER", "/assets=./dist", static_values.write_mount),
+        (),
+        "Serve the files of a folder under a path of URLs, without the application: /assets=./dist. What the folder "
+        "does not have is answered 404. May be given several times; the longest path that fits counts. / is for every "
+        "path. A relative folder is below the current directory. `tailrace static list` shows what is served.",
+        STATIC,
+        example=["/assets=./dist", "/media=/srv/media"],
+    ),
+    Option(
+        "overlay",
+        values.path("FOLDER"),
+        None,
+        "Serve the files of this folder, such as favicon.ico and robots.txt, at the root of all URLs. What it does not "
+        "have goes to the application.",
+        STATIC,
+        example="./public",
+    ),
+    Option(
+        "spa",
+        values.file_below(),
+        None,
+        "For single-page applications: send this file of a --static folder, with status 200, for paths that the folder "
+        "does not have and whose last part has no extension.",
+        STATIC,
+        core="static_fallback",
+        example="index.html",
+    ),
+    Option(
+        "static_index",
+        values.names("NAMES"),
+        ("index.html",),
+        "The file that is served for a folder: the first of these names, separated by commas, that it has. Empty: "
+        "none.",
+        STATIC,
+        core="static_index",
+        example=["index.html", "index.htm"],
+    ),
+    Option(
+        "static_listing",
+        values.boolean(),
+        False,
+        "Serve a page with the names of its files for a folder that has no such file.",
+        STATIC,
+        core="static_listing",
+    ),
+    Option(
+        "static_404",
+        values.file_below(),
+        None,
+        "Send this file of a --static folder, with status 404, for what the folder does not have.",
+        STATIC,
+        core="static_not_found",
+        example="404.html",
+    ),
+    Option(
+        "static_cache",
+        values.pairs(static_values.cache_rule, "PATTERN=VALUE", "/assets=1y,immutable", static_values.write_cache_rule),
+        (),
+        "Cache-Control of static files. PATTERN: a path and all below it, such as /assets; a path or, without a slash, "
+        "a file's name in which * stands for any characters, such as *.html; or the word fingerprinted: files whose "
+        "name contains a hash of their content, such as app.3f2a9c1b.js. VALUE: words such as no-cache, and times, "
+        "separated by commas, or none. May be given several times; the first pattern that fits counts, fingerprinted "
+        "last. Unset: fingerprinted=public,1y,immutable.",
+        STATIC,
+        example=["/assets=1y,immutable", "*.html=no-cache"],
+    ),
+    Option(
+        "mime",
+        values.pairs(static_values.media_type, ".EXT=TYPE", ".data=text/plain", ".{}={}".format),
+        (),
+        "Content-Type of static files with this extension, sent as written. May be given several times.",
+        STATIC,
+        core="static_types",
+        example=[".data=text/plain"],
+    ),
+    Option(
+        "static_symlinks",
+        values.choice("beneath", "never", "follow"),
+        "beneath",
+        "Which symbolic links are followed: those that lead to something below the folder, none, or all.",
+        STATIC,
+        core="static_symlinks",
+    ),
+    Option(
+        "static_dotfiles",
+        values.choice("well-known", "never", "all"),
+        "well-known",
+        "Which names that begin with a dot are served: .well-known alone, at the top of a folder; none; or all.",
+        STATIC,
+        core="static_dotfiles",
+    ),
+    Option(
+        "static_precompressed",
+        values.boolean(),
+        True,
+        "To a client that accepts it, send app.js.br, app.js.zst or app.js.gz, if it exists, in place of app.js.",
+        STATIC,
+        core="static_precompressed",
+    ),
+    Option(
+        "static_compress",
+        values.boolean(),
+        False,
+        "Compress files that become smaller by it, such as text, once, and keep the result in memory.",
+        STATIC,
+        core="static_compress",
+    ),
+    Option(
+        "static_memory",
+        values.size(),
+        32 << 20,
+        "Most memory of a worker for the content of static files.",
+        STATIC,
+        core="static_memory",
+        example="128MiB",
+    ),
+    Option(
+        "static_memory_file",
+        values.size(),
+        64 << 10,
+        "A static file up to this size is kept in memory.",
+        STATIC,
+        core="static_memory_file",
+    ),
+    Option(
+        "static_descriptors",
+        values.whole(0, 1_000_000),
+        512,
+        "Most static files that a worker keeps open.",
+        STATIC,
+        core="static_descriptors",
+    ),
+    Option(
         "access_log",
         values.path("PATH"),
         None,
@@ -755,6 +890,16 @@ def body_memory(chosen: Mapping[str, Any]) -> int:
     return max(1 << 20, min(64 << 20, client_memory(chosen)[2] // 2))
 
 
+# What a browser need not ask for again: another content has another name.
+FINGERPRINTED_FOREVER: Final = "public, max-age=31536000, immutable"
+
+
+def static_mounts(chosen: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
+    """Path of the URLs, folder, and whether the application gets what the folder does not have."""
+    mounts = [(prefix, folder, False) for prefix, folder in chosen["static"]]
+    return [*mounts, ("", chosen["overlay"], True)] if chosen["overlay"] is not None else mounts
+
+
 # Settings of the core that follow from several options or from the way the server is started.
 DERIVED: Final[dict[str, Callable[[Mapping[str, Any]], object]]] = {
     "executor": lambda chosen: "greenlets" if chosen["gevent"] else "inline" if chosen["debug"] else "threads",
@@ -763,6 +908,11 @@ DERIVED: Final[dict[str, Callable[[Mapping[str, Any]], object]]] = {
     "response_buffer": lambda chosen: client_memory(chosen)[1],
     "body_memory": body_memory,
     "body_buffer": lambda chosen: client_memory(chosen)[2],
+    "static_mounts": static_mounts,
+    "static_cache": lambda chosen: [rule for rule in chosen["static_cache"] if rule[0] != static_values.FINGERPRINTED],
+    "static_fingerprinted": lambda chosen: dict(chosen["static_cache"]).get(
+        static_values.FINGERPRINTED, FINGERPRINTED_FOREVER
+    ),
     "multithread": lambda chosen: chosen["gevent"] or (chosen["threads"] > 1 and not chosen["debug"]),
     "multiprocess": lambda chosen: worker_count(chosen) > 1 and not chosen["debug"],
 }

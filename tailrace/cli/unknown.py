@@ -6,7 +6,8 @@ import difflib
 from collections.abc import Mapping
 from typing import Final
 
-# What gunicorn, uvicorn, waitress and uWSGI call our options. Names of one letter are flags.
+# What gunicorn, uvicorn, waitress, granian, uWSGI, mod_wsgi-express and frameworks call our options. Names of one
+# letter are flags.
 ELSEWHERE: Final = {
     theirs: ours
     for ours, names in {
@@ -22,10 +23,12 @@ ELSEWHERE: Final = {
         "header_count_limit": "limit_request_fields",
         "idle_timeout": "keepalive keep_alive timeout_keep_alive",
         "log_level": "loglevel",
+        "mime": "mimefile",
         "max_body": "max_request_body_size limit_post",
         "max_connections": "connection_limit limit_concurrency",
         "max_greenlets": "worker_connections",
         "max_requests": "limit_max_requests",
+        "overlay": "check_static check_static_docroot document_root",
         "pidfile": "pid p",
         "preload": "preload_app",
         "request_line_limit": "limit_request_line",
@@ -33,6 +36,11 @@ ELSEWHERE: Final = {
         "root_path": "script_name url_prefix",
         "server_header": "ident",
         "socket_mode": "unix_socket_perms chmod_socket",
+        "static": "static_map static_map2 static_path_mount static_path_route url_alias static_dir static_folder",
+        "static_cache": "static_path_expires static_expires",
+        "static_index": "static_path_dir_to_file directory_index",
+        "static_listing": "directory_listing",
+        "static_precompressed": "static_gzip static_gzip_all",
         "umask": "m",
         "user": "uid u",
         "workers": "processes",

@@ -7,8 +7,9 @@ A kind accepts what a person writes (`"10MiB"`, `"2m"`, `"yes"`) as well as the 
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -35,7 +36,16 @@ _SIZE_UNITS: Final = {
 }
 # 1024 TiB: more than any machine has, and so little that sums and products in the core cannot overflow.
 _LARGEST: Final = 1 << 50
-_DURATION_UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION_UNITS: Final = {
+    "": 1.0,
+    "ms": 0.001,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+    "w": 604800.0,
+    "y": 31536000.0,
+}
 # Seconds. A time shorter than the resolution of the core's clock would become 0, which may mean "never". A time of less
 # than a century cannot overflow in the core.
 _SHORTEST: Final = 0.001
@@ -156,9 +166,7 @@ def text(metavar: str, *, check: Callable[[str], str] | None = None) -> Kind:
     def read(raw: object) -> str:
         if not isinstance(raw, str):
             raise ValueError("must be text")
-        if any(ord(character) < 32 or ord(character) == 127 for character in raw):
-            raise ValueError("must not contain control characters")
-        return check(raw) if check else raw
+        return check(_printable(raw)) if check else _printable(raw)
 
     return Kind("text", metavar, read)
 
@@ -222,6 +230,91 @@ def several(item: Kind) -> Kind:
         return tuple(item.read(str(part) if type(part) is int else part) for part in raw)
 
     return Kind(f"list of {item.name}", item.metavar, read, lambda value: [item.write(part) for part in value])
+
+
+def pairs(
+    item: Callable[[str, str], tuple[Any, Any]],
+    metavar: str,
+    example: str,
+    write: Callable[[Any, Any], str] = "{}={}".format,
+) -> Kind:
+    """A list of names with a value each: `NAME=VALUE`, separated by spaces in the environment; in TOML and in programs
+    also a table.
+
+    item: reads a name and the text of its value, which may both be empty. example: one as it is written.
+    """
+
+    def read(raw: object) -> tuple[tuple[Any, Any], ...]:
+        if isinstance(raw, str):
+            raw = raw.split()
+        if isinstance(raw, Mapping):
+            raw = list(raw.items())
+        if not isinstance(raw, Sequence) or isinstance(raw, (bytes, bytearray)):
+            raise ValueError(f"must be a list of {metavar}, or a table")
+        found: dict[Any, Any] = {}
+        for part in raw:
+            name, value = item(*split(part))
+            if name in found:
+                raise ValueError(f"must name {write(name, value).partition('=')[0]} once")
+            found[name] = value
+        return tuple(found.items())
+
+    def split(part: object) -> tuple[str, str]:
+        if isinstance(part, str):
+            name, equals, value = _printable(part).partition("=")
+            if not equals:
+                raise ValueError(f"must be {metavar}, such as {example}")
+            return name, value
+        if isinstance(part, Sequence) and len(part) == 2:
+            name, value = (each.__fspath__() if isinstance(each, os.PathLike) else each for each in part)
+            if isinstance(name, str) and isinstance(value, str):
+                return _printable(name), _printable(value)
+        raise ValueError(f"must be a list of {metavar}, or a table")
+
+    return Kind(f"list of `{metavar}`", metavar, read, lambda value: [write(*part) for part in value])
+
+
+def names(metavar: str) -> Kind:
+    """Names of files, separated by commas or spaces, or a list; empty: none."""
+
+    def read(raw: object) -> tuple[str, ...]:
+        if isinstance(raw, str):
+            raw = [raw]
+        if not isinstance(raw, Sequence) or isinstance(raw, (bytes, bytearray)):
+            raise ValueError("must be names of files, separated by commas")
+        found = []
+        for part in raw:
+            if not isinstance(part, str):
+                raise ValueError("must be names of files, separated by commas")
+            found += [name for name in re.split(r"[,\s]+", _printable(part)) if name]
+        for name in found:
+            if "/" in name or name in (".", ".."):
+                raise ValueError(f"must be names of files, without a slash, and {name!r} is none")
+        return tuple(found)
+
+    return Kind("list of names", metavar, read, list)
+
+
+def file_below(metavar: str = "FILE") -> Kind:
+    """The path of a file below a folder that is not known yet; empty text is None."""
+
+    def read(raw: object) -> str | None:
+        if raw is None or raw == "":
+            return None
+        if not isinstance(raw, str):
+            raise ValueError("must be a path")
+        parts = _printable(raw).removeprefix("./").split("/")
+        if "" in parts or "." in parts or ".." in parts:
+            raise ValueError("must be the path of a file below the folder, such as index.html")
+        return "/".join(parts)
+
+    return Kind("path", metavar, read)
+
+
+def _printable(text: str) -> str:
+    if any(ord(character) < 32 or ord(character) == 127 for character in text):
+        raise ValueError("must not contain control characters")
+    return text
 
 
 def _bounded(value: int, least: int, most: int, shown: Callable[[int], object] = str) -> int:

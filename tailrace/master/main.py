@@ -19,7 +19,7 @@ from tailrace.cli.settings import Settings, plain, warn_of_no_effect
 from tailrace.greenlets import patch
 from tailrace.master.loop import Master
 from tailrace.master.service import Service
-from tailrace.process import addresses, descriptors, directory, log, signals, sockets
+from tailrace.process import addresses, descriptors, directory, folders, log, signals, sockets
 from tailrace.process.errors import ConfigError
 from tailrace.worker import hooks
 from tailrace.worker.main import WorkerSetup
@@ -60,6 +60,7 @@ def _serve(chosen: dict[str, Any], application: WSGIApplication | None, service:
     named = None if application is not None else directory.named(chosen["chdir"])
     if chosen["chdir"] is not None:
         directory.change(chosen["chdir"])
+    chosen |= folders.located(chosen, named)
     if chosen["umask"] is not None:
         os.umask(chosen["umask"])
     variables = Variables(chosen["env_file"])

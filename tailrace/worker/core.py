@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tailrace._tailrace import Server
 from tailrace.cli import options
-from tailrace.process import log, sockets
+from tailrace.process import folders, log, sockets
 from tailrace.process.errors import ConfigError, ServerError
 from tailrace.worker import open_files
 
@@ -46,7 +46,7 @@ def make(
             "the standard library is patched for gevent, so the threads of the server would be greenlets, and would "
             "never run; start with --gevent, or call tailrace.gevent.serve in a program of your own"
         )
-    chosen = {**chosen, "max_connections": open_files.allow(chosen)}
+    chosen = {**chosen, **folders.located(chosen), "max_connections": open_files.allow(chosen)}
     numbers = [listener.socket.fileno() for listener in listeners]
     try:
         return Server(application, options.core_settings(chosen), numbers, scoreboard, master)

@@ -29,7 +29,8 @@ def allow(chosen: Mapping[str, Any]) -> int:
     connections: int = chosen["max_connections"]
     requests: int = chosen["max_greenlets"] if chosen["gevent"] else chosen["threads"]
     lower, upper = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + requests + _OWN
+    own = _OWN + (chosen["static_descriptors"] if chosen["static"] or chosen["overlay"] else 0)
+    wanted = connections + requests + own
     if lower != resource.RLIM_INFINITY and lower < wanted:
         lower = max(lower, wanted if upper == resource.RLIM_INFINITY else min(wanted, upper))
         # May be forbidden in a container.
@@ -39,8 +40,8 @@ def allow(chosen: Mapping[str, Any]) -> int:
     if limit == resource.RLIM_INFINITY or limit >= wanted:
         return connections
     # Clients must not take the descriptors that the application needs.
-    possible = max(1, min(connections, limit - min(requests + _OWN, limit // 4)))
-    if chosen["gevent"] and limit < requests + _OWN:
+    possible = max(1, min(connections, limit - min(requests + own, limit // 4)))
+    if chosen["gevent"] and limit < requests + own:
         log.logger.warning(
             "at most %d files may be open, fewer than --max-greenlets %d needs: a worker keeps at most %d connections, "
             "and clients beyond wait; raise the limit (`ulimit -Hn`, LimitNOFILE= of "

@@ -20,7 +20,7 @@ from tailrace._tailrace import Server
 from tailrace.cli import load
 from tailrace.cli.envfile import Variables
 from tailrace.cli.settings import Settings, plain, warn_of_no_effect
-from tailrace.process import addresses, descriptors, directory, forks, identity, log, signals, sockets
+from tailrace.process import addresses, descriptors, directory, folders, forks, identity, log, signals, sockets
 from tailrace.process.errors import ConfigError
 from tailrace.process.pidfile import pid_file
 from tailrace.worker import core, debug
@@ -47,6 +47,7 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> boo
     descriptors.open_standard()
     if chosen["chdir"] is not None:
         directory.change(chosen["chdir"])
+    chosen |= folders.located(chosen)
     if chosen["umask"] is not None:
         os.umask(chosen["umask"])
     variables = Variables(chosen["env_file"])

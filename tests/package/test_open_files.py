@@ -9,6 +9,7 @@ import pytest
 def allowed(before, **chosen):
     """The limits of a process that had those of `before`, how many connections it may have, and what it said."""
     chosen = {"max_connections": 100, "threads": 16, "max_greenlets": 50, "gevent": False, **chosen}
+    chosen = {"static": (), "overlay": None, "static_descriptors": 80, **chosen}
     source = (
         "import resource, logging\n"
         "logging.basicConfig(format='%(message)s')\n"
@@ -34,6 +35,11 @@ def test_the_limit_is_raised_as_far_as_needed(before, after):
 
 def test_greenlets_count_too():
     assert allowed((256, 1000), gevent=True) == ((406, 1000, 100), "")
+
+
+@pytest.mark.parametrize("files", [{"static": (("/a", "/srv/a"),)}, {"overlay": "/srv/a"}])
+def test_static_files_that_are_kept_open_count_too(files):
+    assert allowed((256, 1000), **files) == ((452, 1000, 100), "")
 
 
 def test_where_the_limit_cannot_be_raised_there_are_fewer_connections_and_it_is_said():

@@ -23,7 +23,7 @@ def test_the_core_wants_exactly_the_settings_of_the_table():
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_a_row_is_complete(option):
     assert option.group in GROUPS
-    assert re.fullmatch(r"[a-z]+(_[a-z]+)*", option.name)
+    assert re.fullmatch(r"[a-z]+(_[a-z]+|_404)*", option.name)
     assert option.help.endswith("."), "a help text is made of sentences"
     if option.default is not None:
         assert option.kind.read(option.default) == option.default

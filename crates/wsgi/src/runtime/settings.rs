@@ -9,7 +9,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyMapping, PyString};
 use tailrace_http::limits::Limits;
-use tailrace_server::{AccessLogConfig, Config, Destination, ExecutorKind, Format, StaticConfig};
+use tailrace_server::{
+    AccessLogConfig, CacheRule, Config, Destination, DotFiles, ExecutorKind, Format, Mount, StaticConfig, Symlinks,
+};
 
 use crate::call::environ::Underscores;
 use crate::call::target::percent_decode;
@@ -46,6 +48,21 @@ pub(crate) const SETTINGS: &[&str] = &[
     "root_path",
     "underscore_headers",
     "url_scheme",
+    "static_mounts",
+    "static_symlinks",
+    "static_dotfiles",
+    "static_types",
+    "static_cache",
+    "static_fingerprinted",
+    "static_index",
+    "static_listing",
+    "static_not_found",
+    "static_fallback",
+    "static_precompressed",
+    "static_compress",
+    "static_memory_file",
+    "static_memory",
+    "static_descriptors",
     "access_log",
     "access_log_format",
     "debug",
@@ -110,7 +127,7 @@ impl Settings {
                 hold_writes: from.seconds("hold_writes")?,
                 server_timing: from.value("server_timing", "a bool")?,
                 server_name: from.field_value("server_header")?,
-                static_files: StaticConfig::default(),
+                static_files: from.static_files()?,
                 access_log: from.access_log()?,
             },
             root_path: from.root_path()?,
@@ -129,6 +146,11 @@ impl Settings {
             multiprocess: from.value("multiprocess", "a bool")?,
         })
     }
+}
+
+/// The settings of static files in a mapping, which may have others.
+pub(crate) fn static_config(given: &Bound<'_, PyMapping>) -> PyResult<StaticConfig> {
+    Reader { given }.static_files()
 }
 
 /// Names all unknown and missing settings in one message.
@@ -157,6 +179,19 @@ fn check_names(given: &Bound<'_, PyMapping>) -> PyResult<()> {
         faults.push(format!("missing settings: {}", missing.join(", ")));
     }
     Err(PyValueError::new_err(faults.join("; ")))
+}
+
+/// True for a path of names, none of which is empty, `.` or `..`.
+fn is_below(path: &str) -> bool {
+    !path.contains('\0') && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
+}
+
+fn fit_for_field(name: &str, text: String) -> PyResult<String> {
+    if text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+        Ok(text)
+    } else {
+        Err(unfit(name, "printable ASCII"))
+    }
 }
 
 fn unfit(name: &str, wanted: &str) -> PyErr {
@@ -192,12 +227,76 @@ impl<'py> Reader<'_, 'py> {
 
     /// A value that may stand in a response field.
     fn field_value(&self, name: &str) -> PyResult<String> {
-        let text = self.text(name)?;
-        if text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
-            Ok(text)
-        } else {
-            Err(unfit(name, "printable ASCII"))
+        fit_for_field(name, self.text(name)?)
+    }
+
+    /// Pairs of a text and a value that may stand in a response field.
+    fn field_values(&self, name: &str) -> PyResult<Vec<(String, String)>> {
+        let pairs: Vec<(String, String)> = self.value(name, "a list of pairs of str")?;
+        pairs.into_iter().map(|(key, text)| Ok((key, fit_for_field(name, text)?))).collect()
+    }
+
+    /// The name of a file below a folder.
+    fn file_below(&self, name: &str) -> PyResult<Option<String>> {
+        let below: Option<String> = self.value(name, "None or a str")?;
+        match below {
+            Some(path) if !is_below(&path) => Err(unfit(name, "a path below a folder")),
+            other => Ok(other),
         }
+    }
+
+    fn static_files(&self) -> PyResult<StaticConfig> {
+        Ok(StaticConfig {
+            mounts: self.mounts()?,
+            symlinks: match self.text("static_symlinks")?.as_str() {
+                "beneath" => Symlinks::Beneath,
+                "never" => Symlinks::Never,
+                "follow" => Symlinks::Follow,
+                _ => return Err(unfit("static_symlinks", "\"beneath\", \"never\" or \"follow\"")),
+            },
+            dot_files: match self.text("static_dotfiles")?.as_str() {
+                "well-known" => DotFiles::WellKnown,
+                "never" => DotFiles::Never,
+                "all" => DotFiles::All,
+                _ => return Err(unfit("static_dotfiles", "\"well-known\", \"never\" or \"all\"")),
+            },
+            types: self.field_values("static_types")?,
+            cache_control: (self.field_values("static_cache")?.into_iter())
+                .map(|(pattern, value)| CacheRule { pattern, value })
+                .collect(),
+            fingerprinted: self.field_value("static_fingerprinted")?,
+            index: match self.value::<Vec<String>>("static_index", "a list of str")? {
+                names if names.iter().all(|name| is_below(name) && !name.contains('/')) => names,
+                _ => return Err(unfit("static_index", "a list of names of files")),
+            },
+            listing: self.value("static_listing", "a bool")?,
+            not_found: self.file_below("static_not_found")?,
+            fallback: self.file_below("static_fallback")?,
+            precompressed: self.value("static_precompressed", "a bool")?,
+            compress: self.value("static_compress", "a bool")?,
+            memory_file: self.whole("static_memory_file", 0)?,
+            memory: self.whole("static_memory", 0)?,
+            descriptors: self.whole("static_descriptors", 0)?,
+        })
+    }
+
+    fn mounts(&self) -> PyResult<Vec<Mount>> {
+        const NAME: &str = "static_mounts";
+        let mounts: Vec<(String, PathBuf, bool)> = self.value(NAME, "a list of (str, path, bool)")?;
+        let mut read: Vec<Mount> = Vec::with_capacity(mounts.len());
+        for (prefix, folder, is_overlay) in mounts {
+            if !(prefix.is_empty() || prefix.strip_prefix('/').is_some_and(is_below)) {
+                return Err(unfit(
+                    NAME,
+                    "made of prefixes that begin with a slash, do not end with one, and have no `..`",
+                ));
+            }
+            if read.iter().any(|other| other.prefix == prefix) {
+                return Err(unfit(NAME, "made of different prefixes"));
+            }
+            read.push(Mount { prefix, folder, is_overlay });
+        }
+        Ok(read)
     }
 
     /// `SCRIPT_NAME`: decoded once, as paths are, and without a slash at its end.
@@ -249,6 +348,11 @@ mod tests {
             idle_timeout=75.0, write_timeout=60.0, response_queue=1 << 20, response_buffer=1 << 28, response_spill=0,
             min_body_rate=240, min_response_rate=0, hold_writes=0.001, server_timing=False, server_header='tailrace',
             root_path='/a%20b/',
+            static_mounts=[('/a b', '/srv/a', False), ('', '/srv/b', True)], static_symlinks='never',
+            static_dotfiles='all', static_types=[('data', 'text/plain')], static_cache=[('/a b', 'no-cache')],
+            static_fingerprinted='immutable', static_index=['index.htm'], static_listing=True, static_not_found=None,
+            static_fallback='app/index.html', static_precompressed=False, static_compress=True,
+            static_memory_file=1, static_memory=2, static_descriptors=3,
             underscore_headers='drop', url_scheme='http', access_log=None, access_log_format='combined', debug=False,
             multithread=True, multiprocess=False)";
         py.eval(text, None, None).unwrap().cast_into().unwrap()
@@ -268,6 +372,36 @@ mod tests {
             assert_eq!(settings.config.body_timeout, Duration::from_secs(30));
             assert_eq!(settings.root_path, b"/a b");
             assert_eq!(settings.underscores, Underscores::Drop);
+        });
+    }
+
+    #[test]
+    fn the_settings_of_static_files_are_read() {
+        Python::attach(|py| {
+            let config = Settings::read(complete(py).as_mapping()).unwrap().config.static_files;
+            let mount = |prefix: &str, folder: &str, is_overlay| Mount {
+                prefix: prefix.to_owned(),
+                folder: folder.into(),
+                is_overlay,
+            };
+            let wanted = StaticConfig {
+                mounts: vec![mount("/a b", "/srv/a", false), mount("", "/srv/b", true)],
+                symlinks: Symlinks::Never,
+                dot_files: DotFiles::All,
+                types: vec![(String::from("data"), String::from("text/plain"))],
+                cache_control: vec![CacheRule { pattern: String::from("/a b"), value: String::from("no-cache") }],
+                fingerprinted: String::from("immutable"),
+                index: vec![String::from("index.htm")],
+                listing: true,
+                not_found: None,
+                fallback: Some(String::from("app/index.html")),
+                precompressed: false,
+                compress: true,
+                memory_file: 1,
+                memory: 2,
+                descriptors: 3,
+            };
+            assert_eq!(config, wanted);
         });
     }
 
@@ -294,6 +428,21 @@ mod tests {
                 ("url_scheme", c"'gopher'"),
                 ("server_header", c"'a\\r\\nb: c'"),
                 ("root_path", c"'app'"),
+                ("static_mounts", c"[('a', '/srv', False)]"),
+                ("static_mounts", c"[('/a/', '/srv', False)]"),
+                ("static_mounts", c"[('/a/../b', '/srv', False)]"),
+                ("static_mounts", c"[('/a', '/srv', False), ('/a', '/srv', False)]"),
+                ("static_mounts", c"[('/a', '/srv')]"),
+                ("static_symlinks", c"'sometimes'"),
+                ("static_dotfiles", c"True"),
+                ("static_types", c"[('a', 'text/plain\\r\\nX: y')]"),
+                ("static_cache", c"{'/': 'no-cache'}"),
+                ("static_fingerprinted", c"None"),
+                ("static_index", c"['a/b']"),
+                ("static_index", c"'index.html'"),
+                ("static_not_found", c"'../404.html'"),
+                ("static_fallback", c"'/index.html'"),
+                ("static_memory", c"-1"),
                 ("access_log", c"7"),
                 ("underscore_headers", c"'maybe'"),
             ] {

@@ -1,0 +1,59 @@
+"""The folders of static files: found from the directory of the application, and checked before a server serves."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from typing import Any
+
+from tailrace.process.errors import ConfigError
+
+
+def located(chosen: Mapping[str, Any], directory: str | None = None) -> dict[str, Any]:
+    """The options `static` and `overlay` with absolute folders: the application may change the current directory.
+
+    directory: what relative ones are relative to; None: the current directory. A symbolic link in it is kept: a
+    deployment changes it. Raises ConfigError for what is no folder, and for options that need one or exclude each
+    other.
+    """
+    static = tuple(
+        (prefix, _located(folder, directory, f"--static {prefix or '/'}={folder}"))
+        for prefix, folder in chosen["static"]
+    )
+    overlay = chosen["overlay"] and _located(chosen["overlay"], directory, f"--overlay {chosen['overlay']}")
+    if overlay and any(not prefix for prefix, _ in static):
+        raise ConfigError("--static / and --overlay are both for every path; leave one out")
+    for name in ("spa", "static_404"):
+        if (file := chosen[name]) is not None:
+            flag = f"--{name.replace('_', '-')} {file}"
+            if not static:
+                raise ConfigError(f"{flag}: it is a file in a folder of --static; add that, as in --static /=./dist")
+            if not any(os.path.isfile(os.path.join(folder, file)) for _, folder in static):
+                raise ConfigError(
+                    f"{flag}: no folder of --static has this file ({', '.join(folder for _, folder in static)}); give "
+                    "its path below the folder"
+                )
+    return {"static": static, "overlay": overlay}
+
+
+def _located(folder: str, directory: str | None, option: str) -> str:
+    """The folder by a name from the root. Raises ConfigError."""
+    path = os.path.join(os.getcwd() if directory is None and not os.path.isabs(folder) else directory or "", folder)
+    if ".." not in path.split("/"):
+        # Removes what is superfluous. With `..` the result may be another directory, if there are symbolic links.
+        path = os.path.normpath(path)
+    try:
+        is_folder = stat.S_ISDIR(os.stat(path).st_mode)
+    except FileNotFoundError:
+        raise ConfigError(f"{option}: there is no folder {path}; make it, or name another") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{option}: {path} cannot be used: {getattr(error, 'strerror', error)}; name a folder that this user may "
+            "enter"
+        ) from None
+    if not is_folder:
+        raise ConfigError(f"{option}: {path} is no folder; name the one that has the files")
+    if not os.access(path, os.X_OK):
+        raise ConfigError(f"{option}: {path} may not be entered by this user; allow that, or name another")
+    return path
