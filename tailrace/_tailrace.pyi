@@ -24,6 +24,8 @@ __all__ = [
     "__version__",
     "check_access_log_format",
     "end_with_parent",
+    "static_headers",
+    "static_refusal",
 ]
 
 __version__: Final[str]
@@ -33,6 +35,20 @@ SETTINGS: Final[tuple[str, ...]]
 
 def check_access_log_format(text: str, /) -> None:
     """Checks a format of the access log. Raises ValueError, which says what is wrong and what is right."""
+
+def static_headers(settings: Mapping[str, object], path: str, /) -> dict[str, str]:
+    """The fields of a response with a static file that follow from its name: type, Cache-Control if any, and nosniff.
+
+    settings: those for `Server`; the ones that begin with `static_` are enough. path: that of the URL, decoded, with
+    the name of the file that is sent for a folder. Raises KeyError for missing, ValueError for unfit settings."""
+
+def static_refusal(settings: Mapping[str, object], folder: str, path: str, /) -> str | None:
+    """Why a file or folder below a folder would not be served, in a word; None: it would.
+
+    settings: as for `static_headers`. path: what follows the folder's path in a URL: percent-encoded, with a slash in
+    front. The word is one of control, dot, link, long, missing, octets, permission, separator, special, and unfit, or
+    the system's error. Raises KeyError, ValueError, and OSError when the folder cannot be opened.
+    """
 
 class ClientDisconnected(OSError):
     """The client has disconnected: nothing more can be read from it or sent to it.

@@ -12,12 +12,13 @@ from typing import Any, Final, NoReturn
 import click
 
 from tailrace._tailrace import __version__
-from tailrace.cli import arguments, show
+from tailrace.cli import arguments, show, static_list
 from tailrace.cli.options import OPTIONS
+from tailrace.cli.settings import plain
 from tailrace.master import main as master
 from tailrace.master import service
-from tailrace.process import descriptors, directory, interrupt, log
-from tailrace.process.errors import LoadError, TailraceError
+from tailrace.process import descriptors, directory, folders, interrupt, log
+from tailrace.process.errors import ConfigError, LoadError, TailraceError
 from tailrace.process.exit import leave
 from tailrace.worker import single
 
@@ -29,7 +30,11 @@ Examples:
   tailrace app:app -b :80 -b '[::]:80'          every address, IPv4 and IPv6
   tailrace app:app -b unix:/run/app.sock --socket-mode 660
   tailrace app:app --gevent --hub-warn 250ms    greenlets: for many requests that wait
+  tailrace app:app --static /assets=./dist      files, without the application
 """
+
+
+_SERVE: Final = "tailrace serve"
 
 
 @click.group(
@@ -83,6 +88,51 @@ def _config(format: str, **given: Any) -> None:
     click.echo(show.as_json(settings) if format == "json" else show.as_toml(settings))
 
 
+def _static_list(path: str | None, json: bool, **given: Any) -> None:
+    """Prints which URL is answered with which static file, its length and the fields of the response.
+
+    Takes the options of `tailrace serve` and needs no application; nothing is served. Also lists the files of the
+    folders that are not served, and why. PATH: only what fits, such as /assets, '/img/*.png' or '*.js'.
+    """
+    settings, warnings = arguments.settings_of(given)
+    for warning in warnings:
+        click.echo(f"tailrace: warning: {warning}", err=True)
+    chosen = plain(settings)
+    if not chosen["static"] and chosen["overlay"] is None:
+        raise click.UsageError(
+            "no folder is served: name one, as in --static /assets=./dist or --overlay ./public",
+            click.get_current_context(),
+        )
+    if path is not None and "/" in path and not path.startswith("/"):
+        raise click.UsageError(
+            f"PATH is that of a URL and begins with a slash: /{path.removeprefix('./')}", click.get_current_context()
+        )
+    directory.leave_removed(chosen["chdir"])
+    here = directory.named(chosen["chdir"])
+    found = static_list.rows(chosen | folders.located(chosen, here), path)
+    if not found and path is not None and not json:
+        raise ConfigError(f"{path}: no file of the folders fits; without PATH all are listed")
+    click.echo(static_list.as_json(found) if json else static_list.as_text(found, here))
+
+
+static = click.Group(
+    "static", help="Commands for the files that are served without the application.", no_args_is_help=False
+)
+static.add_command(
+    arguments.Listing(
+        "list",
+        callback=_static_list,
+        params=[
+            click.Argument(["path"], required=False, metavar="[PATH]"),
+            *(arguments.parameter(option) for option in OPTIONS if not option.positional),
+            arguments.CONFIG,
+            click.Option(["--json"], is_flag=True, help="Print a JSON list."),
+        ],
+        help=_static_list.__doc__,
+        context_settings=arguments.SERVING,
+    )
+)
+cli.add_command(static)
 cli.add_command(
     arguments.Serving(
         "serve",
@@ -116,11 +166,12 @@ def main() -> NoReturn:
     descriptors.open_standard_streams()
     try:
         interrupt.raises()
-        status = cli.main(standalone_mode=False)
+        status = cli.main(prog_name="tailrace", standalone_mode=False)
     except click.ClickException as error:
         click.echo(f"tailrace: error: {error.format_message()}", err=True)
         if isinstance(error, click.UsageError):
-            click.echo("`tailrace serve --help` shows how it is used", err=True)
+            command = error.ctx.command_path if error.ctx is not None and error.ctx.parent is not None else _SERVE
+            click.echo(f"`{command} --help` shows how it is used", err=True)
         sys.exit(error.exit_code)
     except TailraceError as error:
         if isinstance(error, LoadError) and error.user_traceback:

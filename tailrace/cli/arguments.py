@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import click
 
 from tailrace.cli import envfile
-from tailrace.cli.options import BY_NAME, GROUPS, OPTIONS, Option
+from tailrace.cli.options import BY_NAME, GROUPS, OPTIONS, STATIC, Option
 from tailrace.cli.settings import CONFIG_VARIABLE, Settings, resolve
 from tailrace.cli.unknown import nearest
 
 
 class Serving(click.Command):
     """A command that takes every option of the table, shown by group."""
+
+    # Those whose options --help shows.
+    groups: ClassVar[tuple[str, ...]] = GROUPS
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Of an unknown option, names the option that was most likely meant."""
@@ -27,23 +30,30 @@ class Serving(click.Command):
             remedy = nearest(error.option_name, flags)
             raise click.UsageError(f"no such option: {error.option_name}{remedy}", ctx) from None
         if ctx.args:
+            wanted = "one application can be served" if "app" in ctx.params else "one PATH can be given"
+            first = ctx.params.get("app", ctx.params.get("path"))
             raise click.UsageError(
-                f"one application can be served, and there are several arguments: {ctx.params['app']!r}, "
-                f"{', '.join(map(repr, ctx.args))}",
-                ctx,
+                f"{wanted}, and there are several arguments: {first!r}, {', '.join(map(repr, ctx.args))}", ctx
             )
         return left
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the options under the headings of their groups."""
         parameters = {parameter.name: parameter for parameter in self.get_params(ctx)}
-        for group in GROUPS:
-            options = [option for option in OPTIONS if option.group == group]
+        for group in self.groups:
+            options = [option for option in OPTIONS if option.group == group and option.name in parameters]
             with formatter.section(group):
                 formatter.write_dl([_help_row(ctx, parameters[option.name], option) for option in options])
         rest = [parameter.get_help_record(ctx) for name, parameter in parameters.items() if name not in BY_NAME]
         with formatter.section("Other"):
             formatter.write_dl([row for row in rest if row])
+
+
+class Listing(Serving):
+    """A command that takes every option of the table, so that a command line can be used again, and heeds those of one
+    group."""
+
+    groups: ClassVar[tuple[str, ...]] = (STATIC,)
 
 
 class ServeByDefault(click.Group):
@@ -76,7 +86,7 @@ def _help_row(ctx: click.Context, parameter: click.Parameter, option: Option) ->
 
 def _help(option: Option) -> str:
     shown = option.kind.write(option.default) if option.default is not None else None
-    if shown in (None, "", False):
+    if shown in (None, "", False, []):
         return option.help
     if isinstance(shown, list):
         shown = " ".join(map(str, shown))

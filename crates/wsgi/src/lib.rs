@@ -81,6 +81,7 @@ mod runtime {
     pub(crate) mod scoreboard;
     pub(crate) mod server;
     pub(crate) mod settings;
+    pub(crate) mod static_files;
     pub(crate) mod threads;
 }
 
@@ -90,7 +91,7 @@ use pyo3::types::{PyFloat, PyInt, PyString, PyTuple};
 
 use call::{error_stream, file_wrapper, input};
 use python::exceptions::{ClientDisconnected, RequestBodyError, RequestTimeout};
-use runtime::{greenlet_runner, log_stream, scoreboard, server, settings};
+use runtime::{greenlet_runner, log_stream, scoreboard, server, settings, static_files};
 
 /// The calling process is killed when its parent ends; `False`: no longer. Raises OSError.
 #[pyfunction]
@@ -110,6 +111,8 @@ fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("RequestBodyError", py.get_type::<RequestBodyError>())?;
     module.add("PanicException", py.get_type::<PanicException>())?;
     module.add_function(wrap_pyfunction!(settings::check_access_log_format, module)?)?;
+    module.add_function(wrap_pyfunction!(static_files::static_headers, module)?)?;
+    module.add_function(wrap_pyfunction!(static_files::static_refusal, module)?)?;
     module.add_class::<log_stream::LogStream>()?;
     module.add_class::<server::Server>()?;
     module.add_class::<greenlet_runner::GreenletRunner>()?;

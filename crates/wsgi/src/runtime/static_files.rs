@@ -1,0 +1,74 @@
+//! What the server would do with a static file, told without serving: by the same functions, for `tailrace static`.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyMapping};
+use tailrace_http::static_path::{self, PathError, decode};
+use tailrace_server::resolve::{Links, Root, Unresolved};
+use tailrace_server::{DotFiles, StaticConfig, Symlinks, media_type};
+
+use crate::runtime::settings::static_config;
+
+/// The fields of the response that follow from a file's name. path: of the URL, decoded, with the name of the file that
+/// is sent for a folder.
+#[pyfunction]
+#[pyo3(signature = (settings, path, /))]
+pub(crate) fn static_headers<'py>(settings: &Bound<'py, PyMapping>, path: &str) -> PyResult<Bound<'py, PyDict>> {
+    let config = static_config(settings)?;
+    let headers = PyDict::new(settings.py());
+    headers.set_item("Content-Type", media_type(path, &config.types).as_ref())?;
+    let cache_control = config.cache_control(path);
+    if !cache_control.is_empty() {
+        headers.set_item("Cache-Control", cache_control)?;
+    }
+    headers.set_item("X-Content-Type-Options", "nosniff")?;
+    Ok(headers)
+}
+
+/// Why what a path leads to below a folder would not be served; `None`: it would. path: percent-encoded, with a slash
+/// in front.
+#[pyfunction]
+#[pyo3(signature = (settings, folder, path, /))]
+pub(crate) fn static_refusal(settings: &Bound<'_, PyMapping>, folder: PathBuf, path: &str) -> PyResult<Option<String>> {
+    let config = static_config(settings)?;
+    let path = match decode(path.as_bytes(), dot_files(&config)) {
+        Ok(path) => path,
+        Err(error) => return Ok(Some(unfit(error).to_owned())),
+    };
+    Ok(match Root::open(&folder, links(&config))?.resolve(&path) {
+        Ok(_) => None,
+        Err(Unresolved::Missing) => Some("missing".to_owned()),
+        Err(Unresolved::Forbidden) => Some("permission".to_owned()),
+        Err(Unresolved::Link) => Some("link".to_owned()),
+        Err(Unresolved::Special) => Some("special".to_owned()),
+        Err(Unresolved::Fault(errno)) => Some(errno.to_string()),
+    })
+}
+
+fn unfit(error: PathError) -> &'static str {
+    match error {
+        PathError::Control => "control",
+        PathError::DotFile => "dot",
+        PathError::NotUtf8 => "octets",
+        PathError::Separator => "separator",
+        PathError::TooLong => "long",
+        PathError::Malformed | PathError::DotSegment | PathError::EmptySegment | PathError::NotBelow => "unfit",
+    }
+}
+
+fn dot_files(config: &StaticConfig) -> static_path::DotFiles {
+    match config.dot_files {
+        DotFiles::WellKnown => static_path::DotFiles::WellKnown,
+        DotFiles::Never => static_path::DotFiles::Refused,
+        DotFiles::All => static_path::DotFiles::Allowed,
+    }
+}
+
+fn links(config: &StaticConfig) -> Links {
+    match config.symlinks {
+        Symlinks::Beneath => Links::Beneath,
+        Symlinks::Never => Links::Never,
+        Symlinks::Follow => Links::Follow,
+    }
+}

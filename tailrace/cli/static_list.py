@@ -1,0 +1,199 @@
+"""What `tailrace static list` prints: which URL is answered with which static file, and with which fields.
+
+What is in the folders is found here. The core says of each file whether it would serve it, and with which type and
+Cache-Control.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote_from_bytes
+
+from tailrace._tailrace import static_headers, static_refusal
+from tailrace.cli.options import core_settings, static_mounts
+
+SERVED: Final = "served"
+REFUSED: Final = "refused"
+HIDDEN: Final = "hidden"
+REPEATED: Final = "repeated"
+UNKNOWN: Final = "unknown"
+# What the core says of a file that it does not serve.
+_REASONS: Final = {
+    "control": "its name has a control character",
+    "dot": "its name begins with a dot (--static-dotfiles)",
+    "link": "a symbolic link that leaves the folder or begins with a slash, or too many links (--static-symlinks)",
+    "long": "its path is too long",
+    "missing": "a symbolic link to nothing",
+    "octets": "its name is not UTF-8",
+    "permission": "this user may not read it",
+    "separator": "its name has a backslash",
+    "special": "no regular file",
+}
+_NEVER: Final = {"link": "a symbolic link (--static-symlinks)"}
+# The names of compressed siblings, by coding.
+_SIBLINGS: Final = {"br": ".br", "zstd": ".zst", "gzip": ".gz"}
+# Characters that a URL may have in its path, beside those that are never escaped.
+_IN_PATHS: Final = "/:@!$&'()*+,;=~"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A file, and the URL under which a client finds it.
+
+    path: of the URL, decoded. status: SERVED, REFUSED, HIDDEN by another folder, or REPEATED: a link to a folder around
+    it, whose files are also served below this path, or UNKNOWN: a folder that this user may not list. reason: why it is
+    not SERVED.
+    headers: the fields that follow from the file. codings: the lengths of its compressed siblings by their coding.
+    """
+
+    path: str
+    file: str
+    status: str = SERVED
+    reason: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    codings: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        """The path as a client sends it."""
+        return _quoted(self.path)
+
+
+def _quoted(path: str) -> str:
+    return quote_from_bytes(os.fsencode(path), safe=_IN_PATHS)
+
+
+def rows(chosen: Mapping[str, Any], pattern: str | None = None) -> list[Row]:
+    """All files of the folders, by URL. pattern: only these, a pattern as of `--static-cache`.
+
+    chosen: option values with absolute folders.
+    """
+    fits = _matcher(pattern)
+    found = [row for mount in static_mounts(chosen) for row in _Mount(mount, chosen).rows()]
+    return sorted((row for row in found if fits(row.path)), key=lambda row: (row.path, row.file))
+
+
+class _Mount:
+    """The files of one folder."""
+
+    def __init__(self, mount: tuple[str, str, bool], chosen: Mapping[str, Any]) -> None:
+        self._prefix, self._folder, self._is_overlay = mount
+        self._chosen = chosen
+        self._settings = core_settings(chosen)
+        # Longest first: that folder answers.
+        others = (prefix for prefix, _ in chosen["static"] if len(prefix) > len(self._prefix))
+        self._nearer = sorted(others, key=len, reverse=True)
+
+    def rows(self) -> Iterator[Row]:
+        """Each file, and each folder that has an index file."""
+        yield from self._of_folder("", (os.path.realpath(self._folder),))
+
+    def _of_folder(self, below: str, parents: tuple[str, ...]) -> Iterator[Row]:
+        """below: the path of a folder below that of the mount, with a slash at its end. parents: it and the folders
+        around it, without links."""
+        try:
+            with os.scandir(os.path.join(self._folder, below)) as scanned:
+                entries = sorted(scanned, key=lambda entry: entry.name)
+        except OSError as error:
+            yield self._not_served(below, f"its files cannot be listed: {error.strerror}", UNKNOWN)
+            return
+        files: dict[str, os.stat_result] = {}
+        for entry in entries:
+            path = below + entry.name
+            try:
+                if reason := self._refusal(path):
+                    yield self._not_served(path, reason)
+                elif not entry.is_dir():
+                    files[entry.name] = os.stat(entry.path)
+                elif (real := os.path.realpath(entry.path)) in parents:
+                    yield self._not_served(path, "a link to a folder around it", REPEATED)
+                else:
+                    yield from self._of_folder(f"{path}/", (*parents, real))
+            except OSError as error:  # it was removed meanwhile
+                yield self._not_served(path, str(error.strerror))
+        for name in files:
+            yield self._file(below + name, below, name, files)
+        if not self._is_overlay and (index := [name for name in self._chosen["static_index"] if name in files]):
+            yield self._file(below, below, index[0], files)
+
+    def _refusal(self, path: str) -> str:
+        """Why the core does not serve this; empty: it does."""
+        said = static_refusal(self._settings, self._folder, f"/{_quoted(path)}")
+        never = _NEVER if self._chosen["static_symlinks"] == "never" else {}
+        return "" if said is None else never.get(said) or _REASONS.get(said, said)
+
+    def _file(self, path: str, below: str, name: str, files: Mapping[str, os.stat_result]) -> Row:
+        """path: of the URL, below that of the mount; below, name: the folder of the file, and its name. files: those of
+        the folder."""
+        url = f"{self._prefix}/{path}"
+        for prefix in self._nearer:
+            if url == prefix or url.startswith(f"{prefix}/"):
+                return self._not_served(path, f"the folder of {prefix} answers", HIDDEN, below + name)
+        headers = static_headers(self._settings, f"{self._prefix}/{below}{name}")
+        length = str(files[name].st_size)
+        headers = {"Content-Type": headers.pop("Content-Type"), "Content-Length": length, **headers}
+        codings = {
+            coding: sibling.st_size
+            for coding, suffix in _SIBLINGS.items()
+            # One that is older than the file is not sent.
+            if (sibling := files.get(name + suffix)) and int(sibling.st_mtime) >= int(files[name].st_mtime)
+        }
+        is_sent = self._chosen["static_precompressed"]
+        return Row(url, os.path.join(self._folder, below, name), SERVED, "", headers, codings if is_sent else {})
+
+    def _not_served(self, path: str, reason: str, status: str = REFUSED, file: str | None = None) -> Row:
+        full = os.path.join(self._folder, path if file is None else file)
+        return Row(f"{self._prefix}/{path}", full, status, reason)
+
+
+def _matcher(pattern: str | None) -> Callable[[str], bool]:
+    """A function that tells whether a path fits."""
+    if pattern is None:
+        return lambda path: True
+    if "*" not in pattern:
+        bare = pattern.rstrip("/")
+        if pattern.startswith("/"):
+            return lambda path: path in (pattern, bare) or path.startswith(f"{bare}/")
+        return lambda path: path.rpartition("/")[2] == pattern
+    whole = re.compile(".*".join(map(re.escape, re.split(r"\*+", pattern))), re.DOTALL)
+    if pattern.startswith("/"):
+        return lambda path: whole.fullmatch(path) is not None
+    return lambda path: whole.fullmatch(path.rpartition("/")[2]) is not None
+
+
+def as_json(found: list[Row]) -> str:
+    """A JSON list with an object for each row."""
+    shown: list[dict[str, object]] = []
+    for row in found:
+        entry: dict[str, object] = {"url": row.url, "file": row.file, "status": row.status}
+        entry |= {"headers": row.headers, "codings": row.codings} if row.status == SERVED else {"reason": row.reason}
+        shown.append(entry)
+    return json.dumps(shown, indent=2)
+
+
+def as_text(found: list[Row], directory: str) -> str:
+    """A line for each row. directory: files below it are shown by their path from there."""
+    lines = [("URL", "FILE", "LENGTH", "TYPE", "CACHE-CONTROL", "CODINGS")]
+    for row in found:
+        file = os.path.relpath(row.file, directory) if row.file.startswith(f"{directory}/") else row.file
+        file = "".join(each if each.isprintable() else f"\\x{ord(each) & 0xFF:02x}" for each in file)
+        if row.status == SERVED:
+            fields = row.headers
+            rest = (fields["Content-Length"], fields["Content-Type"], fields.get("Cache-Control", "-"))
+            lines.append((row.url, file, *rest, ", ".join(row.codings) or "-"))
+        else:
+            lines.append((row.url, file, f"{row.status}: {row.reason}", "", "", ""))
+    # What is not served needs one wide cell, which is none of a column.
+    table = [line for line in lines if line[3]]
+    widths = [max(len(line[place]) for line in (lines if place < 2 else table)) for place in range(6)]
+    shown = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    counts = {
+        status: sum(row.status == status for row in found) for status in (SERVED, REFUSED, HIDDEN, REPEATED, UNKNOWN)
+    }
+    told = ", ".join(f"{count} {status}" for status, count in counts.items() if count or status == SERVED)
+    return "\n".join([*shown, "", f"{told}. Each is sent with X-Content-Type-Options: nosniff."])

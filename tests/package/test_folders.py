@@ -1,0 +1,109 @@
+"""The folders of static files, before a server serves."""
+
+import pytest
+
+import tailrace
+from tailrace.cli.settings import from_keywords, plain
+from tailrace.process import folders
+from tailrace.process.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def site(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / "index.html").write_text("x")
+    (tmp_path / "public").mkdir()
+    (tmp_path / "file").write_text("x")
+    return tmp_path
+
+
+def located(directory=None, **given):
+    return folders.located(plain(from_keywords(given)), directory)
+
+
+def test_without_folders_there_is_nothing_to_check():
+    assert located() == {"static": (), "overlay": None}
+
+
+def test_folders_are_found_from_the_current_directory(site):
+    found = located(static={"/a": "./dist", "/b": str(site / "public")}, overlay="public")
+    assert found == {
+        "static": (("/a", f"{site}/dist"), ("/b", f"{site}/public")),
+        "overlay": f"{site}/public",
+    }
+
+
+def test_a_link_in_the_name_of_the_directory_stays(site):
+    (site / "current").symlink_to(site)
+    found = located(str(site / "current"), static={"/a": "dist"})
+    assert found["static"] == (("/a", f"{site}/current/dist"),)
+    # This may be another directory than the one without `..`.
+    assert located(static={"/a": "dist/../public"})["static"] == (("/a", f"{site}/dist/../public"),)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"static": {"/a": "dits"}}, "^--static /a=dits: there is no folder .*/dits; make it, or name another$"),
+        ({"static": {"/": "file"}}, "^--static /=file: .*/file is no folder; name the one that has the files$"),
+        ({"static": {"/a": "file/x"}}, "^--static /a=file/x: .*/file/x cannot be used: Not a directory; name"),
+        ({"static": {"/a": "x" * 300}}, "cannot be used: File name too long"),
+        ({"overlay": "absent"}, "^--overlay absent: there is no folder"),
+        ({"overlay": "dist", "static": {"/": "public"}}, "^--static / and --overlay are both for every path; leave"),
+        ({"spa": "index.html"}, r"^--spa index.html: it is a file in a folder of --static; add that, as in --static"),
+        ({"spa": "index.html", "overlay": "dist"}, "^--spa index.html: it is a file in a folder of --static"),
+        (
+            {"static_404": "404.html", "static": {"/": "dist"}},
+            r"^--static-404 404.html: no folder of --static has this file \(.*/dist\); give its path below the folder$",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_what_to_do(given, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        located(**given)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_page_in_one_of_the_folders_is_enough():
+    assert located(static={"/a": "public", "/": "dist"}, spa="index.html")
+
+
+def test_a_folder_that_may_not_be_entered_is_refused(command, site):
+    (site / "dist").chmod(0o600)
+    refused = command("static", "list", "--static", "/a=dist")
+    try:
+        assert refused.end() == 2
+    finally:
+        (site / "dist").chmod(0o700)
+    assert refused.seen == [
+        f"tailrace: error: --static /a=dist: {site}/dist may not be entered by this user; allow that, or name another\n"
+    ]
+
+
+@pytest.mark.parametrize("ways", [(), ("--debug",), ("--workers", "2")])
+def test_a_server_does_not_start_without_its_folders(command, pong, ways):
+    refused = command("pong:app", "--bind", "127.0.0.1:0", "--static", "/a=absent", *ways)
+    assert refused.end() == 2
+    assert refused.seen[-1] == (
+        f"tailrace: error: --static /a=absent: there is no folder {pong}/absent; make it, or name another\n"
+    )
+
+
+@pytest.mark.parametrize("ways", [(), ("--debug",)])
+def test_an_application_may_change_the_directory(command, site, ways):
+    (site / "dist" / "moving.py").write_text(
+        "import os\nos.chdir('/')\ndef app(environ, start_response):\n    return []\n"
+    )
+    (site / "dist" / "files").mkdir()
+    # Relative to --chdir.
+    server = command("moving:app", "--chdir", "dist", "--bind", "127.0.0.1:0", "--static", "/a=files", *ways)
+    assert server.address()
+
+
+def test_a_program_gets_the_same_error():
+    with (
+        pytest.raises(ConfigError, match="--static /a=absent: there is no folder"),
+        tailrace.serve_in_thread(lambda environ, start_response: [], static={"/a": "absent"}),
+    ):
+        pass
