@@ -583,7 +583,10 @@ mod tests {
                 assert_eq!(folder.resolve(Links::Beneath, path), Seen::Nothing(Unresolved::Forbidden));
             }
         }
-        set_permissions(folder.path("closed"), PermissionsExt::from_mode(0o700)).unwrap();
+        // So that they can be removed.
+        for name in ["closed", "hidden"] {
+            set_permissions(folder.path(name), PermissionsExt::from_mode(0o700)).unwrap();
+        }
     }
 
     #[test]
