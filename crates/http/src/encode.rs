@@ -113,6 +113,20 @@ impl ResponseHead {
         *self = Self { buffer, ..Self::default() };
     }
 
+    /// Makes it a copy of another one that is not complete. The buffer keeps its capacity. False: the system has no
+    /// memory, and the head is empty.
+    #[must_use]
+    pub fn copy_from(&mut self, other: &Self) -> bool {
+        self.clear();
+        if !self.reserve(other.buffer.len()) {
+            return false;
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.extend_from_slice(&other.buffer);
+        *self = Self { buffer, ..*other };
+        true
+    }
+
     /// Capacity of the buffer, in bytes.
     #[must_use]
     pub fn room(&self) -> usize {
@@ -379,17 +393,9 @@ pub fn error_response(
     server: &[u8],
     out: &mut Vec<u8>,
 ) -> u64 {
-    let title = format!("{status} {}", reason_phrase(status));
-    let title = title.trim_end();
-    let page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<h1>{title}</h1>\n\
-         <div>{sentence_html}</div>\n</html>\n"
-    );
-    head.clear();
-    // With an invalid status the head stays without one, and `finish` makes the response a 500.
-    if head.status(title.as_bytes()).is_ok() {
+    let page = begin_error(head, status, sentence_html);
+    if head.is_set() {
         // A constant name and value cannot be refused.
-        let _ = head.field(b"Content-Type", b"text/html; charset=utf-8");
         if status == 503 {
             let _ = head.field(b"Retry-After", RETRY_AFTER);
         }
@@ -401,4 +407,20 @@ pub fn error_response(
     }
     out.extend_from_slice(page.as_bytes());
     page.len() as u64
+}
+
+/// Begins the head of an error page, to which fields may be added, and returns the page. `sentence_html` is HTML. With
+/// an invalid status the head stays without one, and [`ResponseHead::finish`] makes the response a 500.
+pub fn begin_error(head: &mut ResponseHead, status: u16, sentence_html: &str) -> String {
+    let title = format!("{status} {}", reason_phrase(status));
+    let title = title.trim_end();
+    head.clear();
+    if head.status(title.as_bytes()).is_ok() {
+        // A constant name and value cannot be refused.
+        let _ = head.field(b"Content-Type", b"text/html; charset=utf-8");
+    }
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<h1>{title}</h1>\n\
+         <div>{sentence_html}</div>\n</html>\n"
+    )
 }

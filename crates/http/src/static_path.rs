@@ -185,6 +185,20 @@ pub fn decode(rest: &[u8], dot_files: DotFiles) -> Result<RelativePath, PathErro
     Ok(RelativePath { text, is_directory_form })
 }
 
+/// A path as clients send it: what may not stand in one is percent-encoded (RFC 3986 section 3.3). Slashes stay.
+#[must_use]
+pub fn encode(path: &str) -> String {
+    let mut text = String::with_capacity(path.len());
+    for &octet in path.as_bytes() {
+        if octet.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&octet) {
+            text.push(char::from(octet));
+        } else {
+            text.push_str(&format!("%{octet:02X}"));
+        }
+    }
+    text
+}
+
 fn decode_segment(segment: &[u8], text: &mut Vec<u8>) -> Result<(), PathError> {
     let mut rest = segment;
     while let [octet, tail @ ..] = rest {

@@ -253,3 +253,16 @@ proptest! {
         prop_assert_eq!(path.map(|path| path.as_str().to_owned()), Ok(names.join("/")));
     }
 }
+
+#[test]
+fn an_encoded_path_decodes_to_itself() {
+    for path in ["a b", "ä/ö.txt", "100%", "a?b#c", "x;y:z@w", "\"<>[]^`{|}"] {
+        let encoded = tailrace_http::static_path::encode(path);
+        assert!(
+            encoded.bytes().all(|octet| octet.is_ascii_graphic() && !b"\"<>?#[]^`{|}".contains(&octet)),
+            "{encoded}"
+        );
+        let decoded = tailrace_http::static_path::decode(format!("/{encoded}").as_bytes(), DotFiles::Allowed);
+        assert_eq!(decoded.unwrap().as_str(), path);
+    }
+}

@@ -34,6 +34,7 @@ use crate::connection::exchange::Exchange;
 use crate::connection::host::Host;
 use crate::connection::local;
 use crate::connection::runner::Runner;
+use crate::connection::state::Next;
 use crate::connection::table::SPECIAL;
 use crate::connection::timers::Due;
 use crate::connection::transaction::Transaction;
@@ -94,6 +95,7 @@ impl EventLoop for Arc<Server> {
                 }
             }
             guard.stage(Stage::Flush, || self.flush());
+            guard.stage(Stage::Dispatches, || self.dispatch_requests());
             guard.stage(Stage::Deadlines, || self.expire());
             guard.stage(Stage::LateRequests, || self.refuse_late_requests());
             guard.stage(Stage::Memory, || self.reclaim_memory());
@@ -113,7 +115,7 @@ impl Server {
     /// How long to wait for events; `None`: no limit.
     fn timeout(&self) -> Option<Duration> {
         let Parts { context, dispatcher, executor, publishing, .. } = &self.parts;
-        if context.flush_list.has_urgent() {
+        if context.flush_list.has_urgent() || context.has_dispatches() {
             return Some(Duration::ZERO);
         }
         if let Some(left) = context.held.time_left(|| context.clock.peek()) {
@@ -149,6 +151,14 @@ impl Server {
         context.flush_list.tick(|connection, work| guard.connection(connection, work));
         if context.held.is_due(|| context.clock.recent()) {
             context.held.send();
+        }
+    }
+
+    /// Dispatches the requests that were left to this round.
+    fn dispatch_requests(self: &Arc<Self>) {
+        let Parts { context, guard, .. } = &self.parts;
+        for (transaction, connection) in context.take_dispatches() {
+            guard.connection(&connection.clone(), || connection.dispatch(transaction));
         }
     }
 
@@ -258,8 +268,12 @@ impl Host<Connection> for Server {
         self.parts.executor.wake_io();
     }
 
-    fn dispatch(&self, transaction: Box<Transaction>, connection: Arc<Connection>) {
-        responder::respond(&self.parts.responders, Exchange::new(transaction, connection));
+    fn dispatch(&self, transaction: Box<Transaction>, connection: Arc<Connection>) -> Option<Next> {
+        responder::respond(&self.parts.responders, Exchange::new(transaction, connection))
+    }
+
+    fn dispatch_later(&self, transaction: Box<Transaction>, connection: Arc<Connection>) {
+        self.parts.context.dispatch_later(self, transaction, connection);
     }
 
     fn hand_over(&self, connection: Arc<Connection>) {

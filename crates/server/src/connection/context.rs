@@ -5,7 +5,7 @@
 
 use std::io;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,12 @@ use crate::connection::flush_list::FlushList;
 use crate::connection::held::Held;
 use crate::connection::shared::Shared;
 use crate::connection::table::Table;
+use crate::connection::transaction::Transaction;
 use crate::observe::level::Level;
 use crate::os::clock::{Millis, NEVER};
 use crate::os::epoll::Poller;
 use crate::os::panics::catch;
+use crate::os::sync::lock;
 use crate::request::spool::Write;
 use crate::response::policy::Policy;
 
@@ -32,6 +34,9 @@ pub(crate) struct Context {
     pub(crate) table: Table,
     pub(crate) flush_list: FlushList,
     pub(crate) held: Held,
+    /// Requests that wait to be dispatched, with the connections that they own.
+    dispatches: Mutex<Vec<(Box<Transaction>, Arc<Connection>)>>,
+    has_dispatches: AtomicBool,
     /// Number of incomplete requests that were refused to free their memory.
     pub(crate) given_up: AtomicU64,
     /// When incomplete requests may be looked for again.
@@ -60,10 +65,44 @@ impl Context {
             poller: Poller::new()?,
             table: Table::default(),
             flush_list: FlushList::default(),
+            dispatches: Mutex::default(),
+            has_dispatches: AtomicBool::new(false),
             given_up: AtomicU64::new(0),
             next_look: Mutex::default(),
             spill_failed: AtomicU64::new(NEVER),
         })
+    }
+
+    /// Leaves the request, which owns its connection, to the next round of the thread that polls.
+    pub(crate) fn dispatch_later(
+        &self,
+        host: &ConnectionHost,
+        transaction: Box<Transaction>,
+        connection: Arc<Connection>,
+    ) {
+        lock(&self.dispatches).push((transaction, connection));
+        self.has_dispatches.store(true, Ordering::SeqCst);
+        if self.has_ended() {
+            // No thread dispatches them any more, and their connections keep the server alive.
+            drop(self.take_dispatches());
+        } else {
+            host.wake_io();
+        }
+    }
+
+    /// True when a request waits to be dispatched.
+    pub(crate) fn has_dispatches(&self) -> bool {
+        self.has_dispatches.load(Ordering::SeqCst)
+    }
+
+    /// The requests that wait to be dispatched.
+    pub(crate) fn take_dispatches(&self) -> Vec<(Box<Transaction>, Arc<Connection>)> {
+        if !self.has_dispatches() {
+            return Vec::new();
+        }
+        let mut dispatches = lock(&self.dispatches);
+        self.has_dispatches.store(false, Ordering::SeqCst);
+        std::mem::take(&mut *dispatches)
     }
 
     /// Moves the ownership of a connection from the caller to the thread that polls, which continues with it.

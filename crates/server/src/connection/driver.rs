@@ -31,6 +31,7 @@ use crate::connection::transaction::{Outcome, Transaction};
 use crate::observe::level::Level;
 use crate::observe::record::{Ending, Record};
 use crate::os::clock::{Millis, NEVER, millis, with_date};
+use crate::os::file;
 use crate::os::socket::Io;
 use crate::os::sync::lock;
 use crate::request::spool::Written;
@@ -42,6 +43,8 @@ use crate::transport::Transport;
 
 /// Full reads of one connection before other connections are served; together of at most so many scratch buffers.
 pub(crate) const READS: usize = 16;
+/// Requests of one connection that responders respond to at once before other connections are served.
+const RESPONSES: usize = 32;
 /// Bytes sent to one connection before other connections are served: one fast client must not delay them.
 const TURN: u64 = 4 << 20;
 /// Size in bytes of one read where request bodies are streamed.
@@ -197,6 +200,11 @@ impl Connection {
         self.run_steps();
     }
 
+    /// The thread that polls dispatches a request, which owns the connection.
+    pub(crate) fn dispatch(self: &Arc<Self>, transaction: Box<Transaction>) {
+        self.run_from(Next::Run(transaction));
+    }
+
     /// The owner's loop: takes steps until there is nothing to do, then releases the connection.
     fn run_steps(self: &Arc<Self>) {
         let next = self.advance(self.claim.take());
@@ -204,11 +212,19 @@ impl Connection {
     }
 
     fn run_from(self: &Arc<Self>, mut next: Next) {
+        let mut responses = 0;
         loop {
             match next {
                 Next::Run(transaction) => {
                     self.first_request_by.store(0, Ordering::Relaxed);
-                    return self.host.dispatch(transaction, self.clone());
+                    if responses == RESPONSES {
+                        // A client that pipelines its requests must not delay others.
+                        return self.host.dispatch_later(transaction, self.clone());
+                    }
+                    responses += 1;
+                    let Some(then) = self.host.dispatch(transaction, self.clone()) else { return };
+                    next = then;
+                    continue;
                 }
                 Next::Store(write) => return self.host.store(self.clone(), *write),
                 // The claim is kept: the leader continues with the connection after the events of others.
@@ -430,6 +446,18 @@ impl Connection {
         self.claim.raise(claim::READ | claim::READ_END);
     }
 
+    /// As [`Connection::end_response`], for the owner, which takes the next action itself.
+    pub(crate) fn end_response_here(self: &Arc<Self>, ended: Ended) -> Next {
+        let Ended { then, transaction, rest, is_sent, .. } = ended;
+        let mut state = lock(&self.state);
+        let next = self.step(&mut state, Event::Responded { then, transaction, rest, is_sent });
+        if is_sent {
+            return self.settle(&mut state, next, READABLE);
+        }
+        drop(state);
+        self.advance(self.claim.take())
+    }
+
     /// The application is done with the response. Ownership of the connection moves from the exchange to the calling
     /// thread.
     pub(crate) fn end_response(self: &Arc<Self>, ended: Ended) {
@@ -525,7 +553,7 @@ impl Connection {
     }
 
     fn follow_up_now(self: &Arc<Self>, after: After) {
-        let After { wake, push, room, list, asked } = after;
+        let After { wake, push, room, list, read, asked } = after;
         if wake {
             self.host.wake_io();
         }
@@ -537,6 +565,13 @@ impl Connection {
         }
         if room {
             self.notify_room();
+        }
+        if read && let Some(part) = self.delivery.take_unread() {
+            let connection = self.clone();
+            self.shared.disk.run(move || {
+                file::read_ahead(part.file.descriptor(), part.offset, part.length);
+                connection.look_again();
+            });
         }
         if asked {
             // The thread that found this one writing may have been the owner, which may have released the connection

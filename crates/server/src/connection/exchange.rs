@@ -12,6 +12,7 @@ use tailrace_http::framing::RequestFacts;
 use crate::connection::driver::{AfterResponse, Connection, Ended, Task};
 pub use crate::connection::room::{PATIENCE, RETRY, WaitingCount};
 use crate::connection::runner::Runner;
+use crate::connection::state::Next;
 use crate::connection::transaction::Transaction;
 use crate::observe::record::{Ending, Path, Record};
 use crate::os::clock::{NEVER, millis};
@@ -22,6 +23,7 @@ pub use crate::request::stream::{BodyFault, BodyStream};
 pub use crate::request::{Endpoints, Request, RequestBody};
 use crate::response::delivery::After;
 pub use crate::response::delivery::Room;
+use crate::response::payload::FileSource;
 pub use crate::response::payload::Payload;
 use crate::response::producer::Outlet;
 pub use crate::response::producer::{Position, Sent};
@@ -48,8 +50,8 @@ impl Client {
 enum Finish {
     /// The application has finished.
     Done,
-    /// No runner will take the request.
-    Refused,
+    /// The I/O side continues with the connection, since the caller is no runner.
+    ByIo,
     /// The server stops before the application has finished.
     Cut,
 }
@@ -129,8 +131,22 @@ impl Exchange {
     pub(crate) fn refuse(mut self) {
         if let Some(parts) = self.take_parts() {
             parts.connection.shared().count_refusal();
-            parts.fail(503, Some("The server has more requests than it can answer."), Finish::Refused);
+            parts.fail(503, Some("The server has more requests than it can answer."), Finish::ByIo);
         }
+    }
+
+    /// Has the I/O side ask the responders again, in its next round. Called by a thread that has looked for a file and
+    /// found none: those that look for files pass the request on.
+    pub(crate) fn dispatch_later(mut self) {
+        if let Some(Parts { mut transaction, connection }) = self.take_parts() {
+            transaction.is_no_file = true;
+            connection.clone().host().dispatch_later(transaction, connection);
+        }
+    }
+
+    /// True when it is known that the request is for no file.
+    pub(crate) fn is_no_file(&self) -> bool {
+        self.parts().transaction.is_no_file
     }
 
     /// The request.
@@ -212,6 +228,17 @@ impl Exchange {
     /// Sends `length` bytes of a file from `offset` by `sendfile`. If nothing was sent before and `position` is `Last`,
     /// `length` becomes the `Content-Length`.
     pub fn send_file(&mut self, file: OwnedFd, offset: u64, length: u64, position: Position) -> Sent {
+        self.send_source(Arc::new(file), offset, length, position)
+    }
+
+    /// The same for a file that other responses use, too.
+    pub(crate) fn send_source(
+        &mut self,
+        file: Arc<dyn FileSource>,
+        offset: u64,
+        length: u64,
+        position: Position,
+    ) -> Sent {
         self.with_outlet(|response, outlet, record| response.send_file(outlet, record, file, offset, length, position))
     }
 
@@ -290,25 +317,34 @@ impl Exchange {
     ///
     /// # Errors
     /// [`Short`], with the missing byte count, when fewer bytes were sent than the head promised.
-    pub fn finish(mut self) -> Result<(), Short> {
+    pub fn finish(self) -> Result<(), Short> {
+        self.finish_as(Finish::Done)
+    }
+
+    /// As [`Exchange::finish`], for a thread that is no runner: the I/O side continues with the connection.
+    pub(crate) fn finish_by_io(self) {
+        // What is missing is seen by the client, too.
+        let _ = self.finish_as(Finish::ByIo);
+    }
+
+    /// As [`Exchange::finish`], for a responder that the owner of the connection has called. Returns what the owner
+    /// does next.
+    pub(crate) fn finish_here(mut self) -> Next {
+        let Some(mut parts) = self.take_parts() else { return Next::Rest };
+        let ending = if parts.complete() { parts.transaction.response.ending() } else { Ending::Broken };
+        let (connection, ended) = parts.end(ending, Finish::Done);
+        connection.end_response_here(ended)
+    }
+
+    fn finish_as(mut self, finish: Finish) -> Result<(), Short> {
         let Some(mut parts) = self.take_parts() else { return Ok(()) };
-        let now = parts.connection.shared().clock.read();
-        parts.transaction.record.finished = Some(now);
-        if !parts.transaction.response.is_finished() {
-            let mut has_memory = true;
-            parts.with_outlet(|response, outlet, record| {
-                let after = response.finish(outlet, record, now);
-                has_memory = after.is_some();
-                (Sent::Taken, after.unwrap_or_default())
-            });
-            if !has_memory {
-                parts.fail(500, Some("The server has no memory for the response."), Finish::Done);
-                return Ok(());
-            }
+        if !parts.complete() {
+            parts.fail(500, Some("The server has no memory for the response."), finish);
+            return Ok(());
         }
         let response = &parts.transaction.response;
         let (missing, ending) = (response.missing(), response.ending());
-        parts.close(ending, Finish::Done);
+        parts.close(ending, finish);
         if missing > 0 { Err(Short { missing }) } else { Ok(()) }
     }
 
@@ -406,8 +442,29 @@ impl Parts {
         self.close(if is_gone { Ending::ClientGone } else { Ending::Complete }, finish);
     }
 
+    /// Completes the response. False: the system has no memory for that, and nothing was sent.
+    fn complete(&mut self) -> bool {
+        let now = self.connection.shared().clock.read();
+        self.transaction.record.finished = Some(now);
+        let mut has_memory = true;
+        if !self.transaction.response.is_finished() {
+            self.with_outlet(|response, outlet, record| {
+                let after = response.finish(outlet, record, now);
+                has_memory = after.is_some();
+                (Sent::Taken, after.unwrap_or_default())
+            });
+        }
+        has_memory
+    }
+
     /// Ends the response and gives the connection back.
     fn close(self, ending: Ending, finish: Finish) {
+        let (connection, ended) = self.end(ending, finish);
+        connection.end_response(ended);
+    }
+
+    /// Ends the response. The caller gives the connection back.
+    fn end(self, ending: Ending, finish: Finish) -> (Arc<Connection>, Ended) {
         let Self { mut transaction, connection } = self;
         let Transaction { response, record, incoming, follower, runner, .. } = &mut *transaction;
         let rest = incoming.take().map(|incoming| incoming.end());
@@ -443,15 +500,16 @@ impl Parts {
         if finish == Finish::Cut {
             record.ending = Ending::Cut;
         }
-        connection.end_response(Ended {
+        let ended = Ended {
             then,
             transaction,
             rest: rest.map(|(rest, _)| rest),
             // The flush reports that a connection is broken.
             is_sent: end.is_sent && !end.is_broken,
-            hand_over: end.is_left || finish == Finish::Refused,
+            hand_over: end.is_left || finish == Finish::ByIo,
             is_held: end.is_held,
-        });
+        };
+        (connection, ended)
     }
 }
 

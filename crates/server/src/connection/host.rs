@@ -10,6 +10,7 @@ use std::time::Instant;
 use tailrace_http::framing::RequestFacts;
 
 use crate::connection::runner::Runner;
+use crate::connection::state::Next;
 use crate::connection::transaction::Transaction;
 use crate::observe::level::Level;
 use crate::observe::record::Record;
@@ -34,8 +35,11 @@ pub(crate) trait Host<C>: Send + Sync + 'static {
     fn wake_io(&self);
 
     /// Has a complete request answered by a responder or by the application. The request owns the connection from now
-    /// on.
-    fn dispatch(&self, transaction: Box<Transaction>, connection: Arc<C>);
+    /// on. If a responder has responded at once, the caller is the owner again: returns what it does next.
+    fn dispatch(&self, transaction: Box<Transaction>, connection: Arc<C>) -> Option<Next>;
+
+    /// The same, by the thread that polls, in its next round.
+    fn dispatch_later(&self, transaction: Box<Transaction>, connection: Arc<C>);
 
     /// Moves the ownership of the connection from the caller to the thread that polls, which continues with it.
     fn hand_over(&self, connection: Arc<C>);

@@ -884,8 +884,9 @@ impl State {
         let Self::Draining(draining) = std::mem::replace(self, Self::Idle) else { return Effects::of(Next::Rest) };
         let effects = self.end_response(*draining, broken, rules);
         let Flush::Short(missing) = flush else { return effects };
-        let message =
-            format!("a file shrank while it was sent: {missing} bytes are missing; the connection was broken");
+        let message = format!(
+            "a file shrank or was changed while it was sent: {missing} bytes are missing; the connection was broken"
+        );
         effects.with(|rare| rare.log = Some(message))
     }
 

@@ -45,6 +45,8 @@ pub(crate) struct Transaction {
     pub(crate) follower: Option<Arc<Mutex<Record>>>,
     /// The body, if the application reads it while it arrives.
     pub(crate) incoming: Option<Arc<Incoming>>,
+    /// It has been looked for a file for the request, and there is none.
+    pub(crate) is_no_file: bool,
     /// The charge for the memory of the transaction.
     charge: Charge,
 }
@@ -59,6 +61,7 @@ impl Transaction {
             runner: None,
             follower: None,
             incoming: None,
+            is_no_file: false,
             charge: Charge::default(),
         }
     }
@@ -76,6 +79,7 @@ impl Transaction {
         self.charge = Charge::default();
         self.request.body = RequestBody::Empty;
         self.incoming = None;
+        self.is_no_file = false;
         self.runner = None;
         self.follower = None;
         self.response.clear();

@@ -4,11 +4,14 @@
 //! request on.
 
 use crate::connection::exchange::Exchange;
+use crate::connection::state::Next;
 
 /// What a responder makes of a request.
 pub(crate) enum Response {
-    /// It has taken the request and responds to it, now or later.
+    /// It has taken the request and responds to it later, or has made another thread the owner of the connection.
     Taken,
+    /// It has responded, see [`Exchange::finish_here`].
+    Done(Next),
     /// It has left the request to the next responder.
     Passed(Exchange),
 }
@@ -23,15 +26,18 @@ pub(crate) trait Responder: Send + Sync + 'static {
     fn respond(&self, exchange: Exchange) -> Response;
 }
 
-/// Asks the responders in order until one takes the request. A request that all of them pass on is dropped, and so
-/// answered 500.
-pub(crate) fn respond(responders: &[Box<dyn Responder>], mut exchange: Exchange) {
+/// Asks the responders in order until one takes the request. If it has responded at once, the caller owns the
+/// connection again: returns what the owner does next. A request that all of them pass on is dropped, and so answered
+/// 500.
+pub(crate) fn respond(responders: &[Box<dyn Responder>], mut exchange: Exchange) -> Option<Next> {
     for responder in responders {
         match responder.respond(exchange) {
-            Response::Taken => return,
+            Response::Taken => return None,
+            Response::Done(next) => return Some(next),
             Response::Passed(passed) => exchange = passed,
         }
     }
+    None
 }
 
 #[cfg(test)]
@@ -76,7 +82,7 @@ mod tests {
         };
         let responders: Vec<_> = statuses.iter().map(scripted).collect();
         let (client, exchange) = served.exchange();
-        respond(&responders, exchange);
+        assert!(respond(&responders, exchange).is_none());
         (status_of(client), asked.load(Ordering::SeqCst))
     }
 

@@ -40,6 +40,22 @@ pub(crate) fn monotonic_nanos() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
+/// Now, in milliseconds of the same clock.
+pub(crate) fn monotonic_millis() -> u64 {
+    monotonic_nanos() / 1_000_000
+}
+
+/// The time since a moment of the wall clock, in seconds and nanoseconds since 1970. `None`: the moment is to come.
+pub(crate) fn since_wall(seconds: i64, nanoseconds: u32) -> Option<Duration> {
+    let moment = SystemTime::UNIX_EPOCH.checked_add(Duration::new(u64::try_from(seconds).ok()?, nanoseconds))?;
+    wall().duration_since(moment).ok()
+}
+
+/// Blocks the calling thread for this time.
+pub(crate) fn sleep(time: Duration) {
+    std::thread::sleep(time);
+}
+
 /// A duration as milliseconds, rounded up.
 pub(crate) fn millis(time: Duration) -> Millis {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(NEVER / 2)

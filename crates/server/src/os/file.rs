@@ -1,6 +1,7 @@
 //! Files, pipes and terminals: what a descriptor is, writing to it, temporary files. A call on a file may take as long
 //! as its disk does.
 
+use std::ffi::CStr;
 use std::fs::{File, OpenOptions, remove_file};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -8,8 +9,10 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fstat, open};
-use rustix::io::Errno;
+use rustix::fs::{
+    FallocateFlags, FileType, MemfdFlags, Mode, OFlags, fallocate, fcntl_getfl, fstat, memfd_create, open,
+};
+use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::os::process;
 use crate::os::socket::Io;
@@ -128,6 +131,48 @@ pub(crate) fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result
 /// Those of pread(2), but for EINTR.
 pub fn read_at(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     Ok(rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut *buffer, offset))?)
+}
+
+/// A new file in memory, without a name.
+///
+/// # Errors
+/// No descriptors left, or a filter of system calls forbids it.
+pub(crate) fn memory_file(name: &CStr) -> io::Result<File> {
+    Ok(File::from(memfd_create(name, MemfdFlags::CLOEXEC)?))
+}
+
+/// Frees what a part of a file occupies; it reads as zeros then. Does nothing where the file system cannot.
+pub(crate) fn free(file: BorrowedFd<'_>, offset: u64, length: u64) {
+    let _ = fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length);
+}
+
+/// Reads a part of a file into the system's memory. Blocks on the disk. What cannot be read is left to who needs it.
+pub(crate) fn read_ahead(file: BorrowedFd<'_>, offset: u64, length: u64) {
+    let mut buffer = vec![0; 64 * 1024];
+    let mut at = offset;
+    let end = offset.saturating_add(length);
+    while at < end {
+        match read_at(file, &mut buffer, at) {
+            Ok(count @ 1..) => at += count as u64,
+            Ok(0) | Err(_) => return,
+        }
+    }
+}
+
+/// Whether a byte of a file is in the system's memory, so that reading it does not wait for a disk. True also where
+/// the file system cannot tell.
+pub(crate) fn is_in_memory(file: BorrowedFd<'_>, offset: u64) -> bool {
+    let mut byte = [0; 1];
+    let buffers = &mut [io::IoSliceMut::new(&mut byte)];
+    let read = rustix::io::retry_on_intr(|| rustix::io::preadv2(file, buffers, offset, ReadWriteFlags::NOWAIT));
+    read != Err(Errno::AGAIN)
+}
+
+/// Reads from an offset of a file what is in the system's memory. `None`: the next bytes are not, or the file system
+/// cannot tell.
+pub(crate) fn read_from_memory(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Option<usize> {
+    let buffers = &mut [io::IoSliceMut::new(buffer)];
+    rustix::io::retry_on_intr(|| rustix::io::preadv2(file, buffers, offset, ReadWriteFlags::NOWAIT)).ok()
 }
 
 /// A regular file that a descriptor can read.

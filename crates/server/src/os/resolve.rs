@@ -96,7 +96,11 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    fn of(descriptor: BorrowedFd<'_>) -> rustix::io::Result<Self> {
+    /// Of an open file.
+    ///
+    /// # Errors
+    /// Those of fstat(2).
+    pub(crate) fn of(descriptor: BorrowedFd<'_>) -> rustix::io::Result<Self> {
         fstat(descriptor).map(|stat| Self::from_stat(&stat))
     }
 
@@ -173,7 +177,10 @@ impl Root {
     /// It leads to nothing that can be served.
     pub fn resolve(&self, path: &RelativePath) -> Result<Found, Unresolved> {
         let is_walked = !self.has_openat2 && self.links != Links::Follow;
-        self.retried(path, || if is_walked { self.walk(path) } else { self.open_by_kernel(path) })
+        self.retried(
+            path,
+            || if is_walked { self.walk(path) } else { self.open_by_kernel(path, ResolveFlags::empty()) },
+        )
     }
 
     fn retried(
@@ -194,26 +201,39 @@ impl Root {
         if self.links == Links::Follow { Err(Unresolved::Fault(Errno::AGAIN)) } else { self.walk(path) }
     }
 
-    fn open_by_kernel(&self, path: &RelativePath) -> Result<Found, Unresolved> {
+    /// As [`Root::resolve`], from what the system has in memory. `None`: it has not, or cannot tell.
+    pub(crate) fn resolve_from_memory(&self, path: &RelativePath) -> Option<Result<Found, Unresolved>> {
+        if !self.has_openat2 || self.links == Links::Follow {
+            return None;
+        }
+        match self.open_by_kernel(path, ResolveFlags::CACHED) {
+            // The second is a kernel without that flag.
+            Err(Unresolved::Fault(Errno::AGAIN | Errno::INVAL | Errno::NOSYS)) => None,
+            result => Some(result),
+        }
+    }
+
+    fn open_by_kernel(&self, path: &RelativePath, also: ResolveFlags) -> Result<Found, Unresolved> {
         let names = if path.as_str().is_empty() { "." } else { path.as_str() };
-        let descriptor = self.call(names, LOOK)?;
+        let descriptor = self.call(names, LOOK, also)?;
         let metadata = Metadata::of(descriptor.as_fd())?;
         match metadata.kind() {
             FileType::Directory => Ok(Found::Directory { descriptor, metadata }),
             _ if path.is_directory_form() => Err(Unresolved::Missing),
-            FileType::RegularFile => opened(self.call(names, READ)?),
+            FileType::RegularFile => opened(self.call(names, READ, also)?),
             _ => Err(Unresolved::Special),
         }
     }
 
-    fn call(&self, names: &str, flags: OFlags) -> Result<OwnedFd, Unresolved> {
+    /// `also`: rules beside those of the links.
+    fn call(&self, names: &str, flags: OFlags, also: ResolveFlags) -> Result<OwnedFd, Unresolved> {
         let by_rule = |rule| match openat2(&self.folder, names, flags, Mode::empty(), rule) {
             // Most filters of system calls answer with EPERM. openat2(2) itself has no reason to, so the walk tells.
             Err(Errno::PERM) => Err(Errno::NOSYS),
             result => result,
         };
         // BENEATH includes NO_MAGICLINKS, but openat2(2) says that this may change.
-        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | also;
         Ok(retry_on_intr(|| match self.links {
             Links::Beneath => by_rule(beneath),
             Links::Never => by_rule(beneath | ResolveFlags::NO_SYMLINKS),
@@ -614,7 +634,11 @@ mod tests {
             let mut count = 0;
             let found = root.retried(&path, || {
                 count += 1;
-                if count > times { root.open_by_kernel(&path) } else { Err(Unresolved::Fault(errno)) }
+                if count > times {
+                    root.open_by_kernel(&path, rustix::fs::ResolveFlags::empty())
+                } else {
+                    Err(Unresolved::Fault(errno))
+                }
             });
             (seen(found), count)
         };

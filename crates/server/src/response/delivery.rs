@@ -8,15 +8,15 @@
 //!
 //! This file does not know the loop: what else has to be done is returned to the caller as [`After`].
 
-use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::os::clock::Millis;
 use crate::os::socket::Io;
 use crate::os::sync::{Condvar, Mutex, MutexGuard, lock, wait_for};
-use crate::response::payload::Payload;
-use crate::response::send_queue::Batch;
+use crate::response::payload::{FileSource, Payload, UnreadPart};
+use crate::response::send_queue::{Batch, Wrote};
 use crate::response::sending::{CoalesceResult, End, Flush, Overruled, Produced, Progress, Sending, Terms};
 use crate::response::spill::Spill;
 use crate::response::write_plan::WritePlan;
@@ -45,6 +45,8 @@ pub(crate) struct After {
     pub(crate) room: bool,
     /// List the response with the I/O side, which looks at it at each tick.
     pub(crate) list: bool,
+    /// Have a disk thread read the part of a file that [`Delivery::take_unread`] returns, then flush again.
+    pub(crate) read: bool,
     /// Another thread tried to write meanwhile and left that to this one. If it was the owner, it has to flush again.
     pub(crate) asked: bool,
 }
@@ -53,7 +55,7 @@ impl After {
     /// True when there is anything to do.
     #[inline]
     pub(crate) fn is_any(&self) -> bool {
-        self.wake | self.push | self.room | self.list | self.asked
+        self.wake | self.push | self.room | self.list | self.read | self.asked
     }
 }
 
@@ -126,7 +128,7 @@ pub(crate) struct Output<'a> {
 /// A part of a file, with the bytes before and after it.
 pub(crate) struct FilePart<'a> {
     pub(crate) before: &'a [u8],
-    pub(crate) file: OwnedFd,
+    pub(crate) file: Arc<dyn FileSource>,
     pub(crate) offset: u64,
     pub(crate) length: u64,
     pub(crate) behind: &'a [u8],
@@ -174,8 +176,12 @@ impl Delivery {
             let Some(batch) = sending.next_batch() else { break Flush::Empty };
             drop(sending);
             let write = |batch: &mut Batch| batch.write(self.socket());
-            let (batch, moved) = self.unlocked(batch, write, |sending, batch| sending.queue.drop_batch(batch));
+            let (batch, wrote) = self.unlocked(batch, write, |sending, batch| sending.queue.drop_batch(batch));
             sending = lock(&self.sending);
+            let moved = match wrote {
+                Wrote::Io(moved) => moved,
+                Wrote::Unread(part) => break sending.found_unread(batch, part),
+            };
             if let Some(flush) = sending.wrote(batch, moved) {
                 break flush;
             }
@@ -311,6 +317,7 @@ impl Delivery {
         }
         let (sending, _, asked) = self.write(sending, u64::MAX);
         after.asked |= asked;
+        after.read |= sending.has_unread();
         sending
     }
 
@@ -421,8 +428,9 @@ impl Delivery {
         let wake = time.is_some_and(|time| Self::set_deadline(&mut sending, progress, terms, time));
         // A producer that found this thread writing may wait for the room that the write has made.
         let room = asked && (sending.queue.bytes() <= terms.low_water() || sending.is_over());
+        let read = sending.has_unread();
         self.end_if_overruled(sending);
-        (flush, After { wake, asked, room, ..After::default() })
+        (flush, After { wake, asked, room, read, ..After::default() })
     }
 
     /// Sends coalesced blocks and the queue while the producer still works. `expired`: the deadline of the connection
@@ -447,6 +455,7 @@ impl Delivery {
             let (guard, flush, asked) = self.write(sending, terms.policy.most_by_io.unwrap_or(u64::MAX));
             sending = guard;
             after.asked = asked;
+            after.read = sending.has_unread();
             after.push = flush == Flush::More && sending.set_pushed(true);
             let progress = sending.sent() > before;
             after.wake = Self::set_deadline(&mut sending, progress, terms, time);
@@ -462,6 +471,11 @@ impl Delivery {
         let moved = lock(&self.sending).coalesced() > 0;
         let after = if moved { self.drain(false, false, terms, time) } else { After::default() };
         (lock(&self.sending).stays_listed(moved), after)
+    }
+
+    /// The part of a file that is to be read before it can be sent. Then report the socket as writable.
+    pub(crate) fn take_unread(&self) -> Option<Box<UnreadPart>> {
+        lock(&self.sending).take_unread()
     }
 
     /// Queues bytes of the server's own.

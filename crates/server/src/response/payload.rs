@@ -1,5 +1,6 @@
 //! Bytes of a response that are kept by reference: their owner, and how they are released.
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::response::segments;
@@ -8,6 +9,43 @@ use crate::response::segments;
 pub trait Payload: Send + Sync {
     /// The bytes; the same at each call.
     fn bytes(&self) -> &[u8];
+}
+
+/// A file of which parts are sent.
+pub(crate) trait FileSource: Send + Sync {
+    /// The file.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+
+    /// Whether a part of it can be sent now. Called before each write; must not block.
+    fn readiness(&self, offset: u64, length: u64) -> Readiness {
+        let _ = (offset, length);
+        Readiness::Ready
+    }
+}
+
+/// Whether a part of a file can be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    /// Yes.
+    Ready,
+    /// It has to be read from the disk first, which takes time.
+    Unread,
+    /// The file has been changed since the response began: what was sent and what would follow do not belong together.
+    Changed,
+}
+
+/// A part of a file that has to be read from the disk before it is sent.
+pub(crate) struct UnreadPart {
+    pub(crate) file: Arc<dyn FileSource>,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+}
+
+/// The application's own file.
+impl FileSource for OwnedFd {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
 }
 
 /// No bytes at all.

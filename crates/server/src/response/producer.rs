@@ -6,7 +6,7 @@
 //!
 //! Thread: a [`Response`] belongs to the thread that runs the request. What other threads use is in [`Delivery`].
 
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tailrace_http::encode::{self, ResponseHead};
@@ -15,6 +15,7 @@ use tailrace_http::framing::{RequestFacts, ResponseBody, ResponseFraming};
 use crate::observe::record::{Ending, Path, Record};
 use crate::os::clock::{Clock, with_date};
 use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart, Keep, Output};
+use crate::response::payload::FileSource;
 use crate::response::policy::Coalesce;
 use crate::response::sending::{CoalesceResult, Produced, Progress, Terms};
 use crate::response::write_plan::WritePlan;
@@ -230,7 +231,7 @@ impl Response {
         &mut self,
         outlet: &Outlet<'_>,
         record: &mut Record,
-        file: OwnedFd,
+        file: Arc<dyn FileSource>,
         offset: u64,
         length: u64,
         position: Position,

@@ -6,12 +6,12 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use crate::os::socket::Io;
 use crate::request::memory::Budget;
-use crate::response::payload::{Payload, Shared};
+use crate::response::payload::{FileSource, Payload, Readiness, Shared, UnreadPart};
 use crate::response::segments;
 use crate::response::spill::{Backlog, SpillFile};
 use crate::transport::Transport;
@@ -26,7 +26,7 @@ const FILE_STEP: u64 = 1 << 20;
 enum Block {
     Copied { bytes: Vec<u8>, at: usize },
     Kept { payload: Box<dyn Payload>, at: usize, end: usize },
-    File { file: OwnedFd, offset: u64, left: u64 },
+    File { file: Arc<dyn FileSource>, offset: u64, left: u64 },
     Spilled { file: Arc<SpillFile>, offset: u64, left: u64 },
 }
 
@@ -53,6 +53,14 @@ impl Block {
     }
 }
 
+/// The result of [`Batch::write`].
+pub(crate) enum Wrote {
+    /// That of the write.
+    Io(Io),
+    /// Nothing was written: this part of a file has to be read from the disk first.
+    Unread(UnreadPart),
+}
+
 /// What one write sends: some blocks in memory, or one of a file.
 pub(crate) struct Batch {
     blocks: Vec<Block>,
@@ -62,9 +70,18 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// Makes one write call.
-    pub(crate) fn write(&self, socket: &dyn Transport) -> Io {
-        match self.blocks.first() {
-            Some(Block::File { file, offset, left }) => socket.transmit_file(file.as_fd(), *offset, file_step(*left)),
+    pub(crate) fn write(&self, socket: &dyn Transport) -> Wrote {
+        Wrote::Io(match self.blocks.first() {
+            Some(Block::File { file, offset, left }) => {
+                let step = file_step(*left);
+                match file.readiness(*offset, step as u64) {
+                    Readiness::Ready => socket.transmit_file(file.descriptor(), *offset, step),
+                    Readiness::Changed => Io::End,
+                    Readiness::Unread => {
+                        return Wrote::Unread(UnreadPart { file: file.clone(), offset: *offset, length: step as u64 });
+                    }
+                }
+            }
             Some(Block::Spilled { file, offset, left }) => {
                 socket.transmit_file(file.as_fd(), *offset, file_step(*left))
             }
@@ -77,7 +94,7 @@ impl Batch {
                 }
                 socket.transmit(&slices[..count], self.is_followed)
             }
-        }
+        })
     }
 
     /// Bytes of the file that are not sent; 0 for blocks in memory.
@@ -283,7 +300,7 @@ impl SendQueue {
     }
 
     /// Appends `left` bytes of a file from `offset`.
-    pub(crate) fn push_file(&mut self, file: OwnedFd, offset: u64, left: u64) {
+    pub(crate) fn push_file(&mut self, file: Arc<dyn FileSource>, offset: u64, left: u64) {
         if left > 0 {
             self.blocks.push_back(Block::File { file, offset, left });
         }

@@ -9,6 +9,7 @@ use crate::os::clock::{Millis, NEVER};
 use crate::os::socket::Io;
 use crate::request::memory::{Budget, ClientMemory};
 use crate::response::coalescing::{Appended, Coalescing};
+use crate::response::payload::UnreadPart;
 use crate::response::policy::Policy;
 use crate::response::send_queue::{Batch, NoMemory, SendQueue};
 
@@ -178,6 +179,8 @@ pub(crate) struct Sending {
     is_held: bool,
     /// Since when queued bytes have waited for the client without a break; [`NEVER`]: none wait.
     waiting_since: Millis,
+    /// A part of a file that has to be read from the disk before it is sent; until then the socket counts as full.
+    unread: Option<Box<UnreadPart>>,
     /// The value of `sent` at that time.
     sent_then: u64,
     /// Bytes of the queue that the kernel has accepted, in all.
@@ -197,6 +200,7 @@ impl Sending {
             has_spilled: false,
             is_held: false,
             waiting_since: NEVER,
+            unread: None,
             sent_then: 0,
             sent: 0,
         }
@@ -500,6 +504,24 @@ impl Sending {
                 Some(Flush::Broken)
             }
         }
+    }
+
+    /// Called by the writer, which has written nothing: a part of a file is not in memory.
+    pub(crate) fn found_unread(&mut self, batch: Batch, part: UnreadPart) -> Flush {
+        self.queue.put_back(batch, 0);
+        self.unread = Some(Box::new(part));
+        self.is_blocked = true;
+        Flush::Blocked
+    }
+
+    /// True when a part of a file waits to be read by a disk thread.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.unread.is_some()
+    }
+
+    /// The part of a file that a disk thread is to read.
+    pub(crate) fn take_unread(&mut self) -> Option<Box<UnreadPart>> {
+        self.unread.take()
     }
 
     /// Called by a producer whose direct write has found the socket full; it is still the writer. True: an event has

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::os::socket::Io;
 use crate::request::memory::Budget;
 use crate::response::payload::Payload;
+use crate::response::send_queue::Wrote;
 use crate::response::sending::{Flush, Sending};
 use crate::response::spill::Backlog;
 use crate::response::spill::SpillFile;
@@ -63,7 +64,10 @@ impl Queued {
         assert!(self.0.begin_writing());
         let flush = loop {
             let Some(batch) = self.0.next_batch() else { break Flush::Empty };
-            let moved = batch.write(socket);
+            let moved = match batch.write(socket) {
+                Wrote::Io(moved) => moved,
+                Wrote::Unread(part) => break self.0.found_unread(batch, part),
+            };
             if let Some(flush) = self.0.wrote(batch, moved) {
                 break flush;
             }

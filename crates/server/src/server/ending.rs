@@ -89,6 +89,7 @@ pub(super) fn end(parts: &Parts) {
     }
     context.flush_list.clear();
     context.held.clear();
+    drop(context.take_dispatches());
     context.disk.end();
     parts.accounting.close_log();
     announce(parts);

@@ -286,8 +286,18 @@ mod tests {
         [("", "thread"), ("", "lead"), ("", "watch"), ("greenlets", "greenlets"), ("inline", "inline")];
 
     /// Places of panics that cost a connection or a request at most: all stages of the loop.
-    const STAGES: [&str; 9] =
-        ["events", "connection", "accept", "open", "flush", "deadlines", "late requests", "memory", "scoreboard"];
+    const STAGES: [&str; 10] = [
+        "events",
+        "connection",
+        "accept",
+        "open",
+        "flush",
+        "dispatches",
+        "deadlines",
+        "late requests",
+        "memory",
+        "scoreboard",
+    ];
 
     #[test]
     fn a_panic_of_the_wait_or_of_the_roles_ends_the_process_of_a_master() {

@@ -32,6 +32,8 @@ pub(super) enum Stage {
     Accept,
     /// Responses that the I/O side sends.
     Flush,
+    /// Requests that were left to this round.
+    Dispatches,
     /// Deadlines of connections and of requests, and the ends of listeners' pauses.
     Deadlines,
     /// Requests that have waited too long for a runner.
@@ -45,7 +47,7 @@ pub(super) enum Stage {
 }
 
 /// Number of stages.
-const STAGES: usize = 8;
+const STAGES: usize = 9;
 
 impl Stage {
     /// The name in the log, and in tests that make the stage panic.
@@ -54,6 +56,7 @@ impl Stage {
             Self::Events => "events",
             Self::Accept => "accept",
             Self::Flush => "flush",
+            Self::Dispatches => "dispatches",
             Self::Deadlines => "deadlines",
             Self::LateRequests => "late requests",
             Self::Memory => "memory",

@@ -495,7 +495,7 @@ impl World {
                 let file = FILE.as_fd().try_clone_to_owned().unwrap();
                 body.extend(block(FILE_BYTES, 5).iter().skip(offset).take(length));
                 body.resize(body.len() + length.saturating_sub(FILE_BYTES - offset), b'?');
-                response.send_file(&outlet, record, file, offset as u64, length as u64, position)
+                response.send_file(&outlet, record, Arc::new(file), offset as u64, length as u64, position)
             }
             how => {
                 let first = block(length, how);
