@@ -1,12 +1,13 @@
 //! The server without an interpreter: answers "pong" with 15 fields, or with the request body. Its speed is the
-//! ceiling for every application. `cargo run --release -p tailrace-server --example echo [address] [threads]`
+//! ceiling for every application. `cargo run --release -p tailrace-server --example echo [address] [threads] [folder]`;
+//! the files of the folder are served below `/files`.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::io::{self, Read};
 use std::net::TcpListener;
 use std::sync::{Arc, OnceLock};
 
-use tailrace_server::{Application, Config, Exchange, Level, Payload, Position, RequestBody, Server, Turn};
+use tailrace_server::{Application, Config, Exchange, Level, Mount, Payload, Position, RequestBody, Server, Turn};
 
 struct Echo {
     server: OnceLock<Arc<Server>>,
@@ -71,7 +72,12 @@ fn main() {
     let listener = TcpListener::bind(&address).unwrap();
     rustix::net::sockopt::set_tcp_nodelay(&listener, true).unwrap();
     let echo = Arc::new(Echo { server: OnceLock::new() });
-    let config = Config { threads, ..Config::default() };
+    let mut config = Config { threads, ..Config::default() };
+    config.static_files.mounts.extend(std::env::args().nth(3).map(|folder| Mount {
+        prefix: "/files".to_owned(),
+        folder: folder.into(),
+        is_overlay: false,
+    }));
     let server = Server::new(config, echo.clone(), vec![listener.into()], None).unwrap();
     assert!(echo.server.set(server.clone()).is_ok());
     for _ in 0..2 {

@@ -18,9 +18,7 @@ mod os;
 mod request;
 mod response;
 mod server;
-#[allow(dead_code, reason = "the responder for files follows")]
 mod static_config;
-#[allow(dead_code, reason = "the responder for files follows")]
 mod static_files;
 mod transport;
 

@@ -45,7 +45,7 @@ impl Parts {
     /// Makes all parts of a server.
     ///
     /// # Errors
-    /// No descriptors left, or the access log cannot be opened.
+    /// No descriptors left, or the access log or a folder of static files cannot be opened.
     pub(super) fn new(
         config: Config,
         application: Arc<dyn Application>,
@@ -62,7 +62,7 @@ impl Parts {
             accepting: Accepting::new(context.clone(), application.clone(), guard.clone(), sockets, place)?,
             accounting: Accounting::new(context.clone(), application.clone())?,
             publishing: Publishing::new(place),
-            responders: responders::in_order(&dispatcher, &executor),
+            responders: responders::in_order(&context, &dispatcher, &executor)?,
             greenlets,
             executor,
             guard,

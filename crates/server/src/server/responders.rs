@@ -1,19 +1,32 @@
 //! The responders of a server, in the order in which they are asked for the response to a request.
 
+use std::io;
 use std::sync::Arc;
 
+use crate::connection::context::Context;
 use crate::connection::exchange::Exchange;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::dispatch::responder::{Responder, Response};
 use crate::executor::Executor;
+use crate::static_files::StaticFiles;
 
 /// All responders. One that responds without the application must come before [`Full`], since it needs no place in the
 /// run queue.
-pub(super) fn in_order(dispatcher: &Arc<Dispatcher>, executor: &Arc<dyn Executor>) -> Vec<Box<dyn Responder>> {
-    vec![
-        Box::new(Full { dispatcher: dispatcher.clone() }),
-        Box::new(Queue { dispatcher: dispatcher.clone(), executor: executor.clone() }),
-    ]
+///
+/// # Errors
+/// A folder of static files cannot be opened.
+pub(super) fn in_order(
+    context: &Context,
+    dispatcher: &Arc<Dispatcher>,
+    executor: &Arc<dyn Executor>,
+) -> io::Result<Vec<Box<dyn Responder>>> {
+    let mut responders: Vec<Box<dyn Responder>> = Vec::new();
+    if !context.config.static_files.mounts.is_empty() {
+        responders.push(Box::new(StaticFiles::new(context.config.static_files.clone(), context.disk.clone())?));
+    }
+    responders.push(Box::new(Full { dispatcher: dispatcher.clone() }));
+    responders.push(Box::new(Queue { dispatcher: dispatcher.clone(), executor: executor.clone() }));
+    Ok(responders)
 }
 
 /// Responds 503 to requests for which the run queue has no room.

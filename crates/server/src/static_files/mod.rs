@@ -1,3 +1,302 @@
-//! Files that are served without the application.
+//! Files that are served without the application: a [`Responder`] on the I/O side, which takes no interpreter and no
+//! application thread.
+//!
+//! A request for a file that is in the cache is answered at once. Any other is looked up at once as long as the system
+//! has all that it needs in memory; otherwise a disk thread does it, and responds, so that a slow disk delays nobody
+//! else.
 
+mod cache;
+mod entry;
+mod lookup;
+mod respond;
+mod slab;
 pub(crate) mod types;
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use tailrace_http::limits::Refusal;
+use tailrace_http::request_head::TargetForm;
+use tailrace_http::static_path::{self, RelativePath, below, decode, encode};
+
+use crate::connection::exchange::Exchange;
+use crate::dispatch::responder::{Responder, Response};
+use crate::os::clock::{Millis, monotonic_millis};
+use crate::os::resolve::{Links, Root};
+use crate::os::sync::lock;
+use crate::request::disk::Disk;
+use crate::static_config::{DotFiles, Mount, StaticConfig, Symlinks};
+use crate::static_files::cache::Cache;
+use crate::static_files::lookup::{Lookup, Place, Purpose, Wait};
+use crate::static_files::slab::Slab;
+
+/// A folder is opened again after this long, in case another one has got its name (milliseconds).
+const REOPEN: Millis = 1_000;
+
+const NOT_FOUND: Refusal = Refusal::new(404, "There is no such file.");
+
+/// A mount and its folder.
+struct Folder {
+    mount: Mount,
+    /// The prefix as it stands in requests.
+    prefix: String,
+    /// The folder, and when it was opened. `None`: it does not exist at this moment.
+    root: Mutex<(Option<Arc<Root>>, Millis)>,
+}
+
+/// See the module. Any thread.
+#[derive(Clone)]
+pub(crate) struct StaticFiles(Arc<Shared>);
+
+struct Shared {
+    config: StaticConfig,
+    /// Those with the longest prefix first.
+    folders: Vec<Folder>,
+    cache: Cache,
+    slab: Option<Arc<Slab>>,
+    disk: Arc<Disk>,
+}
+
+/// What is to be done with a request.
+enum Outcome {
+    /// The response is in the exchange.
+    Responded,
+    /// The application responds.
+    Passed,
+    /// A disk thread has to look.
+    Unknown,
+}
+
+impl StaticFiles {
+    /// Opens the folders.
+    ///
+    /// # Errors
+    /// One cannot be opened; the error names it.
+    pub(crate) fn new(config: StaticConfig, disk: Arc<Disk>) -> io::Result<Self> {
+        let mut mounts = config.mounts.clone();
+        // Stable: of two equal ones the first wins.
+        mounts.sort_by_key(|mount| std::cmp::Reverse(mount.prefix.len()));
+        let mut folders = Vec::new();
+        for mount in mounts {
+            let root = Root::open(&mount.folder, links(&config))
+                .map_err(|fault| io::Error::new(fault.kind(), format!("{}: {fault}", mount.folder.display())))?;
+            let prefix = encode(&mount.prefix);
+            folders.push(Folder { mount, prefix, root: Mutex::new((Some(Arc::new(root)), monotonic_millis())) });
+        }
+        let cache = Cache::new(config.memory, config.descriptors);
+        let slab = Slab::new().ok();
+        Ok(Self(Arc::new(Shared { config, folders, cache, slab, disk })))
+    }
+}
+
+impl Responder for StaticFiles {
+    fn respond(&self, mut exchange: Exchange) -> Response {
+        let shared = &self.0;
+        if exchange.is_no_file() {
+            return Response::Passed(exchange);
+        }
+        match shared.respond(&mut exchange, Wait::No) {
+            Outcome::Responded => Response::Done(exchange.finish_here()),
+            Outcome::Passed => Response::Passed(exchange),
+            Outcome::Unknown => {
+                let again = shared.clone();
+                shared.disk.run(move || {
+                    let mut exchange = exchange;
+                    match again.respond(&mut exchange, Wait::Yes) {
+                        Outcome::Responded => exchange.finish_by_io(),
+                        Outcome::Passed | Outcome::Unknown => exchange.dispatch_later(),
+                    }
+                });
+                Response::Taken
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn respond(&self, exchange: &mut Exchange, wait: Wait) -> Outcome {
+        let request = exchange.request();
+        let path = match request.head.form {
+            TargetForm::Origin | TargetForm::Absolute => request.head.path.of(&request.bytes),
+            _ => return Outcome::Passed,
+        };
+        let is_read = matches!(request.head.method.of(&request.bytes), b"GET" | b"HEAD");
+        let now = monotonic_millis();
+        // A path without an encoded octet is the key of its file.
+        if is_read
+            && !path.contains(&b'%')
+            && let Some(known) = self.cache.get(path, now)
+            && known.is_fresh
+        {
+            respond::send_entry(exchange, &known.entry, false);
+            return Outcome::Responded;
+        }
+        let path = path.to_vec();
+        for folder in &self.folders {
+            let Some(rest) = below(&path, &folder.prefix) else { continue };
+            if !is_read {
+                if folder.mount.is_overlay {
+                    continue;
+                }
+                let allow = [("Allow", "GET, HEAD")];
+                respond::send_error(exchange, 405, "Files can be read only: by GET and HEAD.", &allow);
+                return Outcome::Responded;
+            }
+            let found = match decode(rest, self.dot_files()) {
+                Ok(names) => self.serve(exchange, folder, &names, wait, now),
+                Err(_) if folder.mount.is_overlay => Outcome::Passed,
+                Err(error) => {
+                    let refusal = error.refusal();
+                    if refusal.status == 404 {
+                        self.not_found(exchange, folder, wait)
+                    } else {
+                        respond::send_error(exchange, refusal.status, refusal.reason, &[]);
+                        Outcome::Responded
+                    }
+                }
+            };
+            if !matches!(found, Outcome::Passed) {
+                return found;
+            }
+        }
+        Outcome::Passed
+    }
+
+    fn dot_files(&self) -> static_path::DotFiles {
+        match self.config.dot_files {
+            DotFiles::WellKnown => static_path::DotFiles::WellKnown,
+            DotFiles::Never => static_path::DotFiles::Refused,
+            DotFiles::All => static_path::DotFiles::Allowed,
+        }
+    }
+
+    /// Responds with what the path leads to below a folder.
+    fn serve(&self, exchange: &mut Exchange, folder: &Folder, path: &RelativePath, wait: Wait, now: Millis) -> Outcome {
+        let slash = if path.is_directory_form() && !path.as_str().is_empty() { "/" } else { "" };
+        let url = format!("{}/{}{slash}", folder.mount.prefix, path.as_str());
+        let known = self.cache.get(url.as_bytes(), now);
+        if let Some(known) = &known
+            && known.is_fresh
+        {
+            respond::send_entry(exchange, &known.entry, false);
+            return Outcome::Responded;
+        }
+        let Some(root) = self.root(folder, wait, now) else {
+            return if wait == Wait::No { Outcome::Unknown } else { self.missing(exchange, folder, path, wait) };
+        };
+        let place = Place { config: &self.config, mount: &folder.mount, root: &root, slab: self.slab.as_ref(), wait };
+        let purpose = Purpose { status: "200 OK", known: known.as_ref().map(|known| &*known.entry) };
+        let Ok(lookup) = place.find(path, purpose) else { return Outcome::Unknown };
+        if known.is_some() && !matches!(lookup, Lookup::Entry(_)) {
+            self.cache.forget(url.as_bytes());
+        }
+        match lookup {
+            Lookup::Entry(entry) => {
+                if !entry.is_changing {
+                    self.cache.keep(url.as_bytes(), &entry, now);
+                }
+                respond::send_entry(exchange, &entry, false);
+            }
+            Lookup::Redirect => respond::redirect(exchange, &with_slash(exchange)),
+            Lookup::Folder | Lookup::Missing => return self.missing(exchange, folder, path, wait),
+            Lookup::Fault(fault) => {
+                let sentence = format!("The server cannot read the file: {fault}.");
+                respond::send_error(exchange, 503, &sentence, &[("Retry-After", "1")]);
+            }
+        }
+        Outcome::Responded
+    }
+
+    /// Responds to a path that leads to no file.
+    fn missing(&self, exchange: &mut Exchange, folder: &Folder, path: &RelativePath, wait: Wait) -> Outcome {
+        if folder.mount.is_overlay {
+            return Outcome::Passed;
+        }
+        let last = path.as_str().rsplit('/').next().unwrap_or_default();
+        if let Some(fallback) = self.config.fallback.as_deref()
+            && !last.contains('.')
+            && let Some(outcome) = self.page(exchange, folder, fallback, "200 OK", wait)
+        {
+            return outcome;
+        }
+        self.not_found(exchange, folder, wait)
+    }
+
+    fn not_found(&self, exchange: &mut Exchange, folder: &Folder, wait: Wait) -> Outcome {
+        if folder.mount.is_overlay {
+            return Outcome::Passed;
+        }
+        if let Some(name) = self.config.not_found.as_deref()
+            && let Some(outcome) = self.page(exchange, folder, name, "404 Not Found", wait)
+        {
+            return outcome;
+        }
+        respond::send_error(exchange, NOT_FOUND.status, NOT_FOUND.reason, &[]);
+        Outcome::Responded
+    }
+
+    /// Responds with a file that stands for others. `None`: it does not exist.
+    fn page(&self, exchange: &mut Exchange, folder: &Folder, name: &str, status: &str, wait: Wait) -> Option<Outcome> {
+        let now = monotonic_millis();
+        let is_error = !status.starts_with("200");
+        // No path begins like this.
+        let key = format!("{status} {}/{name}", folder.mount.prefix);
+        let known = self.cache.get(key.as_bytes(), now);
+        if let Some(known) = &known
+            && known.is_fresh
+        {
+            respond::send_entry(exchange, &known.entry, is_error);
+            return Some(Outcome::Responded);
+        }
+        let path = decode(format!("/{}", encode(name)).as_bytes(), static_path::DotFiles::Allowed).ok()?;
+        let Some(root) = self.root(folder, wait, now) else {
+            return if wait == Wait::No { Some(Outcome::Unknown) } else { None };
+        };
+        let place = Place { config: &self.config, mount: &folder.mount, root: &root, slab: self.slab.as_ref(), wait };
+        let purpose = Purpose { status, known: known.as_ref().map(|known| &*known.entry) };
+        match place.find(&path, purpose) {
+            Err(_) => Some(Outcome::Unknown),
+            Ok(Lookup::Entry(entry)) => {
+                self.cache.keep(key.as_bytes(), &entry, now);
+                respond::send_entry(exchange, &entry, is_error);
+                Some(Outcome::Responded)
+            }
+            Ok(_) => None,
+        }
+    }
+
+    /// The folder of a mount, opened again from time to time. `None`: that has to be done by a disk thread, or the
+    /// folder does not exist.
+    fn root(&self, folder: &Folder, wait: Wait, now: Millis) -> Option<Arc<Root>> {
+        let (root, opened) = lock(&folder.root).clone();
+        let is_due = now.saturating_sub(opened) >= REOPEN;
+        if !is_due && root.is_some() {
+            return root;
+        }
+        if wait == Wait::No {
+            return None;
+        }
+        let root = Root::open(&folder.mount.folder, links(&self.config)).ok().map(Arc::new);
+        *lock(&folder.root) = (root.clone(), now);
+        root
+    }
+}
+
+fn links(config: &StaticConfig) -> Links {
+    match config.symlinks {
+        Symlinks::Beneath => Links::Beneath,
+        Symlinks::Never => Links::Never,
+        Symlinks::Follow => Links::Follow,
+    }
+}
+
+/// The target of the request, with a slash at the end of its path.
+fn with_slash(exchange: &Exchange) -> String {
+    let request = exchange.request();
+    let path = String::from_utf8_lossy(request.head.path.of(&request.bytes));
+    let query = request.head.query.map(|query| String::from_utf8_lossy(query.of(&request.bytes)));
+    match query {
+        Some(query) => format!("{path}/?{query}"),
+        None => format!("{path}/"),
+    }
+}

@@ -1,0 +1,271 @@
+//! A file as it is sent: its representations, and the heads of their responses.
+//!
+//! An entry is never changed: when its file changes, another entry takes its place. Any thread.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tailrace_http::coding::{Coding, preferred};
+use tailrace_http::conditional::{Validators, http_date};
+use tailrace_http::encode::ResponseHead;
+use tailrace_http::request_head::RequestHead;
+
+use crate::os::clock::{Millis, monotonic_millis};
+use crate::os::file::is_in_memory;
+use crate::os::resolve::Metadata;
+use crate::response::payload::{FileSource, Readiness};
+use crate::static_files::slab::Extent;
+
+/// How far apart the bytes are of which it is asked whether they are in memory: the system reads more at once.
+const PROBES: usize = 64 * 1024;
+/// A file whose bytes have all been found in memory is not asked again for this long (milliseconds).
+const FRESH: Millis = 1_000;
+
+/// See the module.
+pub(super) struct Entry {
+    /// The file itself, and then what there is in other codings.
+    representations: Vec<Representation>,
+    /// Those codings, the best first.
+    codings: Vec<Coding>,
+    /// The file changes all the time: the entry is for one response.
+    pub(super) is_changing: bool,
+}
+
+impl Entry {
+    /// An entry of the file itself and of its other representations, the best first.
+    pub(super) fn new(identity: Representation, others: Vec<Representation>, is_changing: bool) -> Self {
+        let codings = others.iter().map(|other| other.coding).collect();
+        let representations = std::iter::once(identity).chain(others).collect();
+        Self { representations, codings, is_changing }
+    }
+
+    /// The representation that the client prefers.
+    pub(super) fn choose(&self, head: &RequestHead, bytes: &[u8]) -> Option<&Representation> {
+        let coding = if self.codings.is_empty() {
+            Coding::Identity
+        } else {
+            let accept =
+                head.fields.iter().filter(|field| field.name.of(bytes).eq_ignore_ascii_case(b"accept-encoding"));
+            preferred(accept.map(|field| field.value.of(bytes)), &self.codings)
+        };
+        self.of(coding)
+    }
+
+    /// The representation in this coding.
+    pub(super) fn of(&self, coding: Coding) -> Option<&Representation> {
+        self.representations.iter().find(|representation| representation.coding == coding)
+    }
+
+    /// The memory of it, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.representations.iter().map(Representation::memory).sum()
+    }
+
+    /// The open files of it.
+    pub(super) fn descriptors(&self) -> usize {
+        self.representations.iter().filter(|one| matches!(one.body, Body::File(_))).count()
+    }
+}
+
+/// What the fields of a representation's head depend on.
+pub(super) struct Description<'a> {
+    /// The status line.
+    pub(super) status: &'a str,
+    pub(super) media_type: &'a str,
+    /// Empty: no such field.
+    pub(super) cache_control: &'a str,
+    /// There are representations in other codings.
+    pub(super) varies: bool,
+    /// Without it the file changes too quickly to be identified, or the response is an error.
+    pub(super) validators: bool,
+    /// It changes all the time.
+    pub(super) is_changing: bool,
+}
+
+/// The bytes of a representation.
+#[derive(Clone)]
+pub(super) enum Body {
+    Memory(Arc<Vec<u8>>),
+    /// In memory, for `sendfile`; its length.
+    Extent(Arc<Extent>, u64),
+    File(Arc<OpenFile>),
+}
+
+/// A file in one coding.
+pub(super) struct Representation {
+    pub(super) coding: Coding,
+    pub(super) body: Body,
+    /// Of the file that it is.
+    pub(super) metadata: Metadata,
+    pub(super) length: u64,
+    pub(super) media_type: String,
+    etag: Option<String>,
+    modified: Option<u64>,
+    /// The head of a response with all of it.
+    pub(super) whole: ResponseHead,
+    /// The head of a 206, without type, length and range.
+    pub(super) partial: ResponseHead,
+    /// The head of a 304.
+    pub(super) unchanged: ResponseHead,
+}
+
+impl Representation {
+    pub(super) fn new(coding: Coding, body: Body, metadata: Metadata, described: &Description<'_>) -> Self {
+        let length = match &body {
+            Body::Memory(bytes) => bytes.len() as u64,
+            Body::Extent(_, length) => *length,
+            Body::File(_) => metadata.size,
+        };
+        let mut new = Self {
+            coding,
+            body,
+            metadata,
+            length,
+            media_type: described.media_type.to_owned(),
+            etag: described.validators.then(|| etag(&metadata, coding)),
+            modified: described.validators.then(|| u64::try_from(metadata.modified).ok()).flatten(),
+            whole: ResponseHead::default(),
+            partial: ResponseHead::default(),
+            unchanged: ResponseHead::default(),
+        };
+        new.whole = new.head(described.status, described);
+        new.partial = new.head("206 Partial Content", described);
+        new.unchanged = new.head("304 Not Modified", described);
+        new
+    }
+
+    /// It can be identified.
+    pub(super) fn has_validators(&self) -> bool {
+        self.etag.is_some()
+    }
+
+    /// What identifies it.
+    pub(super) fn validators(&self) -> Validators<'_> {
+        Validators { etag: self.etag.as_deref().map(str::as_bytes), modified: self.modified }
+    }
+
+    fn memory(&self) -> usize {
+        let body = match &self.body {
+            Body::Memory(bytes) => bytes.capacity(),
+            Body::Extent(_, length) => usize::try_from(*length).unwrap_or(usize::MAX).next_multiple_of(4096),
+            Body::File(_) => 0,
+        };
+        size_of::<Self>() + body + self.whole.room() + self.partial.room() + self.unchanged.room()
+    }
+
+    fn head(&self, status: &str, described: &Description<'_>) -> ResponseHead {
+        let mut head = ResponseHead::default();
+        // The options have been checked: neither a status nor a field is refused.
+        let _ = head.status(status.as_bytes());
+        let mut add = |name: &str, value: &str| _ = head.field(name.as_bytes(), value.as_bytes());
+        let (is_unchanged, is_partial) = (status.starts_with("304"), status.starts_with("206"));
+        if !is_unchanged {
+            add("X-Content-Type-Options", "nosniff");
+            if self.coding != Coding::Identity {
+                add("Content-Encoding", self.coding.name());
+            }
+        }
+        if !is_unchanged && !is_partial {
+            add("Content-Type", described.media_type);
+            add("Content-Length", &self.length.to_string());
+        }
+        if described.validators {
+            add("Accept-Ranges", "bytes");
+        }
+        if let Some(etag) = &self.etag {
+            add("ETag", etag);
+        }
+        if let Some(modified) = self.modified {
+            add("Last-Modified", &http_date(modified));
+        }
+        if !described.cache_control.is_empty() {
+            add("Cache-Control", described.cache_control);
+        }
+        if described.varies {
+            add("Vary", "Accept-Encoding");
+        }
+        head
+    }
+}
+
+/// A strong entity tag (RFC 9110 section 8.8.3): another file, length or time of change makes another tag.
+fn etag(metadata: &Metadata, coding: Coding) -> String {
+    let Metadata { inode, size, modified, modified_nanoseconds, .. } = metadata;
+    let suffix = match coding {
+        Coding::Identity => "",
+        other => other.name(),
+    };
+    let dash = if suffix.is_empty() { "" } else { "-" };
+    format!("\"{inode:x}-{size:x}-{modified:x}.{modified_nanoseconds:x}{dash}{suffix}\"")
+}
+
+/// A file that is sent from its descriptor.
+pub(super) struct OpenFile {
+    file: File,
+    metadata: Metadata,
+    is_changing: bool,
+    /// Up to here its bytes have been found in memory, from the first on.
+    known: AtomicU64,
+    /// When all of it was last found in memory (milliseconds).
+    found: AtomicU64,
+    /// The offset at which it was last found to be on the disk alone.
+    unread: AtomicU64,
+}
+
+impl OpenFile {
+    pub(super) fn new(file: File, metadata: Metadata) -> Self {
+        Self {
+            file,
+            metadata,
+            is_changing: false,
+            known: AtomicU64::new(0),
+            found: AtomicU64::new(0),
+            unread: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// A file that changes all the time: what is there when it is sent is.
+    pub(super) fn changing(file: File, metadata: Metadata) -> Self {
+        Self { is_changing: true, ..Self::new(file, metadata) }
+    }
+
+    /// The file is still the one that was opened, unchanged.
+    fn is_unchanged(&self) -> bool {
+        self.is_changing || Metadata::of(self.file.as_fd()).is_ok_and(|now| now == self.metadata)
+    }
+}
+
+impl FileSource for OpenFile {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    fn readiness(&self, offset: u64, length: u64) -> Readiness {
+        // The client knows by the bytes that are missing that the others do not belong together.
+        if !self.is_unchanged() {
+            return Readiness::Changed;
+        }
+        let now = monotonic_millis();
+        if now.saturating_sub(self.found.load(Ordering::Relaxed)) < FRESH {
+            return Readiness::Ready;
+        }
+        // Once it has been read, it is sent, even if the system has dropped it again.
+        if self.unread.swap(u64::MAX, Ordering::Relaxed) == offset {
+            return Readiness::Ready;
+        }
+        let end = offset.saturating_add(length).min(self.metadata.size);
+        if !(offset..end).step_by(PROBES).all(|at| is_in_memory(self.file.as_fd(), at)) {
+            self.unread.store(offset, Ordering::Relaxed);
+            return Readiness::Unread;
+        }
+        if offset <= self.known.load(Ordering::Relaxed) {
+            self.known.store(if end == self.metadata.size { 0 } else { end }, Ordering::Relaxed);
+            if end == self.metadata.size {
+                self.found.store(now, Ordering::Relaxed);
+            }
+        }
+        Readiness::Ready
+    }
+}

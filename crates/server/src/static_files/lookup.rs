@@ -1,0 +1,229 @@
+//! From a path to an entry: finds the file and its compressed siblings, and reads what is kept in memory.
+//!
+//! What would wait for a disk is not done on the thread that polls: see [`Wait`].
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tailrace_http::coding::Coding;
+use tailrace_http::static_path::RelativePath;
+
+use crate::os::clock::{since_wall, sleep};
+use crate::os::file::{read_at, read_from_memory};
+use crate::os::resolve::{Found, Metadata, Root, Unresolved};
+use crate::static_config::{Mount, StaticConfig};
+use crate::static_files::entry::{Body, Description, Entry, OpenFile, Representation};
+use crate::static_files::slab::Slab;
+use crate::static_files::types;
+
+/// Suffixes of compressed siblings, the best first.
+const SIBLINGS: [(&str, Coding); 3] = [(".br", Coding::Brotli), (".zst", Coding::Zstd), (".gz", Coding::Gzip)];
+/// A file that was changed so recently may be changed again without another time of change, which the system counts in
+/// steps of up to 10 ms.
+const UNSETTLED: Duration = Duration::from_millis(20);
+/// From this size on, copying the bytes into the socket takes longer than one more system call does.
+const FROM_EXTENT: usize = 12 * 1024;
+/// How often a file is read that is changed meanwhile. Then it is sent without validators.
+const TRIES: usize = 3;
+
+/// Whether a look-up may wait for a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// It may not: what is not in memory makes it give up.
+    No,
+    /// It may: the thread is one for that.
+    Yes,
+}
+
+/// The look-up cannot be done without waiting for a disk.
+#[derive(Debug)]
+pub(super) struct MustWait;
+
+/// What a path leads to.
+pub(super) enum Lookup {
+    /// A file.
+    Entry(Arc<Entry>),
+    /// A folder, whose path has no slash at the end.
+    Redirect,
+    /// A folder without an index file.
+    Folder,
+    /// Nothing that may be served.
+    Missing,
+    /// The system could not tell, because of this.
+    Fault(String),
+}
+
+/// Where files are looked up.
+pub(super) struct Place<'a> {
+    pub(super) config: &'a StaticConfig,
+    pub(super) mount: &'a Mount,
+    pub(super) root: &'a Root,
+    /// Where larger bodies are kept. `None`: beside the smaller ones.
+    pub(super) slab: Option<&'a Arc<Slab>>,
+    pub(super) wait: Wait,
+}
+
+/// What a file is looked up for.
+#[derive(Clone, Copy)]
+pub(super) struct Purpose<'a> {
+    pub(super) status: &'a str,
+    /// What is known of the same file: what has not changed of it is used again.
+    pub(super) known: Option<&'a Entry>,
+}
+
+impl Place<'_> {
+    /// Looks up what a path leads to.
+    pub(super) fn find(&self, path: &RelativePath, purpose: Purpose<'_>) -> Result<Lookup, MustWait> {
+        match self.resolve(path)? {
+            Ok(Found::File { file, metadata }) => self.entry(path, file, metadata, purpose),
+            // An overlay has files alone: what is a folder's belongs to the application.
+            Ok(Found::Directory { .. }) if self.mount.is_overlay => Ok(Lookup::Missing),
+            Ok(Found::Directory { .. }) if !path.is_directory_form() => Ok(Lookup::Redirect),
+            Ok(Found::Directory { .. }) => self.index(path, purpose),
+            Err(Unresolved::Fault(errno)) => Ok(Lookup::Fault(errno.to_string())),
+            Err(_) => Ok(Lookup::Missing),
+        }
+    }
+
+    fn index(&self, path: &RelativePath, purpose: Purpose<'_>) -> Result<Lookup, MustWait> {
+        for index in self.config.index.iter().filter_map(|name| path.child(name)) {
+            if let Ok(Found::File { file, metadata }) = self.resolve(&index)? {
+                return self.entry(&index, file, metadata, purpose);
+            }
+        }
+        Ok(Lookup::Folder)
+    }
+
+    fn resolve(&self, path: &RelativePath) -> Result<Result<Found, Unresolved>, MustWait> {
+        match self.wait {
+            Wait::Yes => Ok(self.root.resolve(path)),
+            Wait::No => self.root.resolve_from_memory(path).ok_or(MustWait),
+        }
+    }
+
+    fn entry(
+        &self,
+        path: &RelativePath,
+        file: std::fs::File,
+        metadata: Metadata,
+        purpose: Purpose<'_>,
+    ) -> Result<Lookup, MustWait> {
+        let name = path.as_str().rsplit('/').next().unwrap_or_default();
+        let media_type = types::media_type(name, &self.config.types);
+        let mut siblings = Vec::new();
+        if self.config.precompressed {
+            for (suffix, coding) in SIBLINGS {
+                if let Some(path) = path.with_suffix(suffix)
+                    && let Ok(Found::File { file, metadata: of_sibling }) = self.resolve(&path)?
+                    && of_sibling.modified >= metadata.modified
+                {
+                    siblings.push((coding, file, of_sibling));
+                }
+            }
+        }
+        // That of the file, which is not that of the request for an index.
+        let url = format!("{}/{}", self.mount.prefix, path.as_str());
+        let is_page = purpose.status.starts_with("200");
+        let mut described = Description {
+            status: purpose.status,
+            media_type: &media_type,
+            cache_control: if is_page { self.config.cache_control(&url) } else { "no-store" },
+            varies: !siblings.is_empty(),
+            validators: is_page,
+            is_changing: false,
+        };
+        let Some(identity) = self.representation(Coding::Identity, file, metadata, &mut described, purpose)? else {
+            return Ok(Lookup::Missing);
+        };
+        let mut others = Vec::new();
+        for (coding, file, metadata) in siblings {
+            others.extend(self.representation(coding, file, metadata, &mut described, purpose)?);
+        }
+        Ok(Lookup::Entry(Arc::new(Entry::new(identity, others, described.is_changing))))
+    }
+
+    /// A file in one coding. `None`: it cannot be read.
+    fn representation(
+        &self,
+        coding: Coding,
+        file: std::fs::File,
+        mut metadata: Metadata,
+        described: &mut Description<'_>,
+        purpose: Purpose<'_>,
+    ) -> Result<Option<Representation>, MustWait> {
+        if let Some(known) = purpose.known.and_then(|known| known.of(coding))
+            && known.metadata == metadata
+            && known.has_validators() == described.validators
+        {
+            return Ok(Some(Representation::new(coding, known.body.clone(), metadata, described)));
+        }
+        for _ in 0..TRIES {
+            let body = if metadata.size > self.config.memory_file as u64 {
+                None
+            } else {
+                match self.read(&file, metadata.size)? {
+                    Some(bytes) => Some(self.in_memory(bytes)),
+                    None => return Ok(None),
+                }
+            };
+            let Ok(now) = Metadata::of(file.as_fd()) else { return Ok(None) };
+            if now == metadata && !is_unsettled(&metadata) {
+                let body = body.unwrap_or_else(|| Body::File(Arc::new(OpenFile::new(file, metadata))));
+                return Ok(Some(Representation::new(coding, body, metadata, described)));
+            }
+            if self.wait == Wait::No {
+                return Err(MustWait);
+            }
+            sleep(UNSETTLED);
+            let Ok(now) = Metadata::of(file.as_fd()) else { return Ok(None) };
+            metadata = now;
+        }
+        // Somebody writes to it all the time, as to a log. What is there now is sent, and nobody is told that it stays.
+        described.validators = false;
+        described.is_changing = true;
+        let body = if metadata.size > self.config.memory_file as u64 {
+            Some(Body::File(Arc::new(OpenFile::changing(file, metadata))))
+        } else {
+            self.read(&file, metadata.size)?.map(|bytes| self.in_memory(bytes))
+        };
+        Ok(body.map(|body| Representation::new(coding, body, metadata, described)))
+    }
+
+    fn in_memory(&self, bytes: Vec<u8>) -> Body {
+        if bytes.len() >= FROM_EXTENT
+            && let Some(slab) = self.slab
+            && let Ok(extent) = slab.keep(&bytes)
+        {
+            return Body::Extent(Arc::new(extent), bytes.len() as u64);
+        }
+        Body::Memory(Arc::new(bytes))
+    }
+
+    /// The first `size` bytes of a file, or all if it is shorter. `None`: it cannot be read.
+    fn read(&self, file: &std::fs::File, size: u64) -> Result<Option<Vec<u8>>, MustWait> {
+        let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
+        let mut length = 0;
+        while length < bytes.len() {
+            let rest = &mut bytes[length..];
+            let count = match self.wait {
+                Wait::No => read_from_memory(file.as_fd(), rest, length as u64).ok_or(MustWait)?,
+                Wait::Yes => match read_at(file.as_fd(), rest, length as u64) {
+                    Ok(count) => count,
+                    Err(_) => return Ok(None),
+                },
+            };
+            if count == 0 {
+                break;
+            }
+            length += count;
+        }
+        bytes.truncate(length);
+        Ok(Some(bytes))
+    }
+}
+
+/// True when a change that follows might leave the time of change as it is.
+fn is_unsettled(metadata: &Metadata) -> bool {
+    since_wall(metadata.modified, metadata.modified_nanoseconds).is_some_and(|age| age < UNSETTLED)
+}

@@ -1,0 +1,100 @@
+//! Bytes of files that are kept in memory and sent by `sendfile`, which copies nothing: all in one file without a name
+//! (memfd_create(2)), each at an offset of its own, which is never used again.
+//!
+//! The pages of a dropped extent are given back at once. Those that the network still sends stay as they are: the
+//! system gives other pages to what is written later.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::os::file::{free, memory_file, write_all_at};
+use crate::response::payload::FileSource;
+
+/// Extents begin and end at borders of pages, so that no two share one.
+const PAGE: u64 = 4096;
+
+/// See the module. Any thread.
+pub(super) struct Slab {
+    file: File,
+    /// Where the next extent begins.
+    next: AtomicU64,
+}
+
+impl Slab {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// No descriptors left, or a filter of system calls forbids it.
+    pub(super) fn new() -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self { file: memory_file(c"tailrace-files")?, next: AtomicU64::new(0) }))
+    }
+
+    /// Keeps these bytes.
+    ///
+    /// # Errors
+    /// The system has no memory.
+    pub(super) fn keep(self: &Arc<Self>, bytes: &[u8]) -> io::Result<Extent> {
+        let room = (bytes.len() as u64).div_ceil(PAGE) * PAGE;
+        let extent = Extent { slab: self.clone(), offset: self.next.fetch_add(room, Ordering::Relaxed), room };
+        write_all_at(&self.file, bytes, extent.offset)?;
+        Ok(extent)
+    }
+}
+
+/// Bytes in a [`Slab`].
+pub(super) struct Extent {
+    slab: Arc<Slab>,
+    offset: u64,
+    room: u64,
+}
+
+impl Extent {
+    /// Where it begins in the file.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+}
+
+impl FileSource for Extent {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.slab.file.as_fd()
+    }
+}
+
+impl Drop for Extent {
+    fn drop(&mut self) {
+        free(self.slab.file.as_fd(), self.offset, self.room);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::fd::AsFd;
+
+    use super::{FileSource, PAGE, Slab};
+    use crate::os::file::{read_at, regular_file};
+
+    #[test]
+    fn extents_do_not_touch_and_their_pages_are_given_back() {
+        let slab = Slab::new().unwrap();
+        let first = slab.keep(&[1; 5_000]).unwrap();
+        let second = slab.keep(&[2; 10]).unwrap();
+        assert_eq!((first.offset(), second.offset()), (0, 2 * PAGE));
+        let read = |offset| {
+            let mut bytes = [9; 10];
+            let count = read_at(second.descriptor(), &mut bytes, offset).unwrap();
+            bytes[..count].to_vec()
+        };
+        assert_eq!((read(4_990), read(2 * PAGE)), (vec![1; 10], vec![2; 10]));
+        drop(first);
+        assert_eq!((read(4_990), read(2 * PAGE)), (vec![0; 10], vec![2; 10]));
+        let has_blocks = || regular_file(slab.file.as_fd()).unwrap().unwrap().has_blocks;
+        assert!(has_blocks());
+        drop(second);
+        assert!(!has_blocks(), "nothing of it uses memory");
+    }
+}
