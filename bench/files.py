@@ -44,6 +44,7 @@ def make() -> Path:
     contents: dict[str, Callable[[], bytes]] = {
         "deck": deck,
         "page": page,
+        "words": words,
         "upload": lambda: bytes(UPLOAD_BYTES),
         "crowd": lambda: bytes(CROWD_BYTES),
         "pong": lambda: b"pong",

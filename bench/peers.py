@@ -23,6 +23,8 @@ from bench import nginx
 
 TAILRACE = "tailrace"
 TAILRACE_GEVENT = "tailrace gevent"
+# Tailrace, where an application reads the files that the others serve themselves.
+VIEW = "tailrace, read by a view"
 OURS = (TAILRACE, TAILRACE_GEVENT)
 NGINX = "nginx"
 
@@ -102,6 +104,13 @@ PEERS = (
         "{bin}/tailrace {app} --gevent --bind {host}:{port}",
         "A greenlet for each request in place of a thread; all else by default, 10,000 requests at once included.",
         unix="{bin}/tailrace {app} --gevent --bind unix:{socket}",
+        asked=True,
+    ),
+    Peer(
+        VIEW,
+        "tailrace",
+        "{bin}/tailrace {app} --bind {host}:{port}",
+        "The application reads each file and returns it as one string.",
         asked=True,
     ),
     Peer(

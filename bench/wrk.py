@@ -25,14 +25,19 @@ class Load:
     p99: float | None = None
 
 
-def command(url: str, connections: int, seconds: float, core: int, close: bool = False) -> list[str]:
-    """The command line; `close` asks for a new connection each time."""
+def command(
+    url: str, connections: int, seconds: float, core: int, close: bool = False, fields: tuple[str, ...] = ()
+) -> list[str]:
+    """The command line; `close` asks for a new connection each time. `fields`: further ones of each request."""
     line = ["taskset", "-c", str(core), "wrk", "-t1", "--latency", f"-c{connections}", f"-d{max(1, round(seconds))}s"]
-    return [*line, *(["-H", "Connection: close"] if close else []), url]
+    all_fields = (*fields, "Connection: close") if close else fields
+    return [*line, *(word for field in all_fields for word in ("-H", field)), url]
 
 
-def run(url: str, connections: int, seconds: float, core: int, close: bool = False) -> Load:
-    line = command(url, connections, seconds, core, close)
+def run(
+    url: str, connections: int, seconds: float, core: int, close: bool = False, fields: tuple[str, ...] = ()
+) -> Load:
+    line = command(url, connections, seconds, core, close, fields)
     before = children_seconds()
     done = subprocess.run(line, capture_output=True, text=True, timeout=seconds + 30, check=False)
     if done.returncode:

@@ -16,6 +16,7 @@ from bench.scenarios.rows import (
     AS_THREADS,
     BLOCKS,
     COST,
+    FILES,
     FRAMEWORK_SERVERS,
     FRAMEWORKS,
     GEVENT,
@@ -35,6 +36,7 @@ from bench.scenarios.rows import (
     milliseconds,
     rate,
     sleeping,
+    static,
     words,
 )
 from bench.scenarios.scenario import Scenario
@@ -101,6 +103,10 @@ SCENARIOS: tuple[Scenario, ...] = (
     *frameworks("flask_page", "Flask, a page from a template", "bench.flask_hello:app", "/page"),
     *frameworks("django", "Django hello, usual middleware", "bench.django_hello:app"),
     *frameworks("json", "100 rows as JSON", "bench.apps:rows"),
+    *static("static_page", "A file of 21 KB", "page", 1.2),
+    *static("static_deck", "A file of 688 KB", "deck", 1.0),
+    *static("static_words", "A file of 2.5 MB", "words", 1.0),
+    *static("static_304", "304 for a file of 21 KB", "page", 1.3, ("If-None-Match: *",), checked=False),
     Rate(
         "page_c16",
         "A page of 21,324 bytes read from its file, 16 connections",
@@ -390,14 +396,16 @@ def usual() -> tuple[Scenario, ...]:
     return tuple(scenario for scenario in SCENARIOS if not scenario.asked)
 
 
+# Groups that are measured where they are asked for, by a name of their own.
+GROUPS = {"frameworks": FRAMEWORKS, "static": FILES}
+
+
 def by_name(names: list[str]) -> tuple[Scenario, ...]:
-    """The scenarios with these names, in the table's order; "frameworks" is all of that group. Raises ValueError."""
+    """The scenarios with these names, in the table's order; a name of GROUPS is all of that group. Raises
+    ValueError."""
     known = [scenario.name for scenario in SCENARIOS]
     for name in names:
-        if name not in (*known, "frameworks"):
-            raise ValueError(f"no such scenario: {name} (there are frameworks, {', '.join(known)})")
-    return tuple(
-        scenario
-        for scenario in SCENARIOS
-        if scenario.name in names or (scenario.group == FRAMEWORKS and "frameworks" in names)
-    )
+        if name not in (*known, *GROUPS):
+            raise ValueError(f"no such scenario: {name} (there are {', '.join((*GROUPS, *known))})")
+    groups = [group for name, group in GROUPS.items() if name in names]
+    return tuple(scenario for scenario in SCENARIOS if scenario.name in names or scenario.group in groups)

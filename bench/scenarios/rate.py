@@ -22,7 +22,7 @@ from bench.use import watched
 class Rate(Scenario):
     """connections: how many wrk keeps. close: each request on a connection of its own.
     same_core: client and server share a core; across cores one connection measures how fast a sleeping core wakes.
-    content: the function of bench.files with the response's bytes, to compare once.
+    content: the function of bench.files with the response's bytes, to compare once. fields: further ones of a request.
 
     The first metric is the rate. Others are told by the ends of their keys: `_cost` is the server's processor time for
     a response in microseconds, `_p50` and `_p99` are what half and 99 % of the responses took at most, in milliseconds.
@@ -32,11 +32,12 @@ class Rate(Scenario):
     close: bool = False
     same_core: bool = False
     content: str | None = None
+    fields: tuple[str, ...] = ()
 
     def measure(self, server: Server, ask: Ask) -> Sample:
         path = self.nginx if server.peer.package is None and self.nginx else self.path
         with watched(server) as use:
-            load = wrk.run(server.url + path, self.connections, ask.seconds, self.core(), self.close)
+            load = wrk.run(server.url + path, self.connections, ask.seconds, self.core(), self.close, self.fields)
         if self.close and not server.closes():
             # Then its clients had no new connections, and its figure is not one of them.
             return Sample({}, load.errors + 1, "ignores Connection: close and keeps the connection")
@@ -66,7 +67,7 @@ class Rate(Scenario):
 
     def reproduce(self) -> str:
         return shlex.join(
-            wrk.command(f"http://127.0.0.1:8000{self.path}", self.connections, 1, self.core(), self.close)
+            wrk.command(f"http://127.0.0.1:8000{self.path}", self.connections, 1, self.core(), self.close, self.fields)
         )
 
 

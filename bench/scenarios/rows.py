@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bench import files
-from bench.goals import AtLeast, AtMost, FloorTimes, Goal, NoErrors, TimesBest, Within, WithinBest
-from bench.peers import TAILRACE, TAILRACE_GEVENT
+from bench.goals import AtLeast, AtMost, FloorTimes, Goal, NoErrors, Times, TimesBest, Within, WithinBest
+from bench.peers import NGINX, TAILRACE, TAILRACE_GEVENT, VIEW
 from bench.results import Metric
 from bench.scenarios.crowded import Crowded
 from bench.scenarios.fetch import Fetch
@@ -20,6 +20,7 @@ BLOCKS = "Many blocks"
 WAITING = "Applications that wait"
 GREENLETS = "Greenlets"
 OVERLOAD = "Overload and processes"
+FILES = "Static files"
 CROWDS = "Crowds of slow clients"
 SIZE = "Responses larger than memory"
 COST = "What it costs"
@@ -88,6 +89,46 @@ def frameworks(name: str, title: str, app: str, path: str = "/") -> tuple[Rate, 
                     same_core=same_core,
                 )
             )
+    return tuple(found)
+
+
+# Who serves files beside the application, by its own options.
+FILE_SERVERS = (TAILRACE, VIEW, "granian", "uwsgi http11", "mod_wsgi")
+FILE_FLAGS = (
+    (TAILRACE, f"--static /files={files.DIRECTORY}"),
+    ("granian", f"--static-path-route /files --static-path-mount {files.DIRECTORY}"),
+    ("uwsgi http11", f"--static-map /files={files.DIRECTORY}"),
+    ("mod_wsgi", f"--url-alias /files {files.DIRECTORY}"),
+)
+
+
+def static(
+    name: str, title: str, file: str, times_nginx: float, fields: tuple[str, ...] = (), checked: bool = True
+) -> tuple[Rate, ...]:
+    """A file that the server itself serves, to 64 connections from the other core and from the server's own."""
+    found = []
+    for same_core in (False, True):
+        key = f"{name}{'_same' if same_core else ''}"
+        load = f"{title}, 64 connections{', same core' if same_core else ''}"
+        short = key.replace("_", " ")
+        goals = (Times(times_nginx, NGINX), Times(3.0, "granian"), Times(3.0, "uwsgi http11"))
+        found.append(
+            Rate(
+                key,
+                load,
+                FILES,
+                "bench.apps:view",
+                (*rate(key, load, short, *goals), cost(key, load, short)),
+                path=f"/files/{file}",
+                nginx=f"/{file}",
+                among=FILE_SERVERS,
+                flags=FILE_FLAGS,
+                asked=True,
+                same_core=same_core,
+                fields=fields,
+                content=file if checked else None,
+            )
+        )
     return tuple(found)
 
 
