@@ -97,7 +97,8 @@ FILE_SERVERS = (TAILRACE, VIEW, "granian", "uwsgi http11", "mod_wsgi")
 FILE_FLAGS = (
     (TAILRACE, f"--static /files={files.DIRECTORY}"),
     ("granian", f"--static-path-route /files --static-path-mount {files.DIRECTORY}"),
-    ("uwsgi http11", f"--static-map /files={files.DIRECTORY}"),
+    # Without the second, each response waits for a delayed acknowledgement.
+    ("uwsgi http11", f"--static-map /files={files.DIRECTORY} --tcp-nodelay"),
     ("mod_wsgi", f"--url-alias /files {files.DIRECTORY}"),
 )
 
