@@ -24,6 +24,7 @@ __all__ = [
     "__version__",
     "check_access_log_format",
     "end_with_parent",
+    "static_codings",
     "static_headers",
     "static_refusal",
 ]
@@ -35,6 +36,12 @@ SETTINGS: Final[tuple[str, ...]]
 
 def check_access_log_format(text: str, /) -> None:
     """Checks a format of the access log. Raises ValueError, which says what is wrong and what is right."""
+
+def static_codings(settings: Mapping[str, object], name: str, length: int, /) -> list[str]:
+    """The codings in which a file would be compressed, if it becomes smaller, the best first.
+
+    settings: as for `static_headers`. name: of the file, or a path that ends with it. length: in bytes.
+    """
 
 def static_headers(settings: Mapping[str, object], path: str, /) -> dict[str, str]:
     """The fields of a response with a static file that follow from its name: type, Cache-Control if any, and nosniff.

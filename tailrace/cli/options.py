@@ -798,7 +798,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "static_compress",
         values.boolean(),
         False,
-        "Compress files that become smaller by it, such as text, once, and keep the result in memory.",
+        "Compress files of types that become smaller by it, such as text, by Brotli or gzip, once, and keep the result "
+        "in memory (--static-memory). It is made in the background: the first client gets the file as it is. For files "
+        "of 256 bytes to 8 MiB that have no compressed sibling.",
         STATIC,
         core="static_compress",
     ),
@@ -806,7 +808,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "static_memory",
         values.size(),
         32 << 20,
-        "Most memory of a worker for the content of static files.",
+        "Most memory of a worker for the content of static files, compressed forms included.",
         STATIC,
         core="static_memory",
         example="128MiB",

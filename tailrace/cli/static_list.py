@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote_from_bytes
 
-from tailrace._tailrace import static_headers, static_refusal
+from tailrace._tailrace import static_codings, static_headers, static_refusal
 from tailrace.cli.options import core_settings, static_mounts
 
 SERVED: Final = "served"
@@ -49,6 +49,7 @@ class Row:
     it, whose files are also served below this path, or UNKNOWN: a folder that this user may not list. reason: why it is
     not SERVED.
     headers: the fields that follow from the file. codings: the lengths of its compressed siblings by their coding.
+    compressed: the codings in which the server compresses it when clients want them, unless it hardly becomes smaller.
     """
 
     path: str
@@ -57,6 +58,7 @@ class Row:
     reason: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     codings: Mapping[str, int] = field(default_factory=dict)
+    compressed: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
@@ -143,8 +145,11 @@ class _Mount:
             # One that is older than the file is not sent.
             if (sibling := files.get(name + suffix)) and int(sibling.st_mtime) >= int(files[name].st_mtime)
         }
-        is_sent = self._chosen["static_precompressed"]
-        return Row(url, os.path.join(self._folder, below, name), SERVED, "", headers, codings if is_sent else {})
+        if not self._chosen["static_precompressed"]:
+            codings = {}
+        made = static_codings(self._settings, name, files[name].st_size)
+        compressed = tuple(coding for coding in made if coding not in codings)
+        return Row(url, os.path.join(self._folder, below, name), SERVED, "", headers, codings, compressed)
 
     def _not_served(self, path: str, reason: str, status: str = REFUSED, file: str | None = None) -> Row:
         full = os.path.join(self._folder, path if file is None else file)
@@ -171,7 +176,10 @@ def as_json(found: list[Row]) -> str:
     shown: list[dict[str, object]] = []
     for row in found:
         entry: dict[str, object] = {"url": row.url, "file": row.file, "status": row.status}
-        entry |= {"headers": row.headers, "codings": row.codings} if row.status == SERVED else {"reason": row.reason}
+        if row.status == SERVED:
+            entry |= {"headers": row.headers, "codings": row.codings, "compressed": row.compressed}
+        else:
+            entry["reason"] = row.reason
         shown.append(entry)
     return json.dumps(shown, indent=2)
 
@@ -185,7 +193,8 @@ def as_text(found: list[Row], directory: str) -> str:
         if row.status == SERVED:
             fields = row.headers
             rest = (fields["Content-Length"], fields["Content-Type"], fields.get("Cache-Control", "-"))
-            lines.append((row.url, file, *rest, ", ".join(row.codings) or "-"))
+            codings = [*row.codings, *(f"{coding} (--static-compress)" for coding in row.compressed)]
+            lines.append((row.url, file, *rest, ", ".join(codings) or "-"))
         else:
             lines.append((row.url, file, f"{row.status}: {row.reason}", "", "", ""))
     # What is not served needs one wide cell, which is none of a column.

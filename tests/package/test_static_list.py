@@ -73,6 +73,19 @@ def test_compressed_siblings_are_codings_unless_they_are_older(site):
     assert found["/app.3f2a9c1b.js"].codings == {}
 
 
+def test_what_would_be_compressed_is_shown(site):
+    (site / "dist" / "large.css").write_text("a" * 1_000)
+    (site / "dist" / "large.css.gz").write_text("x")
+    (site / "dist" / "large.png").write_text("a" * 1_000)
+    found = by_url(static={"/": "dist"}, static_compress=True)
+    assert (found["/large.css"].codings, found["/large.css"].compressed) == ({"gzip": 1}, ("br",))
+    assert found["/large.png"].compressed == found["/index.html"].compressed == ()
+    lines = static_list.as_text([found["/large.css"]], str(site)).splitlines()
+    assert lines[1].endswith("gzip, br (--static-compress)")
+    assert json.loads(static_list.as_json([found["/large.css"]]))[0]["compressed"] == ["br"]
+    assert by_url(static={"/": "dist"})["/large.css"].compressed == ()
+
+
 def test_what_is_not_served_is_shown_with_the_reason(site):
     dist = site / "dist"
     (dist / ".env").write_text("x")

@@ -27,6 +27,7 @@ pub use config::{Config, ExecutorKind};
 pub use executor::application::{Application, Level, Outcome, Overdue};
 pub use server::{CutRequest, Server};
 pub use static_config::{CacheRule, DotFiles, Mount, StaticConfig, Symlinks};
+pub use static_files::compress::codings;
 pub use static_files::types::media_type;
 
 // Requests and their responses.

@@ -25,8 +25,8 @@ use crate::os::sync::wait_for;
 const THREADS: usize = 8;
 /// How long a thread waits for the next task before it ends.
 const IDLE: Duration = Duration::from_secs(5);
-/// Bytes of a thread's stack: system calls on files need little.
-const STACK: usize = 256 * 1024;
+/// Bytes of a thread's stack: system calls on files need little, and compressing a file less than 64 KiB.
+pub(crate) const STACK: usize = 256 * 1024;
 
 type Task = Box<dyn FnOnce() + Send>;
 

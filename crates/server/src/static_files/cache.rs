@@ -60,14 +60,30 @@ impl Cache {
 
     /// Keeps an entry that was looked up now. One that is too large is not kept.
     pub(super) fn keep(&self, path: &[u8], entry: &Arc<Entry>, now: Millis) {
-        let (bytes, descriptors) = (entry.memory() + 2 * path.len() + OVERHEAD, entry.descriptors());
-        let slot = Slot { entry: entry.clone(), checked: now, bytes, descriptors };
+        self.put(path, entry, |_| Some(now));
+    }
+
+    /// Keeps `new` in the place of `old`, without a look at the file. False: something else is known of the path.
+    pub(super) fn replace(&self, path: &[u8], old: &Arc<Entry>, new: &Arc<Entry>) -> bool {
+        self.put(path, new, |slot| slot.filter(|slot| Arc::ptr_eq(&slot.entry, old)).map(|slot| slot.checked))
+    }
+
+    /// An entry is not too large to be kept.
+    pub(super) fn has_room_for(&self, path: &[u8], entry: &Entry) -> bool {
+        room(path, entry) <= self.most_bytes && entry.descriptors() <= self.most_descriptors
+    }
+
+    /// checked: from what is known of the path to when the new entry was looked up; `None`: it is not kept.
+    fn put(&self, path: &[u8], entry: &Arc<Entry>, checked: impl FnOnce(Option<&Slot>) -> Option<Millis>) -> bool {
+        let (bytes, descriptors) = (room(path, entry), entry.descriptors());
         // Dropped after the lock is released: closing a file may take long.
         let mut dropped = Vec::new();
         let mut slots = lock(&self.slots);
+        let Some(checked) = checked(slots.by_path.peek(path)) else { return false };
+        let slot = Slot { entry: entry.clone(), checked, bytes, descriptors };
         dropped.extend(slots.remove(path));
         if bytes > self.most_bytes || descriptors > self.most_descriptors {
-            return;
+            return true;
         }
         slots.bytes += bytes;
         slots.descriptors += descriptors;
@@ -78,6 +94,7 @@ impl Cache {
             dropped.push(oldest);
         }
         drop(slots);
+        true
     }
 
     /// Forgets a path, whose file is gone.
@@ -85,6 +102,10 @@ impl Cache {
         let dropped = lock(&self.slots).remove(path);
         drop(dropped);
     }
+}
+
+fn room(path: &[u8], entry: &Entry) -> usize {
+    entry.memory() + 2 * path.len() + OVERHEAD
 }
 
 impl Slots {
@@ -167,6 +188,20 @@ mod tests {
             cache.keep(b"/a", &in_memory(100_000), 0);
         }
         assert!([b"/a", b"/c", b"/d"].iter().all(|path| cache.get(*path, 0).is_some()));
+    }
+
+    #[test]
+    fn an_entry_takes_the_place_of_that_which_it_was_made_from_alone() {
+        let cache = Cache::new(1 << 20, 10);
+        let (old, other, new) = (in_memory(1), in_memory(1), in_memory(2));
+        assert!(!cache.replace(b"/a", &old, &new) && cache.get(b"/a", 0).is_none());
+        cache.keep(b"/a", &old, 5_000);
+        assert!(!cache.replace(b"/a", &other, &new));
+        assert!(Arc::ptr_eq(&cache.get(b"/a", 5_000).unwrap().entry, &old));
+        assert!(cache.replace(b"/a", &old, &new));
+        let known = cache.get(b"/a", 5_000 + FRESH).unwrap();
+        assert!(Arc::ptr_eq(&known.entry, &new) && !known.is_fresh, "it was not looked at again");
+        assert!(cache.has_room_for(b"/a", &in_memory(1_000)) && !cache.has_room_for(b"/a", &in_memory(1 << 20)));
     }
 
     #[test]

@@ -16,8 +16,15 @@ use crate::os::clock::{Millis, monotonic_millis};
 use crate::os::file::is_in_memory;
 use crate::os::resolve::Metadata;
 use crate::response::payload::{FileSource, Readiness};
-use crate::static_files::slab::Extent;
+use crate::static_files::candidates::Candidates;
+use crate::static_files::compress::CODINGS;
+use crate::static_files::slab::{Extent, Slab};
 
+/// All codings but that of the file itself.
+const BEST_FIRST: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
+
+/// From this size on, copying the bytes into the socket takes longer than one more system call does.
+const FROM_EXTENT: usize = 12 * 1024;
 /// How far apart the bytes are of which it is asked whether they are in memory: the system reads more at once.
 const PROBES: usize = 64 * 1024;
 /// A file whose bytes have all been found in memory is not asked again for this long (milliseconds).
@@ -31,6 +38,8 @@ pub(super) struct Entry {
     codings: Vec<Coding>,
     /// The file changes all the time: the entry is for one response.
     pub(super) is_changing: bool,
+    /// `None`: the file is not compressed.
+    candidates: Option<Arc<Candidates>>,
 }
 
 impl Entry {
@@ -38,7 +47,62 @@ impl Entry {
     pub(super) fn new(identity: Representation, others: Vec<Representation>, is_changing: bool) -> Self {
         let codings = others.iter().map(|other| other.coding).collect();
         let representations = std::iter::once(identity).chain(others).collect();
-        Self { representations, codings, is_changing }
+        Self { representations, codings, is_changing, candidates: None }
+    }
+
+    /// The same entry, whose file is compressed in these codings when clients want them.
+    pub(super) fn with_candidates(self, candidates: Option<Arc<Candidates>>) -> Self {
+        Self { candidates, ..self }
+    }
+
+    /// What was made by compressing the file.
+    pub(super) fn made(&self) -> impl Iterator<Item = &Representation> {
+        self.representations.iter().filter(|one| one.is_made)
+    }
+
+    /// The same entry with another representation.
+    pub(super) fn with(&self, made: Representation) -> Self {
+        let mut others: Vec<_> = self.representations.iter().skip(1).cloned().chain([made]).collect();
+        others.sort_by_key(|other| BEST_FIRST.iter().position(|&coding| coding == other.coding));
+        let new = Self::new(self.representations[0].clone(), others, self.is_changing);
+        new.with_candidates(self.candidates.clone())
+    }
+
+    pub(super) fn candidates(&self) -> Option<&Arc<Candidates>> {
+        self.candidates.as_ref()
+    }
+
+    /// A coding that the client would rather have than those that there are. The caller has to see to it that the file
+    /// is compressed, or to [`Entry::release`] it.
+    pub(super) fn claim(&self, head: &RequestHead, bytes: &[u8]) -> Option<Coding> {
+        let candidates = self.candidates.as_ref()?;
+        let is_missing = |coding| self.of(coding).is_none() && candidates.is_possible(coding);
+        if !CODINGS.into_iter().any(is_missing) {
+            return None;
+        }
+        let (mut codings, mut count) = (BEST_FIRST, 0);
+        for coding in BEST_FIRST {
+            if is_missing(coding) || self.of(coding).is_some() {
+                codings[count] = coding;
+                count += 1;
+            }
+        }
+        let wanted = preferred(accept_encoding(head, bytes), &codings[..count]);
+        (is_missing(wanted) && candidates.claim(wanted)).then_some(wanted)
+    }
+
+    /// Another request may claim this coding.
+    pub(super) fn release(&self, coding: Coding) {
+        if let Some(candidates) = &self.candidates {
+            candidates.release(coding);
+        }
+    }
+
+    /// The file is not worth this coding.
+    pub(super) fn give_up(&self, coding: Coding) {
+        if let Some(candidates) = &self.candidates {
+            candidates.give_up(coding);
+        }
     }
 
     /// The representation that the client prefers.
@@ -46,9 +110,7 @@ impl Entry {
         let coding = if self.codings.is_empty() {
             Coding::Identity
         } else {
-            let accept =
-                head.fields.iter().filter(|field| field.name.of(bytes).eq_ignore_ascii_case(b"accept-encoding"));
-            preferred(accept.map(|field| field.value.of(bytes)), &self.codings)
+            preferred(accept_encoding(head, bytes), &self.codings)
         };
         self.of(coding)
     }
@@ -67,6 +129,12 @@ impl Entry {
     pub(super) fn descriptors(&self) -> usize {
         self.representations.iter().filter(|one| matches!(one.body, Body::File(_))).count()
     }
+}
+
+/// The values of the Accept-Encoding fields.
+fn accept_encoding<'a>(head: &'a RequestHead, bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + Clone {
+    let fields = head.fields.iter().filter(|field| field.name.of(bytes).eq_ignore_ascii_case(b"accept-encoding"));
+    fields.map(|field| field.value.of(bytes))
 }
 
 /// What the fields of a representation's head depend on.
@@ -93,7 +161,21 @@ pub(super) enum Body {
     File(Arc<OpenFile>),
 }
 
+impl Body {
+    /// These bytes. slab: where larger ones are kept; `None`: beside the smaller ones.
+    pub(super) fn in_memory(bytes: Vec<u8>, slab: Option<&Arc<Slab>>) -> Self {
+        if bytes.len() >= FROM_EXTENT
+            && let Some(slab) = slab
+            && let Ok(extent) = slab.keep(&bytes)
+        {
+            return Self::Extent(Arc::new(extent), bytes.len() as u64);
+        }
+        Self::Memory(Arc::new(bytes))
+    }
+}
+
 /// A file in one coding.
+#[derive(Clone)]
 pub(super) struct Representation {
     pub(super) coding: Coding,
     pub(super) body: Body,
@@ -101,6 +183,8 @@ pub(super) struct Representation {
     pub(super) metadata: Metadata,
     pub(super) length: u64,
     pub(super) media_type: String,
+    /// It was compressed here, and has the metadata of the file itself.
+    pub(super) is_made: bool,
     etag: Option<String>,
     modified: Option<u64>,
     /// The head of a response with all of it.
@@ -113,6 +197,27 @@ pub(super) struct Representation {
 
 impl Representation {
     pub(super) fn new(coding: Coding, body: Body, metadata: Metadata, described: &Description<'_>) -> Self {
+        Self::with_content(coding, body, metadata, described, None)
+    }
+
+    /// What the file with these metadata became when it was compressed. content: a hash of the compressed bytes.
+    pub(super) fn made(
+        coding: Coding,
+        body: Body,
+        metadata: Metadata,
+        described: &Description<'_>,
+        content: u64,
+    ) -> Self {
+        Self::with_content(coding, body, metadata, described, Some(content))
+    }
+
+    fn with_content(
+        coding: Coding,
+        body: Body,
+        metadata: Metadata,
+        described: &Description<'_>,
+        content: Option<u64>,
+    ) -> Self {
         let length = match &body {
             Body::Memory(bytes) => bytes.len() as u64,
             Body::Extent(_, length) => *length,
@@ -124,7 +229,8 @@ impl Representation {
             metadata,
             length,
             media_type: described.media_type.to_owned(),
-            etag: described.validators.then(|| etag(&metadata, coding)),
+            is_made: content.is_some(),
+            etag: described.validators.then(|| etag(&metadata, coding, content)),
             modified: described.validators.then(|| u64::try_from(metadata.modified).ok()).flatten(),
             whole: ResponseHead::default(),
             partial: ResponseHead::default(),
@@ -190,15 +296,17 @@ impl Representation {
     }
 }
 
-/// A strong entity tag (RFC 9110 section 8.8.3): another file, length or time of change makes another tag.
-fn etag(metadata: &Metadata, coding: Coding) -> String {
+/// A strong entity tag (RFC 9110 section 8.8.3): another file, length or time of change makes another tag. content: a
+/// hash of the bytes that were made of the file.
+fn etag(metadata: &Metadata, coding: Coding, content: Option<u64>) -> String {
     let Metadata { inode, size, modified, modified_nanoseconds, .. } = metadata;
     let suffix = match coding {
         Coding::Identity => "",
         other => other.name(),
     };
     let dash = if suffix.is_empty() { "" } else { "-" };
-    format!("\"{inode:x}-{size:x}-{modified:x}.{modified_nanoseconds:x}{dash}{suffix}\"")
+    let content = content.map(|hash| format!("-{hash:x}")).unwrap_or_default();
+    format!("\"{inode:x}-{size:x}-{modified:x}.{modified_nanoseconds:x}{dash}{suffix}{content}\"")
 }
 
 /// A file that is sent from its descriptor.
@@ -232,7 +340,7 @@ impl OpenFile {
     }
 
     /// The file is still the one that was opened, unchanged.
-    fn is_unchanged(&self) -> bool {
+    pub(super) fn is_unchanged(&self) -> bool {
         self.is_changing || Metadata::of(self.file.as_fd()).is_ok_and(|now| now == self.metadata)
     }
 }

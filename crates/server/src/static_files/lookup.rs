@@ -13,6 +13,8 @@ use crate::os::clock::{since_wall, sleep};
 use crate::os::file::{read_at, read_from_memory};
 use crate::os::resolve::{Found, Metadata, Root, Unresolved};
 use crate::static_config::{Mount, StaticConfig};
+use crate::static_files::candidates::Candidates;
+use crate::static_files::compress::is_candidate;
 use crate::static_files::entry::{Body, Description, Entry, OpenFile, Representation};
 use crate::static_files::slab::Slab;
 use crate::static_files::types;
@@ -22,8 +24,6 @@ const SIBLINGS: [(&str, Coding); 3] = [(".br", Coding::Brotli), (".zst", Coding:
 /// A file that was changed so recently may be changed again without another time of change, which the system counts in
 /// steps of up to 10 ms.
 const UNSETTLED: Duration = Duration::from_millis(20);
-/// From this size on, copying the bytes into the socket takes longer than one more system call does.
-const FROM_EXTENT: usize = 12 * 1024;
 /// How often a file is read that is changed meanwhile. Then it is sent without validators.
 const TRIES: usize = 3;
 
@@ -125,11 +125,12 @@ impl Place<'_> {
         // That of the file, which is not that of the request for an index.
         let url = format!("{}/{}", self.mount.prefix, path.as_str());
         let is_page = purpose.status.starts_with("200");
+        let is_compressed = self.config.compress && is_page && is_candidate(&media_type, metadata.size);
         let mut described = Description {
             status: purpose.status,
             media_type: &media_type,
             cache_control: if is_page { self.config.cache_control(&url) } else { "no-store" },
-            varies: !siblings.is_empty(),
+            varies: is_compressed || !siblings.is_empty(),
             validators: is_page,
             is_changing: false,
         };
@@ -140,7 +141,23 @@ impl Place<'_> {
         for (coding, file, metadata) in siblings {
             others.extend(self.representation(coding, file, metadata, &mut described, purpose)?);
         }
-        Ok(Lookup::Entry(Arc::new(Entry::new(identity, others, described.is_changing))))
+        let metadata = identity.metadata;
+        let mut entry = Entry::new(identity, others, described.is_changing);
+        if is_compressed && !described.is_changing {
+            // What was made of the same version of the file is used again.
+            let known = purpose
+                .known
+                .filter(|known| known.of(Coding::Identity).is_some_and(|identity| identity.metadata == metadata));
+            for made in known.into_iter().flat_map(Entry::made) {
+                if entry.of(made.coding).is_none() {
+                    entry = entry.with(made.clone());
+                }
+            }
+            let candidates = known.and_then(Entry::candidates).cloned();
+            entry =
+                entry.with_candidates(candidates.or_else(|| Some(Arc::new(Candidates::new(described.cache_control)))));
+        }
+        Ok(Lookup::Entry(Arc::new(entry)))
     }
 
     /// A file in one coding. `None`: it cannot be read.
@@ -163,7 +180,7 @@ impl Place<'_> {
                 None
             } else {
                 match self.read(&file, metadata.size)? {
-                    Some(bytes) => Some(self.in_memory(bytes)),
+                    Some(bytes) => Some(Body::in_memory(bytes, self.slab)),
                     None => return Ok(None),
                 }
             };
@@ -185,19 +202,9 @@ impl Place<'_> {
         let body = if metadata.size > self.config.memory_file as u64 {
             Some(Body::File(Arc::new(OpenFile::changing(file, metadata))))
         } else {
-            self.read(&file, metadata.size)?.map(|bytes| self.in_memory(bytes))
+            self.read(&file, metadata.size)?.map(|bytes| Body::in_memory(bytes, self.slab))
         };
         Ok(body.map(|body| Representation::new(coding, body, metadata, described)))
-    }
-
-    fn in_memory(&self, bytes: Vec<u8>) -> Body {
-        if bytes.len() >= FROM_EXTENT
-            && let Some(slab) = self.slab
-            && let Ok(extent) = slab.keep(&bytes)
-        {
-            return Body::Extent(Arc::new(extent), bytes.len() as u64);
-        }
-        Body::Memory(Arc::new(bytes))
     }
 
     /// The first `size` bytes of a file, or all if it is shorter. `None`: it cannot be read.

@@ -6,6 +6,9 @@
 //! else.
 
 mod cache;
+mod candidates;
+pub(crate) mod compress;
+mod compressor;
 mod entry;
 mod lookup;
 mod respond;
@@ -27,6 +30,8 @@ use crate::os::sync::lock;
 use crate::request::disk::Disk;
 use crate::static_config::{DotFiles, Mount, StaticConfig, Symlinks};
 use crate::static_files::cache::Cache;
+use crate::static_files::compressor::Compressor;
+use crate::static_files::entry::Entry;
 use crate::static_files::lookup::{Lookup, Place, Purpose, Wait};
 use crate::static_files::slab::Slab;
 
@@ -52,7 +57,8 @@ struct Shared {
     config: StaticConfig,
     /// Those with the longest prefix first.
     folders: Vec<Folder>,
-    cache: Cache,
+    cache: Arc<Cache>,
+    compressor: Option<Arc<Compressor>>,
     slab: Option<Arc<Slab>>,
     disk: Arc<Disk>,
 }
@@ -83,9 +89,11 @@ impl StaticFiles {
             let prefix = encode(&mount.prefix);
             folders.push(Folder { mount, prefix, root: Mutex::new((Some(Arc::new(root)), monotonic_millis())) });
         }
-        let cache = Cache::new(config.memory, config.descriptors);
+        let cache = Arc::new(Cache::new(config.memory, config.descriptors));
         let slab = Slab::new().ok();
-        Ok(Self(Arc::new(Shared { config, folders, cache, slab, disk })))
+        let compressor = || Arc::new(Compressor::new(disk.clone(), cache.clone(), slab.clone()));
+        let compressor = config.compress.then(compressor);
+        Ok(Self(Arc::new(Shared { config, folders, cache, compressor, slab, disk })))
     }
 }
 
@@ -129,6 +137,7 @@ impl Shared {
             && known.is_fresh
         {
             respond::send_entry(exchange, &known.entry, false);
+            self.compress(exchange, None, &known.entry);
             return Outcome::Responded;
         }
         let path = path.to_vec();
@@ -178,7 +187,7 @@ impl Shared {
         if let Some(known) = &known
             && known.is_fresh
         {
-            respond::send_entry(exchange, &known.entry, false);
+            self.send(exchange, url.as_bytes(), &known.entry);
             return Outcome::Responded;
         }
         let Some(root) = self.root(folder, wait, now) else {
@@ -195,7 +204,7 @@ impl Shared {
                 if !entry.is_changing {
                     self.cache.keep(url.as_bytes(), &entry, now);
                 }
-                respond::send_entry(exchange, &entry, false);
+                self.send(exchange, url.as_bytes(), &entry);
             }
             Lookup::Redirect => respond::redirect(exchange, &with_slash(exchange)),
             Lookup::Folder | Lookup::Missing => return self.missing(exchange, folder, path, wait),
@@ -205,6 +214,22 @@ impl Shared {
             }
         }
         Outcome::Responded
+    }
+
+    /// Responds with a file. path: under which the cache has it.
+    fn send(&self, exchange: &mut Exchange, path: &[u8], entry: &Entry) {
+        respond::send_entry(exchange, entry, false);
+        self.compress(exchange, Some(path), entry);
+    }
+
+    /// Has a file compressed for later requests, if this client would rather have it so. path: under which the cache
+    /// has it; `None`: under that of the request.
+    fn compress(&self, exchange: &Exchange, path: Option<&[u8]>, entry: &Entry) {
+        let Some(compressor) = &self.compressor else { return };
+        let request = exchange.request();
+        if let Some(coding) = entry.claim(&request.head, &request.bytes) {
+            compressor.add(path.unwrap_or_else(|| request.head.path.of(&request.bytes)), entry, coding);
+        }
     }
 
     /// Responds to a path that leads to no file.
@@ -246,6 +271,7 @@ impl Shared {
             && known.is_fresh
         {
             respond::send_entry(exchange, &known.entry, is_error);
+            self.compress(exchange, Some(key.as_bytes()), &known.entry);
             return Some(Outcome::Responded);
         }
         let path = decode(format!("/{}", encode(name)).as_bytes(), static_path::DotFiles::Allowed).ok()?;
@@ -259,6 +285,7 @@ impl Shared {
             Ok(Lookup::Entry(entry)) => {
                 self.cache.keep(key.as_bytes(), &entry, now);
                 respond::send_entry(exchange, &entry, is_error);
+                self.compress(exchange, Some(key.as_bytes()), &entry);
                 Some(Outcome::Responded)
             }
             Ok(_) => None,

@@ -75,7 +75,6 @@ fn extension(name: &str) -> Option<&str> {
 }
 
 /// Whether the content of such files becomes notably smaller by compression.
-#[allow(dead_code, reason = "compressing follows")]
 pub(crate) fn is_compressible(media_type: &str) -> bool {
     let name = media_type.split(';').next().unwrap_or(media_type).trim().to_ascii_lowercase();
     name.starts_with("text/")

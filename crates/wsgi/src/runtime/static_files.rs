@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 use tailrace_http::static_path::{self, PathError, decode};
 use tailrace_server::resolve::{Links, Root, Unresolved};
-use tailrace_server::{DotFiles, StaticConfig, Symlinks, media_type};
+use tailrace_server::{DotFiles, StaticConfig, Symlinks, codings, media_type};
 
 use crate::runtime::settings::static_config;
 
@@ -24,6 +24,15 @@ pub(crate) fn static_headers<'py>(settings: &Bound<'py, PyMapping>, path: &str) 
     }
     headers.set_item("X-Content-Type-Options", "nosniff")?;
     Ok(headers)
+}
+
+/// The codings in which a file of this name and length would be compressed, if it becomes smaller.
+#[pyfunction]
+#[pyo3(signature = (settings, name, length, /))]
+pub(crate) fn static_codings(settings: &Bound<'_, PyMapping>, name: &str, length: u64) -> PyResult<Vec<&'static str>> {
+    let config = static_config(settings)?;
+    let found = if config.compress { codings(&media_type(name, &config.types), length) } else { &[] };
+    Ok(found.iter().map(|coding| coding.name()).collect())
 }
 
 /// Why what a path leads to below a folder would not be served; `None`: it would. path: percent-encoded, with a slash

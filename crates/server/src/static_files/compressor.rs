@@ -1,0 +1,215 @@
+//! Compresses files that clients have asked for, one at a time, and puts the results into the cache.
+//!
+//! The client that asks first gets the file as it is, at once; the compressed form is for those that ask later. A disk
+//! thread makes it, never one that polls. Whatever clients ask for:
+//! - One file is compressed at a time in a process. Then the thread sleeps for as long as that took, so that this uses
+//!   at most half of one core, even if the cache is too small for all files and they are compressed again and again.
+//! - [`WAITING`] files wait. One that finds no place is compressed when it is asked for again.
+//! - A file that hardly became smaller, or fills the cache, is not tried again before it changes.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hasher};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread;
+
+use tailrace_http::coding::Coding;
+
+use crate::os::clock::{monotonic_millis, now, since, sleep};
+use crate::os::file::read_at;
+use crate::os::sync::lock;
+use crate::request::disk::Disk;
+use crate::response::payload::FileSource;
+use crate::static_files::cache::Cache;
+use crate::static_files::compress::compressed;
+use crate::static_files::entry::{Body, Description, Entry, Representation};
+use crate::static_files::slab::Slab;
+
+/// Files that wait to be compressed, at most.
+const WAITING: usize = 64;
+/// How often the result is put into the cache while the entry there is replaced by others.
+const TRIES: usize = 4;
+
+/// A file by the path under which the cache has it, and the coding that it is compressed in.
+struct Job {
+    path: Box<[u8]>,
+    coding: Coding,
+}
+
+#[derive(Default)]
+struct Jobs {
+    waiting: VecDeque<Job>,
+    /// A task of a disk thread takes them.
+    is_taken: bool,
+}
+
+/// See the module.
+pub(super) struct Compressor {
+    disk: Arc<Disk>,
+    cache: Arc<Cache>,
+    slab: Option<Arc<Slab>>,
+    jobs: Mutex<Jobs>,
+}
+
+impl Compressor {
+    /// One that keeps its results in this cache.
+    pub(super) fn new(disk: Arc<Disk>, cache: Arc<Cache>, slab: Option<Arc<Slab>>) -> Self {
+        Self { disk, cache, slab, jobs: Mutex::default() }
+    }
+
+    /// Has an entry compressed in a coding that was claimed. path: under which the cache has it.
+    pub(super) fn add(self: &Arc<Self>, path: &[u8], entry: &Entry, coding: Coding) {
+        let mut jobs = lock(&self.jobs);
+        if jobs.waiting.len() >= WAITING {
+            drop(jobs);
+            entry.release(coding);
+            return;
+        }
+        jobs.waiting.push_back(Job { path: path.into(), coding });
+        if jobs.is_taken {
+            return;
+        }
+        jobs.is_taken = true;
+        drop(jobs);
+        // Without a thread, and in a forked child, the caller runs the task itself, which may be the one that polls.
+        let (caller, is_inside) = (thread::current().id(), Arc::new(AtomicBool::new(true)));
+        let (compressor, was_inside) = (Arc::downgrade(self), is_inside.clone());
+        self.disk.run(move || {
+            let taking = Taking(compressor);
+            if thread::current().id() == caller && was_inside.load(Ordering::Relaxed) {
+                taking.end();
+            } else {
+                taking.take_all();
+            }
+        });
+        is_inside.store(false, Ordering::Relaxed);
+    }
+
+    /// The next job; without one, the task that asks has to end.
+    fn next(&self) -> Option<Job> {
+        let mut jobs = lock(&self.jobs);
+        let next = jobs.waiting.pop_front();
+        jobs.is_taken = next.is_some();
+        next
+    }
+
+    fn compress(&self, job: &Job) {
+        let Some(known) = self.cache.get(&job.path, monotonic_millis()) else { return };
+        let (entry, coding) = (known.entry, job.coding);
+        if entry.of(coding).is_none() {
+            match self.made(&entry, coding) {
+                Made::Representation(made) => self.keep(job, &entry, &made),
+                Made::Useless => return entry.give_up(coding),
+                Made::Unread => {}
+            }
+        }
+        entry.release(coding);
+    }
+
+    fn made(&self, entry: &Entry, coding: Coding) -> Made {
+        let (Some(identity), Some(candidates)) = (entry.of(Coding::Identity), entry.candidates()) else {
+            return Made::Unread;
+        };
+        let made = match &identity.body {
+            Body::Memory(bytes) => compressed(coding, bytes),
+            Body::Extent(extent, length) => match read(extent.descriptor(), extent.offset(), *length) {
+                Some(bytes) => compressed(coding, &bytes),
+                None => return Made::Unread,
+            },
+            Body::File(file) => match read(file.descriptor(), 0, identity.length) {
+                Some(bytes) if file.is_unchanged() => compressed(coding, &bytes),
+                _ => return Made::Unread,
+            },
+        };
+        let Some(made) = made else { return Made::Useless };
+        // Another version of the encoder may give other bytes, which need another entity tag.
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&made);
+        let described = Description {
+            status: "200 OK",
+            media_type: &identity.media_type,
+            cache_control: &candidates.cache_control,
+            varies: true,
+            validators: true,
+            is_changing: false,
+        };
+        let body = Body::in_memory(made, self.slab.as_ref());
+        let made = Representation::made(coding, body, identity.metadata, &described, hasher.finish());
+        Made::Representation(Box::new(made))
+    }
+
+    fn keep(&self, job: &Job, entry: &Arc<Entry>, made: &Representation) {
+        let mut old = entry.clone();
+        for _ in 0..TRIES {
+            let new = Arc::new(old.with(made.clone()));
+            if !self.cache.has_room_for(&job.path, &new) {
+                return entry.give_up(job.coding);
+            }
+            if self.cache.replace(&job.path, &old, &new) {
+                return;
+            }
+            // It was looked at again meanwhile.
+            let Some(known) = self.cache.get(&job.path, monotonic_millis()) else { return };
+            let is_same = known.entry.of(Coding::Identity).is_some_and(|identity| identity.metadata == made.metadata);
+            if !is_same || known.entry.of(job.coding).is_some() {
+                return;
+            }
+            old = known.entry;
+        }
+    }
+}
+
+/// The result of compressing a file.
+enum Made {
+    Representation(Box<Representation>),
+    /// It hardly becomes smaller.
+    Useless,
+    /// It cannot be read, or has changed.
+    Unread,
+}
+
+/// The task that takes the jobs. If it panics, the next job that is added starts another one.
+struct Taking(Weak<Compressor>);
+
+impl Taking {
+    /// Ends when there is no job left, or no server.
+    fn take_all(&self) {
+        while let Some(compressor) = self.0.upgrade() {
+            let Some(job) = compressor.next() else { return };
+            let began = now();
+            compressor.compress(&job);
+            drop(compressor);
+            sleep(since(began));
+        }
+    }
+
+    /// Leaves the jobs to the next task.
+    fn end(&self) {
+        if let Some(compressor) = self.0.upgrade() {
+            lock(&compressor.jobs).is_taken = false;
+        }
+    }
+}
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        // Otherwise the task has ended already, and another one may have begun since.
+        if thread::panicking() {
+            self.end();
+        }
+    }
+}
+
+/// So many bytes of a file. `None`: it has fewer, or cannot be read.
+fn read(file: BorrowedFd<'_>, offset: u64, length: u64) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(length).ok()?];
+    let mut at = 0;
+    while at < bytes.len() {
+        match read_at(file.as_fd(), &mut bytes[at..], offset + at as u64) {
+            Ok(0) | Err(_) => return None,
+            Ok(count) => at += count,
+        }
+    }
+    Some(bytes)
+}
