@@ -51,6 +51,11 @@ pub(crate) fn since_wall(seconds: i64, nanoseconds: u32) -> Option<Duration> {
     wall().duration_since(moment).ok()
 }
 
+/// Now, in whole seconds since 1970.
+pub(crate) fn wall_seconds() -> u64 {
+    wall().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
 /// Blocks the calling thread for this time.
 pub(crate) fn sleep(time: Duration) {
     std::thread::sleep(time);

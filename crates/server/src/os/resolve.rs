@@ -91,6 +91,10 @@ pub struct Metadata {
     pub modified: i64,
     /// The nanoseconds after these.
     pub modified_nanoseconds: u32,
+    /// When its content or its status was last changed, in seconds since 1970. No program can set this time.
+    pub changed: i64,
+    /// The nanoseconds after these.
+    pub changed_nanoseconds: u32,
     /// Type and permissions, as in stat(2).
     pub mode: u32,
 }
@@ -113,8 +117,16 @@ impl Metadata {
             size: u64::try_from(stat.st_size).unwrap_or(0),
             modified: stat.st_mtime as i64,
             modified_nanoseconds: stat.st_mtime_nsec as u32,
+            changed: stat.st_ctime as i64,
+            changed_nanoseconds: stat.st_ctime_nsec as u32,
             mode: stat.st_mode as u32,
         }
+    }
+
+    /// It is the same file, and neither its length nor the time when its content was changed is another one.
+    pub(crate) fn has_content_of(&self, other: &Self) -> bool {
+        let of = |one: &Self| (one.device, one.inode, one.size, one.modified, one.modified_nanoseconds);
+        of(self) == of(other)
     }
 
     fn kind(&self) -> FileType {

@@ -4,21 +4,22 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tailrace_http::coding::{Coding, preferred};
 use tailrace_http::conditional::{Validators, http_date};
 use tailrace_http::encode::ResponseHead;
 use tailrace_http::request_head::RequestHead;
 
-use crate::os::clock::{Millis, monotonic_millis};
+use crate::os::clock::{Millis, monotonic_millis, wall_seconds};
 use crate::os::file::is_in_memory;
 use crate::os::resolve::Metadata;
+use crate::os::sync::lock;
 use crate::response::payload::{FileSource, Readiness};
 use crate::static_files::candidates::Candidates;
 use crate::static_files::compress::CODINGS;
-use crate::static_files::slab::{Extent, Slab};
+use crate::static_files::slab::{Extent, OwnFile, Slab};
 
 /// All codings but that of the file itself.
 const BEST_FIRST: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
@@ -29,6 +30,8 @@ const FROM_EXTENT: usize = 12 * 1024;
 const PROBES: usize = 64 * 1024;
 /// A file whose bytes have all been found in memory is not asked again for this long (milliseconds).
 const FRESH: Millis = 1_000;
+/// Parts of a file that were read for as many responses, at most, and are not sent yet.
+const UNSENT: usize = 1_024;
 
 /// See the module.
 pub(super) struct Entry {
@@ -36,7 +39,7 @@ pub(super) struct Entry {
     representations: Vec<Representation>,
     /// Those codings, the best first.
     codings: Vec<Coding>,
-    /// The file changes all the time: the entry is for one response.
+    /// The file changes all the time: what is known of it says nothing about what it is later.
     pub(super) is_changing: bool,
     /// `None`: the file is not compressed.
     candidates: Option<Arc<Candidates>>,
@@ -118,6 +121,14 @@ impl Entry {
     /// The representation in this coding.
     pub(super) fn of(&self, coding: Coding) -> Option<&Representation> {
         self.representations.iter().find(|representation| representation.coding == coding)
+    }
+
+    /// None of its open files has been changed. Those in memory are what they were.
+    pub(super) fn is_current(&self) -> bool {
+        self.representations.iter().all(|one| match &one.body {
+            Body::File(file) => file.is_unchanged(),
+            Body::Memory(_) | Body::Extent(..) => true,
+        })
     }
 
     /// The memory of it, in bytes.
@@ -231,7 +242,7 @@ impl Representation {
             media_type: described.media_type.to_owned(),
             is_made: content.is_some(),
             etag: described.validators.then(|| etag(&metadata, coding, content)),
-            modified: described.validators.then(|| u64::try_from(metadata.modified).ok()).flatten(),
+            modified: described.validators.then(|| last_modified(&metadata)).flatten(),
             whole: ResponseHead::default(),
             partial: ResponseHead::default(),
             unchanged: ResponseHead::default(),
@@ -296,6 +307,13 @@ impl Representation {
     }
 }
 
+/// The time for Last-Modified, in seconds. `None`: the second is not over, so that the file may be changed again in it
+/// (RFC 9110 section 8.8.2.2), or it is to come (section 8.8.2.1). The entity tag, which has the part of a second, tells
+/// such versions apart.
+fn last_modified(metadata: &Metadata) -> Option<u64> {
+    u64::try_from(metadata.modified).ok().filter(|&modified| modified < wall_seconds())
+}
+
 /// A strong entity tag (RFC 9110 section 8.8.3): another file, length or time of change makes another tag. content: a
 /// hash of the bytes that were made of the file.
 fn etag(metadata: &Metadata, coding: Coding, content: Option<u64>) -> String {
@@ -311,26 +329,26 @@ fn etag(metadata: &Metadata, coding: Coding, content: Option<u64>) -> String {
 
 /// A file that is sent from its descriptor.
 pub(super) struct OpenFile {
-    file: File,
+    file: OwnFile,
     metadata: Metadata,
     is_changing: bool,
     /// Up to here its bytes have been found in memory, from the first on.
     known: AtomicU64,
     /// When all of it was last found in memory (milliseconds).
     found: AtomicU64,
-    /// The offset at which it was last found to be on the disk alone.
-    unread: AtomicU64,
+    /// The offsets at which it was found to be on the disk alone, by responses that wait until it has been read.
+    unread: Mutex<Vec<u64>>,
 }
 
 impl OpenFile {
     pub(super) fn new(file: File, metadata: Metadata) -> Self {
         Self {
-            file,
+            file: OwnFile::new(file),
             metadata,
             is_changing: false,
             known: AtomicU64::new(0),
             found: AtomicU64::new(0),
-            unread: AtomicU64::new(u64::MAX),
+            unread: Mutex::default(),
         }
     }
 
@@ -341,7 +359,8 @@ impl OpenFile {
 
     /// The file is still the one that was opened, unchanged.
     pub(super) fn is_unchanged(&self) -> bool {
-        self.is_changing || Metadata::of(self.file.as_fd()).is_ok_and(|now| now == self.metadata)
+        // Not by the time of change of its status, which is another one also when the file gets another name.
+        self.is_changing || Metadata::of(self.file.as_fd()).is_ok_and(|now| now.has_content_of(&self.metadata))
     }
 }
 
@@ -359,13 +378,21 @@ impl FileSource for OpenFile {
         if now.saturating_sub(self.found.load(Ordering::Relaxed)) < FRESH {
             return Readiness::Ready;
         }
-        // Once it has been read, it is sent, even if the system has dropped it again.
-        if self.unread.swap(u64::MAX, Ordering::Relaxed) == offset {
+        // Once it has been read, it is sent, even if the system has dropped it again or cannot tell.
+        let mut unread = lock(&self.unread);
+        if let Some(place) = unread.iter().position(|&other| other == offset) {
+            unread.swap_remove(place);
             return Readiness::Ready;
         }
+        drop(unread);
         let end = offset.saturating_add(length).min(self.metadata.size);
         if !(offset..end).step_by(PROBES).all(|at| is_in_memory(self.file.as_fd(), at)) {
-            self.unread.store(offset, Ordering::Relaxed);
+            let mut unread = lock(&self.unread);
+            if unread.len() == UNSENT {
+                // Of a response that was given up, or it is read once more.
+                unread.remove(0);
+            }
+            unread.push(offset);
             return Readiness::Unread;
         }
         if offset <= self.known.load(Ordering::Relaxed) {

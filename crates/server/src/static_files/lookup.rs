@@ -22,8 +22,11 @@ use crate::static_files::types;
 /// Suffixes of compressed siblings, the best first.
 const SIBLINGS: [(&str, Coding); 3] = [(".br", Coding::Brotli), (".zst", Coding::Zstd), (".gz", Coding::Gzip)];
 /// A file that was changed so recently may be changed again without another time of change, which the system counts in
-/// steps of up to 10 ms.
+/// steps of up to 10 ms. Programs set the time when the content was changed, but not that of the status, which every
+/// change of the content changes, too.
 const UNSETTLED: Duration = Duration::from_millis(20);
+/// The same where the file system seems to count in seconds, of which FAT has only every second one.
+const UNSETTLED_SECONDS: Duration = Duration::from_secs(3);
 /// How often a file is read that is changed meanwhile. Then it is sent without validators.
 const TRIES: usize = 3;
 
@@ -116,7 +119,7 @@ impl Place<'_> {
             for (suffix, coding) in SIBLINGS {
                 if let Some(path) = path.with_suffix(suffix)
                     && let Ok(Found::File { file, metadata: of_sibling }) = self.resolve(&path)?
-                    && of_sibling.modified >= metadata.modified
+                    && !is_older(&of_sibling, &metadata)
                 {
                     siblings.push((coding, file, of_sibling));
                 }
@@ -135,7 +138,7 @@ impl Place<'_> {
             is_changing: false,
         };
         let Some(identity) = self.representation(Coding::Identity, file, metadata, &mut described, purpose)? else {
-            return Ok(Lookup::Missing);
+            return Ok(Lookup::Fault(String::from("it cannot be read")));
         };
         let mut others = Vec::new();
         for (coding, file, metadata) in siblings {
@@ -171,6 +174,7 @@ impl Place<'_> {
     ) -> Result<Option<Representation>, MustWait> {
         if let Some(known) = purpose.known.and_then(|known| known.of(coding))
             && known.metadata == metadata
+            && purpose.known.is_some_and(|known| !known.is_changing)
             && known.has_validators() == described.validators
         {
             return Ok(Some(Representation::new(coding, known.body.clone(), metadata, described)));
@@ -230,7 +234,16 @@ impl Place<'_> {
     }
 }
 
+/// True when a sibling was made for an earlier version of the file. Some compressors set the time of change to that of
+/// the file, without its part of a second.
+fn is_older(sibling: &Metadata, file: &Metadata) -> bool {
+    let is_rounded = sibling.modified == file.modified && sibling.modified_nanoseconds == 0;
+    let time = |metadata: &Metadata| (metadata.modified, metadata.modified_nanoseconds);
+    time(sibling) < time(file) && !is_rounded
+}
+
 /// True when a change that follows might leave the time of change as it is.
 fn is_unsettled(metadata: &Metadata) -> bool {
-    since_wall(metadata.modified, metadata.modified_nanoseconds).is_some_and(|age| age < UNSETTLED)
+    let least = if metadata.changed_nanoseconds == 0 { UNSETTLED_SECONDS } else { UNSETTLED };
+    since_wall(metadata.changed, metadata.changed_nanoseconds).is_some_and(|age| age < least)
 }

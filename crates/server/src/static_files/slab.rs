@@ -6,19 +6,64 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::os::file::{free, memory_file, write_all_at};
+use crate::os::process::{self, Process};
 use crate::response::payload::FileSource;
 
 /// Extents begin and end at borders of pages, so that no two share one.
 const PAGE: u64 = 4096;
 
+/// A file that children which the application forks do not have: it is closed there, inside of fork(2), so that they
+/// neither keep its memory nor free what the server uses.
+pub(super) struct OwnFile {
+    /// Some until it is dropped.
+    file: Option<File>,
+    process: Process,
+}
+
+impl OwnFile {
+    pub(super) fn new(file: File) -> Self {
+        process::unshare(file.as_fd());
+        Self { file: Some(file), process: Process::here() }
+    }
+
+    fn file(&self) -> &File {
+        match &self.file {
+            Some(file) => file,
+            None => unreachable!("the file is taken out by drop alone"),
+        }
+    }
+
+    /// False in a forked child, where its number may be that of another file.
+    fn is_here(&self) -> bool {
+        self.process.is_here()
+    }
+}
+
+impl AsFd for OwnFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file().as_fd()
+    }
+}
+
+impl Drop for OwnFile {
+    fn drop(&mut self) {
+        let Some(file) = self.file.take() else { return };
+        if self.process.is_here() {
+            process::share(file.as_fd());
+        } else {
+            let _ = file.into_raw_fd();
+        }
+    }
+}
+
 /// See the module. Any thread.
 pub(super) struct Slab {
-    file: File,
+    file: OwnFile,
     /// Where the next extent begins.
     next: AtomicU64,
 }
@@ -29,7 +74,7 @@ impl Slab {
     /// # Errors
     /// No descriptors left, or a filter of system calls forbids it.
     pub(super) fn new() -> io::Result<Arc<Self>> {
-        Ok(Arc::new(Self { file: memory_file(c"tailrace-files")?, next: AtomicU64::new(0) }))
+        Ok(Arc::new(Self { file: OwnFile::new(memory_file(c"tailrace-files")?), next: AtomicU64::new(0) }))
     }
 
     /// Keeps these bytes.
@@ -39,7 +84,7 @@ impl Slab {
     pub(super) fn keep(self: &Arc<Self>, bytes: &[u8]) -> io::Result<Extent> {
         let room = (bytes.len() as u64).div_ceil(PAGE) * PAGE;
         let extent = Extent { slab: self.clone(), offset: self.next.fetch_add(room, Ordering::Relaxed), room };
-        write_all_at(&self.file, bytes, extent.offset)?;
+        write_all_at(self.file.file(), bytes, extent.offset)?;
         Ok(extent)
     }
 }
@@ -66,7 +111,9 @@ impl FileSource for Extent {
 
 impl Drop for Extent {
     fn drop(&mut self) {
-        free(self.slab.file.as_fd(), self.offset, self.room);
+        if self.slab.file.is_here() {
+            free(self.slab.file.as_fd(), self.offset, self.room);
+        }
     }
 }
 
