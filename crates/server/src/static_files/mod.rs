@@ -15,6 +15,8 @@ mod respond;
 mod slab;
 pub(crate) mod types;
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -36,7 +38,7 @@ use crate::static_files::lookup::{Lookup, Place, Purpose, Wait};
 use crate::static_files::slab::Slab;
 
 /// A folder is opened again after this long, in case another one has got its name (milliseconds).
-const REOPEN: Millis = 1_000;
+const REOPEN: Millis = 500;
 
 const NOT_FOUND: Refusal = Refusal::new(404, "There is no such file.");
 
@@ -45,6 +47,8 @@ struct Folder {
     mount: Mount,
     /// The prefix as it stands in requests.
     prefix: String,
+    /// Its place among the folders.
+    number: usize,
     /// The folder, and when it was opened. `None`: it does not exist at this moment.
     root: Mutex<(Option<Arc<Root>>, Millis)>,
 }
@@ -61,6 +65,9 @@ struct Shared {
     compressor: Option<Arc<Compressor>>,
     slab: Option<Arc<Slab>>,
     disk: Arc<Disk>,
+    /// The paths that disk threads look up, with the other requests for them: a file whose disk does not respond
+    /// occupies one thread, however many clients ask for it.
+    lookups: Mutex<HashMap<Box<[u8]>, Vec<Exchange>>>,
 }
 
 /// What is to be done with a request.
@@ -87,13 +94,14 @@ impl StaticFiles {
             let root = Root::open(&mount.folder, links(&config))
                 .map_err(|fault| io::Error::new(fault.kind(), format!("{}: {fault}", mount.folder.display())))?;
             let prefix = encode(&mount.prefix);
-            folders.push(Folder { mount, prefix, root: Mutex::new((Some(Arc::new(root)), monotonic_millis())) });
+            let root = Mutex::new((Some(Arc::new(root)), monotonic_millis()));
+            folders.push(Folder { mount, prefix, number: folders.len(), root });
         }
         let cache = Arc::new(Cache::new(config.memory, config.descriptors));
         let slab = Slab::new().ok();
         let compressor = || Arc::new(Compressor::new(disk.clone(), cache.clone(), slab.clone()));
         let compressor = config.compress.then(compressor);
-        Ok(Self(Arc::new(Shared { config, folders, cache, compressor, slab, disk })))
+        Ok(Self(Arc::new(Shared { config, folders, cache, compressor, slab, disk, lookups: Mutex::default() })))
     }
 }
 
@@ -107,21 +115,73 @@ impl Responder for StaticFiles {
             Outcome::Responded => Response::Done(exchange.finish_here()),
             Outcome::Passed => Response::Passed(exchange),
             Outcome::Unknown => {
-                let again = shared.clone();
-                shared.disk.run(move || {
-                    let mut exchange = exchange;
-                    match again.respond(&mut exchange, Wait::Yes) {
-                        Outcome::Responded => exchange.finish_by_io(),
-                        Outcome::Passed | Outcome::Unknown => exchange.dispatch_later(),
-                    }
-                });
+                shared.look_up(exchange);
                 Response::Taken
             }
         }
     }
 }
 
+/// A path that a disk thread looks up.
+struct LookingUp {
+    shared: Arc<Shared>,
+    path: Box<[u8]>,
+}
+
+impl LookingUp {
+    /// The other requests for the path. If there are none, the next one is looked up by itself.
+    fn others(&self) -> Vec<Exchange> {
+        let mut lookups = lock(&self.shared.lookups);
+        let others = lookups.get_mut(&self.path).map(std::mem::take).unwrap_or_default();
+        if others.is_empty() {
+            lookups.remove(&self.path);
+        }
+        others
+    }
+}
+
+/// After a panic the other requests are answered 500, as the one that caused it.
+impl Drop for LookingUp {
+    fn drop(&mut self) {
+        let others = lock(&self.shared.lookups).remove(&self.path);
+        drop(others);
+    }
+}
+
 impl Shared {
+    /// Has a disk thread look for the file of a request and respond, if none does that for the same path already.
+    fn look_up(self: &Arc<Self>, exchange: Exchange) {
+        let request = exchange.request();
+        let path: Box<[u8]> = request.head.path.of(&request.bytes).into();
+        let mut lookups = lock(&self.lookups);
+        if let Some(others) = lookups.get_mut(&path) {
+            others.push(exchange);
+            return;
+        }
+        lookups.insert(path.clone(), Vec::new());
+        drop(lookups);
+        let looking = LookingUp { shared: self.clone(), path };
+        self.disk.run(move || {
+            let mut asked = vec![exchange];
+            while !asked.is_empty() {
+                for exchange in asked {
+                    looking.shared.respond_waiting(exchange);
+                }
+                asked = looking.others();
+            }
+            // Another thread may look the path up by now.
+            std::mem::forget(looking);
+        });
+    }
+
+    /// Responds to a request on a disk thread.
+    fn respond_waiting(&self, mut exchange: Exchange) {
+        match self.respond(&mut exchange, Wait::Yes) {
+            Outcome::Responded => exchange.finish_by_io(),
+            Outcome::Passed | Outcome::Unknown => exchange.dispatch_later(),
+        }
+    }
+
     fn respond(&self, exchange: &mut Exchange, wait: Wait) -> Outcome {
         let request = exchange.request();
         let path = match request.head.form {
@@ -130,11 +190,10 @@ impl Shared {
         };
         let is_read = matches!(request.head.method.of(&request.bytes), b"GET" | b"HEAD");
         let now = monotonic_millis();
-        // A path without an encoded octet is the key of its file.
         if is_read
-            && !path.contains(&b'%')
+            && !is_encoded(path)
             && let Some(known) = self.cache.get(path, now)
-            && known.is_fresh
+            && known.is_usable()
         {
             respond::send_entry(exchange, &known.entry, false);
             self.compress(exchange, None, &known.entry);
@@ -152,7 +211,7 @@ impl Shared {
                 return Outcome::Responded;
             }
             let found = match decode(rest, self.dot_files()) {
-                Ok(names) => self.serve(exchange, folder, &names, wait, now),
+                Ok(names) => self.serve(exchange, folder, &key(&path, folder, &names), &names, wait, now),
                 Err(_) if folder.mount.is_overlay => Outcome::Passed,
                 Err(error) => {
                     let refusal = error.refusal();
@@ -180,14 +239,20 @@ impl Shared {
     }
 
     /// Responds with what the path leads to below a folder.
-    fn serve(&self, exchange: &mut Exchange, folder: &Folder, path: &RelativePath, wait: Wait, now: Millis) -> Outcome {
-        let slash = if path.is_directory_form() && !path.as_str().is_empty() { "/" } else { "" };
-        let url = format!("{}/{}{slash}", folder.mount.prefix, path.as_str());
-        let known = self.cache.get(url.as_bytes(), now);
+    fn serve(
+        &self,
+        exchange: &mut Exchange,
+        folder: &Folder,
+        key: &[u8],
+        path: &RelativePath,
+        wait: Wait,
+        now: Millis,
+    ) -> Outcome {
+        let known = self.cache.get(key, now);
         if let Some(known) = &known
-            && known.is_fresh
+            && known.is_usable()
         {
-            self.send(exchange, url.as_bytes(), &known.entry);
+            self.send(exchange, key, &known.entry);
             return Outcome::Responded;
         }
         let Some(root) = self.root(folder, wait, now) else {
@@ -197,14 +262,12 @@ impl Shared {
         let purpose = Purpose { status: "200 OK", known: known.as_ref().map(|known| &*known.entry) };
         let Ok(lookup) = place.find(path, purpose) else { return Outcome::Unknown };
         if known.is_some() && !matches!(lookup, Lookup::Entry(_)) {
-            self.cache.forget(url.as_bytes());
+            self.cache.forget(key);
         }
         match lookup {
             Lookup::Entry(entry) => {
-                if !entry.is_changing {
-                    self.cache.keep(url.as_bytes(), &entry, now);
-                }
-                self.send(exchange, url.as_bytes(), &entry);
+                self.cache.keep(key, &entry, now);
+                self.send(exchange, key, &entry);
             }
             Lookup::Redirect => respond::redirect(exchange, &with_slash(exchange)),
             Lookup::Folder | Lookup::Missing => return self.missing(exchange, folder, path, wait),
@@ -268,7 +331,7 @@ impl Shared {
         let key = format!("{status} {}/{name}", folder.mount.prefix);
         let known = self.cache.get(key.as_bytes(), now);
         if let Some(known) = &known
-            && known.is_fresh
+            && known.is_usable()
         {
             respond::send_entry(exchange, &known.entry, is_error);
             self.compress(exchange, Some(key.as_bytes()), &known.entry);
@@ -307,6 +370,21 @@ impl Shared {
         *lock(&folder.root) = (root.clone(), now);
         root
     }
+}
+
+/// Under which key the entry of a path is kept: the path as it arrived or, if it is encoded, what it leads to, which no
+/// path begins like. A path that is encoded in part may be below another mount than the decoded one, and one without
+/// the slash at its end leads elsewhere.
+fn key<'a>(path: &'a [u8], folder: &Folder, names: &RelativePath) -> Cow<'a, [u8]> {
+    if !is_encoded(path) {
+        return Cow::Borrowed(path);
+    }
+    let slash = if names.is_directory_form() { "/" } else { "" };
+    Cow::Owned(format!("{} {}{slash}", folder.number, names.as_str()).into_bytes())
+}
+
+fn is_encoded(path: &[u8]) -> bool {
+    path.contains(&b'%')
 }
 
 fn links(config: &StaticConfig) -> Links {
