@@ -736,7 +736,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "static_listing",
         values.boolean(),
         False,
-        "Serve a page with the names of its files for a folder that has no such file.",
+        "Serve a page for a folder of --static that has no such file: its files and folders, with sizes and dates, at "
+        "most 10,000.",
         STATIC,
         core="static_listing",
     ),

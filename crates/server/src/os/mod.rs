@@ -10,6 +10,7 @@ pub mod descriptor;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
 pub mod file;
+pub(crate) mod folder;
 pub(crate) mod log_stream;
 pub(crate) mod low_water;
 pub(crate) mod mapping;

@@ -2,7 +2,7 @@
 //!
 //! What would wait for a disk is not done on the thread that polls: see [`Wait`].
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,8 +49,8 @@ pub(super) enum Lookup {
     Entry(Arc<Entry>),
     /// A folder, whose path has no slash at the end.
     Redirect,
-    /// A folder without an index file.
-    Folder,
+    /// A folder without an index file, opened to find files in it.
+    Folder(OwnedFd),
     /// Nothing that may be served.
     Missing,
     /// The system could not tell, because of this.
@@ -83,19 +83,19 @@ impl Place<'_> {
             // An overlay has files alone: what is a folder's belongs to the application.
             Ok(Found::Directory { .. }) if self.mount.is_overlay => Ok(Lookup::Missing),
             Ok(Found::Directory { .. }) if !path.is_directory_form() => Ok(Lookup::Redirect),
-            Ok(Found::Directory { .. }) => self.index(path, purpose),
+            Ok(Found::Directory { descriptor, .. }) => self.index(path, descriptor, purpose),
             Err(Unresolved::Fault(errno)) => Ok(Lookup::Fault(errno.to_string())),
             Err(_) => Ok(Lookup::Missing),
         }
     }
 
-    fn index(&self, path: &RelativePath, purpose: Purpose<'_>) -> Result<Lookup, MustWait> {
+    fn index(&self, path: &RelativePath, folder: OwnedFd, purpose: Purpose<'_>) -> Result<Lookup, MustWait> {
         for index in self.config.index.iter().filter_map(|name| path.child(name)) {
             if let Ok(Found::File { file, metadata }) = self.resolve(&index)? {
                 return self.entry(&index, file, metadata, purpose);
             }
         }
-        Ok(Lookup::Folder)
+        Ok(Lookup::Folder(folder))
     }
 
     fn resolve(&self, path: &RelativePath) -> Result<Result<Found, Unresolved>, MustWait> {

@@ -10,14 +10,17 @@ mod candidates;
 pub(crate) mod compress;
 mod compressor;
 mod entry;
+mod listing;
 mod lookup;
 mod respond;
 mod slab;
+mod turns;
 pub(crate) mod types;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 
 use tailrace_http::limits::Refusal;
@@ -36,6 +39,7 @@ use crate::static_files::compressor::Compressor;
 use crate::static_files::entry::Entry;
 use crate::static_files::lookup::{Lookup, Place, Purpose, Wait};
 use crate::static_files::slab::Slab;
+use crate::static_files::turns::Turns;
 
 /// A folder is opened again after this long, in case another one has got its name (milliseconds).
 const REOPEN: Millis = 500;
@@ -64,6 +68,8 @@ struct Shared {
     cache: Arc<Cache>,
     compressor: Option<Arc<Compressor>>,
     slab: Option<Arc<Slab>>,
+    /// Of those that make pages of folders.
+    turns: Turns,
     disk: Arc<Disk>,
     /// The paths that disk threads look up, with the other requests for them: a file whose disk does not respond
     /// occupies one thread, however many clients ask for it.
@@ -78,6 +84,8 @@ enum Outcome {
     Passed,
     /// A disk thread has to look.
     Unknown,
+    /// The page of a folder has to be made, when there is a turn.
+    Waiting,
 }
 
 impl StaticFiles {
@@ -101,7 +109,9 @@ impl StaticFiles {
         let slab = Slab::new().ok();
         let compressor = || Arc::new(Compressor::new(disk.clone(), cache.clone(), slab.clone()));
         let compressor = config.compress.then(compressor);
-        Ok(Self(Arc::new(Shared { config, folders, cache, compressor, slab, disk, lookups: Mutex::default() })))
+        let turns = Turns::new(disk.clone());
+        let lookups = Mutex::default();
+        Ok(Self(Arc::new(Shared { config, folders, cache, compressor, slab, turns, disk, lookups })))
     }
 }
 
@@ -114,7 +124,7 @@ impl Responder for StaticFiles {
         match shared.respond(&mut exchange, Wait::No) {
             Outcome::Responded => Response::Done(exchange.finish_here()),
             Outcome::Passed => Response::Passed(exchange),
-            Outcome::Unknown => {
+            Outcome::Unknown | Outcome::Waiting => {
                 shared.look_up(exchange);
                 Response::Taken
             }
@@ -175,10 +185,14 @@ impl Shared {
     }
 
     /// Responds to a request on a disk thread.
-    fn respond_waiting(&self, mut exchange: Exchange) {
+    fn respond_waiting(self: &Arc<Self>, mut exchange: Exchange) {
         match self.respond(&mut exchange, Wait::Yes) {
             Outcome::Responded => exchange.finish_by_io(),
             Outcome::Passed | Outcome::Unknown => exchange.dispatch_later(),
+            Outcome::Waiting => {
+                let again = self.clone();
+                self.turns.wait(move || again.respond_waiting(exchange));
+            }
         }
     }
 
@@ -270,7 +284,18 @@ impl Shared {
                 self.send(exchange, key, &entry);
             }
             Lookup::Redirect => respond::redirect(exchange, &with_slash(exchange)),
-            Lookup::Folder | Lookup::Missing => return self.missing(exchange, folder, path, wait),
+            Lookup::Folder(_) if self.config.listing && wait == Wait::No => return Outcome::Unknown,
+            Lookup::Folder(descriptor) if self.config.listing => {
+                let Some(_turn) = self.turns.take() else { return Outcome::Waiting };
+                let Ok(rows) = listing::rows(&root, path, descriptor.as_fd(), self.dot_files()) else {
+                    return self.missing(exchange, folder, path, wait);
+                };
+                let has_parent = !path.as_str().is_empty();
+                let slash = if has_parent { "/" } else { "" };
+                let shown = format!("{}/{}{slash}", folder.mount.prefix, path.as_str());
+                respond::send_listing(exchange, &shown, has_parent, rows);
+            }
+            Lookup::Folder(_) | Lookup::Missing => return self.missing(exchange, folder, path, wait),
             Lookup::Fault(fault) => {
                 let sentence = format!("The server cannot read the file: {fault}.");
                 respond::send_error(exchange, 503, &sentence, &[("Retry-After", "1")]);

@@ -10,6 +10,7 @@ use tailrace_http::range::{ByteRange, Ranges, ranges};
 
 use crate::connection::exchange::{Exchange, Position};
 use crate::static_files::entry::{Body, Entry, Representation};
+use crate::static_files::listing;
 
 /// Between the parts of a response with several ranges. Clients find its end by the lengths, and it does not matter
 /// whether a file contains it.
@@ -53,6 +54,27 @@ pub(super) fn send_error(exchange: &mut Exchange, status: u16, sentence: &str, f
         let _ = head.field(name.as_bytes(), value.as_bytes());
     }
     let _ = head.field(b"Content-Length", page.len().to_string().as_bytes());
+    send_bytes(exchange, &Arc::new(page.into_bytes()), 0, usize::MAX, Position::Last);
+}
+
+/// Responds with the page of a folder, sorted as the request asks. path: that of the folder, decoded. has_parent: the
+/// folder around it is served, too.
+pub(super) fn send_listing(exchange: &mut Exchange, path: &str, has_parent: bool, rows: listing::Rows) {
+    let request = exchange.request();
+    let query = request.head.query.map_or(&b""[..], |query| query.of(&request.bytes));
+    let page = listing::page(path, has_parent, rows, listing::Order::of(query));
+    let head = exchange.head();
+    // All are the server's own.
+    let _ = head.status(b"200 OK");
+    for (name, value) in [
+        ("Content-Type", "text/html; charset=utf-8"),
+        ("Content-Length", &page.len().to_string()),
+        ("Content-Security-Policy", listing::POLICY),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Cache-Control", "no-cache"),
+    ] {
+        let _ = head.field(name.as_bytes(), value.as_bytes());
+    }
     send_bytes(exchange, &Arc::new(page.into_bytes()), 0, usize::MAX, Position::Last);
 }
 

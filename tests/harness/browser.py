@@ -1,0 +1,145 @@
+"""A real browser, Chromium without a window, by its debugging protocol (one JSON object after another, each ended by
+NUL, over two pipes)."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+CHROMIUM = shutil.which("chromium")
+DEADLINE = 60.0
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--remote-debugging-pipe",
+)
+
+
+class Browser:
+    """One page. profile: a folder of its own."""
+
+    def __init__(self, profile: Path) -> None:
+        theirs, self._write = os.pipe()
+        self._read, ours = os.pipe()
+        self._numbers = itertools.count(1)
+        self._rest = b""
+        self._session: str | None = None
+        self.problems: list[str] = []
+        # The browser expects its ends as descriptors 3 and 4.
+        command = ["sh", "-c", 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null', "sh", str(CHROMIUM), *_FLAGS]
+        command += [f"--user-data-dir={profile}", "about:blank"]
+        self._process = subprocess.Popen(command, stdin=theirs, stdout=ours, stderr=subprocess.DEVNULL)
+        os.close(theirs)
+        os.close(ours)
+
+    def __enter__(self) -> Browser:  # noqa: PYI034 - typing.Self is of Python 3.11
+        try:
+            target = self.call("Target.createTarget", url="about:blank")["targetId"]
+            self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            for domain in ("Page", "Runtime", "Log"):
+                self.call(f"{domain}.enable")
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        # Without its pipe the browser ends, and its own processes do, too.
+        os.close(self._write)
+        try:
+            self._process.wait(DEADLINE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._read)
+
+    def call(self, method: str, **given: object) -> dict[str, Any]:
+        """The result of a method of the protocol."""
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": given}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while (answer := self._message()).get("id") != number:
+            pass
+        assert "error" not in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _message(self) -> dict[str, Any]:
+        end = time.monotonic() + DEADLINE
+        while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._read], [], [], max(0.0, end - time.monotonic()))
+            read = os.read(self._read, 1 << 20) if ready else b""
+            assert read, "the browser has not responded"
+            self._rest += read
+        line, _, self._rest = self._rest.partition(b"\0")
+        message: dict[str, Any] = json.loads(line)
+        if message.get("method") in ("Log.entryAdded", "Runtime.exceptionThrown", "Page.javascriptDialogOpening"):
+            self.problems.append(json.dumps(message["params"]))
+        return message
+
+    def _await_load(self) -> None:
+        while self._message().get("method") != "Page.loadEventFired":
+            pass
+
+    def open(self, url: str) -> None:
+        """Loads a page."""
+        self.call("Page.navigate", url=url)
+        self._await_load()
+
+    def value(self, script: str) -> Any:
+        """What a script gives in the page."""
+        result = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    def press(self, key: str, code: int) -> None:
+        """A key. code: as of `KeyboardEvent.keyCode`."""
+        text = "\r" if key == "Enter" else ""
+        given = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+        self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **given)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **given)
+
+    def click(self, link: str) -> None:
+        """Clicks into the middle of the first line of what this selector finds, and waits for the next page."""
+        box = f"JSON.stringify(document.querySelector({json.dumps(link)}).getClientRects()[0])"
+        rect = json.loads(self.value(box))
+        at = {"x": rect["x"] + rect["width"] / 2, "y": rect["y"] + rect["height"] / 2}
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **at)
+        self._await_load()
+
+    def enter(self) -> None:
+        """Follows the link that has the focus, and waits for the next page."""
+        self.press("Enter", 13)
+        self._await_load()
+
+    def emulate(self, *, width: int, height: int = 800, scheme: str = "light") -> None:
+        """The size of the window, and the colours that the user prefers."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def screenshot(self) -> bytes:
+        """What is seen, as PNG."""
+        return base64.b64decode(self.call("Page.captureScreenshot")["data"])
