@@ -396,6 +396,17 @@ OPTIONS: Final[tuple[Option, ...]] = (
         PROCESSES,
     ),
     Option(
+        "status",
+        values.text("ADDRESS"),
+        None,
+        "Answer /health, /ready, /status.json and /metrics at this address, host:port or unix:/path, from a process of "
+        "its own. Keep it private: it shows requests. If it cannot be opened, the server starts without it. /metrics "
+        "needs `pip install 'tailrace[status]'`.",
+        PROCESSES,
+        example="127.0.0.1:9000",
+        absent=_OF_A_MASTER,
+    ),
+    Option(
         "threads",
         values.whole(1, 4096),
         128,

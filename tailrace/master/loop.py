@@ -36,9 +36,12 @@ from tailrace.cli import options
 from tailrace.master import hang, plan, recycle, watch, workers
 from tailrace.master.plan import FAILURES, Drain, Fork, Kill, Plan, Reloaded, SlowBoot, Verdict
 from tailrace.master.service import FilesChanged, Service, Upgraded
+from tailrace.master.status import States
+from tailrace.master.tally import HANG, RELOAD, Tally
 from tailrace.master.workers import Ending, Hung, Killed, Worker
 from tailrace.process import forks, log, signals, sockets
 from tailrace.process.errors import WorkerError
+from tailrace.status.state import State
 from tailrace.worker import main as worker_main
 from tailrace.worker import report
 from tailrace.worker.announce import announce
@@ -78,6 +81,10 @@ class Master:
         self._service = service
         count = options.worker_count(chosen)
         places = max(_FEWEST_PLACES, _PLACES_EACH * count)
+        self._places = places
+        self._began = time.monotonic()
+        self._tally = Tally()
+        self._states = States()
         self._board = Scoreboard(places, chosen["max_greenlets" if chosen["gevent"] else "threads"])
         self._plan = Plan(count, places, chosen["graceful_timeout"])
         self._limits = recycle.Limits.of(chosen)
@@ -87,6 +94,7 @@ class Master:
         checks_often = self._limits != recycle.Limits() or 0 < self._hang_timeout < _SHORT_HANG_TIMEOUT
         self._check_interval = _SHORT_CHECK_INTERVAL if checks_often else _CHECK_INTERVAL
         self._check_at = 0.0
+        self._urls = [listener.url for listener in listeners]
         self._all_have_served = False
         self._last_failure: WorkerError | None = None
         self._status = 0
@@ -111,6 +119,7 @@ class Master:
                     self._tell_service_ready()
                 if self._plan.is_over:
                     break
+                self._tend_status()
                 self._wait()
                 # Signals are read before the ends of workers, since whoever stops the master may have stopped the
                 # workers, too. Reports are handled before signals, so that a worker that served before the signal
@@ -251,6 +260,9 @@ class Master:
         requests = self._requests(ended)
         verdict = self._plan.ended(ended, time.monotonic())
         ended.forget_report()
+        self._tally.has_ended(ended, verdict, self._board.counters(ended.place))
+        # Before the counters are cleared: the status process must not count them twice, nor lose them.
+        self._publish()
         # Its place of the scoreboard is free.
         self._board.clear(ended.place)
         said = f"{ended} failed to load: {failure.message}" if failure else f"{ended} {ending}"
@@ -280,6 +292,7 @@ class Master:
             self._fork(action, now)
         elif isinstance(action, Drain):
             log.logger.info("%s drains", action.worker)
+            self._note_reason(action.worker)
             self._drain(action.worker)
         elif isinstance(action, Kill):
             killed = action.worker
@@ -318,11 +331,7 @@ class Master:
 
     def _run_worker(self, made: Worker, forked: workers.Forked) -> None:
         """In the forked process: closes what is the master's, and becomes the worker. Never returns."""
-        for each in self._plan.workers:
-            each.forget_report()
-        os.close(self._liveness_writer)
-        self._wakeups.close()
-        self._wakeup_writer.close()
+        self._close_ours()
         self._service.forked()
         start = WorkerStart(
             info=self._info(made),
@@ -334,6 +343,14 @@ class Master:
             mask=forked.mask,
         )
         worker_main.work(start, self._chosen, self._listeners)
+
+    def _close_ours(self) -> None:
+        """In a forked process: closes what is the master's alone."""
+        for each in self._plan.workers:
+            each.forget_report()
+        os.close(self._liveness_writer)
+        self._wakeups.close()
+        self._wakeup_writer.close()
 
     def _stop(self) -> None:
         # The master closes its sockets first. So the last worker that closes its own ends the listening, and accepts
@@ -372,6 +389,7 @@ class Master:
         shown = [os.path.relpath(path) for path in changed.paths[:3]] + ["..."] * (len(changed.paths) > 3)
         log.logger.info("changed: %s; loading the application again", ", ".join(shown))
         for each in self._plan.restart(time.monotonic()):
+            each.replaced_for = RELOAD
             each.send(signal.SIGTERM)
         watch.forget_bytecode(changed.paths)
 
@@ -414,7 +432,52 @@ class Master:
         # If its I/O thread still runs, it refuses the requests that have not begun.
         self._board.drain(each.place, 0.0)
         each.send(report.STACKS)
+        each.replaced_for = HANG
         self._plan.hangs(each, now)
+
+    # Status
+
+    def _tend_status(self) -> None:
+        """Tells the status process what has changed, and has there be one."""
+        if (status := self._service.status) is None:
+            return
+        self._publish()
+        status.tend(self._board, time.monotonic(), self._close_for_status)
+
+    def _publish(self) -> None:
+        if (status := self._service.status) is None:
+            return
+        application = self._setup.application
+        told = State(
+            application=self._chosen["app"] or getattr(application, "__qualname__", None) or type(application).__name__,
+            listeners=self._urls,
+            master=os.getpid(),
+            began=self._began,
+            wanted=self._plan.wanted,
+            stopping=self._plan.is_stopping,
+            has_served=self._plan.has_served,
+            may_hang=not self._chosen["debug"],
+            restarts=dict(self._tally.restarts),
+            ended=dict(self._tally.ended),
+            workers=self._states.of(self._plan.workers),
+        )
+        status.publish(told, self._places)
+
+    def _close_for_status(self) -> None:
+        """In the status process: closes also what the workers have."""
+        for listener in self._listeners:
+            with contextlib.suppress(OSError):
+                listener.socket.close()
+        os.close(self._liveness)
+        self._close_ours()
+        self._service.forked(is_status=True)
+
+    def _note_reason(self, drained: Worker) -> None:
+        """Why a worker is replaced, for counts. One that is just too many (SIGTTOU) is not replaced."""
+        if drained.due:
+            drained.replaced_for = drained.allowance.reason
+        elif any(each.number == drained.number and each.generation > drained.generation for each in self._plan.serving):
+            drained.replaced_for = RELOAD
 
     def _requests(self, each: Worker) -> list[str] | None:
         """The requests that a worker has in flight, for the log; None: it does not serve yet."""

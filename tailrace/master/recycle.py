@@ -49,22 +49,31 @@ class Limits:
 
 @dataclass
 class Allowance:
-    """The limits of one worker: requests, end of its lifetime, bytes of memory. is_stuck: a thread of it is stuck."""
+    """The limits of one worker: requests, end of its lifetime, bytes of memory. reason: why it is to be replaced, in a
+    word, for counts; empty when it is not."""
 
     requests: int | None = None
     until: float | None = None
     rss: int | None = None
-    is_stuck: bool = False
+    reason: str = ""
+
+    @property
+    def is_stuck(self) -> bool:
+        """True when a thread of the worker is stuck."""
+        return self.reason == "stuck_thread"
 
     def exceeded(self, now: float, counters: Mapping[str, int], resident: int) -> str:
         """Why the worker is to be replaced, as a phrase that follows its name in the log; empty when it is not."""
         if counters["stuck_ms"] >= 1000 * STUCK_GRACE:
-            self.is_stuck = True
+            self.reason = "stuck_thread"
             return "has a thread in which a request past its deadline does not end"
         if self.requests is not None and counters["requests"] >= self.requests:
+            self.reason = "max_requests"
             return f"has processed {log.counted(counters['requests'], 'request')} (--max-requests)"
         if self.until is not None and now >= self.until:
+            self.reason = "max_lifetime"
             return "has reached its lifetime (--max-lifetime)"
         if self.rss is not None and resident > self.rss:
+            self.reason = "max_rss"
             return f"has {resident / (1 << 20):.0f} MiB in memory (--max-rss)"
         return ""

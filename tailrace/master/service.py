@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.cli.settings import DEFAULT, Setting, Settings
-from tailrace.master import notify, upgrade, watch
+from tailrace.master import notify, status, upgrade, watch
 from tailrace.process import identity, log
 from tailrace.process.errors import ConfigError, UpgradeError
 from tailrace.process.pidfile import PidFile
@@ -59,6 +59,8 @@ class Service:
         self._successor: upgrade.Successor | None = None
         self._failed: list[upgrade.Successor] = []
         self._watcher: watch.Watcher | None = None
+        self._status: status.Status | None = None
+        self._former: status.Process | None = None
         self._pid_file: PidFile | None = None
         self._listeners: list[Listener] = []
         self._alive_at = 0.0
@@ -72,6 +74,10 @@ class Service:
     def __exit__(self, *exception: object) -> None:
         """Called when all workers have ended, or none was started."""
         self._stop_watching()
+        if self._former:
+            self._former.end()
+        if self._status:
+            self._status.close()
         if self._pid_file and not self._predecessor:
             self._pid_file.remove()
         self._manager.close()
@@ -83,10 +89,17 @@ class Service:
         return self._predecessor.listener(address) if self._predecessor else None
 
     def settle(self, chosen: Mapping[str, Any], listeners: list[Listener]) -> None:
-        """Once the sockets are bound: makes the pid file, sets title and user, starts the watcher. Raises
-        ConfigError."""
+        """Once the sockets are bound: opens the address of `--status`, makes the pid file, sets title and user, starts
+        the watcher. Raises ConfigError."""
         self._listeners = listeners
         predecessor = self._predecessor
+        if chosen["status"] is not None:
+            self._status = status.opened(
+                chosen["status"],
+                socket_mode=chosen["socket_mode"],
+                kept=self.kept,
+                application=chosen["app"] or "",
+            )
         if predecessor:
             predecessor.close_rest()
         if chosen["pidfile"] is not None:
@@ -96,7 +109,8 @@ class Service:
                 pid_file.write()
             self._pid_file = pid_file
         set_title("master", chosen["app"] or "")
-        identity.change_user(chosen, listeners, [self._pid_file.path] if self._pid_file else [])
+        others = [self._status.listener] if self._status else []
+        identity.change_user(chosen, [*listeners, *others], [self._pid_file.path] if self._pid_file else [])
         if chosen["reload"]:
             env_file = chosen["env_file"]
             self._watcher = watch.start(chosen["app"], [env_file] if env_file else [])
@@ -110,10 +124,23 @@ class Service:
         ]
         if self._watcher and self._watcher.pipe >= 0:
             found.append(self._watcher.pipe)
+        if self._status:
+            found += self._status.descriptors()
+        if self._former:
+            found.append(self._former.handle)
         return found
 
+    @property
+    def status(self) -> status.Status | None:
+        """The status process, once this master is the one that answers for the server."""
+        return self._status if self._is_main else None
+
     def wake_at(self) -> float | None:
-        """When `watchdog` is due; None: there is no watchdog."""
+        """When `watchdog` is due, or a status process; None: neither."""
+        times = [self._watchdog_at(), self.status.wake_at() if self.status else None]
+        return min((at for at in times if at is not None), default=None)
+
+    def _watchdog_at(self) -> float | None:
         return self._alive_at if self._manager.watchdog_interval and self._is_main and self._serves else None
 
     def events(self, now: float) -> list[Event]:
@@ -126,7 +153,9 @@ class Service:
         self._failed = [each for each in self._failed if each.reap() is None]
         if self._watcher:
             found += self._watched(self._watcher)
-        if (at := self.wake_at()) is not None and now >= at:
+        if self._former and self._former.reap() is not None:
+            self._former = None
+        if (at := self._watchdog_at()) is not None and now >= at:
             assert self._manager.watchdog_interval is not None
             self._manager.watchdog()
             self._alive_at = now + self._manager.watchdog_interval
@@ -191,11 +220,13 @@ class Service:
             self._successor = None
         self._stop_watching()
 
-    def forked(self) -> None:
-        """In a worker: closes the descriptors that are the master's."""
-        for each in (self._predecessor, self._successor, self._watcher, self._manager):
+    def forked(self, *, is_status: bool = False) -> None:
+        """In a worker, or in the status process: closes the descriptors that are the master's."""
+        for each in (self._predecessor, self._successor, self._watcher, self._manager, self._former):
             if each:
                 each.close()
+        if self._status and not is_status:
+            self._status.forked()
 
     # Upgrade
 
@@ -216,8 +247,9 @@ class Service:
                 self._successor.pid,
             )
         else:
+            others = [self._status.listener] if self._status else []
             try:
-                self._successor = upgrade.start(self.origin, self._listeners, self._passed)
+                self._successor = upgrade.start(self.origin, [*self._listeners, *others], self._passed)
             except UpgradeError as error:
                 log.logger.error("SIGUSR2: %s", error)
             else:
@@ -229,6 +261,8 @@ class Service:
         assert self._successor is not None
         for listener in self._listeners:
             listener.leave_file()
+        if self._status:
+            self._former, self._status = self._status.let_go(), None
         self._manager.main_process(self._successor.pid, "handed over")
         self._manager.close()
         self._manager = notify.Manager()
@@ -242,6 +276,8 @@ class Service:
         self._predecessor = None
         for listener in self._listeners:
             listener.take_file()
+        if self._status:
+            self._status.listener.take_file()
         for address in predecessor.dropped:
             remove_file(address)
         if self._pid_file:

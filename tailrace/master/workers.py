@@ -65,7 +65,7 @@ class Worker:
     generation: of the reload that it was forked for. forked: when, by the monotonic clock.
     report: the reading end of its pipe; -1 when it is closed.
     allowance: its limits, once it is ready. watch: checks whether it hangs, once it is ready. due: why it is to be
-    replaced, as a phrase; empty when it is not.
+    replaced, as a phrase; empty when it is not. replaced_for: why it was replaced, in one word, for counts.
     """
 
     number: int
@@ -78,6 +78,7 @@ class Worker:
     allowance: Allowance = field(default_factory=Allowance)
     watch: Watch | None = None
     due: str = ""
+    replaced_for: str = ""
     _said: bytes = b""
 
     def __str__(self) -> str:

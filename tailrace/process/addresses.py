@@ -58,26 +58,26 @@ class InheritedAddress:
 Address = TcpAddress | UnixAddress | InheritedAddress
 
 
-def parse(text: str) -> Address:
-    """Reads one `--bind`. Raises ConfigError."""
+def parse(text: str, option: str = "bind") -> Address:
+    """Reads one `--bind`, or the value of another option. Raises ConfigError."""
     text = text.strip()
     if text.startswith("unix:"):
         path = text.removeprefix("unix:")
         path = path.removeprefix("//") if path.startswith("///") else path
         if not path or path == "@" or path.endswith("/"):
-            raise ConfigError(f"bind {text!r}: write the path of a socket after unix:, as in unix:/run/app.sock")
+            raise ConfigError(f"{option} {text!r}: write the path of a socket after unix:, as in unix:/run/app.sock")
         if len(os.fsencode(path)) > _UNIX_PATH_LIMIT:
             raise ConfigError(
-                f"bind {text!r}: a UNIX socket's path has at most {_UNIX_PATH_LIMIT} bytes; choose a shorter one"
+                f"{option} {text!r}: a UNIX socket's path has at most {_UNIX_PATH_LIMIT} bytes; choose a shorter one"
             )
         return UnixAddress(path)
     if text.startswith("fd://"):
         number = text.removeprefix("fd://")
         if not (number.isascii() and number.isdigit()) or _number(number) > _LARGEST_DESCRIPTOR:
-            raise ConfigError(f"bind {text!r}: write the number of an open descriptor after fd://, as in fd://3")
+            raise ConfigError(f"{option} {text!r}: write the number of an open descriptor after fd://, as in fd://3")
         return InheritedAddress(int(number))
     if text.isascii() and text.isdigit():
-        return TcpAddress("127.0.0.1", _port(text, text))
+        return TcpAddress("127.0.0.1", _port(text, text, option))
     found = _HOST_PORT.fullmatch(text)
     if found is None:
         remedy = "write host:port, [::1]:port, unix:/path or fd://3"
@@ -87,8 +87,8 @@ def parse(text: str) -> Address:
             remedy = f"put an IPv6 address in brackets, as in {_in_brackets(text)}"
         elif re.fullmatch(r"[\w.-]+", text):
             remedy = f"write {text}:8000"
-        raise ConfigError(f"bind {text!r}: not an address; {remedy}")
-    return TcpAddress(found["v6"] or found["host"], _port(found["port"], text))
+        raise ConfigError(f"{option} {text!r}: not an address; {remedy}")
+    return TcpAddress(found["v6"] or found["host"], _port(found["port"], text, option))
 
 
 def _in_brackets(text: str) -> str:
@@ -101,9 +101,9 @@ def _in_brackets(text: str) -> str:
     return f"[{host}]:{port}" if port.isdigit() and (len(port) > 3 or port in ("80", "443")) else f"[{text}]:8000"
 
 
-def _port(digits: str, text: str) -> int:
+def _port(digits: str, text: str, option: str) -> int:
     if _number(digits) > 65535:
-        raise ConfigError(f"bind {text!r}: a port is at most 65535")
+        raise ConfigError(f"{option} {text!r}: a port is at most 65535")
     return int(digits)
 
 

@@ -1,0 +1,264 @@
+"""`--status`, the master's side: the address, and the status process, which is forked, watched and replaced.
+
+The master keeps the listening socket, so that the process can be replaced, and that a new master (SIGUSR2) gets it. It
+tells the process the state of the workers through shared memory. It ends the process by closing a pipe, or by SIGKILL
+where that takes too long.
+
+Thread: the master's only one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from tailrace._tailrace import Scoreboard
+from tailrace.master.workers import Booting, Ending, Hung, Killed, Serving, Worker
+from tailrace.process import addresses, forks, log, sockets
+from tailrace.process.addresses import InheritedAddress
+from tailrace.process.errors import BindError, ConfigError
+from tailrace.status import main, state
+from tailrace.status.state import SharedState, State, WorkerState
+
+# A process that ends is replaced at once if it has lived for longer than the longest delay, else after the first delay,
+# then each time after twice as long, up to the longest (seconds).
+FIRST_DELAY: Final = 1.0
+LONGEST_DELAY: Final = 30.0
+_BACKLOG: Final = 128
+
+
+@dataclass
+class Backoff:
+    """When the process may be forked again."""
+
+    at: float = float("-inf")
+    _failures: int = 0
+
+    def ended(self, began: float, now: float) -> None:
+        """A process that was forked at `began` has ended, or could not be forked."""
+        if now - began > LONGEST_DELAY:
+            self._failures = 0
+            self.at = now
+        else:
+            self.at = now + min(FIRST_DELAY * 2.0 ** min(self._failures, 10), LONGEST_DELAY)
+            self._failures += 1
+
+
+@dataclass
+class Process:
+    """A status process. line: the writing end of its pipe. handle: a pidfd, readable when it has ended, since a master
+    that is process 1 reaps every child."""
+
+    pid: int
+    line: int
+    handle: int
+    began: float
+    is_told: bool = field(default=False, init=False)
+
+    def reap(self) -> Ending | None:
+        """How it has ended; None: it lives. Closes the descriptors when it has ended."""
+        if not _is_readable(self.handle, 0):
+            return None
+        status = None
+        with contextlib.suppress(ChildProcessError):
+            status = os.waitpid(self.pid, 0)[1]
+        self.close()
+        return Ending(status)
+
+    def tell(self) -> None:
+        """Has it finish its requests, and end."""
+        self.is_told = True
+        if self.line >= 0:
+            forks.forget(self.line)
+            os.close(self.line)
+            self.line = -1
+
+    def end(self) -> None:
+        """Ends it, by force if necessary, and reaps it."""
+        self.tell()
+        if self.handle < 0:
+            return
+        if not _is_readable(self.handle, 2 * main.GRACE):
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.handle, signal.SIGKILL)
+            _is_readable(self.handle, None)
+        self.reap()
+
+    def close(self) -> None:
+        """Closes the descriptors; also called in processes that inherit them."""
+        self.tell()
+        if self.handle >= 0:
+            forks.forget(self.handle)
+            os.close(self.handle)
+            self.handle = -1
+
+
+def _is_readable(handle: int, seconds: float | None) -> bool:
+    """Waits until the process of a pidfd has ended; None: for any time."""
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    return bool(poll.poll(None if seconds is None else seconds * 1000))
+
+
+class Status:
+    """The address of `--status` and its process. application: its name, for the title."""
+
+    def __init__(self, listener: sockets.Listener, application: str) -> None:
+        self.listener = listener
+        self._application = application
+        self._shared: SharedState | None = None
+        self._process: Process | None = None
+        self._backoff = Backoff()
+        self._was_announced = False
+
+    def descriptors(self) -> list[int]:
+        """Descriptors to wait for: readable when the process has ended."""
+        return [self._process.handle] if self._process else []
+
+    def wake_at(self) -> float | None:
+        """When a process is to be forked; None: one lives, or there is nothing to tell it yet."""
+        return self._backoff.at if self._process is None and self._shared is not None else None
+
+    def publish(self, told: State, places: int) -> None:
+        """Tells the process the state."""
+        if self._shared is None:
+            self._shared = SharedState(told, places)
+        else:
+            self._shared.write(told)
+
+    def tend(self, board: Scoreboard, now: float, in_child: Callable[[], None]) -> None:
+        """Reaps a process that has ended, and forks one when none lives and it is time.
+
+        in_child: called in the process; closes what is the master's.
+        """
+        if self._process is not None and (ending := self._process.reap()) is not None:
+            self._backoff.ended(self._process.began, now)
+            log.logger.error("the status process (pid %d) %s; another one takes its place", self._process.pid, ending)
+            self._process = None
+        if self._process is None and self._shared is not None and now >= self._backoff.at:
+            try:
+                self._process = self._fork(self._shared, board, now, in_child)
+            except OSError as error:
+                log.logger.error("the status process cannot be forked: %s; trying again", error.strerror)
+                self._backoff.ended(now, now)
+            else:
+                if not self._was_announced:
+                    self._was_announced = True
+                    log.logger.info("status on %s (process %d)", self.listener.url, self._process.pid)
+
+    def _fork(self, shared: SharedState, board: Scoreboard, now: float, in_child: Callable[[], None]) -> Process:
+        log.flush_streams()
+        reader, writer = os.pipe()
+        master = os.getpid()
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            with forks.of_our_own():
+                pid = os.fork()
+            if pid == 0:
+                try:
+                    os.close(writer)
+                    in_child()
+                    main.work(self.listener, shared, board, reader, master, mask, self._application)
+                finally:
+                    os._exit(1)
+        except OSError:
+            os.close(writer)
+            raise
+        finally:
+            os.close(reader)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        try:
+            made = Process(pid, writer, os.pidfd_open(pid), now)
+        except OSError:
+            os.close(writer)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
+        forks.keep_from_children(made.line, made.handle)
+        return made
+
+    def let_go(self) -> Process | None:
+        """The successor answers from now on. The process that is to be reaped once it has ended; None: there is none.
+
+        It finishes its requests. Connections that wait in the queue are the successor's.
+        """
+        self.listener.leave_file()
+        self.listener.close()
+        process, self._process, self._shared = self._process, None, None
+        if process is not None:
+            process.tell()
+        return process
+
+    def close(self) -> None:
+        """Ends the process, and the listening."""
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+        self._shared = None
+        self.listener.close()
+
+    def forked(self) -> None:
+        """In a worker: closes what is the master's."""
+        if self._process is not None:
+            self._process.close()
+        self.listener.socket.close()
+
+
+def opened(text: str, *, socket_mode: int | None, kept: Callable[[str], int | None], application: str) -> Status | None:
+    """Opens the address; None, with a warning in the log, when that fails. kept: as for `sockets.bound`.
+
+    Raises ConfigError for a text that is no address.
+    """
+    address = addresses.parse(text, "status")
+    if isinstance(address, InheritedAddress):
+        raise ConfigError(f"status {text!r}: write host:port, or unix:/path")
+    descriptor = kept(str(address))
+    try:
+        if descriptor is not None:
+            listener = sockets.take_over(address, descriptor, backlog=_BACKLOG, socket_mode=socket_mode)
+        else:
+            listener = sockets.bind(address, backlog=_BACKLOG, socket_mode=socket_mode)
+    except BindError as error:
+        said = str(error).replace("--bind", "--status")
+        log.logger.warning("--status: %s; the server starts without it", said)
+        return None
+    sockets.keep_from_children([listener], inherited=False)
+    return Status(listener, application)
+
+
+class States:
+    """The state of each worker in a word, and since when."""
+
+    def __init__(self) -> None:
+        self._known: dict[Worker, WorkerState] = {}
+
+    def of(self, workers: Iterable[Worker]) -> list[WorkerState]:
+        """The states of these workers. Call it after each change."""
+        now, clock = time.monotonic(), time.time()
+        found = {}
+        for each in workers:
+            name, known = _name(each), self._known.get(each)
+            if known is None or name not in (known.state, ""):
+                known = WorkerState(
+                    each.number, each.pid, each.place, each.generation, name or state.DRAINING, now, clock
+                )
+            found[each] = known
+        self._known = found
+        return list(found.values())
+
+
+def _name(worker: Worker) -> str:
+    """The state in a word; empty for a worker that was killed, which stays what it was until it has ended."""
+    if isinstance(worker.phase, Killed):
+        return ""
+    if isinstance(worker.phase, Hung):
+        return state.HUNG
+    if isinstance(worker.phase, Booting):
+        return state.STARTING
+    return state.SERVING if isinstance(worker.phase, Serving) else state.DRAINING

@@ -1,0 +1,44 @@
+"""What is left of workers that have ended: their counters, added, and why they were replaced.
+
+No process, clock or log is used here. Thread: the master's only one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tailrace.master.plan import Verdict
+from tailrace.master.workers import Worker
+from tailrace.status.snapshot import GROWING
+
+CRASH: Final = "crash"
+HANG: Final = "hang"
+LOAD_FAILURE: Final = "load_failure"
+RELOAD: Final = "reload"
+# The others are those of `recycle`.
+REASONS: Final = (
+    *(CRASH, HANG, LOAD_FAILURE, RELOAD),
+    *("max_requests", "max_lifetime", "max_rss", "stuck_thread"),
+)
+
+
+class Tally:
+    """Counts since the master has started. restarts: by reason. ended: the counters of workers that have ended."""
+
+    def __init__(self) -> None:
+        self.restarts = dict.fromkeys(REASONS, 0)
+        self.ended = dict.fromkeys(GROWING, 0)
+
+    def has_ended(self, worker: Worker, verdict: Verdict, counters: Mapping[str, int]) -> None:
+        """A worker has ended, with these counters."""
+        for name in GROWING:
+            self.ended[name] += counters[name]
+        if verdict is Verdict.CRASHED:
+            reason = CRASH
+        elif verdict is Verdict.EXPECTED:
+            reason = worker.replaced_for
+        else:
+            reason = LOAD_FAILURE
+        if reason:
+            self.restarts[reason] += 1

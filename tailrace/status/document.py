@@ -1,0 +1,69 @@
+"""`/status.json`: a snapshot as JSON. docs/status.md describes each key."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tailrace.status.memory import Memory
+from tailrace.status.snapshot import MOST_REQUESTS, Snapshot
+
+
+def document(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> bytes:
+    """The document. memory: by process."""
+    state = taken.state
+    requests = sorted(
+        (
+            {
+                "worker": worker.number,
+                "pid": worker.pid,
+                "thread": request["thread"],
+                "id": request["id"],
+                "method": request["method"],
+                "target": request["target"],
+                "client": request["client"],
+                "seconds": round(request["seconds"], 3),
+            }
+            for worker in taken.workers
+            for request in worker.requests
+        ),
+        key=lambda request: -request["seconds"],
+    )
+    found: dict[str, Any] = {
+        "version": version,
+        "application": state.application,
+        "uptime_seconds": round(taken.now - state.began, 3),
+        "master": state.master,
+        "ready": not taken.not_ready,
+        "reason": taken.not_ready,
+        "draining": state.stopping,
+        "listeners": state.listeners,
+        "workers_wanted": state.wanted,
+        "workers": [
+            {
+                "number": worker.number,
+                "pid": worker.pid,
+                "place": worker.place,
+                "generation": worker.generation,
+                "state": worker.state,
+                "since": _shown(worker.clock),
+                "seconds": round(worker.seconds, 3),
+                "rss_bytes": memory[worker.pid].rss,
+                "pss_bytes": memory[worker.pid].pss,
+                "counters": worker.counters,
+            }
+            for worker in taken.workers
+        ],
+        "totals": taken.totals,
+        "restarts": state.restarts,
+        "requests": requests[:MOST_REQUESTS],
+        "requests_omitted": max(0, len(requests) - MOST_REQUESTS),
+    }
+    return json.dumps(found, indent=1).encode() + b"\n"
+
+
+def _shown(clock: float) -> str:
+    """A time as RFC 3339 has it, in UTC."""
+    return datetime.datetime.fromtimestamp(clock, datetime.timezone.utc).isoformat(timespec="milliseconds")

@@ -1,0 +1,101 @@
+"""The status process, from its fork to its end. Tailrace's own core serves it, with small limits: anyone who reaches
+the address may send anything.
+
+It ends when the master closes the pipe between them, or ends. It ignores signals, which a terminal or a service manager
+sends to every process: it is to answer until the last worker has ended.
+
+Thread: the main one; the core has further ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Collection
+from typing import Final, NoReturn
+
+from tailrace._tailrace import Scoreboard, Server, end_with_parent
+from tailrace.cli.options import Place
+from tailrace.cli.settings import from_keywords, plain
+from tailrace.process import forks, log, signals, sockets
+from tailrace.process.title import set_title
+from tailrace.status.pages import Pages
+from tailrace.status.state import SharedState
+from tailrace.worker import core
+
+LIMITS: Final = {
+    "threads": 2,
+    "max_queue": 64,
+    "max_connections": 256,
+    "max_body": 0,
+    "client_memory": 8 << 20,
+    "response_spill": 0,
+    "request_line_limit": 1024,
+    "header_bytes_limit": 8192,
+    "header_count_limit": 64,
+    "request_timeout": 10,
+    "header_timeout": 5,
+    "body_timeout": 5,
+    "idle_timeout": 30,
+    "write_timeout": 5,
+}
+# How long requests in flight may take when it is to end (seconds).
+GRACE: Final = 0.2
+_IGNORED: Final = (
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2),
+    *(signal.SIGTTIN, signal.SIGTTOU, signal.SIGURG),
+)
+
+
+def work(
+    listener: sockets.Listener,
+    shared: SharedState,
+    board: Scoreboard,
+    line: int,
+    master: int,
+    mask: Collection[int],
+    application: str,
+) -> NoReturn:
+    """Runs the status process. line: the reading end of the pipe, whose other end only the master has.
+
+    mask: the signal mask to restore. The exit status is 0 when it was told to end, else 1.
+    """
+    try:
+        signal.set_wakeup_fd(-1)
+        signals.reset()
+        for number in _IGNORED:
+            signals.ignore_always(number)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        end_with_parent(True)
+        if os.getppid() != master:
+            os._exit(1)
+        forks.forget_all()
+        log.allow_thread()
+        set_title("status", application)
+        # A variable for the application: with it the library would use files of the application's.
+        for variable in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"):
+            os.environ.pop(variable, None)
+        chosen = plain(from_keywords({"bind": str(listener.address), **LIMITS}, Place.THREAD))
+        server = core.make(Pages(shared, board), chosen, [listener])
+        listener.socket.close()
+        server.start()
+        threading.Thread(target=_end_with, args=(server,), name="tailrace-end", daemon=True).start()
+        with contextlib.suppress(OSError):
+            # Nothing is ever written.
+            os.read(line, 1)
+        server.stop(GRACE)
+        server.join(2 * GRACE)
+        os._exit(0)
+    except BaseException:
+        log.logger.exception("an exception ended the status process, please report it")
+    finally:
+        os._exit(1)
+
+
+def _end_with(server: Server) -> None:
+    """Ends the process when the core has ended by itself."""
+    server.join()
+    if server.fault() is not None:
+        os._exit(1)

@@ -1,0 +1,83 @@
+"""What the status process answers: a small WSGI application. Any of its threads.
+
+`/metrics` needs prometheus_client, which is imported at the first request for it: the start need not wait for that.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from tailrace._tailrace import __version__
+from tailrace.status import snapshot
+from tailrace.status.document import document
+from tailrace.status.memory import Memory, Readings
+from tailrace.status.snapshot import Board, Shared, Snapshot
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+_TEXT: Final = "text/plain; charset=utf-8"
+NO_METRICS: Final = "/metrics needs the package prometheus-client: pip install 'tailrace[status]'\n"
+
+_Answer = tuple[str, str, bytes]
+
+
+class Pages:
+    """The application."""
+
+    def __init__(self, shared: Shared, board: Board) -> None:
+        self._shared, self._board = shared, board
+        self._readings = Readings()
+        self._pages: dict[str, Callable[[], _Answer]] = {
+            "/health": self._health,
+            "/ready": self._ready,
+            "/status.json": self._status,
+            "/metrics": self._metrics,
+        }
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answers one request."""
+        page = self._pages.get(environ["PATH_INFO"])
+        more: list[tuple[str, str]] = []
+        if page is None:
+            status, kind, body = "404 Not Found", _TEXT, (", ".join(self._pages) + "\n").encode()
+        elif environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            status, kind, body = "405 Method Not Allowed", _TEXT, b"only GET and HEAD\n"
+            more = [("Allow", "GET, HEAD")]
+        else:
+            try:
+                status, kind, body = page()
+            except OSError as error:
+                status, kind, body = "503 Service Unavailable", _TEXT, f"{error}\n".encode()
+        fields = [("Content-Type", kind), ("Content-Length", str(len(body))), ("Cache-Control", "no-store")]
+        start_response(status, [*fields, ("X-Content-Type-Options", "nosniff"), *more])
+        return [body]
+
+    def _health(self) -> _Answer:
+        return "200 OK", _TEXT, b"ok\n"
+
+    def _ready(self) -> _Answer:
+        if why := self._take().not_ready:
+            return "503 Service Unavailable", _TEXT, f"{why}\n".encode()
+        return "200 OK", _TEXT, b"ready\n"
+
+    def _status(self) -> _Answer:
+        taken = self._take(with_requests=True)
+        return "200 OK", "application/json", document(taken, self._memory(taken), __version__)
+
+    def _metrics(self) -> _Answer:
+        if importlib.util.find_spec("prometheus_client") is None:
+            return "501 Not Implemented", _TEXT, NO_METRICS.encode()
+        from tailrace.status import metrics
+
+        taken = self._take()
+        return "200 OK", metrics.CONTENT_TYPE, metrics.exposition(taken, self._memory(taken), __version__)
+
+    def _take(self, *, with_requests: bool = False) -> Snapshot:
+        return snapshot.take(self._shared, self._board, time.monotonic, with_requests=with_requests)
+
+    def _memory(self, taken: Snapshot) -> dict[int, Memory]:
+        return self._readings.read([worker.pid for worker in taken.workers], time.monotonic())

@@ -1,0 +1,126 @@
+"""The server at one moment: what the master tells, together with the counters of the workers on the scoreboard.
+
+No process is asked for anything, so the snapshot is complete also while every worker is stuck or dead. Whether a worker
+hangs is also seen here, earlier than `--hang-timeout` has the master kill it.
+
+Thread: any of the status process.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from tailrace.status.state import DRAINING, HUNG, SERVING, STARTING, State, WorkerState
+
+# Counters that only grow, as long as the worker lives; all others are gauges.
+GROWING: Final = ("accepted", "requests", "refused", "given_up", "timed_out")
+# A worker counts as hung when its heartbeat, or an answer of its interpreter, is late for this long (seconds).
+# Heartbeats come once a second, and one may be late.
+LATE: Final = 3.0
+# At most so many requests in flight are listed, the oldest first: there may be ten thousand greenlets.
+MOST_REQUESTS: Final = 1000
+_ATTEMPTS: Final = 100
+# What the scoreboard shows beside counters and gauges.
+_NOT_COUNTED: Final = ("pid", "heartbeat_ns", "stuck_ms")
+
+
+class Board(Protocol):
+    """The scoreboard, as far as it is read here."""
+
+    def counters(self, place: int, /) -> dict[str, int]:
+        """Counters and gauges of a place."""
+
+    def in_flight(self, place: int, /) -> list[dict[str, Any]]:
+        """The requests that run."""
+
+    def signs_of_life(self, place: int, /) -> tuple[int, int | None]:
+        """The last heartbeat, and since when the interpreter has not answered (nanoseconds)."""
+
+
+class Shared(Protocol):
+    """The state, as far as it is read here."""
+
+    def read(self) -> tuple[int, State]:
+        """The state and its serial number."""
+
+
+@dataclass(frozen=True)
+class WorkerSnapshot:
+    """One worker. seconds: for how long it has been in this state. clock: since when, by the wall clock."""
+
+    number: int
+    pid: int
+    place: int
+    generation: int
+    state: str
+    seconds: float
+    clock: float
+    counters: Mapping[str, int]
+    requests: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The server at one moment; `now` by the monotonic clock."""
+
+    state: State
+    now: float
+    workers: list[WorkerSnapshot]
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """Counters and gauges of all workers together; counters with those of the workers that have ended."""
+        total = Counter(dict.fromkeys(GROWING, 0))
+        total.update({name: self.state.ended.get(name, 0) for name in GROWING})
+        for worker in self.workers:
+            total.update(worker.counters)
+        return dict(total)
+
+    @property
+    def not_ready(self) -> str:
+        """Why no worker can serve, in one line; empty when one can."""
+        if self.state.stopping:
+            return "draining: the server finishes its requests and ends"
+        found = Counter(worker.state for worker in self.workers)
+        if found[SERVING]:
+            return ""
+        if found[HUNG]:
+            return f"{found[HUNG]} of {len(self.workers)} workers hang, and none serves"
+        if not self.state.has_served:
+            return "starting: no worker is ready yet"
+        what = "another one starts" if found[STARTING] else "another one is to start"
+        return f"no worker serves: {'the last one drains' if found[DRAINING] else 'the last one has ended'}; {what}"
+
+
+def take(shared: Shared, board: Board, clock: Any, *, with_requests: bool = False) -> Snapshot:
+    """Takes a snapshot. clock: the monotonic one, a function. Raises OSError when the master does not let it.
+
+    The master tells that a worker has ended before it clears the worker's counters. So counters that were read while
+    the state stayed the same belong to it, and none is counted twice or not at all.
+    """
+    for _ in range(_ATTEMPTS):
+        serial, state = shared.read()
+        now = clock()
+        workers = [_worker(each, board, state, now, with_requests) for each in state.workers]
+        if shared.read()[0] == serial:
+            return Snapshot(state, now, workers)
+    raise OSError("the state of the workers changes too often")
+
+
+def _worker(told: WorkerState, board: Board, state: State, now: float, with_requests: bool) -> WorkerSnapshot:
+    counters = board.counters(told.place)
+    name, seconds, clock = told.state, now - told.since, told.clock
+    if state.may_hang and name in (SERVING, DRAINING):
+        heartbeat, asked = board.signs_of_life(told.place)
+        silent = now - heartbeat / 1e9 if heartbeat else 0.0
+        late = max(silent, now - asked / 1e9 if asked is not None else 0.0)
+        if late >= LATE:
+            name, clock, seconds = HUNG, clock + max(0.0, seconds - late), min(seconds, late)
+    return WorkerSnapshot(
+        *(told.number, told.pid, told.place, told.generation, name, max(0.0, seconds), clock),
+        {key: value for key, value in counters.items() if key not in _NOT_COUNTED},
+        board.in_flight(told.place) if with_requests else [],
+    )

@@ -1,0 +1,110 @@
+"""What the master tells the status process: one value, as JSON in memory that both share.
+
+The master writes without waiting, whatever the reader does. A reader finds by a checksum that it has read while the
+master wrote, and reads again; so neither needs a lock, and a master that is killed while it writes does no harm.
+
+Thread: the master's only one writes; any thread of the status process reads.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import struct
+import time
+import zlib
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+STARTING: Final = "starting"
+SERVING: Final = "serving"
+DRAINING: Final = "draining"
+HUNG: Final = "hung"
+STATES: Final = (STARTING, SERVING, DRAINING, HUNG)
+
+# The serial number, the length of the text and its checksum.
+_HEAD: Final = struct.Struct("=QII")
+# Beside what workers need: longer numbers, and room for the counters of ended workers (bytes).
+_SPARE: Final = 16 << 10
+# At most so much is one worker in JSON (bytes).
+_WORKER: Final = 512
+_ATTEMPTS: Final = 1000
+
+
+@dataclass(frozen=True)
+class WorkerState:
+    """One worker as the master sees it. since, clock: when the state began, by the monotonic and the wall clock."""
+
+    number: int
+    pid: int
+    place: int
+    generation: int
+    state: str
+    since: float
+    clock: float
+
+
+@dataclass(frozen=True)
+class State:
+    """The server as the master sees it.
+
+    began: by the monotonic clock. wanted: how many workers are to serve. stopping: draining has begun. has_served: a
+    worker has served at some time. may_hang: no heartbeat for some time means that a worker hangs. restarts: how many
+    workers were replaced, by reason. ended: the counters of the workers that have ended, added.
+    """
+
+    application: str
+    listeners: list[str]
+    master: int
+    began: float
+    wanted: int
+    stopping: bool = False
+    has_served: bool = False
+    may_hang: bool = True
+    restarts: dict[str, int] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+    workers: list[WorkerState] = field(default_factory=list)
+
+
+class SharedState:
+    """A `State` in memory that is shared with the processes that are forked later."""
+
+    def __init__(self, first: State, places: int) -> None:
+        self._serial = 0
+        self._last: State | None = None
+        self._memory = mmap.mmap(-1, _HEAD.size + 2 * len(_text(first)) + _SPARE + places * _WORKER)
+        self.write(first)
+
+    def write(self, state: State) -> None:
+        """For the master: replaces the value. Raises ValueError when it is too large."""
+        if state == self._last:
+            return
+        text = _text(state)
+        if _HEAD.size + len(text) > len(self._memory):
+            raise ValueError(f"a state of {len(text)} bytes is too large")
+        self._serial += 1
+        self._memory[: _HEAD.size] = _HEAD.pack(self._serial, len(text), zlib.crc32(text))
+        self._memory[_HEAD.size : _HEAD.size + len(text)] = text
+        self._last = state
+
+    def read(self) -> tuple[int, State]:
+        """For the status process: the value, and its serial number, which is another one after each change.
+
+        Raises OSError when the master does not finish writing.
+        """
+        for attempt in range(_ATTEMPTS):
+            serial, length, checksum = _HEAD.unpack(self._memory[: _HEAD.size])
+            text = self._memory[_HEAD.size : _HEAD.size + length]
+            if zlib.crc32(text) == checksum:
+                return serial, _state(json.loads(text))
+            if attempt:
+                time.sleep(0.001)
+        raise OSError("the master has not finished writing its state")
+
+
+def _text(state: State) -> bytes:
+    return json.dumps(asdict(state), separators=(",", ":")).encode()
+
+
+def _state(found: dict[str, Any]) -> State:
+    return State(**{**found, "workers": [WorkerState(**each) for each in found["workers"]]})

@@ -1,0 +1,57 @@
+"""A scoreboard and a state for the tests of the status process: what it reads, without a process."""
+
+from tailrace._tailrace import Scoreboard
+from tailrace.status import state
+from tailrace.status.state import SharedState, State, WorkerState
+
+COUNTERS = Scoreboard(1, 1).counters(0)
+
+
+class Board:
+    """A scoreboard of dictionaries."""
+
+    def __init__(self, *places, requests=(), signs=(0, None)):
+        self.places, self.requests, self.signs = list(places), list(requests), signs
+
+    def counters(self, place, /):
+        return {**COUNTERS, **self.places[place]}
+
+    def in_flight(self, place, /):
+        return self.requests if place == 0 else []
+
+    def signs_of_life(self, place, /):
+        return self.signs
+
+
+def worker(number=1, name=state.SERVING, **more):
+    return WorkerState(
+        **{
+            "number": number,
+            "pid": 100 + number,
+            "place": number - 1,
+            "generation": 1,
+            "state": name,
+            "since": 5.0,
+            "clock": 1_700_000_000.0,
+            **more,
+        }
+    )
+
+
+def told(*workers, **more):
+    return State(
+        **{
+            "application": "shop:app",
+            "listeners": ["http://127.0.0.1:8000"],
+            "master": 99,
+            "began": 1.0,
+            "wanted": len(workers),
+            "has_served": True,
+            "workers": list(workers),
+            **more,
+        }
+    )
+
+
+def shared(*workers, places=8, **more):
+    return SharedState(told(*workers, **more), places)

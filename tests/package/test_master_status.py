@@ -1,0 +1,68 @@
+"""The master's side of the status process: its back-off, the states of workers, the address."""
+
+import socket
+
+import pytest
+
+from tailrace.master import status, workers
+from tailrace.master.status import Backoff, States
+from tailrace.process.errors import ConfigError
+
+
+def test_a_process_that_ends_again_and_again_is_replaced_later_and_later():
+    backoff, now, waits = Backoff(), 100.0, []
+    assert backoff.at <= now
+    for _ in range(7):
+        backoff.ended(now, now + 0.5)
+        waits.append(backoff.at - now - 0.5)
+        now = backoff.at
+    assert waits == [1, 2, 4, 8, 16, 30, 30]
+    backoff.ended(now, now + 31)
+    assert backoff.at == now + 31
+    backoff.ended(now, now + 1)
+    assert backoff.at == now + 2
+
+
+def test_the_state_of_a_worker_has_the_time_of_its_change():
+    states, worker = States(), workers.Worker(1, 0, 1, 100, 0.0)
+
+    def of(phase):
+        worker.phase = phase
+        return states.of([worker])[0]
+
+    starting = of(workers.Booting())
+    assert starting.state == "starting"
+    assert of(workers.Booting()) is starting
+    serving = of(workers.Serving(1.0))
+    assert (serving.state, serving.since > starting.since) == ("serving", True)
+    assert of(workers.Hung(2.0)).state == "hung"
+    assert of(workers.Killed()).state == "hung"
+    assert of(workers.Draining(2.0)).state == "draining"
+    assert of(workers.Killed()).state == "draining"
+    assert states.of([]) == []
+
+
+def opened(text, kept=lambda address: None):
+    return status.opened(text, socket_mode=None, kept=kept, application="shop:app")
+
+
+@pytest.mark.parametrize("text", ["fd://3", "nonsense", "http://127.0.0.1:9000", "127.0.0.1:99999"])
+def test_a_text_that_is_no_address_is_a_mistake_in_the_settings(text):
+    with pytest.raises(ConfigError, match=r"^status "):
+        opened(text)
+
+
+def test_an_address_that_cannot_be_opened_is_one_warning(caplog):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert opened(f"127.0.0.1:{taken.getsockname()[1]}") is None
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "--bind" not in record.getMessage()
+
+
+def test_the_socket_of_the_predecessor_is_used():
+    with socket.create_server(("127.0.0.1", 0)) as kept:
+        descriptor = socket.dup(kept.fileno())
+        found = opened("127.0.0.1:1", {"127.0.0.1:1": descriptor}.get)
+        assert found.listener.socket.getsockname() == kept.getsockname()
+        found.close()

@@ -1,0 +1,136 @@
+"""What the status process answers: its pages, the keys of the document, the names of the metrics."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from package.in_status import COUNTERS, Board, shared, worker
+from prometheus_client.parser import text_string_to_metric_families
+
+from tailrace.status import metrics, pages
+from tailrace.status.snapshot import GROWING
+
+DOCS = (Path(__file__).resolve().parents[2] / "docs/status.md").read_text()
+REQUEST = {"id": 7, "method": "GET", "target": "/a", "client": "::1", "seconds": 1.25, "thread": 42}
+
+
+def get(board, path, memory=None, method="GET"):
+    said = []
+    app = pages.Pages(memory or shared(worker()), board)
+    environ = {"REQUEST_METHOD": method, "PATH_INFO": path}
+    body = b"".join(app(environ, lambda status, fields: said.extend((status, dict(fields)))))
+    assert said[1]["Content-Length"] == str(len(body))
+    assert (said[1]["Cache-Control"], said[1]["X-Content-Type-Options"]) == ("no-store", "nosniff")
+    return said[0], said[1], body.decode()
+
+
+def test_pages():
+    assert get(Board({}), "/health")[::2] == ("200 OK", "ok\n")
+    assert get(Board({}), "/ready")[::2] == ("200 OK", "ready\n")
+    status, _, body = get(Board({}), "/ready", shared(worker(), stopping=True))
+    assert (status, body) == (
+        "503 Service Unavailable",
+        "draining: the server finishes its requests and ends\n",
+    )
+    assert get(Board({}), "/")[0] == "404 Not Found"
+    status, fields, _ = get(Board({}), "/ready", method="DELETE")
+    assert (status, fields["Allow"]) == ("405 Method Not Allowed", "GET, HEAD")
+
+
+def test_a_state_that_cannot_be_read_is_503():
+    class Broken:
+        def read(self):
+            raise OSError("the master has not finished writing its state")
+
+    assert get(Board({}), "/ready", Broken())[::2] == (
+        "503 Service Unavailable",
+        "the master has not finished writing its state\n",
+    )
+
+
+def test_the_document_has_the_keys_that_its_page_describes():
+    status, fields, body = get(Board({"requests": 3}, requests=[REQUEST]), "/status.json")
+    assert (status, fields["Content-Type"]) == ("200 OK", "application/json")
+    found = json.loads(body)
+    assert found["workers"][0]["since"] == "2023-11-14T22:13:20.000+00:00"
+    # No process has that number.
+    assert found["workers"][0]["counters"]["requests"] == 3
+    assert found["requests"] == [
+        {
+            "worker": 1,
+            "pid": 101,
+            "thread": 42,
+            "id": 7,
+            "method": "GET",
+            "target": "/a",
+            "client": "::1",
+            "seconds": 1.25,
+        }
+    ]
+    described = {
+        "document": set(found),
+        "worker": set(found["workers"][0]),
+        "request": set(found["requests"][0]),
+        "counters": set(found["workers"][0]["counters"]),
+    }
+    for table, keys in described.items():
+        section = re.search(rf"<!-- {table} -->\n(.*?)\n\n", DOCS + "\n\n", re.DOTALL)
+        assert section, table
+        assert set(re.findall(r"^\| `(\w+)` \|", section[1], re.MULTILINE)) == keys, table
+
+
+def test_at_most_a_thousand_requests_are_listed_the_oldest_first():
+    requests = [{**REQUEST, "seconds": float(each)} for each in range(1200)]
+    found = json.loads(get(Board({}, requests=requests), "/status.json")[2])
+    assert (len(found["requests"]), found["requests_omitted"]) == (1000, 200)
+    assert [each["seconds"] for each in found["requests"][:2]] == [1199.0, 1198.0]
+
+
+def families(board, memory=None):
+    status, fields, body = get(board, "/metrics", memory)
+    assert (status, fields["Content-Type"]) == ("200 OK", metrics.CONTENT_TYPE)
+    return list(text_string_to_metric_families(body))
+
+
+def test_metrics_follow_the_conventions_of_prometheus():
+    memory = shared(worker(1), worker(2), restarts={"crash": 1, "reload": 2}, application='a"\\\n:app')
+    found = families(Board({"requests": 3}, {"requests": 4}), memory)
+    names = [family.name for family in found]
+    assert len(set(names)) == len(names)
+    for family in found:
+        assert re.fullmatch(r"tailrace(_[a-z]+)+", family.name), family.name
+        # What `promtool check metrics` demands.
+        assert family.documentation.endswith("."), family.name
+        assert not re.search(r"_(count|sum|bucket|total|gauge|counter|milliseconds|megabytes)$", family.name)
+        is_counter = family.type == "counter"
+        assert all(sample.name.endswith("_total") == is_counter for sample in family.samples), family.name
+        labels = [tuple(sorted(sample.labels.items())) for sample in family.samples]
+        assert labels, family.name
+        assert len(set(labels)) == len(labels), family.name
+    samples = {sample.name: sample for family in found for sample in family.samples}
+    assert samples["tailrace_requests_total"].value == 7
+    assert samples["tailrace_info"].labels["application"] == 'a"\\\n:app'
+    assert {f"`{family.name}{'_total' * (family.type == 'counter')}`" for family in found} <= set(
+        re.findall(r"`\w+`", DOCS)
+    ) | {"`tailrace_workers_proportional_memory_bytes`"}
+
+
+def test_every_counter_of_the_scoreboard_has_a_metric():
+    shown = set(COUNTERS) - {"pid", "heartbeat_ns", "stuck_ms"}
+    assert set(metrics.COUNTERS) | set(metrics.GAUGES) == shown
+    assert tuple(metrics.COUNTERS) == GROWING or set(metrics.COUNTERS) == set(GROWING)
+
+
+def test_without_the_package_metrics_say_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    status, _, body = get(Board({}), "/metrics")
+    assert status == "501 Not Implemented"
+    assert "pip install 'tailrace[status]'" in body
+    assert get(Board({}), "/ready")[0] == "200 OK"
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/status.json", "/metrics"])
+def test_its_page_describes_each_address(path):
+    assert f"`{path}`" in DOCS

@@ -1,0 +1,386 @@
+"""The status process: it answers while workers are stuck, hung, dead, replaced or draining, and nobody waits for it."""
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from harness.addresses import Address, free_address
+from harness.operated import Operated
+from harness.server import Server, children
+from harness.wire import Client
+from prometheus_client.parser import text_string_to_metric_families
+from server.probes import asking, eventually, told
+
+APP = "srv_processes:app"
+
+
+def ask(address, target, method="GET"):
+    with Client(address) as client:
+        client.send(f"{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n".encode())
+        response = client.response(method)
+        client.at_end()
+        return response
+
+
+def ready(address):
+    response = ask(address, "/ready")
+    return response.status, response.body.decode().rstrip("\n")
+
+
+def document(address):
+    response = ask(address, "/status.json")
+    assert response.status == 200, response
+    return json.loads(response.body)
+
+
+def metrics(address):
+    """Each sample without labels, and those with one label as `name{value}`."""
+    response = ask(address, "/metrics")
+    assert response.status == 200, response
+    found = {}
+    for family in text_string_to_metric_families(response.body.decode()):
+        for sample in family.samples:
+            label = "".join(sample.labels.values()) if len(sample.labels) == 1 else ""
+            found[sample.name + f"{{{label}}}" * bool(label)] = sample.value
+    return found
+
+
+def reachable(address):
+    try:
+        address.connect().close()
+    except OSError:
+        return False
+    return True
+
+
+def start(*arguments, at=None, **options):
+    at = at or free_address()
+    server = Server(APP, *arguments, status=at.bind, **options)
+    # It is opened after the address of the application.
+    eventually(lambda: reachable(at), "the address of --status")
+    return server, at
+
+
+def status_process(server):
+    """The number of the status process."""
+    for child in children(server.process.pid):
+        if b"status" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"[")[0]:
+            return child
+    return None
+
+
+def serving(at, count=1):
+    eventually(lambda: [each["state"] for each in document(at)["workers"]] == ["serving"] * count, "workers serve")
+
+
+def test_a_server_that_serves_is_healthy_and_ready():
+    server, at = start("--workers", "4")
+    with server:
+        serving(at, 4)
+        assert (ask(at, "/health").status, ready(at)) == (200, (200, "ready"))
+        assert told(server, "/")["parent"] == server.process.pid
+        found = document(at)
+        assert (found["application"], found["master"], found["ready"]) == (APP, server.process.pid, True)
+        assert found["listeners"] == [server.url]
+        assert {each["pid"] for each in found["workers"]} == set(children(server.process.pid)) - {
+            status_process(server)
+        }
+        assert all(each["rss_bytes"] > 1 << 20 for each in found["workers"])
+        eventually(lambda: document(at)["totals"]["requests"] == 1, "the request is counted")
+        assert metrics(at)["tailrace_workers{serving}"] == 4
+    assert server.log.count("status on http://") == 1
+
+
+def test_a_request_in_flight_is_shown(tmp_path):
+    server, at = start("--workers", "1")
+    with server, asking(server, f"/wait?gate={tmp_path}/gate&entered={tmp_path}/entered") as client:
+        eventually((tmp_path / "entered").exists, "the request in flight")
+        (request,) = document(at)["requests"]
+        assert request["target"].startswith("/wait?gate=")
+        assert (request["method"], request["worker"]) == ("GET", 1)
+        assert request["client"].startswith("127.0.0.1:")
+        eventually(lambda: metrics(at)["tailrace_running_requests"] == 1, "it is counted")
+        (tmp_path / "gate").touch()
+        assert client.response().body == b"waited"
+        eventually(lambda: document(at)["requests"] == [], "no request in flight")
+
+
+def test_it_answers_while_all_threads_are_stuck(tmp_path):
+    server, at = start("--threads", "2", "--hang-timeout", "0", "--graceful-timeout", "1")
+    with server:
+        clients = [asking(server, f"/wait?gate={tmp_path}/gate&entered={tmp_path}/{each}") for each in range(5)]
+        with clients[0], clients[1], clients[2], clients[3], clients[4]:
+            eventually(lambda: document(at)["totals"]["queued"] == 3, "requests wait")
+            assert document(at)["totals"]["running"] == 2
+            # Busy is not broken: a prober that took a busy server out would leave more for the others.
+            assert ready(at) == (200, "ready")
+            (tmp_path / "gate").touch()
+
+
+def test_a_worker_whose_interpreter_is_held_is_hung_and_replaced(tmp_path):
+    server, at = start("--hang-timeout", "6")
+    with server, asking(server, f"/stuck?keeps=1&entered={tmp_path}/entered", deadline=30) as client:
+        eventually((tmp_path / "entered").exists, "the request in flight")
+        eventually(lambda: ready(at)[0] == 503, "it is not ready", 30)
+        assert ready(at) == (503, "1 of 1 workers hang, and none serves")
+        (worker,) = document(at)["workers"]
+        assert (worker["state"], worker["counters"]["running"]) == ("hung", 1)
+        assert ask(at, "/health").status == 200
+        eventually(lambda: ready(at)[0] == 200, "a successor serves", 30)
+        eventually(lambda: document(at)["restarts"]["hang"] == 1, "the hang is counted", 30)
+        client.rest()
+
+
+def test_a_killed_worker_is_counted_and_its_counters_stay():
+    server, at = start()
+    with server:
+        for _ in range(5):
+            first = told(server, "/")["pid"]
+        eventually(lambda: metrics(at)["tailrace_requests_total"] == 5, "the requests are counted")
+        seen, over = [], threading.Event()
+
+        def watch():
+            while not over.is_set():
+                seen.append(metrics(at)["tailrace_requests_total"])
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            for turn in range(1, 4):
+                os.kill(first, signal.SIGKILL)
+                eventually(lambda turn=turn: metrics(at)["tailrace_worker_restarts_total{crash}"] == turn, "counted")
+                eventually(lambda: ready(at)[0] == 200, "a successor serves")
+                first = told(server, "/")["pid"]
+                count = 5 + turn
+                eventually(lambda count=count: metrics(at)["tailrace_requests_total"] == count, "it is counted")
+        finally:
+            over.set()
+            watcher.join()
+        assert seen == sorted(seen)
+
+
+def test_a_reload_is_ready_throughout_and_counted(tmp_path):
+    server, at = start("--workers", "2")
+    with server:
+        serving(at, 2)
+        seen, over = [], threading.Event()
+
+        def watch():
+            while not over.is_set():
+                seen.append(ready(at))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        server.send_signal(signal.SIGHUP)
+        assert server.logged("reload complete")
+        eventually(lambda: document(at)["restarts"]["reload"] == 2, "the replacements are counted")
+        over.set()
+        watcher.join()
+        assert set(seen) == {(200, "ready")}
+        assert {each["generation"] for each in document(at)["workers"]} == {2}
+
+
+def test_it_is_not_ready_while_it_starts_and_while_it_drains(tmp_path):
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "slow").touch()
+    server, at = start(environment={"STATE": str(state)})
+    with server:
+        assert ready(at) == (503, "starting: no worker is ready yet")
+        (state / "slow").unlink()
+        eventually(lambda: ready(at)[0] == 200, "a worker serves")
+        with asking(server, f"/wait?gate={tmp_path}/gate&entered={tmp_path}/entered") as client:
+            eventually((tmp_path / "entered").exists, "the request in flight")
+            server.send_signal(signal.SIGTERM)
+            eventually(lambda: ready(at)[0] == 503, "it drains")
+            assert ready(at) == (503, "draining: the server finishes its requests and ends")
+            assert ask(at, "/health").status == 200
+            assert [each["state"] for each in document(at)["workers"]] == ["draining"]
+            (tmp_path / "gate").touch()
+            assert client.response().body == b"waited"
+        assert server.wait() == 0
+    with pytest.raises(OSError):
+        at.connect()
+
+
+def test_a_signal_to_every_process_leaves_it_until_the_end(tmp_path):
+    server, at = start()
+    with server, asking(server, f"/wait?gate={tmp_path}/gate&entered={tmp_path}/entered") as client:
+        eventually((tmp_path / "entered").exists, "the request in flight")
+        for each in (*children(server.process.pid), server.process.pid):
+            os.kill(each, signal.SIGTERM)
+        eventually(lambda: ready(at)[0] == 503, "it drains")
+        (tmp_path / "gate").touch()
+        assert client.response().body == b"waited"
+        assert server.wait() == 0
+
+
+def test_it_is_replaced_when_it_is_killed():
+    server, at = start()
+    with server:
+        serving(at)
+        first = status_process(server)
+        os.kill(first, signal.SIGKILL)
+        assert server.logged(f"the status process (pid {first}) was killed by SIGKILL; another one takes its place")
+        # Connections wait in the queue meanwhile.
+        assert ready(at) == (200, "ready")
+        assert status_process(server) not in (None, first)
+        assert server.log.count("ready in") == 1
+
+
+def test_it_ends_with_its_master():
+    server, at = start()
+    with server:
+        serving(at)
+        found = status_process(server)
+        os.kill(server.process.pid, signal.SIGKILL)
+        server.process.wait()
+        eventually(lambda: not Path(f"/proc/{found}/fd/0").exists(), "the end of the status process")
+
+
+def test_a_stopped_status_process_holds_nobody_up():
+    server, at = start("--workers", "2")
+    with server:
+        serving(at, 2)
+        os.kill(status_process(server), signal.SIGSTOP)
+        server.send_signal(signal.SIGHUP)
+        assert server.logged("reload complete")
+        assert told(server, "/")["pid"]
+        assert server.stop() == 0
+
+
+def test_it_has_no_socket_but_its_own():
+    server, at = start()
+    with server:
+        serving(at)
+        found = status_process(server)
+
+        def listening():
+            tables = "\n".join(Path(f"/proc/{found}/net/{name}").read_text() for name in ("tcp", "tcp6"))
+            rows = [line.split() for line in tables.splitlines()]
+            ports = {row[9]: int(row[1].rpartition(":")[2], 16) for row in rows if row[3:4] == ["0A"]}
+            links = [os.readlink(path) for path in Path(f"/proc/{found}/fd").iterdir() if path.is_symlink()]
+            return {ports[inode] for link in links if (inode := link[8:-1]) in ports}
+
+        assert listening() == {at.port}
+        for worker in document(at)["workers"]:
+            found = worker["pid"]
+            assert listening() == {server.address.port}
+
+
+def test_an_address_in_use_is_a_warning():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with Server(APP, status=f"127.0.0.1:{port}") as server:
+            assert told(server, "/")["pid"]
+    assert server.log.count("WARNING: --status: cannot listen on ") == 1
+    assert "or choose another port with --status; the server starts without it" in server.log
+
+
+def test_a_unix_socket_has_the_mode_and_goes_at_the_end(tmp_path):
+    path = tmp_path / "status.sock"
+    server, at = start("--socket-mode", "600", at=Address(path=str(path)))
+    with server:
+        serving(at)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert document(at)["requests"] == []
+    assert not path.exists()
+
+
+def test_only_get_and_head_are_answered():
+    server, at = start()
+    with server:
+        assert ask(at, "/nothing").status == 404
+        assert ask(at, "/status.json/").status == 404
+        response = ask(at, "/ready", "POST")
+        assert (response.status, response["Allow"]) == (405, "GET, HEAD")
+        assert ask(at, "/metrics", "HEAD").status == 200
+
+
+def test_hostile_requests_are_refused_and_others_answered():
+    server, at = start()
+    with server:
+        serving(at)
+        found = status_process(server)
+        for hostile, status in (
+            (b"GET /" + b"x" * 5000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 414),
+            (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"A: b\r\n" * 100 + b"\r\n", 431),
+            (b"POST /ready HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n", 413),
+            (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
+        ):
+            with Client(at) as client:
+                client.send(hostile)
+                assert client.response().status == status, hostile[:40]
+        # Requests that never become complete.
+        slow = [at.connect() for _ in range(300)]
+        try:
+            for each in slow:
+                each.send(b"GET /rea")
+            eventually(lambda: ready(at) == (200, "ready"), "an answer beside them", 30)
+        finally:
+            for each in slow:
+                each.close()
+        assert status_process(server) == found
+    assert "ERROR" not in server.log, server.log
+
+
+def test_an_upgrade_hands_the_address_over(tmp_path):
+    (tmp_path / "app.py").write_text(
+        "def app(environ, start_response):\n"
+        "    start_response('200 OK', [('Content-Length', '2')])\n"
+        "    return [b'ok']\n"
+    )
+    path = tmp_path / "status.sock"
+    for at in (free_address(), Address(path=str(path))):
+        with Operated(tmp_path, "app:app", "--status", at.bind) as server:
+            server.serves()
+            eventually(lambda at=at: ready(at)[0] == 200, "it is ready")
+            failed, seen, over = [], set(), threading.Event()
+
+            def watch(at=at, failed=failed, seen=seen, over=over):
+                while not over.is_set():
+                    try:
+                        seen.add(ready(at))
+                    except Exception as error:
+                        failed.append(error)
+
+            watcher = threading.Thread(target=watch)
+            watcher.start()
+            for _ in range(3):
+                before = server.master
+                server.tell(signal.SIGUSR2)
+                server.logged(f"taken over from process {before}")
+                eventually(lambda at=at, server=server: document(at)["master"] == server.master, "the new master")
+                server.until(lambda before=before, server=server: before not in server.processes(), "the old one ends")
+            over.set()
+            watcher.join()
+            assert (failed, seen) == ([], {(200, "ready")})
+            server.stop()
+            assert not path.exists()
+
+
+def test_run_has_it_too(tmp_path):
+    at, bind = free_address(), free_address()
+    (tmp_path / "program.py").write_text(
+        "import tailrace\n"
+        "def app(environ, start_response):\n"
+        "    start_response('200 OK', [('Content-Length', '2')])\n"
+        "    return [b'ok']\n"
+        f"tailrace.run(app, bind={bind.bind!r}, status={at.bind!r})\n"
+    )
+    process = subprocess.Popen([sys.executable, tmp_path / "program.py"], stderr=subprocess.DEVNULL)
+    try:
+        eventually(lambda: reachable(at) and ready(at)[0] == 200, "it is ready")
+        assert document(at)["application"] == "app"
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
