@@ -153,8 +153,11 @@ impl LookingUp {
 /// After a panic the other requests are answered 500, as the one that caused it.
 impl Drop for LookingUp {
     fn drop(&mut self) {
-        let others = lock(&self.shared.lookups).remove(&self.path);
-        drop(others);
+        // Without a panic there are none, and another thread may look the path up by now.
+        if std::thread::panicking() {
+            let others = lock(&self.shared.lookups).remove(&self.path);
+            drop(others);
+        }
     }
 }
 
@@ -179,8 +182,6 @@ impl Shared {
                 }
                 asked = looking.others();
             }
-            // Another thread may look the path up by now.
-            std::mem::forget(looking);
         });
     }
 
@@ -428,5 +429,44 @@ fn with_slash(exchange: &Exchange) -> String {
     match query {
         Some(query) => format!("{path}/?{query}"),
         None => format!("{path}/"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Read;
+    use std::sync::Arc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::StaticFiles;
+    use crate::config::Config;
+    use crate::dispatch::responder::{Responder, Response};
+    use crate::executor::greenlets::testing::Served;
+    use crate::os::clock::{now, since};
+    use crate::os::sync::lock;
+    use crate::request::disk::Disk;
+    use crate::static_config::{Mount, StaticConfig, Symlinks};
+
+    #[test]
+    fn a_look_up_by_a_disk_thread_leaves_nothing() {
+        let served = Served::new(Config::default());
+        let mount = Mount { prefix: String::new(), folder: std::env::temp_dir(), is_overlay: false };
+        // With such links every path is looked up by a disk thread.
+        let config = StaticConfig { mounts: vec![mount], symlinks: Symlinks::Follow, ..StaticConfig::default() };
+        let files = StaticFiles::new(config, Arc::new(Disk::new())).unwrap();
+        let (mut client, exchange) = served.exchange();
+        assert!(matches!(files.respond(exchange), Response::Taken));
+        let mut response = String::new();
+        client.read_to_string(&mut response).unwrap();
+        assert!(response.starts_with("HTTP/1.1 404 "), "{response}");
+        let began = now();
+        while Arc::strong_count(&files.0) > 1 {
+            assert!(since(began) < Duration::from_secs(20), "the look-up keeps the files");
+            thread::yield_now();
+        }
+        assert!(lock(&files.0.lookups).is_empty());
+        served.end();
     }
 }
