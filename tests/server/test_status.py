@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from harness.addresses import Address, free_address
-from harness.operated import Operated
+from harness.operated import Checking, Operated
 from harness.server import Server, children
 from harness.wire import Client
 from prometheus_client.parser import text_string_to_metric_families
@@ -329,6 +329,28 @@ def test_hostile_requests_are_refused_and_others_answered():
                 each.close()
         assert status_process(server) == found
     assert "ERROR" not in server.log, server.log
+
+
+def test_every_request_is_counted_over_reloads(tmp_path):
+    (tmp_path / "app.py").write_text(
+        "def app(environ, start_response):\n"
+        "    number = int(environ['PATH_INFO'][1:])\n"
+        "    body = b'%d.' % number * (1 + number % 7 * 997)\n"
+        "    start_response('200 OK', [('Content-Length', str(len(body)))])\n"
+        "    return [body]\n"
+    )
+    at = free_address()
+    with Operated(tmp_path, "app:app", "--workers", "2", "--status", at.bind) as server:
+        with Checking(server.serves().address) as clients:
+            for turn in range(1, 6):
+                clients.go_on()
+                server.tell(signal.SIGHUP)
+                server.logged("reload complete", turn)
+            server.until(lambda: server.log.count("has ended") == 10, "the end of the old workers")
+        assert not clients.faults
+        answered = sum(clients.counts.values())
+        server.until(lambda: document(at)["totals"]["requests"] == answered, f"{answered} requests are counted")
+        server.stop()
 
 
 def test_an_upgrade_hands_the_address_over(tmp_path):

@@ -107,6 +107,8 @@ impl EventLoop for Arc<Server> {
     }
 
     fn end(&self) {
+        // The master adds the counters of a worker that has ended to those of the others: these are its last ones.
+        self.parts.guard.stage(Stage::Scoreboard, || self.publish_last());
         failing::end(&self.parts);
     }
 }
@@ -235,6 +237,13 @@ impl Server {
             stats,
         };
         publishing.publish(place, &shown, || application.ask());
+    }
+
+    /// Updates the counters on the scoreboard, though an update may not be due.
+    fn publish_last(&self) {
+        if let Some(place) = self.parts.place {
+            self.stats().publish(&place);
+        }
     }
 
     /// If the server is to stop: accepts clients that have connected already, and checks whether all requests are done.
