@@ -428,3 +428,45 @@ def test_a_request_with_a_body_may_name_a_file(plain, media, stream):
         for _ in range(3):
             client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n0123456789")
             assert client.response("POST").body == b"small text"
+
+
+def test_the_record_of_the_request_counts_what_was_sent_of_the_file(plain, media):
+    kept = {}
+
+    def app(environ, start_response):
+        kept["delivery"] = environ["tailrace.delivery"]
+        start_response("200 OK", [("X-Sendfile", f"{media}/sub/content.bin")])
+        return []
+
+    plain.serve(app, sendfile_root=str(media))
+    assert plain.ask("/", "Range: bytes=0-9").status == 206
+    await_that(lambda: kept["delivery"]()["ending"] == "complete")
+    record = kept["delivery"]()
+    assert (record["status"], record["bytes"]) == (206, 10)
+
+
+@pytest.mark.parametrize("field", ["X-Sendfile", "X-Accel-Redirect"])
+def test_many_clients_at_once_get_their_files(plain, media, field):
+    for number in range(8):
+        (media / f"{number}.bin").write_bytes(bytes([number]) * (number * 20_000 + 1))
+
+    def app(environ, start_response):
+        start_response("200 OK", [by(field, media, f"{environ['PATH_INFO'][1:]}.bin")])
+        return []
+
+    plain.serve(app, sendfile_root=[str(media), f"/protected={media}"])
+    wrong = []
+
+    def client(number):
+        with plain.client() as connection:
+            for _ in range(30):
+                connection.send(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % number)
+                if connection.response().body != bytes([number]) * (number * 20_000 + 1):
+                    wrong.append(number)
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
