@@ -6,6 +6,7 @@ import sys
 from urllib.parse import quote
 
 import pytest
+from frameworks.process import await_that
 from harness.greenlets import GEVENT
 from harness.peers import PEER
 from harness.server import APPS, Server
@@ -152,3 +153,14 @@ def test_whitenoise_in_front_of_the_same_files(start, files):
         types = "application/octet-stream" if name.endswith(".bin") else "text/plain"
         is_served_in_every_form(client, (files / name).read_bytes(), f"/{quote(name)}", types=types)
     assert client.get("/missing").text == "the application's"
+
+
+def test_a_request_for_a_named_file_counts_as_one_of_the_worker(files, browser):
+    environment = {"FILES": str(files)}
+    application = "fw_files:flask_x_sendfile()"
+    with Server(application, sendfile_root=files, max_requests=3, environment=environment) as server:
+        client = browser(server)
+        first = server.pid
+        for _ in range(3):
+            assert client.get("/a b.txt").text == "a b.txt"
+        await_that(lambda: server.pid != first)
