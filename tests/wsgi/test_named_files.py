@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 import pytest
 from frameworks.process import await_that
-from harness.greenlets import GEVENT
 from harness.peers import PEER
 
 pytestmark = pytest.mark.skipif(bool(PEER), reason="an option of tailrace")
@@ -396,7 +395,6 @@ def test_requests_that_follow_on_the_connection_are_answered(plain, media):
             assert client.response().body == CONTENT
 
 
-@pytest.mark.skipif(GEVENT, reason="the hub of the test would have to read")
 def test_the_thread_is_free_before_the_file_is_sent(plain, media):
     large = media / "large"
     with large.open("wb") as file:
