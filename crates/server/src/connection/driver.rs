@@ -31,7 +31,6 @@ use crate::connection::transaction::{Outcome, Transaction};
 use crate::observe::level::Level;
 use crate::observe::record::{Ending, Record};
 use crate::os::clock::{Millis, NEVER, millis, with_date};
-use crate::os::file;
 use crate::os::socket::Io;
 use crate::os::sync::lock;
 use crate::request::spool::Written;
@@ -449,7 +448,6 @@ impl Connection {
     /// As [`Connection::end_response`], for the owner, which takes the next action itself.
     pub(crate) fn end_response_here(self: &Arc<Self>, ended: Ended) -> Next {
         let Ended { then, transaction, rest, is_sent, .. } = ended;
-        self.count(&transaction);
         let mut state = lock(&self.state);
         let next = self.step(&mut state, Event::Responded { then, transaction, rest, is_sent });
         if is_sent {
@@ -459,18 +457,13 @@ impl Connection {
         self.advance(self.claim.take())
     }
 
-    /// Counts a request that the application has answered.
-    fn count(&self, transaction: &Transaction) {
-        if transaction.record.started.is_some() {
-            self.shared.requests.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
     /// The application is done with the response. Ownership of the connection moves from the exchange to the calling
     /// thread.
     pub(crate) fn end_response(self: &Arc<Self>, ended: Ended) {
         let Ended { then, transaction, rest, is_sent, hand_over, is_held } = ended;
-        self.count(&transaction);
+        if transaction.record.started.is_some() {
+            self.shared.requests.fetch_add(1, Ordering::Relaxed);
+        }
         // Where runners share a thread, the I/O side reads what the client has sent meanwhile.
         let shares_thread = self.shared.policy.waiting.is_by_ticket();
         let is_sent = is_sent && !hand_over && !shares_thread;
@@ -575,8 +568,7 @@ impl Connection {
         if read && let Some(part) = self.delivery.take_unread() {
             let connection = self.clone();
             self.shared.disk.run(move || {
-                file::read_ahead(part.file.descriptor(), part.offset, part.length);
-                connection.look_again();
+                part.file.read(part.offset, part.length, Box::new(move || connection.look_again()));
             });
         }
         if asked {

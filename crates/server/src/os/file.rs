@@ -159,13 +159,13 @@ pub(crate) fn read_ahead(file: BorrowedFd<'_>, offset: u64, length: u64) {
     }
 }
 
-/// Whether a byte of a file is in the system's memory, so that reading it does not wait for a disk. True also where
-/// the file system cannot tell.
+/// Whether a byte of a file is in the system's memory, so that reading it does not wait for a disk. False also
+/// where the file system cannot tell, as those do not that work over a network or in another process.
 pub(crate) fn is_in_memory(file: BorrowedFd<'_>, offset: u64) -> bool {
     let mut byte = [0; 1];
     let buffers = &mut [io::IoSliceMut::new(&mut byte)];
     let read = rustix::io::retry_on_intr(|| rustix::io::preadv2(file, buffers, offset, ReadWriteFlags::NOWAIT));
-    read != Err(Errno::AGAIN)
+    read.is_ok()
 }
 
 /// Reads from an offset of a file what is in the system's memory. `None`: the next bytes are not, or the file system

@@ -68,6 +68,7 @@ pub(crate) fn has_forked() -> bool {
 
 /// A descriptor that children which the application forks do not keep: in a child it is closed inside of fork(2), and
 /// its number may soon be that of another file. A fork while it is being made or closed may leave it open in the child.
+#[derive(Debug)]
 pub(crate) struct Unshared {
     descriptor: ManuallyDrop<OwnedFd>,
     process: Process,

@@ -21,11 +21,13 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2, readlinkat};
 use rustix::io::{Errno, retry_on_intr};
 use tailrace_http::static_path::RelativePath;
+
+use crate::os::process::Unshared;
 
 /// Enough to look at a file, and to find others in a folder.
 const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
@@ -154,15 +156,11 @@ pub enum Found {
     },
 }
 
-/// The path of something without symbolic links. `None`: it does not exist.
-pub(crate) fn real_path(path: &Path) -> Option<PathBuf> {
-    path.canonicalize().ok()
-}
-
 /// A folder below which files are found.
 #[derive(Debug)]
 pub struct Root {
-    folder: OwnedFd,
+    /// Children that the application forks do not have it.
+    folder: Unshared,
     links: Links,
     /// openat2(2) works. Asked once, when the folder is opened.
     has_openat2: bool,
@@ -179,7 +177,7 @@ impl Root {
         // Finds out whether files in it can be found.
         openat(&folder, c".", LOOK, Mode::empty())?;
         let has_openat2 = openat2(&folder, c".", LOOK, Mode::empty(), ResolveFlags::BENEATH).is_ok();
-        Ok(Self { folder, links, has_openat2 })
+        Ok(Self { folder: Unshared::new(folder), links, has_openat2 })
     }
 
     /// The same folder, without openat2(2), as on a system that does not have it.
@@ -198,6 +196,10 @@ impl Root {
             path,
             || if is_walked { self.walk(path) } else { self.open_by_kernel(path, ResolveFlags::empty()) },
         )
+    }
+
+    fn folder(&self) -> rustix::io::Result<BorrowedFd<'_>> {
+        self.folder.here().ok_or(Errno::BADF)
     }
 
     fn retried(
@@ -244,7 +246,8 @@ impl Root {
 
     /// `also`: rules beside those of the links.
     fn call(&self, names: &str, flags: OFlags, also: ResolveFlags) -> Result<OwnedFd, Unresolved> {
-        let by_rule = |rule| match openat2(&self.folder, names, flags, Mode::empty(), rule) {
+        let folder = self.folder()?;
+        let by_rule = |rule| match openat2(folder, names, flags, Mode::empty(), rule) {
             // Most filters of system calls answer with EPERM. openat2(2) itself has no reason to, so the walk tells.
             Err(Errno::PERM) => Err(Errno::NOSYS),
             result => result,
@@ -254,7 +257,7 @@ impl Root {
         Ok(retry_on_intr(|| match self.links {
             Links::Beneath => by_rule(beneath),
             Links::Never => by_rule(beneath | ResolveFlags::NO_SYMLINKS),
-            Links::Follow => openat(&self.folder, names, flags, Mode::empty()),
+            Links::Follow => openat(folder, names, flags, Mode::empty()),
         })?)
     }
 
@@ -268,13 +271,13 @@ impl Root {
             rest.push(b'/');
         }
         loop {
-            let here = folders.last().map_or(self.folder.as_fd(), AsFd::as_fd);
+            let here = folders.last().map_or(self.folder()?, AsFd::as_fd);
             let (name, after) = split_first(&rest);
             match name {
                 b"" => {
                     let descriptor = match folders.pop() {
                         Some(descriptor) => descriptor,
-                        None => step(self.folder.as_fd(), b".", LOOK)?,
+                        None => step(self.folder()?, b".", LOOK)?,
                     };
                     let metadata = Metadata::of(descriptor.as_fd())?;
                     return Ok(Found::Directory { descriptor, metadata });

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use crate::os::file::read_ahead;
 use crate::response::segments;
 
 /// An owner of bytes that are needed after the call that sent them.
@@ -21,7 +22,17 @@ pub(crate) trait FileSource: Send + Sync {
         let _ = (offset, length);
         Readiness::Ready
     }
+
+    /// Reads a part of it from the disk, and then calls `then`. Called by a disk thread. Another one that reads the
+    /// same file may be left to do it.
+    fn read(&self, offset: u64, length: u64, then: Then) {
+        read_ahead(self.descriptor(), offset, length);
+        then();
+    }
 }
+
+/// What follows once a part of a file has been read.
+pub(crate) type Then = Box<dyn FnOnce() + Send>;
 
 /// Whether a part of a file can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,10 +13,10 @@ use tailrace_http::encode::ResponseHead;
 use tailrace_http::request_head::RequestHead;
 
 use crate::os::clock::{Millis, monotonic_millis, wall_seconds};
-use crate::os::file::is_in_memory;
+use crate::os::file::{is_in_memory, read_ahead};
 use crate::os::resolve::Metadata;
 use crate::os::sync::lock;
-use crate::response::payload::{FileSource, Readiness};
+use crate::response::payload::{FileSource, Readiness, Then};
 use crate::static_files::candidates::Candidates;
 use crate::static_files::compress::CODINGS;
 use crate::static_files::slab::{Extent, OwnFile, Slab};
@@ -336,9 +336,15 @@ pub(super) struct OpenFile {
     known: AtomicU64,
     /// When all of it was last found in memory (milliseconds).
     found: AtomicU64,
-    /// The offsets at which it was found to be on the disk alone, by responses that wait until it has been read.
-    unread: Mutex<Vec<u64>>,
+    /// The offsets of parts that disk threads have read for responses, which have not sent them yet.
+    read: Mutex<Vec<u64>>,
+    /// The parts that wait for the thread that reads this file. `None`: none does. A file whose disk does not respond
+    /// occupies one thread, however many clients wait for it.
+    waiting: Mutex<Option<Vec<Part>>>,
 }
+
+/// Offset and length of a part that is to be read, and what follows.
+type Part = (u64, u64, Then);
 
 impl OpenFile {
     pub(super) fn new(file: File, metadata: Metadata) -> Self {
@@ -348,7 +354,8 @@ impl OpenFile {
             is_changing: false,
             known: AtomicU64::new(0),
             found: AtomicU64::new(0),
-            unread: Mutex::default(),
+            read: Mutex::default(),
+            waiting: Mutex::default(),
         }
     }
 
@@ -379,20 +386,13 @@ impl FileSource for OpenFile {
             return Readiness::Ready;
         }
         // Once it has been read, it is sent, even if the system has dropped it again or cannot tell.
-        let mut unread = lock(&self.unread);
-        if let Some(place) = unread.iter().position(|&other| other == offset) {
-            unread.swap_remove(place);
-            return Readiness::Ready;
-        }
-        drop(unread);
+        let was_read = {
+            let mut read = lock(&self.read);
+            let place = read.iter().position(|&other| other == offset);
+            place.map(|place| read.swap_remove(place)).is_some()
+        };
         let end = offset.saturating_add(length).min(self.metadata.size);
-        if !(offset..end).step_by(PROBES).all(|at| is_in_memory(self.file.as_fd(), at)) {
-            let mut unread = lock(&self.unread);
-            if unread.len() == UNSENT {
-                // Of a response that was given up, or it is read once more.
-                unread.remove(0);
-            }
-            unread.push(offset);
+        if !was_read && !(offset..end).step_by(PROBES).all(|at| is_in_memory(self.file.as_fd(), at)) {
             return Readiness::Unread;
         }
         if offset <= self.known.load(Ordering::Relaxed) {
@@ -402,5 +402,34 @@ impl FileSource for OpenFile {
             }
         }
         Readiness::Ready
+    }
+
+    fn read(&self, offset: u64, length: u64, then: Then) {
+        let mut waiting = lock(&self.waiting);
+        if let Some(parts) = &mut *waiting {
+            parts.push((offset, length, then));
+            return;
+        }
+        *waiting = Some(Vec::new());
+        drop(waiting);
+        let mut parts = vec![(offset, length, then)];
+        while !parts.is_empty() {
+            for (offset, length, then) in parts {
+                read_ahead(self.file.as_fd(), offset, length);
+                let mut read = lock(&self.read);
+                if read.len() == UNSENT {
+                    // Of a response that was given up, or it is read once more.
+                    read.remove(0);
+                }
+                read.push(offset);
+                drop(read);
+                then();
+            }
+            let mut waiting = lock(&self.waiting);
+            parts = waiting.as_mut().map(std::mem::take).unwrap_or_default();
+            if parts.is_empty() {
+                *waiting = None;
+            }
+        }
     }
 }
