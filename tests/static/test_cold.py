@@ -1,0 +1,115 @@
+"""Files of a file system that cannot tell what it has in memory, clients that do not read, and the access log."""
+
+import json
+import re
+import select
+import socket
+from pathlib import Path
+
+import pytest
+from harness.fuse import HangingFiles, content_of
+from harness.wire import Broken
+from server.probes import eventually
+from static.site import LARGE, ask, pattern, request, serving, tree
+
+SIZES = {"small.txt": 5_000, "medium.txt": 40_000, "large.txt": 300_000, "huge.txt": 5_000_000, "other.txt": 30_000}
+SIZES |= {f"{number}.txt": 200_000 for number in range(4)}
+
+
+@pytest.fixture
+def files(tmp_path):
+    with HangingFiles(tmp_path / "slow", SIZES) as mounted:
+        yield mounted
+
+
+def test_files_of_a_slow_file_system_are_served(files):
+    with serving(files.folder) as server, server.client(30) as client:
+        for _ in range(2):
+            for name, size in SIZES.items():
+                assert ask(client, f"/assets/{name}").body == content_of(name, size)
+
+
+def resident(server):
+    lines = Path(f"/proc/{server.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
+
+
+def stalled(server, target):
+    """A client that asks and does not read."""
+    client = server.client(30)
+    client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    client.send(request(target))
+    return client
+
+
+def test_slow_clients_of_large_files_hold_no_memory_and_no_thread(tmp_path):
+    content = pattern(1_000) * 20_000
+    tree(tmp_path, {"huge.bin": content})
+    with serving(tmp_path, threads=2) as server:
+        assert server.get("/assets/huge.bin").body == content
+        assert server.get("/app").status == 200
+        before, threads = resident(server), len(server.threads())
+        clients = [stalled(server, "/assets/huge.bin") for _ in range(100)]
+        for _ in range(20):
+            assert server.get("/assets/huge.bin", "Range: bytes=5-9").body == content[5:10]
+            assert server.get("/app").status == 200
+        assert resident(server) - before < 100 * 40_000
+        assert len(server.threads()) <= threads + 1
+        for client in clients:
+            client.close()
+
+
+def test_a_client_that_does_not_read_is_given_up(tmp_path):
+    tree(tmp_path, {"huge.bin": pattern(1_000) * 20_000})
+    with serving(tmp_path, write_timeout=1) as server, stalled(server, "/assets/huge.bin") as client:
+        poller = select.poll()
+        poller.register(client.sock, 0)
+        # Nothing is read meanwhile.
+        assert poller.poll(20_000), "the end of the connection"
+        with pytest.raises(Broken):
+            client.response()
+
+
+FORMAT = "{method} {path} {status} {bytes} {delivery} {ending}"
+
+
+def test_the_access_log_has_the_requests_for_files(tmp_path):
+    folder = tree(
+        tmp_path / "site", {"small.txt": b"small", "medium.txt": pattern(30_000), "large.bin": pattern(LARGE)}
+    )
+    log = tmp_path / "log"
+    with serving(folder, access_log=log, access_log_format=FORMAT) as server:
+        with server.client() as client:
+            tag = ask(client, "/assets/small.txt")["ETag"]
+            ask(client, "/assets/small.txt", f"If-None-Match: {tag}")
+            ask(client, "/assets/small.txt", method="HEAD")
+            ask(client, "/assets/medium.txt")
+            ask(client, "/assets/large.bin")
+            ask(client, "/assets/large.bin", "Range: bytes=0-99999")
+            ask(client, "/assets/small.txt", method="POST")
+            ask(client, "/assets/no?x")
+        with stalled(server, "/assets/large.bin") as client:
+            client.sock.recv(100)
+        lines = eventually(lambda: len(found := log.read_text().splitlines()) == 9 and found, "nine lines")
+    assert lines[:6] == [
+        "GET /assets/small.txt 200 5 one-write complete",
+        "GET /assets/small.txt 304 0 none complete",
+        "HEAD /assets/small.txt 200 0 none complete",
+        "GET /assets/medium.txt 200 30000 sendfile complete",
+        f"GET /assets/large.bin 200 {LARGE} sendfile complete",
+        "GET /assets/large.bin 206 100000 sendfile complete",
+    ]
+    assert re.fullmatch(r"POST /assets/small.txt 405 [1-9]\d+ one-write complete", lines[6])
+    assert re.fullmatch(r"GET /assets/no 404 [1-9]\d+ one-write complete", lines[7])
+    assert re.match(r"GET /assets/large.bin 200 \d+ sendfile (client-gone|complete)", lines[8])
+
+
+def test_the_access_log_has_no_time_of_the_application_for_files(tmp_path):
+    folder = tree(tmp_path / "site", {"small.txt": b"small"})
+    log = tmp_path / "log"
+    with serving(folder, access_log=log, access_log_format="json") as server:
+        assert server.get("/assets/small.txt").status == 200
+        (line,) = eventually(lambda: log.exists() and log.read_text().splitlines(), "a line")
+    entry = json.loads(line)
+    assert (entry["status"], entry["target"]) == (200, "/assets/small.txt")
+    assert all(value is None or value >= 0 for name, value in entry.items() if name.endswith("_ms"))
