@@ -734,6 +734,23 @@ OPTIONS: Final[tuple[Option, ...]] = (
         example="index.html",
     ),
     Option(
+        "sendfile_root",
+        values.pairs(
+            static_values.mount,
+            "FOLDER|PREFIX=FOLDER",
+            "/srv/media",
+            static_values.write_root,
+            nameless=static_values.root,
+        ),
+        (),
+        "Send files that the application names in its response, in place of a body. FOLDER: by the path of a file in "
+        "it, X-Sendfile: /srv/media/a.pdf. PREFIX=FOLDER: by a path of URLs, X-Accel-Redirect: /protected/a.pdf for "
+        "/protected=/srv/media. May be given several times. A folder with a = in its name: =FOLDER. Unset: these "
+        "fields are sent to the client.",
+        STATIC,
+        example=["/srv/media", "/protected=/srv/media"],
+    ),
+    Option(
         "static_index",
         values.names("NAMES"),
         ("index.html",),
@@ -923,6 +940,7 @@ DERIVED: Final[dict[str, Callable[[Mapping[str, Any]], object]]] = {
     "body_memory": body_memory,
     "body_buffer": lambda chosen: client_memory(chosen)[2],
     "static_mounts": static_mounts,
+    "static_named": lambda chosen: list(chosen["sendfile_root"]),
     "static_cache": lambda chosen: [rule for rule in chosen["static_cache"] if rule[0] != static_values.FINGERPRINTED],
     "static_fingerprinted": lambda chosen: dict(chosen["static_cache"]).get(
         static_values.FINGERPRINTED, FINGERPRINTED_FOREVER

@@ -61,6 +61,20 @@ def write_mount(prefix: str, folder: str) -> str:
     return f"{quote(prefix, safe='/:@!$&(),;~+*') or '/'}={folder}"
 
 
+def root(folder: str) -> str:
+    """A folder of files that the application names by their path."""
+    if not folder:
+        raise ValueError("must name a folder, as in /srv/media, or the path of a URL and a folder")
+    return folder
+
+
+def write_root(prefix: str | None, folder: str) -> str:
+    """What `root` or `mount` reads."""
+    if prefix is not None:
+        return write_mount(prefix, folder)
+    return f"={folder}" if "=" in folder else folder
+
+
 def media_type(extension: str, name: str) -> tuple[str, str]:
     """The extension in lower case and without the dot, and the type, which is sent as it is written."""
     bare = extension.removeprefix(".").lower()

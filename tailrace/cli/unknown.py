@@ -34,6 +34,7 @@ ELSEWHERE: Final = {
         "request_line_limit": "limit_request_line",
         "request_timeout": "timeout t harakiri",
         "root_path": "script_name url_prefix",
+        "sendfile_root": "x_sendfile xsendfile xsendfilepath x_sendfile_path",
         "server_header": "ident",
         "socket_mode": "unix_socket_perms chmod_socket",
         "static": "static_map static_map2 static_path_mount static_path_route url_alias static_dir static_folder",

@@ -237,11 +237,13 @@ def pairs(
     metavar: str,
     example: str,
     write: Callable[[Any, Any], str] = "{}={}".format,
+    nameless: Callable[[str], Any] | None = None,
 ) -> Kind:
     """A list of names with a value each: `NAME=VALUE`, separated by spaces in the environment; in TOML and in programs
     also a table.
 
-    item: reads a name and the text of its value, which may both be empty. example: one as it is written.
+    item: reads a name and the text of its value, which may both be empty. example: one as it is written. nameless:
+    reads the text of a value that stands alone, or after a `=`; its name is None, and there may be several.
     """
 
     def read(raw: object) -> tuple[tuple[Any, Any], ...]:
@@ -249,19 +251,29 @@ def pairs(
             raw = raw.split()
         if isinstance(raw, Mapping):
             raw = list(raw.items())
+        if nameless and isinstance(raw, os.PathLike):
+            raw = [raw]
         if not isinstance(raw, Sequence) or isinstance(raw, (bytes, bytearray)):
             raise ValueError(f"must be a list of {metavar}, or a table")
-        found: dict[Any, Any] = {}
+        found: dict[Any, tuple[Any, Any]] = {}
         for part in raw:
-            name, value = item(*split(part))
-            if name in found:
-                raise ValueError(f"must name {write(name, value).partition('=')[0]} once")
-            found[name] = value
-        return tuple(found.items())
+            given, text = split(part)
+            name, value = (None, nameless(text)) if nameless and not given else item(given, text)
+            key = (name, value) if name is None else name
+            if key in found:
+                raise ValueError(
+                    f"must name {write(name, value).partition('=')[0] if name is not None else value} once"
+                )
+            found[key] = (name, value)
+        return tuple(found.values())
 
     def split(part: object) -> tuple[str, str]:
+        if nameless and isinstance(part, os.PathLike) and isinstance(path := part.__fspath__(), str):
+            return "", _printable(path)
         if isinstance(part, str):
             name, equals, value = _printable(part).partition("=")
+            if not equals and nameless:
+                return "", name
             if not equals:
                 raise ValueError(f"must be {metavar}, such as {example}")
             return name, value

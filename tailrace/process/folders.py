@@ -11,7 +11,7 @@ from tailrace.process.errors import ConfigError
 
 
 def located(chosen: Mapping[str, Any], directory: str | None = None) -> dict[str, Any]:
-    """The options `static` and `overlay` with absolute folders: the application may change the current directory.
+    """The options that name folders of files, with absolute folders: the application may change the current directory.
 
     directory: what relative ones are relative to; None: the current directory. A symbolic link in it is kept: a
     deployment changes it. Raises ConfigError for what is no folder, and for options that need one or exclude each
@@ -34,7 +34,14 @@ def located(chosen: Mapping[str, Any], directory: str | None = None) -> dict[str
                     f"{flag}: no folder of --static has this file ({', '.join(folder for _, folder in static)}); give "
                     "its path below the folder"
                 )
-    return {"static": static, "overlay": overlay}
+    named = tuple(
+        (
+            prefix,
+            _located(folder, directory, f"--sendfile-root {'' if prefix is None else (prefix or '/') + '='}{folder}"),
+        )
+        for prefix, folder in chosen["sendfile_root"]
+    )
+    return {"static": static, "overlay": overlay, "sendfile_root": named}
 
 
 def _located(folder: str, directory: str | None, option: str) -> str:

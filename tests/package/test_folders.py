@@ -23,7 +23,7 @@ def located(directory=None, **given):
 
 
 def test_without_folders_there_is_nothing_to_check():
-    assert located() == {"static": (), "overlay": None}
+    assert located() == {"static": (), "overlay": None, "sendfile_root": ()}
 
 
 def test_folders_are_found_from_the_current_directory(site):
@@ -31,7 +31,10 @@ def test_folders_are_found_from_the_current_directory(site):
     assert found == {
         "static": (("/a", f"{site}/dist"), ("/b", f"{site}/public")),
         "overlay": f"{site}/public",
+        "sendfile_root": (),
     }
+    found = located(sendfile_root=["./dist", "/in=public", "/=dist"])
+    assert found["sendfile_root"] == ((None, f"{site}/dist"), ("/in", f"{site}/public"), ("", f"{site}/dist"))
 
 
 def test_a_link_in_the_name_of_the_directory_stays(site):
@@ -49,6 +52,8 @@ def test_a_link_in_the_name_of_the_directory_stays(site):
         ({"static": {"/": "file"}}, "^--static /=file: .*/file is no folder; name the one that has the files$"),
         ({"static": {"/a": "file/x"}}, "^--static /a=file/x: .*/file/x cannot be used: Not a directory; name"),
         ({"static": {"/a": "x" * 300}}, "cannot be used: File name too long"),
+        ({"sendfile_root": "absent"}, "^--sendfile-root absent: there is no folder"),
+        ({"sendfile_root": "/=absent"}, "^--sendfile-root /=absent: there is no folder"),
         ({"overlay": "absent"}, "^--overlay absent: there is no folder"),
         ({"overlay": "dist", "static": {"/": "public"}}, "^--static / and --overlay are both for every path; leave"),
         ({"spa": "index.html"}, r"^--spa index.html: it is a file in a folder of --static; add that, as in --static"),

@@ -79,10 +79,11 @@ def children():
         return file.read().split()
 
 
-def test_after_the_end_handlers_children_and_descriptors_are_as_before(logged):
+@pytest.mark.parametrize("options", [{}, {"status": "127.0.0.1:0"}], ids=["plain", "status"])
+def test_after_the_end_handlers_children_and_descriptors_are_as_before(logged, options):
     before = handlers(), children(), sorted(os.listdir("/proc/self/fd")), gc.get_freeze_count()
     logged("ready in", terminate)
-    assert serve(workers=2) == 0
+    assert serve(workers=2, **options) == 0
     assert (handlers(), children(), sorted(os.listdir("/proc/self/fd")), gc.get_freeze_count()) == before
     assert signal.set_wakeup_fd(-1) == -1
 

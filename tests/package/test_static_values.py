@@ -67,6 +67,45 @@ def test_a_static_folder_that_is_shown_reads_back(name, folder):
 
 
 @pytest.mark.parametrize(
+    ("written", "roots", "shown"),
+    [
+        ("/srv/media", ((None, "/srv/media"),), ["/srv/media"]),
+        ("media /in=x /srv/a", ((None, "media"), ("/in", "x"), (None, "/srv/a")), ["media", "/in=x", "/srv/a"]),
+        (["=/srv/a=b"], ((None, "/srv/a=b"),), ["=/srv/a=b"]),
+        (["/in=/srv/a=b", "a folder"], (("/in", "/srv/a=b"), (None, "a folder")), ["/in=/srv/a=b", "a folder"]),
+        ("/=x", (("", "x"),), ["/=x"]),
+        ({"/in/": Path("/srv")}, (("/in", "/srv"),), ["/in=/srv"]),
+        (Path("/srv/a b=c"), ((None, "/srv/a b=c"),), ["=/srv/a b=c"]),
+        ([Path("/srv"), ("/in", "x")], ((None, "/srv"), ("/in", "x")), ["/srv", "/in=x"]),
+        ("", (), []),
+    ],
+)
+def test_a_folder_of_named_files_stands_alone_or_has_a_path(written, roots, shown):
+    assert read("sendfile_root", written) == roots
+    assert BY_NAME["sendfile_root"].kind.write(roots) == shown
+    assert read("sendfile_root", shown) == roots
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        (["/srv", "/srv"], "must name /srv once"),
+        (["/in=x", "/in=y"], "must name /in once"),
+        (["in=x"], "must begin with a slash"),
+        ([""], "must name a folder"),
+        (["="], "must name a folder"),
+        (["/in="], "must name a folder"),
+        (["/a/../b=x"], "none that is . or .."),
+        (["/a\nb"], "control characters"),
+        ([1], "must be a list of"),
+    ],
+)
+def test_what_is_no_folder_of_named_files_is_refused(written, message):
+    with pytest.raises(ValueError, match=message):
+        read("sendfile_root", written)
+
+
+@pytest.mark.parametrize(
     ("written", "rule"),
     [
         ("/assets=1y,immutable", ("/assets", "max-age=31536000, immutable")),
@@ -186,6 +225,10 @@ def settings(**changed):
 def test_the_core_gets_the_folders_and_the_overlay():
     assert settings()["static_mounts"] == []
     assert settings(static="/a=x", overlay="y")["static_mounts"] == [("/a", "x", False), ("", "y", True)]
+
+
+def test_the_core_gets_the_folders_of_named_files():
+    assert settings(sendfile_root="/srv /in=x")["static_named"] == [(None, "/srv"), ("/in", "x")]
 
 
 def test_the_rule_for_fingerprinted_files_is_a_setting_of_its_own():

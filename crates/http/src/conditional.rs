@@ -102,8 +102,9 @@ fn date(head: &RequestHead, bytes: &[u8], name: &[u8]) -> Option<u64> {
     only(head, bytes, name).and_then(seconds)
 }
 
-/// An HTTP-date (RFC 9110 section 5.6.7) in seconds since 1970.
-fn seconds(value: &[u8]) -> Option<u64> {
+/// An HTTP-date (RFC 9110 section 5.6.7) in seconds since 1970. `None`: it is none.
+#[must_use]
+pub fn seconds(value: &[u8]) -> Option<u64> {
     let time = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
     time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
 }

@@ -199,6 +199,47 @@ impl ResponseHead {
         Ok(())
     }
 
+    /// The fields so far, but for those that only [`ResponseHead::finish`] writes.
+    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        // Neither names nor values have a line end, and names have no colon.
+        self.buffer.split(|&byte| byte == b'\n').skip(1).filter_map(|line| {
+            let colon = line.iter().position(|&byte| byte == b':')?;
+            Some((&line[..colon], trim(line[colon + 1..].strip_suffix(b"\r")?)))
+        })
+    }
+
+    /// The value of the only field of this name. `None`: there is none, or several.
+    #[must_use]
+    pub fn only(&self, name: &[u8]) -> Option<&[u8]> {
+        let mut values = self.fields().filter(|(given, _)| given.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+        let value = values.next()?;
+        values.next().is_none().then_some(value)
+    }
+
+    /// True when there is a field of this name, or several.
+    #[must_use]
+    pub fn has(&self, name: &[u8]) -> bool {
+        self.fields().any(|(given, _)| given.eq_ignore_ascii_case(name))
+    }
+
+    /// Gives it another status (`None`: the same one) and keeps only those fields of whose names `keeps` is true. The
+    /// Content-Length is not kept.
+    ///
+    /// # Errors
+    /// As [`ResponseHead::status`] and [`ResponseHead::field`]; the head is as it was before.
+    pub fn rewrite(&mut self, status: Option<&[u8]>, keeps: impl Fn(&[u8]) -> bool) -> Result<(), HeadFault> {
+        let mut new = Self::default();
+        let line = self.buffer.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        let line = line.get(b"HTTP/1.1 ".len()..).unwrap_or_default().trim_ascii_end();
+        new.status(status.unwrap_or(line))?;
+        (new.closes, new.dropped) = (self.closes, self.dropped);
+        for (name, value) in self.fields().filter(|(name, _)| keeps(name)) {
+            new.field(name, value)?;
+        }
+        *self = new;
+        Ok(())
+    }
+
     /// Reserves `more` bytes beside those for what the server adds. False: the system has no memory.
     fn reserve(&mut self, more: usize) -> bool {
         let needed = more.saturating_add(OWN_ROOM);

@@ -74,6 +74,7 @@ pub mod encode;
 pub mod framing;
 pub mod head;
 pub mod limits;
+pub mod named_file;
 mod octets;
 pub mod range;
 pub mod request_head;

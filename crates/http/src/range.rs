@@ -39,6 +39,45 @@ pub enum Ranges {
     Unsatisfiable,
 }
 
+/// Between the parts of a response with several ranges. Clients find its end by the lengths, and it does not matter
+/// whether a file contains it.
+const BOUNDARY: &str = "tailrace-part-6b1f0d52c7e94a38";
+
+/// The body of a response with several ranges (RFC 9110 section 14.6), without the bytes of the representation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Multipart {
+    /// The Content-Type of the response.
+    pub media_type: String,
+    /// What precedes each part.
+    pub headers: Vec<String>,
+    /// What follows the last one.
+    pub end: String,
+    /// The Content-Length of the response.
+    pub length: u64,
+}
+
+impl Multipart {
+    /// The body for these parts of a representation of this length and media type; `None`: the type is unknown.
+    #[must_use]
+    pub fn new(parts: &[ByteRange], length: u64, media_type: Option<&str>) -> Self {
+        let media_type = media_type.map(|media_type| format!("Content-Type: {media_type}\r\n")).unwrap_or_default();
+        let header = |part: &ByteRange| {
+            format!("\r\n--{BOUNDARY}\r\n{media_type}Content-Range: {}\r\n\r\n", content_range(*part, length))
+        };
+        let headers: Vec<_> = parts.iter().map(header).collect();
+        let end = format!("\r\n--{BOUNDARY}--\r\n");
+        let lengths = parts.iter().map(|part| part.length()).chain(headers.iter().map(|header| header.len() as u64));
+        let length = lengths.sum::<u64>() + end.len() as u64;
+        Self { media_type: format!("multipart/byteranges; boundary={BOUNDARY}"), headers, end, length }
+    }
+}
+
+/// The Content-Range field for a part of a representation of this length (RFC 9110 section 14.4).
+#[must_use]
+pub fn content_range(part: ByteRange, length: u64) -> String {
+    format!("bytes {}-{}/{length}", part.first, part.last)
+}
+
 /// Reads the value of a Range field for a representation of `length` bytes.
 #[must_use]
 pub fn ranges(value: &[u8], length: u64) -> Ranges {

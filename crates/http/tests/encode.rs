@@ -312,3 +312,43 @@ fn error_pages() {
     assert!(page(LAST_GET, 299).starts_with("HTTP/1.1 299 \r\n"));
     assert!(page(LAST_GET, 7).starts_with("HTTP/1.1 500 Internal Server Error\r\n"));
 }
+
+#[test]
+fn a_head_is_rewritten_with_another_status_and_the_fields_that_are_kept() {
+    let mut head = ResponseHead::default();
+    head.status(b"200 Fine").unwrap();
+    let given: [(&[u8], &[u8]); 6] = [
+        (b"Content-Type", b"text/plain"),
+        (b"Set-Cookie", b"a=b: c"),
+        (b"set-cookie", b""),
+        (b"Content-Length", b"12"),
+        (b"Connection", b"close"),
+        (b"Date", b"now"),
+    ];
+    for (name, value) in given {
+        head.field(name, value).unwrap();
+    }
+    let fields: Vec<_> = head.fields().collect();
+    let wanted: [(&[u8], &[u8]); 4] = [given[0], given[1], given[2], given[5]];
+    assert_eq!(fields, wanted);
+    assert_eq!(
+        (head.only(b"content-type"), head.only(b"Set-Cookie"), head.only(b"A")),
+        (Some(&b"text/plain"[..]), None, None)
+    );
+    assert!(head.has(b"SET-COOKIE") && !head.has(b"Set"));
+
+    let before = head.bytes().to_vec();
+    head.rewrite(None, |_| true).unwrap();
+    assert_eq!((head.bytes(), head.declared_length()), (&before[..], None));
+    assert!(head.rewrite(Some(b"20"), |_| true).is_err());
+    assert_eq!(head.bytes(), before);
+    head.rewrite(Some(b"206 Partial Content"), |name| !name.eq_ignore_ascii_case(b"set-cookie")).unwrap();
+    head.field(b"Content-Length", b"3").unwrap();
+    let facts = RequestFacts { version: Version::Http11, is_head: false, keep_alive: true };
+    let framing = head.finish(facts, None, b"Sun, 06 Nov 1994 08:49:37 GMT", b"");
+    assert!(!framing.keep_alive, "the application closes the connection");
+    let text = String::from_utf8(head.bytes().to_vec()).unwrap();
+    let wanted = "HTTP/1.1 206 Partial Content\r\nContent-Type: text/plain\r\nDate: now\r\nContent-Length: 3\r\n\
+                  Connection: close\r\n\r\n";
+    assert_eq!(text, wanted);
+}

@@ -2,7 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
-use tailrace_http::range::{ByteRange, Ranges, ranges};
+use tailrace_http::range::{ByteRange, Multipart, Ranges, ranges};
 
 fn parts(expected: &[(u64, u64)]) -> Ranges {
     Ranges::Parts(expected.iter().map(|&(first, last)| ByteRange { first, last }).collect())
@@ -105,5 +105,24 @@ proptest! {
     #[test]
     fn no_octets_cause_a_panic(value in vec(any::<u8>(), 0..60), length in any::<u64>()) {
         let _ = ranges(&value, length);
+    }
+}
+
+#[test]
+fn a_body_of_several_ranges_has_the_length_that_it_says() {
+    let parts = [ByteRange { first: 0, last: 1 }, ByteRange { first: 5, last: 9 }];
+    for media_type in [Some("text/plain"), None] {
+        let multipart = Multipart::new(&parts, 10, media_type);
+        let mut body = String::new();
+        for (header, part) in multipart.headers.iter().zip(&parts) {
+            let (first, last) = (part.first as usize, part.last as usize);
+            body += header;
+            body += &"0123456789"[first..=last];
+        }
+        body += &multipart.end;
+        assert_eq!(multipart.length, body.len() as u64);
+        assert_eq!(body.contains("Content-Type: text/plain\r\n"), media_type.is_some());
+        assert!(body.contains("Content-Range: bytes 0-1/10\r\n\r\n01\r\n--"), "{body}");
+        assert!(multipart.media_type.starts_with("multipart/byteranges; boundary="));
     }
 }

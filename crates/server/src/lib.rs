@@ -26,7 +26,7 @@ mod transport;
 pub use config::{Config, ExecutorKind};
 pub use executor::application::{Application, Level, Outcome, Overdue};
 pub use server::{CutRequest, Server};
-pub use static_config::{CacheRule, DotFiles, Mount, StaticConfig, Symlinks};
+pub use static_config::{CacheRule, DotFiles, Mount, NamedBy, NamedFile, NamedFolder, Naming, StaticConfig, Symlinks};
 pub use static_files::compress::codings;
 pub use static_files::types::media_type;
 
@@ -35,6 +35,7 @@ pub use connection::exchange::{
     BodyFault, BodyStream, Client, Endpoints, Exchange, PATIENCE, Payload, Position, RETRY, Request, RequestBody, Room,
     Segments, Sent, Short, TemporaryFile, WaitingCount,
 };
+pub use connection::representation::{send_file, send_memory};
 pub use executor::turn::Turn;
 
 // An application that runs in greenlets.

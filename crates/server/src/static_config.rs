@@ -8,6 +8,8 @@ use std::path::PathBuf;
 pub struct StaticConfig {
     /// The folders. Empty: no files are served.
     pub mounts: Vec<Mount>,
+    /// The folders of the files that the application names. Empty: its fields are sent to the client.
+    pub named: Vec<NamedFolder>,
     /// Which symbolic links below a folder are followed.
     pub symlinks: Symlinks,
     /// Which names that begin with a dot are served.
@@ -42,6 +44,7 @@ impl Default for StaticConfig {
     fn default() -> Self {
         Self {
             mounts: Vec::new(),
+            named: Vec::new(),
             symlinks: Symlinks::Beneath,
             dot_files: DotFiles::WellKnown,
             types: Vec::new(),
@@ -61,6 +64,12 @@ impl Default for StaticConfig {
 }
 
 impl StaticConfig {
+    /// The fields by which the application names files.
+    pub fn naming(&self) -> Naming {
+        let has = |by| self.named.iter().any(|named| named.by() == by);
+        Naming { sendfile: has(NamedBy::Sendfile), accel_redirect: has(NamedBy::AccelRedirect) }
+    }
+
     /// The Cache-Control field of a file; empty: no such field. The first rule that matches decides, and without one
     /// whether the file is fingerprinted. path: that of the URL, decoded, with the name of the file that is sent for a
     /// folder.
@@ -82,6 +91,71 @@ pub struct Mount {
     pub folder: PathBuf,
     /// What does not exist in the folder is left to the application.
     pub is_overlay: bool,
+}
+
+/// A folder of files that the application names in a field of its response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFolder {
+    /// `None`: by `X-Sendfile` and the path of the file. Otherwise by `X-Accel-Redirect` and a path below this one,
+    /// which is as [`Mount::prefix`].
+    pub prefix: Option<String>,
+    /// The folder.
+    pub folder: PathBuf,
+}
+
+impl NamedFolder {
+    /// The field that names its files.
+    pub fn by(&self) -> NamedBy {
+        if self.prefix.is_some() { NamedBy::AccelRedirect } else { NamedBy::Sendfile }
+    }
+}
+
+/// The field by which the application names a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamedBy {
+    /// `X-Sendfile`: a path of the file system, as of Apache and lighttpd.
+    Sendfile,
+    /// `X-Accel-Redirect`: the path of a URL, as of nginx.
+    AccelRedirect,
+}
+
+impl NamedBy {
+    /// The name of the field.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::Sendfile => "X-Sendfile",
+            Self::AccelRedirect => "X-Accel-Redirect",
+        }
+    }
+}
+
+/// The fields that are for the server, since there are folders for them. The others are for the client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Naming {
+    sendfile: bool,
+    accel_redirect: bool,
+}
+
+impl Naming {
+    /// How the field of this name names a file. `None`: it does not.
+    #[inline]
+    pub fn by(self, field: &[u8]) -> Option<NamedBy> {
+        if !self.sendfile && !self.accel_redirect {
+            return None;
+        }
+        let is = |by: NamedBy| field.eq_ignore_ascii_case(by.field().as_bytes()).then_some(by);
+        let sendfile = self.sendfile.then(|| is(NamedBy::Sendfile)).flatten();
+        sendfile.or_else(|| self.accel_redirect.then(|| is(NamedBy::AccelRedirect)).flatten())
+    }
+}
+
+/// A file that the application has named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFile {
+    /// By this field.
+    pub by: NamedBy,
+    /// The value of the field, in the characters that the application gave.
+    pub value: String,
 }
 
 /// Which symbolic links are followed.

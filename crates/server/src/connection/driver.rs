@@ -448,6 +448,7 @@ impl Connection {
     /// As [`Connection::end_response`], for the owner, which takes the next action itself.
     pub(crate) fn end_response_here(self: &Arc<Self>, ended: Ended) -> Next {
         let Ended { then, transaction, rest, is_sent, .. } = ended;
+        self.count(&transaction);
         let mut state = lock(&self.state);
         let next = self.step(&mut state, Event::Responded { then, transaction, rest, is_sent });
         if is_sent {
@@ -457,13 +458,18 @@ impl Connection {
         self.advance(self.claim.take())
     }
 
+    /// Counts a request that the application has answered.
+    fn count(&self, transaction: &Transaction) {
+        if transaction.record.started.is_some() {
+            self.shared.requests.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// The application is done with the response. Ownership of the connection moves from the exchange to the calling
     /// thread.
     pub(crate) fn end_response(self: &Arc<Self>, ended: Ended) {
         let Ended { then, transaction, rest, is_sent, hand_over, is_held } = ended;
-        if transaction.record.started.is_some() {
-            self.shared.requests.fetch_add(1, Ordering::Relaxed);
-        }
+        self.count(&transaction);
         // Where runners share a thread, the I/O side reads what the client has sent meanwhile.
         let shares_thread = self.shared.policy.waiting.is_by_ticket();
         let is_sent = is_sent && !hand_over && !shares_thread;

@@ -14,6 +14,7 @@ pub use crate::connection::room::{PATIENCE, RETRY, WaitingCount};
 use crate::connection::runner::Runner;
 use crate::connection::state::Next;
 use crate::connection::transaction::Transaction;
+use crate::observe::level::Level;
 use crate::observe::record::{Ending, Path, Record};
 use crate::os::clock::{NEVER, millis};
 use crate::os::sync::lock;
@@ -27,6 +28,7 @@ use crate::response::payload::FileSource;
 pub use crate::response::payload::Payload;
 use crate::response::producer::Outlet;
 pub use crate::response::producer::{Position, Sent};
+use crate::static_config::{NamedFile, Naming};
 
 /// A body shorter than its `Content-Length`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +151,34 @@ impl Exchange {
         self.parts().transaction.is_no_file
     }
 
+    /// The fields by which the application names files.
+    #[inline]
+    pub fn naming(&self) -> Naming {
+        let config = &self.connection().shared().config.static_files;
+        if config.named.is_empty() { Naming::default() } else { config.naming() }
+    }
+
+    /// Has this file sent in place of the body: what is sent from now on is discarded, and [`Exchange::finish`] leaves
+    /// the response to the I/O side. `None`: the body is sent after all.
+    pub fn name_file(&mut self, named: Option<NamedFile>) {
+        self.parts_mut().transaction.named = named;
+    }
+
+    /// True when a file is sent in place of the body.
+    pub fn has_named_file(&self) -> bool {
+        self.parts().transaction.named.is_some()
+    }
+
+    /// Takes the file that the application has named, if it has. The caller responds with it.
+    pub(crate) fn take_named_file(&mut self) -> Option<NamedFile> {
+        self.parts_mut().transaction.named.take()
+    }
+
+    /// Writes a line to the error log.
+    pub(crate) fn log(&self, level: Level, message: &str) {
+        self.connection().host().log(level, message);
+    }
+
     /// The request.
     pub fn request(&self) -> &Request {
         &self.parts().transaction.request
@@ -246,6 +276,9 @@ impl Exchange {
         &mut self,
         send: impl FnOnce(&mut crate::response::producer::Response, &Outlet<'_>, &mut Record) -> (Sent, After),
     ) -> Sent {
+        if self.has_named_file() {
+            return Sent::Enough;
+        }
         self.parts_mut().with_outlet(send)
     }
 
@@ -318,7 +351,27 @@ impl Exchange {
     /// # Errors
     /// [`Short`], with the missing byte count, when fewer bytes were sent than the head promised.
     pub fn finish(self) -> Result<(), Short> {
+        if self.has_named_file() {
+            self.leave_to_responders();
+            return Ok(());
+        }
         self.finish_as(Finish::Done)
+    }
+
+    /// The application is done, and a file is sent in place of its body: has the I/O side ask the responders again.
+    fn leave_to_responders(mut self) {
+        let Some(Parts { mut transaction, connection }) = self.take_parts() else { return };
+        if let Some(incoming) = transaction.incoming.take() {
+            transaction.facts.keep_alive &= incoming.answered();
+            let (rest, waited) = incoming.end();
+            transaction.record.waited += waited;
+            transaction.rest = Some(rest);
+        }
+        if let Some(runner) = transaction.runner.take() {
+            // Before another thread can own the connection.
+            connection.host().release(runner);
+        }
+        connection.clone().host().dispatch_later(transaction, connection);
     }
 
     /// As [`Exchange::finish`], for a thread that is no runner: the I/O side continues with the connection.
@@ -466,11 +519,13 @@ impl Parts {
     /// Ends the response. The caller gives the connection back.
     fn end(self, ending: Ending, finish: Finish) -> (Arc<Connection>, Ended) {
         let Self { mut transaction, connection } = self;
-        let Transaction { response, record, incoming, follower, runner, .. } = &mut *transaction;
-        let rest = incoming.take().map(|incoming| incoming.end());
-        if let Some((_, waited)) = &rest {
-            record.waited += *waited;
+        let Transaction { response, record, incoming, rest, follower, runner, .. } = &mut *transaction;
+        if let Some(incoming) = incoming.take() {
+            let (unread, waited) = incoming.end();
+            record.waited += waited;
+            *rest = Some(unread);
         }
+        let rest = rest.take();
         if let Some(follower) = follower {
             *lock(follower) = *record;
         }
@@ -503,7 +558,7 @@ impl Parts {
         let ended = Ended {
             then,
             transaction,
-            rest: rest.map(|(rest, _)| rest),
+            rest,
             // The flush reports that a connection is broken.
             is_sent: end.is_sent && !end.is_broken,
             hand_over: end.is_left || finish == Finish::ByIo,

@@ -18,6 +18,7 @@ pub(crate) mod host;
 pub(crate) mod lifecycle;
 pub(crate) mod local;
 pub(crate) mod reclaim;
+pub(crate) mod representation;
 pub(crate) mod room;
 pub(crate) mod runner;
 pub(crate) mod shared;

@@ -12,9 +12,10 @@ use crate::connection::runner::Runner;
 use crate::observe::record::{Ending, Path, Record};
 use crate::os::clock::now;
 use crate::request::memory::{Charge, ClientMemory};
-use crate::request::stream::Incoming;
+use crate::request::stream::{Incoming, Rest};
 use crate::request::{Endpoints, Request, RequestBody};
 use crate::response::producer::Response;
+use crate::static_config::NamedFile;
 
 /// A head of at most this many bytes is not charged if it arrives complete, and its buffer is kept for the next
 /// request.
@@ -45,6 +46,10 @@ pub(crate) struct Transaction {
     pub(crate) follower: Option<Arc<Mutex<Record>>>,
     /// The body, if the application reads it while it arrives.
     pub(crate) incoming: Option<Arc<Incoming>>,
+    /// What is left of a body that was read while it arrived, once the application is done.
+    pub(crate) rest: Option<Rest>,
+    /// The file that is sent in place of the application's body.
+    pub(crate) named: Option<NamedFile>,
     /// It has been looked for a file for the request, and there is none.
     pub(crate) is_no_file: bool,
     /// The charge for the memory of the transaction.
@@ -61,6 +66,8 @@ impl Transaction {
             runner: None,
             follower: None,
             incoming: None,
+            rest: None,
+            named: None,
             is_no_file: false,
             charge: Charge::default(),
         }
@@ -79,6 +86,8 @@ impl Transaction {
         self.charge = Charge::default();
         self.request.body = RequestBody::Empty;
         self.incoming = None;
+        self.rest = None;
+        self.named = None;
         self.is_no_file = false;
         self.runner = None;
         self.follower = None;

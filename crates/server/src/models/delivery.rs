@@ -215,7 +215,7 @@ impl Connection {
     /// The runner: sends all of a response, with `length` bytes of a file.
     fn send_file(&self, before: &[u8], length: u64, behind: &[u8]) {
         let file = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
-        let part = FilePart { before, file, offset: 0, length, behind, progress: progress(true) };
+        let part = FilePart { before, file: Arc::new(file), offset: 0, length, behind, progress: progress(true) };
         let (_, after) = self.delivery.transmit_file(part, &self.terms, self);
         self.follow_up(after);
     }

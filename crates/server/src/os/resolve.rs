@@ -21,7 +21,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2, readlinkat};
 use rustix::io::{Errno, retry_on_intr};
@@ -154,6 +154,11 @@ pub enum Found {
         /// Of that folder.
         metadata: Metadata,
     },
+}
+
+/// The path of something without symbolic links. `None`: it does not exist.
+pub(crate) fn real_path(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok()
 }
 
 /// A folder below which files are found.

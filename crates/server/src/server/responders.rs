@@ -9,6 +9,7 @@ use crate::dispatch::dispatcher::Dispatcher;
 use crate::dispatch::responder::{Responder, Response};
 use crate::executor::Executor;
 use crate::static_files::StaticFiles;
+use crate::static_files::named::NamedFiles;
 
 /// All responders. One that responds without the application must come before [`Full`], since it needs no place in the
 /// run queue.
@@ -21,6 +22,9 @@ pub(super) fn in_order(
     executor: &Arc<dyn Executor>,
 ) -> io::Result<Vec<Box<dyn Responder>>> {
     let mut responders: Vec<Box<dyn Responder>> = Vec::new();
+    if !context.config.static_files.named.is_empty() {
+        responders.push(Box::new(NamedFiles::new(&context.config.static_files, context.disk.clone())?));
+    }
     if !context.config.static_files.mounts.is_empty() {
         responders.push(Box::new(StaticFiles::new(context.config.static_files.clone(), context.disk.clone())?));
     }

@@ -12,6 +12,7 @@ mod compressor;
 mod entry;
 mod listing;
 mod lookup;
+pub(crate) mod named;
 mod respond;
 mod slab;
 mod turns;

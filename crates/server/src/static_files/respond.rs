@@ -6,15 +6,12 @@ use std::sync::Arc;
 
 use tailrace_http::conditional::{Precondition, evaluate, range};
 use tailrace_http::encode::begin_error;
-use tailrace_http::range::{ByteRange, Ranges, ranges};
+use tailrace_http::range::{ByteRange, Multipart, Ranges, content_range, ranges};
 
 use crate::connection::exchange::{Exchange, Position};
+use crate::connection::representation::{is_head, send_bytes};
 use crate::static_files::entry::{Body, Entry, Representation};
 use crate::static_files::listing;
-
-/// Between the parts of a response with several ranges. Clients find its end by the lengths, and it does not matter
-/// whether a file contains it.
-const BOUNDARY: &str = "tailrace-part-6b1f0d52c7e94a38";
 
 /// Responds with a file. `is_page`: a page of its own, to which neither conditions nor ranges apply.
 pub(super) fn send_entry(exchange: &mut Exchange, entry: &Entry, is_page: bool) {
@@ -54,7 +51,7 @@ pub(super) fn send_error(exchange: &mut Exchange, status: u16, sentence: &str, f
         let _ = head.field(name.as_bytes(), value.as_bytes());
     }
     let _ = head.field(b"Content-Length", page.len().to_string().as_bytes());
-    send_bytes(exchange, &Arc::new(page.into_bytes()), 0, usize::MAX, Position::Last);
+    _ = send_bytes(exchange, &Arc::new(page.into_bytes()), 0, usize::MAX, Position::Last);
 }
 
 /// Responds with the page of a folder, sorted as the request asks. path: that of the folder, decoded. has_parent: the
@@ -93,29 +90,22 @@ fn send_part(exchange: &mut Exchange, chosen: &Representation, part: ByteRange) 
     begin_partial(exchange, chosen, part.length());
     let head = exchange.head();
     let _ = head.field(b"Content-Type", chosen.media_type.as_bytes());
-    let _ = head.field(b"Content-Range", content_range(part, chosen).as_bytes());
+    let _ = head.field(b"Content-Range", content_range(part, chosen.length).as_bytes());
     send_body(exchange, chosen, part.first, part.length(), Position::Last);
 }
 
 fn send_parts(exchange: &mut Exchange, chosen: &Representation, parts: &[ByteRange]) {
-    let header = |part: &ByteRange| {
-        let (media_type, range) = (&chosen.media_type, content_range(*part, chosen));
-        format!("\r\n--{BOUNDARY}\r\nContent-Type: {media_type}\r\nContent-Range: {range}\r\n\r\n")
-    };
-    let end = format!("\r\n--{BOUNDARY}--\r\n");
-    let headers: Vec<_> = parts.iter().map(header).collect();
-    let lengths = parts.iter().map(|part| part.length()).chain(headers.iter().map(|header| header.len() as u64));
-    begin_partial(exchange, chosen, lengths.sum::<u64>() + end.len() as u64);
-    let media_type = format!("multipart/byteranges; boundary={BOUNDARY}");
-    let _ = exchange.head().field(b"Content-Type", media_type.as_bytes());
+    let multipart = Multipart::new(parts, chosen.length, Some(&chosen.media_type));
+    begin_partial(exchange, chosen, multipart.length);
+    let _ = exchange.head().field(b"Content-Type", multipart.media_type.as_bytes());
     if is_head(exchange) {
         return;
     }
-    for (header, part) in headers.into_iter().zip(parts) {
+    for (header, part) in multipart.headers.into_iter().zip(parts) {
         send_bytes(exchange, &Arc::new(header.into_bytes()), 0, usize::MAX, Position::More);
         send_body(exchange, chosen, part.first, part.length(), Position::More);
     }
-    send_bytes(exchange, &Arc::new(end.into_bytes()), 0, usize::MAX, Position::More);
+    send_bytes(exchange, &Arc::new(multipart.end.into_bytes()), 0, usize::MAX, Position::More);
 }
 
 /// The head of a 206 with so many bytes, but for its Content-Type.
@@ -124,10 +114,6 @@ fn begin_partial(exchange: &mut Exchange, chosen: &Representation, length: u64) 
     if head.copy_from(&chosen.partial) {
         let _ = head.field(b"Content-Length", length.to_string().as_bytes());
     }
-}
-
-fn content_range(part: ByteRange, chosen: &Representation) -> String {
-    format!("bytes {}-{}/{}", part.first, part.last, chosen.length)
 }
 
 /// Sends a part of the body, unless the request is HEAD.
@@ -139,42 +125,11 @@ fn send_body(exchange: &mut Exchange, chosen: &Representation, offset: u64, leng
         Body::Memory(bytes) => {
             let start = usize::try_from(offset).unwrap_or(usize::MAX);
             let end = usize::try_from(offset + length).unwrap_or(usize::MAX);
-            send_bytes(exchange, bytes, start, end, position);
+            _ = send_bytes(exchange, bytes, start, end, position);
         }
         Body::Extent(extent, _) => {
             _ = exchange.send_source(extent.clone(), extent.offset() + offset, length, position);
         }
         Body::File(file) => _ = exchange.send_source(file.clone(), offset, length, position),
     }
-}
-
-/// Sends a part of these bytes, by reference.
-fn send_bytes(exchange: &mut Exchange, bytes: &Arc<Vec<u8>>, start: usize, end: usize, position: Position) {
-    let part = bytes.get(start..end.min(bytes.len())).unwrap_or_default();
-    if part.is_empty() || is_head(exchange) {
-        return;
-    }
-    // What the socket does not accept waits in the send queue, which a file in memory cannot fill.
-    let keep = &mut |_: usize| -> Box<dyn crate::connection::exchange::Payload> {
-        Box::new(Part { bytes: bytes.clone(), start, end: start + part.len() })
-    };
-    let _ = exchange.send(&[part], position, keep);
-}
-
-/// A part of bytes that are shared.
-struct Part {
-    bytes: Arc<Vec<u8>>,
-    start: usize,
-    end: usize,
-}
-
-impl crate::connection::exchange::Payload for Part {
-    fn bytes(&self) -> &[u8] {
-        self.bytes.get(self.start..self.end).unwrap_or_default()
-    }
-}
-
-fn is_head(exchange: &Exchange) -> bool {
-    let request = exchange.request();
-    request.head.method.of(&request.bytes) == b"HEAD"
 }

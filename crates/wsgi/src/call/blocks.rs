@@ -11,7 +11,7 @@ use tailrace_server::{Position, Sent};
 
 use crate::call::fair_yield::FairYield;
 use crate::call::file_source;
-use crate::call::file_wrapper::{FileWrapper, deliver_file};
+use crate::call::file_wrapper::{FileWrapper, Shape, deliver_file};
 use crate::call::kept_block::KeptBlock;
 use crate::call::response::{ResponseState, as_block, keeps_interpreter};
 use crate::call::rest::Rest;
@@ -37,6 +37,9 @@ pub(crate) fn deliver<'py>(
     state: &ResponseState,
     iterable: &Bound<'py, PyAny>,
 ) -> PyResult<Delivered<'py>> {
+    if state.has_named_file(py) {
+        return Ok(Delivered::Well);
+    }
     let rest = if let Ok(list) = iterable.cast_exact::<PyList>() {
         deliver_known(py, state, &Known::List(list))?;
         None
@@ -56,7 +59,7 @@ pub(crate) fn deliver<'py>(
     } else if is_generator(iterable) {
         deliver_each(py, state, iterable.try_iter()?, false)?
     } else if let Ok(wrapper) = iterable.cast_exact::<FileWrapper>() {
-        deliver_file(py, state, &file_source::wrapped(wrapper.get().filelike(py))?)?
+        deliver_file(py, state, &file_source::wrapped(wrapper.get().filelike(py))?, Shape::Wrapped)?
     } else {
         deliver_other(py, state, iterable)?
     };
@@ -72,7 +75,7 @@ fn deliver_other<'py>(
         return Err(not_an_iterable(iterable));
     }
     if let Some(source) = file_source::bare(iterable)? {
-        return deliver_file(py, state, &source);
+        return deliver_file(py, state, &source, Shape::Bare);
     }
     let blocks = iterable.try_iter().map_err(|error| {
         if error.is_instance_of::<PyTypeError>(py) && iterable.getattr_opt("__iter__").is_ok_and(|iter| iter.is_none())

@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tailrace_server::descriptor::duplicate;
 use tailrace_server::file::{read_at, regular_file};
-use tailrace_server::{Payload, Position, Sent};
+use tailrace_server::{Payload, Position, Sent, send_file, send_memory};
 
 use crate::call::fair_yield::FairYield;
 use crate::call::file_source::Source;
@@ -148,6 +148,15 @@ impl Payload for Shared {
     }
 }
 
+/// How the application returned a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// In `wsgi.file_wrapper`: the server may send it as it sends files, so also in parts.
+    Wrapped,
+    /// As its iterable.
+    Bare,
+}
+
 /// Sends what is left of a file-like object.
 ///
 /// Returns the rest of what the application gives when the response was complete before its end.
@@ -155,9 +164,10 @@ pub(crate) fn deliver_file<'py>(
     py: Python<'py>,
     state: &ResponseState,
     source: &Source<'py>,
+    shape: Shape,
 ) -> PyResult<Option<Rest<'py>>> {
     match source {
-        Source::Descriptor(file) => deliver_descriptor(py, state, file).map(|()| None),
+        Source::Descriptor(file) => deliver_descriptor(py, state, file, shape).map(|()| None),
         // All is in memory: one block, so that its length is known.
         Source::Memory(file) => {
             let block = as_block(&file.call_method0(&names(py).read)?)?;
@@ -173,16 +183,20 @@ pub(crate) fn deliver_file<'py>(
     }
 }
 
-fn deliver_descriptor(py: Python<'_>, state: &ResponseState, file: &Bound<'_, PyAny>) -> PyResult<()> {
+fn deliver_descriptor(py: Python<'_>, state: &ResponseState, file: &Bound<'_, PyAny>, shape: Shape) -> PyResult<()> {
     match Stretch::of(file)? {
         Some(stretch) if stretch.is_doubtful && stretch.length <= SMALL => {
             if let Some(bytes) = py.detach(|| stretch.read()) {
-                return deliver_bytes(py, state, bytes);
+                return deliver_bytes(py, state, bytes, shape);
             }
         }
         Some(Stretch { file, offset, length, .. }) => {
             let mut response = state.take_started(py)?;
-            let sent = response.exchange.send_file(file, offset, length, Position::Last);
+            let exchange = &mut response.exchange;
+            let sent = match shape {
+                Shape::Wrapped => send_file(exchange, file, offset, length),
+                Shape::Bare => exchange.send_file(file, offset, length, Position::Last),
+            };
             response.noted(sent);
             state.put(py, response);
             return Ok(());
@@ -199,13 +213,17 @@ fn deliver_descriptor(py: Python<'_>, state: &ResponseState, file: &Bound<'_, Py
     deliver_calls(py, state, &read).map(drop)
 }
 
-fn deliver_bytes(py: Python<'_>, state: &ResponseState, bytes: Vec<u8>) -> PyResult<()> {
+fn deliver_bytes(py: Python<'_>, state: &ResponseState, bytes: Vec<u8>, shape: Shape) -> PyResult<()> {
     if bytes.is_empty() {
         return Ok(());
     }
     let bytes = Arc::new(bytes);
     let mut response = state.take_started(py)?;
-    let sent = response.exchange.send(&[&bytes], Position::Last, &mut |_| Box::new(Shared(Arc::clone(&bytes))));
+    let exchange = &mut response.exchange;
+    let sent = match shape {
+        Shape::Wrapped => send_memory(exchange, &bytes),
+        Shape::Bare => exchange.send(&[&bytes], Position::Last, &mut |_| Box::new(Shared(Arc::clone(&bytes)))),
+    };
     let settled = response.settle(py, state, sent);
     state.put(py, response);
     settled.map(drop)

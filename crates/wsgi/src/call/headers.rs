@@ -11,6 +11,7 @@ use pyo3::exceptions::{PyMemoryError, PyTypeError, PyUnicodeError, PyValueError}
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use tailrace_http::encode::{HeadFault, ResponseHead};
+use tailrace_server::{NamedBy, NamedFile, Naming};
 
 use crate::ffi::latin1::as_latin1;
 use crate::ffi::sequences;
@@ -31,7 +32,9 @@ pub(crate) struct LastHead {
     misses: u32,
 }
 
-/// Fills `head` from what the application gave.
+/// Fills `head` from what the application gave, but for the field that names a file. Returns that file, if it is to be
+/// sent: by mod_xsendfile's example only with the status 200, and with 206, which Flask gives where the client asks for
+/// a range. An error page of the application's keeps its body.
 ///
 /// # Errors
 /// `TypeError` for wrong types, `ValueError` for what must not stand in a head; both name the header.
@@ -40,31 +43,36 @@ pub(crate) fn fill(
     status: &Bound<'_, PyAny>,
     headers: &Bound<'_, PyAny>,
     last: &mut LastHead,
-) -> PyResult<()> {
+    naming: Naming,
+) -> PyResult<Option<NamedFile>> {
     let status = status.cast::<PyString>().map_err(|_| {
         PyTypeError::new_err(format!("status must be str such as \"200 OK\", not {}", type_name(status)))
     })?;
     if last.is_made_of(status, headers) {
         last.misses = 0;
         head.clone_from(&last.head);
-        return Ok(());
+        return Ok(None);
     }
     head.clear();
     let Some(line) = as_latin1(status) else {
         return Err(PyUnicodeError::new_err("status has a character beyond latin-1 (PEP 3333)"));
     };
     head.status(line).map_err(fault)?;
+    let mut filling = Filling { head, naming, named: None };
     if let Ok(headers) = headers.cast::<PyList>() {
         for header in headers {
-            add(head, &header)?;
+            filling.add(&header)?;
         }
     } else if let Ok(headers) = headers.cast::<PyTuple>() {
         for header in headers.iter_borrowed() {
-            add(head, &header)?;
+            filling.add(&header)?;
         }
     }
-    last.keep(head, status, headers);
-    Ok(())
+    let named = filling.named.take();
+    if named.is_none() {
+        last.keep(head, status, headers);
+    }
+    Ok(named.filter(|_| matches!(head.status_code(), 200 | 206)))
 }
 
 /// PEP 3333 wants a list. Any other iterable of pairs is accepted, but not a mapping or a string, which are mistakes.
@@ -96,33 +104,68 @@ fn fault(fault: HeadFault) -> PyErr {
     PyValueError::new_err(fault.to_string())
 }
 
-fn add(head: &mut ResponseHead, header: &Bound<'_, PyAny>) -> PyResult<()> {
-    let pair = match header.cast::<PyTuple>() {
-        Ok(pair) => pair,
-        Err(_) => return add(head, &as_pair(header)?),
-    };
-    let Some((name, value)) = sequences::pair(pair) else {
-        return Err(PyTypeError::new_err(format!(
-            "a header must be a tuple of name and value, but one has {} items",
-            pair.len()
-        )));
-    };
-    let name = name
-        .cast::<PyString>()
-        .map_err(|_| PyTypeError::new_err(format!("the name of a header must be str, not {}", type_name(&name))))?;
-    let value = value.cast::<PyString>().map_err(|_| {
-        PyTypeError::new_err(format!(
-            "the value of header {:?} must be str, not {}",
-            name.to_string_lossy(),
-            type_name(&value)
-        ))
-    })?;
-    match (as_latin1(&name), as_latin1(&value)) {
-        (Some(name), Some(value)) => head.field(name, value).map_err(fault),
-        _ => Err(PyUnicodeError::new_err(format!(
-            "header {:?} has a character beyond latin-1 (PEP 3333)",
-            name.to_string_lossy()
-        ))),
+/// A head that is being filled.
+struct Filling<'a> {
+    head: &'a mut ResponseHead,
+    naming: Naming,
+    named: Option<NamedFile>,
+}
+
+impl Filling<'_> {
+    fn add(&mut self, header: &Bound<'_, PyAny>) -> PyResult<()> {
+        let pair = match header.cast::<PyTuple>() {
+            Ok(pair) => pair,
+            Err(_) => return self.add(&as_pair(header)?),
+        };
+        let Some((name, value)) = sequences::pair(pair) else {
+            return Err(PyTypeError::new_err(format!(
+                "a header must be a tuple of name and value, but one has {} items",
+                pair.len()
+            )));
+        };
+        let name = name
+            .cast::<PyString>()
+            .map_err(|_| PyTypeError::new_err(format!("the name of a header must be str, not {}", type_name(&name))))?;
+        let value = value.cast::<PyString>().map_err(|_| {
+            PyTypeError::new_err(format!(
+                "the value of header {:?} must be str, not {}",
+                name.to_string_lossy(),
+                type_name(&value)
+            ))
+        })?;
+        let octets = as_latin1(&name);
+        if let Some(by) = octets.and_then(|name| self.naming.by(name)) {
+            return self.name(by, &value);
+        }
+        match (octets, as_latin1(&value)) {
+            (Some(name), Some(value)) => self.head.field(name, value).map_err(fault),
+            _ => Err(PyUnicodeError::new_err(format!(
+                "header {:?} has a character beyond latin-1 (PEP 3333)",
+                name.to_string_lossy()
+            ))),
+        }
+    }
+
+    /// A file is named. Its name may have any characters: the field is not sent, and Flask gives it as it is.
+    fn name(&mut self, by: NamedBy, value: &Bound<'_, PyString>) -> PyResult<()> {
+        if let Some(other) = &self.named {
+            let (first, second) = (other.by.field(), by.field());
+            return Err(PyValueError::new_err(if first == second {
+                format!("header \"{first}\" is given twice: a response has one file")
+            } else {
+                format!("headers \"{first}\" and \"{second}\" name a file each: a response has one")
+            }));
+        }
+        let value = value.to_string_lossy().into_owned();
+        if value.bytes().any(|octet| octet.is_ascii_control()) {
+            let fault = HeadFault::FieldValue {
+                name: by.field().to_owned(),
+                value: value.chars().take(80).collect::<String>().escape_debug().to_string(),
+            };
+            return Err(PyValueError::new_err(fault.to_string()));
+        }
+        self.named = Some(NamedFile { by, value });
+        Ok(())
     }
 }
 
@@ -186,7 +229,7 @@ mod tests {
         // What an earlier call has left must not shine through.
         head.status(b"404 Not Found").unwrap();
         head.field(b"X-Old", b"old").unwrap();
-        fill(&mut head, status, headers, last).unwrap();
+        fill(&mut head, status, headers, last, Naming::default()).unwrap();
         head.bytes().to_vec()
     }
 
@@ -257,7 +300,8 @@ mod tests {
                 ("[(b'X-A', 'a')]", "not bytes"),
             ] {
                 let mut head = ResponseHead::default();
-                let error = fill(&mut head, &status, &list(py, headers), &mut LastHead::default()).unwrap_err();
+                let error = fill(&mut head, &status, &list(py, headers), &mut LastHead::default(), Naming::default())
+                    .unwrap_err();
                 assert!(error.to_string().contains(part), "{headers}: {error}");
             }
             for headers in ["{'a': 'b'}", "'ab'", "b'ab'", "5", "None"] {

@@ -221,6 +221,11 @@ impl ResponseState {
         length
     }
 
+    /// True when the application has named a file that is sent in place of its body.
+    pub(crate) fn has_named_file(&self, py: Python<'_>) -> bool {
+        self.phase.peek(py, |phase| matches!(phase, Phase::Held(response) if response.exchange.has_named_file()))
+    }
+
     /// The ticket comes back after others of the thread that are ready have run. False: it will not.
     pub(crate) fn resume_soon(&self, py: Python<'_>, ticket: u64) -> bool {
         self.phase.peek(py, |phase| match phase {

@@ -291,7 +291,14 @@ fn begin(
         return Err(PyAssertionError::new_err("start_response() was called a second time without exc_info (PEP 3333)"));
     }
     response.started = false;
-    fill(response.exchange.head(), &arguments.status, headers, last)?;
+    let exchange = &mut response.exchange;
+    let naming = exchange.naming();
+    if exchange.has_named_file() {
+        exchange.name_file(None);
+    }
+    if let Some(named) = fill(exchange.head(), &arguments.status, headers, last, naming)? {
+        exchange.name_file(Some(named));
+    }
     response.started = true;
     Ok(())
 }

@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyMapping, PyString};
 use tailrace_http::limits::Limits;
 use tailrace_server::{
-    AccessLogConfig, CacheRule, Config, Destination, DotFiles, ExecutorKind, Format, Mount, StaticConfig, Symlinks,
+    AccessLogConfig, CacheRule, Config, Destination, DotFiles, ExecutorKind, Format, Mount, NamedFolder, StaticConfig,
+    Symlinks,
 };
 
 use crate::call::environ::Underscores;
@@ -49,6 +50,7 @@ pub(crate) const SETTINGS: &[&str] = &[
     "underscore_headers",
     "url_scheme",
     "static_mounts",
+    "static_named",
     "static_symlinks",
     "static_dotfiles",
     "static_types",
@@ -248,6 +250,7 @@ impl<'py> Reader<'_, 'py> {
     fn static_files(&self) -> PyResult<StaticConfig> {
         Ok(StaticConfig {
             mounts: self.mounts()?,
+            named: self.named()?,
             symlinks: match self.text("static_symlinks")?.as_str() {
                 "beneath" => Symlinks::Beneath,
                 "never" => Symlinks::Never,
@@ -297,6 +300,17 @@ impl<'py> Reader<'_, 'py> {
             read.push(Mount { prefix, folder, is_overlay });
         }
         Ok(read)
+    }
+
+    /// The folders of files that the application names.
+    fn named(&self) -> PyResult<Vec<NamedFolder>> {
+        const NAME: &str = "static_named";
+        let folders: Vec<(Option<String>, PathBuf)> = self.value(NAME, "a list of (None or str, path)")?;
+        let is_prefix = |prefix: &str| prefix.is_empty() || prefix.strip_prefix('/').is_some_and(is_below);
+        if folders.iter().any(|(prefix, folder)| !prefix.as_deref().is_none_or(is_prefix) || !folder.is_absolute()) {
+            return Err(unfit(NAME, "made of absolute folders, and prefixes that begin with a slash and have no `..`"));
+        }
+        Ok(folders.into_iter().map(|(prefix, folder)| NamedFolder { prefix, folder }).collect())
     }
 
     /// `SCRIPT_NAME`: decoded once, as paths are, and without a slash at its end.
@@ -349,6 +363,7 @@ mod tests {
             min_body_rate=240, min_response_rate=0, hold_writes=0.001, server_timing=False, server_header='tailrace',
             root_path='/a%20b/',
             static_mounts=[('/a b', '/srv/a', False), ('', '/srv/b', True)], static_symlinks='never',
+            static_named=[(None, '/srv/a=b'), ('/in', '/srv/b')],
             static_dotfiles='all', static_types=[('data', 'text/plain')], static_cache=[('/a b', 'no-cache')],
             static_fingerprinted='immutable', static_index=['index.htm'], static_listing=True, static_not_found=None,
             static_fallback='app/index.html', static_precompressed=False, static_compress=True,
@@ -386,6 +401,10 @@ mod tests {
             };
             let wanted = StaticConfig {
                 mounts: vec![mount("/a b", "/srv/a", false), mount("", "/srv/b", true)],
+                named: vec![
+                    NamedFolder { prefix: None, folder: PathBuf::from("/srv/a=b") },
+                    NamedFolder { prefix: Some(String::from("/in")), folder: PathBuf::from("/srv/b") },
+                ],
                 symlinks: Symlinks::Never,
                 dot_files: DotFiles::All,
                 types: vec![(String::from("data"), String::from("text/plain"))],
@@ -433,6 +452,9 @@ mod tests {
                 ("static_mounts", c"[('/a/../b', '/srv', False)]"),
                 ("static_mounts", c"[('/a', '/srv', False), ('/a', '/srv', False)]"),
                 ("static_mounts", c"[('/a', '/srv')]"),
+                ("static_named", c"[('in', '/srv')]"),
+                ("static_named", c"[('/in/', '/srv')]"),
+                ("static_named", c"[(None, 'srv')]"),
                 ("static_symlinks", c"'sometimes'"),
                 ("static_dotfiles", c"True"),
                 ("static_types", c"[('a', 'text/plain\\r\\nX: y')]"),
