@@ -113,6 +113,8 @@ class Status:
         self.listener = listener
         self._application = application
         self._shared: SharedState | None = None
+        # The last state did not fit.
+        self._is_full = False
         self._process: Process | None = None
         self._backoff = Backoff()
         self._was_announced = False
@@ -129,8 +131,16 @@ class Status:
         """Tells the process the state."""
         if self._shared is None:
             self._shared = SharedState(told, places)
-        else:
+            return
+        try:
             self._shared.write(told)
+        except ValueError as error:
+            # The master's own work does not depend on it: what was told before stays.
+            if not self._is_full:
+                log.logger.warning("the status process is told nothing new: %s", error)
+            self._is_full = True
+        else:
+            self._is_full = False
 
     def tend(self, board: Scoreboard, now: float, in_child: Callable[[], None]) -> None:
         """Reaps a process that has ended, and forks one when none lives and it is time.

@@ -83,7 +83,7 @@ class SharedState:
         if _HEAD.size + len(text) > len(self._memory):
             raise ValueError(f"a state of {len(text)} bytes is too large")
         self._serial += 1
-        self._memory[: _HEAD.size] = _HEAD.pack(self._serial, len(text), zlib.crc32(text))
+        self._memory[: _HEAD.size] = _HEAD.pack(self._serial, len(text), _checksum(self._serial, text))
         self._memory[_HEAD.size : _HEAD.size + len(text)] = text
         self._last = state
 
@@ -95,11 +95,15 @@ class SharedState:
         for attempt in range(_ATTEMPTS):
             serial, length, checksum = _HEAD.unpack(self._memory[: _HEAD.size])
             text = self._memory[_HEAD.size : _HEAD.size + length]
-            if zlib.crc32(text) == checksum:
+            if _checksum(serial, text) == checksum:
                 return serial, _state(json.loads(text))
             if attempt:
                 time.sleep(0.001)
         raise OSError("the master has not finished writing its state")
+
+
+def _checksum(serial: int, text: bytes) -> int:
+    return zlib.crc32(text, serial & 0xFFFFFFFF)
 
 
 def _text(state: State) -> bytes:

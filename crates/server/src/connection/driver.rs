@@ -36,7 +36,7 @@ use crate::os::sync::lock;
 use crate::request::spool::Written;
 use crate::request::stream::{Rest, Source};
 use crate::request::{Endpoints, Request};
-use crate::response::delivery::{After, ClientTime, Delivery, Room, Spilled};
+use crate::response::delivery::{After, ClientTime, Delivery, Room, Spilled, TURN};
 use crate::response::sending::{Flush, Overruled, Terms};
 use crate::transport::Transport;
 
@@ -44,8 +44,6 @@ use crate::transport::Transport;
 pub(crate) const READS: usize = 16;
 /// Requests of one connection that responders respond to at once before other connections are served.
 const RESPONSES: usize = 32;
-/// Bytes sent to one connection before other connections are served: one fast client must not delay them.
-const TURN: u64 = 4 << 20;
 /// Size in bytes of one read where request bodies are streamed.
 const FIRST_OF_STREAM: usize = 16 * 1024;
 
@@ -454,6 +452,7 @@ impl Connection {
         if is_sent {
             return self.settle(&mut state, next, READABLE);
         }
+        // The events that arrived meanwhile, and the flush that follows them; nothing of a responder is held.
         drop(state);
         self.advance(self.claim.take())
     }

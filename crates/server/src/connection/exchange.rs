@@ -137,6 +137,13 @@ impl Exchange {
         }
     }
 
+    /// True when a response of so many bytes may wait for its client: the budgets have room for it.
+    pub(crate) fn has_room_for_response(&self, bytes: usize) -> bool {
+        let shared = self.connection().shared();
+        let waiting = shared.memory.responses.used().saturating_add(bytes);
+        waiting <= shared.config.response_buffer && shared.memory.has_room(bytes)
+    }
+
     /// Has the I/O side ask the responders again, in its next round. Called by a thread that has looked for a file and
     /// found none: those that look for files pass the request on.
     pub(crate) fn dispatch_later(mut self) {

@@ -22,6 +22,9 @@ use crate::response::spill::Spill;
 use crate::response::write_plan::WritePlan;
 use crate::transport::Transport;
 
+/// Bytes sent to one connection before other connections are served: one fast client must not delay them.
+pub(crate) const TURN: u64 = 4 << 20;
+
 /// The clock and the deadline of a connection. Called with the lock held, so that of two threads the one that wrote
 /// last also sets the deadline last. Must not block.
 pub(crate) trait ClientTime {
@@ -265,12 +268,12 @@ impl Delivery {
             // What the other thread would have written is written or queued below.
             let asked = sending.end_writing();
             plan.queue_rest(&mut sending, blocks, most, keep);
-            let (accepted, mut after) = self.settle(sending, terms, time);
+            let (accepted, mut after) = self.settle(sending, u64::MAX, terms, time);
             after.asked |= asked;
             return (accepted, after);
         }
         plan.queue_rest(&mut sending, blocks, most, keep);
-        self.settle(sending, terms, time)
+        self.settle(sending, u64::MAX, terms, time)
     }
 
     /// Queues a part of a file, and sends what is queued.
@@ -283,15 +286,22 @@ impl Delivery {
             queue.push_file(part.file, part.offset, part.length);
             queue.push_copy(part.behind)
         });
-        self.settle(sending, terms, time)
+        // A fast client would take all of a large file from memory, and the caller may be the thread that polls.
+        self.settle(sending, TURN, terms, time)
     }
 
     /// Sends what is queued, unless the socket is full or the I/O side is to send it. Returns what the producer has to
     /// do.
-    fn settle<'a>(&'a self, mut sending: Guard<'a>, terms: &Terms, time: &dyn ClientTime) -> (Accepted, After) {
+    fn settle<'a>(
+        &'a self,
+        mut sending: Guard<'a>,
+        most: u64,
+        terms: &Terms,
+        time: &dyn ClientTime,
+    ) -> (Accepted, After) {
         let mut after = After::default();
         if !sending.queue.is_empty() && !sending.is_blocked() && !sending.leaves_rest(terms) {
-            sending = self.send_on(sending, terms, &mut after);
+            sending = self.send_on(sending, most, terms, &mut after);
         }
         if sending.is_over() {
             return (Accepted::Gone, after);
@@ -303,20 +313,21 @@ impl Delivery {
         if !sending.is_blocked() {
             // The I/O side wakes a waiting producer after it has sent something, so it is given a reason to send, even
             // if the response is complete.
-            sending = self.send_on(sending, terms, &mut after);
+            sending = self.send_on(sending, most, terms, &mut after);
         }
         drop(sending);
         (Accepted::Full, after)
     }
 
     /// Writes all that the socket accepts, or has the I/O side do it where a runner must not write that much.
-    fn send_on<'a>(&'a self, mut sending: Guard<'a>, terms: &Terms, after: &mut After) -> Guard<'a> {
+    fn send_on<'a>(&'a self, mut sending: Guard<'a>, most: u64, terms: &Terms, after: &mut After) -> Guard<'a> {
         if terms.policy.most_by_runner.is_some() {
             after.push |= sending.set_pushed(true);
             return sending;
         }
-        let (sending, _, asked) = self.write(sending, u64::MAX);
+        let (mut sending, flush, asked) = self.write(sending, most);
         after.asked |= asked;
+        after.push |= flush == Flush::More && sending.set_pushed(true);
         after.read |= sending.has_unread();
         sending
     }

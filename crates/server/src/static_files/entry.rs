@@ -314,17 +314,19 @@ fn last_modified(metadata: &Metadata) -> Option<u64> {
     u64::try_from(metadata.modified).ok().filter(|&modified| modified < wall_seconds())
 }
 
-/// A strong entity tag (RFC 9110 section 8.8.3): another file, length or time of change makes another tag. content: a
-/// hash of the bytes that were made of the file.
+/// A strong entity tag (RFC 9110 section 8.8.3): another file, length or time of change makes another tag. The time when
+/// the status was changed is part of it, because no program can set that one back. content: a hash of the bytes that
+/// were made of the file.
 fn etag(metadata: &Metadata, coding: Coding, content: Option<u64>) -> String {
-    let Metadata { inode, size, modified, modified_nanoseconds, .. } = metadata;
+    let Metadata { inode, size, modified, modified_nanoseconds, changed, changed_nanoseconds, .. } = metadata;
     let suffix = match coding {
         Coding::Identity => "",
         other => other.name(),
     };
     let dash = if suffix.is_empty() { "" } else { "-" };
     let content = content.map(|hash| format!("-{hash:x}")).unwrap_or_default();
-    format!("\"{inode:x}-{size:x}-{modified:x}.{modified_nanoseconds:x}{dash}{suffix}{content}\"")
+    let times = format!("{modified:x}.{modified_nanoseconds:x}-{changed:x}.{changed_nanoseconds:x}");
+    format!("\"{inode:x}-{size:x}-{times}{dash}{suffix}{content}\"")
 }
 
 /// A file that is sent from its descriptor.
@@ -334,6 +336,8 @@ pub(super) struct OpenFile {
     is_changing: bool,
     /// Up to here its bytes have been found in memory, from the first on.
     known: AtomicU64,
+    /// When its first bytes were (milliseconds).
+    began: AtomicU64,
     /// When all of it was last found in memory (milliseconds).
     found: AtomicU64,
     /// The offsets of parts that disk threads have read for responses, which have not sent them yet.
@@ -353,6 +357,7 @@ impl OpenFile {
             metadata,
             is_changing: false,
             known: AtomicU64::new(0),
+            began: AtomicU64::new(0),
             found: AtomicU64::new(0),
             read: Mutex::default(),
             waiting: Mutex::default(),
@@ -392,13 +397,21 @@ impl FileSource for OpenFile {
             place.map(|place| read.swap_remove(place)).is_some()
         };
         let end = offset.saturating_add(length).min(self.metadata.size);
-        if !was_read && !(offset..end).step_by(PROBES).all(|at| is_in_memory(self.file.as_fd(), at)) {
+        if was_read {
+            return Readiness::Ready;
+        }
+        if !(offset..end).step_by(PROBES).all(|at| is_in_memory(self.file.as_fd(), at)) {
             return Readiness::Unread;
+        }
+        if offset == 0 {
+            self.began.store(now, Ordering::Relaxed);
         }
         if offset <= self.known.load(Ordering::Relaxed) {
             self.known.store(if end == self.metadata.size { 0 } else { end }, Ordering::Relaxed);
-            if end == self.metadata.size {
-                self.found.store(now, Ordering::Relaxed);
+            // What was found long ago may have left memory since.
+            let began = self.began.load(Ordering::Relaxed);
+            if end == self.metadata.size && now.saturating_sub(began) < FRESH {
+                self.found.store(began, Ordering::Relaxed);
             }
         }
         Readiness::Ready
@@ -412,6 +425,7 @@ impl FileSource for OpenFile {
         }
         *waiting = Some(Vec::new());
         drop(waiting);
+        let _end = EndOfReading(self);
         let mut parts = vec![(offset, length, then)];
         while !parts.is_empty() {
             for (offset, length, then) in parts {
@@ -429,7 +443,20 @@ impl FileSource for OpenFile {
             parts = waiting.as_mut().map(std::mem::take).unwrap_or_default();
             if parts.is_empty() {
                 *waiting = None;
+                return;
             }
+        }
+    }
+}
+
+/// Lets another thread read the file if this one panics, and those go on that wait for it.
+struct EndOfReading<'a>(&'a OpenFile);
+
+impl Drop for EndOfReading<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let left = lock(&self.0.waiting).take().unwrap_or_default();
+            left.into_iter().for_each(|(_, _, then)| then());
         }
     }
 }

@@ -38,7 +38,7 @@ use crate::static_config::{DotFiles, Mount, StaticConfig, Symlinks};
 use crate::static_files::cache::Cache;
 use crate::static_files::compressor::Compressor;
 use crate::static_files::entry::Entry;
-use crate::static_files::lookup::{Lookup, Place, Purpose, Wait};
+use crate::static_files::lookup::{Lookup, MustWait, Place, Purpose, Wait};
 use crate::static_files::slab::Slab;
 use crate::static_files::turns::Turns;
 
@@ -271,8 +271,10 @@ impl Shared {
             self.send(exchange, key, &known.entry);
             return Outcome::Responded;
         }
-        let Some(root) = self.root(folder, wait, now) else {
-            return if wait == Wait::No { Outcome::Unknown } else { self.missing(exchange, folder, path, wait) };
+        let root = match self.root(folder, wait, now) {
+            Ok(Some(root)) => root,
+            Ok(None) => return self.missing(exchange, folder, path, wait),
+            Err(MustWait) => return Outcome::Unknown,
         };
         let place = Place { config: &self.config, mount: &folder.mount, root: &root, slab: self.slab.as_ref(), wait };
         let purpose = Purpose { status: "200 OK", known: known.as_ref().map(|known| &*known.entry) };
@@ -298,6 +300,8 @@ impl Shared {
                 respond::send_listing(exchange, &shown, has_parent, rows);
             }
             Lookup::Folder(_) | Lookup::Missing => return self.missing(exchange, folder, path, wait),
+            // The application may need nothing of what the system lacks.
+            Lookup::Fault(_) if folder.mount.is_overlay => return Outcome::Passed,
             Lookup::Fault(fault) => {
                 let sentence = format!("The server cannot read the file: {fault}.");
                 respond::send_error(exchange, 503, &sentence, &[("Retry-After", "1")]);
@@ -365,8 +369,9 @@ impl Shared {
             return Some(Outcome::Responded);
         }
         let path = decode(format!("/{}", encode(name)).as_bytes(), static_path::DotFiles::Allowed).ok()?;
-        let Some(root) = self.root(folder, wait, now) else {
-            return if wait == Wait::No { Some(Outcome::Unknown) } else { None };
+        let root = match self.root(folder, wait, now) {
+            Ok(root) => root?,
+            Err(MustWait) => return Some(Outcome::Unknown),
         };
         let place = Place { config: &self.config, mount: &folder.mount, root: &root, slab: self.slab.as_ref(), wait };
         let purpose = Purpose { status, known: known.as_ref().map(|known| &*known.entry) };
@@ -382,20 +387,19 @@ impl Shared {
         }
     }
 
-    /// The folder of a mount, opened again from time to time. `None`: that has to be done by a disk thread, or the
-    /// folder does not exist.
-    fn root(&self, folder: &Folder, wait: Wait, now: Millis) -> Option<Arc<Root>> {
+    /// The folder of a mount, opened again from time to time by a disk thread. `None`: it does not exist.
+    fn root(&self, folder: &Folder, wait: Wait, now: Millis) -> Result<Option<Arc<Root>>, MustWait> {
         let (root, opened) = lock(&folder.root).clone();
         let is_due = now.saturating_sub(opened) >= REOPEN;
-        if !is_due && root.is_some() {
-            return root;
+        if !is_due {
+            return Ok(root);
         }
         if wait == Wait::No {
-            return None;
+            return Err(MustWait);
         }
         let root = Root::open(&folder.mount.folder, links(&self.config)).ok().map(Arc::new);
         *lock(&folder.root) = (root.clone(), now);
-        root
+        Ok(root)
     }
 }
 

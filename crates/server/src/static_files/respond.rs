@@ -60,6 +60,10 @@ pub(super) fn send_listing(exchange: &mut Exchange, path: &str, has_parent: bool
     let request = exchange.request();
     let query = request.head.query.map_or(&b""[..], |query| query.of(&request.bytes));
     let page = listing::page(path, has_parent, rows, listing::Order::of(query));
+    if !exchange.has_room_for_response(page.len()) {
+        let sentence = "The server needs the memory for other responses.";
+        return send_error(exchange, 503, sentence, &[("Retry-After", "1")]);
+    }
     let head = exchange.head();
     // All are the server's own.
     let _ = head.status(b"200 OK");
