@@ -134,13 +134,16 @@ impl Accepting {
         // Clients that cannot be served now are accepted by another process that listens, or wait in the kernel's
         // queue.
         let free = self.context.config.max_connections.saturating_sub(self.context.table.len());
-        if is_blocked || (free == 0 && !self.room.close_longest_idle(1, Want::Connections)) {
+        // They may want files, which need no application.
+        let is_running = self.context.lifecycle.is_running();
+        let serves_files = is_running && !self.context.config.static_files.mounts.is_empty();
+        if (is_blocked && !serves_files) || (free == 0 && !self.room.close_longest_idle(1, Want::Connections)) {
             self.pause(listener, key, PAUSE);
             return Backlog::ForRoom;
         }
-        let shares = self.context.config.shares_listeners && self.context.lifecycle.is_running();
+        let shares = self.context.config.shares_listeners && is_running;
         // Only once: if a client still waits after the pause, the other processes may be busy or stopped.
-        let is_left = shares && self.place.is_some_and(|place| place.has_more_than_its_share());
+        let is_left = shares && (is_blocked || self.place.is_some_and(|place| place.has_more_than_its_share()));
         if is_left && !self.left_to_others.swap(true, Ordering::Relaxed) {
             self.pause(listener, key, SHARE_PAUSE);
             return Backlog::None;
