@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, proptest};
-use proptest::test_runner::RngSeed;
 use tailrace_http::framing::RequestFacts;
 use tailrace_http::request_head::Version;
 
@@ -383,13 +382,14 @@ impl World {
     }
 
     fn tick(&self) {
-        if std::mem::take(&mut lock(&self.todo).tick) {
-            self.as_io(|| {
+        // Inside: a tick that comes while the I/O side is inside a call is not lost.
+        self.as_io(|| {
+            if std::mem::take(&mut lock(&self.todo).tick) {
                 let (stays, after) = self.delivery.tick(&self.terms, self);
                 self.follow_up(after);
                 lock(&self.todo).tick |= stays;
-            });
-        }
+            }
+        });
     }
 
     /// The thread that polls handles events, and does what it was asked for.
@@ -717,33 +717,8 @@ fn check(numbers: &[u16]) {
     assert_eq!(world.terms.memory.used(), 0, "some memory is still charged");
 }
 
-/// The same orders each time, unless PROPTEST_RNG_SEED names others: about one order in 100,000 is known to fail, see
-/// [`a_producer_that_waits_in_a_rare_order_is_woken`].
-fn seed() -> RngSeed {
-    match ProptestConfig::default().rng_seed {
-        RngSeed::Random => RngSeed::Fixed(1),
-        given => given,
-    }
-}
-
-#[test]
-#[ignore = "a known fault: the producer waits and nothing wakes it, or the model omits an event of the socket"]
-fn a_producer_that_waits_in_a_rare_order_is_woken() {
-    check(&[
-        973, 56827, 0, 11570, 0, 28361, 0, 1079, 16250, 3822, 36960, 0, 0, 0, 12745, 5323, 15433, 10406, 0, 15888, 0,
-        33077, 2553, 2214, 19184, 0, 12001, 1176, 13, 6188, 0, 1089, 4178, 0, 29365, 23405, 1557, 16048, 0, 2073, 7472,
-        973, 17570, 400, 0, 3312, 0, 0, 8, 0, 0, 0, 17849, 0, 30581, 19981, 60909, 45115, 192, 0, 7, 360, 0, 0, 0,
-        3157, 43232, 0, 50852, 872, 1, 36450, 0, 0, 0,
-    ]);
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig {
-        failure_persistence: None,
-        cases: 20_000,
-        rng_seed: seed(),
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 20_000, ..ProptestConfig::default() })]
 
     #[test]
     fn no_order_loses_bytes_or_wakeups(numbers in vec(any::<u16>(), 0..200)) {
