@@ -26,7 +26,7 @@ mod transport;
 pub use config::{Config, ExecutorKind};
 pub use executor::application::{Application, Level, Outcome, Overdue};
 pub use server::{CutRequest, Server};
-pub use static_config::{CacheRule, DotFiles, Mount, NamedBy, NamedFile, NamedFolder, Naming, StaticConfig, Symlinks};
+pub use static_config::{CacheRule, Mount, NamedBy, NamedFile, NamedFolder, Naming, StaticConfig};
 pub use static_files::compress::codings;
 pub use static_files::types::media_type;
 

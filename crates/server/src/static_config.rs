@@ -3,6 +3,10 @@
 
 use std::path::PathBuf;
 
+use tailrace_http::static_path::DotFiles;
+
+use crate::os::resolve::Links;
+
 /// All settings of static files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticConfig {
@@ -11,7 +15,7 @@ pub struct StaticConfig {
     /// The folders of the files that the application names. Empty: its fields are sent to the client.
     pub named: Vec<NamedFolder>,
     /// Which symbolic links below a folder are followed.
-    pub symlinks: Symlinks,
+    pub symlinks: Links,
     /// Which names that begin with a dot are served.
     pub dot_files: DotFiles,
     /// Media types by the extension, without the dot and in lower case; they come before the common ones.
@@ -45,7 +49,7 @@ impl Default for StaticConfig {
         Self {
             mounts: Vec::new(),
             named: Vec::new(),
-            symlinks: Symlinks::Beneath,
+            symlinks: Links::Beneath,
             dot_files: DotFiles::WellKnown,
             types: Vec::new(),
             cache_control: Vec::new(),
@@ -156,28 +160,6 @@ pub struct NamedFile {
     pub by: NamedBy,
     /// The value of the field, in the characters that the application gave.
     pub value: String,
-}
-
-/// Which symbolic links are followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Symlinks {
-    /// Those that lead to something below the folder.
-    Beneath,
-    /// None.
-    Never,
-    /// All.
-    Follow,
-}
-
-/// Which names that begin with a dot are served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DotFiles {
-    /// `.well-known` alone, at the top (RFC 8615).
-    WellKnown,
-    /// None.
-    Never,
-    /// All.
-    All,
 }
 
 /// A rule for the Cache-Control field.

@@ -31,10 +31,10 @@ use tailrace_http::static_path::{self, RelativePath, below, decode, encode};
 use crate::connection::exchange::Exchange;
 use crate::dispatch::responder::{Responder, Response};
 use crate::os::clock::{Millis, monotonic_millis};
-use crate::os::resolve::{Links, Root};
+use crate::os::resolve::Root;
 use crate::os::sync::lock;
 use crate::request::disk::Disk;
-use crate::static_config::{DotFiles, Mount, StaticConfig, Symlinks};
+use crate::static_config::{Mount, StaticConfig};
 use crate::static_files::cache::Cache;
 use crate::static_files::compressor::Compressor;
 use crate::static_files::entry::Entry;
@@ -100,7 +100,7 @@ impl StaticFiles {
         mounts.sort_by_key(|mount| std::cmp::Reverse(mount.prefix.len()));
         let mut folders = Vec::new();
         for mount in mounts {
-            let root = Root::open(&mount.folder, links(&config))
+            let root = Root::open(&mount.folder, config.symlinks)
                 .map_err(|fault| io::Error::new(fault.kind(), format!("{}: {fault}", mount.folder.display())))?;
             let prefix = encode(&mount.prefix);
             let root = Mutex::new((Some(Arc::new(root)), monotonic_millis()));
@@ -226,7 +226,7 @@ impl Shared {
                 respond::send_error(exchange, 405, "Files can be read only: by GET and HEAD.", &allow);
                 return Outcome::Responded;
             }
-            let found = match decode(rest, self.dot_files()) {
+            let found = match decode(rest, self.config.dot_files) {
                 Ok(names) => self.serve(exchange, folder, &key(&path, folder, &names), &names, wait, now),
                 Err(_) if folder.mount.is_overlay => Outcome::Passed,
                 Err(error) => {
@@ -244,14 +244,6 @@ impl Shared {
             }
         }
         Outcome::Passed
-    }
-
-    fn dot_files(&self) -> static_path::DotFiles {
-        match self.config.dot_files {
-            DotFiles::WellKnown => static_path::DotFiles::WellKnown,
-            DotFiles::Never => static_path::DotFiles::Refused,
-            DotFiles::All => static_path::DotFiles::Allowed,
-        }
     }
 
     /// Responds with what the path leads to below a folder.
@@ -291,7 +283,7 @@ impl Shared {
             Lookup::Folder(_) if self.config.listing && wait == Wait::No => return Outcome::Unknown,
             Lookup::Folder(descriptor) if self.config.listing => {
                 let Some(_turn) = self.turns.take() else { return Outcome::Waiting };
-                let Ok(rows) = listing::rows(&root, path, descriptor.as_fd(), self.dot_files()) else {
+                let Ok(rows) = listing::rows(&root, path, descriptor.as_fd(), self.config.dot_files) else {
                     return self.missing(exchange, folder, path, wait);
                 };
                 let has_parent = !path.as_str().is_empty();
@@ -397,7 +389,7 @@ impl Shared {
         if wait == Wait::No {
             return Err(MustWait);
         }
-        let root = Root::open(&folder.mount.folder, links(&self.config)).ok().map(Arc::new);
+        let root = Root::open(&folder.mount.folder, self.config.symlinks).ok().map(Arc::new);
         *lock(&folder.root) = (root.clone(), now);
         Ok(root)
     }
@@ -416,14 +408,6 @@ fn key<'a>(path: &'a [u8], folder: &Folder, names: &RelativePath) -> Cow<'a, [u8
 
 fn is_encoded(path: &[u8]) -> bool {
     path.contains(&b'%')
-}
-
-fn links(config: &StaticConfig) -> Links {
-    match config.symlinks {
-        Symlinks::Beneath => Links::Beneath,
-        Symlinks::Never => Links::Never,
-        Symlinks::Follow => Links::Follow,
-    }
 }
 
 /// The target of the request, with a slash at the end of its path.
@@ -450,16 +434,17 @@ mod tests {
     use crate::dispatch::responder::{Responder, Response};
     use crate::executor::greenlets::testing::Served;
     use crate::os::clock::{now, since};
+    use crate::os::resolve::Links;
     use crate::os::sync::lock;
     use crate::request::disk::Disk;
-    use crate::static_config::{Mount, StaticConfig, Symlinks};
+    use crate::static_config::{Mount, StaticConfig};
 
     #[test]
     fn a_look_up_by_a_disk_thread_leaves_nothing() {
         let served = Served::new(Config::default());
         let mount = Mount { prefix: String::new(), folder: std::env::temp_dir(), is_overlay: false };
         // With such links every path is looked up by a disk thread.
-        let config = StaticConfig { mounts: vec![mount], symlinks: Symlinks::Follow, ..StaticConfig::default() };
+        let config = StaticConfig { mounts: vec![mount], symlinks: Links::Follow, ..StaticConfig::default() };
         let files = StaticFiles::new(config, Arc::new(Disk::new())).unwrap();
         let (mut client, exchange) = served.exchange();
         assert!(matches!(files.respond(exchange), Response::Taken));

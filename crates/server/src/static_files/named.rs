@@ -21,16 +21,15 @@ use crate::connection::representation::{Content, send, send_error};
 use crate::dispatch::responder::{Responder, Response};
 use crate::observe::level::Level;
 use crate::os::clock::{Millis, monotonic_millis};
-use crate::os::resolve::{Found, Links, Root, Unresolved, real_path};
+use crate::os::resolve::{Found, Root, Unresolved, real_path};
 use crate::os::sync::lock;
 use crate::request::disk::Disk;
-use crate::static_config::{Mount, NamedBy, NamedFile, NamedFolder, StaticConfig, Symlinks};
+use crate::static_config::{Mount, NamedBy, NamedFile, NamedFolder, StaticConfig};
+use crate::static_files::REOPEN;
 use crate::static_files::entry::{Body, Representation};
 use crate::static_files::lookup::{Lookup, MustWait, Place, Purpose, Wait};
 use crate::static_files::slab::Slab;
 
-/// A folder is opened again after this long, in case another one has got its name (milliseconds).
-const REOPEN: Millis = 1_000;
 /// Characters of a name that the log shows.
 const SHOWN: usize = 300;
 /// What a coded file's name ends with. The application may say the coding of such a file.
@@ -237,7 +236,7 @@ impl Folder {
 impl Opened {
     fn new(named: &NamedFolder, config: &StaticConfig) -> io::Result<Self> {
         let folder = &named.folder;
-        let root = Root::open(folder, links(config))
+        let root = Root::open(folder, config.symlinks)
             .map_err(|fault| io::Error::new(fault.kind(), format!("{}: {fault}", folder.display())))?;
         let start = |path: &str| format!("{}/", path.trim_end_matches('/'));
         let starts = match &named.prefix {
@@ -342,13 +341,5 @@ fn unfit(error: PathError) -> &'static str {
         PathError::EmptySegment => "which has two slashes in a row",
         PathError::TooLong => "which is longer than the path of any file",
         PathError::DotFile | PathError::NotBelow => "which names no file",
-    }
-}
-
-fn links(config: &StaticConfig) -> Links {
-    match config.symlinks {
-        Symlinks::Beneath => Links::Beneath,
-        Symlinks::Never => Links::Never,
-        Symlinks::Follow => Links::Follow,
     }
 }

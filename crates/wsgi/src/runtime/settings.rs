@@ -9,9 +9,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyMapping, PyString};
 use tailrace_http::limits::Limits;
+use tailrace_http::static_path::DotFiles;
+use tailrace_server::resolve::Links;
 use tailrace_server::{
-    AccessLogConfig, CacheRule, Config, Destination, DotFiles, ExecutorKind, Format, Mount, NamedFolder, StaticConfig,
-    Symlinks,
+    AccessLogConfig, CacheRule, Config, Destination, ExecutorKind, Format, Mount, NamedFolder, StaticConfig,
 };
 
 use crate::call::environ::Underscores;
@@ -252,15 +253,15 @@ impl<'py> Reader<'_, 'py> {
             mounts: self.mounts()?,
             named: self.named()?,
             symlinks: match self.text("static_symlinks")?.as_str() {
-                "beneath" => Symlinks::Beneath,
-                "never" => Symlinks::Never,
-                "follow" => Symlinks::Follow,
+                "beneath" => Links::Beneath,
+                "never" => Links::Never,
+                "follow" => Links::Follow,
                 _ => return Err(unfit("static_symlinks", "\"beneath\", \"never\" or \"follow\"")),
             },
             dot_files: match self.text("static_dotfiles")?.as_str() {
                 "well-known" => DotFiles::WellKnown,
-                "never" => DotFiles::Never,
-                "all" => DotFiles::All,
+                "never" => DotFiles::Refused,
+                "all" => DotFiles::Allowed,
                 _ => return Err(unfit("static_dotfiles", "\"well-known\", \"never\" or \"all\"")),
             },
             types: self.field_values("static_types")?,
@@ -405,8 +406,8 @@ mod tests {
                     NamedFolder { prefix: None, folder: PathBuf::from("/srv/a=b") },
                     NamedFolder { prefix: Some(String::from("/in")), folder: PathBuf::from("/srv/b") },
                 ],
-                symlinks: Symlinks::Never,
-                dot_files: DotFiles::All,
+                symlinks: Links::Never,
+                dot_files: DotFiles::Allowed,
                 types: vec![(String::from("data"), String::from("text/plain"))],
                 cache_control: vec![CacheRule { pattern: String::from("/a b"), value: String::from("no-cache") }],
                 fingerprinted: String::from("immutable"),

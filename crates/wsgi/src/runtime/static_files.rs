@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
-use tailrace_http::static_path::{self, PathError, decode};
-use tailrace_server::resolve::{Links, Root, Unresolved};
-use tailrace_server::{DotFiles, StaticConfig, Symlinks, codings, media_type};
+use tailrace_http::static_path::{PathError, decode};
+use tailrace_server::resolve::{Root, Unresolved};
+use tailrace_server::{codings, media_type};
 
 use crate::runtime::settings::static_config;
 
@@ -41,11 +41,11 @@ pub(crate) fn static_codings(settings: &Bound<'_, PyMapping>, name: &str, length
 #[pyo3(signature = (settings, folder, path, /))]
 pub(crate) fn static_refusal(settings: &Bound<'_, PyMapping>, folder: PathBuf, path: &str) -> PyResult<Option<String>> {
     let config = static_config(settings)?;
-    let path = match decode(path.as_bytes(), dot_files(&config)) {
+    let path = match decode(path.as_bytes(), config.dot_files) {
         Ok(path) => path,
         Err(error) => return Ok(Some(unfit(error).to_owned())),
     };
-    Ok(match Root::open(&folder, links(&config))?.resolve(&path) {
+    Ok(match Root::open(&folder, config.symlinks)?.resolve(&path) {
         Ok(_) => None,
         Err(Unresolved::Missing) => Some("missing".to_owned()),
         Err(Unresolved::Forbidden) => Some("permission".to_owned()),
@@ -63,21 +63,5 @@ fn unfit(error: PathError) -> &'static str {
         PathError::Separator => "separator",
         PathError::TooLong => "long",
         PathError::Malformed | PathError::DotSegment | PathError::EmptySegment | PathError::NotBelow => "unfit",
-    }
-}
-
-fn dot_files(config: &StaticConfig) -> static_path::DotFiles {
-    match config.dot_files {
-        DotFiles::WellKnown => static_path::DotFiles::WellKnown,
-        DotFiles::Never => static_path::DotFiles::Refused,
-        DotFiles::All => static_path::DotFiles::Allowed,
-    }
-}
-
-fn links(config: &StaticConfig) -> Links {
-    match config.symlinks {
-        Symlinks::Beneath => Links::Beneath,
-        Symlinks::Never => Links::Never,
-        Symlinks::Follow => Links::Follow,
     }
 }
