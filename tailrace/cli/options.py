@@ -652,10 +652,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hold_writes",
-        values.seconds(zero=True, most=0.001),
+        values.seconds(zero=True, most=0.01),
         0.001,
         "While further requests wait, a complete response of up to 16 KiB to GET, HEAD, OPTIONS or TRACE is sent"
-        " together with the next ones, at most this time later: a loaded server is faster so. 1ms at most. 0: each"
+        " together with the next ones, at most this time later: a loaded server is faster so. 10ms at most. 0: each"
         " response is sent at once.",
         RESPONSES,
         core="hold_writes",

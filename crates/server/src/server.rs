@@ -299,9 +299,10 @@ impl Host<Connection> for Server {
 
     fn may_hold(&self) -> bool {
         let Parts { context, dispatcher, executor, .. } = &self.parts;
-        // With fewer, the runner would send all that is held before it runs the next request (see `Turn`): the list,
-        // and waking the watcher, would cost time for nothing.
-        let has_enough = dispatcher.queue.len() > context.held.len() + 1;
+        // If a single request waits, it gives the client time to send its next one: with two connections on another core
+        // a held response would cost 6 % of the rate.
+        let least = if context.held.is_empty() { 2 } else { 1 };
+        let has_enough = dispatcher.queue.len() >= least;
         has_enough && context.held.is_on() && executor.may_hold() && context.lifecycle.is_running()
     }
 

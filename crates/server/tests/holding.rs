@@ -6,6 +6,7 @@
 
 mod harness;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use harness::{Client, Config, ExecutorKind, PATIENCE, Server, pattern};
@@ -241,6 +242,39 @@ fn nothing_is_held_for_one_request_that_waits() {
     let server = Server::default();
     let mut pair = [server.connect(), server.connect()];
     never_held(&server, || round(&mut pair, "GET", "/pong?busy=100"));
+}
+
+#[test]
+fn responses_are_held_again_after_a_request_that_waited_while_requests_keep_waiting() {
+    const REQUESTS: usize = 4_000;
+    let server = Server::start(Config { threads: 1, ..Config::default() });
+    let mut first = server.connect();
+    first.begin("GET", "/pong?until=here", "");
+    server.await_arrivals("here", 1);
+    // Another thread leads meanwhile.
+    std::thread::sleep(Duration::from_millis(50));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for mut client in clients(&server) {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    client.begin("GET", "/pong?busy=300", "");
+                    assert_eq!(client.response().body, b"pong");
+                }
+            });
+        }
+        server.let_through("here");
+        let end = Instant::now() + PATIENCE;
+        // From one client or another a request always waits.
+        while server.held() == 0 && server.calls().len() < REQUESTS && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let held = server.held();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(held > 0, "nothing was held in {} calls", server.calls().len());
+    });
+    assert_eq!(first.response().body, b"pong");
 }
 
 #[test]

@@ -61,12 +61,6 @@ impl Held {
         self.watch.note_hold()
     }
 
-    /// Number of responses that are held.
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.count.load(Ordering::SeqCst)
-    }
-
     /// True when nothing is held.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

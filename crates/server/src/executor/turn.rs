@@ -120,18 +120,16 @@ impl Turn<'_> {
         self.dispatcher.context().clock.peek()
     }
 
-    /// Before the next call of the application: sends what is held, if few requests wait, or if that call would keep it
-    /// for too long, should it take as long as the last one.
+    /// Before the next call of the application: sends what is held, if that call would keep it for too long, should it
+    /// take as long as the last one. After the last call the runner sends it anyway.
     fn send_held(&self) {
-        let Dispatcher { queue, .. } = self.dispatcher;
         let held = &self.dispatcher.context().held;
         if held.is_empty() {
             return;
         }
         let now = self.now();
         let next = self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
-        // Once as many are held as wait, the clients of the held ones can send their next requests while those run.
-        if queue.len() <= held.len() || held.time_left(|| now).is_some_and(|left| left <= next) {
+        if held.time_left(|| now).is_some_and(|left| left <= next) {
             held.send();
         }
     }

@@ -187,6 +187,11 @@ impl Load {
         Self { at: now(), used: processor_time() }
     }
 
+    /// True when this long ago, or longer.
+    pub(crate) fn is_older_than(&self, time: Duration) -> bool {
+        now().saturating_duration_since(self.at) >= time
+    }
+
     /// True when the process has used less than half a processor since.
     pub(crate) fn was_idle(&self) -> bool {
         processor_time().saturating_sub(self.used) * 2 < now().saturating_duration_since(self.at)
