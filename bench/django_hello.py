@@ -8,6 +8,8 @@ from django.core.wsgi import get_wsgi_application  # type: ignore[import-untyped
 from django.http import HttpRequest, HttpResponse  # type: ignore[import-untyped,unused-ignore]
 from django.urls import path  # type: ignore[import-untyped,unused-ignore]
 
+from bench.closing import closing
+
 settings.configure(
     ALLOWED_HOSTS=["127.0.0.1", "localhost"],
     DEBUG=False,
@@ -40,3 +42,4 @@ urlpatterns = [path("", hello), path("ready", hello)]
 
 django.setup()
 app = get_wsgi_application()
+closed = closing(app)

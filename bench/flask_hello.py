@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from flask import Flask, render_template
 
+from bench.closing import closing
+
 app = Flask(__name__)
 
 ORDERS = [{"number": n, "customer": f"Customer <{n}> & Sons", "total": 19.5 * n} for n in range(1, 21)]
@@ -18,3 +20,6 @@ def hello_world() -> str:
 @app.route("/page")
 def page() -> str:
     return render_template("orders.html", title="Orders", orders=ORDERS)
+
+
+closed = closing(app)

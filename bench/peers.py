@@ -35,7 +35,8 @@ class Peer:
 
     name: in tables. package: the distribution whose version is reported; None for a Debian package.
     command: its command line. unix: the same on a UNIX socket; None where it cannot.
-    why: the reason for each flag. asked: takes part only where a scenario names it.
+    why: the reason for each flag. asked: takes part only where a scenario names it. calls_close: it calls
+    `close()` of iterables; one that does not gets the application with `bench.closing` around it, where there is one.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Peer:
     unix: str | None = None
     many: str = ""
     asked: bool = False
+    calls_close: bool = True
 
     def version(self) -> str | None:
         """The installed version, None when it is not installed."""
@@ -60,6 +62,9 @@ class Peer:
         template = self.unix if over_unix and self.unix is not None else self.command
         line = as_ordinary_user() + template if self.package == "mod_wsgi" else template
         module, _, name = values["app"].partition(":")
+        if not self.calls_close and module in CLOSED:
+            name = "closed"
+            values["app"] = f"{module}:{name}"
         if "{many}" not in line:
             line += " {many}"
         return shlex.split(line.format(module=module, name=name, many=self.many if many else "", **values))
@@ -70,6 +75,10 @@ class Peer:
             app=app, bin=".venv/bin", host="127.0.0.1", port="8000", socket="/tmp/app.sock", state="/tmp/x"
         )
         return shlex.join(line)
+
+
+# Applications that have a twin by the name of `closed`, which calls `close()` itself.
+CLOSED = ("bench.django_hello", "bench.flask_hello")
 
 
 def as_ordinary_user() -> str:
@@ -193,7 +202,8 @@ PEERS = (
         "fastwsgi",
         "fastwsgi",
         "{bin}/fastwsgi {app} --host {host} --port {port}",
-        "Its documentation's command. One thread.",
+        "Its documentation's command. One thread. It never calls `close()`.",
+        calls_close=False,
     ),
     Peer(
         "socketify",

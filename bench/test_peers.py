@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 from bench import peers, scenarios
@@ -15,6 +17,16 @@ def test_every_command_can_be_filled_in(peer: peers.Peer, many: bool) -> None:
         line = " ".join(peer.arguments(over_unix, many, **values))
         assert "{" not in line
         assert not many or peer.many in line
+
+
+@pytest.mark.parametrize("module", peers.CLOSED)
+def test_a_server_that_does_not_call_close_gets_an_application_that_does(module: str) -> None:
+    pytest.importorskip(module.removeprefix("bench.").removesuffix("_hello"))
+    values = {"app": f"{module}:app", "host": "h", "port": "1", "bin": "bin", "socket": "s", "state": "d"}
+    lines = {peer.name: peer.arguments(**values) for peer in peers.PEERS}
+    assert f"{module}:closed" in lines["fastwsgi"]
+    assert f"{module}:app" in lines["bjoern"]
+    assert callable(importlib.import_module(module).closed)
 
 
 def test_a_word_of_a_name_chooses() -> None:
