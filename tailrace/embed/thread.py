@@ -32,6 +32,16 @@ def serve_in_thread(
     ConfigError and BindError, and on leaving ServerError when an internal error ended the server."""
     chosen = plain(from_keywords({"bind": bind, **keywords}, Place.THREAD))
     load.check(app, "app")
+    with serving(app, chosen) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def serving(app: WSGIApplication, chosen: dict[str, Any]) -> Iterator[str]:
+    """`serve_in_thread` for option values that have been read.
+
+    Raises as `serve_in_thread` does.
+    """
     wanted = [addresses.parse(text) for text in chosen["bind"]]
     descriptors.open_standard()
     with sockets.bound(wanted, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"]) as listeners:
