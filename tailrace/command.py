@@ -1,7 +1,7 @@
 """The `tailrace` command.
 
 Exit status: 0 after a stop that was asked for, 1 when the server could not start or no worker could serve, 2 for a
-usage or settings error, 130 when interrupted before it served."""
+usage or settings error, 130 when interrupted before it served. `tailrace doctor`: 1 with findings."""
 
 from __future__ import annotations
 
@@ -115,6 +115,45 @@ def _static_list(path: str | None, json: bool, **given: Any) -> None:
     click.echo(static_list.as_json(found) if json else static_list.as_text(found, here))
 
 
+def _doctor(
+    url: str,
+    method: str | None,
+    header: tuple[str, ...],
+    body: str | None,
+    times: int,
+    timeout: float,
+    json: bool,
+    **given: Any,
+) -> int:
+    """Explains how a response is delivered, and what to mend.
+
+    The application runs in this process, on the real server, and is called several times (--times and two more). A
+    finding says what it costs, as measured, and which change of the code mends it: see docs/doctor.md. It also takes
+    the options of `tailrace serve`, and settings from the same places; --gevent, --debug, --reload and --workers have
+    no effect.
+
+    Exit status: 0 without findings, 1 with findings, 2 for wrong use or an application that cannot be loaded.
+    """
+    # With an HTTP client and more, which a server does not need.
+    from tailrace.doctor import run
+
+    settings, warnings = arguments.settings_of(given)
+    for warning in warnings:
+        click.echo(f"tailrace: warning: {warning}", err=True)
+    chosen = plain(settings)
+    if chosen["app"] is None:
+        raise click.UsageError(
+            "which application? Name it as in `tailrace doctor mysite.wsgi:application --url /report`",
+            click.get_current_context(),
+        )
+    directory.leave_removed(chosen["chdir"])
+    shown, status = run.run(
+        chosen, url=url, method=method, headers=header, body=body, times=times, timeout=timeout, as_json=json
+    )
+    click.echo(shown, color=False if "NO_COLOR" in os.environ else None)
+    return status
+
+
 static = click.Group(
     "static", help="Commands for the files that are served without the application.", no_args_is_help=False
 )
@@ -133,6 +172,37 @@ static.add_command(
     )
 )
 cli.add_command(static)
+cli.add_command(
+    arguments.Examining(
+        "doctor",
+        callback=_doctor,
+        params=[
+            *map(arguments.parameter, OPTIONS),
+            arguments.CONFIG,
+            click.Option(["--url"], metavar="PATH", default="/", help="Path and query to ask for. [default: /]"),
+            click.Option(["--method"], metavar="NAME", help="Request method. [default: GET, with --body POST]"),
+            click.Option(["--header"], metavar="FIELD", multiple=True, help="A field, as 'Cookie: a=b'; repeatable."),
+            click.Option(["--body"], metavar="FILE", help="The request body; - reads standard input."),
+            click.Option(
+                ["--times"],
+                type=click.IntRange(1, 100),
+                metavar="N",
+                default=3,
+                help="How often to measure; the quickest counts. [default: 3]",
+            ),
+            click.Option(
+                ["--timeout"],
+                type=click.FloatRange(0.1, 3600),
+                metavar="SECONDS",
+                default=30.0,
+                help="How long one response may take. [default: 30]",
+            ),
+            click.Option(["--json"], is_flag=True, help="Print a JSON object."),
+        ],
+        help=_doctor.__doc__,
+        context_settings=arguments.SERVING,
+    )
+)
 cli.add_command(
     arguments.Serving(
         "serve",

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 import click
 
 from tailrace.cli import envfile
-from tailrace.cli.options import BY_NAME, GROUPS, OPTIONS, STATIC, Option
+from tailrace.cli.options import APPLICATION, BY_NAME, GROUPS, OPTIONS, STATIC, Option
 from tailrace.cli.settings import CONFIG_VARIABLE, Settings, resolve
 from tailrace.cli.unknown import nearest
 
@@ -54,6 +54,12 @@ class Listing(Serving):
     group."""
 
     groups: ClassVar[tuple[str, ...]] = (STATIC,)
+
+
+class Examining(Serving):
+    """The same for a command that needs the application."""
+
+    groups: ClassVar[tuple[str, ...]] = (APPLICATION,)
 
 
 class ServeByDefault(click.Group):

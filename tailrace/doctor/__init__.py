@@ -1,0 +1,4 @@
+"""`tailrace doctor`: asks an application for one response, measures its delivery, and says what to mend.
+
+Imports `process`, `cli`, `worker` and `embed`.
+"""

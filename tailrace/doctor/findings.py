@@ -1,0 +1,475 @@
+"""The findings: each a function of what was measured, which returns what to mend or None.
+
+`RULES` is the table of them, the gravest first. docs/doctor.md has a section for each key.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tailrace.doctor.measured import (
+    BYTES,
+    FILE,
+    GENERATOR,
+    ITERABLE,
+    NOTHING,
+    TEXT,
+    WRAPPER,
+    Measured,
+)
+
+# Blocks of which there are at least so many, and which are smaller than so many bytes on average, are small ones.
+MANY: Final = 64
+SMALL: Final = 1024
+# A pause between two blocks in which a thread is held for nothing (ms).
+PAUSE: Final = 50.0
+# A body up to this length is better sent as a whole than in chunks (bytes).
+WHOLE: Final = 1 << 20
+# Compression is worth its time if it saves this part of the body, and so many bytes.
+SAVED: Final = 0.25
+SAVED_BYTES: Final = 1024
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is to be mended.
+
+    what: what was seen. cost: why it costs, with what was measured. ms, calls: the cost in milliseconds of the thread
+    and in system calls, 0 where it has none. change: what to do; code: the lines of it.
+    """
+
+    key: str
+    what: str
+    cost: str
+    change: str
+    code: str
+    ms: float = 0.0
+    calls: int = 0
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One finding. unless: keys of findings that say the same better."""
+
+    key: str
+    find: Callable[[str, Measured], Finding | None]
+    unless: tuple[str, ...] = ()
+
+
+def findings(measured: Measured) -> list[Finding]:
+    """All that is true of this response, in the order of the table."""
+    found: dict[str, Finding] = {}
+    for rule in RULES:
+        if not any(key in found for key in rule.unless) and (one := rule.find(rule.key, measured)) is not None:
+            found[rule.key] = one
+    return list(found.values())
+
+
+def counted(number: int, noun: str) -> str:
+    """The number with the noun, of which the plural has an s."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def time_of(ms: float) -> str:
+    """A time with as many digits as say something."""
+    if ms < 0.005:
+        return "less than 0.01 ms"
+    return f"{ms:,.{2 if ms < 10 else 1 if ms < 100 else 0}f} ms"
+
+
+def _more(measured: Measured) -> str:
+    """What the delivery costs beyond the floor."""
+    delivery, floor = measured.delivery, measured.floor
+    if delivery is None or floor is None:
+        return ""
+    return (
+        f"After the first block the thread was held for {time_of(delivery.handing)}, and "
+        f"{counted(delivery.writes, 'system call')} sent the response. The same bytes as one list: "
+        f"{time_of(floor.handing)}, {counted(floor.writes, 'system call')}."
+    )
+
+
+def _more_than_file(measured: Measured) -> str:
+    """What the delivery costs beyond that of a file wrapper."""
+    delivery, filed = measured.delivery, measured.as_file
+    if delivery is None or filed is None:
+        return ""
+    return (
+        f"The application had the request for {time_of(delivery.held)}, and {counted(delivery.writes, 'system call')} "
+        f"sent the response. An application that only returns wsgi.file_wrapper: {time_of(filed.held)}, "
+        f"{counted(filed.writes, 'system call')}."
+    )
+
+
+def _file_cost(measured: Measured) -> tuple[float, int]:
+    """The same in figures."""
+    delivery, filed = measured.delivery, measured.as_file
+    if delivery is None or filed is None:
+        return 0.0, 0
+    return max(0.0, delivery.held - filed.held), max(0, delivery.writes - filed.writes)
+
+
+def _framework(measured: Measured) -> str:
+    """`django`, `flask`, or neither."""
+    names = [layer.name.partition(".")[0] for layer in measured.layers]
+    return next((name for name in ("django", "flask") if name in names), "")
+
+
+def _joined(measured: Measured) -> str:
+    """How all blocks are returned as one."""
+    return {
+        "django": 'return HttpResponse("".join(blocks))  # in place of StreamingHttpResponse',
+        "flask": 'return Response("".join(blocks))',
+    }.get(_framework(measured), 'return [b"".join(blocks)]')
+
+
+def exception(key: str, measured: Measured) -> Finding | None:
+    """The application raised, or returned no response."""
+    status = f"The client got {measured.response.status} {measured.response.reason}"
+    broken = measured.delivery is not None and measured.delivery.ending == "broken"
+    status += ", and a body that breaks off." if broken else "."
+    for failure in measured.failures:
+        if failure.when == "close":
+            continue
+        where = "when it was called" if failure.when == "call" else "in its iterable"
+        at = f" at {failure.place}" if failure.place else ""
+        return Finding(
+            key,
+            f"The application raised {failure.type} {where}{at}: {failure.message or 'without a message'}",
+            f"{status} Nothing else was measured.",
+            "Mend it, or catch it where the response can still be replaced: before the first block.",
+            "except ReportError as error:\n"
+            '    start_response("500 Internal Server Error", fields, sys.exc_info())\n'
+            "    return [page]",
+        )
+    if measured.shape == NOTHING and measured.is_asked:
+        return Finding(
+            key,
+            f"The application returned {measured.returned.name}, which has no blocks.",
+            status,
+            "Return a list of bytes. Perhaps a `return` is missing.",
+            "return [body]",
+        )
+    if measured.is_asked and not measured.has_responded:
+        return Finding(
+            key,
+            "The application returned without calling start_response().",
+            status,
+            "Call it before the first block.",
+            'start_response("200 OK", [("Content-Type", "text/plain")])\nreturn [body]',
+        )
+    return None
+
+
+def text(key: str, measured: Measured) -> Finding | None:
+    """Blocks that are not bytes."""
+    others = ["str"] if measured.shape == TEXT else measured.known.others if measured.known else []
+    if not others:
+        return None
+    what = "str itself" if measured.shape == TEXT else f"blocks of type {', '.join(others)}"
+    response = measured.response
+    return Finding(
+        key,
+        f"The application returned {what}; blocks are bytes (PEP 3333).",
+        f"The client got {response.status} {response.reason} and {counted(response.body_bytes, 'byte')} of a body.",
+        "Encode the text, and return it in a list.",
+        'return [text.encode("utf-8")]',
+    )
+
+
+def length(key: str, measured: Measured) -> Finding | None:
+    """A Content-Length that is not the length of the body."""
+    declared, delivery = measured.declared, measured.delivery
+    if declared is None or delivery is None or not measured.has_body:
+        return None
+    given = measured.given
+    if given is None and delivery.ending == "broken" and delivery.bytes < declared:
+        given = delivery.bytes
+    if given is None or given == declared:
+        return None
+    if given < declared:
+        cost = (
+            f"The client waits for {counted(declared - given, 'byte')} that never come; the server breaks the "
+            "connection, so that it can see that."
+        )
+    else:
+        cost = f"The client does not get the last {counted(given - declared, 'byte')}."
+    return Finding(
+        key,
+        f"Content-Length is {declared:,}, and the application gave {counted(given, 'byte')}.",
+        cost,
+        "Take the length of the bytes that are sent, not of the text; or leave the field out: the server adds it to a "
+        "list.",
+        'body = text.encode("utf-8")\nfields.append(("Content-Length", str(len(body))))\nreturn [body]',
+    )
+
+
+def close_failed(key: str, measured: Measured) -> Finding | None:
+    """`close()` raised."""
+    for failure in measured.failures:
+        if failure.when == "close":
+            at = f" at {failure.place}" if failure.place else ""
+            return Finding(
+                key,
+                f"close() of what the application returned raised {failure.type}{at}: "
+                f"{failure.message or 'without a message'}",
+                "The client has its response, so it does not see this. What close() should have released may be left: "
+                "a connection to a database, a file.",
+                "Release each thing, whatever the others do.",
+                "def close(self):\n    with contextlib.ExitStack() as stack:\n"
+                "        stack.callback(self.file.close)\n        stack.callback(self.cursor.close)",
+            )
+    return None
+
+
+def close_missing(key: str, measured: Measured) -> Finding | None:
+    """An iterable that must be closed, and was not."""
+    if not measured.unclosed or measured.response.is_cut:
+        return None
+    by, name = measured.unclosed[0]
+    outer = measured.layers[0] if measured.layers and measured.layers[0] != by else None
+    who = f"what is around it ({outer})" if outer else "what is around it"
+    rest = f" So were {len(measured.unclosed) - 1} more." if len(measured.unclosed) > 1 else ""
+    return Finding(
+        key,
+        f"close() of {name}, which {by} returned, was not called: {who} does not pass it on.{rest}",
+        "What it should release is kept until the garbage collector finds it: files, connections, locks. Frameworks "
+        "end the request there, too (Django returns its database connections).",
+        "In the middleware, close what the application returned.",
+        "class Blocks:\n    def close(self):\n        close = getattr(self.blocks, 'close', None)\n"
+        "        if close is not None:\n            close()",
+    )
+
+
+def wrapper_spoilt(key: str, measured: Measured) -> Finding | None:
+    """A file wrapper that the server did not get."""
+    spoilt = measured.spoilt
+    if spoilt is None or measured.failures:
+        return None
+    made = f" that {spoilt.made_by} made" if spoilt.made_by.name else ""
+    return Finding(
+        key,
+        f"The file wrapper{made} does not reach the server: {spoilt.by} iterates it and returns something else.",
+        f"The file passes through Python. {_more_than_file(measured)}",
+        "Let the middleware return a file wrapper as it is.",
+        "body = self.application(environ, start_response)\n"
+        'if isinstance(body, environ["wsgi.file_wrapper"]):\n    return body',
+        *_file_cost(measured),
+    )
+
+
+def _served_instead(measured: Measured) -> str:
+    """How the server could send the file itself."""
+    file = measured.file or ""
+    url = measured.request.target.partition("?")[0].split("/")
+    path = file.split("/")
+    same = 0
+    while same < min(len(url), len(path)) - 1 and url[-1 - same] == path[-1 - same]:
+        same += 1
+    wrapper = {
+        "django": 'return FileResponse(open(path, "rb"))',
+        "flask": "return send_file(path)",
+    }.get(_framework(measured), 'return environ["wsgi.file_wrapper"](open(path, "rb"))')
+    if not same or not url[-1]:
+        return wrapper
+    # A folder as deep as possible: all that is in it becomes public.
+    same = max(1, min(same, len(url) - 2))
+    folder = "/".join(path[:-same]) or "/"
+    folder = os.path.relpath(folder) if folder.startswith(os.getcwd()) else folder
+    prefix = "/".join(url[:-same])
+    option = f"--static {prefix}={folder}" if prefix else f"--overlay {folder}"
+    return f"{wrapper}\n# or, if everybody may have it:\ntailrace {measured.application} \\\n    {option}"
+
+
+def lines_of_file(key: str, measured: Measured) -> Finding | None:
+    """A file whose lines are the blocks."""
+    known = measured.known
+    if measured.file is None or known is None or known.count < MANY or known.lines < known.count - 1:
+        return None
+    return Finding(
+        key,
+        f"The blocks are the lines of {_short(measured.file)}: {counted(known.count, 'block')} of "
+        f"{known.mean:,.0f} bytes on average.",
+        f"Each line is a step of Python. {_more_than_file(measured)}",
+        "Give the file to the server, which sends it without reading it.",
+        _served_instead(measured),
+        *_file_cost(measured),
+    )
+
+
+def file_through_python(key: str, measured: Measured) -> Finding | None:
+    """A file that was read by the application, byte for byte."""
+    if measured.file is None or measured.shape in (FILE, WRAPPER) or measured.delivery is None:
+        return None
+    if measured.delivery.path == "sendfile":
+        return None
+    return Finding(
+        key,
+        f"The body is the file {_short(measured.file)}, {counted(measured.response.body_bytes, 'byte')}, which the "
+        "application has read.",
+        f"All of it passes through Python. {_more_than_file(measured)}",
+        "Give the file to the server, which sends it without reading it.",
+        _served_instead(measured),
+        *_file_cost(measured),
+    )
+
+
+def bare_bytes(key: str, measured: Measured) -> Finding | None:
+    """Bytes that are not in a list."""
+    if measured.shape != BYTES:
+        return None
+    size = measured.response.body_bytes
+    return Finding(
+        key,
+        f"The application returned {measured.returned.name} and not a list of bytes.",
+        f"Here it costs nothing: it was sent as one block. PEP 3333 has a server iterate it, which gives "
+        f"{counted(size, 'number')}; other servers send {counted(size, 'block')} or fail.",
+        "Return it in a list.",
+        "return [body]",
+    )
+
+
+def write_used(key: str, measured: Measured) -> Finding | None:
+    """`write()` was called."""
+    if not measured.written:
+        return None
+    return Finding(
+        key,
+        f"The application called write() {counted(len(measured.written), 'time')}, with "
+        f"{counted(sum(measured.written), 'byte')}.",
+        "write() must send before it returns, so the length is not known and the application waits for slow clients. "
+        + _more(measured),
+        "Collect the blocks and return them.",
+        "blocks = []\nblocks.append(block)  # in place of write(block)\nreturn blocks",
+        measured.more_time,
+        measured.more_calls,
+    )
+
+
+def small_blocks(key: str, measured: Measured) -> Finding | None:
+    """Many small blocks that come quickly; those of a list cost little, those that come slowly belong to a stream."""
+    known = measured.known
+    if known is None or not known.is_timed or known.quick < MANY or known.quick_bytes / known.quick >= SMALL:
+        return None
+    path = measured.delivery.path if measured.delivery else "none"
+    where = " The server has collected them meanwhile (coalesced)." if path == "coalesced" else ""
+    return Finding(
+        key,
+        f"{counted(known.count, 'block')} of {known.mean:,.0f} bytes on average, from {measured.producer}.",
+        f"Each block is a step of Python.{where} {_more(measured)}",
+        "Return them as one block; or, if the whole is too large for memory, in blocks of 64 KiB.",
+        _joined(measured),
+        measured.more_time,
+        measured.more_calls,
+    )
+
+
+def starving(key: str, measured: Measured) -> Finding | None:
+    """A pause between two blocks, during which a thread is held."""
+    known, delivery = measured.known, measured.delivery
+    if known is None or delivery is None or known.longest_gap < PAUSE:
+        return None
+    # A pause of the machine's is not there each time.
+    if not measured.response.is_cut and delivery.handing < 0.8 * known.longest_gap:
+        return None
+    return Finding(
+        key,
+        f"{measured.producer} paused for {time_of(known.longest_gap)} after {counted(known.after, 'block')}.",
+        f"A thread of the server was held for {time_of(delivery.handing)} for this response, most of it waiting; with "
+        "--threads 128, 128 such clients hold them all.",
+        "Do what takes long before the first block. If it is a stream of events, serve it with greenlets: waiting then "
+        "holds no thread.",
+        f"rows = query.all()  # then the first block\n# or:\ntailrace {measured.application} --gevent",
+        delivery.handing,
+    )
+
+
+def no_length(key: str, measured: Measured) -> Finding | None:
+    """A short body that came at once and was sent without its length."""
+    response, known = measured.response, measured.known
+    if (
+        not measured.has_body
+        or response.is_cut
+        or measured.shape not in (GENERATOR, ITERABLE)
+        or response.header("Content-Length") is not None
+        or known is None
+        or not 0 < known.bytes <= WHOLE
+        or known.longest_gap >= PAUSE
+    ):
+        return None
+    return Finding(
+        key,
+        f"The length of {counted(response.body_bytes, 'byte')} was not known when the head was sent, since "
+        f"{measured.producer} gives them one after the other.",
+        f"They were sent in chunks: {counted(response.framing_bytes, 'byte')} of framing, and clients can show no "
+        f"progress. {_more(measured)}",
+        "Return a list; the server adds Content-Length and sends head and body in one write.",
+        _joined(measured),
+        measured.more_time,
+        measured.more_calls,
+    )
+
+
+def uncompressed(key: str, measured: Measured) -> Finding | None:
+    """A body that gzip would make smaller, for a client that takes gzip."""
+    response, gzip = measured.response, measured.compressed
+    if gzip is None or not measured.has_body or response.status == 206:
+        return None
+    if "gzip" not in (measured.request.header("Accept-Encoding") or "").lower():
+        return None
+    if "no-transform" in (response.header("Cache-Control") or "").lower():
+        return None
+    saved = gzip.of - gzip.into
+    if saved < SAVED_BYTES or saved < SAVED * gzip.of:
+        return None
+    part = "" if gzip.of == response.body_bytes else f" (its first {counted(gzip.of, 'byte')})"
+    kind = response.header("Content-Type") or "a body without a Content-Type"
+    static = measured.shape in (FILE, WRAPPER) or measured.file is not None
+    framework = _framework(measured)
+    if static:
+        code = "gzip -9k FILE  # --static sends FILE.gz to those who take it\n# or: --static-compress"
+    elif framework == "django":
+        code = 'MIDDLEWARE = ["django.middleware.gzip.GZipMiddleware", *MIDDLEWARE]'
+    elif framework == "flask":
+        code = "flask_compress.Compress(app)  # pip install flask-compress"
+    else:
+        code = (
+            'if "gzip" in environ.get("HTTP_ACCEPT_ENCODING", ""):\n    body = gzip.compress(body, 6)\n'
+            '    fields.append(("Content-Encoding", "gzip"))\nfields.append(("Vary", "Accept-Encoding"))'
+        )
+    return Finding(
+        key,
+        f"{kind} was sent uncompressed to a client that accepts gzip.",
+        f"gzip makes {gzip.into:,} of {counted(gzip.of, 'byte')}{part}, {100 * saved / gzip.of:.0f}% less, in "
+        f"{time_of(gzip.ms)} of processor time. The client waits for {counted(saved, 'byte')} more.",
+        "Compress it once and keep it, or in a middleware, or in the proxy. Not where a page shows a secret together "
+        "with text of the client's (BREACH).",
+        code,
+        0.0,
+    )
+
+
+def _short(file: str) -> str:
+    here = os.getcwd() + os.sep
+    return os.path.relpath(file) if file.startswith(here) else file
+
+
+RULES: Final = (
+    Rule("exception", exception),
+    Rule("not-bytes", text, unless=("exception",)),
+    Rule("wrong-length", length, unless=("exception", "not-bytes")),
+    Rule("close-failed", close_failed),
+    Rule("close-missing", close_missing, unless=("exception",)),
+    Rule("wrapper-spoilt", wrapper_spoilt),
+    Rule("lines-of-file", lines_of_file, unless=("wrapper-spoilt",)),
+    Rule("file-through-python", file_through_python, unless=("wrapper-spoilt", "lines-of-file")),
+    Rule("bare-bytes", bare_bytes),
+    Rule("write-used", write_used),
+    Rule("small-blocks", small_blocks, unless=("lines-of-file",)),
+    Rule("starving", starving),
+    Rule("no-length", no_length, unless=("lines-of-file", "file-through-python", "small-blocks", "wrapper-spoilt")),
+    Rule("uncompressed", uncompressed, unless=("exception", "not-bytes")),
+)

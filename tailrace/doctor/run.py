@@ -1,0 +1,66 @@
+"""`tailrace doctor`: from the options to what is printed and the exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from tailrace.cli import load
+from tailrace.cli.envfile import Variables
+from tailrace.doctor import show
+from tailrace.doctor.asking import request
+from tailrace.doctor.examine import examine
+from tailrace.doctor.findings import findings
+from tailrace.process import directory, folders, log
+from tailrace.process.errors import ConfigError, LoadError
+
+WELL: Final = 0
+FOUND: Final = 1
+WRONG_USE: Final = 2
+
+
+def run(
+    chosen: dict[str, Any],
+    *,
+    url: str,
+    method: str | None,
+    headers: tuple[str, ...],
+    body: str | None,
+    times: int,
+    timeout: float,
+    as_json: bool,
+) -> tuple[str, int]:
+    """What is to be printed, and the exit status. Raises ConfigError, LoadError.
+
+    chosen: option values of the server. body: a file, or `-` for standard input. timeout: seconds for one response.
+    """
+    asked = request(url, method, headers, _body(body))
+    if chosen["chdir"] is not None:
+        directory.change(chosen["chdir"])
+    chosen |= folders.located(chosen)
+    Variables(chosen["env_file"]).apply()
+    # What the application prints must not get among the output.
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            application = load.load(chosen["app"], factory=chosen["factory"])
+        except LoadError as error:
+            # 1 would say that something was found.
+            error.exit_status = WRONG_USE
+            raise
+        log.revive()
+        measured = examine(application, asked, chosen, times=times, seconds=timeout)
+    found = findings(measured)
+    return (show.as_json if as_json else show.as_text)(measured, found), FOUND if found else WELL
+
+
+def _body(name: str | None) -> bytes | None:
+    if name is None:
+        return None
+    try:
+        return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"--body {name}: cannot be read: {getattr(error, 'strerror', error)}; name a file with the request body"
+        ) from None

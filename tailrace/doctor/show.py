@@ -1,0 +1,187 @@
+"""What `tailrace doctor` prints: text for a terminal of 80 columns, or JSON. docs/doctor.md describes each key."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import Any, Final
+
+import click
+
+from tailrace.doctor.findings import Finding, counted, time_of
+from tailrace.doctor.measured import FILE, GENERATOR, ITERABLE, WRAPPER, Delivery, Measured
+
+_WIDTH: Final = 79
+_LABEL: Final = 14
+_PATHS: Final = {
+    "none": "none: no block of the application was sent",
+    "one-write": "one-write: head and body in one write",
+    "direct": "direct: each block at once, by the thread that made it",
+    "coalesced": "coalesced: quick blocks collected while others are sent",
+    "sendfile": "sendfile: the file, by the kernel",
+    "spilled": "spilled: the client was slow, and the rest waited in a file",
+}
+
+
+def as_json(measured: Measured, found: list[Finding]) -> str:
+    """A JSON object."""
+    request, response, known = measured.request, measured.response, measured.known
+    shown: dict[str, Any] = {
+        "application": measured.application,
+        "request": {"method": request.method, "target": request.target},
+        "response": {
+            "status": response.status,
+            "body_bytes": response.body_bytes,
+            "framing_bytes": response.framing_bytes,
+            "content_length": response.header("Content-Length") is not None,
+            "head_with_body": response.shares_read,
+            "cut": response.is_cut,
+        },
+        "asked": measured.is_asked,
+        "shape": measured.shape,
+        "returned": {"name": measured.returned.name, "place": measured.returned.place},
+        "producer": {"name": measured.producer.name, "place": measured.producer.place},
+        "layers": [{"name": layer.name, "place": layer.place} for layer in measured.layers],
+        "blocks": None
+        if known is None
+        else {
+            "count": known.count,
+            "bytes": known.bytes,
+            "smallest": known.smallest,
+            "largest": known.largest,
+            "longest_gap_ms": round(known.longest_gap, 3) if known.is_timed else None,
+        },
+        "delivery": _delivery(measured.delivery),
+        "floor": _delivery(measured.floor),
+        "as_file": _delivery(measured.as_file),
+        "findings": [
+            {
+                "key": one.key,
+                "what": one.what,
+                "cost": one.cost,
+                "cost_ms": round(one.ms, 3),
+                "cost_calls": one.calls,
+                "change": one.change,
+                "code": one.code,
+            }
+            for one in found
+        ],
+    }
+    return json.dumps(shown, indent=2)
+
+
+def _delivery(delivery: Delivery | None) -> dict[str, Any] | None:
+    if delivery is None:
+        return None
+    return {
+        "held_ms": round(delivery.held, 3),
+        "called_ms": round(delivery.called, 3),
+        "first_block_ms": round(delivery.first_block, 3),
+        "last_byte_ms": round(delivery.until_last, 3),
+        "blocks": delivery.blocks,
+        "bytes": delivery.bytes,
+        "writes": delivery.writes,
+        "path": delivery.path,
+        "ending": delivery.ending,
+        "runs": delivery.runs,
+    }
+
+
+def as_text(measured: Measured, found: list[Finding]) -> str:
+    """Lines for people, with the colours of a terminal (which `click.echo` removes elsewhere)."""
+    request, response = measured.request, measured.response
+    title = f"{request.method} {request.target}: {response.status} {response.reason}"
+    lines = [click.style(line, bold=True) for line in _wrapped(title, "", "")]
+    if not measured.is_asked:
+        return "\n".join([*lines, *_wrapped("The server answered this itself; the application was not asked.", "", "")])
+    for label, value in _facts(measured):
+        wrapped = _wrapped(value, f"  {label:<{_LABEL}}", " " * (_LABEL + 2))
+        lines.append(click.style(wrapped[0][: _LABEL + 2], dim=True) + wrapped[0][_LABEL + 2 :])
+        lines += wrapped[1:]
+    for number, one in enumerate(found, 1):
+        lines += ["", *_finding(number, one)]
+    well = "Nothing to mend."
+    if response.is_cut:
+        well = "Nothing to mend until then. A response that does not end is not measured further."
+    elif response.status >= 400:
+        well = "Nothing to mend in the delivery of this error response."
+    verdict = well if not found else f"{counted(len(found), 'finding')}."
+    shown = _wrapped(verdict, "", "")
+    return "\n".join([*lines, "", *(click.style(line, fg="yellow" if found else "green", bold=True) for line in shown)])
+
+
+def _facts(measured: Measured) -> list[tuple[str, str]]:
+    response, known, delivery, floor = measured.response, measured.known, measured.delivery, measured.floor
+    facts = [("returned", _returned(measured))]
+    if len(measured.layers) > 1:
+        facts.append(("through", ", ".join(dict.fromkeys(layer.name for layer in measured.layers))))
+    if measured.producer.name and measured.producer != measured.returned:
+        facts.append(("made by", f"generator {measured.producer}"))
+    if known is not None and known.count:
+        sizes = (
+            f"of {counted(known.smallest, 'byte')}"
+            if known.smallest == known.largest
+            else f"of {known.smallest:,} to {known.largest:,} bytes"
+        )
+        gap = f", up to {time_of(known.longest_gap)} apart" if known.is_timed and known.count > 1 else ""
+        facts.append(("blocks", f"{counted(known.count, 'block')} {sizes}{gap}"))
+    kind = response.header("Content-Type")
+    facts.append(("body", f"{counted(response.body_bytes, 'byte')}{f', {kind}' if kind else ''}"))
+    facts.append(("length", _length(measured)))
+    if delivery is None:
+        return facts
+    facts.append(("path", _PATHS.get(delivery.path, delivery.path)))
+    if response.body_bytes:
+        facts.append(("first read", "head and body together" if response.shares_read else "the head alone"))
+    listed = "" if floor is None else f"; as one list {floor.writes:,}"
+    facts.append(("system calls", f"{delivery.writes:,} to write it{listed}"))
+    parts = f" ({time_of(delivery.called)} until it returned)" if floor is not None else ""
+    listed = "" if floor is None else f"; as one list {time_of(floor.held)}"
+    facts.append(("held", f"{time_of(delivery.held)} by the application{parts}{listed}"))
+    if not response.is_cut:
+        listed = "" if floor is None else f"; as one list {time_of(floor.until_last)}"
+        facts.append(("last byte", f"after {time_of(delivery.until_last)} for the client{listed}"))
+    if delivery.ending != "complete":
+        facts.append(("ending", delivery.ending))
+    if response.is_cut:
+        facts.append(("cut", "it did not end within --timeout, and the client left"))
+    elif delivery.runs > 1:
+        facts.append(("measured", f"{delivery.runs} times; the quickest is shown"))
+    return facts
+
+
+def _returned(measured: Measured) -> str:
+    kinds = {GENERATOR: "generator ", FILE: "file ", WRAPPER: "", ITERABLE: ""}
+    if measured.failures and not measured.returned.name:
+        return "nothing: it raised"
+    if measured.shape == WRAPPER:
+        return "wsgi.file_wrapper"
+    return f"{kinds.get(measured.shape, '')}{measured.returned}"
+
+
+def _length(measured: Measured) -> str:
+    response = measured.response
+    if (length := response.header("Content-Length")) is not None:
+        return f"known: {length}, {'from the application' if measured.declared is not None else 'added by the server'}"
+    if (response.header("Transfer-Encoding") or "").lower() == "chunked":
+        return "not known: sent in chunks"
+    return "not known: the connection ends it" if measured.has_body else "none"
+
+
+def _finding(number: int, one: Finding) -> list[str]:
+    head, *more = _wrapped(one.what, f"{number}. ", "   ")
+    return [
+        click.style(head, fg="yellow"),
+        *(click.style(line, fg="yellow") for line in more),
+        *_wrapped(one.cost, "   Cost: ", "   "),
+        *_wrapped(one.change, "   Mend: ", "   "),
+        *(f"       {line}" for line in one.code.splitlines()),
+        click.style(f"   [{one.key}]", dim=True),
+    ]
+
+
+def _wrapped(text: str, first: str, following: str) -> list[str]:
+    printable = "".join(each if each.isprintable() else " " for each in text)
+    return textwrap.wrap(
+        printable, _WIDTH, initial_indent=first, subsequent_indent=following, break_on_hyphens=False
+    ) or [first.rstrip()]

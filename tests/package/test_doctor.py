@@ -1,0 +1,510 @@
+"""`tailrace doctor`: each finding by an application that causes it and by one that does not."""
+
+import json
+import random
+import re
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tailrace.cli.settings import from_keywords, plain
+from tailrace.command import cli, main
+from tailrace.doctor import show
+from tailrace.doctor.asking import request
+from tailrace.doctor.examine import examine
+from tailrace.doctor.findings import MANY, PAUSE, RULES, findings
+
+DOCS = (Path(__file__).resolve().parents[2] / "docs/doctor.md").read_text()
+ROWS = [b"%d,a name,a place\n" % number for number in range(500)]
+# Does not compress.
+NOISE = random.Random("noise").randbytes(20_000)
+LINES = NOISE.replace(b"\n", b".")
+LINES = b"".join(LINES[start : start + 99] + b"\n" for start in range(0, len(LINES), 99))
+
+
+@pytest.fixture
+def stored(tmp_path):
+    path = tmp_path / "noise.bin"
+    path.write_bytes(LINES)
+    return path
+
+
+def measured(app, url="/", *, method=None, headers=(), body=None, **given):
+    chosen = plain(from_keywords({})) | {"app": "shop:app"}
+    return examine(app, request(url, method, headers, body), chosen, **{"times": 1, **given})
+
+
+def found(app, url="/", **given):
+    return {one.key: one for one in findings(measured(app, url, **given))}
+
+
+def returns(body, *fields, status="200 OK"):
+    """An application that returns this, or what calling it gives."""
+
+    def app(environ, start_response):
+        start_response(status, list(fields))
+        return body() if callable(body) else body
+
+    return app
+
+
+def raises(environ, start_response):
+    raise LookupError("no such report")
+
+
+def raises_in_its_iterable(environ, start_response):
+    start_response("200 OK", [])
+    yield b"a"
+    raise LookupError("no such report")
+
+
+def exits(environ, start_response):
+    raise SystemExit(3)
+
+
+def forgets_start_response(environ, start_response):
+    return [b"a"]
+
+
+def writes(environ, start_response):
+    write = start_response("200 OK", [])
+    write(b"a")
+    return []
+
+
+def does_not_write(environ, start_response):
+    start_response("200 OK", [])
+    return [b"a"]
+
+
+class Blocks:
+    """An iterable with a `close()`."""
+
+    def __init__(self, blocks=(b"a",), error=None):
+        self.blocks = blocks
+        self.error = error
+
+    def __iter__(self):
+        return iter(self.blocks)
+
+    def close(self):
+        if self.error:
+            raise self.error
+
+
+class Optional(Blocks):
+    """One whose `close()` takes an argument, and is an attribute of the object."""
+
+    def __init__(self):
+        super().__init__()
+        self.close = self.end
+
+    def end(self, is_broken=False):
+        pass
+
+
+class Upper:
+    """Middleware that passes `close()` on or not, by its class."""
+
+    def __init__(self, app):
+        self.app = app
+
+    def __call__(self, environ, start_response):
+        return map(bytes.upper, self.app(environ, start_response))
+
+
+class Closing(Upper):
+    def __call__(self, environ, start_response):
+        body = self.app(environ, start_response)
+        return Passing(map(bytes.upper, body), body)
+
+
+class Passing:
+    def __init__(self, blocks, body):
+        self.blocks = blocks
+        self.body = body
+
+    def __iter__(self):
+        return self.blocks
+
+    def close(self):
+        if hasattr(self.body, "close"):
+            self.body.close()
+
+
+class Letting(Upper):
+    """Middleware that lets file wrappers through."""
+
+    def __call__(self, environ, start_response):
+        body = self.app(environ, start_response)
+        return body if isinstance(body, environ["wsgi.file_wrapper"]) else [b"".join(body)]
+
+
+@pytest.fixture(autouse=True)
+def opened():
+    """Files that middleware did not close are closed at the end of the test."""
+    yield
+    for file in OPENED:
+        file.close()
+    OPENED.clear()
+
+
+OPENED = []
+
+
+def wraps(path):
+    def app(environ, start_response):
+        start_response("200 OK", [])
+        OPENED.append(path.open("rb"))
+        return environ["wsgi.file_wrapper"](OPENED[-1])
+
+    return app
+
+
+def lines_of(path):
+    def app(environ, start_response):
+        start_response("200 OK", [])
+        with path.open("rb") as file:
+            yield from file
+
+    return app
+
+
+def blocks_of(path):
+    def app(environ, start_response):
+        start_response("200 OK", [])
+        with path.open("rb") as file:
+            while block := file.read(8192):
+                yield block
+
+    return app
+
+
+def paused(seconds):
+    def app(environ, start_response):
+        start_response("200 OK", [])
+        yield b"a"
+        time.sleep(seconds)
+        yield b"b"
+
+    return app
+
+
+def length(number):
+    return ("Content-Length", str(number))
+
+
+CAUSES = {
+    "exception": [raises, raises_in_its_iterable, exits, forgets_start_response, returns(None)],
+    "not-bytes": [returns("text"), returns(["text"]), returns(lambda: (text for text in ["a"]))],
+    "wrong-length": [returns([b"abc"], length(10)), returns([b"abc"], length(1)), returns([], length(3))],
+    "close-failed": [returns(lambda: Blocks(error=LookupError("no connection")))],
+    "close-missing": [Upper(returns(Blocks))],
+    "bare-bytes": [returns(b"abc"), returns(bytearray(b"abc")), returns(memoryview(b"abc"))],
+    "write-used": [writes],
+    "small-blocks": [returns(lambda: iter(map(bytes, ROWS)))],
+    "starving": [paused(2 * PAUSE / 1e3)],
+    "no-length": [returns(lambda: (block for block in [b"a", b"b"]))],
+    "uncompressed": [returns([b"".join(ROWS)])],
+}
+CAUSES_NOT = {
+    "exception": [returns([b"a"])],
+    "not-bytes": [returns([b"a"])],
+    "wrong-length": [returns([b"abc"], length(3)), returns([b"abc"])],
+    "close-failed": [returns(Blocks)],
+    "close-missing": [Closing(returns(Blocks)), Upper(returns([b"a"])), returns(Blocks), Closing(returns(Optional))],
+    "bare-bytes": [returns([b"abc"])],
+    "write-used": [does_not_write],
+    # A list has no step between its blocks, and those of a slow stream are not quick.
+    "small-blocks": [
+        returns(ROWS),
+        returns(lambda: iter(ROWS)),
+        returns(lambda: map(bytes, ROWS[: MANY - 1])),
+        paused(2 * PAUSE / 1e3),
+    ],
+    "starving": [returns(lambda: iter([b"a", b"b"])), returns(lambda: time.sleep(PAUSE / 1e3) or [b"a"])],
+    "no-length": [returns([b"a", b"b"]), returns(lambda: (block for block in [b"a"]), length(1))],
+    "uncompressed": [
+        returns([NOISE]),
+        returns([b"a" * 100]),
+        returns([b"".join(ROWS)], ("Content-Encoding", "gzip")),
+        returns([b"".join(ROWS)], ("Cache-Control", "no-transform")),
+    ],
+}
+# Those with a file are tested below.
+OF_FILES = {"wrapper-spoilt", "lines-of-file", "file-through-python"}
+
+
+@pytest.mark.parametrize(("key", "app"), [(key, app) for key, apps in CAUSES.items() for app in apps])
+def test_an_application_that_causes_a_finding_gets_it(key, app):
+    one = found(app)[key]
+    assert one.what
+    assert one.cost
+    assert one.change
+    assert one.code
+
+
+@pytest.mark.parametrize(("key", "app"), [(key, app) for key, apps in CAUSES_NOT.items() for app in apps])
+def test_an_application_that_does_not_cause_a_finding_does_not_get_it(key, app):
+    assert key not in found(app)
+
+
+def test_every_finding_has_an_application_that_causes_it_and_one_that_does_not():
+    keys = {rule.key for rule in RULES}
+    assert keys == CAUSES.keys() | OF_FILES == CAUSES_NOT.keys() | OF_FILES
+
+
+def test_a_response_that_cannot_be_delivered_better_has_no_finding():
+    assert not found(returns([b"pong"]))
+
+
+def test_a_file_wrapper_that_middleware_spoils_is_found_with_the_name_of_the_middleware(stored):
+    one = found(Upper(wraps(stored)))["wrapper-spoilt"]
+    assert "test_doctor.Upper" in one.what
+    assert re.search(r"wraps\S* \(\S*test_doctor\.py:\d+\) made", one.what)
+
+
+def test_middleware_that_iterates_a_file_wrapper_in_a_generator_is_named(stored):
+    class Generator(Upper):
+        def __call__(self, environ, start_response):
+            yield from self.app(environ, start_response)
+
+    assert "Generator" in found(Generator(wraps(stored)))["wrapper-spoilt"].what
+
+
+def test_a_file_wrapper_that_reaches_the_server_is_not_spoilt(stored):
+    for app in (wraps(stored), Letting(wraps(stored))):
+        seen = measured(app)
+        assert seen.delivery.path == "sendfile"
+        assert not findings(seen)
+
+
+def test_a_file_wrapper_that_nobody_reads_is_not_spoilt(stored):
+    def app(environ, start_response):
+        environ["wsgi.file_wrapper"](stored.open("rb")).close()
+        start_response("304 Not Modified", [])
+        return []
+
+    assert not found(app)
+
+
+def test_a_file_that_is_iterated_by_its_lines_is_found(stored):
+    one = found(lines_of(stored))["lines-of-file"]
+    assert "noise.bin" in one.what
+    assert "file_wrapper" in one.code
+
+
+def test_a_file_that_is_read_in_blocks_is_not_iterated_by_its_lines(stored):
+    assert "lines-of-file" not in found(blocks_of(stored))
+
+
+def test_lines_that_are_no_file_are_small_blocks():
+    keys = found(returns(lambda: map(bytes, LINES.splitlines(keepends=True))))
+    assert "lines-of-file" not in keys
+    assert "small-blocks" in keys
+
+
+def test_a_file_that_passes_through_python_is_found_with_the_option_that_would_send_it(stored):
+    for app in (blocks_of(stored), returns(lambda: [stored.read_bytes()])):
+        one = found(app, "/reports/noise.bin")["file-through-python"]
+        assert f"tailrace shop:app \\\n    --static /reports={stored.parent}" in one.code
+    assert f"--overlay {stored.parent}" in found(blocks_of(stored), "/noise.bin")["file-through-python"].code
+    assert "--static" not in found(blocks_of(stored), "/report")["file-through-python"].code
+
+
+def test_a_file_that_the_application_changes_or_the_server_sends_does_not_pass_through_python(stored):
+    for app in (wraps(stored), returns(lambda: stored.open("rb")), returns(lambda: [stored.read_bytes()[1:]])):
+        assert "file-through-python" not in found(app)
+
+
+def test_a_file_that_the_application_writes_does_not_pass_through_python(tmp_path):
+    def app(environ, start_response):
+        (tmp_path / "cache").write_bytes(NOISE)
+        start_response("200 OK", [])
+        return [NOISE]
+
+    assert not found(app)
+
+
+def test_an_unclosed_iterable_is_found_with_the_layer_that_does_not_close_it():
+    one = found(Upper(returns(Blocks)))["close-missing"]
+    assert "test_doctor.Blocks" in one.what
+    assert "test_doctor.Upper" in one.what
+
+
+def test_an_exception_is_found_with_its_type_text_and_line():
+    what = found(raises)["exception"].what
+    assert "LookupError" in what
+    assert "no such report" in what
+    assert re.search(r"test_doctor\.py:\d+", what)
+
+
+def test_after_an_exception_the_application_is_not_called_again():
+    calls = []
+
+    def app(environ, start_response):
+        calls.append(1)
+        raise LookupError
+
+    found(app, times=3)
+    assert len(calls) == 1
+
+
+def test_the_generator_that_makes_the_blocks_is_named_whatever_is_around_it():
+    assert "test_doctor.paused" in found(Closing(paused(2 * PAUSE / 1e3)))["starving"].what
+
+
+def test_a_generator_that_makes_no_blocks_is_not_named():
+    def each():
+        for row in ROWS:
+            yield b"%d" % sum(byte for byte in row)
+
+    assert "each" in found(Closing(returns(each)))["small-blocks"].what
+    assert measured(returns(lambda: [b"".join(row for row in ROWS)])).producer.name == "list"
+
+
+def test_the_delivery_is_the_servers_own_record():
+    seen = measured(returns([b"a" * 1000]), times=2)
+    assert seen.delivery.path == seen.floor.path == "one-write"
+    assert seen.delivery.writes == seen.floor.writes == 1
+    assert (seen.delivery.blocks, seen.delivery.bytes, seen.delivery.runs) == (1, 1000, 2)
+    assert seen.response.shares_read
+    several = measured(returns(lambda: (block for block in [b"a" * 5000, b"b" * 6000])))
+    assert (several.known.count, several.known.smallest, several.known.largest) == (2, 5000, 6000)
+    assert several.response.header("Transfer-Encoding") == "chunked"
+    assert several.response.body == b"a" * 5000 + b"b" * 6000
+    assert several.response.framing_bytes > 0
+
+
+def test_the_request_is_the_one_that_was_described():
+    def app(environ, start_response):
+        names = ("REQUEST_METHOD", "PATH_INFO", "QUERY_STRING", "HTTP_HOST", "HTTP_ACCEPT_ENCODING", "HTTP_COOKIE")
+        text = json.dumps([*(environ.get(name) for name in names), environ["wsgi.input"].read().decode()])
+        start_response("200 OK", [])
+        return [text.encode()]
+
+    seen = measured(app, "/a b?c=d", headers=("Host: shop.example", "Cookie: e=f"), body=b"sent")
+    assert json.loads(seen.response.body) == ["POST", "/a b", "c=d", "shop.example", "gzip", "e=f", "sent"]
+
+
+def test_a_client_that_does_not_take_gzip_gets_no_finding_about_it():
+    assert "uncompressed" not in found(returns([b"".join(ROWS)]), headers=("Accept-Encoding: identity",))
+
+
+def test_a_response_to_head_has_no_finding_about_its_body():
+    assert not found(returns([], length(3)), method="HEAD")
+
+
+def endless(seconds):
+    def app(environ, start_response):
+        start_response("200 OK", [])
+        while True:
+            yield random.randbytes(2000)
+            time.sleep(seconds)
+
+    return app
+
+
+def test_a_response_that_does_not_end_is_left_after_the_time_out():
+    seen = measured(endless(0.001), seconds=0.3)
+    assert seen.response.is_cut
+    assert "does not end" in show.as_text(seen, [])
+
+
+def test_a_response_that_neither_ends_nor_goes_on_holds_a_thread():
+    assert found(endless(2 * PAUSE / 1e3), seconds=0.5).keys() == {"starving"}
+
+
+def test_a_path_that_the_server_answers_itself_is_said_to_be_so(stored):
+    chosen = plain(from_keywords({"static": {"/files": str(stored.parent)}})) | {"app": "shop:app"}
+    seen = examine(returns([b"a"]), request("/files/noise.bin", None, (), None), chosen)
+    assert not findings(seen)
+    assert "application was not asked" in show.as_text(seen, [])
+
+
+def test_what_is_printed_fits_80_columns(stored, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    apps = [app for apps in CAUSES.values() for app in apps] + [Upper(wraps(stored)), lines_of(stored)]
+    for app in apps:
+        seen = measured(app)
+        for line in show.as_text(seen, findings(seen)).splitlines():
+            assert len(click.unstyle(line)) < 80, line
+
+
+def test_the_docs_have_a_section_for_each_finding_in_their_order():
+    assert re.findall(r"^### `([a-z-]+)`$", DOCS, re.MULTILINE) == [rule.key for rule in RULES]
+
+
+def test_the_docs_have_each_key_of_the_json(stored):
+    def keys(value):
+        if isinstance(value, dict):
+            return set(value).union(*map(keys, value.values()))
+        return set().union(*map(keys, value)) if isinstance(value, list) else set()
+
+    seen = measured(Upper(wraps(stored)))
+    found = keys(json.loads(show.as_json(seen, findings(seen))))
+    assert "cost_ms" in found
+    assert found == set(re.findall(r"^\| `(\w+)` \|", DOCS, re.MULTILINE))
+
+
+@pytest.fixture
+def shop(modules, monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    return modules(
+        shop="""
+            def app(environ, start_response):
+                print("from the application")
+                start_response("200 OK", [])
+                return b"bare" if environ["PATH_INFO"] == "/bare" else [b"well"]
+
+            def create(name):
+                return app
+        """
+    )
+
+
+def run(*arguments):
+    # As the command does, and not as click does by default: an exit status is returned.
+    return CliRunner().invoke(cli, ["doctor", *arguments], standalone_mode=False)
+
+
+def test_the_exit_status_says_whether_something_was_found(shop):
+    well, bare = run("shop:app"), run("shop:create('a')", "--url", "/bare", "--times", "1")
+    assert (well.return_value, bare.return_value) == (0, 1)
+    assert "Nothing to mend." in well.stdout
+    assert "[bare-bytes]" in bare.stdout
+    assert "1 finding." in bare.stdout
+
+
+def test_what_the_application_prints_is_not_in_the_json(shop):
+    ended = run("shop:app", "--url", "/bare", "--json")
+    assert [one["key"] for one in json.loads(ended.stdout)["findings"]] == ["bare-bytes"]
+    assert "from the application" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "which application"),
+        (("shop:ap",), "these could be the application: shop:app"),
+        (("shop:app", "--url", "report"), "with a slash in front: /report"),
+        (("shop:app", "--url", "http://localhost/a?b"), "with a slash in front: /a"),
+        (("shop:app", "--header", "Accept"), "write name and value"),
+        (("shop:app", "--header", "Content-Length: 3"), "leave it out"),
+        (("shop:app", "--method", "G T"), "such as GET or POST"),
+        (("shop:app", "--body", "missing.json"), "missing.json: cannot be read: No such file"),
+        (("shop:app", "--times", "0"), "0 is not in the range"),
+    ],
+)
+def test_wrong_use_is_one_line_and_status_2(shop, monkeypatch, capsys, arguments, message):
+    monkeypatch.setattr(sys, "argv", ["tailrace", "doctor", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    lines = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2
+    assert message in lines[0]
+    assert len(lines) == 1 or (len(lines) == 2 and "--help" in lines[1])
