@@ -12,7 +12,7 @@ from typing import Any, Final
 
 # A block that comes within this time of the previous one is quick (ms).
 QUICK: Final = 1.0
-_KNOWN: Final = (type(iter([])), type(iter(())))
+_KNOWN: Final[tuple[type, ...]] = (type(iter([])), type(iter(())))
 
 
 @dataclass

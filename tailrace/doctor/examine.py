@@ -58,6 +58,7 @@ _MOST_COMPRESSED: Final = 8 << 20
 _LAST_WAIT: Final = 30.0
 _WAIT_AFTER_CUT: Final = 1.0
 _GRACE: Final = 1.0
+_OF_THE_BODY: Final = ("content-length", "x-sendfile", "x-accel-redirect")
 # What does not concern one request on one thread.
 _APART: Final = {"gevent": False, "debug": False, "access_log": None, "status": None, "bind": ("127.0.0.1:0",)}
 
@@ -271,8 +272,8 @@ def _as_list(trace: Trace, body: bytes) -> WSGIApplication:
 
 
 def _head(trace: Trace) -> tuple[str, list[tuple[str, str]]]:
-    """Status and fields of the response, without its length."""
-    fields = [(name, value) for name, value in trace.fields if name.lower() != "content-length"]
+    """Status and fields of the response, without those that say what its body is."""
+    fields = [(name, value) for name, value in trace.fields if name.lower() not in _OF_THE_BODY]
     return trace.status or "200 OK", fields
 
 

@@ -188,7 +188,8 @@ def length(key: str, measured: Measured) -> Finding | None:
     given = measured.given
     if given is None and delivery.ending == "broken" and delivery.bytes < declared:
         given = delivery.bytes
-    if given is None or given == declared:
+    # The server may send more than it was given: a file that the application names.
+    if given is None or given == declared or given < declared <= delivery.bytes:
         return None
     if given < declared:
         cost = (
@@ -395,6 +396,8 @@ def no_length(key: str, measured: Measured) -> Finding | None:
         or response.is_cut
         or measured.shape not in (GENERATOR, ITERABLE)
         or response.header("Content-Length") is not None
+        # Compressed while it is made.
+        or response.header("Content-Encoding") is not None
         or known is None
         or not 0 < known.bytes <= WHOLE
         or known.longest_gap >= PAUSE
@@ -427,7 +430,7 @@ def uncompressed(key: str, measured: Measured) -> Finding | None:
         return None
     part = "" if gzip.of == response.body_bytes else f" (its first {counted(gzip.of, 'byte')})"
     kind = response.header("Content-Type") or "a body without a Content-Type"
-    static = measured.shape in (FILE, WRAPPER) or measured.file is not None
+    static = measured.file is not None or (measured.delivery is not None and measured.delivery.path == "sendfile")
     framework = _framework(measured)
     if static:
         code = "gzip -9k FILE  # --static sends FILE.gz to those who take it\n# or: --static-compress"

@@ -124,6 +124,7 @@ class Trace:
         self.delivery: Callable[[], dict[str, Any]] | None = None
         self.ended = threading.Event()
         self.blocks = 0
+        self._passed: StartResponse | None = None
         self._is_iterated = False
         self._steps: Counter[CodeType] = Counter()
         self._step_names: dict[CodeType, str] = {}
@@ -137,7 +138,7 @@ class Trace:
         """Calls the application."""
         self.delivery = environ[_MARK]
         environ["wsgi.file_wrapper"] = type("FileWrapper", (SeenWrapper,), {"trace": self})
-        passed = self._start_response(start_response)
+        passed = self._passed = self._start_response(start_response)
         returned = self.run("call", lambda: self._application(environ, passed))
         self.returned = returned
         self.made_by = places.of_object(returned)
@@ -202,7 +203,9 @@ class Trace:
         close = getattr(made, "close", None)
         # Calls of anything else are not seen, and nothing is said of them.
         is_seen = isinstance(getattr(close, "__func__", close), (FunctionType, BuiltinMethodType))
-        return is_seen and not isinstance(made, PASSED_ON) and id(made) not in self._closed
+        return (
+            is_seen and hasattr(made, "__iter__") and not isinstance(made, PASSED_ON) and id(made) not in self._closed
+        )
 
     def _start_response(self, start_response: StartResponse) -> StartResponse:
         def passed(status: str, headers: list[tuple[str, str]], exc_info: Any = None, /) -> Callable[[bytes], object]:
@@ -266,7 +269,10 @@ class Trace:
         given = frame.f_locals
         for name, following in itertools.pairwise(names):
             environ = given.get(name)
-            if isinstance(environ, dict) and environ.get(_MARK) is self.delivery and callable(given.get(following)):
+            starts = given.get(following)
+            # Middleware may replace either, and other functions take `environ` and a callable.
+            is_start = starts is self._passed or ("start" in following and callable(starts))
+            if is_start and isinstance(environ, dict) and environ.get(_MARK) is self.delivery:
                 if is_generator:
                     self._generators.add(code)
                     self.layers.append(Layer(places.of_function(frame), places.of_code(code), None, code))

@@ -227,7 +227,11 @@ CAUSES_NOT = {
         paused(2 * PAUSE / 1e3),
     ],
     "starving": [returns(lambda: iter([b"a", b"b"])), returns(lambda: time.sleep(PAUSE / 1e3) or [b"a"])],
-    "no-length": [returns([b"a", b"b"]), returns(lambda: (block for block in [b"a"]), length(1))],
+    "no-length": [
+        returns([b"a", b"b"]),
+        returns(lambda: (block for block in [b"a"]), ("Content-Encoding", "gzip")),
+        returns(lambda: (block for block in [b"a"]), length(1)),
+    ],
     "uncompressed": [
         returns([NOISE]),
         returns([b"a" * 100]),
@@ -328,6 +332,29 @@ def test_a_file_that_the_application_writes_does_not_pass_through_python(tmp_pat
         return [NOISE]
 
     assert not found(app)
+
+
+def test_a_file_that_the_application_names_has_no_finding(stored):
+    size = stored.stat().st_size
+    app = returns([], length(size), ("X-Sendfile", str(stored)))
+    chosen = plain(from_keywords({"sendfile_root": str(stored.parent)})) | {"app": "shop:app"}
+    seen = examine(app, request("/", None, (), None), chosen, times=1)
+    assert seen.response.body_bytes == size
+    assert not findings(seen)
+
+
+def test_a_function_that_takes_environ_and_another_callable_is_no_layer():
+    def policy(environ, router):
+        return Blocks()
+
+    def app(environ, start_response):
+        start_response("200 OK", [])
+        policy(environ, print)
+        return [b"a"]
+
+    seen = measured(app)
+    assert [layer.name.rpartition(".")[2] for layer in seen.layers] == ["app"]
+    assert not findings(seen)
 
 
 def test_an_unclosed_iterable_is_found_with_the_layer_that_does_not_close_it():
