@@ -112,6 +112,13 @@ class Scoreboard:
     def counters(self, place: int, /) -> dict[str, int]:
         """Counters and gauges of the worker at a place, also after its death. Raises IndexError."""
 
+    def states(self, place: int, /) -> dict[str, dict[str, int]]:
+        """Its threads and connections, each by state. Raises IndexError."""
+
+    def deliveries(self, place: int, /) -> dict[str, dict[str, int]]:
+        """The counts of its finished responses, by group and name, also after its death. Buckets of histograms have the
+        responses up to their bound, without those of the buckets before. Raises IndexError."""
+
     def in_flight(self, place: int, /) -> list[dict[str, Any]]:
         """The requests that it runs, or ran when it died: id, method, target, client, seconds, thread."""
 

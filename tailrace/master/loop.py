@@ -83,9 +83,9 @@ class Master:
         places = max(_FEWEST_PLACES, _PLACES_EACH * count)
         self._places = places
         self._began = time.monotonic()
-        self._tally = Tally()
         self._states = States()
         self._board = Scoreboard(places, chosen["max_greenlets" if chosen["gevent"] else "threads"])
+        self._tally = Tally(self._board.deliveries(0))
         self._plan = Plan(count, places, chosen["graceful_timeout"])
         self._limits = recycle.Limits.of(chosen)
         self._chance = random.Random()
@@ -260,7 +260,8 @@ class Master:
         requests = self._requests(ended)
         verdict = self._plan.ended(ended, time.monotonic())
         ended.forget_report()
-        self._tally.has_ended(ended, verdict, self._board.counters(ended.place))
+        counters, deliveries = self._board.counters(ended.place), self._board.deliveries(ended.place)
+        self._tally.has_ended(ended, verdict, counters, deliveries)
         # Before the counters are cleared: the status process must not count them twice, nor lose them.
         self._publish()
         # Its place of the scoreboard is free.
@@ -459,6 +460,7 @@ class Master:
             may_hang=not self._chosen["debug"],
             restarts=dict(self._tally.restarts),
             ended=dict(self._tally.ended),
+            delivered=self._tally.delivered,
             workers=self._states.of(self._plan.workers),
         )
         status.publish(told, self._places)

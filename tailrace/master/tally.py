@@ -10,6 +10,7 @@ from typing import Final
 
 from tailrace.master.plan import Verdict
 from tailrace.master.workers import Worker
+from tailrace.status import counts
 from tailrace.status.snapshot import GROWING
 
 CRASH: Final = "crash"
@@ -24,14 +25,21 @@ REASONS: Final = (
 
 
 class Tally:
-    """Counts since the master has started. restarts: by reason. ended: the counters of workers that have ended."""
+    """Counts since the master has started. restarts: by reason. ended: the counters of workers that have ended.
 
-    def __init__(self) -> None:
+    delivered: the counts of their responses. none: those of a worker that has just begun.
+    """
+
+    def __init__(self, none: counts.Counts) -> None:
         self.restarts = dict.fromkeys(REASONS, 0)
         self.ended = dict.fromkeys(GROWING, 0)
+        self.delivered = counts.added([none])
 
-    def has_ended(self, worker: Worker, verdict: Verdict, counters: Mapping[str, int]) -> None:
-        """A worker has ended, with these counters."""
+    def has_ended(
+        self, worker: Worker, verdict: Verdict, counters: Mapping[str, int], deliveries: counts.Counts
+    ) -> None:
+        """A worker has ended, with these counters and counts of responses."""
+        self.delivered = counts.added([self.delivered, deliveries])
         for name in GROWING:
             self.ended[name] += counters[name]
         if verdict is Verdict.CRASHED:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from tailrace.status import counts
 from tailrace.status.memory import Memory
 from tailrace.status.snapshot import MOST_REQUESTS, Snapshot
 
@@ -53,15 +54,39 @@ def document(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> byt
                 "rss_bytes": memory[worker.pid].rss,
                 "pss_bytes": memory[worker.pid].pss,
                 "counters": worker.counters,
+                **worker.states,
             }
             for worker in taken.workers
         ],
         "totals": taken.totals,
+        **taken.states,
+        **_responses(taken.deliveries),
         "restarts": state.restarts,
         "requests": requests[:MOST_REQUESTS],
         "requests_omitted": max(0, len(requests) - MOST_REQUESTS),
     }
     return json.dumps(found, indent=1).encode() + b"\n"
+
+
+def _responses(delivered: counts.Counts) -> dict[str, Any]:
+    """The keys `responses`, `paths` and `latency`."""
+    sizes = delivered["sizes"]
+    return {
+        "responses": {
+            "classes": delivered["classes"],
+            "endings": delivered["endings"],
+            "body_bytes": sizes["body_bytes"],
+            "blocks": sizes["blocks"],
+            "held": sizes["held"],
+            "writes": _histogram(counts.writes(delivered), "sum"),
+        },
+        "paths": delivered["paths"],
+        "latency": {name: _histogram(counts.phase(delivered, name), "sum_seconds") for name in counts.PHASES},
+    }
+
+
+def _histogram(found: counts.Histogram, total: str) -> dict[str, Any]:
+    return {"count": found.count, total: found.sum, "buckets": found.buckets}
 
 
 def _shown(clock: float) -> str:

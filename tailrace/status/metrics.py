@@ -10,9 +10,16 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import generate_latest
 
+from tailrace.status import counts
 from tailrace.status.memory import Memory
 from tailrace.status.snapshot import Snapshot
 from tailrace.status.state import STATES
@@ -37,6 +44,23 @@ GAUGES: Final = {
     "heads": ("tailrace_request_head_memory_bytes", "The part of it for request heads, and for requests behind them."),
     "buffered": ("tailrace_response_memory_bytes", "Memory of responses that clients have not accepted yet."),
     "bodies": ("tailrace_request_body_memory_bytes", "Memory of request bodies."),
+}
+# Counts of responses by a label: the group, the name here, the label, and the help.
+BY_LABEL: Final = (
+    ("classes", "tailrace_responses", "class", "Responses by the class of their status."),
+    ("endings", "tailrace_responses_ended", "ending", "Responses by how they ended."),
+    ("paths", "tailrace_responses_delivered", "path", "Responses by how their bodies were sent."),
+)
+# Their sizes, added.
+SIZES: Final = {
+    "held": ("tailrace_responses_held", "Responses that were held, to be sent together with others."),
+    "body_bytes": ("tailrace_response_body_bytes", "Bytes of response bodies that were sent or queued."),
+    "blocks": ("tailrace_response_blocks", "Non-empty blocks that the application gave."),
+}
+# Threads and connections by their state.
+STATES_OF: Final = {
+    "threads": ("tailrace_threads", "Threads by what they do; with greenlets, those that run requests."),
+    "connections": ("tailrace_connections_by_state", "Open connections by what goes on on them."),
 }
 
 
@@ -79,7 +103,32 @@ class _Collector:
             yield CounterMetricFamily(name, said, totals[key])
         for key, (name, said) in GAUGES.items():
             yield GaugeMetricFamily(name, said, totals.get(key, 0))
+        for group, (name, said) in STATES_OF.items():
+            states = GaugeMetricFamily(name, said, labels=["state"])
+            for state_name, count in taken.states[group].items():
+                states.add_metric([state_name], count)
+            yield states
+        yield from self._responses()
         yield from self._memory_of_workers()
+
+    def _responses(self) -> Iterator[Metric]:
+        delivered = self._taken.deliveries
+        for group, name, label, said in BY_LABEL:
+            responses = CounterMetricFamily(name, said, labels=[label])
+            for value, count in delivered[group].items():
+                responses.add_metric([value], count)
+            yield responses
+        for key, (name, said) in SIZES.items():
+            yield CounterMetricFamily(name, said, delivered["sizes"][key])
+        writes = HistogramMetricFamily("tailrace_response_writes", "Write system calls of a response.")
+        _add(writes, [], counts.writes(delivered))
+        yield writes
+        phases = HistogramMetricFamily(
+            "tailrace_request_phase_seconds", "How long requests of the application took, by phase.", labels=["phase"]
+        )
+        for phase in counts.PHASES:
+            _add(phases, [phase], counts.phase(delivered, phase))
+        yield phases
 
     def _memory_of_workers(self) -> Iterator[Metric]:
         resident = [each.rss for each in self._memory.values() if each.rss is not None]
@@ -95,3 +144,7 @@ class _Collector:
                 "Memory of the workers, in which a page that several share counts once.",
                 sum(shared),
             )
+
+
+def _add(family: HistogramMetricFamily, labels: list[str], found: counts.Histogram) -> None:
+    family.add_metric(labels, buckets=list(found.buckets.items()), sum_value=found.sum)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from tailrace.status import counts
 from tailrace.status.state import DRAINING, HUNG, SERVING, STARTING, State, WorkerState
 
 # Counters that only grow, as long as the worker lives; all others are gauges.
@@ -35,6 +36,12 @@ class Board(Protocol):
 
     def in_flight(self, place: int, /) -> list[dict[str, Any]]:
         """The requests that run."""
+
+    def states(self, place: int, /) -> dict[str, dict[str, int]]:
+        """Threads and connections, by state."""
+
+    def deliveries(self, place: int, /) -> dict[str, dict[str, int]]:
+        """The counts of finished responses."""
 
     def signs_of_life(self, place: int, /) -> tuple[int, int | None]:
         """The last heartbeat, and since when the interpreter has not answered (nanoseconds)."""
@@ -59,6 +66,8 @@ class WorkerSnapshot:
     seconds: float
     clock: float
     counters: Mapping[str, int]
+    states: counts.Counts
+    deliveries: counts.Counts
     requests: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -78,6 +87,17 @@ class Snapshot:
         for worker in self.workers:
             total.update(worker.counters)
         return dict(total)
+
+    @property
+    def states(self) -> counts.Counts:
+        """Threads and connections of all workers together, by state."""
+        empty = {"threads": {}, "connections": {}}
+        return counts.added([empty, *(worker.states for worker in self.workers)])
+
+    @property
+    def deliveries(self) -> counts.Counts:
+        """The counts of the responses of all workers, with those of the workers that have ended."""
+        return counts.added([self.state.delivered, *(worker.deliveries for worker in self.workers)])
 
     @property
     def not_ready(self) -> str:
@@ -122,5 +142,7 @@ def _worker(told: WorkerState, board: Board, state: State, now: float, with_requ
     return WorkerSnapshot(
         *(told.number, told.pid, told.place, told.generation, name, max(0.0, seconds), clock),
         {key: value for key, value in counters.items() if key not in _NOT_COUNTED},
+        board.states(told.place),
+        board.deliveries(told.place),
         board.in_flight(told.place) if with_requests else [],
     )

@@ -50,7 +50,8 @@ class State:
 
     began: by the monotonic clock. wanted: how many workers are to serve. stopping: draining has begun. has_served: a
     worker has served at some time. may_hang: no heartbeat for some time means that a worker hangs. restarts: how many
-    workers were replaced, by reason. ended: the counters of the workers that have ended, added.
+    workers were replaced, by reason. ended: the counters of the workers that have ended, added; delivered: the counts
+    of their responses, which have each name from the start.
     """
 
     application: str
@@ -63,6 +64,7 @@ class State:
     may_hang: bool = True
     restarts: dict[str, int] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)
+    delivered: dict[str, dict[str, int]] = field(default_factory=dict)
     workers: list[WorkerState] = field(default_factory=list)
 
 

@@ -5,16 +5,25 @@ from tailrace.status import state
 from tailrace.status.state import SharedState, State, WorkerState
 
 COUNTERS = Scoreboard(1, 1).counters(0)
+STATES = Scoreboard(1, 1).states(0)
+DELIVERIES = Scoreboard(1, 1).deliveries(0)
 
 
 class Board:
     """A scoreboard of dictionaries."""
 
-    def __init__(self, *places, requests=(), signs=(0, None)):
+    def __init__(self, *places, requests=(), signs=(0, None), deliveries=None, states=None):
         self.places, self.requests, self.signs = list(places), list(requests), signs
+        self.delivered, self.stated = deliveries or {}, states or {}
 
     def counters(self, place, /):
         return {**COUNTERS, **self.places[place]}
+
+    def states(self, place, /):
+        return {what: {**each, **self.stated.get(what, {})} for what, each in STATES.items()}
+
+    def deliveries(self, place, /):
+        return {group: {**each, **self.delivered.get(group, {})} for group, each in DELIVERIES.items()}
 
     def in_flight(self, place, /):
         return self.requests if place == 0 else []
@@ -47,6 +56,7 @@ def told(*workers, **more):
             "began": 1.0,
             "wanted": len(workers),
             "has_served": True,
+            "delivered": DELIVERIES,
             "workers": list(workers),
             **more,
         }

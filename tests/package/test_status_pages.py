@@ -74,11 +74,16 @@ def test_the_document_has_the_keys_that_its_page_describes():
         "worker": set(found["workers"][0]),
         "request": set(found["requests"][0]),
         "counters": set(found["workers"][0]["counters"]),
+        "responses": set(found["responses"]),
+        "paths": set(found["paths"]),
+        "latency": set(found["latency"]),
+        "threads": set(found["threads"]),
+        "connections": set(found["connections"]),
     }
     for table, keys in described.items():
         section = re.search(rf"<!-- {table} -->\n(.*?)\n\n", DOCS + "\n\n", re.DOTALL)
         assert section, table
-        assert set(re.findall(r"^\| `(\w+)` \|", section[1], re.MULTILINE)) == keys, table
+        assert set(re.findall(r"^\| `([\w-]+)` \|", section[1], re.MULTILINE)) == keys, table
 
 
 def test_at_most_a_thousand_requests_are_listed_the_oldest_first():
@@ -104,9 +109,12 @@ def test_metrics_follow_the_conventions_of_prometheus():
         # What `promtool check metrics` demands.
         assert family.documentation.endswith("."), family.name
         assert not re.search(r"_(count|sum|bucket|total|gauge|counter|milliseconds|megabytes)$", family.name)
+        if family.type == "histogram":
+            names = {sample.name.removeprefix(family.name) for sample in family.samples}
+            assert names == {"_bucket", "_count", "_sum"}, family.name
         is_counter = family.type == "counter"
         assert all(sample.name.endswith("_total") == is_counter for sample in family.samples), family.name
-        labels = [tuple(sorted(sample.labels.items())) for sample in family.samples]
+        labels = [(sample.name, *sorted(sample.labels.items())) for sample in family.samples]
         assert labels, family.name
         assert len(set(labels)) == len(labels), family.name
     samples = {sample.name: sample for family in found for sample in family.samples}
@@ -115,6 +123,28 @@ def test_metrics_follow_the_conventions_of_prometheus():
     assert {f"`{family.name}{'_total' * (family.type == 'counter')}`" for family in found} <= set(
         re.findall(r"`\w+`", DOCS)
     ) | {"`tailrace_workers_proportional_memory_bytes`"}
+
+
+def test_a_histogram_has_in_each_bucket_what_is_at_most_its_bound():
+    delivered = {
+        "queued": {"0.001": 2, "0.1": 3, "+Inf": 1, "sum_ns": 90_250_000_000},
+        "calls": {"1.0": 4, "2.0": 2},
+        "sizes": {"writes": 8},
+    }
+    board = Board({}, deliveries=delivered)
+    found = {family.name: family for family in families(board)}
+    phases = [each for each in found["tailrace_request_phase_seconds"].samples if each.labels["phase"] == "queued"]
+    buckets = {float(each.labels["le"]): each.value for each in phases if "le" in each.labels}
+    assert list(buckets) == sorted(buckets)
+    assert [buckets[bound] for bound in (0.0005, 0.001, 0.05, 0.1, 60.0, float("inf"))] == [0, 2, 2, 5, 5, 6]
+    assert [each.value for each in phases if "le" not in each.labels] == [6, 90.25]
+    writes = [each.value for each in found["tailrace_response_writes"].samples]
+    assert writes[:4] == [0, 4, 6, 6]
+    assert writes[-2:] == [6, 8]
+    document = json.loads(get(board, "/status.json")[2])
+    queued = document["latency"]["queued"]
+    assert (queued["count"], queued["sum_seconds"], queued["buckets"]["0.1"]) == (6, 90.25, 5)
+    assert document["responses"]["writes"]["buckets"]["1.0"] == 4
 
 
 def test_every_counter_of_the_scoreboard_has_a_metric():

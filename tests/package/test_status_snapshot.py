@@ -1,7 +1,7 @@
 """The server at one moment: readiness, totals, hung workers."""
 
 import pytest
-from package.in_status import Board, shared, told, worker
+from package.in_status import DELIVERIES, Board, shared, told, worker
 
 from tailrace.status import snapshot, state
 
@@ -55,6 +55,15 @@ def test_totals_have_the_counters_of_workers_that_have_ended():
     board = Board({"requests": 3, "connections": 2}, {"requests": 4, "connections": 1})
     totals = take(shared(worker(1), worker(2), ended={"requests": 10}), board).totals
     assert (totals["requests"], totals["connections"], totals["refused"]) == (17, 3, 0)
+
+
+def test_responses_of_all_workers_are_added_to_those_of_workers_that_have_ended():
+    board = Board({}, {}, deliveries={"classes": {"2xx": 3}, "total": {"0.01": 2}}, states={"threads": {"parked": 4}})
+    ended = {**DELIVERIES, "classes": {**DELIVERIES["classes"], "2xx": 10, "4xx": 1}}
+    taken = take(shared(worker(1), worker(2), delivered=ended), board)
+    assert (taken.deliveries["classes"]["2xx"], taken.deliveries["classes"]["4xx"]) == (16, 1)
+    assert (taken.deliveries["total"]["0.01"], taken.deliveries["total"]["+Inf"]) == (4, 0)
+    assert (taken.states["threads"]["parked"], taken.states["connections"]["idle"]) == (8, 0)
 
 
 def test_counters_that_were_read_while_a_worker_ended_are_read_again():

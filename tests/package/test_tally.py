@@ -1,7 +1,7 @@
 """What is left of workers that have ended."""
 
 import pytest
-from package.in_status import COUNTERS
+from package.in_status import COUNTERS, DELIVERIES
 
 from tailrace.master import recycle, tally
 from tailrace.master.plan import Verdict
@@ -21,10 +21,15 @@ from tailrace.master.workers import Worker
     ],
 )
 def test_a_worker_that_ends_is_counted_by_why_it_was_replaced(verdict, replaced_for, reason):
-    counts = tally.Tally()
+    counts = tally.Tally(DELIVERIES)
     ended = Worker(1, 0, 1, 100, 0.0, replaced_for=replaced_for)
-    counts.has_ended(ended, verdict, {**COUNTERS, "requests": 5, "connections": 3})
-    counts.has_ended(ended, Verdict.EXPECTED if reason is None else verdict, {**COUNTERS, "requests": 2})
+    responses = {"classes": {"2xx": 4, "5xx": 1}}
+    counts.has_ended(ended, verdict, {**COUNTERS, "requests": 5, "connections": 3}, responses)
+    before = counts.delivered
+    counts.has_ended(ended, Verdict.EXPECTED if reason is None else verdict, {**COUNTERS, "requests": 2}, responses)
+    assert counts.delivered == {**DELIVERIES, "classes": {**DELIVERIES["classes"], "2xx": 8, "5xx": 2}}
+    # What the status process was told is not changed afterwards.
+    assert before["classes"]["2xx"] == 4
     assert counts.restarts == {**dict.fromkeys(tally.REASONS, 0), **({reason: 2} if reason else {})}
     assert (counts.ended["requests"], "connections" in counts.ended) == (7, False)
 

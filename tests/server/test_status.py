@@ -350,7 +350,85 @@ def test_every_request_is_counted_over_reloads(tmp_path):
         assert not clients.faults
         answered = sum(clients.counts.values())
         server.until(lambda: document(at)["totals"]["requests"] == answered, f"{answered} requests are counted")
+        server.until(lambda: document(at)["responses"]["classes"]["2xx"] == answered, "their responses, too")
         server.stop()
+
+
+RESPONSES = """
+import tempfile, time
+
+def app(environ, start_response):
+    status, _, kind = environ["PATH_INFO"][1:].partition("/")
+    start_response(status + " Said", [("Content-Type", "text/plain")])
+    if kind == "file":
+        file = tempfile.TemporaryFile()
+        file.write(b"f" * 100_000)
+        file.seek(0)
+        return environ["wsgi.file_wrapper"](file)
+    if kind == "blocks":
+        return (b"b" * 700 for _ in range(2))
+    if kind == "slow":
+        time.sleep(0.25)
+    return [b"l" * 1000]
+"""
+
+
+def test_the_figures_of_responses_are_those_of_what_was_asked(tmp_path):
+    (tmp_path / "app.py").write_text(RESPONSES)
+    at = free_address()
+    with Operated(tmp_path, "app:app", "--status", at.bind) as server:
+        server.serves()
+        for target, times in (
+            *(("/200/list", 4), ("/201/blocks", 3), ("/200/file", 2)),
+            *(("/302/list", 1), ("/404/list", 2), ("/500/slow", 1)),
+        ):
+            for _ in range(times):
+                assert server.get(target).status == int(target[1:4])
+        with Client(server.address) as client:
+            client.send(b"GET nowhere HTTP/1.1\r\nHost: a\r\n\r\n")
+            refusal = client.response()
+            assert refusal.status == 400
+        eventually(lambda: document(at)["responses"]["writes"]["count"] == 14, "all are counted")
+        found = document(at)
+        responses = found["responses"]
+        assert responses["classes"] == {"none": 0, "1xx": 0, "2xx": 9, "3xx": 1, "4xx": 3, "5xx": 1}
+        assert responses["endings"] == {"complete": 14, "client-gone": 0, "broken": 0, "timed-out": 0, "cut": 0}
+        assert responses["body_bytes"] == 8 * 1000 + 3 * 1400 + 2 * 100_000 + len(refusal.body)
+        assert responses["blocks"] == 8 + 3 * 2 + 2
+        paths = {"none": 0, "one-write": 9, "direct": 3, "coalesced": 0, "sendfile": 2, "spilled": 0}
+        assert found["paths"] == paths
+        # Nine went out in one write each; the others needed more than one.
+        assert (responses["writes"]["buckets"]["0.0"], responses["writes"]["buckets"]["1.0"]) == (0, 9)
+        for phase in found["latency"].values():
+            assert (phase["count"], phase["buckets"]["+Inf"]) == (13, 13)
+        total, queued = found["latency"]["total"], found["latency"]["queued"]
+        assert found["latency"]["application"]["sum_seconds"] >= 0.25
+        assert total["sum_seconds"] >= found["latency"]["application"]["sum_seconds"] + queued["sum_seconds"]
+        assert total["buckets"]["0.2"] == 12
+        shown = metrics(at)
+        assert shown["tailrace_responses_total{4xx}"] == 3
+        assert shown["tailrace_responses_delivered_total{sendfile}"] == 2
+        assert shown["tailrace_response_body_bytes_total"] == responses["body_bytes"]
+        assert shown["tailrace_response_writes_count"] == 14
+        server.stop()
+
+
+def test_threads_and_connections_are_shown_by_what_they_do(tmp_path):
+    server, at = start("--threads", "4", "--hang-timeout", "0")
+    with server, server.client() as idle, server.client() as receiving:
+        idle.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        idle.response()
+        receiving.send(b"GET / HT")
+        waiting = [asking(server, f"/wait?gate={tmp_path}/gate&entered={tmp_path}/{each}") for each in range(2)]
+        with waiting[0], waiting[1]:
+            states = {"idle": 1, "receiving": 1, "responding": 2, "sending": 0, "closing": 0}
+            eventually(lambda: document(at)["connections"] == states, "the states of the connections")
+            eventually(lambda: document(at)["threads"]["running"] == 2, "the threads that run")
+            threads = document(at)["workers"][0]["threads"]
+            assert (threads["leading"], threads["sending"]) == (1, 0)
+            assert metrics(at)["tailrace_connections_by_state{responding}"] == 2
+            (tmp_path / "gate").touch()
+        eventually(lambda: metrics(at)["tailrace_threads{running}"] == 0, "no thread runs")
 
 
 def test_an_upgrade_hands_the_address_over(tmp_path):

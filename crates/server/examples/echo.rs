@@ -7,7 +7,9 @@ use std::io::{self, Read};
 use std::net::TcpListener;
 use std::sync::{Arc, OnceLock};
 
-use tailrace_server::{Application, Config, Exchange, Level, Mount, Payload, Position, RequestBody, Server, Turn};
+use tailrace_server::{
+    Application, Config, Exchange, Level, Mount, Payload, Position, RequestBody, Scoreboard, Server, Turn,
+};
 
 struct Echo {
     server: OnceLock<Arc<Server>>,
@@ -78,7 +80,9 @@ fn main() {
         folder: folder.into(),
         is_overlay: false,
     }));
-    let server = Server::new(config, echo.clone(), vec![listener.into()], None).unwrap();
+    // The Python server has one, too.
+    let place = Scoreboard::new(1, threads).unwrap().place(0);
+    let server = Server::new(config, echo.clone(), vec![listener.into()], place).unwrap();
     assert!(echo.server.set(server.clone()).is_ok());
     for _ in 0..2 {
         echo.grow().unwrap();

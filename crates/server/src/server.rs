@@ -45,7 +45,7 @@ use crate::executor::event_loop::EventLoop;
 use crate::executor::greenlets::Greenlets;
 use crate::observe::record::Record;
 use crate::observe::scoreboard::{InFlight, Section};
-use crate::observe::stats::Stats;
+use crate::observe::stats::{ConnectionStates, Stats, ThreadStates};
 use crate::os::clock::Millis;
 use crate::os::epoll::{Events, WAKEUP};
 use crate::os::panics::{catch, may_panic};
@@ -133,7 +133,8 @@ impl Server {
         }
         let now = context.clock.recent_millis();
         let ends = ending::longest_wait(context, now);
-        let waits = [context.timers.next(now), publishing.longest_wait(), ends, context.memory.pool.longest_wait(now)];
+        let waits =
+            [context.timers.next(now), publishing.longest_wait(now), ends, context.memory.pool.longest_wait(now)];
         waits.into_iter().flatten().min()
     }
 
@@ -229,6 +230,13 @@ impl Server {
         if let Some(graceful) = place.drain_order() {
             ending::stop(context, graceful);
         }
+        let now = context.clock.recent_millis();
+        if publishing.are_connections_due(now, context.table.len()) {
+            let mut states = ConnectionStates::default();
+            context.table.visit(|connection| states.add(connection.activity()));
+            states.publish(&place);
+        }
+        self.thread_states().publish(&place);
         let stats = self.stats();
         let shown = Shown {
             moves: dispatcher.queue.moved().wrapping_add(stats.requests),
@@ -237,6 +245,17 @@ impl Server {
             stats,
         };
         publishing.publish(place, &shown, || application.ask());
+    }
+
+    fn thread_states(&self) -> ThreadStates {
+        let Parts { context, dispatcher, executor, .. } = &self.parts;
+        let sending = context.waiting.load(Ordering::Relaxed).min(dispatcher.queue.running());
+        ThreadStates {
+            entering: u64::from(dispatcher.queue.is_entering()),
+            running: (dispatcher.queue.running().saturating_sub(sending)) as u64,
+            sending: sending as u64,
+            ..executor.free_threads()
+        }
     }
 
     /// Updates the counters on the scoreboard, though an update may not be due.

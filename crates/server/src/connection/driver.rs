@@ -30,6 +30,7 @@ use crate::connection::timers::Deadline;
 use crate::connection::transaction::{Outcome, Transaction};
 use crate::observe::level::Level;
 use crate::observe::record::{Ending, Record};
+use crate::observe::stats::Activity;
 use crate::os::clock::{Millis, NEVER, millis, with_date};
 use crate::os::socket::Io;
 use crate::os::sync::lock;
@@ -515,6 +516,11 @@ impl Connection {
         };
         // The deadline was set when the connection became idle and has not been changed since.
         Some((idleness, self.deadline.due().saturating_sub(millis(time))))
+    }
+
+    /// What goes on. While its owner uses the state, that is mostly a read.
+    pub(crate) fn activity(&self) -> Activity {
+        self.state.try_lock().map_or(Activity::Receiving, |state| state.activity())
     }
 
     /// The incomplete request. `None`: there is none, or its owner is using the state.

@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::connection::spares;
 use crate::connection::transaction::Transaction;
 use crate::observe::record::{Ending, Record};
+use crate::observe::stats::Activity;
 use crate::os::clock::{Millis, NEVER, Reading, millis};
 use crate::request::memory::{Charge, ClientMemory};
 use crate::request::part::Part;
@@ -999,6 +1000,17 @@ impl State {
             Self::Idle => Some(Idleness::Silent),
             Self::Head(_) => Some(Idleness::HalfHead),
             _ => None,
+        }
+    }
+
+    /// What goes on, for the statistics.
+    pub(crate) fn activity(&self) -> Activity {
+        match self {
+            Self::Idle => Activity::Idle,
+            Self::Head(_) | Self::Body(_) | Self::Storing(_) | Self::Skipping(_) => Activity::Receiving,
+            Self::Responding(_) => Activity::Responding,
+            Self::Draining(_) => Activity::Sending,
+            Self::Closing | Self::Lingering(_) | Self::Closed => Activity::Closing,
         }
     }
 

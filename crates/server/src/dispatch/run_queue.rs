@@ -80,6 +80,11 @@ impl<T> RunQueue<T> {
         self.moved.load(Ordering::Acquire)
     }
 
+    /// True while a thread waits for the interpreter in order to run.
+    pub(crate) fn is_entering(&self) -> bool {
+        self.entering.load(Ordering::Acquire)
+    }
+
     /// Runners that run the application.
     pub(crate) fn running(&self) -> usize {
         lock(&self.queue).running

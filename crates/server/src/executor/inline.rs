@@ -13,6 +13,7 @@ use crate::executor::application::Application;
 use crate::executor::entry::run_application;
 use crate::executor::event_loop::EventLoop;
 use crate::executor::turn::Turn;
+use crate::observe::stats::ThreadStates;
 use crate::os::epoll::Events;
 use crate::os::panics::may_panic;
 use crate::os::process;
@@ -95,6 +96,10 @@ impl Executor for Inline {
 
     fn count(&self) -> (u64, u64) {
         (0, 0)
+    }
+
+    fn free_threads(&self) -> ThreadStates {
+        ThreadStates { leading: u64::from(self.dispatcher.queue.running() == 0), ..ThreadStates::default() }
     }
 
     /// The loop cannot end a request, which may be at the prompt of a debugger; a signal handler can.

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use crate::connection::driver::Connection;
 use crate::executor::event_loop::EventLoop;
+use crate::observe::stats::ThreadStates;
 
 /// Where the application runs, how those who run it wait, and how they are woken.
 ///
@@ -61,6 +62,9 @@ pub(crate) trait Executor: Send + Sync + 'static {
 
     /// For the statistics: runners that there are, and greenlets that were ever made.
     fn count(&self) -> (u64, u64);
+
+    /// For the statistics: threads that lead, watch and are parked (or greenlets that are); the others are 0.
+    fn free_threads(&self) -> ThreadStates;
 
     /// Runners are to come to an end though they may be inside a request, whose end nobody waits for.
     fn interrupt(&self) {}

@@ -1,6 +1,7 @@
-//! Observing the server: the record of each request, counters, the scoreboard, the access log.
+//! Observing the server: the record of each request, counters, histograms, the scoreboard, the access log.
 
 pub(crate) mod access_log;
+pub(crate) mod deliveries;
 pub(crate) mod level;
 pub(crate) mod log_format;
 pub(crate) mod record;

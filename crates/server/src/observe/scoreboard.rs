@@ -5,17 +5,22 @@
 //! its own section: counters, and a slot for each thread. A worker may be killed at any moment, so there is no lock: a
 //! counter is one word, and the content of a slot is valid if its sequence number is even and the same before and after
 //! the read. A slot is written by the thread that holds it.
+//!
+//! A section has, in this order: counters, the counts of finished responses, slots.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
+use crate::observe::deliveries::{self, Deliveries};
 use crate::os::clock::{millis, monotonic_nanos};
 use crate::os::shared_memory::shared_words;
 
 /// Words of counters at the start of a section.
 const COUNTERS: usize = 32;
+/// Words of a section before its slots.
+const HEAD: usize = COUNTERS + deliveries::WORDS;
 /// Words of a slot.
 const SLOT: usize = 32;
 /// Least number of slots beyond `--threads`, for the threads that replace stuck ones.
@@ -75,9 +80,50 @@ pub enum Counter {
     GivenUp,
     /// See [`Section::asked_at`], which reads it.
     AskedAt,
+    /// Threads that wait for events and handle them.
+    Leading,
+    /// Threads that look whether the leading one comes back from the application.
+    Watching,
+    /// Threads that wait to be needed.
+    Parked,
+    /// Threads that wait for the interpreter in order to run a request.
+    Entering,
+    /// Threads that run the application, without those that wait for a client.
+    Working,
+    /// Threads that wait for a client that does not accept their response.
+    Sending,
+    /// Connections between two requests, or before the first.
+    Idle,
+    /// Connections of which a request is being received.
+    Receiving,
+    /// Connections of which a request is queued or runs.
+    Responding,
+    /// Connections to which the rest of a complete response is being sent.
+    Draining,
+    /// Connections that close once the client has had time to read the response.
+    Closing,
 }
 
 impl Counter {
+    /// Threads by their state, with its name.
+    pub const THREADS: [(Self, &'static str); 6] = [
+        (Self::Leading, "leading"),
+        (Self::Watching, "watching"),
+        (Self::Parked, "parked"),
+        (Self::Entering, "waiting"),
+        (Self::Working, "running"),
+        (Self::Sending, "sending"),
+    ];
+
+    /// Connections by their state, with its name.
+    pub const CONNECTIONS: [(Self, &'static str); 5] = [
+        (Self::Idle, "idle"),
+        (Self::Receiving, "receiving"),
+        (Self::Responding, "responding"),
+        (Self::Draining, "sending"),
+        (Self::Closing, "closing"),
+    ];
+
     /// Those that are shown to users, with their names.
     pub const ALL: [(Self, &'static str); 15] = [
         (Self::Pid, "pid"),
@@ -141,16 +187,16 @@ impl Scoreboard {
     /// No memory.
     pub fn new(places: usize, threads: usize) -> io::Result<Self> {
         let slots = most_threads(threads);
-        let words = slots.saturating_mul(SLOT).saturating_add(COUNTERS).saturating_mul(places);
+        let words = slots.saturating_mul(SLOT).saturating_add(HEAD).saturating_mul(places);
         Ok(Self { words: shared_words(words)?, slots })
     }
 
     /// The section of one worker; `None` beyond the last.
     #[must_use]
     pub fn place(&self, number: usize) -> Option<Section> {
-        let length = COUNTERS + self.slots * SLOT;
+        let length = HEAD + self.slots * SLOT;
         let words = self.words.get(number.checked_mul(length)?..)?.get(..length)?;
-        Some(Section { words, board: *self })
+        Some(Section { words, deliveries: Deliveries::of(&words[COUNTERS..HEAD])?, board: *self })
     }
 }
 
@@ -158,6 +204,7 @@ impl Scoreboard {
 #[derive(Clone, Copy)]
 pub struct Section {
     words: &'static [AtomicU64],
+    deliveries: Deliveries,
     board: Scoreboard,
 }
 
@@ -166,7 +213,7 @@ impl Section {
     pub fn clear(&self) {
         // Not the slots that no thread has written: they have no memory yet, and those of thousands of greenlets would
         // take much.
-        for word in &self.words[..COUNTERS + self.slots() * SLOT] {
+        for word in &self.words[..HEAD + self.slots() * SLOT] {
             word.store(0, Ordering::Relaxed);
         }
     }
@@ -189,6 +236,12 @@ impl Section {
 
     pub(crate) fn set(&self, counter: Counter, value: u64) {
         self.words[counter as usize].store(value, Ordering::Relaxed);
+    }
+
+    /// The counts of its finished responses.
+    #[must_use]
+    pub fn deliveries(&self) -> Deliveries {
+        self.deliveries
     }
 
     /// Orders the worker to drain, for `graceful` at most. The worker does so even while a request holds its
@@ -214,7 +267,7 @@ impl Section {
 
     /// A thread's slot; `None` beyond the last.
     pub(crate) fn slot(&self, number: usize) -> Option<Slot> {
-        let words = self.words.get(COUNTERS..)?.get(number.checked_mul(SLOT)?..)?.get(..SLOT)?;
+        let words = self.words.get(HEAD..)?.get(number.checked_mul(SLOT)?..)?.get(..SLOT)?;
         Some(Slot { words })
     }
 
@@ -374,7 +427,11 @@ fn text_of(words: &[u64]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{Counter, InFlight, Scoreboard, most_threads};
+    use std::convert::Infallible;
+
+    use super::{Counter, InFlight, Scoreboard, Section, most_threads};
+    use crate::observe::record::Record;
+    use crate::os::clock;
 
     #[test]
     fn a_request_is_shown_until_it_ends() {
@@ -478,11 +535,23 @@ mod tests {
     #[test]
     fn each_section_has_its_own_counters() {
         let board = Scoreboard::new(2, 1).unwrap();
-        board.place(0).unwrap().set(Counter::Requests, 7);
-        assert_eq!(board.place(0).unwrap().get(Counter::Requests), 7);
-        assert_eq!(board.place(1).unwrap().get(Counter::Requests), 0);
-        board.place(0).unwrap().clear();
-        assert_eq!(board.place(0).unwrap().get(Counter::Requests), 0);
+        let [first, second] = [0, 1].map(|number| board.place(number).unwrap());
+        let responses = |place: &Section| {
+            let mut sum = 0;
+            let Ok(()) = place.deliveries().visit(|_, _, count| {
+                sum += count;
+                Ok::<_, Infallible>(())
+            });
+            sum
+        };
+        first.set(Counter::Requests, 7);
+        first.deliveries().count(&Record::new(clock::now()));
+        first.take_slot(0, 1);
+        first.slot(0).unwrap().begin(1, 0, None, b"GET", b"/");
+        assert_eq!((first.get(Counter::Requests), second.get(Counter::Requests)), (7, 0));
+        assert!(responses(&first) > 0 && responses(&second) == 0);
+        first.clear();
+        assert_eq!((first.get(Counter::Requests), responses(&first)), (0, 0));
         assert!(board.place(2).is_none());
     }
 }

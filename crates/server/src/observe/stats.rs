@@ -3,7 +3,7 @@
 use crate::observe::scoreboard::{Counter, Section};
 
 /// Counters of a server, for its owner to read.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Open connections.
     pub connections: u64,
@@ -60,14 +60,79 @@ impl Stats {
     }
 }
 
+/// Threads by what they do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ThreadStates {
+    /// They wait for events and handle them.
+    pub(crate) leading: u64,
+    /// They look whether the leading one comes back from the application.
+    pub(crate) watching: u64,
+    /// They wait to be needed.
+    pub(crate) parked: u64,
+    /// They wait for the interpreter in order to run a request.
+    pub(crate) entering: u64,
+    /// They run the application, and do not wait for a client.
+    pub(crate) running: u64,
+    /// They wait for a client that does not accept their response.
+    pub(crate) sending: u64,
+}
+
+impl ThreadStates {
+    /// Writes them to a section of the scoreboard.
+    pub(crate) fn publish(&self, section: &Section) {
+        section.set(Counter::Leading, self.leading);
+        section.set(Counter::Watching, self.watching);
+        section.set(Counter::Parked, self.parked);
+        section.set(Counter::Entering, self.entering);
+        section.set(Counter::Working, self.running);
+        section.set(Counter::Sending, self.sending);
+    }
+}
+
+/// What goes on on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activity {
+    /// Nothing: it is between two requests, or before the first.
+    Idle,
+    /// A request is received.
+    Receiving,
+    /// A request is queued or runs.
+    Responding,
+    /// The rest of a complete response is sent.
+    Sending,
+    /// It closes once the client has had time to read the response.
+    Closing,
+}
+
+/// Connections by what goes on on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ConnectionStates([u64; 5]);
+
+impl ConnectionStates {
+    /// Counts one.
+    pub(crate) fn add(&mut self, activity: Activity) {
+        self.0[activity as usize] += 1;
+    }
+
+    /// Writes them to a section of the scoreboard.
+    pub(crate) fn publish(&self, section: &Section) {
+        let Self([idle, receiving, responding, sending, closing]) = *self;
+        section.set(Counter::Idle, idle);
+        section.set(Counter::Receiving, receiving);
+        section.set(Counter::Responding, responding);
+        section.set(Counter::Draining, sending);
+        section.set(Counter::Closing, closing);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::Stats;
+    use super::{Activity, ConnectionStates, Stats, ThreadStates};
     use crate::observe::scoreboard::{Counter, Scoreboard};
 
     #[test]
-    fn every_counter_of_the_scoreboard_is_published() {
+    fn every_counter_and_state_of_the_scoreboard_is_published() {
         let section = Scoreboard::new(1, 1).unwrap().place(0).unwrap();
         let stats = Stats {
             connections: 1,
@@ -92,6 +157,16 @@ mod tests {
         assert_eq!(published, [1, 2, 3, 4, 5, 6, 7, 8]);
         let others = ["buffered", "bodies", "given_up", "stuck", "timed_out"].map(named);
         assert_eq!(others, [9, 10, 11, 12, 13]);
+        let states = ThreadStates { leading: 1, watching: 2, parked: 3, entering: 4, running: 5, sending: 6 };
+        states.publish(&section);
+        assert_eq!(Counter::THREADS.map(|(counter, _)| section.get(counter)), [1, 2, 3, 4, 5, 6]);
+        let mut states = ConnectionStates::default();
+        let all = [Activity::Idle, Activity::Receiving, Activity::Responding, Activity::Sending, Activity::Closing];
+        for (count, activity) in (1..).zip(all) {
+            (0..count).for_each(|_| states.add(activity));
+        }
+        states.publish(&section);
+        assert_eq!(Counter::CONNECTIONS.map(|(counter, _)| section.get(counter)), [1, 2, 3, 4, 5]);
         // These are not statistics.
         assert_eq!((named("pid"), named("heartbeat_ns")), (0, 0));
     }

@@ -66,8 +66,9 @@ pub(crate) fn millis(time: Duration) -> Millis {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(NEVER / 2)
 }
 
+/// A duration as nanoseconds.
 #[inline]
-fn nanos(time: Duration) -> u64 {
+pub(crate) fn nanos(time: Duration) -> u64 {
     time.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(time.subsec_nanos()))
 }
 

@@ -1,5 +1,5 @@
-//! What is done when a response is complete or has been given up: its record is copied to those who follow it, the
-//! access log gets a line, and a request that the end of the server interrupted is kept for the server's own log.
+//! What is done when a response is complete or has been given up: it is counted, its record is copied to those who
+//! follow it, the access log gets a line, and a request that the end of the server interrupted is kept for the server's own log.
 //!
 //! Any thread.
 
@@ -11,7 +11,9 @@ use crate::connection::spares;
 use crate::connection::transaction::Transaction;
 use crate::executor::application::{Application, Level};
 use crate::observe::access_log::AccessLog;
+use crate::observe::deliveries::Deliveries;
 use crate::observe::record::{Ending, Record};
+use crate::observe::scoreboard::Section;
 use crate::os::panics::{catch, write_stderr};
 use crate::os::sync::lock;
 use crate::request::Request;
@@ -32,16 +34,22 @@ pub struct CutRequest {
 pub(super) struct Accounting {
     context: Arc<Context>,
     access_log: Option<AccessLog>,
+    /// The counts of finished responses; `None`: there is no scoreboard.
+    deliveries: Option<Deliveries>,
     /// Requests that the end of the server interrupted and that `take_cut` has not returned.
     cut: Mutex<Vec<CutRequest>>,
 }
 
 impl Accounting {
-    /// Opens the access log, if there is to be one.
+    /// Opens the access log, if there is to be one. `place`: where responses are counted.
     ///
     /// # Errors
     /// The access log cannot be opened.
-    pub(super) fn new(context: Arc<Context>, application: Arc<dyn Application>) -> io::Result<Self> {
+    pub(super) fn new(
+        context: Arc<Context>,
+        application: Arc<dyn Application>,
+        place: Option<Section>,
+    ) -> io::Result<Self> {
         let access_log = match context.config.access_log.clone() {
             Some(config) => {
                 let error_log = Box::new(move |message: &str| application.log(Level::Warning, message));
@@ -49,7 +57,8 @@ impl Accounting {
             }
             None => None,
         };
-        Ok(Self { context, access_log, cut: Mutex::default() })
+        let deliveries = place.map(|place| place.deliveries());
+        Ok(Self { context, access_log, deliveries, cut: Mutex::default() })
     }
 
     /// Accounts for a response that is complete or has been given up. `writes`: write system calls that the record does
@@ -58,9 +67,13 @@ impl Accounting {
         if transaction.record.ending != Ending::Complete {
             self.note_cut(&mut transaction);
         }
-        if self.access_log.is_some() || transaction.follower.is_some() {
-            transaction.record.writes += writes;
-            transaction.record.drained = Some(self.context.clock.read());
+        let is_read = self.access_log.is_some() || transaction.follower.is_some();
+        let clock = &self.context.clock;
+        transaction.record.writes += writes;
+        // A histogram does without a reading of the clock.
+        transaction.record.drained = Some(if is_read { clock.read() } else { clock.recent() });
+        if let Some(deliveries) = &self.deliveries {
+            deliveries.count(&transaction.record);
         }
         if let Some(follower) = &transaction.follower {
             *lock(follower) = transaction.record;
@@ -74,6 +87,9 @@ impl Accounting {
     /// As [`Self::account`], for a request whose transaction belongs to a runner that may never return.
     pub(super) fn account_abandoned(&self, request: &Request, record: &Record) {
         self.name_cut(request, record);
+        if let Some(deliveries) = &self.deliveries {
+            deliveries.count(record);
+        }
         if let Some(log) = &self.access_log {
             log.write(request, &[], record);
         }

@@ -60,7 +60,7 @@ impl Parts {
         let guard = Arc::new(Guard::new(context.clone(), application.clone()));
         Ok(Self {
             accepting: Accepting::new(context.clone(), application.clone(), guard.clone(), sockets, place)?,
-            accounting: Accounting::new(context.clone(), application.clone())?,
+            accounting: Accounting::new(context.clone(), application.clone(), place)?,
             publishing: Publishing::new(place),
             responders: responders::in_order(&context, &dispatcher, &executor)?,
             greenlets,

@@ -53,6 +53,38 @@ impl Scoreboard {
         Ok(counters)
     }
 
+    /// Threads and connections of the worker at a place, each by state.
+    #[pyo3(signature = (place, /))]
+    fn states<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyDict>> {
+        let place = self.place(place)?;
+        let states = PyDict::new(py);
+        for (what, counters) in [("threads", &Counter::THREADS[..]), ("connections", &Counter::CONNECTIONS[..])] {
+            let counts = PyDict::new(py);
+            for (counter, name) in counters {
+                counts.set_item(name, place.get(*counter))?;
+            }
+            states.set_item(what, counts)?;
+        }
+        Ok(states)
+    }
+
+    /// The counts of finished responses of the worker at a place, by group and name.
+    #[pyo3(signature = (place, /))]
+    fn deliveries<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyDict>> {
+        let groups = PyDict::new(py);
+        self.place(place)?.deliveries().visit(|group, name, count| {
+            let counts = match groups.get_item(group)? {
+                Some(counts) => counts,
+                None => {
+                    groups.set_item(group, PyDict::new(py))?;
+                    groups.as_any().get_item(group)?
+                }
+            };
+            counts.set_item(name, count)
+        })?;
+        Ok(groups)
+    }
+
     /// When the I/O side of the worker at a place last polled, and since when a check has waited for its interpreter
     /// (None: no check waits), both in nanoseconds of the monotonic clock.
     #[pyo3(signature = (place, /))]

@@ -22,6 +22,7 @@ use crate::executor::Executor;
 use crate::executor::event_loop::EventLoop;
 use crate::executor::greenlets::wakeup::{News, Wakeup};
 use crate::executor::turn::Turn;
+use crate::observe::stats::ThreadStates;
 use crate::os::clock;
 use crate::os::epoll::Events;
 use crate::os::panics::may_panic;
@@ -255,6 +256,11 @@ impl Executor for Greenlets {
 
     fn count(&self) -> (u64, u64) {
         (self.workers.load(Ordering::Relaxed) as u64, self.workers_made.load(Ordering::Relaxed))
+    }
+
+    fn free_threads(&self) -> ThreadStates {
+        let parked = self.workers.load(Ordering::Relaxed).saturating_sub(self.dispatcher.queue.running());
+        ThreadStates { leading: 1, parked: parked as u64, ..ThreadStates::default() }
     }
 
     fn note_progress(&self) {

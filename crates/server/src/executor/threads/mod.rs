@@ -20,6 +20,7 @@ use crate::executor::event_loop::EventLoop;
 use crate::executor::threads::leadership::Term;
 use crate::executor::threads::roles::{Role, Roles, Watched};
 use crate::executor::turn::Turn;
+use crate::observe::stats::ThreadStates;
 use crate::os::clock::Load;
 use crate::os::epoll::Events;
 use crate::os::panics::may_panic;
@@ -229,6 +230,10 @@ impl Executor for Threads {
 
     fn count(&self) -> (u64, u64) {
         (self.roles.total() as u64, 0)
+    }
+
+    fn free_threads(&self) -> ThreadStates {
+        self.roles.free_threads()
     }
 
     /// A runner needs a thread that can take the lead while it runs, and threads that are stuck need others in their

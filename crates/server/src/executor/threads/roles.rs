@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crate::executor::threads::leadership::{Leadership, Seen, Term};
 use crate::executor::threads::watcher::{Action, Call, Calls, NAP, Watch};
+use crate::observe::stats::ThreadStates;
 use crate::os::clock::Load;
 use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::os::sync::{Condvar, Mutex, lock, wait_for};
@@ -107,6 +108,17 @@ impl Roles {
     /// Threads that neither run nor wait to run.
     pub(crate) fn free(&self) -> usize {
         self.free.load(Ordering::Acquire)
+    }
+
+    /// Those that neither run the application nor wait for the interpreter.
+    pub(crate) fn free_threads(&self) -> ThreadStates {
+        let assigned = lock(&self.assigned);
+        ThreadStates {
+            leading: u64::from(self.is_led()),
+            watching: u64::from(assigned.watching),
+            parked: assigned.parked.len() as u64,
+            ..ThreadStates::default()
+        }
     }
 
     /// True when a new thread is to be started: fewer than two are free, there are fewer than `most`, and none is being
@@ -413,8 +425,16 @@ mod tests {
                 thread::yield_now();
             }
             assert!(roles.lend(&mut term, true));
+            let states = |leading, watching, parked| super::ThreadStates {
+                leading,
+                watching,
+                parked,
+                ..super::ThreadStates::default()
+            };
+            assert_eq!(roles.free_threads(), states(0, 1, 1));
             led(roles.watch(&mut Nothing));
             assert!(matches!(parked.join(), Ok(Role::Watch)));
+            assert_eq!(roles.free_threads(), states(1, 1, 0));
         });
     }
 

@@ -1,0 +1,273 @@
+//! Counts of finished responses, in a section of the scoreboard: by status, ending and way of sending, their sizes, and
+//! histograms of their times and write calls.
+//!
+//! Each is one word. The thread that accounts for a response adds to it without a lock, so a reader may see a response
+//! in one count and not yet in another. A worker that is killed leaves its counts to the master.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::observe::record::{Ending, Path, Record};
+use crate::os::clock::nanos;
+
+/// Upper bounds of the buckets for times: nanoseconds, and the same in seconds as text. A last bucket has the rest.
+const TIMES: [(u64, &str); 18] = [
+    (100_000, "0.0001"),
+    (200_000, "0.0002"),
+    (500_000, "0.0005"),
+    (1_000_000, "0.001"),
+    (2_000_000, "0.002"),
+    (5_000_000, "0.005"),
+    (10_000_000, "0.01"),
+    (20_000_000, "0.02"),
+    (50_000_000, "0.05"),
+    (100_000_000, "0.1"),
+    (200_000_000, "0.2"),
+    (500_000_000, "0.5"),
+    (1_000_000_000, "1.0"),
+    (2_000_000_000, "2.0"),
+    (5_000_000_000, "5.0"),
+    (10_000_000_000, "10.0"),
+    (20_000_000_000, "20.0"),
+    (60_000_000_000, "60.0"),
+];
+/// The same for the write calls of a response.
+const CALLS: [(u64, &str); 10] = [
+    (0, "0.0"),
+    (1, "1.0"),
+    (2, "2.0"),
+    (3, "3.0"),
+    (4, "4.0"),
+    (8, "8.0"),
+    (16, "16.0"),
+    (64, "64.0"),
+    (256, "256.0"),
+    (1024, "1024.0"),
+];
+/// The name of the last bucket.
+const REST: &str = "+Inf";
+/// Classes of status codes, by the first digit; 0: there was no response, as the client had gone.
+const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
+const ENDINGS: [Ending; 5] = [Ending::Complete, Ending::ClientGone, Ending::Broken, Ending::TimedOut, Ending::Cut];
+const PATHS: [Path; 6] = [Path::None, Path::OneWrite, Path::Direct, Path::Coalesced, Path::Sendfile, Path::Spilled];
+/// Phases of a request that the application has had.
+const PHASES: [&str; 5] = ["queued", "application", "iterating", "blocked", "total"];
+const SIZES: [&str; 4] = ["held", "body_bytes", "blocks", "writes"];
+
+// Where each group begins.
+const CLASS: usize = 0;
+const ENDING: usize = CLASS + CLASSES.len();
+const PATH: usize = ENDING + ENDINGS.len();
+const SIZE: usize = PATH + PATHS.len();
+const CALL: usize = SIZE + SIZES.len();
+const PHASE: usize = CALL + CALLS.len() + 1;
+/// Words of a phase: its buckets, and the sum in nanoseconds.
+const PHASE_WORDS: usize = TIMES.len() + 2;
+/// Words of all.
+pub(crate) const WORDS: usize = PHASE + PHASES.len() * PHASE_WORDS;
+
+/// The counts of one worker.
+#[derive(Clone, Copy)]
+pub struct Deliveries {
+    words: &'static [AtomicU64; WORDS],
+}
+
+impl Deliveries {
+    /// In these words; `None`: they are not as many as [`WORDS`].
+    pub(crate) fn of(words: &'static [AtomicU64]) -> Option<Self> {
+        Some(Self { words: words.try_into().ok()? })
+    }
+
+    /// Counts a response that is over.
+    pub(crate) fn count(&self, record: &Record) {
+        self.add(CLASS + usize::from(record.status / 100).min(CLASSES.len() - 1), 1);
+        if let Some(ending) = ENDINGS.iter().position(|ending| *ending == record.ending) {
+            self.add(ENDING + ending, 1);
+        }
+        self.add(PATH + record.path as usize, 1);
+        let writes = u64::from(record.writes);
+        let sizes = [u64::from(!record.held.is_zero()), record.body_bytes, record.blocks, writes];
+        for (place, size) in sizes.into_iter().enumerate() {
+            if size > 0 {
+                self.add(SIZE + place, size);
+            }
+        }
+        self.add(CALL + bucket(&CALLS, writes), 1);
+        let Some(started) = record.started else { return };
+        let finished = record.finished.unwrap_or(started);
+        let first = record.first_block.unwrap_or(finished);
+        let end = record.drained.unwrap_or(finished).max(finished);
+        let between = |from: Instant, to: Instant| nanos(to.saturating_duration_since(from));
+        self.time(0, between(record.queued, started));
+        self.time(1, between(started, first));
+        self.time(2, between(first, finished));
+        self.time(3, nanos(record.waited));
+        self.time(4, between(record.queued, end));
+    }
+
+    fn time(&self, phase: usize, nanos: u64) {
+        let begin = PHASE + phase * PHASE_WORDS;
+        self.add(begin + bucket(&TIMES, nanos), 1);
+        if nanos > 0 {
+            self.add(begin + PHASE_WORDS - 1, nanos);
+        }
+    }
+
+    fn add(&self, word: usize, value: u64) {
+        self.words[word].fetch_add(value, Ordering::Relaxed);
+    }
+
+    /// Calls `show` with the group, the name and the value of each count. Buckets are named by their upper bounds, and
+    /// have no responses of the buckets before; the sum of a phase is in nanoseconds.
+    pub fn visit<E>(&self, mut show: impl FnMut(&'static str, &'static str, u64) -> Result<(), E>) -> Result<(), E> {
+        let endings = ENDINGS.map(Ending::name);
+        let paths = PATHS.map(Path::name);
+        let calls = CALLS.map(|(_, name)| name);
+        let times = TIMES.map(|(_, name)| name);
+        let mut words = self.words.iter().map(|word| word.load(Ordering::Relaxed));
+        let mut group = |group: &'static str, names: &[&'static str], last: &[&'static str]| {
+            names.iter().chain(last).try_for_each(|name| show(group, name, words.next().unwrap_or(0)))
+        };
+        group("classes", &CLASSES, &[])?;
+        group("endings", &endings, &[])?;
+        group("paths", &paths, &[])?;
+        group("sizes", &SIZES, &[])?;
+        group("calls", &calls, &[REST])?;
+        PHASES.iter().try_for_each(|phase| group(phase, &times, &[REST, "sum_ns"]))
+    }
+}
+
+/// The first bucket whose bound is not below the value.
+fn bucket(bounds: &[(u64, &str)], value: u64) -> usize {
+    bounds.iter().position(|(bound, _)| value <= *bound).unwrap_or(bounds.len())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use super::{CALLS, Deliveries, TIMES, WORDS, bucket};
+    use crate::observe::record::{Ending, Path, Record};
+    use crate::os::clock::now;
+    use crate::os::shared_memory::shared_words;
+
+    fn none() -> Deliveries {
+        Deliveries::of(shared_words(WORDS).unwrap()).unwrap()
+    }
+
+    /// The counts that are not 0.
+    fn shown(deliveries: &Deliveries) -> BTreeMap<String, u64> {
+        let mut found = BTreeMap::new();
+        let Ok(()) = deliveries.visit(|group, name, value| {
+            assert!(found.insert(format!("{group} {name}"), value).is_none(), "{group} {name}");
+            Ok::<_, Infallible>(())
+        });
+        found.retain(|_, value| *value > 0);
+        found
+    }
+
+    fn expected(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
+        counts.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
+    }
+
+    #[test]
+    fn a_bucket_has_what_is_at_most_its_bound_and_the_last_one_the_rest() {
+        for (place, (bound, text)) in TIMES.iter().enumerate() {
+            assert_eq!((bucket(&TIMES, *bound), bucket(&TIMES, bound + 1)), (place, place + 1));
+            let nanos = text.parse::<f64>().unwrap() * 1e9;
+            assert!((nanos - *bound as f64).abs() < 0.5, "{text}");
+        }
+        assert_eq!((bucket(&TIMES, 0), bucket(&TIMES, u64::MAX)), (0, TIMES.len()));
+        for (place, (bound, text)) in CALLS.iter().enumerate() {
+            assert_eq!((bucket(&CALLS, *bound), text.parse::<f64>().unwrap()), (place, *bound as f64));
+        }
+        assert!(TIMES.is_sorted() && CALLS.is_sorted());
+    }
+
+    #[test]
+    fn a_response_is_counted_by_all_that_its_record_says() {
+        let deliveries = none();
+        assert_eq!(shown(&deliveries), expected(&[]));
+        let queued = now();
+        let after = |millis| queued + Duration::from_millis(millis);
+        let record = Record {
+            started: Some(after(1)),
+            first_block: Some(after(4)),
+            finished: Some(after(44)),
+            status: 404,
+            body_bytes: 70,
+            blocks: 3,
+            drained: Some(after(144)),
+            writes: 5,
+            path: Path::Coalesced,
+            waited: Duration::from_secs(90),
+            ending: Ending::ClientGone,
+            ..Record::new(queued)
+        };
+        deliveries.count(&record);
+        assert_eq!(
+            shown(&deliveries),
+            expected(&[
+                ("classes 4xx", 1),
+                ("endings client-gone", 1),
+                ("paths coalesced", 1),
+                ("sizes body_bytes", 70),
+                ("sizes blocks", 3),
+                ("sizes writes", 5),
+                ("calls 8.0", 1),
+                ("queued 0.001", 1),
+                ("queued sum_ns", 1_000_000),
+                ("application 0.005", 1),
+                ("application sum_ns", 3_000_000),
+                ("iterating 0.05", 1),
+                ("iterating sum_ns", 40_000_000),
+                ("blocked +Inf", 1),
+                ("blocked sum_ns", 90_000_000_000),
+                ("total 0.2", 1),
+                ("total sum_ns", 144_000_000),
+            ])
+        );
+    }
+
+    #[test]
+    fn a_response_without_the_application_has_no_times() {
+        let deliveries = none();
+        let record =
+            Record { status: 304, writes: 1, path: Path::OneWrite, ending: Ending::Complete, ..Record::new(now()) };
+        for _ in 0..2 {
+            deliveries.count(&record);
+        }
+        let counts = [
+            ("classes 3xx", 2),
+            ("endings complete", 2),
+            ("paths one-write", 2),
+            ("sizes writes", 2),
+            ("calls 1.0", 2),
+        ];
+        assert_eq!(shown(&deliveries), expected(&counts));
+    }
+
+    #[test]
+    fn every_status_ending_and_path_has_a_count() {
+        for status in [0, 100, 200, 399, 500, 999] {
+            for ending in super::ENDINGS {
+                for path in super::PATHS {
+                    let deliveries = none();
+                    deliveries.count(&Record { status, ending, path, ..Record::new(now()) });
+                    let class = super::CLASSES[usize::from(status / 100).min(5)];
+                    let found = shown(&deliveries);
+                    for name in [
+                        format!("classes {class}"),
+                        format!("endings {}", ending.name()),
+                        format!("paths {}", path.name()),
+                    ] {
+                        assert_eq!(found.get(&name), Some(&1), "{name}");
+                    }
+                }
+            }
+        }
+    }
+}
