@@ -407,6 +407,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
         absent=_OF_A_MASTER,
     ),
     Option(
+        "statsd",
+        values.text("ADDRESS"),
+        None,
+        "Send the figures of /metrics, with tags as DogStatsD has them, to this host:port by UDP every 10 seconds.",
+        PROCESSES,
+        example="127.0.0.1:8125",
+        absent=_OF_A_MASTER,
+    ),
+    Option(
         "threads",
         values.whole(1, 4096),
         128,

@@ -41,6 +41,8 @@ from tailrace.master.tally import HANG, RELOAD, Tally
 from tailrace.master.workers import Ending, Hung, Killed, Worker
 from tailrace.process import forks, log, signals, sockets
 from tailrace.process.errors import WorkerError
+from tailrace.status import snapshot
+from tailrace.status.snapshot import Snapshot
 from tailrace.status.state import State
 from tailrace.worker import main as worker_main
 from tailrace.worker import report
@@ -120,6 +122,7 @@ class Master:
                 if self._plan.is_over:
                     break
                 self._tend_status()
+                self._tend_statsd()
                 self._wait()
                 # Signals are read before the ends of workers, since whoever stops the master may have stopped the
                 # workers, too. Reports are handled before signals, so that a worker that served before the signal
@@ -134,6 +137,7 @@ class Master:
                     self._check_workers()
                 except Exception:  # the workers can serve without these checks
                     log.logger.exception("a check of the workers failed; they keep serving, and are checked again")
+        self._tend_statsd(is_last=True)
         self._hooks.on_exit()
         if self._last_failure is not None:
             raise self._last_failure
@@ -445,11 +449,25 @@ class Master:
         self._publish()
         status.tend(self._board, time.monotonic(), self._close_for_status)
 
-    def _publish(self) -> None:
-        if (status := self._service.status) is None:
+    def _tend_statsd(self, *, is_last: bool = False) -> None:
+        """Sends the figures for `--statsd` if it is time, or for the last time."""
+        if (statsd := self._service.statsd) is None:
             return
+        if is_last:
+            statsd.send(self._snapshot)
+        else:
+            statsd.tend(self._snapshot, time.monotonic())
+
+    def _snapshot(self) -> Snapshot:
+        return snapshot.at_once(self._state(), self._board, time.monotonic())
+
+    def _publish(self) -> None:
+        if (status := self._service.status) is not None:
+            status.publish(self._state(), self._places)
+
+    def _state(self) -> State:
         application = self._setup.application
-        told = State(
+        return State(
             application=self._chosen["app"] or getattr(application, "__qualname__", None) or type(application).__name__,
             listeners=self._urls,
             master=os.getpid(),
@@ -463,7 +481,6 @@ class Master:
             delivered=self._tally.delivered,
             workers=self._states.of(self._plan.workers),
         )
-        status.publish(told, self._places)
 
     def _close_for_status(self) -> None:
         """In the status process: closes also what the workers have."""

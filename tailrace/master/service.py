@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.cli.settings import DEFAULT, Setting, Settings
-from tailrace.master import notify, status, upgrade, watch
+from tailrace.master import notify, statsd, status, upgrade, watch
 from tailrace.process import identity, log
 from tailrace.process.errors import ConfigError, UpgradeError
 from tailrace.process.pidfile import PidFile
@@ -61,6 +61,7 @@ class Service:
         self._watcher: watch.Watcher | None = None
         self._status: status.Status | None = None
         self._former: status.Process | None = None
+        self._statsd: statsd.Statsd | None = None
         self._pid_file: PidFile | None = None
         self._listeners: list[Listener] = []
         self._alive_at = 0.0
@@ -78,6 +79,8 @@ class Service:
             self._former.end()
         if self._status:
             self._status.close()
+        if self._statsd:
+            self._statsd.close()
         if self._pid_file and not self._predecessor:
             self._pid_file.remove()
         self._manager.close()
@@ -89,8 +92,8 @@ class Service:
         return self._predecessor.listener(address) if self._predecessor else None
 
     def settle(self, chosen: Mapping[str, Any], listeners: list[Listener]) -> None:
-        """Once the sockets are bound: opens the address of `--status`, makes the pid file, sets title and user, starts
-        the watcher. Raises ConfigError."""
+        """Once the sockets are bound: opens the addresses of `--status` and `--statsd`, makes the pid file, sets title
+        and user, starts the watcher. Raises ConfigError."""
         self._listeners = listeners
         predecessor = self._predecessor
         if chosen["status"] is not None:
@@ -100,6 +103,8 @@ class Service:
                 kept=self.kept,
                 application=chosen["app"] or "",
             )
+        if chosen["statsd"] is not None:
+            self._statsd = statsd.opened(chosen["statsd"])
         if predecessor:
             predecessor.close_rest()
         if chosen["pidfile"] is not None:
@@ -135,9 +140,14 @@ class Service:
         """The status process, once this master is the one that answers for the server."""
         return self._status if self._is_main else None
 
+    @property
+    def statsd(self) -> statsd.Statsd | None:
+        """Where figures are sent, once this master is the one that answers for the server."""
+        return self._statsd if self._is_main else None
+
     def wake_at(self) -> float | None:
-        """When `watchdog` is due, or a status process; None: neither."""
-        times = [self._watchdog_at(), self.status.wake_at() if self.status else None]
+        """When `watchdog` is due, a status process, or `--statsd`; None: none of them."""
+        times = [self._watchdog_at(), *(each.wake_at() for each in (self.status, self.statsd) if each)]
         return min((at for at in times if at is not None), default=None)
 
     def _watchdog_at(self) -> float | None:
@@ -222,7 +232,7 @@ class Service:
 
     def forked(self, *, is_status: bool = False) -> None:
         """In a worker, or in the status process: closes the descriptors that are the master's."""
-        for each in (self._predecessor, self._successor, self._watcher, self._manager, self._former):
+        for each in (self._predecessor, self._successor, self._watcher, self._manager, self._former, self._statsd):
             if each:
                 each.close()
         if self._status and not is_status:

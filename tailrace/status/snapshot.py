@@ -124,10 +124,15 @@ def take(shared: Shared, board: Board, clock: Any, *, with_requests: bool = Fals
     for _ in range(_ATTEMPTS):
         serial, state = shared.read()
         now = clock()
-        workers = [_worker(each, board, state, now, with_requests) for each in state.workers]
+        found = at_once(state, board, now, with_requests=with_requests)
         if shared.read()[0] == serial:
-            return Snapshot(state, now, workers)
+            return found
     raise OSError("the state of the workers changes too often")
+
+
+def at_once(state: State, board: Board, now: float, *, with_requests: bool = False) -> Snapshot:
+    """As `take`, for the master: nobody else changes the state. now: by the monotonic clock."""
+    return Snapshot(state, now, [_worker(each, board, state, now, with_requests) for each in state.workers])
 
 
 def _worker(told: WorkerState, board: Board, state: State, now: float, with_requests: bool) -> WorkerSnapshot:

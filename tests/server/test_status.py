@@ -413,6 +413,24 @@ def test_the_figures_of_responses_are_those_of_what_was_asked(tmp_path):
         server.stop()
 
 
+def test_the_last_figures_for_statsd_are_sent_at_the_end():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        with Server(APP, "--workers", "2", statsd=f"127.0.0.1:{receiver.getsockname()[1]}") as server:
+            for _ in range(3):
+                assert told(server, "/")["pid"]
+            assert server.stop() == 0
+        receiver.settimeout(0)
+        lines = []
+        while True:
+            try:
+                lines += receiver.recv(2000).decode().split("\n")
+            except BlockingIOError:
+                break
+        assert lines.count("tailrace.requests:3|c") == 1
+        assert lines.count("tailrace.responses:3|c|#class:2xx") == 1
+
+
 def test_threads_and_connections_are_shown_by_what_they_do(tmp_path):
     server, at = start("--threads", "4", "--hang-timeout", "0")
     with server, server.client() as idle, server.client() as receiving:
