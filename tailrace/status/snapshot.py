@@ -91,7 +91,7 @@ class Snapshot:
     @property
     def states(self) -> counts.Counts:
         """Threads and connections of all workers together, by state."""
-        empty = {"threads": {}, "connections": {}}
+        empty: counts.Counts = {"threads": {}, "connections": {}}
         return counts.added([empty, *(worker.states for worker in self.workers)])
 
     @property
