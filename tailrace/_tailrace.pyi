@@ -148,6 +148,10 @@ class GreenletRunner:
     `run_requests` switches to other greenlets.
     """
 
+    def explain_by(self, explain: Callable[[int], str], /) -> None:
+        """Has `explain(slot)` say where a worker greenlet is, for the log of slow requests. Called on another thread.
+        Later calls do nothing."""
+
     def start(self, /) -> None:
         """Starts the I/O thread and returns. Raises OSError, RuntimeError at the second call."""
 

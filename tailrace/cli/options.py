@@ -888,6 +888,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
         example="{client} {method} {target} {status} {duration_ms}",
     ),
     Option(
+        "slow",
+        values.seconds(zero=True),
+        0.0,
+        "Log a request that has run for this long while it still runs, with what it does and the stack of its thread "
+        "or greenlet; and again when it is done, with where its time went. 0: none.",
+        LOGS,
+        core="slow",
+        example="1s",
+    ),
+    Option(
         "log_level",
         values.choice("debug", "info", "warning", "error"),
         "info",

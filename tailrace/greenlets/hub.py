@@ -18,11 +18,12 @@ in a worker greenlet from its beginning to its end. The monitor's thread reads `
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from gevent import get_hub
@@ -89,6 +90,14 @@ def keep_running() -> None:
     get_hub().SYSTEM_ERROR = (KeyboardInterrupt, SystemError, PanicException)
 
 
+def _where(greenlets: Mapping[int, greenlet], ident: int, slot: int) -> str:
+    """Where the worker greenlet of a runner slot is, for the log. ident: of the hub's thread. Any thread."""
+    runner = greenlets.get(slot)
+    frame = runner.gr_frame if runner is not None else None
+    # The one that runs has no frame of its own.
+    return stacks.shown(stacks.of_thread(ident) if frame is None else stacks.of(frame))
+
+
 class WorkerGreenlets:
     """The worker greenlets of one server, on the hub of the calling thread.
 
@@ -104,6 +113,7 @@ class WorkerGreenlets:
         self.thread = threading.get_native_id()
         # By runner slot: all that have not ended.
         self.greenlets: dict[int, WorkerGreenlet] = {}
+        self.core.explain_by(functools.partial(_where, self.greenlets, self.hub.thread_ident))
         # Numbers of requests past their deadline that the monitor has named in the log.
         self.named: set[int] = set()
         self.made = 0

@@ -55,6 +55,9 @@ class Core:
         self.pause = pause
         return self
 
+    def explain_by(self, explain):
+        self.explain = explain
+
     def stats(self):
         return {"queued": len(self.queue), "running": len(self.running)}
 

@@ -38,6 +38,8 @@ pub struct Config {
     pub stream_body: bool,
     /// How long the application may take for a request; zero: no limit.
     pub request_timeout: Duration,
+    /// A request that has run for this long is reported; zero: none is.
+    pub slow: Duration,
     /// Most requests that wait for a thread; more are answered 503.
     pub max_queue: usize,
     /// A request that has waited this long for a thread is answered 503; zero: no limit.
@@ -88,6 +90,7 @@ impl Default for Config {
             body_buffer: 128 << 20,
             stream_body: false,
             request_timeout: Duration::ZERO,
+            slow: Duration::ZERO,
             max_queue: 2048,
             queue_timeout: Duration::ZERO,
             max_connections: usize::MAX,

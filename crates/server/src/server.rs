@@ -38,7 +38,7 @@ use crate::connection::state::Next;
 use crate::connection::table::SPECIAL;
 use crate::connection::timers::Due;
 use crate::connection::transaction::Transaction;
-use crate::dispatch::dispatcher::DEADLINES;
+use crate::dispatch::dispatcher::{DEADLINES, SLOW};
 use crate::dispatch::responder;
 use crate::executor::application::{Application, Level};
 use crate::executor::event_loop::EventLoop;
@@ -174,6 +174,8 @@ impl Server {
                 may_panic("deadline");
                 if key == DEADLINES {
                     self.end_overdue(now);
+                } else if key == SLOW {
+                    self.report_slow(now);
                 } else if key & SPECIAL != 0 {
                     accepting.go_on(key);
                 } else if let Some(connection) = context.table.get(key)
@@ -208,6 +210,12 @@ impl Server {
             application.log(Level::Error, &text);
             dispatcher.expire_again(now);
         }
+    }
+
+    /// Reports the requests that have run for as long as `--slow` says.
+    fn report_slow(&self, now: Millis) {
+        let Parts { dispatcher, application, .. } = &self.parts;
+        dispatcher.report_slow(now, |slow| application.slow(slow));
     }
 
     /// Answers 503 to requests that have waited too long for a runner.
@@ -406,7 +414,9 @@ impl Server {
         place: Option<Section>,
     ) -> io::Result<Arc<Self>> {
         process::watch_forks();
-        Ok(Arc::new(Self { parts: Parts::new(config, application, listeners, place)? }))
+        let server = Arc::new(Self { parts: Parts::new(config, application, listeners, place)? });
+        server.report_slow(server.parts.context.clock.now());
+        Ok(server)
     }
 
     /// The main function of a thread of the server. With [`ExecutorKind::Threads`](crate::config::ExecutorKind) every

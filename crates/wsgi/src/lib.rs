@@ -37,6 +37,7 @@ mod python {
     pub(crate) mod log;
     pub(crate) mod memory;
     pub(crate) mod names;
+    pub(crate) mod stack;
     pub(crate) mod ticket;
     pub(crate) mod type_name;
 }
@@ -81,6 +82,7 @@ mod runtime {
     pub(crate) mod scoreboard;
     pub(crate) mod server;
     pub(crate) mod settings;
+    pub(crate) mod slow;
     pub(crate) mod static_files;
     pub(crate) mod threads;
 }

@@ -518,6 +518,11 @@ impl Connection {
         Some((idleness, self.deadline.due().saturating_sub(millis(time))))
     }
 
+    /// True when the head of the response has been sent or queued.
+    pub(crate) fn has_begun_response(&self) -> bool {
+        self.delivery.produced_so_far().0.status != 0
+    }
+
     /// What goes on. While its owner uses the state, that is mostly a read.
     pub(crate) fn activity(&self) -> Activity {
         self.state.try_lock().map_or(Activity::Receiving, |state| state.activity())

@@ -14,13 +14,15 @@ use crate::connection::runner::Runner;
 use crate::connection::table::SPECIAL;
 use crate::dispatch::admission::{self, STALLED, Stall};
 use crate::dispatch::run_queue::RunQueue;
-use crate::dispatch::runners::{Overdue, RunnerTable};
+use crate::dispatch::runners::{Overdue, RunnerTable, Slow};
 use crate::observe::scoreboard::Section;
-use crate::os::clock::Millis;
+use crate::os::clock::{Millis, nanos};
 use crate::os::sync::lock;
 
 /// The key of the timer for requests that take too long.
 pub(crate) const DEADLINES: u64 = SPECIAL | 1 << 32;
+/// The key of the timer for requests that are slow.
+pub(crate) const SLOW: u64 = SPECIAL | 2 << 32;
 /// A runner whose request is past its deadline mostly ends it within this time (nanoseconds).
 const COMING_BACK: u64 = 1_000_000_000;
 
@@ -128,6 +130,25 @@ impl Dispatcher {
         if let Some(next) = self.runners.expire(now, shared_now, report) {
             self.context.timers.wake(DEADLINES, next);
         }
+    }
+
+    /// Reports the requests that have run for so long as `--slow` says, each once. Called when the server begins, and
+    /// when the timer of [`SLOW`] has come.
+    pub(crate) fn report_slow(&self, now: Millis, report: impl FnMut(Slow)) {
+        let limit = nanos(self.context.config.slow);
+        if limit == 0 {
+            return;
+        }
+        let is_iterating = |runner: Runner| {
+            let mut has_begun = false;
+            self.context.table.visit(|connection| {
+                has_begun |= connection.runner().get() == runner.packed() && connection.has_begun_response();
+            });
+            has_begun
+        };
+        let shared_now = self.context.clock.monotonic_of(self.context.clock.recent());
+        let next = self.runners.find_slow(limit, shared_now, is_iterating, report);
+        self.context.timers.wake(SLOW, now + next / 1_000_000 + 1);
     }
 
     /// [`Dispatcher::expire`] has panicked at a request, which counts as expired: the others are looked at again soon.

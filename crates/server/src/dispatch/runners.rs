@@ -7,9 +7,10 @@
 //! `close()`; its connection counts only until the response is finished. Lock order: a slot's, then those of its
 //! connection.
 
+use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::connection::driver::Task;
 use crate::connection::runner::Runner;
@@ -36,6 +37,37 @@ pub struct Overdue {
     pub outcome: Outcome,
 }
 
+/// A request that has run for long.
+#[derive(Clone, Debug)]
+pub struct Slow {
+    /// The slot of its runner, and the number of the request: they name it as long as it runs.
+    pub slot: usize,
+    /// See `slot`.
+    pub serial: u64,
+    /// The application's number for its thread.
+    pub thread: u64,
+    /// The kernel's number of that.
+    pub native: u64,
+    /// Method and target, as far as the scoreboard has them.
+    pub request: String,
+    /// For how long it has run.
+    pub time: Duration,
+    /// What the application does.
+    pub phase: &'static str,
+}
+
+impl fmt::Display for Slow {
+    /// The line of the log, without the stack.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { request, time, phase, native, .. } = self;
+        write!(
+            formatter,
+            "{request}: slow: it has run for {:.3} s and is {phase}, in thread {native}",
+            time.as_secs_f64()
+        )
+    }
+}
+
 struct Timed {
     serial: u64,
     due: Millis,
@@ -50,6 +82,8 @@ struct Slot {
     serial: AtomicU64,
     /// The request has a deadline, so that `timed` is there.
     armed: AtomicBool,
+    /// The last request of it that was reported as slow. Only the I/O side uses it.
+    slow: AtomicU64,
     /// When its deadline came; see [`Slot::overdue_since`].
     overdue: AtomicU64,
     /// The response has ended and the application cleans up, in `close()` for example: it is not interrupted any more.
@@ -241,6 +275,50 @@ impl RunnerTable {
     /// True when the runner still runs this request.
     pub(crate) fn runs(&self, number: usize, serial: u64) -> bool {
         self.slots.get(number).is_some_and(|slot| slot.serial.load(Ordering::Acquire) == serial)
+    }
+
+    /// I/O side: reports each request that has run for `limit` nanoseconds, once. `now` is on the clock that all
+    /// processes share. `is_iterating`: whether the head of its response was sent. Returns after how many nanoseconds to
+    /// look again: no request that begins meanwhile runs for longer by then.
+    pub(crate) fn find_slow(
+        &self,
+        limit: u64,
+        now: u64,
+        is_iterating: impl Fn(Runner) -> bool,
+        mut report: impl FnMut(Slow),
+    ) -> u64 {
+        let mut next = limit;
+        for (number, slot) in self.slots.iter().enumerate() {
+            let serial = slot.serial.load(Ordering::Acquire);
+            if serial == 0 || slot.slow.load(Ordering::Relaxed) == serial {
+                continue;
+            }
+            let runner = Runner { slot: number, serial };
+            let Some(shown) = self.in_flight(runner) else { continue };
+            let time = now.saturating_sub(shown.since);
+            if time < limit {
+                next = next.min(limit - time);
+                continue;
+            }
+            slot.slow.store(serial, Ordering::Relaxed);
+            let phase = if slot.leaving.load(Ordering::Acquire) {
+                "in close()"
+            } else if is_iterating(runner) {
+                "iterating its response"
+            } else {
+                "in the application"
+            };
+            report(Slow {
+                slot: number,
+                serial,
+                thread: slot.thread.load(Ordering::Acquire),
+                native: shown.thread,
+                request: format!("{} {}", shown.method.escape_ascii(), shown.target.escape_ascii()),
+                time: Duration::from_nanos(time),
+                phase,
+            });
+        }
+        next
     }
 
     /// I/O side: ends what is due at `now`, and reports it. Returns when to look again. `shared_now` is the same moment
@@ -464,5 +542,31 @@ mod tests {
         assert_eq!((served.server.stats().stuck, served.server.stats().timed_out), (0, 1));
         drop(turn);
         served.end();
+    }
+
+    #[test]
+    fn a_request_that_runs_for_long_is_reported_once_with_what_it_does() {
+        let board = Scoreboard::new(1, 2).unwrap();
+        let table = RunnerTable::new(2, board.place(0));
+        let [first, second] = [7, 8].map(|thread| table.take(thread).unwrap());
+        let look = |now, iterates: bool| {
+            let mut found = Vec::new();
+            let report = |slow: super::Slow| found.push((slow.slot, slow.native, slow.phase, slow.time.as_nanos()));
+            let next = table.find_slow(100, now, |_| iterates, report);
+            (found, next)
+        };
+        assert_eq!(look(0, false), (vec![], 100));
+        table.begin(first, &super::Request::default(), 1_000);
+        assert_eq!(look(1_060, false), (vec![], 40));
+        assert_eq!(look(1_100, true), (vec![(first, 7, "iterating its response", 100)], 100));
+        table.begin(second, &super::Request::default(), 1_150);
+        table.leave(second);
+        assert_eq!(look(1_200, true), (vec![], 50));
+        assert_eq!(look(1_260, true), (vec![(second, 8, "in close()", 110)], 100));
+        table.end(first);
+        assert_eq!(look(1_270, false), (vec![], 100));
+        // The next request of the runner.
+        table.begin(first, &super::Request::default(), 1_280);
+        assert_eq!(look(9_000, false).0, vec![(first, 7, "in the application", 7_720)]);
     }
 }

@@ -5,7 +5,7 @@
 
 use std::io;
 
-pub use crate::dispatch::runners::{Outcome, Overdue};
+pub use crate::dispatch::runners::{Outcome, Overdue, Slow};
 use crate::executor::turn::Turn;
 pub use crate::observe::level::Level;
 use crate::os::clock;
@@ -46,6 +46,12 @@ pub trait Application: Send + Sync + 'static {
         let Overdue { request, since, .. } = request;
         let seconds = clock::now().saturating_duration_since(since);
         self.log(Level::Error, &format!("{request}: still in the application after {:.3} s", seconds.as_secs_f64()));
+    }
+
+    /// A request has run for as long as `--slow` says, and still runs. Called by the I/O side, which does not hold the
+    /// application: must not block.
+    fn slow(&self, request: Slow) {
+        self.log(Level::Warning, &request.to_string());
     }
 
     /// So many bytes that were held for clients have been freed; the allocator may be asked to return them to the

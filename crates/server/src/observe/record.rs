@@ -3,6 +3,7 @@
 //!
 //! Belongs to the exchange, and so to the runner of the request.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 /// How the body of a response was sent. If it was sent in several ways, the record has the greatest.
@@ -132,12 +133,49 @@ impl Record {
         }
     }
 
+    /// For how long the application has had the request.
+    #[must_use]
+    pub fn ran_for(&self) -> Duration {
+        match (self.started, self.finished) {
+            (Some(started), Some(finished)) => finished.saturating_duration_since(started),
+            _ => Duration::ZERO,
+        }
+    }
+
     /// The value of the `Server-Timing` field; the head is sent `now`.
     pub(crate) fn server_timing(&self, now: Instant) -> String {
         let queue = millis_between(Some(self.queued), self.started).unwrap_or(0.0);
         let app = millis_between(self.started, self.first_block.or(Some(now))).unwrap_or(0.0);
         format!("queue;dur={queue:.3}, app;dur={app:.3};desc=\"until the first block\"")
     }
+}
+
+impl fmt::Display for Record {
+    /// The line of a slow request, once it is done.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = |from, to| millis_between(from, to).unwrap_or(0.0) / 1e3;
+        let first = self.first_block.or(self.finished);
+        write!(
+            formatter,
+            "status {}, {}: {:.3} s queued, {:.3} s in the application, {:.3} s iterating, {:.3} s of that blocked on \
+             the client, {:.3} s in all; {}, {}, {} in {}",
+            self.status,
+            self.ending.name(),
+            seconds(Some(self.queued), self.started),
+            seconds(self.started, first),
+            seconds(first, self.finished),
+            self.waited.as_secs_f64(),
+            seconds(Some(self.queued), self.drained.or(self.finished)),
+            counted(self.blocks, "block"),
+            counted(self.body_bytes, "byte"),
+            self.path.name(),
+            counted(self.writes.into(), "write"),
+        )
+    }
+}
+
+fn counted(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Milliseconds between two moments, if both are known; 0 if the second is the earlier one.
@@ -182,6 +220,33 @@ mod tests {
         assert_eq!(record.server_timing(after(5)), timing("2.000", "3.000"));
         record.first_block = Some(after(4));
         assert_eq!(record.server_timing(after(50)), timing("2.000", "2.000"));
+    }
+
+    #[test]
+    fn a_record_says_in_a_line_where_the_time_went() {
+        let queued = now();
+        let after = |millis| Some(queued + Duration::from_millis(millis));
+        let record = Record {
+            started: after(1),
+            first_block: after(1501),
+            finished: after(1701),
+            drained: after(1801),
+            status: 200,
+            body_bytes: 7,
+            blocks: 1,
+            writes: 3,
+            path: Path::Direct,
+            waited: Duration::from_millis(20),
+            ending: Ending::Complete,
+            ..Record::new(queued)
+        };
+        assert_eq!(record.ran_for(), Duration::from_millis(1700));
+        assert_eq!(
+            record.to_string(),
+            "status 200, complete: 0.001 s queued, 1.500 s in the application, 0.200 s iterating, 0.020 s of that blocked \
+             on the client, 1.801 s in all; 1 block, 7 bytes, direct in 3 writes"
+        );
+        assert_eq!(Record::new(queued).ran_for(), Duration::ZERO);
     }
 
     #[test]

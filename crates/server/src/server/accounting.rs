@@ -38,6 +38,7 @@ pub(super) struct Accounting {
     deliveries: Option<Deliveries>,
     /// Requests that the end of the server interrupted and that `take_cut` has not returned.
     cut: Mutex<Vec<CutRequest>>,
+    application: Arc<dyn Application>,
 }
 
 impl Accounting {
@@ -52,13 +53,14 @@ impl Accounting {
     ) -> io::Result<Self> {
         let access_log = match context.config.access_log.clone() {
             Some(config) => {
+                let application = application.clone();
                 let error_log = Box::new(move |message: &str| application.log(Level::Warning, message));
                 Some(AccessLog::open(config, error_log)?)
             }
             None => None,
         };
         let deliveries = place.map(|place| place.deliveries());
-        Ok(Self { context, access_log, deliveries, cut: Mutex::default() })
+        Ok(Self { context, access_log, deliveries, cut: Mutex::default(), application })
     }
 
     /// Accounts for a response that is complete or has been given up. `writes`: write system calls that the record does
@@ -74,6 +76,10 @@ impl Accounting {
         transaction.record.drained = Some(if is_read { clock.read() } else { clock.recent() });
         if let Some(deliveries) = &self.deliveries {
             deliveries.count(&transaction.record);
+        }
+        let slow = self.context.config.slow;
+        if !slow.is_zero() && transaction.record.ran_for() >= slow {
+            self.log_slow(&transaction.request, &transaction.record);
         }
         if let Some(follower) = &transaction.follower {
             *lock(follower) = transaction.record;
@@ -93,6 +99,12 @@ impl Accounting {
         if let Some(log) = &self.access_log {
             log.write(request, &[], record);
         }
+    }
+
+    /// A request that was reported while it ran is done.
+    fn log_slow(&self, request: &Request, record: &Record) {
+        let text = format!("{}: slow: done, {record}", request.line());
+        self.application.log(Level::Warning, &text);
     }
 
     /// Notes an incomplete response as cut if the server has ended, unless its deadline was the cause.

@@ -14,12 +14,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use tailrace_server::{Level, Outcome, Overdue, Server, catch, clock};
 
 use crate::ffi;
 use crate::python::exceptions::RequestTimeout;
 use crate::python::log::LogQueue;
+use crate::python::stack;
 
 /// The time between the first two attempts to end a request; each further one is twice as long.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -112,11 +112,10 @@ fn begin(py: Python<'_>, server: &Server, overdue: &Overdue, lines: &LogQueue) {
         format!("{}: past its deadline after {seconds:.3} s in the application; {outcome}", overdue.request);
     if server.runs(overdue.slot, overdue.serial) {
         // The stack is taken before the exception is raised; the source lines are read afterwards.
-        let stack = stack_of(py, overdue.thread);
+        let stack = stack::of_thread(py, overdue.thread);
         interrupt(py, server, overdue);
-        let stack = stack.and_then(|stack| shown(&stack)).unwrap_or_else(|error| format!("  (unknown: {error})\n"));
         message.push_str("; RequestTimeout is raised in its thread, which is at\n");
-        message.push_str(stack.trim_end());
+        message.push_str(&stack::shown(stack));
     } else {
         message.push_str("; it has just ended");
     }
@@ -142,26 +141,4 @@ fn interrupt(py: Python<'_>, server: &Server, overdue: &Overdue) {
 /// Raises the exception in a thread, at the next place where it can.
 pub(crate) fn raise(py: Python<'_>, thread: u64) {
     ffi::thread::raise_in(thread, &py.get_type::<RequestTimeout>());
-}
-
-/// The stack of a thread; `None` while it runs no Python code.
-fn stack_of(py: Python<'_>, thread: u64) -> PyResult<Option<Bound<'_, PyAny>>> {
-    let frame = py.import("sys")?.call_method0("_current_frames")?.call_method1("get", (thread,))?;
-    if frame.is_none() {
-        return Ok(None);
-    }
-    let traceback = py.import("traceback")?;
-    let options = PyDict::new(py);
-    options.set_item("lookup_lines", false)?;
-    let frames = traceback.call_method1("walk_stack", (frame,))?;
-    let summary = traceback.getattr("StackSummary")?.call_method("extract", (frames,), Some(&options))?;
-    // From the outermost frame, as tracebacks are.
-    summary.call_method0("reverse")?;
-    Ok(Some(summary))
-}
-
-fn shown(stack: &Option<Bound<'_, PyAny>>) -> PyResult<String> {
-    let Some(stack) = stack else { return Ok(String::from("  (no Python code)\n")) };
-    let lines: Vec<String> = stack.call_method0("format")?.extract()?;
-    Ok(lines.concat())
 }

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Weak};
 
 use pyo3::prelude::*;
-use tailrace_server::{Overdue, Server};
+use tailrace_server::{Overdue, Server, Slow};
 
 use crate::call::exception_policy::ExceptionPolicy;
+use crate::python::stack;
 
 /// See the module; implemented in `threads.rs`, `greenlets.rs` and `inline.rs`.
 pub(crate) trait Executor: ExceptionPolicy {
@@ -38,4 +39,14 @@ pub(crate) trait Executor: ExceptionPolicy {
     /// The deadline of a request has passed while the application runs it: has `RequestTimeout` raised there. Any
     /// thread, attached or not; does not wait.
     fn end_overdue(&self, request: Overdue, server: &Weak<Server>);
+
+    /// Where a request is that still runs: lines of a traceback, without a line end.
+    fn stack_of(&self, py: Python<'_>, request: &Slow) -> String {
+        stack::shown(stack::of_thread(py, request.thread))
+    }
+
+    /// Has `stack_of` ask `explain(slot)`.
+    fn explain_by(&self, explain: Py<PyAny>) {
+        drop(explain);
+    }
 }

@@ -62,6 +62,13 @@ impl GreenletRunner {
 
 #[pymethods]
 impl GreenletRunner {
+    /// explain: answers where the worker greenlet of a runner slot is, as lines for the log of slow requests. Called on
+    /// another thread.
+    #[pyo3(signature = (explain, /))]
+    fn explain_by(&self, explain: Bound<'_, PyAny>) {
+        self.handler.executor().explain_by(explain.unbind());
+    }
+
     /// Starts the I/O thread and returns. Raises OSError.
     fn start(&self) -> PyResult<()> {
         if self.server.is_forked_child() {

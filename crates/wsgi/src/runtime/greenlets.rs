@@ -4,7 +4,7 @@ use std::sync::{OnceLock, Weak};
 
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
-use tailrace_server::{Overdue, Server};
+use tailrace_server::{Overdue, Server, Slow};
 
 use crate::call::exception_policy::ExceptionPolicy;
 use crate::call::file_source;
@@ -21,6 +21,8 @@ pub(crate) struct Greenlets {
     exit: OnceLock<Py<PyAny>>,
     /// The KeyboardInterrupt that the program on this thread is to raise.
     interruption: Interruption,
+    /// Answers where the greenlet of a runner slot is.
+    explain: OnceLock<Py<PyAny>>,
 }
 
 impl ExceptionPolicy for Greenlets {
@@ -58,5 +60,15 @@ impl Executor for Greenlets {
         if let Some(greenlets) = server.upgrade().as_ref().and_then(|server| server.greenlets()) {
             greenlets.wakeup().report_overdue(request);
         }
+    }
+
+    fn stack_of(&self, py: Python<'_>, request: &Slow) -> String {
+        let Some(explain) = self.explain.get() else { return String::from("  (unknown)") };
+        let text = explain.call1(py, (request.slot,)).and_then(|text| text.extract::<String>(py));
+        text.unwrap_or_else(|error: PyErr| format!("  (unknown: {error})"))
+    }
+
+    fn explain_by(&self, explain: Py<PyAny>) {
+        let _ = self.explain.set(explain);
     }
 }

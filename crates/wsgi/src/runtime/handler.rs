@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use tailrace_server::{Application, Level, Overdue, Server, Turn};
+use tailrace_server::{Application, Level, Overdue, Server, Slow, Turn};
 
 use crate::call::application::{Runner, WsgiApplication};
 use crate::call::thread_cache::ThreadCaches;
@@ -17,6 +17,7 @@ use crate::python::log::LogQueue;
 use crate::python::memory;
 use crate::runtime::executor::Executor;
 use crate::runtime::interpreter_probe::InterpreterProbe;
+use crate::runtime::slow::SlowRequests;
 use crate::runtime::threads::ThreadPool;
 
 /// How long the end of the server waits for the lines of I/O threads to be logged.
@@ -25,11 +26,12 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 /// See the module.
 pub(crate) struct PythonHandler {
     application: WsgiApplication,
-    executor: Box<dyn Executor>,
+    executor: Arc<dyn Executor>,
     caches: ThreadCaches,
     threads: ThreadPool,
     log: Arc<LogQueue>,
     probe: InterpreterProbe,
+    slow: SlowRequests,
     /// Weak: the server owns the handler.
     server: OnceLock<Weak<Server>>,
 }
@@ -69,15 +71,22 @@ impl Application for PythonHandler {
             self.executor.end_overdue(overdue, server);
         }
     }
+
+    fn slow(&self, slow: Slow) {
+        if let Some(server) = self.server.get() {
+            self.slow.report(slow, server, &self.executor);
+        }
+    }
 }
 
 impl PythonHandler {
-    pub(crate) fn new(application: WsgiApplication, executor: Box<dyn Executor>, log: Arc<LogQueue>) -> Self {
+    pub(crate) fn new(application: WsgiApplication, executor: Arc<dyn Executor>, log: Arc<LogQueue>) -> Self {
         Self {
             application,
             executor,
             caches: ThreadCaches::default(),
             threads: ThreadPool::default(),
+            slow: SlowRequests::new(log.clone()),
             log,
             probe: InterpreterProbe::default(),
             server: OnceLock::new(),

@@ -65,10 +65,10 @@ impl Server {
         let environs = environ_maker(py, &settings, &sockets)?;
         let application = WsgiApplication::new(application.unbind(), environs, settings.debug);
         let log = Arc::new(LogQueue::default());
-        let executor: Box<dyn Executor> = match settings.config.executor {
-            ExecutorKind::Threads => Box::new(Threads::new(log.clone())),
-            ExecutorKind::Greenlets => Box::new(Greenlets::default()),
-            ExecutorKind::Inline => Box::new(Inline::new(log.clone())),
+        let executor: Arc<dyn Executor> = match settings.config.executor {
+            ExecutorKind::Threads => Arc::new(Threads::new(log.clone())),
+            ExecutorKind::Greenlets => Arc::new(Greenlets::default()),
+            ExecutorKind::Inline => Arc::new(Inline::new(log.clone())),
         };
         let handler = Arc::new(PythonHandler::new(application, executor, log));
         let mut place = scoreboard.map(|(board, number)| board.get().place(number)).transpose()?;

@@ -1,0 +1,50 @@
+"""`--slow`: a request that takes long is in the log while it runs, and again when it is done."""
+
+from harness.server import Server
+from server.probes import asking, eventually, open_gate, told
+
+APP = "srv_processes:app"
+
+
+def test_a_slow_request_is_logged_with_its_stack_while_it_runs_and_again_when_it_is_done(tmp_path):
+    with Server(APP, "--threads", "4", slow=0.2) as server:
+        with asking(server, f"/wait?gate={tmp_path}/gate&entered={tmp_path}/entered") as client:
+            name = f"GET /wait?gate={tmp_path}/gate&entered={tmp_path}/entered"[:180]
+            assert server.logged(f"{name}: slow: it has run for 0.")
+            assert server.logged(" s and is in the application, in thread ")
+            assert server.logged(", in answer\n")
+            # Others are quick.
+            assert told(server, "/")["pid"]
+            assert "slow: done" not in server.log
+            (tmp_path / "gate").touch()
+            assert client.response().body == b"waited"
+        assert server.logged("slow: done, status 200, complete: ")
+        assert server.logged(" bytes, one-write in 1 write\n")
+    assert (server.log.count("slow: it has"), server.log.count("slow: done")) == (1, 1)
+
+
+def test_a_response_that_is_iterated_for_long_is_named_as_such():
+    with Server("srv_shapes:app", "--threads", "4", slow=0.2) as server:
+        with asking(server, "/pause?gate=a&size=10&then=4") as client:
+            assert server.logged("GET /pause?gate=a&size=10&then=4: slow: it has run for ")
+            assert server.logged(" s and is iterating its response, in thread ")
+            open_gate(server, "a")
+            assert client.response().status == 200
+        assert server.logged("2 blocks, 14 bytes, direct in ")
+
+
+def test_a_slow_call_that_holds_the_interpreter_is_logged_without_a_stack(tmp_path):
+    with Server(APP, "--workers", "1", slow=0.2, hang_timeout=3) as server:
+        with asking(server, f"/stuck?keeps=1&entered={tmp_path}/entered", deadline=30) as client:
+            eventually((tmp_path / "entered").exists, "the request in flight")
+            assert server.logged("a thread holds the interpreter, so that no stack can be taken")
+            client.rest()
+
+
+def test_without_the_option_nothing_is_slow(tmp_path):
+    with Server(APP, "--threads", "4", request_timeout=0.3) as server:
+        with asking(server, f"/wait?gate={tmp_path}/gate&entered={tmp_path}/entered") as client:
+            assert client.response().status == 504
+        assert server.logged("past its deadline")
+        (tmp_path / "gate").touch()
+    assert "slow" not in server.log
