@@ -26,6 +26,7 @@ if os.path.basename(sys.argv[0]) == "tailrace" or sys.argv[0] == "-m":
 from tailrace._tailrace import ClientDisconnected, RequestBodyError, RequestTimeout, __version__
 from tailrace.embed.run import run
 from tailrace.embed.thread import serve_in_thread
+from tailrace.process.deliveries import on_delivery
 from tailrace.process.errors import BindError, ConfigError, LoadError, TailraceError
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "RequestTimeout",
     "TailraceError",
     "__version__",
+    "on_delivery",
     "run",
     "serve_in_thread",
 ]

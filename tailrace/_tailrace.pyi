@@ -24,6 +24,7 @@ __all__ = [
     "__version__",
     "check_access_log_format",
     "end_with_parent",
+    "follow_deliveries",
     "static_codings",
     "static_headers",
     "static_refusal",
@@ -81,6 +82,10 @@ class RequestBodyError(OSError):
 
     status: int
     """Status of the response: 400, 408, 413 or 431."""
+
+def follow_deliveries(function: Callable[[dict[str, Any]], object], /) -> None:
+    """From now on calls `function` for each response that is over, on a thread of its own; see `tailrace.on_delivery`.
+    It must not raise. Later calls do nothing."""
 
 def end_with_parent(ends: bool, /) -> None:
     """Has the kernel kill the calling process when its parent ends; False: no longer. Raises OSError."""

@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 from tailrace._tailrace import Scoreboard, Server, end_with_parent
 from tailrace.cli.options import Place
 from tailrace.cli.settings import from_keywords, plain
-from tailrace.process import forks, log, signals, sockets
+from tailrace.process import deliveries, forks, log, signals, sockets
 from tailrace.process.title import set_title
 from tailrace.status.pages import Pages
 from tailrace.status.state import SharedState
@@ -72,6 +72,8 @@ def work(
         if os.getppid() != master:
             os._exit(1)
         forks.forget_all()
+        # Those of an application that the master has loaded.
+        deliveries.forget_all()
         log.allow_thread()
         set_title("status", application)
         # A variable for the application: with it the library would use files of the application's.

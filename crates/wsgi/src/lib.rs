@@ -69,6 +69,7 @@ mod call {
 
 mod runtime {
     pub(crate) mod deadlines;
+    pub(crate) mod deliveries;
     pub(crate) mod executor;
     pub(crate) mod greenlet_runner;
     pub(crate) mod greenlets;
@@ -93,7 +94,7 @@ use pyo3::types::{PyFloat, PyInt, PyString, PyTuple};
 
 use call::{error_stream, file_wrapper, input};
 use python::exceptions::{ClientDisconnected, RequestBodyError, RequestTimeout};
-use runtime::{greenlet_runner, log_stream, scoreboard, server, settings, static_files};
+use runtime::{deliveries, greenlet_runner, log_stream, scoreboard, server, settings, static_files};
 
 /// The calling process is killed when its parent ends; `False`: no longer. Raises OSError.
 #[pyfunction]
@@ -125,6 +126,7 @@ fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("Overdue", py.get_type::<PyTuple>().get_item(late)?)?;
     module.add_class::<scoreboard::Scoreboard>()?;
     module.add_function(wrap_pyfunction!(end_with_parent, module)?)?;
+    module.add_function(wrap_pyfunction!(deliveries::follow_deliveries, module)?)?;
     module.add_class::<file_wrapper::FileWrapper>()?;
     module.add_class::<input::Input>()?;
     module.add_class::<error_stream::ErrorStream>()?;

@@ -8,7 +8,9 @@ use std::io;
 pub use crate::dispatch::runners::{Outcome, Overdue, Slow};
 use crate::executor::turn::Turn;
 pub use crate::observe::level::Level;
+use crate::observe::record::Record;
 use crate::os::clock;
+use crate::request::Request;
 
 /// What responds to the requests of a server. Shared by all its threads.
 pub trait Application: Send + Sync + 'static {
@@ -53,6 +55,14 @@ pub trait Application: Send + Sync + 'static {
     fn slow(&self, request: Slow) {
         self.log(Level::Warning, &request.to_string());
     }
+
+    /// True when [`Application::delivered`] is to be called.
+    fn follows_deliveries(&self) -> bool {
+        false
+    }
+
+    /// A response is over, complete or not. Called by the thread that accounts for it: must not block.
+    fn delivered(&self, _request: &Request, _record: &Record) {}
 
     /// So many bytes that were held for clients have been freed; the allocator may be asked to return them to the
     /// system. Called by the I/O side: must not block.

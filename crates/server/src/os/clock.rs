@@ -30,7 +30,7 @@ pub fn since(moment: Instant) -> Duration {
 }
 
 /// The date and time of day, which an operator or NTP may set back.
-pub(crate) fn wall() -> SystemTime {
+pub fn wall() -> SystemTime {
     SystemTime::now()
 }
 

@@ -69,13 +69,17 @@ impl Accounting {
         if transaction.record.ending != Ending::Complete {
             self.note_cut(&mut transaction);
         }
-        let is_read = self.access_log.is_some() || transaction.follower.is_some();
+        let is_followed = self.application.follows_deliveries();
+        let is_read = is_followed || self.access_log.is_some() || transaction.follower.is_some();
         let clock = &self.context.clock;
         transaction.record.writes += writes;
         // A histogram does without a reading of the clock.
         transaction.record.drained = Some(if is_read { clock.read() } else { clock.recent() });
         if let Some(deliveries) = &self.deliveries {
             deliveries.count(&transaction.record);
+        }
+        if is_followed {
+            self.application.delivered(&transaction.request, &transaction.record);
         }
         let slow = self.context.config.slow;
         if !slow.is_zero() && transaction.record.ran_for() >= slow {
@@ -95,6 +99,9 @@ impl Accounting {
         self.name_cut(request, record);
         if let Some(deliveries) = &self.deliveries {
             deliveries.count(record);
+        }
+        if self.application.follows_deliveries() {
+            self.application.delivered(request, record);
         }
         if let Some(log) = &self.access_log {
             log.write(request, &[], record);

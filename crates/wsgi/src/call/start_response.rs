@@ -155,7 +155,7 @@ impl OneArgument for SetDeadline {
 }
 
 /// A delivery record as a dict; empty when there is none.
-fn delivery(py: Python<'_>, record: Option<Record>) -> PyResult<Bound<'_, PyDict>> {
+pub(crate) fn delivery(py: Python<'_>, record: Option<Record>) -> PyResult<Bound<'_, PyDict>> {
     let dict = PyDict::new(py);
     if let Some(record) = record {
         let until = record.finished.or_else(|| Some(clock::now()));

@@ -8,13 +8,14 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use tailrace_server::{Application, Level, Overdue, Server, Slow, Turn};
+use tailrace_server::{Application, Level, Overdue, Record, Request, Server, Slow, Turn};
 
 use crate::call::application::{Runner, WsgiApplication};
 use crate::call::thread_cache::ThreadCaches;
 use crate::ffi;
 use crate::python::log::LogQueue;
 use crate::python::memory;
+use crate::runtime::deliveries::{self, Deliveries};
 use crate::runtime::executor::Executor;
 use crate::runtime::interpreter_probe::InterpreterProbe;
 use crate::runtime::slow::SlowRequests;
@@ -32,6 +33,7 @@ pub(crate) struct PythonHandler {
     log: Arc<LogQueue>,
     probe: InterpreterProbe,
     slow: SlowRequests,
+    deliveries: Deliveries,
     /// Weak: the server owns the handler.
     server: OnceLock<Weak<Server>>,
 }
@@ -72,6 +74,14 @@ impl Application for PythonHandler {
         }
     }
 
+    fn follows_deliveries(&self) -> bool {
+        deliveries::are_followed()
+    }
+
+    fn delivered(&self, request: &Request, record: &Record) {
+        self.deliveries.send(request, record);
+    }
+
     fn slow(&self, slow: Slow) {
         if let Some(server) = self.server.get() {
             self.slow.report(slow, server, &self.executor);
@@ -87,6 +97,7 @@ impl PythonHandler {
             caches: ThreadCaches::default(),
             threads: ThreadPool::default(),
             slow: SlowRequests::new(log.clone()),
+            deliveries: Deliveries::default(),
             log,
             probe: InterpreterProbe::default(),
             server: OnceLock::new(),
@@ -103,8 +114,10 @@ impl PythonHandler {
         &*self.executor
     }
 
-    /// Waits until the lines of I/O threads have been logged, for a limited time. Must not be called attached.
+    /// Waits until Python has the records of the last responses, and the lines of I/O threads have been logged, for a
+    /// limited time. Must not be called attached.
     pub(crate) fn flush_log(&self) {
+        self.deliveries.flush(LAST_LINES);
         self.log.flush(LAST_LINES);
     }
 

@@ -1,0 +1,145 @@
+//! `tailrace.on_delivery`: gives the record of each response that is over to Python, on a thread of its own.
+//!
+//! The thread that accounts for a response copies its record into a bounded channel and does not wait; records that do
+//! not fit are dropped and counted. The channel and its thread are made with the first record, so that each worker has
+//! its own.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
+use tailrace_server::{Level, Record, Request, catch, clock, write_stderr};
+
+use crate::call::start_response::delivery;
+use crate::python::log;
+
+/// Records that wait for the interpreter.
+const WAITING: usize = 10_000;
+/// Records that are given to Python before other threads may take the interpreter.
+const BATCH: usize = 100;
+
+static FOLLOWER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+static IS_FOLLOWED: AtomicBool = AtomicBool::new(false);
+
+/// From now on `function` is called with a dict for each response that is over, on a thread of its own. It must not
+/// raise. Later calls do nothing.
+#[pyfunction]
+#[pyo3(signature = (function, /))]
+pub(crate) fn follow_deliveries(function: Bound<'_, PyAny>) {
+    let py = function.py();
+    FOLLOWER.get_or_init(py, || function.unbind());
+    IS_FOLLOWED.store(true, Ordering::Release);
+}
+
+/// True when a function is to be called.
+pub(crate) fn are_followed() -> bool {
+    IS_FOLLOWED.load(Ordering::Acquire)
+}
+
+/// One response that is over.
+struct Delivery {
+    method: String,
+    target: String,
+    client: String,
+    ended: SystemTime,
+    record: Record,
+}
+
+/// What the thread shares with those that send.
+#[derive(Default)]
+struct Shared {
+    /// Records that were sent and that Python does not have yet.
+    waiting: Mutex<usize>,
+    taken: Condvar,
+    dropped: AtomicU64,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Deliveries {
+    sender: OnceLock<SyncSender<Delivery>>,
+    shared: Arc<Shared>,
+}
+
+impl Deliveries {
+    /// From any thread; does not wait.
+    pub(crate) fn send(&self, request: &Request, record: &Record) {
+        let sender = self.sender.get_or_init(|| {
+            let (sender, receiver) = sync_channel(WAITING);
+            let shared = self.shared.clone();
+            // If no thread can be started, the receiver is dropped, and records are lost.
+            let _ = thread::Builder::new()
+                .name(String::from("tailrace-records"))
+                .spawn(move || give_each(&receiver, &shared));
+            sender
+        });
+        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+        let delivery = Delivery {
+            method: text(request.head.method.of(&request.bytes)),
+            target: text(request.head.target.of(&request.bytes)),
+            client: request.endpoints.peer.map_or_else(String::new, |peer| peer.to_string()),
+            ended: clock::wall(),
+            record: *record,
+        };
+        let mut waiting = count(&self.shared);
+        if sender.try_send(delivery).is_ok() {
+            *waiting += 1;
+        } else {
+            self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until Python has what was sent, for at most `time`. Not with the interpreter held.
+    pub(crate) fn flush(&self, time: Duration) {
+        drop(self.shared.taken.wait_timeout_while(count(&self.shared), time, |waiting| *waiting > 0));
+    }
+}
+
+fn count(shared: &Shared) -> MutexGuard<'_, usize> {
+    shared.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn give_each(deliveries: &Receiver<Delivery>, shared: &Shared) {
+    let mut has_said = false;
+    while let Ok(first) = deliveries.recv() {
+        let batch: Vec<_> = std::iter::once(first).chain(deliveries.try_iter().take(BATCH - 1)).collect();
+        let dropped = shared.dropped.load(Ordering::Relaxed);
+        let give = |py: Python<'_>| {
+            if dropped > 0 && !has_said {
+                has_said = true;
+                let text = "the functions of tailrace.on_delivery are slower than the responses; records are dropped";
+                log::log(py, Level::Warning, text, None);
+            }
+            for delivery in &batch {
+                if let Err(error) = give_one(py, delivery) {
+                    error.write_unraisable(py, None);
+                }
+            }
+        };
+        match catch(|| Python::try_attach(give)) {
+            Ok(Some(())) => {}
+            // The interpreter is being finalized.
+            Ok(None) => return,
+            Err(panic) => write_stderr(&format!("a panic while records were given to tailrace.on_delivery: {panic}")),
+        }
+        *count(shared) -= batch.len();
+        shared.taken.notify_all();
+    }
+}
+
+fn give_one(py: Python<'_>, given: &Delivery) -> PyResult<()> {
+    let Some(follower) = FOLLOWER.get(py) else { return Ok(()) };
+    let dict = PyDict::new(py);
+    dict.set_item("method", &given.method)?;
+    dict.set_item("target", &given.target)?;
+    dict.set_item("client", &given.client)?;
+    let ended = given.ended.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    dict.set_item("ended", ended.as_secs_f64())?;
+    dict.update(delivery(py, Some(given.record))?.as_mapping())?;
+    follower.call1(py, (dict,)).map(drop)
+}

@@ -1,0 +1,64 @@
+"""`tailrace.on_delivery`: functions that are called with the record of each response.
+
+Thread: any registers. The functions are called on one thread of the core's, one after the other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tailrace._tailrace import follow_deliveries
+from tailrace.process import log
+
+Record = dict[str, Any]
+Function = TypeVar("Function", bound=Callable[[Record], object])
+
+_lock = threading.Lock()
+# Replaced, never changed: the core's thread reads it without the lock.
+_functions: tuple[Callable[[Record], object], ...] = ()
+# Those whose exception has been logged.
+_failed: set[Callable[[Record], object]] = set()
+
+
+def on_delivery(function: Function) -> Function:
+    """Calls `function(record)` for each response of this process that is over, complete or not. Returns `function`.
+
+    record: a dict with `method`, `target`, `client` (address, empty on a UNIX socket), `ended` (seconds since 1970) and
+    what `environ["tailrace.delivery"]()` has: `status`, `ending`, `delivery`, `bytes`, `blocks`, `writes`, and times
+    in milliseconds, None where there was no such moment: `queued_ms`, `app_ms`, `first_block_ms`, `drained_ms`,
+    `waited_ms`, `held_ms`. Responses with files and refusals have no times of the application.
+
+    Call it where the application is loaded; with `preload` that is the master, and the workers inherit it. The
+    functions are called on a thread of their own, after the response has been sent, so no request waits for them; but
+    they need the interpreter. If they are slower than the responses, records are dropped, and the log says so. With
+    `gevent` that thread is none of the hub's. An exception of a function is logged once. At the end of a worker the
+    last records are waited for, for up to a second.
+
+    Raises TypeError when it cannot be called.
+    """
+    global _functions
+    if not callable(function):
+        raise TypeError(f"on_delivery() takes a function, not {type(function).__name__}")
+    with _lock:
+        _functions = (*_functions, function)
+    follow_deliveries(_tell)
+    return function
+
+
+def forget_all() -> None:
+    """For a process that is forked from one where functions were registered, and is to call none."""
+    global _functions
+    _functions = ()
+
+
+def _tell(record: Record) -> None:
+    for function in _functions:
+        try:
+            function(record)
+        except Exception:
+            if function not in _failed:
+                _failed.add(function)
+                name = getattr(function, "__qualname__", repr(function))
+                log.logger.exception("on_delivery: %s raised an exception; a further one is not logged", name)

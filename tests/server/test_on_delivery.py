@@ -1,0 +1,78 @@
+"""`tailrace.on_delivery`: functions get the record of each response, and no request waits for them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from harness.addresses import free_address
+from harness.operated import Operated
+from harness.wire import Client
+
+import tailrace
+
+APP = """
+import json, threading
+import tailrace
+
+def app(environ, start_response):
+    if environ["PATH_INFO"] == "/raise":
+        raise ValueError("as asked")
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"x" * 100]
+
+@tailrace.on_delivery
+def broken(record):
+    raise RuntimeError("no luck with " + record["target"])
+
+@tailrace.on_delivery
+def kept(record):
+    with open("records", "a") as file:
+        print(json.dumps({**record, "thread": threading.get_native_id()}), file=file)
+"""
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/tracing.py"
+
+
+@pytest.mark.parametrize("preload", [(), ("--preload",)], ids=["", "preload"])
+def test_functions_get_the_record_of_each_response_and_an_exception_is_logged_once(tmp_path, preload):
+    (tmp_path / "app.py").write_text(APP)
+    at = free_address()
+    with Operated(tmp_path, "app:app", *preload, "--status", at.bind) as server:
+        server.serves()
+        # The functions are the workers', not those of the status process.
+        with Client(at) as client:
+            client.send(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert client.response().status == 200
+        for number in range(5):
+            assert server.get(f"/{number}?a=b").status == 200
+        assert server.get("/raise").status == 500
+        with Client(server.address) as client:
+            client.send(b"GET nowhere HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert client.response().status == 400
+        # The last records are given to the functions before the worker ends.
+        server.stop()
+        assert server.log.count("on_delivery: broken raised an exception; a further one is not logged") == 1
+        assert server.log.count("RuntimeError: no luck with /0?a=b") == 1
+    records = [json.loads(line) for line in (tmp_path / "records").read_text().splitlines()]
+    assert [each["target"] for each in records[:6]] == [*(f"/{number}?a=b" for number in range(5)), "/raise"]
+    assert [each["status"] for each in records] == [200] * 5 + [500, 400]
+    first, refused = records[0], records[-1]
+    assert (first["method"], first["bytes"], first["blocks"], first["writes"]) == ("GET", 100, 1, 1)
+    assert (first["delivery"], first["ending"]) == ("one-write", "complete")
+    assert first["client"].startswith("127.0.0.1:")
+    assert first["drained_ms"] >= first["app_ms"] >= first["first_block_ms"] >= 0
+    assert (refused["app_ms"], refused["drained_ms"]) == (None, None)
+    assert len({each["thread"] for each in records}) == 1
+
+
+def test_what_is_no_function_is_refused():
+    with pytest.raises(TypeError, match="takes a function, not str"):
+        tailrace.on_delivery("print")
+
+
+def test_the_example_says_what_to_install_and_serves(tmp_path):
+    (tmp_path / "opentelemetry.py").write_text("raise ImportError\n")
+    with Operated(tmp_path, str(EXAMPLE), address=free_address(), environment={"PYTHONPATH": str(tmp_path)}) as server:
+        server.serves()
+        assert server.get("/").body == b"Each response is a span.\n"
+        assert "there are no spans without OpenTelemetry: pip install opentelemetry-sdk" in server.log
+        server.stop()
