@@ -61,7 +61,10 @@ def opened(text: str) -> Statsd | None:
 
     Raises ConfigError for a text that is no address.
     """
-    address = addresses.parse(text, "statsd")
+    try:
+        address = addresses.parse(text, "statsd")
+    except ConfigError:
+        address = None
     if not isinstance(address, TcpAddress) or not address.host or not address.port:
         raise ConfigError(f"statsd {text!r}: write host:port, as in 127.0.0.1:8125")
     try:
