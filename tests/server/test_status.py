@@ -126,6 +126,8 @@ def test_it_answers_while_all_threads_are_stuck(tmp_path):
 
 def test_a_worker_whose_interpreter_is_held_is_hung_and_replaced(tmp_path):
     server, at = start("--hang-timeout", "6")
+    # A worker may answer before the master has noted that it serves.
+    serving(at)
     with server, asking(server, f"/stuck?keeps=1&entered={tmp_path}/entered", deadline=30) as client:
         eventually((tmp_path / "entered").exists, "the request in flight")
         eventually(lambda: ready(at)[0] == 503, "it is not ready", 30)
