@@ -15,6 +15,7 @@ from tailrace.doctor.examine import examine
 from tailrace.doctor.findings import findings
 from tailrace.process import directory, folders, log
 from tailrace.process.errors import ConfigError, LoadError
+from tailrace.worker import core
 
 WELL: Final = 0
 FOUND: Final = 1
@@ -50,6 +51,11 @@ def run(
             error.exit_status = WRONG_USE
             raise
         log.revive()
+        if core.threads_are_greenlets():
+            raise ConfigError(
+                f"{chosen['app']}: importing it patches the standard library for gevent, and the doctor serves with "
+                "threads; name a module that does not patch"
+            )
         measured = examine(application, asked, chosen, times=times, seconds=timeout)
     found = findings(measured)
     return (show.as_json if as_json else show.as_text)(measured, found), FOUND if found else WELL

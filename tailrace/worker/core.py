@@ -41,7 +41,7 @@ def make(
 
     Raises ConfigError.
     """
-    if not (chosen["gevent"] or chosen["debug"]) and _threads_are_greenlets():
+    if not (chosen["gevent"] or chosen["debug"]) and threads_are_greenlets():
         raise ConfigError(
             "the standard library is patched for gevent, so the threads of the server would be greenlets, and would "
             "never run; start with --gevent, or call tailrace.gevent.serve in a program of your own"
@@ -57,7 +57,7 @@ def make(
         raise ConfigError(str(error) if error.errno is None else f"cannot start: {error}") from None
 
 
-def _threads_are_greenlets() -> bool:
+def threads_are_greenlets() -> bool:
     """Whether `threading` is patched for gevent."""
     monkey = sys.modules.get("gevent.monkey")
     return monkey is not None and bool(monkey.is_module_patched("threading"))

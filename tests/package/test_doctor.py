@@ -17,6 +17,7 @@ from tailrace.doctor import show
 from tailrace.doctor.asking import request
 from tailrace.doctor.examine import examine
 from tailrace.doctor.findings import MANY, PAUSE, RULES, findings
+from tailrace.worker import core
 
 DOCS = (Path(__file__).resolve().parents[2] / "docs/doctor.md").read_text()
 ROWS = [b"%d,a name,a place\n" % number for number in range(500)]
@@ -511,6 +512,15 @@ def test_what_the_application_prints_is_not_in_the_json(shop):
     ended = run("shop:app", "--url", "/bare", "--json")
     assert [one["key"] for one in json.loads(ended.stdout)["findings"]] == ["bare-bytes"]
     assert "from the application" in ended.stderr
+
+
+def test_an_application_that_patches_for_gevent_is_refused(shop, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["tailrace", "doctor", "shop:app"])
+    monkeypatch.setattr(core, "threads_are_greenlets", lambda: True)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "name a module that does not patch" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
