@@ -17,11 +17,11 @@ CLIENTS = 16
 
 
 def busy(asked):
-    """An application that computes for 0.2 ms, and keeps how each of its responses can be asked for."""
+    """An application that computes for 0.4 ms, and keeps how each of its responses can be asked for."""
 
     def app(environ, start_response):
         asked.append(environ["tailrace.delivery"])
-        until = time.perf_counter() + 0.0002
+        until = time.perf_counter() + 0.0004
         while time.perf_counter() < until:
             pass
         start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "4")])

@@ -59,7 +59,7 @@ fn never_held(server: &Server, mut round: impl FnMut()) {
 
 #[test]
 fn a_complete_response_is_held_while_requests_wait() {
-    until_held(|_, clients, _| round(clients, "GET", "/pong?busy=100"));
+    until_held(|_, clients, _| round(clients, "GET", "/pong?busy=300"));
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn what_is_held_is_sent_though_the_application_does_not_come_back() {
     until_held(|server, clients, number| {
         let mut blocked = server.connect();
         for client in clients.iter_mut() {
-            client.begin("GET", "/pong?busy=100", "");
+            client.begin("GET", "/pong?busy=300", "");
         }
         blocked.begin("GET", "/pong?until=here", "");
         server.await_arrivals("here", number);
@@ -84,7 +84,7 @@ fn what_is_held_is_sent_though_the_application_does_not_come_back() {
 fn only_responses_to_safe_methods_are_held() {
     let server = Server::default();
     let mut clients = clients(&server);
-    never_held(&server, || round(&mut clients, "POST", "/pong?busy=100"));
+    never_held(&server, || round(&mut clients, "POST", "/pong?busy=300"));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_response_that_comes_in_blocks_is_never_held() {
     let mut clients = clients(&server);
     never_held(&server, || {
         for client in clients.iter_mut() {
-            client.begin("GET", "/blocks?count=2&size=10&busy=100", "");
+            client.begin("GET", "/blocks?count=2&size=10&busy=300", "");
         }
         for client in &mut clients {
             client.response().assert_body(&pattern(0, 20));
@@ -109,7 +109,7 @@ fn a_response_whose_application_goes_on_is_never_held() {
     let mut rounds = 0;
     never_held(&server, || {
         rounds += 1;
-        blocked.begin("GET", "/blocks?count=1&size=10&length=10&busy=100&end=here", "");
+        blocked.begin("GET", "/blocks?count=1&size=10&length=10&busy=300&end=here", "");
         for client in clients.iter_mut() {
             client.begin("POST", "/pong", "Content-Length: 0\r\n");
         }
@@ -129,7 +129,7 @@ fn an_error_page_is_never_held() {
     let mut clients = clients(&server);
     never_held(&server, || {
         for client in clients.iter_mut() {
-            client.begin("GET", "/fail?busy=100", "");
+            client.begin("GET", "/fail?busy=300", "");
         }
         for client in &mut clients {
             assert_eq!(client.response().status, 500);
@@ -151,7 +151,7 @@ fn the_response_of_a_call_that_took_little_time_is_never_held() {
         let mut clients = clients(server);
         for _ in 0..50 {
             for (at, client) in clients.iter_mut().enumerate() {
-                client.begin("GET", if at % 2 == 0 { "/pong?busy=100" } else { "/pong" }, "");
+                client.begin("GET", if at % 2 == 0 { "/pong?busy=300" } else { "/pong" }, "");
             }
             for client in &mut clients {
                 assert_eq!(client.response().body, b"pong");
@@ -168,12 +168,12 @@ fn generate(server: &Server, clients: &mut [Client], generator: &mut Client, dec
     const BLOCKS: usize = 3;
     let (before, behind) = clients.split_at_mut(CLIENTS / 2);
     for client in before {
-        client.begin("GET", "/pong?busy=100", "");
+        client.begin("GET", "/pong?busy=300", "");
     }
     let length = if declared { format!("&length={}", 10 * BLOCKS) } else { String::new() };
     generator.begin("GET", &format!("/blocks?count={BLOCKS}&size=10&spin=taken{length}"), "");
     for client in behind {
-        client.begin("GET", "/pong?busy=100", "");
+        client.begin("GET", "/pong?busy=300", "");
     }
     let mut response = generator.head().unwrap();
     for block in 0..BLOCKS {
@@ -215,7 +215,7 @@ fn a_stop_at_once_leaves_nothing_of_what_was_held() {
         let server = Server::default();
         let mut clients = clients(&server);
         for client in &mut clients {
-            client.begin("GET", "/pong?busy=100", "");
+            client.begin("GET", "/pong?busy=300", "");
         }
         server.await_seen(CLIENTS / 2);
         server.begin_stop(Duration::ZERO);
@@ -229,7 +229,7 @@ fn a_large_response_is_never_held() {
     let mut clients = clients(&server);
     never_held(&server, || {
         for client in clients.iter_mut() {
-            client.begin("GET", "/list?count=1&size=20000&busy=100", "");
+            client.begin("GET", "/list?count=1&size=20000&busy=300", "");
         }
         for client in &mut clients {
             client.response().assert_body(&pattern(0, 20_000));
@@ -241,7 +241,7 @@ fn a_large_response_is_never_held() {
 fn nothing_is_held_for_one_request_that_waits() {
     let server = Server::default();
     let mut pair = [server.connect(), server.connect()];
-    never_held(&server, || round(&mut pair, "GET", "/pong?busy=100"));
+    never_held(&server, || round(&mut pair, "GET", "/pong?busy=300"));
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn nothing_is_held_where_that_is_off_or_where_one_thread_does_all() {
     ] {
         let server = Server::start(config);
         let mut clients = clients(&server);
-        never_held(&server, || round(&mut clients, "GET", "/pong?busy=100"));
+        never_held(&server, || round(&mut clients, "GET", "/pong?busy=300"));
     }
 }
 
@@ -294,7 +294,7 @@ fn pipelined_requests_and_clients_that_leave_are_served_as_ever() {
     until_held(|server, clients, _| {
         *clients = self::clients(server);
         for (at, client) in clients.iter_mut().enumerate() {
-            client.begin("GET", "/pong?busy=100", "");
+            client.begin("GET", "/pong?busy=300", "");
             client.begin("GET", &format!("/list?count=1&size={at}&busy=50"), "");
         }
         let left = clients.split_off(CLIENTS / 2);
@@ -310,7 +310,7 @@ fn pipelined_requests_and_clients_that_leave_are_served_as_ever() {
 fn the_response_to_a_client_that_has_sent_further_requests_is_never_held() {
     const BEHIND: usize = 2;
     let get = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: test\r\n\r\n");
-    let requests = [get("/list?count=1&size=1&busy=100").repeat(BEHIND), get("/pong?busy=100")].concat();
+    let requests = [get("/list?count=1&size=1&busy=300").repeat(BEHIND), get("/pong?busy=300")].concat();
     until_held(|server, clients, _| {
         for client in clients.iter_mut() {
             client.send(requests.as_bytes());
@@ -331,7 +331,7 @@ fn a_connection_that_is_to_close_closes_after_its_held_response() {
     until_held(|server, clients, _| {
         *clients = self::clients(server);
         for client in clients.iter_mut() {
-            client.begin("GET", "/pong?busy=100", "Connection: close\r\n");
+            client.begin("GET", "/pong?busy=300", "Connection: close\r\n");
         }
         for client in clients {
             assert_eq!(client.response().body, b"pong");

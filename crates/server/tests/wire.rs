@@ -672,6 +672,7 @@ mod held {
     #[test]
     fn as_long_as_they_may_be() {
         check_until_held(Config::default().hold_writes);
+        check_until_held(Duration::from_millis(10));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub(crate) mod leadership;
 pub(crate) mod roles;
+mod spare_time;
 pub(crate) mod watcher;
 
 use std::io;
@@ -19,6 +20,7 @@ use crate::executor::entry::run_application;
 use crate::executor::event_loop::EventLoop;
 use crate::executor::threads::leadership::Term;
 use crate::executor::threads::roles::{Role, Roles, Watched};
+use crate::executor::threads::spare_time::SpareTime;
 use crate::executor::turn::Turn;
 use crate::observe::stats::ThreadStates;
 use crate::os::clock::Load;
@@ -61,6 +63,8 @@ pub(crate) struct Threads {
     roles: Roles,
     /// The one runner is to leave the application, so that the leader runs it. It was seen to compute.
     is_recalled: AtomicBool,
+    /// The leader has little time to spare, see [`SpareTime`].
+    is_saturated: AtomicBool,
 }
 
 /// One of the threads.
@@ -81,6 +85,7 @@ impl Threads {
             application,
             roles: Roles::default(),
             is_recalled: AtomicBool::new(false),
+            is_saturated: AtomicBool::new(false),
         }
     }
 
@@ -110,6 +115,8 @@ impl Threads {
         let mut waiting: Option<(u64, Load)> = None;
         // The load when requests were first seen to wait for a runner that was not stuck.
         let mut busy: Option<Load> = None;
+        let clock = &self.context.clock;
+        let mut spare = SpareTime::new(clock.recent());
         let queue = &self.dispatcher.queue;
         may_panic("lead");
         while !events.has_ended() {
@@ -144,7 +151,11 @@ impl Threads {
                     }
                 }
             }
+            let before = clock.recent();
             events.wait(batch, None)?;
+            if let Some(is_saturated) = spare.note(before, clock.recent()) {
+                self.is_saturated.store(is_saturated, Ordering::Relaxed);
+            }
             events.handle(batch);
         }
         Ok(())
@@ -213,10 +224,12 @@ impl Executor for Threads {
         }
     }
 
-    /// Only the leader, which runs the application itself: it is the next to run, so it comes to what it holds soon. An
-    /// application that is known to wait keeps it for longer than a response may be held.
+    /// Only while the server has little time to spare: clients whose responses come together ask again together, and
+    /// meanwhile another server would have nothing to do. Only the leader, which runs the application itself: it is the
+    /// next to run, so it comes to what it holds soon. An application that is known to wait keeps it for longer than a
+    /// response may be held.
     fn may_hold(&self) -> bool {
-        !self.roles.is_led() && !self.dispatcher.queue.is_eager()
+        self.is_saturated.load(Ordering::Relaxed) && !self.roles.is_led() && !self.dispatcher.queue.is_eager()
     }
 
     fn watch_held(&self) {
