@@ -1,6 +1,9 @@
 //! Held responses: while further requests wait for the application, a small complete response is not sent at once but
 //! held, and several held responses are sent one directly after the other.
 //!
+//! This happens only while the server has little time to spare: clients that are answered together ask again together,
+//! and a server that could work meanwhile would wait for them.
+//!
 //! Each send wakes a client. On the server's core the client preempts the next call of the application; on another core
 //! the wake-up costs an interrupt. Sends after several calls make fewer of both.
 //!
