@@ -663,8 +663,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "hold_writes",
         values.seconds(zero=True, most=0.01),
         0.001,
-        "While a loaded server has further requests, a complete response of up to 16 KiB to GET, HEAD, OPTIONS or TRACE is sent"
-        " together with the next ones, at most this time later: a loaded server is faster so. 10ms at most. 0: each"
+        "While a loaded server has further requests, a complete response of up to 16 KiB to GET, HEAD, OPTIONS or"
+        " TRACE is sent together with the next ones, at most this time later: a loaded server is faster so. 10ms at most. 0: each"
         " response is sent at once.",
         RESPONSES,
         core="hold_writes",
