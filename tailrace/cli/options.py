@@ -664,7 +664,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         values.seconds(zero=True, most=0.01),
         0.001,
         "While a loaded server has further requests, a complete response of up to 16 KiB to GET, HEAD, OPTIONS or"
-        " TRACE is sent together with the next ones, at most this time later: a loaded server is faster so. 10ms at most. 0: each"
+        " TRACE is sent together with the next ones, at most this time later: it is faster so. 10ms at most. 0: each"
         " response is sent at once.",
         RESPONSES,
         core="hold_writes",
