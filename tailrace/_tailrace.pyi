@@ -25,6 +25,7 @@ __all__ = [
     "check_access_log_format",
     "end_with_parent",
     "follow_deliveries",
+    "permit_tracing",
     "static_codings",
     "static_headers",
     "static_refusal",
@@ -90,6 +91,10 @@ def follow_deliveries(function: Callable[[dict[str, Any]], object], /) -> None:
 def end_with_parent(ends: bool, /) -> None:
     """Has the kernel kill the calling process when its parent ends; False: no longer. Raises OSError."""
 
+def permit_tracing(by: int, /) -> None:
+    """Permits the process with this number and its descendants to read the memory of the calling process, where Yama
+    (`ptrace_scope` 1) would refuse it. Does nothing where there is no Yama. Raises OSError, OverflowError."""
+
 @final
 class LogStream:
     """Standard error, for the lines of a log: writing never blocks. Any thread."""
@@ -125,7 +130,7 @@ class Scoreboard:
         responses up to their bound, without those of the buckets before. Raises IndexError."""
 
     def in_flight(self, place: int, /) -> list[dict[str, Any]]:
-        """The requests that it runs, or ran when it died: id, method, target, client, seconds, thread."""
+        """The requests that it runs, or ran when it died: id, method, target, client, phase, seconds, thread."""
 
     def signs_of_life(self, place: int, /) -> tuple[int, int | None]:
         """The last heartbeat of its I/O side, and since when its I/O side waits for the interpreter (None: it does
@@ -201,7 +206,7 @@ class GreenletRunner:
         """
 
     def in_flight(self, /) -> list[dict[str, Any]]:
-        """The requests that worker greenlets run: id, method, target, client, seconds, slot. Any thread."""
+        """The requests that worker greenlets run: id, method, target, client, phase, seconds, slot. Any thread."""
 
     def is_running(self, slot: int, serial: int, /) -> bool:
         """Whether the worker greenlet of a runner slot still runs this request. Any thread."""

@@ -44,7 +44,7 @@ use crate::executor::application::{Application, Level};
 use crate::executor::event_loop::EventLoop;
 use crate::executor::greenlets::Greenlets;
 use crate::observe::record::Record;
-use crate::observe::scoreboard::{InFlight, Section};
+use crate::observe::scoreboard::{InFlight, Section, Sending};
 use crate::observe::stats::{ConnectionStates, Stats, ThreadStates};
 use crate::os::clock::Millis;
 use crate::os::epoll::{Events, WAKEUP};
@@ -379,6 +379,10 @@ impl Host<Connection> for Server {
 
     fn in_flight(&self, packed: u64) -> Option<InFlight> {
         self.parts.dispatcher.runners.in_flight(Runner::of_packed(packed))
+    }
+
+    fn show_sending(&self, packed: u64) -> Option<Sending> {
+        self.parts.dispatcher.runners.show_sending(Runner::of_packed(packed))
     }
 
     fn wake_runner(&self, ticket: u64) -> bool {

@@ -103,6 +103,14 @@ fn end_with_parent(ends: bool) -> PyResult<()> {
     Ok(tailrace_server::process::end_with_parent(ends)?)
 }
 
+/// Permits the process with this number and its descendants to read the memory of the calling process, where Yama would
+/// refuse it. Raises OSError, OverflowError.
+#[pyfunction]
+#[pyo3(signature = (by, /))]
+fn permit_tracing(by: u32) -> PyResult<()> {
+    Ok(tailrace_server::process::permit_tracing(by)?)
+}
+
 /// The Rust core of Tailrace.
 #[pymodule]
 fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -127,6 +135,7 @@ fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<scoreboard::Scoreboard>()?;
     module.add_function(wrap_pyfunction!(end_with_parent, module)?)?;
     module.add_function(wrap_pyfunction!(deliveries::follow_deliveries, module)?)?;
+    module.add_function(wrap_pyfunction!(permit_tracing, module)?)?;
     module.add_class::<file_wrapper::FileWrapper>()?;
     module.add_class::<input::Input>()?;
     module.add_class::<error_stream::ErrorStream>()?;

@@ -675,11 +675,12 @@ impl Connection {
     /// Blocks until the send queue has room. False: there never will be. If the client takes longer than [`PATIENCE`],
     /// the queued bytes are moved to a file, which makes room.
     pub(crate) fn wait_for_room(&self) -> bool {
+        let shown = self.host.show_sending(self.runner.get());
         if let Some(signal_check) = self.shared.policy.waiting.signal_check() {
             let client = SlowClient { delivery: &self.delivery, terms: self.terms(), signal_check };
             return client.write_for_room(self.shared.config.write_timeout, || self.host.must_end(), || self.spill());
         }
-        let _waiting = WaitingCount::new(&self.shared.waiting);
+        let _waiting = WaitingCount::new(&self.shared.waiting, shown);
         self.delivery.wait_for_room(self.terms(), PATIENCE, || self.spill())
     }
 

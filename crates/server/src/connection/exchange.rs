@@ -338,7 +338,9 @@ impl Exchange {
 
     /// Counts the runner among those that wait for a client, until the result is dropped.
     pub fn count_waiting(&self) -> Option<WaitingCount> {
-        Some(WaitingCount::new(&self.connection().shared().waiting))
+        let connection = self.connection();
+        let shown = connection.host().show_sending(connection.runner().get());
+        Some(WaitingCount::new(&connection.shared().waiting, shown))
     }
 
     /// Adds time during which the application has waited for its client outside [`Exchange::wait`].

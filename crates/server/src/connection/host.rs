@@ -14,7 +14,7 @@ use crate::connection::state::Next;
 use crate::connection::transaction::Transaction;
 use crate::observe::level::Level;
 use crate::observe::record::Record;
-use crate::observe::scoreboard::InFlight;
+use crate::observe::scoreboard::{InFlight, Sending};
 use crate::os::clock::Millis;
 use crate::request::Request;
 use crate::request::spool::Write;
@@ -90,6 +90,10 @@ pub(crate) trait Host<C>: Send + Sync + 'static {
 
     /// What the scoreboard shows of the request that a runner runs. `packed`: [`Runner::packed`].
     fn in_flight(&self, packed: u64) -> Option<InFlight>;
+
+    /// The runner waits for its client until the result is dropped; `None`: no scoreboard shows it. `packed`:
+    /// [`Runner::packed`].
+    fn show_sending(&self, packed: u64) -> Option<Sending>;
 
     /// Wakes the runner that waits under this ticket. False: it cannot be woken.
     fn wake_runner(&self, ticket: u64) -> bool;

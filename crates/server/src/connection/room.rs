@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::observe::scoreboard::Sending;
 use crate::response::delivery::{Delivery, WrittenForRoom};
 use crate::response::sending::Terms;
 
@@ -16,19 +17,22 @@ pub const PATIENCE: Duration = Duration::from_millis(250);
 /// How long until that is tried again after it was not possible.
 pub const RETRY: Duration = Duration::from_secs(10);
 
-/// Counts a thread or greenlet as one that waits for its client, until this is dropped.
-pub struct WaitingCount(Arc<AtomicUsize>);
+/// Counts a thread or greenlet as one that waits for its client, and shows that, until this is dropped.
+pub struct WaitingCount {
+    count: Arc<AtomicUsize>,
+    _shown: Option<Sending>,
+}
 
 impl WaitingCount {
-    pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
+    pub(crate) fn new(count: &Arc<AtomicUsize>, shown: Option<Sending>) -> Self {
         count.fetch_add(1, Ordering::AcqRel);
-        Self(count.clone())
+        Self { count: count.clone(), _shown: shown }
     }
 }
 
 impl Drop for WaitingCount {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.count.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

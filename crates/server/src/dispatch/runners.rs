@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::connection::driver::Task;
 use crate::connection::runner::Runner;
 pub use crate::connection::transaction::Outcome;
-use crate::observe::scoreboard::{self, InFlight, Section, most_threads};
+use crate::observe::scoreboard::{self, InFlight, Section, Sending, most_threads};
 use crate::os::clock::{Millis, NEVER};
 use crate::os::sync::lock;
 use crate::request::Request;
@@ -189,6 +189,13 @@ impl RunnerTable {
     pub(crate) fn in_flight(&self, runner: Runner) -> Option<InFlight> {
         let shown = self.slots.get(runner.slot)?.shown?;
         shown.read().filter(|request| request.serial == runner.serial)
+    }
+
+    /// The runner waits for its client until the result is dropped; `None`: the request is over, or there is no
+    /// scoreboard.
+    pub(crate) fn show_sending(&self, runner: Runner) -> Option<Sending> {
+        let slot = self.slots.get(runner.slot)?;
+        slot.shown.filter(|_| slot.serial.load(Ordering::Acquire) == runner.serial).map(scoreboard::Slot::sending)
     }
 
     /// Notes the application's number for the thread of a runner.

@@ -35,8 +35,11 @@ const SLOT_SINCE: usize = 2;
 const SLOT_THREAD: usize = 3;
 const SLOT_PEER: usize = 4;
 const SLOT_METHOD: usize = 7;
+/// The length of the target, and [`SENDING`].
 const SLOT_LENGTH: usize = 9;
 const SLOT_TARGET: usize = 10;
+/// The bit of [`SLOT_LENGTH`] that is set while the runner waits for its client.
+const SENDING: u64 = 1 << 63;
 
 /// Counters and gauges of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,6 +173,8 @@ pub struct InFlight {
     pub method: Vec<u8>,
     /// The target, cut after 176 bytes.
     pub target: Vec<u8>,
+    /// Its runner waits until the client has accepted more of the response.
+    pub is_sending: bool,
 }
 
 /// The sections of all workers.
@@ -357,6 +362,12 @@ impl Slot {
         });
     }
 
+    /// The runner waits for its client, until the result is dropped. One word, so it needs no sequence number.
+    pub(crate) fn sending(self) -> Sending {
+        self.store(SLOT_LENGTH, self.load(SLOT_LENGTH) | SENDING);
+        Sending(self)
+    }
+
     /// The thread has ended its request.
     pub(crate) fn end(&self) {
         self.change(|| self.store(SLOT_SERIAL, 0));
@@ -395,6 +406,15 @@ impl Slot {
     }
 }
 
+/// Shows that a runner waits for its client, until this is dropped. Thread: the runner's.
+pub(crate) struct Sending(Slot);
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.0.store(SLOT_LENGTH, self.0.load(SLOT_LENGTH) & !SENDING);
+    }
+}
+
 /// The request in the words of a slot.
 fn request_of(words: &[u64; SLOT]) -> Option<InFlight> {
     let serial = Some(words[SLOT_SERIAL]).filter(|serial| *serial != 0)?;
@@ -409,7 +429,7 @@ fn request_of(words: &[u64; SLOT]) -> Option<InFlight> {
     // No method has a NUL.
     method.truncate(method.iter().position(|byte| *byte == 0).unwrap_or(method.len()));
     let mut target = text_of(&words[SLOT_TARGET..]);
-    target.truncate(usize::try_from(words[SLOT_LENGTH]).unwrap_or(usize::MAX));
+    target.truncate(usize::try_from(words[SLOT_LENGTH] & !SENDING).unwrap_or(usize::MAX));
     Some(InFlight {
         serial,
         since: words[SLOT_SINCE],
@@ -417,6 +437,7 @@ fn request_of(words: &[u64; SLOT]) -> Option<InFlight> {
         peer: ip.map(|ip| SocketAddr::new(ip, port)),
         method,
         target,
+        is_sending: words[SLOT_LENGTH] & SENDING != 0,
     })
 }
 
@@ -448,7 +469,12 @@ mod tests {
             peer: Some(peer),
             method: b"GET".to_vec(),
             target: b"/a?b".to_vec(),
+            is_sending: false,
         };
+        assert_eq!(place.in_flight(), [expected.clone()]);
+        let sending = slot.sending();
+        assert_eq!(place.in_flight(), [InFlight { is_sending: true, ..expected.clone() }]);
+        drop(sending);
         assert_eq!(place.in_flight(), [expected]);
         assert_eq!(board.place(0).unwrap().in_flight(), []);
         slot.end();

@@ -188,6 +188,20 @@ pub fn end_with_parent(ends: bool) -> io::Result<()> {
     Ok(rustix::process::set_parent_process_death_signal(signal)?)
 }
 
+/// Permits a process and its descendants to read the memory of this one, where Yama (`ptrace_scope` 1) would refuse it.
+/// Without Yama it does nothing.
+///
+/// # Errors
+/// Those of prctl(2), and a number that no process has.
+pub fn permit_tracing(by: u32) -> io::Result<()> {
+    let tracer = i32::try_from(by).ok().and_then(rustix::process::Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+    match rustix::process::set_ptracer(rustix::process::PTracer::ProcessID(tracer)) {
+        // The kernel has no Yama.
+        Err(rustix::io::Errno::INVAL) => Ok(()),
+        result => Ok(result?),
+    }
+}
+
 /// The number that the kernel gives this process.
 pub fn id() -> u32 {
     std::process::id()

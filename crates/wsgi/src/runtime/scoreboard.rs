@@ -20,7 +20,8 @@ impl Scoreboard {
     }
 }
 
-/// A request as Python sees it: id, method, target, client, seconds.
+/// A request as Python sees it: id, method, target, client, seconds, phase ("running", or "sending" while it waits for
+/// its client).
 pub(crate) fn request_dict<'py>(py: Python<'py>, request: &InFlight) -> PyResult<Bound<'py, PyDict>> {
     let now = tailrace_server::shared_now();
     let dict = PyDict::new(py);
@@ -28,6 +29,7 @@ pub(crate) fn request_dict<'py>(py: Python<'py>, request: &InFlight) -> PyResult
     dict.set_item("method", request.method.escape_ascii().to_string())?;
     dict.set_item("target", request.target.escape_ascii().to_string())?;
     dict.set_item("client", request.peer.map_or_else(String::new, |peer| peer.to_string()))?;
+    dict.set_item("phase", if request.is_sending { "sending" } else { "running" })?;
     dict.set_item("seconds", now.saturating_sub(request.since) as f64 / 1e9)?;
     Ok(dict)
 }
