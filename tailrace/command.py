@@ -5,6 +5,7 @@ usage or settings error, 130 when interrupted before it served. `tailrace doctor
 
 from __future__ import annotations
 
+import json as as_json
 import os
 import sys
 from typing import Any, Final, NoReturn
@@ -20,6 +21,7 @@ from tailrace.master import service
 from tailrace.process import descriptors, directory, folders, interrupt, log
 from tailrace.process.errors import ConfigError, LoadError, TailraceError
 from tailrace.process.exit import leave
+from tailrace.status import ask, threads
 from tailrace.worker import single
 
 _EXAMPLES: Final = """\b
@@ -31,6 +33,7 @@ Examples:
   tailrace app:app -b unix:/run/app.sock --socket-mode 660
   tailrace app:app --gevent --hub-warn 250ms    greenlets: for many requests that wait
   tailrace app:app --static /assets=./dist      files, without the application
+  tailrace threads --status 127.0.0.1:9000      what a server with --status does
 """
 
 
@@ -226,6 +229,49 @@ cli.add_command(
         ],
         help=_config.__doc__,
         context_settings=arguments.SERVING,
+    )
+)
+
+
+def _threads(status: str | None, pid: int | None, json: bool, config: str | None) -> None:
+    """Prints what every thread of a running server does: its state, its request and for how long, its Python stack.
+
+    Asks the address that the server was started with as --status; it is taken from TAILRACE_STATUS or the settings
+    file, too, like the server's. Or reads a process by its number: a worker, a master, or any Python program. That
+    needs the same user or root, and shows no requests. Stacks need `pip install 'tailrace[status]'`.
+    """
+    workers = ask.process(pid) if pid is not None else _asked(status, config).stacks()
+    click.echo(as_json.dumps({"workers": workers}, indent=1) if json else threads.text(workers), nl=json)
+
+
+def _asked(status: str | None, config: str | None) -> ask.Asked:
+    """The server whose address was given, or is set. Raises ConfigError."""
+    if status is None:
+        status = arguments.settings_of({"config": config})[0]["status"].value
+    if status is None:
+        raise click.UsageError(ask.WHICH, click.get_current_context())
+    return ask.Asked(status)
+
+
+_STATUS: Final = click.Option(["--status"], metavar="ADDRESS", help="Address of the server's --status.")
+cli.add_command(
+    click.Command(
+        "threads",
+        callback=_threads,
+        params=[
+            _STATUS,
+            click.Option(["--pid"], type=click.IntRange(1), metavar="PID", help="Read this process instead."),
+            click.Option(["--json"], is_flag=True, help="Print the JSON of /stacks."),
+            arguments.CONFIG,
+        ],
+        help=_threads.__doc__,
+        epilog="""\b
+Examples:
+  tailrace app:app --status 127.0.0.1:9000      the server
+  tailrace threads --status 127.0.0.1:9000      its threads
+  tailrace threads --pid 4711                   without --status
+  tailrace threads --json | jq '.workers[].threads[] | select(.holds_interpreter)'
+""",
     )
 )
 

@@ -399,9 +399,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "status",
         values.text("ADDRESS"),
         None,
-        "Answer /health, /ready, /status.json and /metrics at this address, host:port or unix:/path, from a process of "
-        "its own. Keep it private: it shows requests. If it cannot be opened, the server starts without it. /metrics "
-        "needs `pip install 'tailrace[status]'`.",
+        "Answer /health, /ready, /status.json, /stacks and /metrics at this address, host:port or unix:/path, from a "
+        "process of its own. Keep it private: it shows requests. If it cannot be opened, the server starts without it. "
+        "/metrics and the stacks need `pip install 'tailrace[status]'`.",
         PROCESSES,
         example="127.0.0.1:9000",
         absent=_OF_A_MASTER,

@@ -476,6 +476,7 @@ class Master:
             stopping=self._plan.is_stopping,
             has_served=self._plan.has_served,
             may_hang=not self._chosen["debug"],
+            gevent=self._chosen["gevent"],
             restarts=dict(self._tally.restarts),
             ended=dict(self._tally.ended),
             delivered=self._tally.delivered,

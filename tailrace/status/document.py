@@ -9,28 +9,15 @@ from typing import Any
 
 from tailrace.status import counts
 from tailrace.status.memory import Memory
-from tailrace.status.snapshot import MOST_REQUESTS, Snapshot
+from tailrace.status.snapshot import MOST_REQUESTS, Snapshot, WorkerSnapshot
 
 
 def document(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> bytes:
     """The document. memory: by process."""
     state = taken.state
     requests = sorted(
-        (
-            {
-                "worker": worker.number,
-                "pid": worker.pid,
-                "thread": request["thread"],
-                "id": request["id"],
-                "method": request["method"],
-                "target": request["target"],
-                "client": request["client"],
-                "seconds": round(request["seconds"], 3),
-            }
-            for worker in taken.workers
-            for request in worker.requests
-        ),
-        key=lambda request: -request["seconds"],
+        (request(worker, each) for worker in taken.workers for each in worker.requests),
+        key=lambda each: -each["seconds"],
     )
     found: dict[str, Any] = {
         "version": version,
@@ -87,6 +74,21 @@ def _responses(delivered: counts.Counts) -> dict[str, Any]:
 
 def _histogram(found: counts.Histogram, total: str) -> dict[str, Any]:
     return {"count": found.count, total: found.sum, "buckets": found.buckets}
+
+
+def request(at: WorkerSnapshot, found: Mapping[str, Any]) -> dict[str, Any]:
+    """A request in flight for a document."""
+    return {
+        "worker": at.number,
+        "pid": at.pid,
+        "thread": found["thread"],
+        "id": found["id"],
+        "method": found["method"],
+        "target": found["target"],
+        "client": found["client"],
+        "phase": found["phase"],
+        "seconds": round(found["seconds"], 3),
+    }
 
 
 def _shown(clock: float) -> str:

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import time
+import urllib.parse
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from tailrace._tailrace import __version__
-from tailrace.status import snapshot
+from tailrace.status import snapshot, threads
 from tailrace.status.document import document
 from tailrace.status.memory import Memory, Readings
 from tailrace.status.snapshot import Board, Shared, Snapshot
@@ -25,16 +27,28 @@ NO_METRICS: Final = "/metrics needs the package prometheus-client: pip install '
 _Answer = tuple[str, str, bytes]
 
 
+def _accepted(environ: WSGIEnvironment) -> str:
+    """The format that the client asks for."""
+    accepted = environ.get("HTTP_ACCEPT", "")
+    return "text" if "text/plain" in accepted and "json" not in accepted else "json"
+
+
+def _named(pids: list[int]) -> str:
+    return ", ".join(map(str, pids)) or "there is none now"
+
+
 class Pages:
     """The application."""
 
     def __init__(self, shared: Shared, board: Board) -> None:
         self._shared, self._board = shared, board
         self._readings = Readings()
-        self._pages: dict[str, Callable[[], _Answer]] = {
+        self._threads = threads.Reader()
+        self._pages: dict[str, Callable[[WSGIEnvironment], _Answer]] = {
             "/health": self._health,
             "/ready": self._ready,
             "/status.json": self._status,
+            "/stacks": self._stacks,
             "/metrics": self._metrics,
         }
 
@@ -49,26 +63,43 @@ class Pages:
             more = [("Allow", "GET, HEAD")]
         else:
             try:
-                status, kind, body = page()
+                status, kind, body = page(environ)
             except OSError as error:
                 status, kind, body = "503 Service Unavailable", _TEXT, f"{error}\n".encode()
         fields = [("Content-Type", kind), ("Content-Length", str(len(body))), ("Cache-Control", "no-store")]
         start_response(status, [*fields, ("X-Content-Type-Options", "nosniff"), *more])
         return [body]
 
-    def _health(self) -> _Answer:
+    def _health(self, _environ: WSGIEnvironment) -> _Answer:
         return "200 OK", _TEXT, b"ok\n"
 
-    def _ready(self) -> _Answer:
+    def _ready(self, _environ: WSGIEnvironment) -> _Answer:
         if why := self._take().not_ready:
             return "503 Service Unavailable", _TEXT, f"{why}\n".encode()
         return "200 OK", _TEXT, b"ready\n"
 
-    def _status(self) -> _Answer:
+    def _status(self, _environ: WSGIEnvironment) -> _Answer:
         taken = self._take(with_requests=True)
         return "200 OK", "application/json", document(taken, self._memory(taken), __version__)
 
-    def _metrics(self) -> _Answer:
+    def _stacks(self, environ: WSGIEnvironment) -> _Answer:
+        query = dict(urllib.parse.parse_qsl(environ.get("QUERY_STRING", ""), keep_blank_values=True))
+        wanted, pid = query.get("format", _accepted(environ)), query.get("pid")
+        if wanted not in ("json", "text"):
+            return "400 Bad Request", _TEXT, b"format is json or text, as in /stacks?format=text\n"
+        taken = self._take(with_requests=True)
+        known = [each.pid for each in taken.workers]
+        if pid is not None and pid not in map(str, known):
+            return "404 Not Found", _TEXT, f"pid is the process id of a worker: {_named(known)}\n".encode()
+        try:
+            workers = self._threads.read(taken, lambda: self._take(with_requests=True), int(pid) if pid else None)
+        except threads.Busy:
+            return "503 Service Unavailable", _TEXT, b"the stacks are being read for another request; ask again\n"
+        if wanted == "text":
+            return "200 OK", _TEXT, threads.text(workers).encode(errors="replace")
+        return "200 OK", "application/json", json.dumps({"workers": workers}, indent=1).encode() + b"\n"
+
+    def _metrics(self, _environ: WSGIEnvironment) -> _Answer:
         if importlib.util.find_spec("prometheus_client") is None:
             return "501 Not Implemented", _TEXT, NO_METRICS.encode()
         from tailrace.status import metrics

@@ -49,9 +49,9 @@ class State:
     """The server as the master sees it.
 
     began: by the monotonic clock. wanted: how many workers are to serve. stopping: draining has begun. has_served: a
-    worker has served at some time. may_hang: no heartbeat for some time means that a worker hangs. restarts: how many
-    workers were replaced, by reason. ended: the counters of the workers that have ended, added; delivered: the counts
-    of their responses, which have each name from the start.
+    worker has served at some time. may_hang: no heartbeat for some time means that a worker hangs. gevent: requests
+    run in greenlets. restarts: how many workers were replaced, by reason. ended: the counters of the workers that have
+    ended, added; delivered: the counts of their responses, which have each name from the start.
     """
 
     application: str
@@ -62,6 +62,7 @@ class State:
     stopping: bool = False
     has_served: bool = False
     may_hang: bool = True
+    gevent: bool = False
     restarts: dict[str, int] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)
     delivered: dict[str, dict[str, int]] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from tailrace._tailrace import Server, end_with_parent
+from tailrace._tailrace import Server, end_with_parent, permit_tracing
 from tailrace.cli import load
 from tailrace.cli.envfile import Variables
 from tailrace.greenlets import patch
@@ -101,6 +101,8 @@ def work(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets.Lis
     try:
         _end_with_master(start.liveness)
         _register_stacks()
+        if chosen["status"] is not None:
+            _permit_reading()
         reader, writer = socket.socketpair()
         forks.keep_from_children(reader, writer)
         writer.setblocking(False)
@@ -243,6 +245,12 @@ def _end_with_master(liveness: int) -> None:
     if master_lives.poll(0):
         # The master had ended before.
         os._exit(1)
+
+
+def _permit_reading() -> None:
+    """Has Yama permit the status process to read the stacks of this worker: both are the master's children."""
+    with contextlib.suppress(OSError):
+        permit_tracing(os.getppid())
 
 
 def _register_stacks() -> None:

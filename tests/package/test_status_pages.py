@@ -13,7 +13,7 @@ from tailrace.status import metrics, pages, series
 from tailrace.status.snapshot import GROWING
 
 DOCS = (Path(__file__).resolve().parents[2] / "docs/status.md").read_text()
-REQUEST = {"id": 7, "method": "GET", "target": "/a", "client": "::1", "seconds": 1.25, "thread": 42}
+REQUEST = {"id": 7, "method": "GET", "target": "/a", "client": "::1", "phase": "running", "seconds": 1.25, "thread": 42}
 
 
 def get(board, path, memory=None, method="GET"):
@@ -66,6 +66,7 @@ def test_the_document_has_the_keys_that_its_page_describes():
             "method": "GET",
             "target": "/a",
             "client": "::1",
+            "phase": "running",
             "seconds": 1.25,
         }
     ]
@@ -161,6 +162,6 @@ def test_without_the_package_metrics_say_what_to_install(monkeypatch):
     assert get(Board({}), "/ready")[0] == "200 OK"
 
 
-@pytest.mark.parametrize("path", ["/health", "/ready", "/status.json", "/metrics"])
+@pytest.mark.parametrize("path", ["/health", "/ready", "/status.json", "/stacks", "/metrics"])
 def test_its_page_describes_each_address(path):
     assert f"`{path}`" in DOCS

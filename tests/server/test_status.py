@@ -1,6 +1,5 @@
 """The status process: it answers while workers are stuck, hung, dead, replaced or draining, and nobody waits for it."""
 
-import json
 import os
 import signal
 import socket
@@ -14,19 +13,12 @@ import pytest
 from harness.addresses import Address, free_address
 from harness.operated import Checking, Operated
 from harness.server import Server, children
+from harness.status import answer, ask, reachable, status_process
 from harness.wire import Client
 from prometheus_client.parser import text_string_to_metric_families
 from server.probes import asking, eventually, told
 
 APP = "srv_processes:app"
-
-
-def ask(address, target, method="GET"):
-    with Client(address) as client:
-        client.send(f"{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n".encode())
-        response = client.response(method)
-        client.at_end()
-        return response
 
 
 def ready(address):
@@ -35,9 +27,7 @@ def ready(address):
 
 
 def document(address):
-    response = ask(address, "/status.json")
-    assert response.status == 200, response
-    return json.loads(response.body)
+    return answer(address, "/status.json")
 
 
 def metrics(address):
@@ -52,28 +42,12 @@ def metrics(address):
     return found
 
 
-def reachable(address):
-    try:
-        address.connect().close()
-    except OSError:
-        return False
-    return True
-
-
 def start(*arguments, at=None, **options):
     at = at or free_address()
     server = Server(APP, *arguments, status=at.bind, **options)
     # It is opened after the address of the application.
     eventually(lambda: reachable(at), "the address of --status")
     return server, at
-
-
-def status_process(server):
-    """The number of the status process."""
-    for child in children(server.process.pid):
-        if b"status" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"[")[0]:
-            return child
-    return None
 
 
 def serving(at, count=1):
@@ -104,7 +78,7 @@ def test_a_request_in_flight_is_shown(tmp_path):
         eventually((tmp_path / "entered").exists, "the request in flight")
         (request,) = document(at)["requests"]
         assert request["target"].startswith("/wait?gate=")
-        assert (request["method"], request["worker"]) == ("GET", 1)
+        assert (request["method"], request["worker"], request["phase"]) == ("GET", 1, "running")
         assert request["client"].startswith("127.0.0.1:")
         eventually(lambda: metrics(at)["tailrace_running_requests"] == 1, "it is counted")
         (tmp_path / "gate").touch()

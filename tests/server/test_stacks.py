@@ -1,0 +1,240 @@
+"""`/stacks` and `tailrace threads`: what every thread does is seen from outside, whatever it waits for."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness.addresses import Address, free_address
+from harness.server import APPS, Server
+from harness.status import answer, ask, reachable
+from harness.tools import need_tool
+from harness.wire import Client
+from server.probes import asking, eventually, reading, request
+
+APP = "srv_waits:app"
+
+
+def start(*arguments, at=None, **options):
+    at = at or free_address()
+    server = Server(APP, *arguments, status=at.bind, **options)
+    eventually(lambda: reachable(at), "the address of --status")
+    eventually(lambda: ask(at, "/ready").status == 200, "it is ready")
+    return server, at
+
+
+def threads(at):
+    """Those with requests, by the target."""
+    (worker,) = answer(at, "/stacks")["workers"]
+    assert worker["error"] is None
+    return {each["request"]["target"].partition("?")[0]: each for each in worker["threads"] if each["request"]}
+
+
+def tailrace(*arguments, **environment):
+    done = subprocess.run(
+        [sys.executable, "-m", "tailrace", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def waiting(tmp_path_factory):
+    """A server with a thread that sleeps, one that waits for a lock, one for its client, one that computes in C and
+    keeps the interpreter, and one that wants it: the address of its status."""
+    directory = tmp_path_factory.mktemp("waiting")
+    server, at = start("--hang-timeout", "0", "--response-spill", "0", "--threads", "8")
+    with server:
+        clients = []
+        for way in ("sleeps", "locks", "comes_back"):
+            clients.append(asking(server, f"/{way}?entered={directory}/{way}&computes={directory}/computes"))
+            eventually((directory / way).exists, f"the request that {way}")
+        clients.append(reading(server, "/blocks"))
+        eventually(lambda: threads(at).get("/blocks", {}).get("state") == "sending", "its client reads nothing")
+        clients.append(asking(server, f"/computes?entered={directory}/computes"))
+        eventually((directory / "computes").exists, "the request that computes")
+        wants = "waiting for the interpreter"
+        eventually(lambda: threads(at)["/comes_back"]["state"] == wants, "another one wants the interpreter")
+        yield server, at
+        for each in clients:
+            each.sock.close()
+        # Nothing else ends a thread that keeps the interpreter.
+        server.kill()
+
+
+def test_each_thread_is_shown_with_what_it_waits_for(waiting):
+    _, at = waiting
+    found = threads(at)
+    states = {target: (each["state"], each["holds_interpreter"]) for target, each in found.items()}
+    assert states == {
+        "/sleeps": ("waiting", False),
+        "/locks": ("waiting", False),
+        "/blocks": ("sending", False),
+        "/computes": ("running", True),
+        "/comes_back": ("waiting for the interpreter", False),
+    }
+    inner = {target: each["frames"][:1] for target, each in found.items()}
+    assert [frame["function"] for frame in inner["/sleeps"]] == ["sleeps"]
+    assert [frame["function"] for frame in inner["/locks"]] == ["locks"]
+    assert [frame["function"] for frame in inner["/computes"]] == ["computes"]
+    assert [frame["function"] for frame in inner["/comes_back"]] == ["comes_back"]
+    source = Path(found["/sleeps"]["frames"][0]["file"])
+    assert "time.sleep(" in source.read_text().splitlines()[found["/sleeps"]["frames"][0]["line"] - 1]
+    assert [frame["function"] for frame in found["/sleeps"]["frames"]] == ["sleeps", "app"]
+    assert found["/blocks"]["request"]["phase"] == "sending"
+    assert found["/sleeps"]["request"]["phase"] == "running"
+
+
+def test_the_requests_are_those_of_the_document(waiting):
+    _, at = waiting
+    listed = {each["id"]: each for each in answer(at, "/status.json")["requests"]}
+    for each in threads(at).values():
+        shown, known = each["request"], listed[each["request"]["id"]]
+        assert shown.keys() == known.keys()
+        assert {**shown, "seconds": 0} == {**known, "seconds": 0}
+        assert shown["thread"] == each["thread"]
+
+
+def test_threads_without_a_request_are_idle(waiting):
+    _, at = waiting
+    (worker,) = answer(at, "/stacks")["workers"]
+    others = {each["name"]: each["state"] for each in worker["threads"] if each["request"] is None}
+    assert others["MainThread"] == "idle"
+    assert set(others.values()) <= {"idle", "waiting for the interpreter"}, others
+
+
+def test_one_worker_can_be_asked_for(waiting):
+    server, at = waiting
+    (worker,) = answer(at, f"/stacks?pid={answer(at, '/status.json')['workers'][0]['pid']}")["workers"]
+    assert worker["number"] == 1
+    assert ask(at, f"/stacks?pid={server.process.pid}").status == 404
+
+
+def test_text_is_for_people(waiting):
+    _, at = waiting
+    for response in (ask(at, "/stacks?format=text"), ask(at, "/stacks", "GET", "Accept: text/plain")):
+        assert response["Content-Type"].startswith("text/plain")
+        text = response.body.decode()
+        assert "computes (" in text
+        assert "running, holds the interpreter" in text
+    assert ask(at, "/stacks?format=yaml").status == 400
+
+
+def test_the_command_prints_each_thread(waiting):
+    _, at = waiting
+    status, out, err = tailrace("threads", "--status", at.bind)
+    assert (status, err) == (0, "")
+    for state in ("waiting", "sending", "waiting for the interpreter", "running, holds the interpreter"):
+        assert f": {state}\n    GET /" in out, out
+    assert "      sleeps (" in out
+    status, out, _ = tailrace("threads", "--status", at.bind, "--json")
+    assert status == 0
+    assert json.loads(out).keys() == {"workers"}
+    assert tailrace("threads", TAILRACE_STATUS=at.bind)[0] == 0
+
+
+def test_the_command_reads_a_process_by_its_number(waiting):
+    server, at = waiting
+    worker = answer(at, "/status.json")["workers"][0]["pid"]
+    for pid in (server.process.pid, worker):
+        status, out, err = tailrace("threads", "--pid", str(pid))
+        assert (status, err) == (0, "")
+        assert f"worker 1, process {worker}: " in out
+        assert "running, holds the interpreter\n      computes (" in out
+        assert "requests are known to the status process" in out
+
+
+def test_a_server_that_is_not_there_is_named_with_the_remedy(tmp_path):
+    at = free_address()
+    status, _, err = tailrace("threads", "--status", at.bind)
+    assert status == 1
+    assert f"no answer from {at.bind}: Connection refused; is the server started with `--status {at.bind}`?" in err
+    assert tailrace("threads", "--status", f"unix:{tmp_path}/none")[0] == 1
+    status, _, err = tailrace("threads")
+    assert status == 2
+    assert "which server?" in err
+    assert "tailrace app:app --status 127.0.0.1:9000" in err
+    assert "there is no process 4194305" in tailrace("threads", "--pid", "4194305")[2]
+
+
+def test_another_server_is_not_taken_for_tailrace():
+    with Server("echo:app") as server:
+        status, _, err = tailrace("threads", "--status", server.address.bind)
+        assert status == 1
+        assert "is not the --status address of Tailrace" in err
+
+
+def test_a_unix_socket_is_asked_too(tmp_path):
+    at = Address(path=str(tmp_path / "status.sock"))
+    server, at = start(at=at)
+    with server:
+        status, out, _ = tailrace("threads", "--status", at.bind)
+        assert (status, out.startswith("worker 1, process ")) == (0, True)
+
+
+def test_requests_in_greenlets_are_shown_without_stacks(tmp_path):
+    server, at = start("--gevent")
+    with server, asking(server, f"/comes_back?entered={tmp_path}/entered&computes={tmp_path}/computes") as client:
+        eventually((tmp_path / "entered").exists, "the request")
+        (worker,) = answer(at, "/stacks")["workers"]
+        assert "kill -URG" in worker["note"]
+        (shown,) = [each for each in worker["threads"] if each["request"]]
+        assert (shown["state"], shown["name"], shown["frames"]) == ("in a greenlet", "greenlet", [])
+        assert any(each["thread"] == shown["thread"] and not each["request"] for each in worker["threads"])
+        (tmp_path / "computes").touch()
+        assert client.response().body == b"ok"
+
+
+def test_a_worker_permits_the_processes_of_its_master_to_read_it(tmp_path):
+    """Yama has to be told so; where there is none, the call is what can be seen."""
+    at, trace = free_address(), tmp_path / "trace"
+    command = [need_tool("strace"), "-f", "-e", "trace=prctl", "-o", str(trace), sys.executable, "-m", "tailrace", APP]
+    command += ["--bind", free_address().bind, "--status", at.bind]
+    process = subprocess.Popen(command, cwd=APPS, stderr=subprocess.DEVNULL)
+    try:
+        eventually(lambda: reachable(at) and ask(at, "/ready").status == 200, "it is ready", 60)
+        found = answer(at, "/status.json")
+        (worker,) = found["workers"]
+        asked = [line.split(maxsplit=1) for line in trace.read_text().splitlines() if "PR_SET_PTRACER" in line]
+        assert [(int(pid), call.partition(")")[0]) for pid, call in asked] == [
+            (worker["pid"], f"prctl(PR_SET_PTRACER, {found['master']}")
+        ]
+        os.kill(found["master"], signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_refused_read_says_so_and_the_requests_are_shown():
+    """The worker has made itself unreadable, as one has that was started as root with --user."""
+    at, address = free_address(), free_address()
+    command = [sys.executable, "-m", "tailrace", APP, "--bind", address.bind, "--status", at.bind]
+    if os.geteuid() == 0:
+        # Else root may read everything.
+        command = [need_tool("setpriv"), "--bounding-set=-sys_ptrace", *command]
+    process = subprocess.Popen([*command, "--graceful-timeout", "0"], cwd=APPS, stderr=subprocess.DEVNULL)
+    try:
+        eventually(lambda: reachable(at) and ask(at, "/ready").status == 200, "it is ready", 60)
+        with Client(address) as client:
+            client.send(request("/hides"))
+            eventually(lambda: answer(at, "/stacks")["workers"][0]["error"], "the worker cannot be read")
+            (worker,) = answer(at, "/stacks")["workers"]
+            assert worker["error"].startswith(f"no permission to read the memory of process {worker['pid']}")
+            (shown,) = [each for each in worker["threads"] if each["request"]]
+            assert (shown["frames"], shown["holds_interpreter"]) == ([], None)
+            assert (shown["request"]["target"], shown["state"]) == ("/hides", "waiting")
+            text = ask(at, "/stacks?format=text").body.decode()
+            assert "no stacks: no permission" in text
+        process.terminate()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
