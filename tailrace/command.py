@@ -276,6 +276,48 @@ Examples:
 )
 
 
+def _top(status: str | None, interval: float, config: str | None) -> None:
+    """Shows live what the threads of a running server do, in the terminal.
+
+    Asks the address that the server was started with as --status; it is taken from TAILRACE_STATUS or the settings
+    file, too, like the server's. Enter shows the stack of a thread, ? explains each figure, 1 to 6 sort by a column.
+    Needs `pip install 'tailrace[top]'`; stacks need `tailrace[status]`.
+    """
+    asked = _asked(status, config)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("this is no terminal; `tailrace threads` prints the same once")
+    try:
+        from tailrace.status import top
+    except ImportError as error:
+        raise ConfigError(f"`tailrace top` needs the package textual: pip install 'tailrace[top]' ({error})") from None
+    top.run(asked, interval)
+
+
+cli.add_command(
+    click.Command(
+        "top",
+        callback=_top,
+        params=[
+            _STATUS,
+            click.Option(
+                ["--interval"],
+                type=click.FloatRange(0.5, 3600),
+                default=1.0,
+                metavar="SECONDS",
+                help="Time between two looks. [default: 1]",
+            ),
+            arguments.CONFIG,
+        ],
+        help=_top.__doc__,
+        epilog="""\b
+Examples:
+  tailrace app:app --status 127.0.0.1:9000      the server
+  tailrace top --status 127.0.0.1:9000          its threads, live
+""",
+    )
+)
+
+
 def main() -> NoReturn:
     """The entry point of the command."""
     # Before anything else is opened.

@@ -1,0 +1,333 @@
+"""`tailrace top`: what the threads of a running server do, live in the terminal. Imports textual (the extra `top`).
+
+Threads: one asks the server again and again; the main thread draws. The values are replaced, never changed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from rich.text import Text
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import DataTable, Footer, Static
+
+from tailrace.status.ask import Asked, AskError
+from tailrace.status.threads import EXPLAINED, FOR_INTERPRETER, IDLE, RUNNING, thread_lines
+
+# What stands in the column instead of a long state.
+_SHORT: Final = {FOR_INTERPRETER: "waiting: GIL"}
+_HOLDS: Final = "running: GIL"
+# Characters that each column has beside its text.
+_PADDING: Final = 2
+
+
+@dataclass(frozen=True)
+class Row:
+    """A thread of a worker, or a request in a greenlet of it."""
+
+    worker: int
+    found: Mapping[str, Any]
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """The same for the same thread; a greenlet's request has its number."""
+        asked = self.found["request"]
+        return self.worker, self.found["thread"], asked["id"] if asked and self.found["name"] == "greenlet" else 0
+
+    @property
+    def state(self) -> str:
+        """Short, with GIL where the thread holds or wants the interpreter."""
+        state: str = self.found["state"]
+        return _HOLDS if state == RUNNING and self.found["holds_interpreter"] else _SHORT.get(state, state)
+
+    @property
+    def seconds(self) -> float:
+        """How long its request has run; -1: there is none."""
+        return float(self.found["request"]["seconds"]) if self.found["request"] else -1.0
+
+    @property
+    def request(self) -> str:
+        """Method and target."""
+        asked = self.found["request"]
+        return f"{asked['method']} {asked['target']}" if asked else ""
+
+    @property
+    def place(self) -> str:
+        """The innermost call."""
+        frames = self.found["frames"]
+        if not frames:
+            return ""
+        return f"{frames[0]['function']} {frames[0]['file'].rpartition('/')[2]}:{frames[0]['line']}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column. width: in characters; 0: a part of what the others leave. falls: sorted with the largest first."""
+
+    title: str
+    width: int
+    text: Callable[[Row], str]
+    key: Callable[[Row], Any]
+    explained: str
+    falls: bool = False
+
+
+COLUMNS: Final = (
+    Column("wkr", 3, lambda row: str(row.worker), lambda row: row.key, "number of the worker process"),
+    Column(
+        "thread",
+        8,
+        lambda row: str(row.found["thread"]),
+        lambda row: row.found["thread"],
+        "the kernel's number of the thread, as ps -L and gdb show it",
+    ),
+    Column("state", 13, lambda row: row.state, lambda row: row.state, "what the thread does; see the states"),
+    Column(
+        "seconds",
+        8,
+        lambda row: f"{row.seconds:8.2f}" if row.found["request"] else "",
+        lambda row: row.seconds,
+        "how long its request has run",
+        falls=True,
+    ),
+    Column("request", 0, lambda row: row.request, lambda row: row.request, "method and target of its request"),
+    Column("at", 0, lambda row: row.place, lambda row: row.place, "the innermost Python call: function, file, line"),
+)
+_BY_SECONDS: Final = 3
+
+# The figures of the first lines.
+FIGURES: Final = {
+    "up": "time since the master started, in seconds",
+    "ready": "whether a worker serves; else why not",
+    "workers": "workers that serve, of those that are to",
+    "connections": "open connections of clients",
+    "requests/s": "requests that the application has answered, a second, since the last look",
+    "running": "requests that the application runs",
+    "queued": "complete requests that wait for a thread or greenlet",
+    "refused": "requests and connections that the server itself has refused",
+    "stuck": "threads that are still in a request whose deadline has passed",
+    "memory": "resident memory of the workers, added",
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """The server at one moment; `at` by the monotonic clock."""
+
+    at: float
+    status: Mapping[str, Any]
+    workers: list[dict[str, Any]]
+
+    def rows(self, column: int, turned: bool, *, idle: bool) -> list[Row]:
+        """The threads, sorted by a column; turned: the other way round. idle: with those that have nothing to do."""
+        by = COLUMNS[column]
+        rows = [Row(worker["number"], each) for worker in self.workers for each in worker["threads"]]
+        rows = [row for row in rows if idle or row.found["state"] != IDLE]
+        return sorted(rows, key=by.key, reverse=by.falls != turned)
+
+    def figures(self, before: Look | None) -> dict[str, str]:
+        """The figures by name; before: an earlier look, for what is per second."""
+        totals, workers = self.status["totals"], self.status["workers"]
+        rate = ""
+        if before is not None and self.at > before.at:
+            answered = totals["requests"] - before.status["totals"]["requests"]
+            rate = f"{max(0, answered) / (self.at - before.at):.0f}"
+        serving = sum(each["state"] == "serving" for each in workers)
+        memory = sum(each["rss_bytes"] or 0 for each in workers)
+        shown = {name: str(totals.get(name, 0)) for name in ("connections", "running", "queued", "refused", "stuck")}
+        found = {
+            **shown,
+            "up": f"{self.status['uptime_seconds']:.0f}",
+            "ready": "yes" if self.status["ready"] else self.status["reason"],
+            "workers": f"{serving}/{self.status['workers_wanted']}",
+            "requests/s": rate,
+            "memory": f"{memory / (1 << 20):.0f} MiB",
+        }
+        return {name: found[name] for name in FIGURES}
+
+    def faults(self) -> Iterator[str]:
+        """What could not be read, and what is to be known, a line each."""
+        for said in dict.fromkeys(each["error"] or each["note"] for each in self.workers):
+            if said:
+                yield said
+
+
+def explanation() -> str:
+    """Each figure, column and state in one line."""
+    parts = {
+        "Figures": FIGURES,
+        "Columns": {each.title: each.explained for each in COLUMNS},
+        "States": {_SHORT.get(state, state): said for state, said in EXPLAINED.items()}
+        | {_HOLDS: "the thread computes and holds the interpreter (the GIL)"},
+    }
+    return "\n\n".join(
+        "\n".join([title, *(f"  {name:<13} {said}" for name, said in part.items())]) for title, part in parts.items()
+    )
+
+
+class Page(ModalScreen[None]):
+    """A text over the table, which a key closes. refresh: the text again, for one that changes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter,question_mark", "dismiss", "back"),
+    ]
+
+    def __init__(self, text: Callable[[], str]) -> None:
+        super().__init__()
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        """The text, which scrolls."""
+        yield VerticalScroll(Static(self._text(), id="text", markup=False))
+        yield Footer()
+
+    def renew(self) -> None:
+        """Shows the text as it is now."""
+        self.query_one("#text", Static).update(self._text())
+
+
+class Top(App[None]):
+    """The program. interval: between two looks, in seconds."""
+
+    CSS = """
+    #figures { height: auto; }
+    #said { height: auto; color: $warning; }
+    DataTable { height: 1fr; }
+    Page { background: $surface; }
+    """
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "stack", "stack", priority=False),
+        Binding("question_mark", "explain", "explain"),
+        *(Binding(str(number + 1), f"sort({number})", each.title, show=False) for number, each in enumerate(COLUMNS)),
+        Binding("1", "sort(0)", "-6 sort by column"),
+        Binding("r", "turn", "reverse"),
+        Binding("i", "idle", "idle threads"),
+        Binding("q", "quit", "quit"),
+    ]
+
+    def __init__(self, asked: Asked, interval: float) -> None:
+        super().__init__()
+        self._asked, self._interval = asked, interval
+        self._over = threading.Event()
+        self._look: Look | None = None
+        self._before: Look | None = None
+        self._rows: list[Row] = []
+        self._by, self._turned, self._idle = _BY_SECONDS, False, False
+
+    def compose(self) -> ComposeResult:
+        """Figures, the table, what is to be said, the keys."""
+        yield Static(f"asking {self._asked.address}", id="figures", markup=False)
+        table: DataTable[Text] = DataTable(cursor_type="row")
+        yield table
+        yield Static("", id="said", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Begins to ask."""
+        self.run_worker(self._ask, thread=True)
+
+    def on_unmount(self) -> None:
+        """Ends the thread that asks."""
+        self._over.set()
+
+    def on_resize(self, _event: events.Resize) -> None:
+        """Other widths of columns."""
+        self.call_after_refresh(self._draw)
+
+    def _ask(self) -> None:
+        while not self._over.is_set():
+            try:
+                found: Look | str = Look(time.monotonic(), self._asked.status(), self._asked.stacks())
+            except AskError as error:
+                found = str(error)
+            if self._over.is_set():
+                return
+            self.call_from_thread(self._show, found)
+            self._over.wait(self._interval)
+
+    def _show(self, found: Look | str) -> None:
+        if isinstance(found, str):
+            self.query_one("#said", Static).update(found)
+            return
+        self._before, self._look = self._look, found
+        figures = found.figures(self._before)
+        application = found.status["application"]
+        self.query_one("#figures", Static).update(
+            "  ".join([application, *(f"{name} {value}" for name, value in figures.items() if value)])
+        )
+        self.query_one("#said", Static).update("\n".join(found.faults()))
+        self._draw()
+        if isinstance(self.screen, Page):
+            self.screen.renew()
+
+    def _draw(self) -> None:
+        if self._look is None:
+            return
+        table = self.screen_stack[0].query_one(DataTable)
+        chosen = self._chosen()
+        self._rows = self._look.rows(self._by, self._turned, idle=self._idle)
+        fixed = sum(each.width for each in COLUMNS) + len(COLUMNS) * _PADDING + _PADDING
+        wide = max(10, (self.size.width - fixed) // 2)
+        table.clear(columns=True)
+        for number, each in enumerate(COLUMNS):
+            mark = ("▼" if each.falls != self._turned else "▲") if number == self._by else ""
+            table.add_column(Text(each.title + mark), width=each.width or wide)
+        for row in self._rows:
+            table.add_row(*(Text(each.text(row), no_wrap=True, overflow="ellipsis") for each in COLUMNS))
+        at = next((at for at, row in enumerate(self._rows) if chosen is not None and row.key == chosen.key), 0)
+        table.move_cursor(row=at)
+
+    def _chosen(self) -> Row | None:
+        at = self.screen_stack[0].query_one(DataTable).cursor_row
+        return self._rows[at] if 0 <= at < len(self._rows) else None
+
+    def action_sort(self, column: int) -> None:
+        """Sorts by a column; by the same one again: the other way round."""
+        self._turned = not self._turned if column == self._by else False
+        self._by = column
+        self._draw()
+
+    def action_turn(self) -> None:
+        """Sorts the other way round."""
+        self._turned = not self._turned
+        self._draw()
+
+    def action_idle(self) -> None:
+        """Shows or hides threads that have nothing to do."""
+        self._idle = not self._idle
+        self._draw()
+
+    def action_explain(self) -> None:
+        """What each figure means."""
+        self.push_screen(Page(explanation))
+
+    def on_data_table_row_selected(self, _event: DataTable.RowSelected) -> None:
+        """The stack of the thread, as it is now, as long as it is shown."""
+        chosen = self._chosen()
+        if chosen is None:
+            return
+
+        def text() -> str:
+            rows = self._look.rows(self._by, self._turned, idle=True) if self._look else []
+            now = next((row for row in rows if row.key == chosen.key), None)
+            if now is None:
+                return f"thread {chosen.found['thread']} has ended"
+            lines = [f"worker {now.worker}", *thread_lines(now.found), "", f"  {EXPLAINED[now.found['state']]}"]
+            return "\n".join(lines if now.found["frames"] else [*lines, "  no Python frames"])
+
+        self.push_screen(Page(text))
+
+
+def run(asked: Asked, interval: float) -> None:
+    """Runs the program until its user leaves it. Raises AskError when the server does not answer at the start."""
+    asked.status()
+    Top(asked, interval).run()

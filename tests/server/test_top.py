@@ -1,0 +1,163 @@
+"""`tailrace top` in a terminal of 80x24, as tmux shows it, on a real server."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+from harness.addresses import free_address
+from harness.server import Server
+from harness.status import answer, ask, reachable
+from harness.tools import need_module, need_tool
+from server.probes import asking, eventually
+
+need_module("textual")
+
+
+class Terminal:
+    """A command in a terminal of its own; without the settings of the user."""
+
+    def __init__(self, directory, *command, size=(80, 24)):
+        self._tmux = [need_tool("tmux"), "-S", str(directory / "tmux"), "-f", "/dev/null"]
+        wide, high = map(str, size)
+        line = shlex.join(command) + "; echo ended with $?; sleep 3600"
+        environment = {**os.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+        subprocess.run(
+            [*self._tmux, "-u", "new-session", "-d", "-x", wide, "-y", high, line], env=environment, check=True
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        subprocess.run([*self._tmux, "kill-server"], check=False)
+
+    def screen(self):
+        return subprocess.run([*self._tmux, "capture-pane", "-p"], capture_output=True, text=True, check=True).stdout
+
+    def press(self, *keys):
+        subprocess.run([*self._tmux, "send-keys", *keys], check=True)
+
+    def shows(self, *texts):
+        """The screen once it has all of these."""
+        eventually(lambda: all(text in self.screen() for text in texts), f"{texts} on\n{self.screen()}", 30)
+        return self.screen()
+
+    def shows_no_more(self, text):
+        eventually(lambda: text not in self.screen(), f"no {text} on\n{self.screen()}", 30)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server with a request that sleeps and one that keeps the interpreter: its status address."""
+    directory, at = tmp_path_factory.mktemp("top"), free_address()
+    server = Server("srv_waits:app", "--hang-timeout", "0", "--threads", "8", status=at.bind)
+    with server:
+        eventually(lambda: reachable(at) and ask(at, "/ready").status == 200, "it is ready")
+        clients = []
+        for way in ("sleeps", "computes"):
+            clients.append(asking(server, f"/{way}?entered={directory}/{way}"))
+            eventually((directory / way).exists, f"the request that {way}")
+        yield at
+        for each in clients:
+            each.sock.close()
+        server.kill()
+
+
+@pytest.fixture
+def top(server, tmp_path):
+    with Terminal(tmp_path, sys.executable, "-m", "tailrace", "top", "--status", server.bind) as terminal:
+        terminal.shows("GET /sleeps", "GET /computes")
+        yield terminal
+
+
+def order(screen):
+    return re.findall(r"GET /(\w+)", screen)
+
+
+def test_each_request_has_a_line_with_its_state_and_place(top):
+    screen = top.shows("running: GIL")
+    assert re.search(r"1 +\d+ +waiting +\d+\.\d\d +GET /sleeps", screen), screen
+    assert re.search(r"1 +\d+ +running: GIL +\d+\.\d\d +GET /computes", screen), screen
+    assert "sleeps srv_waits" in screen
+    assert "srv_waits:app  up " in screen
+    assert "workers 1/1" in screen
+    assert "running 2" in screen
+    assert all(len(line) <= 80 for line in screen.splitlines())
+
+
+def test_a_column_sorts_and_sorts_the_other_way_round(top):
+    assert order(top.shows("seconds▼")) == ["sleeps", "computes"]
+    top.press("r")
+    assert order(top.shows("seconds▲")) == ["computes", "sleeps"]
+    top.press("5")
+    assert order(top.shows("request▲")) == ["computes", "sleeps"]
+    top.press("5")
+    assert order(top.shows("request▼")) == ["sleeps", "computes"]
+
+
+def test_a_key_shows_the_stack_of_a_thread(top, server):
+    top.press("Enter")
+    screen = top.shows("sleeps (", "app (")
+    assert "the thread waits" in screen
+    top.press("Escape")
+    top.shows("GET /computes")
+    top.press("Down")
+    top.press("Enter")
+    top.shows("holds the interpreter", "computes (")
+
+
+def test_a_key_explains_each_figure(top):
+    top.press("?")
+    screen = top.shows("Figures")
+    for figure in ("queued", "requests/s", "stuck"):
+        assert re.search(rf"^ *{figure} +[a-z]", screen, re.MULTILINE), screen
+    top.press("Escape")
+    top.shows("GET /sleeps")
+
+
+def test_a_key_shows_idle_threads(top):
+    assert " idle  " not in top.screen()
+    top.press("i")
+    top.shows(" idle  ")
+    top.press("i")
+    top.shows_no_more(" idle  ")
+
+
+def test_it_leaves_the_terminal_as_it_was(top):
+    top.press("q")
+    top.shows("ended with 0")
+
+
+def test_without_an_answer_it_says_what_to_do(tmp_path):
+    with Terminal(
+        tmp_path, sys.executable, "-m", "tailrace", "top", "--status", "127.0.0.1:1", size=(200, 24)
+    ) as terminal:
+        terminal.shows("is the server started with `--status 127.0.0.1:1`?", "ended with 1")
+
+
+def test_without_a_terminal_it_names_the_other_command(server):
+    done = subprocess.run(
+        [sys.executable, "-m", "tailrace", "top", "--status", server.bind],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "`tailrace threads` prints the same once" in done.stderr
+
+
+def test_a_server_that_ends_meanwhile_is_said(tmp_path):
+    at = free_address()
+    with Server("srv_waits:app", status=at.bind) as server:
+        eventually(lambda: reachable(at) and ask(at, "/ready").status == 200, "it is ready")
+        with Terminal(tmp_path, sys.executable, "-m", "tailrace", "top", "--status", at.bind) as terminal:
+            terminal.shows("workers 1/1")
+            assert answer(at, "/status.json")["ready"]
+            server.stop()
+            terminal.shows("no answer from")
+            terminal.press("q")
+            terminal.shows("ended with 0")
