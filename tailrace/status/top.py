@@ -17,7 +17,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import DataTable, Footer, Static
+from textual.widgets import DataTable, Static
 
 from tailrace.status.ask import Asked, AskError
 from tailrace.status.threads import EXPLAINED, FOR_INTERPRETER, IDLE, RUNNING, thread_lines
@@ -25,6 +25,7 @@ from tailrace.status.threads import EXPLAINED, FOR_INTERPRETER, IDLE, RUNNING, t
 # What stands in the column instead of a long state.
 _SHORT: Final = {FOR_INTERPRETER: "waiting: GIL"}
 _HOLDS: Final = "running: GIL"
+_KEYS: Final = "Enter stack  ? explain  1-6 sort  r reverse  i idle threads  q quit"
 # Characters that each column has beside its text.
 _PADDING: Final = 2
 
@@ -109,7 +110,7 @@ FIGURES: Final = {
     "ready": "whether a worker serves; else why not",
     "workers": "workers that serve, of those that are to",
     "connections": "open connections of clients",
-    "requests/s": "requests that the application has answered, a second, since the last look",
+    "requests/s": "requests that the application answers, a second",
     "running": "requests that the application runs",
     "queued": "complete requests that wait for a thread or greenlet",
     "refused": "requests and connections that the server itself has refused",
@@ -177,7 +178,7 @@ class Page(ModalScreen[None]):
     """A text over the table, which a key closes. refresh: the text again, for one that changes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter,question_mark", "dismiss", "back"),
+        Binding("escape,q,enter,question_mark", "dismiss"),
     ]
 
     def __init__(self, text: Callable[[], str]) -> None:
@@ -187,7 +188,7 @@ class Page(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """The text, which scrolls."""
         yield VerticalScroll(Static(self._text(), id="text", markup=False))
-        yield Footer()
+        yield Static("Escape back  arrows scroll", id="keys", markup=False)
 
     def renew(self) -> None:
         """Shows the text as it is now."""
@@ -200,18 +201,17 @@ class Top(App[None]):
     CSS = """
     #figures { height: auto; }
     #said { height: auto; color: $warning; }
+    #keys { height: 1; dock: bottom; background: $panel; }
     DataTable { height: 1fr; }
     Page { background: $surface; }
     """
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "stack", "stack", priority=False),
-        Binding("question_mark", "explain", "explain"),
-        *(Binding(str(number + 1), f"sort({number})", each.title, show=False) for number, each in enumerate(COLUMNS)),
-        Binding("1", "sort(0)", "-6 sort by column"),
-        Binding("r", "turn", "reverse"),
-        Binding("i", "idle", "idle threads"),
-        Binding("q", "quit", "quit"),
+        Binding("question_mark", "explain"),
+        *(Binding(str(number + 1), f"sort({number})") for number in range(len(COLUMNS))),
+        Binding("r", "turn"),
+        Binding("i", "idle"),
+        Binding("q", "quit"),
     ]
 
     def __init__(self, asked: Asked, interval: float) -> None:
@@ -229,7 +229,7 @@ class Top(App[None]):
         table: DataTable[Text] = DataTable(cursor_type="row")
         yield table
         yield Static("", id="said", markup=False)
-        yield Footer()
+        yield Static(_KEYS, id="keys", markup=False)
 
     def on_mount(self) -> None:
         """Begins to ask."""

@@ -84,6 +84,7 @@ def test_each_request_has_a_line_with_its_state_and_place(top):
     assert "sleeps srv_waits" in screen
     assert "srv_waits:app  up " in screen
     assert "workers 1/1" in screen
+    assert "Enter stack  ? explain  1-6 sort  r reverse  i idle threads  q quit" in screen
     assert "running 2" in screen
     assert all(len(line) <= 80 for line in screen.splitlines())
 
