@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from harness.addresses import Address, address_of
+from harness.browser import CHROMIUM, Browser
 from harness.greenlets import embedded
 from harness.peers import PEER, peer_in_thread
 from harness.server import Server
@@ -38,3 +40,12 @@ def serve() -> Iterator[Callable[..., Address]]:
             return address_of(stack.enter_context(embedded(app, **options)))
 
         yield start
+
+
+@pytest.fixture
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser with an empty page."""
+    if CHROMIUM is None and os.environ.get("CI") != "true":
+        pytest.skip("Chromium is not installed")
+    with Browser(tmp_path_factory.mktemp("profile")) as running:
+        yield running

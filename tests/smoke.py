@@ -301,11 +301,11 @@ ANY_SERVER = (
 
 
 class CommandLine:
-    """`tailrace smoke.py --bind 127.0.0.1:0` as a process; the port is read from its log."""
+    """`tailrace smoke.py --bind 127.0.0.1:0 --status 127.0.0.1:0` as a process; the ports are read from its log."""
 
     def __init__(self) -> None:
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the server
-        command = [*TAILRACE, str(Path(__file__).resolve()), "--bind", "127.0.0.1:0"]
+        command = [*TAILRACE, str(Path(__file__).resolve()), "--bind", "127.0.0.1:0", "--status", "127.0.0.1:0"]
         self.process = subprocess.Popen(command, stderr=self.log, stdin=subprocess.DEVNULL)
         until(lambda: "listening on http://127.0.0.1:" in self.text() or self.process.poll() is not None, "listening")
         if self.process.poll() is not None:
@@ -321,6 +321,12 @@ class CommandLine:
         self.process.kill()
         self.process.wait()
         self.log.close()
+
+    def has_the_live_page(self) -> None:
+        until(lambda: "status on http://127.0.0.1:" in self.text(), "the address of --status in the log")
+        status = Place(int(self.text().partition("status on http://127.0.0.1:")[2].split()[0]))
+        answer = status.ask("GET", "/")
+        same((answer.status, b"<style>\n:root" in answer.body, b'"use strict"' in answer.body), (200, True, True))
 
     def tells_of_the_error(self) -> None:
         until(lambda: "ValueError: the application has failed" in self.text(), "a traceback in the log")
@@ -421,6 +427,7 @@ def main() -> int:
     with contextlib.closing(CommandLine()) as server:
         for function in ANY_SERVER:
             check("command line", function, server.place)
+        check("command line", server.has_the_live_page)
         check("command line", server.tells_of_the_error)
         check("command line", server.stops_gracefully)
     with tailrace.serve_in_thread(app) as url:

@@ -86,7 +86,9 @@ class Master:
         self._places = places
         self._began = time.monotonic()
         self._states = States()
-        self._board = Scoreboard(places, chosen["max_greenlets" if chosen["gevent"] else "threads"])
+        threads = chosen["max_greenlets" if chosen["gevent"] else "threads"]
+        self._board = Scoreboard(places, threads)
+        self._threads_each = 1 if chosen["debug"] else threads
         self._tally = Tally(self._board.deliveries(0))
         self._plan = Plan(count, places, chosen["graceful_timeout"])
         self._limits = recycle.Limits.of(chosen)
@@ -473,6 +475,7 @@ class Master:
             master=os.getpid(),
             began=self._began,
             wanted=self._plan.wanted,
+            threads_each=self._threads_each,
             stopping=self._plan.is_stopping,
             has_served=self._plan.has_served,
             may_hang=not self._chosen["debug"],

@@ -1,9 +1,9 @@
-"""`/status.json`: a snapshot as JSON. docs/status.md describes each key."""
+"""`/status.json`: a snapshot as a dictionary that can be JSON. docs/status.md describes each key."""
 
 from __future__ import annotations
 
 import datetime
-import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,16 +12,17 @@ from tailrace.status.memory import Memory
 from tailrace.status.snapshot import MOST_REQUESTS, Snapshot, WorkerSnapshot
 
 
-def document(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> bytes:
+def document(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> dict[str, Any]:
     """The document. memory: by process."""
     state = taken.state
     requests = sorted(
         (request(worker, each) for worker in taken.workers for each in worker.requests),
         key=lambda each: -each["seconds"],
     )
-    found: dict[str, Any] = {
+    return {
         "version": version,
         "application": state.application,
+        "time": _shown(time.time()),
         "uptime_seconds": round(taken.now - state.began, 3),
         "master": state.master,
         "ready": not taken.not_ready,
@@ -29,6 +30,7 @@ def document(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> byt
         "draining": state.stopping,
         "listeners": state.listeners,
         "workers_wanted": state.wanted,
+        "threads_each": state.threads_each,
         "workers": [
             {
                 "number": worker.number,
@@ -52,7 +54,6 @@ def document(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> byt
         "requests": requests[:MOST_REQUESTS],
         "requests_omitted": max(0, len(requests) - MOST_REQUESTS),
     }
-    return json.dumps(found, indent=1).encode() + b"\n"
 
 
 def _responses(delivered: counts.Counts) -> dict[str, Any]:

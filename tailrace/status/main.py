@@ -21,12 +21,14 @@ from tailrace.cli.options import Place
 from tailrace.cli.settings import from_keywords, plain
 from tailrace.process import deliveries, forks, log, signals, sockets
 from tailrace.process.title import set_title
+from tailrace.status import feed
 from tailrace.status.pages import Pages
 from tailrace.status.state import SharedState
 from tailrace.worker import core
 
 LIMITS: Final = {
-    "threads": 2,
+    # One for each viewer of the live page, and those that answer everything else.
+    "threads": feed.MOST_VIEWERS + 4,
     "max_queue": 64,
     "max_connections": 256,
     "max_body": 0,
@@ -35,7 +37,8 @@ LIMITS: Final = {
     "request_line_limit": 1024,
     "header_bytes_limit": 8192,
     "header_count_limit": 64,
-    "request_timeout": 10,
+    # More than `feed.LONGEST`.
+    "request_timeout": 60,
     "header_timeout": 5,
     "body_timeout": 5,
     "idle_timeout": 30,
@@ -80,13 +83,16 @@ def work(
         for variable in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"):
             os.environ.pop(variable, None)
         chosen = plain(from_keywords({"bind": str(listener.address), **LIMITS}, Place.THREAD))
-        server = core.make(Pages(shared, board), chosen, [listener])
+        pages = Pages(shared, board)
+        server = core.make(pages, chosen, [listener])
         listener.socket.close()
         server.start()
+        pages.feed.start()
         threading.Thread(target=_end_with, args=(server,), name="tailrace-end", daemon=True).start()
         with contextlib.suppress(OSError):
             # Nothing is ever written.
             os.read(line, 1)
+        pages.feed.stop()
         server.stop(GRACE)
         server.join(2 * GRACE)
         os._exit(0)

@@ -32,8 +32,10 @@ class Readings:
         self._lock = threading.Lock()
         self._pss: dict[int, tuple[float, int | None]] = {}
 
-    def read(self, pids: list[int], now: float) -> dict[int, Memory]:
-        """The memory of these processes."""
+    def read(self, pids: list[int], now: float, *, with_pss: bool = True) -> dict[int, Memory]:
+        """The memory of these processes. Without the proportional size nothing delays them."""
+        if not with_pss:
+            return {pid: Memory(_rss(pid), None) for pid in pids}
         with self._lock:
             self._pss = {
                 pid: known if (known := self._pss.get(pid)) and now - known[0] < PSS_AGE else (now, _pss(pid))

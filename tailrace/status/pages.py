@@ -1,6 +1,7 @@
 """What the status process answers: a small WSGI application. Any of its threads.
 
 `/metrics` needs prometheus_client, which is imported at the first request for it: the start need not wait for that.
+`/events` is a response of its own kind, which ends after some time; all others are complete at once.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import json
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tailrace._tailrace import __version__
 from tailrace.status import snapshot, threads
 from tailrace.status.document import document
+from tailrace.status.feed import MOST_VIEWERS, Feed, Viewer
+from tailrace.status.html import Html
 from tailrace.status.memory import Memory, Readings
 from tailrace.status.snapshot import Board, Shared, Snapshot
 
@@ -22,9 +25,10 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 _TEXT: Final = "text/plain; charset=utf-8"
+_EVENTS: Final = "text/event-stream"
 NO_METRICS: Final = "/metrics needs the package prometheus-client: pip install 'tailrace[status]'\n"
 
-_Answer = tuple[str, str, bytes]
+_Answer = tuple[str, str, "bytes | Viewer"]
 
 
 def _accepted(environ: WSGIEnvironment) -> str:
@@ -44,31 +48,52 @@ class Pages:
         self._shared, self._board = shared, board
         self._readings = Readings()
         self._threads = threads.Reader()
+        self._html = Html()
+        self.feed = Feed(self._look)
         self._pages: dict[str, Callable[[WSGIEnvironment], _Answer]] = {
+            "/": self._live,
             "/health": self._health,
             "/ready": self._ready,
             "/status.json": self._status,
             "/stacks": self._stacks,
             "/metrics": self._metrics,
+            "/events": self._events,
         }
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answers one request."""
-        page = self._pages.get(environ["PATH_INFO"])
+        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
+        page = self._pages.get(path)
         more: list[tuple[str, str]] = []
+        body: bytes | Viewer
         if page is None:
             status, kind, body = "404 Not Found", _TEXT, (", ".join(self._pages) + "\n").encode()
-        elif environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+        elif method not in ("GET", "HEAD"):
             status, kind, body = "405 Method Not Allowed", _TEXT, b"only GET and HEAD\n"
             more = [("Allow", "GET, HEAD")]
+        elif path == "/events" and method == "HEAD":
+            status, kind, body = "200 OK", _EVENTS, b""
         else:
             try:
                 status, kind, body = page(environ)
             except OSError as error:
                 status, kind, body = "503 Service Unavailable", _TEXT, f"{error}\n".encode()
-        fields = [("Content-Type", kind), ("Content-Length", str(len(body))), ("Cache-Control", "no-store")]
-        start_response(status, [*fields, ("X-Content-Type-Options", "nosniff"), *more])
+            more = self._html.fields if path == "/" else []
+        fields = [("Content-Type", kind), ("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), *more]
+        if isinstance(body, Viewer):
+            # A proxy such as nginx would collect the events.
+            start_response(status, [*fields, ("X-Accel-Buffering", "no")])
+            return body
+        start_response(status, [*fields, ("Content-Length", str(len(body)))])
         return [body]
+
+    def _live(self, _environ: WSGIEnvironment) -> _Answer:
+        return "200 OK", "text/html; charset=utf-8", self._html.body
+
+    def _events(self, _environ: WSGIEnvironment) -> _Answer:
+        if (viewer := self.feed.viewer()) is None:
+            return "503 Service Unavailable", _TEXT, f"{MOST_VIEWERS} viewers are served, no more\n".encode()
+        return "200 OK", _EVENTS, viewer
 
     def _health(self, _environ: WSGIEnvironment) -> _Answer:
         return "200 OK", _TEXT, b"ok\n"
@@ -80,7 +105,8 @@ class Pages:
 
     def _status(self, _environ: WSGIEnvironment) -> _Answer:
         taken = self._take(with_requests=True)
-        return "200 OK", "application/json", document(taken, self._memory(taken), __version__)
+        found = document(taken, self._memory(taken), __version__)
+        return "200 OK", "application/json", json.dumps(found, indent=1).encode() + b"\n"
 
     def _stacks(self, environ: WSGIEnvironment) -> _Answer:
         query = dict(urllib.parse.parse_qsl(environ.get("QUERY_STRING", ""), keep_blank_values=True))
@@ -107,8 +133,13 @@ class Pages:
         taken = self._take()
         return "200 OK", metrics.CONTENT_TYPE, metrics.exposition(taken, self._memory(taken), __version__)
 
+    def _look(self, with_requests: bool) -> dict[str, Any]:
+        """For the feed: the document, without what would delay a worker."""
+        taken = self._take(with_requests=with_requests)
+        return document(taken, self._memory(taken, with_pss=False), __version__)
+
     def _take(self, *, with_requests: bool = False) -> Snapshot:
         return snapshot.take(self._shared, self._board, time.monotonic, with_requests=with_requests)
 
-    def _memory(self, taken: Snapshot) -> dict[int, Memory]:
-        return self._readings.read([worker.pid for worker in taken.workers], time.monotonic())
+    def _memory(self, taken: Snapshot, *, with_pss: bool = True) -> dict[int, Memory]:
+        return self._readings.read([worker.pid for worker in taken.workers], time.monotonic(), with_pss=with_pss)

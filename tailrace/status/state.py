@@ -48,10 +48,11 @@ class WorkerState:
 class State:
     """The server as the master sees it.
 
-    began: by the monotonic clock. wanted: how many workers are to serve. stopping: draining has begun. has_served: a
-    worker has served at some time. may_hang: no heartbeat for some time means that a worker hangs. gevent: requests
-    run in greenlets. restarts: how many workers were replaced, by reason. ended: the counters of the workers that have
-    ended, added; delivered: the counts of their responses, which have each name from the start.
+    began: by the monotonic clock. wanted: how many workers are to serve. threads_each: how many requests a worker may
+    run at once, in threads or greenlets. stopping: draining has begun. has_served: a worker has served at some time.
+    may_hang: no heartbeat for some time means that a worker hangs. gevent: requests run in greenlets. restarts: how
+    many workers were replaced, by reason. ended: the counters of the workers that have ended, added; delivered: the
+    counts of their responses, which have each name from the start.
     """
 
     application: str
@@ -59,6 +60,7 @@ class State:
     master: int
     began: float
     wanted: int
+    threads_each: int = 1
     stopping: bool = False
     has_served: bool = False
     may_hang: bool = True

@@ -119,27 +119,53 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **given)
         self.call("Input.dispatchKeyEvent", type="keyUp", **given)
 
-    def click(self, link: str) -> None:
-        """Clicks into the middle of the first line of what this selector finds, and waits for the next page."""
-        box = f"JSON.stringify(document.querySelector({json.dumps(link)}).getClientRects()[0])"
-        rect = json.loads(self.value(box))
-        at = {"x": rect["x"] + rect["width"] / 2, "y": rect["y"] + rect["height"] / 2}
+    def _middle(self, selector: str) -> dict[str, float]:
+        """The middle of the first line of what this selector finds."""
+        found = f"document.querySelector({json.dumps(selector)})"
+        self.value(f"{found}.scrollIntoView({{block: 'nearest'}})")
+        rect = json.loads(self.value(f"JSON.stringify({found}.getClientRects()[0])"))
+        return {"x": rect["x"] + rect["width"] / 2, "y": rect["y"] + rect["height"] / 2}
+
+    def point(self, selector: str) -> None:
+        """Moves the pointer there."""
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", **self._middle(selector))
+
+    def click(self, selector: str, *, loads: bool = True) -> None:
+        """Clicks there, and waits for the next page if it is to load one."""
+        at = self._middle(selector)
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **at)
-        self._await_load()
+        if loads:
+            self._await_load()
 
     def enter(self) -> None:
         """Follows the link that has the focus, and waits for the next page."""
         self.press("Enter", 13)
         self._await_load()
 
-    def emulate(self, *, width: int, height: int = 800, scheme: str = "light") -> None:
-        """The size of the window, and the colours that the user prefers."""
+    def emulate(self, *, width: int, height: int = 800, scheme: str = "light", scale: float = 1) -> None:
+        """The size of the window, the colours that the user prefers, and the pixels of a pixel."""
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=scale,
+            mobile=width < 600,
         )
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
-    def screenshot(self) -> bytes:
-        """What is seen, as PNG."""
-        return base64.b64decode(self.call("Page.captureScreenshot")["data"])
+    def screenshot(self, **given: object) -> bytes:
+        """What is seen, as PNG. given: arguments of `Page.captureScreenshot`."""
+        return base64.b64decode(self.call("Page.captureScreenshot", **given)["data"])
+
+
+def contrast(one: tuple[int, ...], other: tuple[int, ...]) -> float:
+    """As in WCAG 2.2; 4.5 is its minimum for text."""
+
+    def luminance(color: tuple[int, ...]) -> float:
+        parts = [part / 255 for part in color[:3]]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)

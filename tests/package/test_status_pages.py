@@ -1,5 +1,7 @@
 """What the status process answers: its pages, the keys of the document, the names of the metrics."""
 
+import base64
+import hashlib
 import json
 import re
 import sys
@@ -34,9 +36,39 @@ def test_pages():
         "503 Service Unavailable",
         "draining: the server finishes its requests and ends\n",
     )
-    assert get(Board({}), "/")[0] == "404 Not Found"
+    assert get(Board({}), "/nothing")[0] == "404 Not Found"
     status, fields, _ = get(Board({}), "/ready", method="DELETE")
     assert (status, fields["Allow"]) == ("405 Method Not Allowed", "GET, HEAD")
+
+
+def test_the_live_page_may_use_its_own_style_and_script_and_nothing_else():
+    status, fields, body = get(Board({}), "/")
+    assert (status, fields["Content-Type"]) == ("200 OK", "text/html; charset=utf-8")
+    policy = fields["Content-Security-Policy"].split("; ")
+    for element in ("style", "script"):
+        (text,) = re.findall(rf"<{element}>(.*?)</{element}>", body, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{element}-src 'sha256-{digest}'" in policy
+    assert {"default-src 'none'", "connect-src 'self'", "trusted-types 'none'"} <= set(policy)
+    assert "unsafe" not in fields["Content-Security-Policy"]
+    # What names another place only names the namespace of SVG.
+    assert set(re.findall(r"https?://[\w./]+", body)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_the_events_are_a_response_without_a_length():
+    said = []
+    app = pages.Pages(shared(worker()), Board({}, requests=[REQUEST]))
+    for method in ("HEAD", "GET"):
+        environ = {"REQUEST_METHOD": method, "PATH_INFO": "/events"}
+        body = app(environ, lambda status, fields: said.append((status, dict(fields))))
+        status, fields = said.pop()
+        assert (status, fields["Content-Type"]) == ("200 OK", "text/event-stream")
+        assert ("Content-Length" in fields) == (method == "HEAD")
+    state = json.loads(next(body).decode().split("event: state\ndata: ")[1])
+    assert state["document"]["requests"][0]["target"] == "/a"
+    # Reading that would delay the worker.
+    assert state["document"]["workers"][0]["pss_bytes"] is None
+    body.close()
 
 
 def test_a_state_that_cannot_be_read_is_503():
@@ -162,6 +194,6 @@ def test_without_the_package_metrics_say_what_to_install(monkeypatch):
     assert get(Board({}), "/ready")[0] == "200 OK"
 
 
-@pytest.mark.parametrize("path", ["/health", "/ready", "/status.json", "/stacks", "/metrics"])
+@pytest.mark.parametrize("path", ["/", "/events", "/health", "/ready", "/status.json", "/stacks", "/metrics"])
 def test_its_page_describes_each_address(path):
     assert f"`{path}`" in DOCS

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
-from harness.browser import CHROMIUM, Browser
+from harness.browser import contrast
 from harness.server import Server
 
 NAMES = [
@@ -168,14 +168,6 @@ def test_overlays_and_servers_without_the_option_list_nothing(folder):
 ROWS = "Array.from(document.querySelectorAll('tbody a'), link => link.textContent)"
 
 
-@pytest.fixture
-def browser(tmp_path_factory):
-    if CHROMIUM is None and os.environ.get("CI") != "true":
-        pytest.skip("Chromium is not installed")
-    with Browser(tmp_path_factory.mktemp("profile")) as running:
-        yield running
-
-
 def test_a_click_sorts_and_another_one_opens_a_folder(folder, browser):
     with server(folder) as serving:
         browser.open(f"{serving.url}/files/")
@@ -226,15 +218,3 @@ def test_the_page_fits_the_window_and_its_text_is_readable(folder, browser, widt
             assert contrast(color, back) >= 4.5, (element, color, back)
         if chosen := os.environ.get("LISTING_SCREENSHOTS"):
             Path(chosen, f"{width}-{scheme}.png").write_bytes(browser.screenshot())
-
-
-def contrast(one, other):
-    """As in WCAG 2.2; 4.5 is its minimum for text."""
-
-    def luminance(color):
-        parts = [part / 255 for part in color[:3]]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)

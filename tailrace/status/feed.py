@@ -1,0 +1,159 @@
+"""`/events`: what the live page is sent. Once a second one snapshot, the same for every viewer.
+
+One thread samples, also while nobody watches, so that a page that is opened shows the last two minutes at once. No
+sample asks a worker, or the kernel, for anything that would delay a worker. The threads of viewers wait for the sample.
+
+The format is that of server-sent events (HTML Living Standard, section 9.2): `history`, the samples of the last two
+minutes; then `state` each second, the sample and the document of `/status.json`; and `again` where the page is to
+connect again.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+SECONDS: Final = 1.0
+# Two minutes, and the sample before.
+KEPT: Final = 121
+# Each holds a thread. The page asks for `/status.json` now and then while it is one too many.
+MOST_VIEWERS: Final = 16
+# Then the page connects again, which takes the place of a viewer that nobody knows to be gone (seconds).
+LONGEST: Final = 50.0
+# What a sample has of the document; the page derives from two samples what it draws.
+_SAMPLED: Final = ("time", "master", "totals", "paths", "latency")
+# For how long a document serves the next viewer, too (seconds).
+_FRESH: Final = 0.5
+
+
+class Feed:
+    """Samples the server. look: gives the document, with the requests in flight if it is called with True."""
+
+    def __init__(self, look: Callable[[bool], Mapping[str, Any]], seconds: float = SECONDS) -> None:
+        self._look, self._seconds = look, seconds
+        self._changed = threading.Condition()
+        self._samples: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self._event, self._taken, self._serial = b"", float("-inf"), 0
+        self._viewers = 0
+        self._is_over = False
+        # One look at a time: samples follow each other.
+        self._looking = threading.Lock()
+
+    def start(self) -> None:
+        """Begins to sample, on a thread of its own."""
+        threading.Thread(target=self._run, name="tailrace-feed", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends the viewers' responses. Any thread."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def viewer(self) -> Viewer | None:
+        """A response for one more viewer; None: there are too many. Raises OSError where no state can be read."""
+        with self._changed:
+            if self._viewers >= MOST_VIEWERS:
+                return None
+            self._viewers += 1
+            is_fresh = time.monotonic() - self._taken < _FRESH
+        try:
+            if not is_fresh:
+                self._take(with_requests=True)
+        except BaseException:
+            self.leave()
+            raise
+        return Viewer(self)
+
+    def leave(self) -> None:
+        """A viewer has gone."""
+        with self._changed:
+            self._viewers -= 1
+
+    def first(self) -> tuple[int, bytes]:
+        """The number of the last state, and the events that a new viewer gets."""
+        with self._changed:
+            return self._serial, _event("history", list(self._samples)) + self._event
+
+    def next(self, serial: int) -> tuple[int, bytes] | None:
+        """Waits for a state later than that one. None: there is to be no further one."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or self._serial != serial)
+            return None if self._is_over else (self._serial, self._event)
+
+    def _run(self) -> None:
+        at = time.monotonic()
+        while True:
+            at = max(at + self._seconds, time.monotonic())
+            with self._changed:
+                if self._changed.wait_for(lambda: self._is_over, at - time.monotonic()):
+                    return
+                is_watched = self._viewers > 0
+            try:
+                self._take(with_requests=is_watched)
+            except OSError:
+                # The master changes its state too often, or has stopped while it wrote it. The page says that it hears
+                # nothing.
+                continue
+
+    def _take(self, *, with_requests: bool) -> None:
+        with self._looking:
+            document = self._look(with_requests)
+            sample = sampled(document)
+            event = _event("state", {"sample": sample, "document": document}) if with_requests else b""
+            with self._changed:
+                self._samples.append(sample)
+                if with_requests:
+                    self._event, self._taken = event, time.monotonic()
+                    self._serial += 1
+                    self._changed.notify_all()
+
+
+class Viewer:
+    """The response for one viewer, an iterable of bytes. The server closes it when the client has gone."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed: Feed | None = feed
+        self._serial: int | None = None
+        self._until = time.monotonic() + LONGEST
+
+    def __iter__(self) -> Viewer:
+        return self
+
+    def __next__(self) -> bytes:
+        feed = self._feed
+        if feed is None:
+            raise StopIteration
+        if self._serial is None:
+            self._serial, events = feed.first()
+            return events
+        if time.monotonic() >= self._until:
+            self.close()
+            return _event("again", None)
+        later = feed.next(self._serial)
+        if later is None:
+            raise StopIteration
+        self._serial, events = later
+        return events
+
+    def close(self) -> None:
+        """Gives the place to the next viewer."""
+        if self._feed is not None:
+            self._feed.leave()
+            self._feed = None
+
+
+def sampled(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of a document."""
+    sample = {key: document[key] for key in _SAMPLED}
+    sample["classes"] = document["responses"]["classes"]
+    sample["rss_bytes"] = sum(worker["rss_bytes"] or 0 for worker in document["workers"])
+    return sample
+
+
+def _event(name: str, data: object) -> bytes:
+    # JSON without indentation has no line ends, which would end the data.
+    return f"event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()

@@ -1,0 +1,48 @@
+"""The live page at `/`: one document with its style and its scripts, from the files in `page/`.
+
+It asks for nothing from elsewhere, and its policy (Content Security Policy Level 3) allows nothing else. Texts reach
+the document as text only: with `require-trusted-types-for` the browser refuses to make markup of strings.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+from typing import Final
+
+_FOLDER: Final = Path(__file__).resolve().parent / "page"
+STYLE: Final = "page.css"
+# Joined in this order.
+SCRIPTS: Final = ("explanations.js", "elements.js", "format.js", "charts.js", "figures.js", "stacks.js", "page.js")
+
+
+class Html:
+    """The document, and the fields of its response."""
+
+    def __init__(self) -> None:
+        style = "\n" + _read(STYLE)
+        script = '\n"use strict";\n' + "\n".join(_read(name) for name in SCRIPTS)
+        page = _read("index.html").replace("<style></style>", f"<style>{style}</style>")
+        self.body = page.replace("<script></script>", f"<script>{script}</script>").encode()
+        policy = (
+            "default-src 'none'",
+            f"style-src {_digest(style)}",
+            f"script-src {_digest(script)}",
+            "connect-src 'self'",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
+        )
+        self.fields = [("Content-Security-Policy", "; ".join(policy)), ("Referrer-Policy", "no-referrer")]
+
+
+def _read(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,237 @@
+// Moving charts of the samples of the last two minutes.
+
+const WINDOW = 120_000;
+// Samples are a second apart. A longer pause is a gap: nobody has sampled.
+const GAP = 3_000;
+const MARGIN = { left: 50, right: 8, top: 8, bottom: 18 };
+
+// The samples, the oldest first; `at`: milliseconds since 1970 by the server's clock.
+class Samples {
+  constructor() {
+    this.list = [];
+  }
+
+  // Puts the history of a server before what comes; what was seen of the server before it stays.
+  begin(history) {
+    const first = history.length ? Date.parse(history[0].time) : Infinity;
+    this.list = this.list.filter((sample) => sample.at < first - 500);
+    history.forEach((sample) => this.add(sample));
+  }
+
+  add(sample) {
+    const at = Date.parse(sample.time);
+    // Viewers that arrive cause samples between the seconds. A clock may go back.
+    while (this.list.length && this.list.at(-1).at > at - 500) this.list.pop();
+    this.list.push({ ...sample, at });
+    while (this.list[0].at < at - WINDOW - GAP) this.list.shift();
+  }
+
+  get last() {
+    return this.list.at(-1);
+  }
+
+  // The sample so many milliseconds before this one, or the oldest one since; of the same server.
+  before(place, milliseconds) {
+    const sample = this.list[place];
+    let found = null;
+    for (let at = place - 1; at >= 0; at -= 1) {
+      const earlier = this.list[at];
+      if (earlier.master !== sample.master || sample.at - earlier.at > milliseconds + 500) break;
+      found = earlier;
+    }
+    return found;
+  }
+}
+
+// What a counter has grown per second; null where that is not known.
+function perSecond(counter) {
+  return (sample, before) => {
+    if (!before || before.master !== sample.master || sample.at - before.at > GAP) return null;
+    const grown = counter(sample) - counter(before);
+    // A worker that was killed may take its last counts with it.
+    return (Math.max(0, grown) * 1000) / (sample.at - before.at);
+  };
+}
+
+// What was added to a histogram (`buckets`: by upper bound, those below included) between two samples: the bounds in
+// seconds with the counts up to them, the mean, and how many; null if nothing was.
+function added(now, before) {
+  if (!now || !before) return null;
+  const buckets = Object.entries(now.buckets)
+    .map(([bound, number]) => ({ bound: bound === "+Inf" ? Infinity : Number(bound), number: number - before.buckets[bound] }))
+    .sort((one, other) => one.bound - other.bound);
+  const number = now.count - before.count;
+  return number > 0 ? { buckets, number, mean: (now.sum_seconds - before.sum_seconds) / number } : null;
+}
+
+// The value that this part of a histogram does not exceed. It is taken to be evenly spread within a bucket; past the
+// last bound that bound is all that is known.
+function quantile(histogram, part) {
+  const wanted = part * histogram.number;
+  let [lower, below] = [0, 0];
+  for (const { bound, number } of histogram.buckets) {
+    if (number >= wanted) return bound === Infinity ? lower : lower + ((bound - lower) * (wanted - below)) / (number - below || 1);
+    [lower, below] = [bound, number];
+  }
+  return lower;
+}
+
+// The smallest round number that is at least `value`; `steps` of one power of the base.
+function roundUp(value, base, steps) {
+  let power = 1;
+  while (power * base <= value) power *= base;
+  return steps.map((step) => step * power).find((step) => step >= value) ?? power * base;
+}
+
+const wholes = (least) => (value) => roundUp(Math.max(value, least), 10, [1, 2, 4, 6, 8]);
+const binary = (value) => roundUp(Math.max(value, 1 << 20), 1024, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]);
+// Seconds, from 1 ms.
+const seconds = (value) => roundUp(Math.max(value, 0.001) * 1e6, 10, [1, 2, 4, 6, 8]) / 1e6;
+
+// One chart: a name, the latest values, and the curves. kind: { id, explain, title, series, show, top, stacked }.
+// Of a series: { id, explain, name, of(sample, before, place), show }.
+class Chart {
+  constructor(kind, samples) {
+    this.kind = kind;
+    this.samples = samples;
+    this.values = kind.series.map((series, number) => {
+      const value = element("dd", { "data-explain": series.explain });
+      const name = element("dt", {}, element("i", { className: `mark s${number + 1}` }), term(series.explain, series.name));
+      return { value, node: element("div", { className: number ? "" : "first" }, name, value) };
+    });
+    this.svg = svg("svg", { class: "plot", tabindex: 0, role: "img" });
+    this.tip = element("div", { className: "tip", role: "status", hidden: true });
+    this.node = element(
+      "figure",
+      { className: `card chart ${kind.stacked ? "many" : ""}`, id: `chart-${kind.id}` },
+      element("figcaption", {}, element("h3", {}, term(kind.explain, kind.title)), element("dl", {}, ...this.values.map((each) => each.node))),
+      element("div", { className: "area" }, this.svg, this.tip),
+    );
+    this.picked = null;
+    this.svg.addEventListener("pointermove", (event) => this.pick(this.nearest(event.offsetX)));
+    this.svg.addEventListener("pointerleave", () => this.pick(null));
+    this.svg.addEventListener("focus", () => this.svg.matches(":focus-visible") && this.pick(this.samples.last ?? null));
+    this.svg.addEventListener("blur", () => this.pick(null));
+    this.svg.addEventListener("keydown", (event) => this.press(event));
+    new ResizeObserver(() => this.draw()).observe(this.svg);
+  }
+
+  // The values of each series, one for each sample.
+  read() {
+    const { list } = this.samples;
+    return this.kind.series.map((series) => list.map((sample, place) => series.of(sample, list[place - 1], place)));
+  }
+
+  draw() {
+    const { clientWidth: width, clientHeight: height } = this.svg;
+    const { list, last } = this.samples;
+    const { kind } = this;
+    const curves = this.read();
+    kind.series.forEach((series, number) => {
+      const value = curves[number].at(-1) ?? null;
+      say(this.values[number].value, value === null ? "–" : (series.show ?? kind.show)(value));
+    });
+    if (!width || !last) return;
+    const sums = kind.stacked ? list.map((_, place) => curves.reduce((sum, curve) => sum + (curve[place] ?? 0), 0)) : curves.flat();
+    const most = Math.max(0, ...sums.filter((value) => value !== null));
+    const top = kind.top(most);
+    const bottom = height - MARGIN.bottom;
+    const x = (at) => MARGIN.left + (1 - (last.at - at) / WINDOW) * (width - MARGIN.left - MARGIN.right);
+    const y = (value) => bottom - (value / top) * (bottom - MARGIN.top);
+    const parts = [];
+    for (const part of [0, 0.5, 1]) {
+      const at = y(top * part);
+      parts.push(svg("path", { class: part ? "line" : "line base", d: `M${MARGIN.left} ${at}H${width - MARGIN.right}` }));
+      parts.push(svg("text", { class: "scale", x: MARGIN.left - 6, y: at + 3.5, "text-anchor": "end" }, (kind.scale ?? kind.show)(top * part)));
+    }
+    for (const [ago, text, anchor] of [[120, "2 min ago", "start"], [60, "1 min", "middle"], [0, "now", "end"]]) {
+      parts.push(svg("text", { class: "scale", x: x(last.at - ago * 1000), y: height - 4, "text-anchor": anchor }, text));
+    }
+    const below = list.map(() => 0);
+    const drawn = [];
+    curves.forEach((curve, number) => {
+      // What never occurs would hide the curve below it.
+      if (kind.stacked && !curve.some((value) => value)) return;
+      const layer = [];
+      drawn.unshift(layer);
+      const lower = [...below];
+      if (kind.stacked) curve.forEach((value, place) => (below[place] += value ?? 0));
+      const upper = kind.stacked ? curve.map((value, place) => (value === null ? null : below[place])) : curve;
+      for (const run of runs(upper, list)) {
+        const line = run.map((place) => `${x(list[place].at).toFixed(1)} ${y(upper[place]).toFixed(1)}`);
+        const base = run.map((place) => `${x(list[place].at).toFixed(1)} ${y(lower[place]).toFixed(1)}`).reverse();
+        if (kind.stacked || !number) layer.push(svg("path", { class: `fill s${number + 1}`, d: `M${line.join("L")}L${base.join("L")}Z` }));
+        layer.push(svg("path", { class: `curve s${number + 1}`, d: `M${line.join("L")}${run.length > 1 ? "" : "h.1"}` }));
+      }
+    });
+    parts.push(...(kind.stacked ? drawn : drawn.reverse()).flat());
+    if (this.picked && !list.includes(this.picked)) this.picked = null;
+    if (this.picked) {
+      const place = list.indexOf(this.picked);
+      const at = x(this.picked.at);
+      parts.push(svg("path", { class: "cross", d: `M${at} ${MARGIN.top}V${bottom}` }));
+      let sum = 0;
+      curves.forEach((curve, number) => {
+        if (curve[place] === null) return;
+        sum = kind.stacked ? sum + curve[place] : curve[place];
+        parts.push(svg("circle", { class: `dot s${number + 1}`, cx: at, cy: y(sum), r: 3 }));
+      });
+      this.show(place, curves, at, width);
+    }
+    this.tip.hidden = !this.picked;
+    const said = kind.series.map((series, number) => `${series.name} ${this.values[number].value.textContent}`);
+    this.svg.setAttribute("aria-label", `${kind.title}, the last two minutes. Now: ${said.join(", ")}. Arrow keys read the curve.`);
+    this.svg.replaceChildren(...parts);
+  }
+
+  show(place, curves, at, width) {
+    const { kind, samples } = this;
+    const ago = Math.round((samples.last.at - this.picked.at) / 1000);
+    const rows = kind.series.map((series, number) => {
+      const value = curves[number][place];
+      const shown = value === null ? "–" : (series.show ?? kind.show)(value);
+      return element("div", {}, element("i", { className: `mark s${number + 1}` }), element("span", {}, series.name), element("b", {}, shown));
+    });
+    this.tip.replaceChildren(element("p", {}, `${clock.format(this.picked.at)}, ${ago ? `${ago} s ago` : "now"}`), ...rows);
+    this.tip.hidden = false;
+    const left = at + 12 + this.tip.offsetWidth > width ? at - 12 - this.tip.offsetWidth : at + 12;
+    this.tip.style.left = `${Math.max(0, left)}px`;
+  }
+
+  nearest(offset) {
+    const { list, last } = this.samples;
+    if (!last) return null;
+    const inner = this.svg.clientWidth - MARGIN.left - MARGIN.right;
+    const at = last.at - (1 - (offset - MARGIN.left) / inner) * WINDOW;
+    return list.reduce((best, sample) => (Math.abs(sample.at - at) < Math.abs(best.at - at) ? sample : best));
+  }
+
+  pick(sample) {
+    if (this.picked === sample) return;
+    this.picked = sample;
+    this.draw();
+  }
+
+  press(event) {
+    const { list } = this.samples;
+    const place = list.indexOf(this.picked);
+    const next = { ArrowLeft: place - 1, ArrowRight: place + 1, Home: 0, End: list.length - 1 }[event.key];
+    if (event.key === "Escape") this.pick(null);
+    if (next === undefined || !list.length) return;
+    event.preventDefault();
+    this.pick(list[Math.min(Math.max(next < -1 ? list.length - 1 : next, 0), list.length - 1)]);
+  }
+}
+
+// The parts of a curve without gaps, as lists of places.
+function runs(curve, list) {
+  const found = [];
+  curve.forEach((value, place) => {
+    if (value === null || list[place].at < list.at(-1).at - WINDOW) return;
+    const run = found.at(-1);
+    const isNext = run && run.at(-1) === place - 1 && list[place].at - list[place - 1].at <= GAP;
+    if (isNext) run.push(place);
+    else found.push([place]);
+  });
+  return found;
+}

@@ -1,0 +1,358 @@
+// The figures of a document (`/status.json`): the server, its counters, its workers and the requests in flight.
+
+const PHASES = [
+  { id: "queued", name: "queued" },
+  { id: "running", name: "running" },
+  { id: "waiting", name: "waiting for the interpreter" },
+  { id: "sending", name: "sending" },
+  { id: "draining", name: "draining" },
+];
+// Rows that are shown before a click on "Show all".
+const SHOWN = 100;
+// Seconds after which a request is marked.
+const LONG = 1;
+
+const chip = (id, text) => element("span", { className: `chip ${id}` }, text);
+
+function setChip(node, id, text) {
+  node.className = `chip ${id}`;
+  say(node, text);
+}
+
+// A list of names with explanations and values: [[explanation, name, value, class], ...].
+function facts(list, rows) {
+  keep(
+    list,
+    rows,
+    ([key]) => key,
+    ([key, name]) => element("div", {}, element("dt", {}, term(key, name)), element("dd", { "data-explain": key })),
+    (node, [, name, value, kind]) => {
+      node.className = kind ?? "";
+      say(node.firstChild.firstChild, name);
+      say(node.lastChild, value);
+    },
+  );
+}
+
+// The class of a count that is to be 0.
+const alarming = (value) => (value ? "warn" : "zero");
+
+function drawServer(found) {
+  say(byId("application"), found.application);
+  setChip(byId("readiness"), found.ready ? "good" : found.draining ? "draining" : "bad", found.ready ? "ready" : `not ready: ${found.reason}`);
+  const began = new Date(Date.parse(found.time) - found.uptime_seconds * 1000);
+  const serving = found.workers.filter((worker) => worker.state === "serving").length;
+  facts(byId("server"), [
+    ["version", "Tailrace", found.version],
+    ["uptime", "up", `${roughly(found.uptime_seconds)}, since ${dated.format(began)}`],
+    ["wanted", "workers", `${serving} of ${found.workers_wanted} serving`, serving < found.workers_wanted ? "warn" : ""],
+    ["listeners", "at", found.listeners.join(", ")],
+    ["master", "master", String(found.master)],
+  ]);
+}
+
+function drawCounters(found) {
+  const { totals } = found;
+  const reasons = Object.entries(found.restarts).filter(([, number]) => number);
+  const restarts = reasons.map(([, number]) => number).reduce((sum, number) => sum + number, 0);
+  const why = reasons.map(([reason, number]) => `${reason.replaceAll("_", " ")} ${number}`).join(", ");
+  const counted = (key, name) => [key, name, count(totals[key]), alarming(totals[key])];
+  const held = (key, name) => [key, name, bytes(totals[key]), totals[key] ? "" : "zero"];
+  facts(byId("counters"), [
+    ["requests", "requests", count(totals.requests)],
+    ["accepted", "connections", count(totals.accepted)],
+    counted("refused", "refused"),
+    counted("timed_out", "timed out"),
+    counted("given_up", "given up"),
+    ["restarts", "restarts", why ? `${count(restarts)} (${why})` : "0", restarts ? "" : "zero"],
+  ]);
+  facts(byId("gauges"), [
+    counted("stuck", "stuck threads"),
+    held("heads", "request heads"),
+    held("bodies", "request bodies"),
+    held("buffered", "responses"),
+  ]);
+}
+
+// A table: its head, and for each item a <tbody> with a row, and a row of details while it is open.
+// columns: [{ id, explain, name, kind, draw(cell, item) }]; the first one has the button. open(item): the details.
+class Table {
+  constructor(table, columns, { key, label, open }) {
+    this.table = table;
+    this.columns = columns;
+    this.key = key;
+    this.label = label;
+    this.open = open;
+    this.details = new Map();
+    table.tHead.rows[0].append(
+      ...columns.map((column) => element("th", { scope: "col", className: column.kind ?? "" }, term(column.explain, column.name))),
+    );
+    table.addEventListener("click", (event) => this.click(event));
+    table.addEventListener("keydown", (event) => {
+      const body = event.target.closest("tbody");
+      if (event.key !== "Escape" || !body || !this.details.has(body.item.key)) return;
+      this.toggle(body);
+      body.querySelector("button").focus();
+    });
+  }
+
+  draw(items) {
+    keep(
+      this.table,
+      items,
+      this.key,
+      (item) => this.make(item),
+      (body, item) => this.update(body, item),
+    );
+  }
+
+  make(item) {
+    const cells = this.columns.map((column) => element("td", { className: column.kind ?? "", "data-name": column.name, "data-explain": column.explain }));
+    const button = element("button", { type: "button", className: "open", "aria-expanded": "false" });
+    const place = this.columns.findIndex((column) => column.opens);
+    cells[place].append(button);
+    const body = element("tbody", {}, element("tr", { className: "row" }, ...cells));
+    body.item = { key: this.key(item), item };
+    // The filter had removed it.
+    const details = this.details.get(body.item.key);
+    if (details) this.attach(body, details);
+    return body;
+  }
+
+  update(body, item) {
+    body.item.item = item;
+    const { cells } = body.rows[0];
+    this.columns.forEach((column, place) => column.draw(column.opens ? cells[place].firstChild : cells[place], item));
+    body.classList.toggle("ended", item.ended === true);
+    this.details.get(body.item.key)?.update(item);
+  }
+
+  click(event) {
+    const row = event.target.closest("tr.row");
+    if (row && !String(getSelection())) this.toggle(row.parentNode);
+  }
+
+  toggle(body) {
+    const { key, item } = body.item;
+    const button = body.querySelector("button");
+    if (this.details.delete(key)) {
+      body.rows[1].remove();
+      button.setAttribute("aria-expanded", "false");
+      return;
+    }
+    const details = this.open(item);
+    this.details.set(key, details);
+    this.attach(body, details);
+    details.update(item);
+  }
+
+  attach(body, details) {
+    const cell = element("td", { colSpan: this.columns.length }, details.node);
+    body.append(element("tr", { className: "details" }, cell));
+    body.querySelector("button").setAttribute("aria-expanded", "true");
+  }
+}
+
+// Workers. `rate`: requests per second, null where it is not known yet.
+const WORKER_COLUMNS = [
+  { explain: "worker", name: "worker", opens: true, draw: (cell, { worker }) => say(cell, String(worker.number)) },
+  { explain: "pid", name: "process", kind: "number", draw: (cell, { worker }) => say(cell, String(worker.pid)) },
+  { explain: "state", name: "state", kind: "state", draw: (cell, { worker }) => setChip(cell.firstChild ?? cell.appendChild(chip()), worker.state, worker.state) },
+  { explain: "state_for", name: "for", kind: "number", draw: (cell, { worker }) => say(cell, roughly(worker.seconds)) },
+  { explain: "threads", name: "in use", kind: "number meter", draw: drawThreads },
+  { explain: "worker_queued", name: "queue", kind: "number", draw: (cell, { worker }) => drawCount(cell, worker.counters.queued, "warn") },
+  { explain: "worker_connections", name: "connections", kind: "number", draw: (cell, { worker }) => drawCount(cell, worker.counters.connections) },
+  { explain: "worker_rate", name: "requests/s", kind: "number", draw: (cell, { rate: found }) => say(cell, found === null ? "–" : rate(found).replace("/s", "")) },
+  { explain: "worker_requests", name: "requests", kind: "number wide", draw: (cell, { worker }) => say(cell, count(worker.counters.requests)) },
+  { explain: "worker_rss", name: "memory", kind: "number", draw: (cell, { worker }) => say(cell, worker.rss_bytes === null ? "–" : bytes(worker.rss_bytes)) },
+  { explain: "worker_held", name: "for clients", kind: "number wide", draw: (cell, { worker }) => drawCount(cell, worker.counters.held, "", bytes) },
+  { explain: "worker_trouble", name: "trouble", kind: "number trouble", draw: drawTrouble },
+  { explain: "generation", name: "generation", kind: "number wide", draw: (cell, { worker }) => say(cell, String(worker.generation)) },
+];
+
+function drawCount(cell, value, kind = "", show = count) {
+  say(cell, show(value));
+  cell.classList.toggle("zero", !value);
+  if (kind) cell.classList.toggle(kind, value > 0);
+}
+
+function drawThreads(cell, { worker, threads }) {
+  if (!cell.firstChild) cell.append(element("span"), element("i", { className: "gauge", "aria-hidden": "true" }, element("b")));
+  say(cell.firstChild, `${count(worker.counters.running)} of ${count(threads)}`);
+  cell.lastChild.firstChild.style.width = `${Math.min(100, (worker.counters.running / threads) * 100)}%`;
+}
+
+function drawTrouble(cell, { worker }) {
+  const { refused, timed_out: late, given_up: givenUp, stuck } = worker.counters;
+  const rows = [[stuck, "stuck"], [late, "timed out"], [givenUp, "given up"], [refused, "refused"]].filter(([number]) => number);
+  say(cell, rows.map(([number, name]) => `${count(number)} ${name}`).join(", ") || "none");
+  cell.classList.toggle("zero", !rows.length);
+  cell.classList.toggle("warn", rows.length > 0);
+}
+
+class Workers {
+  constructor() {
+    this.table = new Table(byId("workers"), WORKER_COLUMNS, {
+      key: ({ worker }) => worker.pid,
+      open: ({ worker }) => new WorkerDetails(worker),
+    });
+    this.before = new Map();
+  }
+
+  draw(found) {
+    const at = found.uptime_seconds;
+    const items = found.workers.map((worker) => {
+      const { requests } = worker.counters;
+      const known = this.before.get(worker.pid);
+      const passed = known ? at - known.at : 0;
+      const measured = passed > 0.3 ? Math.max(0, requests - known.requests) / passed : known?.rate ?? null;
+      const rate = passed > 5 || passed < 0 ? null : measured;
+      if (!known || passed > 0.3 || passed < 0) this.before.set(worker.pid, { at, requests, rate });
+      return { worker, rate, threads: found.threads_each };
+    });
+    const pids = new Set(found.workers.map((worker) => worker.pid));
+    for (const pid of this.before.keys()) {
+      if (pids.has(pid)) continue;
+      this.before.delete(pid);
+      this.table.details.delete(pid);
+    }
+    this.table.draw(items);
+    say(byId("workers-count"), count(items.length));
+    byId("no-workers").hidden = items.length > 0;
+    say(byId("no-workers"), `There is no worker: ${found.reason || "none is wanted"}.`);
+  }
+}
+
+// Requests in flight.
+const FLIGHT_COLUMNS = [
+  { explain: "phase", name: "phase", kind: "state", draw: (cell, { phase, ended }) => setChip(cell.firstChild ?? cell.appendChild(chip()), ended ? "ended" : phase.id, ended ? "ended" : phase.name) },
+  { explain: "seconds", name: "for", kind: "number", draw: drawSeconds },
+  { explain: "target", name: "request", kind: "target", opens: true, draw: drawTarget },
+  { explain: "request_worker", name: "worker", kind: "number", draw: (cell, { request }) => say(cell, String(request.worker)) },
+  { explain: "thread", name: "thread", kind: "number", draw: (cell, { request }) => say(cell, String(request.thread)) },
+  { explain: "client", name: "client", kind: "client", draw: (cell, { request }) => say(cell, request.client || "–") },
+];
+
+function drawSeconds(cell, { request }) {
+  say(cell, lasting(request.seconds));
+  cell.classList.toggle("warn", request.seconds >= LONG);
+}
+
+function drawTarget(button, { request }) {
+  if (!button.firstChild) button.append(element("b"), " ", element("span"));
+  say(button.firstChild, request.method);
+  say(button.lastChild, request.target);
+}
+
+// A request in flight is `running` or `sending`; what runs in a worker that drains is the last that it does.
+function phaseOf(request, worker) {
+  const told = request.phase === "sending" ? "sending" : worker?.state === "draining" ? "draining" : "running";
+  return PHASES.find(({ id }) => id === told);
+}
+
+class Flights {
+  constructor() {
+    this.table = new Table(byId("flights"), FLIGHT_COLUMNS, {
+      key: ({ key }) => key,
+      open: (flight) => new FlightDetails(flight),
+    });
+    this.flights = new Map();
+    this.shown = SHOWN;
+    byId("more").addEventListener("click", () => {
+      this.shown = Infinity;
+      this.show();
+    });
+    byId("filter").addEventListener("input", () => this.show());
+  }
+
+  draw(found) {
+    const workers = new Map(found.workers.map((worker) => [worker.pid, worker]));
+    const now = Date.parse(found.time);
+    const present = new Set();
+    for (const request of found.requests) {
+      const key = `${request.pid} ${request.id} ${request.thread}`;
+      const known = this.flights.get(key);
+      present.add(key);
+      this.flights.set(key, { key, request, began: known?.began ?? now - request.seconds * 1000, phase: phaseOf(request, workers.get(request.pid)) });
+    }
+    for (const [key, flight] of this.flights) {
+      if (present.has(key)) continue;
+      // What somebody reads stays.
+      if (this.table.details.has(key)) this.flights.set(key, { ...flight, ended: true });
+      else this.flights.delete(key);
+    }
+    this.drawPhases(found);
+    this.show();
+  }
+
+  drawPhases(found) {
+    const numbers = Object.fromEntries(PHASES.map(({ id }) => [id, 0]));
+    for (const { phase, ended } of this.flights.values()) if (!ended) numbers[phase.id] += 1;
+    numbers.queued = found.totals.queued;
+    numbers.waiting = found.threads?.waiting ?? 0;
+    numbers.running += found.requests_omitted;
+    facts(byId("phases"), PHASES.map(({ id, name }) => [id, name, count(numbers[id]), `${id} ${numbers[id] ? "" : "zero"}`]));
+    keep(byId("phase-bar"), PHASES, ({ id }) => id, ({ id }) => element("i", { className: id }), (node, { id }) => {
+      node.style.flexGrow = numbers[id];
+    });
+    say(byId("requests-count"), count(found.requests.length + found.requests_omitted));
+  }
+
+  show() {
+    const text = byId("filter").value.trim().toLowerCase();
+    const matches = ({ request, phase }) =>
+      !text || `${request.method} ${request.target} ${request.client} ${phase.name}`.toLowerCase().includes(text);
+    const all = [...this.flights.values()];
+    const matching = all.filter(matches).sort((one, other) => one.began - other.began);
+    this.table.draw(matching.slice(0, this.shown));
+    const more = matching.length - this.shown;
+    byId("more").hidden = !(more > 0);
+    say(byId("more"), more > 0 ? `Show ${count(more)} more` : "");
+    byId("no-requests").hidden = matching.length > 0;
+    say(byId("no-requests"), all.length ? "No request in flight contains this text." : "No request is in flight.");
+  }
+}
+
+// How long the requests of the last seconds took, by phase.
+class Phases {
+  constructor(samples) {
+    this.samples = samples;
+    const heads = [["latency_phase", "phase"], ["latency_p50", "p50"], ["latency_p90", "p90"], ["latency_p99", "p99"], ["latency_mean", "mean"]];
+    this.body = element("tbody");
+    this.node = element(
+      "section",
+      { className: "card latencies" },
+      element("h3", {}, term("phases", "Where the time goes")),
+      element(
+        "table",
+        { className: "grid" },
+        element("thead", {}, element("tr", {}, ...heads.map(([key, name], place) => element("th", { scope: "col", className: place ? "number" : "" }, term(key, name))))),
+        this.body,
+      ),
+    );
+  }
+
+  draw() {
+    const { list, last } = this.samples;
+    const before = this.samples.before(list.length - 1, PERCENTILES);
+    const found = Object.keys(last.latency ?? {}).map((name) => [name, added(last.latency[name], before?.latency?.[name])]);
+    const whole = found.find(([name]) => name === "total")?.[1]?.mean;
+    keep(
+      this.body,
+      found,
+      ([name]) => name,
+      ([name]) => {
+        const cells = ["p50", "p90", "p99", "mean"].map((kind) => element("td", { className: "number", "data-explain": `latency_${kind}`, "data-name": kind }));
+        cells[3].classList.add("meter");
+        cells[3].append(element("span"), element("i", { className: "gauge", "aria-hidden": "true" }, element("b")));
+        return element("tr", {}, element("th", { scope: "row" }, term(`latency-${name}`, name)), ...cells);
+      },
+      (row, [, histogram]) => {
+        [0.5, 0.9, 0.99].forEach((part, place) => say(row.cells[place + 1], histogram ? atMost(quantile(histogram, part)) : "–"));
+        const [text, gauge] = row.cells[4].children;
+        say(text, histogram ? time(histogram.mean) : "–");
+        gauge.firstChild.style.width = `${whole && histogram ? Math.min(100, (histogram.mean / whole) * 100) : 0}%`;
+      },
+    );
+  }
+}

@@ -1,0 +1,131 @@
+"""What viewers of the live page are sent: the history, the state once a second, and when it ends."""
+
+import json
+import threading
+
+import pytest
+from server.probes import eventually
+
+from tailrace.status import feed
+from tailrace.status.feed import Feed
+
+
+class Server:
+    """What the feed looks at. Each look is a second later."""
+
+    def __init__(self):
+        self.looks = []
+        self.fails = False
+
+    def __call__(self, with_requests):
+        if self.fails:
+            raise OSError("the master has not finished writing its state")
+        self.looks.append(with_requests)
+        return {
+            "time": f"2023-11-14T22:13:{len(self.looks):02}.000+00:00",
+            "master": 99,
+            "totals": {"requests": len(self.looks)},
+            "paths": {"one-write": 1},
+            "latency": {},
+            "responses": {"classes": {"2xx": 1}},
+            "workers": [{"rss_bytes": 5}, {"rss_bytes": None}],
+            "requests": ["\n<script>"] if with_requests else [],
+        }
+
+
+def events(sent):
+    """Names and data of server-sent events."""
+    found = []
+    for event in sent.decode().split("\n\n")[:-1]:
+        name, data = event.split("\n")
+        found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return found
+
+
+def test_a_viewer_gets_the_history_and_then_the_state_again_and_again():
+    server = Server()
+    told = Feed(server, seconds=0.01)
+    told.start()
+    eventually(lambda: len(server.looks) > 3, "samples without a viewer")
+    assert not any(server.looks)
+    viewer = told.viewer()
+    (history, samples), (name, state) = events(next(viewer))
+    assert (history, name) == ("history", "state")
+    assert [sample["totals"]["requests"] for sample in samples] == list(range(1, len(samples) + 1))
+    assert samples[-1] == state["sample"]
+    assert state["sample"]["rss_bytes"] == 5
+    assert state["document"]["requests"] == ["\n<script>"]
+    following = [events(next(viewer))[0][1]["sample"]["totals"]["requests"] for _ in range(3)]
+    assert following == sorted(set(following))
+    viewer.close()
+    told.stop()
+
+
+def test_the_history_is_of_two_minutes():
+    server = Server()
+    told = Feed(server)
+    for _ in range(200):
+        told._take(with_requests=False)
+    ((_, samples), _) = events(next(told.viewer()))
+    assert len(samples) == feed.KEPT == 121
+
+
+def test_viewers_share_one_look():
+    server = Server()
+    told = Feed(server)
+    viewers = [told.viewer() for _ in range(feed.MOST_VIEWERS)]
+    assert len({next(viewer) for viewer in viewers}) == 1
+    assert server.looks == [True]
+
+
+def test_a_viewer_too_many_is_sent_away_until_another_one_leaves():
+    told = Feed(Server())
+    viewers = [told.viewer() for _ in range(feed.MOST_VIEWERS)]
+    assert told.viewer() is None
+    # The server may close a response that it has not asked for a block, and closes each once.
+    viewers[0].close()
+    viewers[0].close()
+    assert told.viewer() is not None
+    assert told.viewer() is None
+
+
+def test_a_state_that_cannot_be_read_takes_no_place_and_no_sample():
+    server = Server()
+    told = Feed(server, seconds=0.01)
+    server.fails = True
+    for _ in range(feed.MOST_VIEWERS + 1):
+        with pytest.raises(OSError, match="not finished"):
+            told.viewer()
+    told.start()
+    server.fails = False
+    eventually(lambda: server.looks, "it samples again")
+    told.stop()
+
+
+def test_a_page_is_to_connect_again_after_some_time(monkeypatch):
+    monkeypatch.setattr(feed, "LONGEST", 0.0)
+    told = Feed(Server())
+    viewer = told.viewer()
+    assert events(next(viewer))[0][0] == "history"
+    assert events(next(viewer)) == [("again", None)]
+    with pytest.raises(StopIteration):
+        next(viewer)
+    assert told._viewers == 0
+
+
+def test_the_end_of_the_server_ends_the_responses():
+    told = Feed(Server(), seconds=3600)
+    viewer = told.viewer()
+    next(viewer)
+    ended = threading.Event()
+
+    def watch():
+        with pytest.raises(StopIteration):
+            next(viewer)
+        ended.set()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    told.stop()
+    assert ended.wait(10)
+    watcher.join()

@@ -1,0 +1,518 @@
+"""The live page of the status process, in Chromium: what it shows of a given state, and of a real server."""
+
+import contextlib
+import json
+import re
+
+import pytest
+from harness.addresses import free_address
+from harness.browser import contrast
+from harness.server import Server
+from harness.wire import Client
+from package.in_status import Board, shared, worker
+from server.probes import asking, eventually, request
+
+from tailrace.status import feed, state
+from tailrace.status.pages import Pages
+
+APP = "srv_processes:app"
+REQUEST = {
+    "id": 7,
+    "method": "GET",
+    "target": "/slow?x=1",
+    "client": "192.0.2.7:4711",
+    "seconds": 1.25,
+    "thread": 42,
+    "phase": "running",
+}
+STACK = [
+    {"function": "read", "file": "/app/store.py", "line": 12},
+    {"function": "view", "file": "/app/web.py", "line": 3},
+]
+THREAD = {"thread": 42, "name": "worker-1", "request": REQUEST, "state": "running", "holds_interpreter": True}
+IDLE = {**THREAD, "thread": 43, "name": "worker-2", "request": None, "state": "idle", "holds_interpreter": False}
+STACKS = {"workers": [{"number": 1, "pid": 101, "error": None, "threads": [{**THREAD, "frames": STACK}]}]}
+ROWS = "Array.from(document.querySelectorAll('#flights tr.row'), row => row.innerText)"
+
+
+def text(selector):
+    return f"(document.querySelector({json.dumps(selector)})?.textContent ?? '')"
+
+
+def watching(browser, script, what, deadline=20.0):
+    return eventually(lambda: browser.value(script), what, deadline)
+
+
+def opened(browser, address):
+    browser.open(f"{address.url}/")
+    watching(browser, "byId('link').textContent === 'live'", "the page is live")
+
+
+class Shown:
+    """The pages of a server whose state a test gives; `stacks` is what `/stacks` answers: a status and a body."""
+
+    def __init__(self, *workers, requests=(REQUEST,), stacks=("200 OK", STACKS), places=({"requests": 3},), **told):
+        self.board = Board(*places, requests=requests)
+        self.pages = Pages(shared(*(workers or [worker()]), **told), self.board)
+        self.stacks = stacks
+        self.asked = []
+        self.pages.feed.start()
+
+    def __call__(self, environ, start_response):
+        if environ["PATH_INFO"] != "/stacks":
+            return self.pages(environ, start_response)
+        self.asked.append(environ["QUERY_STRING"])
+        status, body = self.stacks
+        start_response(status, [("Content-Type", "text/plain")])
+        return [body.encode() if isinstance(body, str) else json.dumps(body).encode()]
+
+
+@pytest.fixture
+def show(serve):
+    with contextlib.ExitStack() as stack:
+
+        def start(*workers, **given):
+            shown = Shown(*workers, **given)
+            stack.callback(shown.pages.feed.stop)
+            return shown, serve(shown, threads=6)
+
+        yield start
+
+
+def test_the_page_shows_the_server_its_workers_and_the_requests_in_flight(browser, show):
+    _, address = show(
+        *(worker(1), worker(2, state.DRAINING)),
+        places=({"requests": 1234, "running": 1, "connections": 5, "refused": 2}, {"queued": 3}),
+        restarts={"crash": 1, "reload": 2},
+    )
+    browser.emulate(width=1280)
+    opened(browser, address)
+    assert browser.value(text("#application")) == "shop:app"
+    assert browser.value(text("#readiness")) == "ready"
+    server = browser.value("document.querySelector('#server').innerText").split()
+    assert "http://127.0.0.1:8000" in server
+    assert "99" in server
+    rows = browser.value("Array.from(document.querySelectorAll('#workers tr.row'), row => row.innerText)")
+    first, second = (re.split(r"\s+", row.strip()) for row in rows)
+    assert (first[:3], second[:3]) == (["1", "101", "serving"], ["2", "102", "draining"])
+    assert "1,234" in first
+    (row,) = browser.value(ROWS)
+    assert re.split(r"\s*[\t\n]\s*", row) == ["running", "1.25 s", "GET /slow?x=1", "1", "42", "192.0.2.7:4711"]
+    counters = browser.value("document.querySelector('#counters').innerText.replaceAll('\\n', ' ')")
+    assert re.search(r"refused 2\b", counters)
+    assert "3 (crash 1, reload 2)" in counters
+    assert browser.value("document.title") == "shop:app · Tailrace"
+    assert browser.problems == []
+
+
+def test_a_request_of_a_worker_that_drains_is_draining_unless_its_client_is_slow(browser, show):
+    _, address = show(worker(1, state.DRAINING))
+    opened(browser, address)
+    assert browser.value(ROWS)[0].split()[0] == "draining"
+    assert browser.value("phaseOf({phase: 'sending'}, {state: 'draining'}).name") == "sending"
+    assert browser.value("phaseOf({phase: 'running'}, {state: 'hung'}).name") == "running"
+
+
+def test_a_server_that_is_not_ready_says_why(browser, show):
+    _, address = show(worker(), stopping=True, requests=[])
+    opened(browser, address)
+    assert browser.value(text("#readiness")) == "not ready: draining: the server finishes its requests and ends"
+    assert browser.value("document.title").startswith("not ready: ")
+    assert browser.value(text("#no-requests")) == "No request is in flight."
+
+
+def test_a_click_opens_the_python_stack_of_a_request(browser, show):
+    shown, address = show()
+    opened(browser, address)
+    browser.click("#flights tr.row td:nth-child(2)", loads=False)
+    watching(browser, "document.querySelectorAll('.frames li').length === 2", "the stack")
+    assert shown.asked == ["pid=101"]
+    frames = browser.value("Array.from(document.querySelectorAll('.frames li'), each => each.textContent)")
+    assert frames == ["read /app/store.py:12", "view /app/web.py:3"]
+    assert "holds the interpreter" in browser.value(text(".stacks"))
+    assert browser.value("document.querySelector('#flights button').ariaExpanded") == "true"
+    # What somebody reads stays when the request ends.
+    shown.board.requests = []
+    watching(browser, f"{text('#flights .chip')} === 'ended'", "the end of the request")
+    assert browser.value("document.querySelectorAll('.frames li').length") == 2
+    browser.click("#flights tr.row td:nth-child(2)", loads=False)
+    watching(browser, "!document.querySelector('#flights tr.row')", "nothing is left")
+    assert browser.problems == []
+
+
+def test_the_keyboard_opens_and_closes_a_request(browser, show):
+    _, address = show()
+    opened(browser, address)
+    for _ in range(100):
+        browser.press("Tab", 9)
+        if browser.value("document.activeElement.closest('#flights td')?.className === 'target'"):
+            break
+    browser.press("Enter", 13)
+    watching(browser, "document.querySelectorAll('.frames li').length === 2", "the stack")
+    # The next seconds leave the focus where it is.
+    heard = browser.value("heard")
+    watching(browser, f"heard > {heard} + 1500", "further states")
+    assert browser.value("document.activeElement.closest('#flights td').className") == "target"
+    browser.press("Escape", 27)
+    assert browser.value("document.querySelectorAll('#flights .details').length") == 0
+    assert browser.value("document.activeElement.closest('#flights td').className") == "target"
+
+
+def test_a_worker_opens_to_its_threads(browser, show):
+    threads = [{**THREAD, "frames": STACK}, {**IDLE, "frames": []}]
+    _, address = show(stacks=("200 OK", {"workers": [{**STACKS["workers"][0], "threads": threads}]}))
+    opened(browser, address)
+    browser.click("#workers button", loads=False)
+    watching(browser, "document.querySelectorAll('#workers summary').length === 2", "the threads")
+    first, second = browser.value("Array.from(document.querySelectorAll('#workers summary'), each => each.innerText)")
+    assert all(
+        part in first for part in ("worker-1", "42", "running", "holds the interpreter", "GET /slow?x=1", "read")
+    )
+    assert all(part in second for part in ("worker-2", "43", "idle"))
+
+
+@pytest.mark.parametrize(
+    ("stacks", "said"),
+    [
+        (("404 Not Found", "/, /health\n"), "This server does not read stacks."),
+        (("404 Not Found", "pid is the process id of a worker: 5\n"), "The worker has ended."),
+        (
+            ("501 Not Implemented", "stacks need py-spy\nmore"),
+            "The stacks cannot be read: stacks need py-spy (501)",
+        ),
+        (("200 OK", "<html>"), "The stacks cannot be read: the answer is not JSON."),
+        (
+            ("200 OK", {"workers": [{**STACKS["workers"][0], "error": "no permission"}]}),
+            "The stacks of worker 1 cannot be read: no permission",
+        ),
+        (("200 OK", {"workers": []}), "The worker has ended."),
+        (
+            (
+                "200 OK",
+                {"workers": [{**STACKS["workers"][0], "threads": [{**THREAD, "request": {"id": 8}, "frames": []}]}]},
+            ),
+            "The request has ended; its thread runs another one.",
+        ),
+    ],
+)
+def test_where_there_is_no_stack_one_line_says_why(browser, show, stacks, said):
+    _, address = show(stacks=stacks)
+    opened(browser, address)
+    browser.click("#flights button", loads=False)
+    watching(browser, f"{text('.details .note')} === {json.dumps(said)}", said)
+    assert browser.value("document.querySelectorAll('.frames').length") == 0
+
+
+def test_texts_of_requests_are_text(browser, show):
+    hostile = [
+        "<script>document.title='taken'</script>",
+        "<img src=x onerror=document.title='taken'>",
+        "\"'&lt;b>\u202e</td></table>",
+        "javascript:alert(1)",
+        "/" + "x" * 170,
+    ]
+    requests = [
+        {**REQUEST, "id": number, "target": each, "method": each[:16], "client": each}
+        for number, each in enumerate(hostile)
+    ]
+    frames = [{"function": each, "file": each, "line": 1} for each in hostile]
+    thread = {**THREAD, "name": hostile[0], "state": hostile[1], "request": {"id": 0}, "frames": frames}
+    _, address = show(
+        *(worker(),),
+        requests=requests,
+        stacks=("200 OK", {"workers": [{**STACKS["workers"][0], "note": hostile[1], "threads": [thread]}]}),
+        application=hostile[0],
+        listeners=[hostile[1]],
+        restarts={hostile[0]: 1},
+    )
+    opened(browser, address)
+    shown = browser.value("Array.from(document.querySelectorAll('#flights td.target span'), each => each.textContent)")
+    assert sorted(shown) == sorted(hostile)
+    browser.click("#flights button", loads=False)
+    watching(browser, "document.querySelectorAll('.frames li').length > 0", "the stack")
+    browser.click("#workers button", loads=False)
+    watching(browser, "document.querySelectorAll('#workers summary').length > 0", "the threads")
+    assert browser.value("document.scripts.length") == 1
+    assert browser.value("document.querySelectorAll('img, b script, td script').length") == 0
+    assert browser.value("document.title").startswith("<script>")
+    assert browser.problems == []
+
+
+EXPLAINED = "Array.from(document.querySelectorAll('[data-explain]'), each => each.dataset.explain)"
+UNEXPLAINED = """
+Array.from(document.querySelectorAll('dd, dt, td, th'))
+    .filter(each => !each.closest('.details td'))
+    .filter(each => !each.closest('[data-explain]') && !each.querySelector('[data-explain]'))
+    .map(each => each.outerHTML)
+"""
+
+
+def test_every_figure_has_an_explanation_for_the_pointer_and_the_keyboard(browser, show):
+    _, address = show()
+    browser.emulate(width=1280)
+    opened(browser, address)
+    browser.click("#flights button", loads=False)
+    watching(browser, "document.querySelectorAll('.frames li').length === 2", "the stack")
+    assert browser.value(UNEXPLAINED) == []
+    assert browser.value(f"{EXPLAINED}.filter(each => !EXPLANATIONS[each])") == []
+    # One line each.
+    assert (
+        browser.value("Object.values(EXPLANATIONS).filter(each => each.includes('\\n') || !each.endsWith('.'))") == []
+    )
+    reached = set()
+    for _ in range(150):
+        browser.press("Tab", 9)
+        found = browser.value("document.activeElement.dataset.explain ?? ''")
+        if found:
+            shown = browser.value("byId('explanation').hidden ? '' : byId('explanation').textContent")
+            assert shown == browser.value(f"EXPLANATIONS[{json.dumps(found)}]")
+        reached.add(found)
+    assert reached >= set(browser.value(EXPLAINED)) - {"thread_state"}
+    browser.press("Escape", 27)
+    browser.value("document.activeElement.blur()")
+    browser.point("#workers td:nth-child(3)")
+    shown = "byId('explanation').textContent === EXPLANATIONS.state && !byId('explanation').hidden"
+    watching(browser, shown, "the explanation of a state")
+
+
+def colors(browser, selector):
+    """The color of a text, and of the back behind it."""
+    script = (
+        f"(() => {{ let at = document.querySelector({json.dumps(selector)}), back;"
+        " const color = getComputedStyle(at).color;"
+        " do { back = getComputedStyle(at).backgroundColor; at = at.parentElement; }"
+        " while (at && !back.startsWith('rgb(')); return [color, back]; })()"
+    )
+    return [tuple(map(int, re.findall(r"\d+", each))) for each in browser.value(script)]
+
+
+TEXTS = [
+    "#application",
+    "#server dt",
+    "#counters .zero dd",
+    "#workers th",
+    "#workers td",
+    "#flights td.warn",
+    "#link",
+    "a",
+    ".note",
+]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_are_readable_in_both_schemes_and_the_switch_is_remembered(browser, show, scheme):
+    _, address = show()
+    browser.emulate(width=1280, scheme=scheme)
+    opened(browser, address)
+    browser.click("#flights button", loads=False)
+    watching(browser, "document.querySelectorAll('.frames li').length === 2", "the stack")
+    back = "getComputedStyle(document.body).backgroundColor"
+
+    def is_light():
+        return sum(map(int, re.findall(r"\d+", browser.value(back)))) > 380
+
+    assert is_light() == (scheme == "light")
+    for selector in TEXTS:
+        text_color, behind = colors(browser, selector)
+        assert contrast(text_color, behind) >= 4.5, (selector, text_color, behind)
+    other = "dark" if scheme == "light" else "light"
+    browser.value(f"byId('theme').value = '{other}'; byId('theme').dispatchEvent(new Event('change'))")
+    assert is_light() == (other == "light")
+    opened(browser, address)
+    assert is_light() == (other == "light")
+    browser.value("byId('theme').value = ''; byId('theme').dispatchEvent(new Event('change'))")
+    assert is_light() == (scheme == "light")
+
+
+@pytest.mark.parametrize("width", [360, 720, 1280])
+def test_the_page_fits_the_window(browser, show, width):
+    long = {**REQUEST, "target": "/" + "long" * 43, "client": "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535"}
+    _, address = show(
+        *(worker(number, pid=4_000_000 + number) for number in range(1, 4)),
+        places=[{"requests": 10**10, "held": 10**10, "connections": 100_000, "refused": 10**6}] * 3,
+        requests=[long],
+        application="a_package_with_a_long_name.and_a_module:application",
+    )
+    browser.emulate(width=width)
+    opened(browser, address)
+    browser.click("#flights button", loads=False)
+    watching(
+        browser,
+        "document.querySelectorAll('.stacks .frames').length + document.querySelectorAll('.note').length",
+        "details",
+    )
+    assert browser.value("document.documentElement.scrollWidth") <= width
+
+
+SHIFTS = """
+var shifts = 0;
+new PerformanceObserver(list => { for (const each of list.getEntries()) shifts += each.value; })
+    .observe({type: 'layout-shift', buffered: true});
+"""
+
+
+def test_nothing_jumps_while_figures_change(browser, show):
+    shown, address = show(places=({"requests": 9, "running": 1},))
+    browser.emulate(width=1280, height=900)
+    browser.open(f"{address.url}/")
+    browser.value(SHIFTS)
+    for number in (99, 12_345, 1_234_567):
+        shown.board.places = [{"requests": number, "running": number % 100, "held": number, "refused": number}]
+        heard = browser.value("heard")
+        watching(browser, f"heard > {heard}", "the next state")
+    # Up to a tenth is good, says web.dev/articles/cls.
+    assert browser.value("shifts") < 0.05
+
+
+def test_charts_show_what_was_sampled_before_and_are_read_with_arrow_keys(browser, show):
+    shown, address = show(places=({"requests": 0, "running": 2},))
+    eventually(lambda: len(shown.pages.feed._samples) > 2, "samples without a viewer")
+    shown.board.places = [{"requests": 100, "running": 4}]
+    opened(browser, address)
+    assert browser.value("samples.list.length") > 1
+    curve = "document.querySelector('#chart-load .curve').getAttribute('d')"
+    assert browser.value(curve).count("L") > 0
+    browser.value("document.querySelector('#chart-load .plot').focus()")
+    browser.press("End", 35)
+    tip = "#chart-load .tip"
+    watching(browser, f"!document.querySelector('{tip}').hidden", "the tip")
+    assert "now" in browser.value(text(tip))
+    browser.press("Home", 36)
+    assert re.search(r"\d+ s ago.*running2queued0", browser.value(text(tip)))
+    browser.press("Escape", 27)
+    assert browser.value(f"document.querySelector('{tip}').hidden")
+    browser.point("#chart-load .plot")
+    watching(browser, f"!document.querySelector('{tip}').hidden", "the tip of the pointer")
+
+
+def test_latency_and_delivery_are_of_the_last_seconds(browser, show):
+    shown, address = show()
+    # Long ago all took a minute, and since then 80 took up to 1 ms, 20 up to 100 ms.
+    shown.board.delivered = {"total": {"60.0": 1000, "sum_ns": 10**13}}
+    opened(browser, address)
+    buckets = {"60.0": 1000, "0.001": 80, "0.1": 20, "sum_ns": 10**13 + 10**9}
+    shown.board.delivered = {"total": buckets, "paths": {"sendfile": 500}}
+    total = "Array.from(document.querySelectorAll('.latencies tr')).find(row => row.cells[0].textContent === 'total')"
+    watching(browser, f"{total}.cells[4].textContent === '10.0 ms'", "the mean")
+    p50, p90, p99 = (browser.value(f"{total}.cells[{place}].textContent") for place in (1, 2, 3))
+    # Within their buckets, 0.5 to 1 ms and 50 to 100 ms.
+    assert p50.endswith(" \u00b5s")
+    assert 500 <= int(p50.split()[0]) < 1000
+    assert p90 == "75.0 ms"
+    assert p99 == "97.5 ms"
+    queued = "Array.from(document.querySelectorAll('.latencies tr')).find(row => row.cells[0].textContent === 'queued')"
+    assert browser.value(f"{queued}.cells[1].textContent") == "\u2013"
+    chart = "charts.find(each => each.kind.id === 'paths').read()[PATHS.indexOf('sendfile')]"
+    assert browser.value(f"Math.max(...{chart})") > 100
+    assert browser.problems == []
+
+
+def test_a_pause_keeps_what_is_seen(browser, show):
+    shown, address = show()
+    opened(browser, address)
+    browser.click("#pause", loads=False)
+    assert browser.value(text("#link")) == "paused"
+    shown.board.requests = []
+    heard = browser.value("heard")
+    watching(browser, f"heard > {heard} + 1500", "further states")
+    assert len(browser.value(ROWS)) == 1
+    browser.click("#pause", loads=False)
+    assert browser.value(ROWS) == []
+
+
+def test_the_filter_finds_requests_and_many_are_shown_on_demand(browser, show):
+    requests = [{**REQUEST, "id": number, "target": f"/item/{number}"} for number in range(250)]
+    _, address = show(requests=requests)
+    opened(browser, address)
+    assert len(browser.value(ROWS)) == 100
+    assert browser.value(text("#more")) == "Show 150 more"
+    browser.click("#more", loads=False)
+    assert len(browser.value(ROWS)) == 250
+    browser.value("byId('filter').value = 'ITEM/24'; byId('filter').dispatchEvent(new Event('input'))")
+    assert len(browser.value(ROWS)) == 11
+    browser.value("byId('filter').value = 'absent'; byId('filter').dispatchEvent(new Event('input'))")
+    assert browser.value(text("#no-requests")) == "No request in flight contains this text."
+
+
+def test_a_viewer_too_many_says_so_until_a_place_is_free(browser, show):
+    shown, address = show()
+    others = [shown.pages.feed.viewer() for _ in range(feed.MOST_VIEWERS)]
+    browser.open(f"{address.url}/")
+    watching(browser, f"{text('#link')} === 'too many viewers, trying again'", "it says so")
+    others[0].close()
+    watching(browser, f"{text('#link')} === 'live'", "it is live")
+
+
+# A real server.
+
+
+def test_the_page_follows_a_server_that_ends_and_starts_again(browser, tmp_path):
+    at, status = free_address(), free_address()
+    with Server(APP, address=at, status=status.bind) as server:
+        with asking(server, f"/wait?gate={tmp_path}/gate&entered={tmp_path}/entered") as client:
+            eventually((tmp_path / "entered").exists, "the request in flight")
+            opened(browser, status)
+            watching(browser, f"{ROWS}.length === 1", "the request in flight")
+            (row,) = browser.value(ROWS)
+            assert "/wait?gate=" in row
+            first = browser.value("latest.master")
+            assert first == server.process.pid
+            (tmp_path / "gate").touch()
+            assert client.response().body == b"waited"
+        watching(browser, f"{ROWS}.length === 0", "its end")
+        assert browser.problems == []
+        server.stop()
+        watching(browser, f"{text('#link')}.startsWith('disconnected since ')", "it says that it is disconnected")
+        assert browser.value("document.title").startswith("disconnected: ")
+        assert browser.value(text("#application")) == APP
+    with Server(APP, address=at, status=status.bind) as server:
+        watching(browser, f"latest.master === {server.process.pid} && {text('#link')} === 'live'", "the new server")
+        assert browser.value("document.title") == f"{APP} · Tailrace"
+
+
+def event(client):
+    """The next block of an event stream."""
+    while True:
+        chunk = client.chunk(client.head_of_events)
+        if chunk:
+            return chunk.decode()
+
+
+def viewer(status):
+    """A client of `/events`, its head read."""
+    client = Client(status, 20.0)
+    client.send(request("/events"))
+    client.head_of_events = client.head()
+    return client
+
+
+def test_viewers_are_bounded_leave_their_places_and_end_with_the_server():
+    status = free_address()
+    with Server(APP, status=status.bind) as server, contextlib.ExitStack() as stack:
+        eventually(lambda: status.connect().close() is None, "the address of --status")
+        viewers = [stack.enter_context(viewer(status)) for _ in range(feed.MOST_VIEWERS)]
+        assert {each.head_of_events.status for each in viewers} == {200}
+        for each in viewers:
+            assert event(each).startswith("event: history\ndata: [")
+        before = server.get("/")
+        assert before.status == 200
+        with viewer(status) as late:
+            assert late.head_of_events.status == 503
+        for target in ("/health", "/ready", "/status.json", "/"):
+            with Client(status) as other:
+                other.send(request(target, "Connection: close"))
+                assert other.response().status == 200
+        viewers[0].close()
+
+        def is_free():
+            with viewer(status) as again:
+                return again.head_of_events.status == 200
+
+        eventually(is_free, "the place of one who has gone", 20)
+        # Its viewers do not keep it, and their responses are complete.
+        assert server.stop() == 0
+        for each in viewers[1:]:
+            while each.chunk(each.head_of_events):
+                pass
+            each.at_end()
+    assert "ERROR" not in server.log, server.log
