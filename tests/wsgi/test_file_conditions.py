@@ -77,6 +77,17 @@ def test_a_condition_decides_about_a_wrapped_file(plain, path):
     assert plain.ask("/", PART, 'If-Range: "other"').body == content
 
 
+def test_a_time_that_is_not_over_is_no_validator(plain, path):
+    content = path.read_bytes()
+    later = "Fri, 31 Dec 9999 23:59:59 GMT"
+    plain.serve(wrapping(path, ("Last-Modified", later)))
+    assert plain.ask()["last-modified"] == later
+    assert plain.ask("/", f"If-Modified-Since: {later}").status == 200
+    for fields in ([PART], [PART, f"If-Range: {later}"]):
+        response = plain.ask("/", *fields)
+        assert (response.status, response.body) == (200, content)
+
+
 @pytest.mark.parametrize("consumed", [1, 100, 999])
 def test_the_representation_is_what_would_have_been_sent(plain, path, consumed):
     content = path.read_bytes()

@@ -18,6 +18,13 @@ pub struct Validators<'a> {
     pub modified: Option<u64>,
 }
 
+/// A time of change as a validator; both in seconds since 1970. `None`: the second is not over, so that there may be
+/// another change in it (RFC 9110 section 8.8.2.2), or it is to come (section 8.8.2.1).
+#[must_use]
+pub fn settled(modified: u64, now: u64) -> Option<u64> {
+    (modified < now).then_some(modified)
+}
+
 /// How a conditional request is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition {

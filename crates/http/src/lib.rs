@@ -78,5 +78,6 @@ pub mod named_file;
 mod octets;
 pub mod range;
 pub mod request_head;
+pub mod selection;
 pub mod static_path;
 mod target;

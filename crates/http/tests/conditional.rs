@@ -1,6 +1,6 @@
 //! Conditional requests (RFC 9110 section 13).
 
-use tailrace_http::conditional::{Precondition, Validators, evaluate, http_date, range};
+use tailrace_http::conditional::{Precondition, Validators, evaluate, http_date, range, settled};
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::Limits;
 use tailrace_http::request_head::RequestHead;
@@ -145,4 +145,9 @@ fn dates_are_written_as_they_are_read() {
     assert_eq!(http_date(TIME), DATE);
     assert_eq!(http_date(u64::MAX), "Fri, 31 Dec 9999 23:59:59 GMT");
     assert_eq!(evaluated("GET", &[format!("If-Modified-Since: {}", http_date(TIME))], STRONG), NotModified);
+}
+
+#[test]
+fn a_time_is_a_validator_once_its_second_is_over() {
+    assert_eq!([TIME - 1, TIME, TIME + 1].map(|modified| settled(modified, TIME)), [Some(TIME - 1), None, None]);
 }

@@ -1,16 +1,19 @@
-//! A representation that is sent with the application's own fields: conditions and ranges (RFC 9110 sections 13 and
-//! 14) by the validators that its head has.
+//! Sending a representation: all of it, parts of it, or what stands for it, as conditions and ranges of the request
+//! decide (RFC 9110 sections 13 and 14). Static files have heads of their own; a file of the application's is sent with
+//! the fields of the application, by the validators among them.
 //!
 //! Called by whoever has the exchange. Nothing here blocks.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use tailrace_http::conditional::{Precondition, Validators, evaluate, range, seconds};
+use tailrace_http::conditional::{Validators, seconds, settled};
 use tailrace_http::encode::{ResponseHead, begin_error};
-use tailrace_http::range::{Multipart, Ranges, content_range, ranges};
+use tailrace_http::range::{Multipart, content_range};
+use tailrace_http::selection::{Selection, select};
 
 use crate::connection::exchange::{Exchange, Payload, Position, Sent};
+use crate::os::clock::wall_seconds;
 use crate::response::payload::FileSource;
 
 /// Fields that describe the representation, and so nothing else that is sent in its place.
@@ -32,12 +35,100 @@ const DESCRIBING: [&str; 15] = [
     "Accept-Ranges",
 ];
 
-/// The bytes of a representation.
-#[derive(Clone)]
+/// A representation: the heads of its responses, and its bytes.
+pub(crate) trait Representation {
+    /// Its length in bytes.
+    fn length(&self) -> u64;
+
+    /// Its media type, for the parts of a response with several. `None`: unknown.
+    fn media_type(&self, exchange: &mut Exchange) -> Option<String>;
+
+    /// Fills in the head of a response. `None`: there is no memory for it.
+    fn begin(&self, exchange: &mut Exchange, content: Content) -> Option<()>;
+
+    fn bytes(&self) -> &dyn Bytes;
+}
+
+/// What of a representation a response has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    Memory(Arc<Vec<u8>>),
-    /// Those of a file from this offset on.
-    File(Arc<dyn FileSource>, u64),
+    /// All of it, with its Content-Length.
+    Whole,
+    /// A part; without Content-Length and Content-Range.
+    Part,
+    /// Several parts; without Content-Length and Content-Type.
+    Parts,
+    /// None: the client has it.
+    NotModified,
+}
+
+/// Bytes that can be sent in part.
+pub(crate) trait Bytes {
+    /// Sends `length` bytes from `offset`.
+    fn send(&self, exchange: &mut Exchange, offset: u64, length: u64, position: Position) -> Sent;
+}
+
+impl Bytes for Arc<Vec<u8>> {
+    fn send(&self, exchange: &mut Exchange, offset: u64, length: u64, position: Position) -> Sent {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let end = usize::try_from(offset.saturating_add(length)).unwrap_or(usize::MAX);
+        send_bytes(exchange, self, start, end, position)
+    }
+}
+
+/// The bytes of a file from this offset on.
+struct FromOffset(Arc<dyn FileSource>, u64);
+
+impl Bytes for FromOffset {
+    fn send(&self, exchange: &mut Exchange, offset: u64, length: u64, position: Position) -> Sent {
+        exchange.send_source(self.0.clone(), self.1 + offset, length, position)
+    }
+}
+
+/// Responds with what was selected of a representation. `None`: there is no memory for the head.
+pub(crate) fn respond(
+    exchange: &mut Exchange,
+    selection: Selection,
+    representation: &impl Representation,
+) -> Option<Sent> {
+    let length = representation.length();
+    let bytes = representation.bytes();
+    match selection {
+        Selection::Whole => {
+            representation.begin(exchange, Content::Whole)?;
+            return Some(send_range(exchange, bytes, 0, length, Position::Last));
+        }
+        Selection::NotModified => representation.begin(exchange, Content::NotModified)?,
+        Selection::Failed => send_error(exchange, 412, "The file has changed.", &[]),
+        Selection::Unsatisfiable => {
+            let complete = format!("bytes */{length}");
+            send_error(exchange, 416, "The file has no such part.", &[("Content-Range", &complete)]);
+        }
+        Selection::Parts(parts) => {
+            if let [part] = parts.as_slice() {
+                representation.begin(exchange, Content::Part)?;
+                add(exchange, "Content-Range", &content_range(*part, length))?;
+                add(exchange, "Content-Length", &part.length().to_string())?;
+                return Some(send_range(exchange, bytes, part.first, part.length(), Position::Last));
+            }
+            let media_type = representation.media_type(exchange);
+            let multipart = Multipart::new(&parts, length, media_type.as_deref());
+            representation.begin(exchange, Content::Parts)?;
+            add(exchange, "Content-Type", &multipart.media_type)?;
+            add(exchange, "Content-Length", &multipart.length.to_string())?;
+            for (header, part) in multipart.headers.into_iter().zip(parts) {
+                send_bytes(exchange, &Arc::new(header.into_bytes()), 0, usize::MAX, Position::More);
+                send_range(exchange, bytes, part.first, part.length(), Position::More);
+            }
+            send_bytes(exchange, &Arc::new(multipart.end.into_bytes()), 0, usize::MAX, Position::More);
+        }
+    }
+    Some(Sent::Enough)
+}
+
+/// Sends a part of these bytes, unless the request is HEAD.
+fn send_range(exchange: &mut Exchange, bytes: &dyn Bytes, offset: u64, length: u64, position: Position) -> Sent {
+    if length == 0 || is_head(exchange) { Sent::Enough } else { bytes.send(exchange, offset, length, position) }
 }
 
 /// Sends a file of the application's from `offset`, as [`Exchange::send_file`] with [`Position::Last`] does. If the
@@ -45,7 +136,7 @@ pub(crate) enum Content {
 pub fn send_file(exchange: &mut Exchange, file: OwnedFd, offset: u64, length: u64) -> Sent {
     let file: Arc<dyn FileSource> = Arc::new(file);
     match whole_length(exchange, length) {
-        Some(length) => send(exchange, &Content::File(file, offset), length),
+        Some(length) => send(exchange, &FromOffset(file, offset), length),
         None => exchange.send_source(file, offset, length, Position::Last),
     }
 }
@@ -53,7 +144,7 @@ pub fn send_file(exchange: &mut Exchange, file: OwnedFd, offset: u64, length: u6
 /// The same for bytes in memory.
 pub fn send_memory(exchange: &mut Exchange, bytes: &Arc<Vec<u8>>) -> Sent {
     match whole_length(exchange, bytes.len() as u64) {
-        Some(length) => send(exchange, &Content::Memory(bytes.clone()), length),
+        Some(length) => send(exchange, bytes, length),
         None => share(exchange, bytes, 0, bytes.len(), Position::Last),
     }
 }
@@ -82,87 +173,68 @@ fn whole_length(exchange: &mut Exchange, available: u64) -> Option<u64> {
 
 /// Sends a representation of `length` bytes, whose fields are in the head. The Content-Length is not. What follows is
 /// discarded.
-pub(crate) fn send(exchange: &mut Exchange, content: &Content, length: u64) -> Sent {
+pub(crate) fn send(exchange: &mut Exchange, bytes: &dyn Bytes, length: u64) -> Sent {
     let head = std::mem::take(exchange.head());
-    let asked = Asked::new(exchange, &head, length);
+    let selection = selection(exchange, &head, length);
     *exchange.head() = head;
-    asked.respond(exchange, content, length).unwrap_or(Sent::NoMemory)
+    respond(exchange, selection, &OfApplication { bytes, length }).unwrap_or(Sent::NoMemory)
 }
 
-/// What the request asks for.
-enum Asked {
-    Whole,
-    NotModified,
-    Failed,
-    Ranges(Ranges),
+/// What is sent of a representation with these fields.
+fn selection(exchange: &Exchange, head: &ResponseHead, length: u64) -> Selection {
+    let request = exchange.request();
+    let modified = head.only(b"Last-Modified").and_then(seconds);
+    let modified = modified.and_then(|modified| settled(modified, wall_seconds()));
+    let validators = Validators { etag: head.only(b"ETag"), modified };
+    match select(&request.head, &request.bytes, validators, length) {
+        Selection::Parts(_) | Selection::Unsatisfiable if refuses_ranges(head) => Selection::Whole,
+        selection => selection,
+    }
 }
 
-impl Asked {
-    fn new(exchange: &Exchange, head: &ResponseHead, length: u64) -> Self {
-        if !is_read(exchange) {
-            return Self::Whole;
-        }
-        let request = exchange.request();
-        let (etag, modified) = (head.only(b"ETag"), head.only(b"Last-Modified").and_then(seconds));
-        let validators = Validators { etag, modified };
-        match evaluate(&request.head, &request.bytes, validators) {
-            Precondition::Holds => {}
-            Precondition::NotModified => return Self::NotModified,
-            Precondition::Failed => return Self::Failed,
-        }
-        let has_ranges = head.only(b"Accept-Ranges").is_none_or(|value| value.eq_ignore_ascii_case(b"bytes"));
-        if !has_ranges || (etag.is_none() && modified.is_none()) {
-            return Self::Whole;
-        }
-        match range(&request.head, &request.bytes, validators).map(|asked| ranges(asked, length)) {
-            None | Some(Ranges::Whole) => Self::Whole,
-            Some(other) => Self::Ranges(other),
+fn refuses_ranges(head: &ResponseHead) -> bool {
+    head.only(b"Accept-Ranges").is_some_and(|value| !value.eq_ignore_ascii_case(b"bytes"))
+}
+
+/// A representation that the application has given, with its fields in the head of the exchange.
+struct OfApplication<'a> {
+    bytes: &'a dyn Bytes,
+    length: u64,
+}
+
+impl Representation for OfApplication<'_> {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn media_type(&self, exchange: &mut Exchange) -> Option<String> {
+        let value = exchange.head().only(b"Content-Type")?;
+        Some(value.iter().map(|&octet| char::from(octet)).collect())
+    }
+
+    fn begin(&self, exchange: &mut Exchange, content: Content) -> Option<()> {
+        let (status, without): (_, &[_]) = match content {
+            Content::Whole => (None, &["Content-Range"]),
+            Content::Part => (Some("206 Partial Content"), &["Content-Range"]),
+            Content::Parts => (Some("206 Partial Content"), &["Content-Range", "Content-Type"]),
+            Content::NotModified => (
+                Some("304 Not Modified"),
+                &["Content-Type", "Content-Encoding", "Content-Language", "Content-Range", "Content-Disposition"],
+            ),
+        };
+        rewrite(exchange, status, without)?;
+        match content {
+            Content::NotModified => Some(()),
+            Content::Part | Content::Parts => accept_ranges(exchange),
+            Content::Whole => {
+                accept_ranges(exchange)?;
+                add(exchange, "Content-Length", &self.length.to_string())
+            }
         }
     }
 
-    /// `None`: there is no memory for the head.
-    fn respond(self, exchange: &mut Exchange, content: &Content, length: u64) -> Option<Sent> {
-        match self {
-            Self::Whole => {
-                rewrite(exchange, None, &["Content-Range"])?;
-                accept_ranges(exchange)?;
-                add(exchange, "Content-Length", &length.to_string())?;
-                return Some(content.send(exchange, 0, length, Position::Last));
-            }
-            Self::NotModified => {
-                let without =
-                    ["Content-Type", "Content-Encoding", "Content-Language", "Content-Range", "Content-Disposition"];
-                rewrite(exchange, Some("304 Not Modified"), &without)?;
-            }
-            Self::Failed => send_error(exchange, 412, "The file has changed.", &[]),
-            Self::Ranges(Ranges::Parts(parts)) => {
-                if let [part] = parts.as_slice() {
-                    rewrite(exchange, Some("206 Partial Content"), &["Content-Range"])?;
-                    accept_ranges(exchange)?;
-                    add(exchange, "Content-Range", &content_range(*part, length))?;
-                    add(exchange, "Content-Length", &part.length().to_string())?;
-                    return Some(content.send(exchange, part.first, part.length(), Position::Last));
-                }
-                let media_type =
-                    exchange.head().only(b"Content-Type").map(|value| value.iter().map(|&octet| char::from(octet)));
-                let media_type: Option<String> = media_type.map(Iterator::collect);
-                let multipart = Multipart::new(&parts, length, media_type.as_deref());
-                rewrite(exchange, Some("206 Partial Content"), &["Content-Range", "Content-Type"])?;
-                accept_ranges(exchange)?;
-                add(exchange, "Content-Type", &multipart.media_type)?;
-                add(exchange, "Content-Length", &multipart.length.to_string())?;
-                for (header, part) in multipart.headers.into_iter().zip(parts) {
-                    send_bytes(exchange, &Arc::new(header.into_bytes()), 0, usize::MAX, Position::More);
-                    content.send(exchange, part.first, part.length(), Position::More);
-                }
-                send_bytes(exchange, &Arc::new(multipart.end.into_bytes()), 0, usize::MAX, Position::More);
-            }
-            Self::Ranges(_) => {
-                let complete = format!("bytes */{length}");
-                send_error(exchange, 416, "The file has no such part.", &[("Content-Range", &complete)]);
-            }
-        }
-        Some(Sent::Enough)
+    fn bytes(&self) -> &dyn Bytes {
+        self.bytes
     }
 }
 
@@ -182,21 +254,6 @@ pub(crate) fn send_error(exchange: &mut Exchange, status: u16, sentence: &str, f
         let _ = head.field(name.as_bytes(), value.as_bytes());
     }
     send_bytes(exchange, &Arc::new(page.into_bytes()), 0, usize::MAX, Position::Last);
-}
-
-impl Content {
-    /// Sends a part of it, unless the request is HEAD.
-    fn send(&self, exchange: &mut Exchange, offset: u64, length: u64, position: Position) -> Sent {
-        match self {
-            _ if length == 0 || is_head(exchange) => Sent::Enough,
-            Self::Memory(bytes) => {
-                let start = usize::try_from(offset).unwrap_or(usize::MAX);
-                let end = usize::try_from(offset.saturating_add(length)).unwrap_or(usize::MAX);
-                send_bytes(exchange, bytes, start, end, position)
-            }
-            Self::File(file, start) => exchange.send_source(file.clone(), start + offset, length, position),
-        }
-    }
 }
 
 /// Sends a part of these bytes, by reference, unless the request is HEAD.
@@ -253,7 +310,7 @@ fn is_read(exchange: &Exchange) -> bool {
     matches!(request.head.method.of(&request.bytes), b"GET" | b"HEAD")
 }
 
-pub(crate) fn is_head(exchange: &Exchange) -> bool {
+fn is_head(exchange: &Exchange) -> bool {
     let request = exchange.request();
     request.head.method.of(&request.bytes) == b"HEAD"
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tailrace_http::coding::{Coding, preferred};
-use tailrace_http::conditional::{Validators, http_date};
+use tailrace_http::conditional::{Validators, http_date, settled};
 use tailrace_http::encode::ResponseHead;
 use tailrace_http::request_head::RequestHead;
 
@@ -307,11 +307,10 @@ impl Representation {
     }
 }
 
-/// The time for Last-Modified, in seconds. `None`: the second is not over, so that the file may be changed again in it
-/// (RFC 9110 section 8.8.2.2), or it is to come (section 8.8.2.1). The entity tag, which has the part of a second, tells
-/// such versions apart.
+/// The time for Last-Modified, in seconds. The entity tag, which has the part of a second, tells versions apart that
+/// were made within one.
 fn last_modified(metadata: &Metadata) -> Option<u64> {
-    u64::try_from(metadata.modified).ok().filter(|&modified| modified < wall_seconds())
+    u64::try_from(metadata.modified).ok().and_then(|modified| settled(modified, wall_seconds()))
 }
 
 /// A strong entity tag (RFC 9110 section 8.8.3): another file, length or time of change makes another tag. The time when

@@ -29,6 +29,7 @@ use tailrace_http::request_head::TargetForm;
 use tailrace_http::static_path::{self, RelativePath, below, decode, encode};
 
 use crate::connection::exchange::Exchange;
+use crate::connection::representation::send_error;
 use crate::dispatch::responder::{Responder, Response};
 use crate::os::clock::{Millis, monotonic_millis};
 use crate::os::resolve::Root;
@@ -223,7 +224,7 @@ impl Shared {
                     continue;
                 }
                 let allow = [("Allow", "GET, HEAD")];
-                respond::send_error(exchange, 405, "Files can be read only: by GET and HEAD.", &allow);
+                send_error(exchange, 405, "Files can be read only: by GET and HEAD.", &allow);
                 return Outcome::Responded;
             }
             let found = match decode(rest, self.config.dot_files) {
@@ -234,7 +235,7 @@ impl Shared {
                     if refusal.status == 404 {
                         self.not_found(exchange, folder, wait)
                     } else {
-                        respond::send_error(exchange, refusal.status, refusal.reason, &[]);
+                        send_error(exchange, refusal.status, refusal.reason, &[]);
                         Outcome::Responded
                     }
                 }
@@ -296,7 +297,7 @@ impl Shared {
             Lookup::Fault(_) if folder.mount.is_overlay => return Outcome::Passed,
             Lookup::Fault(fault) => {
                 let sentence = format!("The server cannot read the file: {fault}.");
-                respond::send_error(exchange, 503, &sentence, &[("Retry-After", "1")]);
+                send_error(exchange, 503, &sentence, &[("Retry-After", "1")]);
             }
         }
         Outcome::Responded
@@ -342,7 +343,7 @@ impl Shared {
         {
             return outcome;
         }
-        respond::send_error(exchange, NOT_FOUND.status, NOT_FOUND.reason, &[]);
+        send_error(exchange, NOT_FOUND.status, NOT_FOUND.reason, &[]);
         Outcome::Responded
     }
 

@@ -17,7 +17,7 @@ use tailrace_http::named_file::{names, readings};
 use tailrace_http::static_path::{DotFiles, PathError, RelativePath, decode, encode};
 
 use crate::connection::exchange::Exchange;
-use crate::connection::representation::{Content, send, send_error};
+use crate::connection::representation::{send, send_error};
 use crate::dispatch::responder::{Responder, Response};
 use crate::observe::level::Level;
 use crate::os::clock::{Millis, monotonic_millis};
@@ -26,7 +26,7 @@ use crate::os::sync::lock;
 use crate::request::disk::Disk;
 use crate::static_config::{Mount, NamedBy, NamedFile, NamedFolder, StaticConfig};
 use crate::static_files::REOPEN;
-use crate::static_files::entry::{Body, Representation};
+use crate::static_files::entry::Representation;
 use crate::static_files::lookup::{Lookup, MustWait, Place, Purpose, Wait};
 use crate::static_files::slab::Slab;
 
@@ -210,12 +210,7 @@ impl Shared {
         // A field that was accepted before, or is the server's own, is refused for want of memory alone. Then the
         // response is a 500.
         if complete(exchange.head(), name, file).is_ok() {
-            let content = match &file.body {
-                Body::Memory(bytes) => Content::Memory(bytes.clone()),
-                Body::Extent(extent, _) => Content::File(extent.clone(), extent.offset()),
-                Body::File(file) => Content::File(file.clone(), 0),
-            };
-            _ = send(exchange, &content, file.length);
+            _ = send(exchange, &file.body, file.length);
         } else {
             exchange.head().clear();
         }
