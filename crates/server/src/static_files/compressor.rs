@@ -22,6 +22,7 @@ use crate::os::sync::lock;
 use crate::request::disk::Disk;
 use crate::response::payload::FileSource;
 use crate::static_files::cache::Cache;
+use crate::static_files::candidates::Claim;
 use crate::static_files::compress::compressed;
 use crate::static_files::entry::{Body, Description, Entry, Representation};
 use crate::static_files::slab::Slab;
@@ -31,10 +32,10 @@ const WAITING: usize = 64;
 /// How often the result is put into the cache while the entry there is replaced by others.
 const TRIES: usize = 4;
 
-/// A file by the path under which the cache has it, and the coding that it is compressed in.
+/// A file by the path under which the cache has it, and the claim to the coding that it is compressed in.
 struct Job {
     path: Box<[u8]>,
-    coding: Coding,
+    claim: Claim,
 }
 
 #[derive(Default)]
@@ -58,15 +59,13 @@ impl Compressor {
         Self { disk, cache, slab, jobs: Mutex::default() }
     }
 
-    /// Has an entry compressed in a coding that was claimed. path: under which the cache has it.
-    pub(super) fn add(self: &Arc<Self>, path: &[u8], entry: &Entry, coding: Coding) {
+    /// Has a file compressed in a coding that was claimed. path: under which the cache has it.
+    pub(super) fn add(self: &Arc<Self>, path: &[u8], claim: Claim) {
         let mut jobs = lock(&self.jobs);
         if jobs.waiting.len() >= WAITING {
-            drop(jobs);
-            entry.release(coding);
             return;
         }
-        jobs.waiting.push_back(Job { path: path.into(), coding });
+        jobs.waiting.push_back(Job { path: path.into(), claim });
         if jobs.is_taken {
             return;
         }
@@ -96,15 +95,14 @@ impl Compressor {
 
     fn compress(&self, job: &Job) {
         let Some(known) = self.cache.get(&job.path, monotonic_millis()) else { return };
-        let (entry, coding) = (known.entry, job.coding);
+        let (entry, coding) = (known.entry, job.claim.coding());
         if entry.of(coding).is_none() {
             match self.made(&entry, coding) {
                 Made::Representation(made) => self.keep(job, &entry, &made),
-                Made::Useless => return entry.give_up(coding),
+                Made::Useless => job.claim.give_up(),
                 Made::Unread => {}
             }
         }
-        entry.release(coding);
     }
 
     fn made(&self, entry: &Entry, coding: Coding) -> Made {
@@ -144,7 +142,7 @@ impl Compressor {
         for _ in 0..TRIES {
             let new = Arc::new(old.with(made.clone()));
             if !self.cache.has_room_for(&job.path, &new) {
-                return entry.give_up(job.coding);
+                return job.claim.give_up();
             }
             if self.cache.replace(&job.path, &old, &new) {
                 return;
@@ -152,7 +150,7 @@ impl Compressor {
             // It was looked at again meanwhile.
             let Some(known) = self.cache.get(&job.path, monotonic_millis()) else { return };
             let is_same = known.entry.of(Coding::Identity).is_some_and(|identity| identity.metadata == made.metadata);
-            if !is_same || known.entry.of(job.coding).is_some() {
+            if !is_same || known.entry.of(job.claim.coding()).is_some() {
                 return;
             }
             old = known.entry;
@@ -179,7 +177,7 @@ impl Taking {
             let Some(job) = compressor.next() else { return };
             let began = now();
             compressor.compress(&job);
-            drop(compressor);
+            drop((compressor, job));
             sleep(since(began));
         }
     }
@@ -212,4 +210,47 @@ fn read(file: BorrowedFd<'_>, offset: u64, length: u64) -> Option<Vec<u8>> {
         }
     }
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+    use std::thread;
+
+    use tailrace_http::coding::Coding;
+
+    use super::{Compressor, Job};
+    use crate::os::sync::lock;
+    use crate::request::disk::Disk;
+    use crate::static_files::cache::Cache;
+    use crate::static_files::candidates::Candidates;
+
+    fn compressor() -> Arc<Compressor> {
+        let disk = Arc::new(Disk::new());
+        Arc::new(Compressor::new(disk, Arc::new(Cache::new(1 << 20, 10)), None))
+    }
+
+    #[test]
+    fn a_file_that_the_cache_has_dropped_meanwhile_can_be_claimed_again() {
+        let (compressor, candidates) = (compressor(), Arc::new(Candidates::new("")));
+        compressor.add(b"/dropped", candidates.claim(Coding::Gzip).unwrap());
+        // Until a disk thread has done the job, and looked for another one.
+        while lock(&compressor.jobs).is_taken {
+            thread::yield_now();
+        }
+        assert!(candidates.claim(Coding::Gzip).is_some());
+    }
+
+    #[test]
+    fn a_job_that_panics_leaves_its_file_to_the_next_one() {
+        let candidates = Arc::new(Candidates::new(""));
+        let job = Job { path: Box::from(*b"/a"), claim: candidates.claim(Coding::Gzip).unwrap() };
+        let panics = thread::spawn(move || {
+            let _job = job;
+            std::panic::resume_unwind(Box::new(()));
+        });
+        assert!(panics.join().is_err());
+        assert!(candidates.claim(Coding::Gzip).is_some());
+    }
 }

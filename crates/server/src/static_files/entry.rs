@@ -17,7 +17,7 @@ use crate::os::file::{is_in_memory, read_ahead};
 use crate::os::resolve::Metadata;
 use crate::os::sync::lock;
 use crate::response::payload::{FileSource, Readiness, Then};
-use crate::static_files::candidates::Candidates;
+use crate::static_files::candidates::{Candidates, Claim};
 use crate::static_files::compress::CODINGS;
 use crate::static_files::slab::{Extent, OwnFile, Slab};
 
@@ -75,9 +75,9 @@ impl Entry {
         self.candidates.as_ref()
     }
 
-    /// A coding that the client would rather have than those that there are. The caller has to see to it that the file
-    /// is compressed, or to [`Entry::release`] it.
-    pub(super) fn claim(&self, head: &RequestHead, bytes: &[u8]) -> Option<Coding> {
+    /// The claim to a coding that the client would rather have than those that there are. The caller has to see to it
+    /// that the file is compressed.
+    pub(super) fn claim(&self, head: &RequestHead, bytes: &[u8]) -> Option<Claim> {
         let candidates = self.candidates.as_ref()?;
         let is_missing = |coding| self.of(coding).is_none() && candidates.is_possible(coding);
         if !CODINGS.into_iter().any(is_missing) {
@@ -91,21 +91,7 @@ impl Entry {
             }
         }
         let wanted = preferred(accept_encoding(head, bytes), &codings[..count]);
-        (is_missing(wanted) && candidates.claim(wanted)).then_some(wanted)
-    }
-
-    /// Another request may claim this coding.
-    pub(super) fn release(&self, coding: Coding) {
-        if let Some(candidates) = &self.candidates {
-            candidates.release(coding);
-        }
-    }
-
-    /// The file is not worth this coding.
-    pub(super) fn give_up(&self, coding: Coding) {
-        if let Some(candidates) = &self.candidates {
-            candidates.give_up(coding);
-        }
+        if is_missing(wanted) { candidates.claim(wanted) } else { None }
     }
 
     /// The representation that the client prefers.

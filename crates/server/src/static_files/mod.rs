@@ -314,8 +314,8 @@ impl Shared {
     fn compress(&self, exchange: &Exchange, path: Option<&[u8]>, entry: &Entry) {
         let Some(compressor) = &self.compressor else { return };
         let request = exchange.request();
-        if let Some(coding) = entry.claim(&request.head, &request.bytes) {
-            compressor.add(path.unwrap_or_else(|| request.head.path.of(&request.bytes)), entry, coding);
+        if let Some(claim) = entry.claim(&request.head, &request.bytes) {
+            compressor.add(path.unwrap_or_else(|| request.head.path.of(&request.bytes)), claim);
         }
     }
 
