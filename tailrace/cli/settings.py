@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from tailrace.cli import static_settings
 from tailrace.cli.options import BY_NAME, CONFLICTS, OPTIONS, Option, Place
 from tailrace.cli.unknown import nearest
 from tailrace.process import log
@@ -144,7 +145,8 @@ def without_effect(settings: Settings, *, has_master: bool) -> list[str]:
             where = place.value if place is Place.WITHOUT_GEVENT else f"with {place.value}"
             flags.setdefault(f"no effect {where}: {reason}", []).append(option.flag)
             break
-    return [f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} {line}" for line, names in flags.items()]
+    lines = [f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} {line}" for line, names in flags.items()]
+    return lines + static_settings.without_effect(chosen)
 
 
 def _read(option: Option, raw: object, place: str) -> Any:

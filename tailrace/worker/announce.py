@@ -1,4 +1,4 @@
-"""The first lines of the log: version, process, application and addresses."""
+"""The first lines of the log: version, process, application, addresses, and folders of files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from tailrace._tailrace import __version__
+from tailrace.cli.options import static_mounts
 from tailrace.process import log, sockets
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 def announce(
     chosen: dict[str, Any], application: WSGIApplication | None, listeners: list[sockets.Listener], workers: int = 0
 ) -> None:
-    """Logs version, process, application and addresses. workers: how many the master has; 0: there is no master."""
+    """Logs version, process, application, addresses and folders of files. workers: how many the master has; 0: there is
+    no master."""
     if not log.logger.isEnabledFor(logging.INFO):
         return
     name = chosen["app"] or getattr(application, "__qualname__", None) or type(application).__name__
@@ -31,3 +33,16 @@ def announce(
         log.logger.info(
             "listening on %s%s", listener.url, " and every other address of this machine" * listener.everywhere
         )
+    if files := _files(chosen):
+        log.logger.info("files: %s", ", ".join(files))
+
+
+def _files(chosen: dict[str, Any]) -> list[str]:
+    """Which files are sent without the application, or in place of its body."""
+    said = [
+        f"{prefix}/ from {folder}{' or the application' * is_overlay}"
+        for prefix, folder, is_overlay in static_mounts(chosen)
+    ]
+    for prefix, folder in chosen["sendfile_root"]:
+        said.append(f"X-Sendfile from {folder}" if prefix is None else f"X-Accel-Redirect {prefix}/ from {folder}")
+    return said

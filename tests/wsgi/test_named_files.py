@@ -96,6 +96,28 @@ def test_without_the_option_the_fields_are_sent_to_the_client(plain, media, fiel
     assert (response.body, response[field]) == (b"the application's", value)
 
 
+def unsent(caplog):
+    return [text for record in caplog.records if "which goes to the client" in (text := record.getMessage())]
+
+
+def test_a_file_that_the_server_is_not_told_to_send_is_in_the_log_once(plain, media, caplog):
+    name, value = by("X-Sendfile", media, "small.txt")
+    plain.serve(naming((name, value), body=()))
+    for _ in range(2):
+        assert (plain.ask("/a").body, plain.ask("/b")[name]) == (b"", value)
+    (line,) = unsent(caplog)
+    assert line.startswith("GET /a: the application names a file in X-Sendfile, which goes to the client")
+    assert "Start with --sendfile-root FOLDER" in line
+
+
+def test_fields_that_a_proxy_may_read_and_bodies_of_the_application_are_no_reason_for_a_warning(plain, media, caplog):
+    for given in ({}, {"body": ()}):
+        fields = [by("X-Accel-Redirect" if given else "X-Sendfile", media, "small.txt")]
+        plain.serve(naming(*fields, **given))
+        plain.ask()
+    assert not unsent(caplog)
+
+
 def test_each_field_needs_a_folder_of_its_kind(serve, media, plain):
     for roots, ours, theirs in (
         ([str(media)], "X-Sendfile", "X-Accel-Redirect"),

@@ -219,7 +219,11 @@ impl WsgiApplication {
                 if exchange.surplus() > 0 || exchange.head().dropped().is_some() {
                     self.surplus.warn_of_response(py, exchange);
                 }
-                let may_be_short = exchange.head().declared_length().unwrap_or(0) > exchange.record().body_bytes;
+                let body_bytes = exchange.record().body_bytes;
+                if body_bytes == 0 && !exchange.has_named_file() {
+                    self.surplus.warn_of_unsent_file(py, exchange);
+                }
+                let may_be_short = exchange.head().declared_length().unwrap_or(0) > body_bytes;
                 let request = (may_be_short && !response.gone).then(|| exchange.request().line());
                 if let (Err(short), Some(request)) = (response.exchange.finish(), request) {
                     let message = format!(

@@ -1,12 +1,13 @@
 //! Warnings of applications that give more than their response may have: bytes beyond `Content-Length`, fields that are
-//! the server's. Logged once for a path. Any attached thread.
+//! the server's, a file that the server is not told to send. Logged once for a path; the last one once. Any attached
+//! thread.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use tailrace_server::{Exchange, Level};
+use tailrace_server::{Exchange, Level, NamedBy};
 
 use crate::call::rest::Dropped;
 use crate::call::target::percent_decode;
@@ -63,6 +64,20 @@ impl SurplusWarnings {
             );
             log::log(py, Level::Warning, &message, None);
         }
+    }
+
+    /// Warns of a response without a body that names a file for the server, which has no folder for such files.
+    pub(crate) fn warn_of_unsent_file(&self, py: Python<'_>, exchange: &mut Exchange) {
+        let field = NamedBy::Sendfile.field();
+        if !exchange.head().has(field.as_bytes()) || !self.is_first(field.to_owned()) {
+            return;
+        }
+        let message = format!(
+            "{}: the application names a file in {field}, which goes to the client, without the file: no folder is set \
+             for it. Start with --sendfile-root FOLDER, unless a proxy in front reads the field. This is said once.",
+            exchange.request().line()
+        );
+        log::log(py, Level::Warning, &message, None);
     }
 
     /// Warns of what the iterable gave after its response was complete, unless the request asked for the head alone.

@@ -1,0 +1,62 @@
+"""Which settings of static files cannot do what they say, as lines of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tailrace.cli.options import BY_NAME, static_mounts
+from tailrace.cli.static_values import FINGERPRINTED
+
+# What these options are about. --spa and --static-404 without --static are errors.
+_OF_MOUNTS: Final = ("static_index", "static_listing")
+_OF_FILES: Final = (
+    "static_cache",
+    "static_dotfiles",
+    "static_precompressed",
+    "static_compress",
+    "static_memory",
+    "static_descriptors",
+)
+_OF_ALL: Final = ("mime", "static_symlinks", "static_memory_file")
+_REMEDY: Final = "name a folder, as in --static /assets=./dist"
+
+
+def without_effect(chosen: Mapping[str, Any]) -> list[str]:
+    """A line for each reason. chosen: option values."""
+    lines = []
+    for names, needed in (
+        (_OF_MOUNTS, ("static",)),
+        (_OF_FILES, ("static", "overlay")),
+        (_OF_ALL, ("static", "overlay", "sendfile_root")),
+    ):
+        flags = [BY_NAME[name].flag for name in names if chosen[name] != BY_NAME[name].default]
+        if flags and not any(chosen[name] for name in needed):
+            have = "has" if len(flags) == 1 else "have"
+            missing = " or ".join(BY_NAME[name].flag for name in needed)
+            lines.append(f"{', '.join(flags)} {have} no effect without {missing}: {_REMEDY}")
+    lines += [
+        f"--static /={folder}: the application is never called, because this folder answers every path; use "
+        f"--overlay {folder}, which leaves to it what the folder does not have, or a path, as in --static "
+        f"/assets={folder}"
+        for prefix, folder in chosen["static"]
+        if not prefix
+    ]
+    mounts = [f"{prefix}/" for prefix, _, _ in static_mounts(chosen)]
+    lines += [
+        f"--static-cache {pattern}=...: no file has such a path, because the folders are served below "
+        f"{', '.join(mounts)}; a pattern is a path of URLs, or a name such as *.html"
+        for pattern, _ in chosen["static_cache"]
+        if mounts and not any(_fits(pattern, mount) for mount in mounts)
+    ]
+    return lines
+
+
+def _fits(pattern: str, mount: str) -> bool:
+    """Whether a path below the mount, which ends with a slash, may fit the pattern."""
+    if pattern == FINGERPRINTED or not pattern.startswith("/"):
+        return True
+    start, star, _ = pattern.partition("*")
+    if not star:
+        start = f"{start.rstrip('/')}/"
+    return mount.startswith(start) or start.startswith(mount)
