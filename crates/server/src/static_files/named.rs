@@ -32,6 +32,8 @@ use crate::static_files::slab::Slab;
 
 /// Characters of a name that the log shows.
 const SHOWN: usize = 300;
+/// What to do about a fault of the system.
+const OF_SYSTEM: &str = "look at its disk, and at the limits of this process";
 /// What a coded file's name ends with. The application may say the coding of such a file.
 const CODED: [(&str, &str); 8] = [
     ("gzip", ".gz"),
@@ -184,7 +186,9 @@ impl Shared {
             Lookup::Entry(_) | Lookup::Redirect | Lookup::Folder(_) => not_found(is_folder()),
             Lookup::Missing if wait == Wait::No => Err(MustWait),
             Lookup::Missing => not_found(why(&root, &path).unwrap_or_else(is_folder)),
-            Lookup::Fault(fault) => Ok(Err(Refused { reason: format!("which cannot be read: {fault}"), status: 503 })),
+            Lookup::Fault(fault) => {
+                Ok(Err(Refused { reason: format!("which cannot be read: {fault}; {OF_SYSTEM}"), status: 503 }))
+            }
         }
     }
 
@@ -313,15 +317,19 @@ fn path_of(by: NamedBy, text: &str) -> Result<String, String> {
 fn why(root: &Root, path: &RelativePath) -> Option<String> {
     let reason = match root.resolve(path) {
         Ok(Found::Directory { .. }) => return None,
-        Ok(Found::File { .. }) => "which could not be read when it was looked up",
-        Err(Unresolved::Missing) => "which does not exist",
+        Ok(Found::File { .. }) => {
+            "which was not there when it was looked up, and is now: make it before a response names it"
+        }
+        Err(Unresolved::Missing) => {
+            "which does not exist: correct the name, or make the file before a response names it"
+        }
         Err(Unresolved::Forbidden) => "which this user may not read: allow that",
         Err(Unresolved::Link) => {
             "which is or passes a symbolic link that leaves the folder or begins with a slash: name the file itself, or \
              see --static-symlinks"
         }
-        Err(Unresolved::Special) => "which is no regular file",
-        Err(Unresolved::Fault(errno)) => return Some(format!("which cannot be read: {errno}")),
+        Err(Unresolved::Special) => "which is no regular file: name one",
+        Err(Unresolved::Fault(errno)) => return Some(format!("which cannot be read: {errno}; {OF_SYSTEM}")),
     };
     Some(reason.to_owned())
 }
@@ -329,12 +337,12 @@ fn why(root: &Root, path: &RelativePath) -> Option<String> {
 fn unfit(error: PathError) -> &'static str {
     match error {
         PathError::Malformed => "which has a % without two hexadecimal digits: percent-encode the path once",
-        PathError::Control => "which has a control character",
-        PathError::NotUtf8 => "which is not UTF-8",
+        PathError::Control => "which has a control character: leave that out of the file's name",
+        PathError::NotUtf8 => "which is not UTF-8: encode the path as UTF-8, then by percent signs",
         PathError::DotSegment => "which has \".\" or \"..\": name the file itself",
-        PathError::Separator => "which has an encoded slash or a backslash",
-        PathError::EmptySegment => "which has two slashes in a row",
-        PathError::TooLong => "which is longer than the path of any file",
-        PathError::DotFile | PathError::NotBelow => "which names no file",
+        PathError::Separator => "which has an encoded slash or a backslash: write a slash as it is",
+        PathError::EmptySegment => "which has two slashes in a row: write one",
+        PathError::TooLong => "which is longer than the path of any file: shorten it",
+        PathError::DotFile | PathError::NotBelow => "which names no file: name one",
     }
 }
