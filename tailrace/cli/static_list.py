@@ -22,6 +22,12 @@ REFUSED: Final = "refused"
 HIDDEN: Final = "hidden"
 REPEATED: Final = "repeated"
 UNKNOWN: Final = "unknown"
+LISTED: Final = "listed"
+REDIRECTED: Final = "redirected"
+FALLBACK: Final = "fallback"
+ABSENT: Final = "absent"
+# In the order in which they are counted.
+_STATUSES: Final = (SERVED, LISTED, REDIRECTED, FALLBACK, ABSENT, REFUSED, HIDDEN, REPEATED, UNKNOWN)
 # What the core says of a file that it does not serve.
 _REASONS: Final = {
     "control": "its name has a control character",
@@ -46,8 +52,9 @@ class Row:
     """A file, and the URL under which a client finds it.
 
     path: of the URL, decoded. status: SERVED, REFUSED, HIDDEN by another folder, or REPEATED: a link to a folder around
-    it, whose files are also served below this path, or UNKNOWN: a folder that this user may not list. reason: why it is
-    not SERVED.
+    it, whose files are also served below this path, or UNKNOWN: a folder that this user may not list. For what is no
+    file of its own: LISTED: the page of a folder; REDIRECTED to the path with a slash; FALLBACK and ABSENT: what is
+    sent for paths that the folder does not have, with the status 200 or 404. reason: why it is not SERVED.
     headers: the fields that follow from the file. codings: the lengths of its compressed siblings by their coding.
     compressed: the codings in which the server compresses it when clients want them, unless it hardly becomes smaller.
     """
@@ -92,8 +99,27 @@ class _Mount:
         self._nearer = sorted(others, key=len, reverse=True)
 
     def rows(self) -> Iterator[Row]:
-        """Each file, and each folder that has an index file."""
+        """Each file, each folder that is answered, and what stands for paths that the folder does not have."""
         yield from self._of_folder("", (os.path.realpath(self._folder),))
+        if not self._is_overlay:
+            yield from self._of_other_paths()
+
+    def _of_other_paths(self) -> Iterator[Row]:
+        for option, status, why in (
+            ("spa", FALLBACK, "what the folder does not have, if its name has no extension (--spa), with status 200"),
+            ("static_404", ABSENT, "what the folder does not have (--static-404), with status 404"),
+        ):
+            name = self._chosen[option]
+            # As the core, which sends it also if its name begins with a dot.
+            if (
+                name is not None
+                and os.path.isfile(file := os.path.join(self._folder, name))
+                and (self._refusal(name) in ("", _REASONS["dot"]))
+            ):
+                headers = static_headers(self._settings, f"{self._prefix}/{name}")
+                if status == ABSENT:
+                    headers["Cache-Control"] = "no-store"
+                yield Row(f"{self._prefix}/*", file, status, why, headers)
 
     def _of_folder(self, below: str, parents: tuple[str, ...]) -> Iterator[Row]:
         """below: the path of a folder below that of the mount, with a slash at its end. parents: it and the folders
@@ -120,8 +146,25 @@ class _Mount:
                 yield self._not_served(path, str(error.strerror))
         for name in files:
             yield self._file(below + name, below, name, files)
-        if not self._is_overlay and (index := [name for name in self._chosen["static_index"] if name in files]):
+        if not self._is_overlay:
+            yield from self._of_path(below, files)
+
+    def _of_path(self, below: str, files: Mapping[str, os.stat_result]) -> Iterator[Row]:
+        """What the path of a folder itself is answered with. files: those of the folder."""
+        index = [name for name in self._chosen["static_index"] if name in files]
+        if index:
             yield self._file(below, below, index[0], files)
+        elif self._chosen["static_listing"] and self._nearer_than(f"{self._prefix}/{below}") is None:
+            yield self._not_served(below, "a page with its files (--static-listing)", LISTED)
+        else:
+            return
+        path = f"{self._prefix}/{below}".rstrip("/")
+        if path and self._nearer_than(path) is None:
+            yield Row(path, os.path.join(self._folder, below), REDIRECTED, f"to {_quoted(path)}/")
+
+    def _nearer_than(self, path: str) -> str | None:
+        """The longer path of another folder that answers this one."""
+        return next((prefix for prefix in self._nearer if path == prefix or path.startswith(f"{prefix}/")), None)
 
     def _refusal(self, path: str) -> str:
         """Why the core does not serve this; empty: it does."""
@@ -133,9 +176,8 @@ class _Mount:
         """path: of the URL, below that of the mount; below, name: the folder of the file, and its name. files: those of
         the folder."""
         url = f"{self._prefix}/{path}"
-        for prefix in self._nearer:
-            if url == prefix or url.startswith(f"{prefix}/"):
-                return self._not_served(path, f"the folder of {prefix} answers", HIDDEN, below + name)
+        if (prefix := self._nearer_than(url)) is not None:
+            return self._not_served(path, f"the folder of {prefix} answers", HIDDEN, below + name)
         headers = static_headers(self._settings, f"{self._prefix}/{below}{name}")
         length = str(files[name].st_size)
         headers = {"Content-Type": headers.pop("Content-Type"), "Content-Length": length, **headers}
@@ -180,6 +222,8 @@ def as_json(found: list[Row]) -> str:
             entry |= {"headers": row.headers, "codings": row.codings, "compressed": row.compressed}
         else:
             entry["reason"] = row.reason
+            if row.headers:
+                entry["headers"] = row.headers
         shown.append(entry)
     return json.dumps(shown, indent=2)
 
@@ -201,8 +245,6 @@ def as_text(found: list[Row], directory: str) -> str:
     table = [line for line in lines if line[3]]
     widths = [max(len(line[place]) for line in (lines if place < 2 else table)) for place in range(6)]
     shown = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    counts = {
-        status: sum(row.status == status for row in found) for status in (SERVED, REFUSED, HIDDEN, REPEATED, UNKNOWN)
-    }
+    counts = {status: sum(row.status == status for row in found) for status in _STATUSES}
     told = ", ".join(f"{count} {status}" for status, count in counts.items() if count or status == SERVED)
     return "\n".join([*shown, "", f"{told}. Each is sent with X-Content-Type-Options: nosniff."])

@@ -30,9 +30,14 @@ def site(tmp_path, monkeypatch):
     return tmp_path
 
 
-def rows(pattern=None, **given):
+def everything(pattern=None, **given):
     chosen = plain(from_keywords(given))
     return static_list.rows(chosen | folders.located(chosen), pattern)
+
+
+def rows(pattern=None, **given):
+    """Those of files."""
+    return [row for row in everything(pattern, **given) if row.status != static_list.REDIRECTED]
 
 
 def by_url(pattern=None, **given):
@@ -118,8 +123,8 @@ def test_what_is_not_served_is_shown_with_the_reason(site):
     never = reasons(static="/=dist", static_symlinks="never", static_dotfiles="never")
     assert {never[f"/{name}"] for name in ("away", "near", "gone")} == {"a symbolic link (--static-symlinks)"}
     assert never["/.well-known"] == dot
-    everything = reasons(static="/=dist", static_symlinks="follow", static_dotfiles="all")
-    assert set(wanted) - set(everything) == {"/.env", "/.git", "/away", "/back"}
+    followed = reasons(static="/=dist", static_symlinks="follow", static_dotfiles="all")
+    assert set(wanted) - set(followed) == {"/.env", "/.git", "/away", "/back"}
 
 
 def test_a_link_to_a_folder_around_it_ends():
@@ -142,6 +147,48 @@ def test_an_overlay_has_no_index(site):
     assert urls(overlay="public") == ["/favicon.ico", "/index.html"]
     assert "/" not in urls(static="/=dist", static_index="")
     assert by_url(static="/=dist", static_index="index.htm,index.html")["/"].file == f"{site}/dist/index.html"
+
+
+def others(**given):
+    """What is no file, by URL: its status and the reason."""
+    return {row.url: (row.status, row.reason) for row in everything(**given) if row.status != static_list.SERVED}
+
+
+def test_a_path_without_the_slash_of_its_folder_is_redirected():
+    assert others(static={"/a b": "dist"}) == {"/a%20b": ("redirected", "to /a%20b/")}
+    assert others(static="/=dist") == {}, "the root has its slash"
+    assert others(static="/a=dist", static_index="") == {}, "no page, no redirect to one"
+    assert others(overlay="dist") == {}
+
+
+def test_folders_without_an_index_file_are_listed_where_that_is_an_option(site):
+    assert others(static="/a=dist", static_listing=True) == {
+        "/a": ("redirected", "to /a/"),
+        "/a/sub": ("redirected", "to /a/sub/"),
+        "/a/sub/": ("listed", "a page with its files (--static-listing)"),
+    }
+    # Another folder answers that path.
+    (site / "public" / "index.html").write_text("x")
+    found = others(static={"/": "dist", "/sub": "public"}, static_listing=True)
+    assert [url for url in found if url.startswith("/sub")] == ["/sub", "/sub/a%20b.txt"]
+    assert found["/sub/a%20b.txt"][0] == "hidden"
+
+
+def test_what_is_sent_for_other_paths_is_shown(site):
+    (site / "dist" / "404.html").write_text("no")
+    given = {"static": {"/a": "dist", "/p": "public"}, "spa": "index.html", "static_404": "404.html"}
+    found = [row for row in everything(**given) if row.url.endswith("*")]
+    assert [(row.url, row.file, row.status) for row in found] == [
+        ("/a/*", f"{site}/dist/404.html", "absent"),
+        ("/a/*", f"{site}/dist/index.html", "fallback"),
+    ]
+    assert [row.headers.get("Cache-Control") for row in found] == ["no-store", None]
+    shown = json.loads(static_list.as_json(found))[1]
+    assert shown["headers"]["Content-Type"] == "text/html; charset=utf-8"
+    assert shown["reason"].endswith("(--spa), with status 200")
+    text = static_list.as_text(found, str(site))
+    assert "/a/*  dist/404.html    absent: what the folder does not have (--static-404), with status 404" in text
+    assert "0 served, 1 fallback, 1 absent" in text
 
 
 @pytest.mark.parametrize(
