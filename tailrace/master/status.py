@@ -31,6 +31,8 @@ from tailrace.status.state import SharedState, State, WorkerState
 FIRST_DELAY: Final = 1.0
 LONGEST_DELAY: Final = 30.0
 _BACKLOG: Final = 128
+# That errors propose: the port of `--bind` is taken.
+_PORT: Final = 9000
 
 
 @dataclass
@@ -225,7 +227,7 @@ def opened(text: str, *, socket_mode: int | None, kept: Callable[[str], int | No
 
     Raises ConfigError for a text that is no address.
     """
-    address = addresses.parse(text, "status")
+    address = addresses.parse(text, "status", _PORT)
     if isinstance(address, InheritedAddress):
         raise ConfigError(f"status {text!r}: write host:port, or unix:/path")
     descriptor = kept(str(address))

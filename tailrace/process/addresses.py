@@ -58,8 +58,8 @@ class InheritedAddress:
 Address = TcpAddress | UnixAddress | InheritedAddress
 
 
-def parse(text: str, option: str = "bind") -> Address:
-    """Reads one `--bind`, or the value of another option. Raises ConfigError."""
+def parse(text: str, option: str = "bind", port: int = 8000) -> Address:
+    """Reads one `--bind`, or the value of another option. port: that an error proposes. Raises ConfigError."""
     text = text.strip()
     if text.startswith("unix:"):
         path = text.removeprefix("unix:")
@@ -82,23 +82,23 @@ def parse(text: str, option: str = "bind") -> Address:
     if found is None:
         remedy = "write host:port, [::1]:port, unix:/path or fd://3"
         if "://" in text:
-            remedy = "leave the scheme out, as in 127.0.0.1:8000"
+            remedy = f"leave the scheme out, as in 127.0.0.1:{port}"
         elif text.count(":") > 1 and "[" not in text:
-            remedy = f"put an IPv6 address in brackets, as in {_in_brackets(text)}"
+            remedy = f"put an IPv6 address in brackets, as in {_in_brackets(text, port)}"
         elif re.fullmatch(r"[\w.-]+", text):
-            remedy = f"write {text}:8000"
+            remedy = f"write {text}:{port}"
         raise ConfigError(f"{option} {text!r}: not an address; {remedy}")
     return TcpAddress(found["v6"] or found["host"], _port(found["port"], text, option))
 
 
-def _in_brackets(text: str) -> str:
+def _in_brackets(text: str, proposed: int) -> str:
     """What was most likely meant: an IPv6 address, or an IPv6 address followed by a port."""
     host, _, port = text.rpartition(":")
     try:
         socket.inet_pton(socket.AF_INET6, host)
     except OSError:
-        return f"[{text}]:8000"
-    return f"[{host}]:{port}" if port.isdigit() and (len(port) > 3 or port in ("80", "443")) else f"[{text}]:8000"
+        return f"[{text}]:{proposed}"
+    return f"[{host}]:{port}" if port.isdigit() and (len(port) > 3 or port in ("80", "443")) else f"[{text}]:{proposed}"
 
 
 def _port(digits: str, text: str, option: str) -> int:

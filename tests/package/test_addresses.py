@@ -2,6 +2,7 @@
 
 import pytest
 
+from tailrace.master.status import opened
 from tailrace.process.addresses import InheritedAddress, TcpAddress, UnixAddress, parse
 from tailrace.process.errors import ConfigError
 
@@ -55,3 +56,17 @@ def test_what_is_no_address_is_refused_with_the_remedy(text, remedy):
     with pytest.raises(ConfigError, match=remedy) as caught:
         parse(text)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("localhost", "write localhost:9000"),
+        ("http://localhost", "as in 127.0.0.1:9000"),
+        ("::1", r"as in \[::1\]:9000"),
+        ("fe80::1:2", r"as in \[fe80::1:2\]:9000"),
+    ],
+)
+def test_the_address_of_another_option_is_proposed_with_another_port(text, remedy):
+    with pytest.raises(ConfigError, match=f"^status '{text}': not an address; .*{remedy}$"):
+        opened(text, socket_mode=None, kept=lambda address: None, application="")
