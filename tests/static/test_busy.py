@@ -3,10 +3,10 @@
 import re
 import subprocess
 import threading
-import time
 
 import pytest
 from harness.tools import need_tool
+from server.probes import eventually
 from static.site import ask, pattern, request, serving, tree
 
 FILES = {"file.js": pattern(21_000), "large.bin": pattern(400_000), "small.css": b"a { }"}
@@ -17,14 +17,15 @@ def folder(tmp_path_factory):
     return tree(tmp_path_factory.mktemp("site"), FILES)
 
 
-def occupied(server, targets):
-    """Clients whose requests the application does not answer for as long as the test takes."""
+def occupied(server, targets, begun):
+    """Clients whose requests the application does not answer for as long as the test takes. begun: so many of them run
+    at least; the others may wait."""
     clients = []
     for target in targets:
         client = server.client(60)
         client.send(request(target))
         clients.append(client)
-    time.sleep(0.3)
+    eventually(lambda: server.log.count("begins /") >= begun, f"{begun} requests that run")
     return clients
 
 
@@ -42,21 +43,21 @@ def at_a_rate(server, count=100, rate=100):
 
 
 WAYS = [
-    pytest.param(["--threads", "2"], ["/sleep", "/sleep"], id="threads-asleep"),
-    pytest.param(["--threads", "1"], ["/sleep"], id="one-thread-asleep"),
-    pytest.param(["--threads", "2"], ["/hold"], id="interpreter-held"),
-    pytest.param(["--threads", "1"], ["/hold"], id="interpreter-held-by-one-thread"),
-    pytest.param(["--threads", "2"], ["/sleep"] * 30, id="a-long-queue"),
-    pytest.param(["--gevent"], ["/hold"], id="hub-held"),
-    pytest.param(["--workers", "2", "--threads", "2"], ["/hold"] * 8, id="workers"),
+    pytest.param(["--threads", "2"], ["/sleep", "/sleep"], 2, id="threads-asleep"),
+    pytest.param(["--threads", "1"], ["/sleep"], 1, id="one-thread-asleep"),
+    pytest.param(["--threads", "2"], ["/hold"], 1, id="interpreter-held"),
+    pytest.param(["--threads", "1"], ["/hold"], 1, id="interpreter-held-by-one-thread"),
+    pytest.param(["--threads", "2"], ["/sleep"] * 30, 2, id="a-long-queue"),
+    pytest.param(["--gevent"], ["/hold"], 1, id="hub-held"),
+    pytest.param(["--workers", "2", "--threads", "2"], ["/hold"] * 8, 1, id="workers"),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "targets"), WAYS)
-def test_files_are_served_while_the_application_does_not_respond(folder, arguments, targets):
+@pytest.mark.parametrize(("arguments", "targets", "begun"), WAYS)
+def test_files_are_served_while_the_application_does_not_respond(folder, arguments, targets, begun):
     server = serving(folder, *arguments, "--graceful-timeout", "0", app="busy:app")
     try:
-        clients = occupied(server, targets)
+        clients = occupied(server, targets, begun)
         assert at_a_rate(server) == (100, 100, 0)
         with server.client(5) as client:
             for name, content in FILES.items():
@@ -72,26 +73,32 @@ def test_files_are_served_while_the_application_does_not_respond(folder, argumen
         server.__exit__(None, None, None)
 
 
-def test_with_debug_files_wait_for_the_application(folder):
-    with serving(folder, "--debug", app="busy:app") as server, server.client(30) as client:
+def test_with_debug_files_wait_for_the_application(folder, tmp_path):
+    go = tmp_path / "go"
+    environment = {"GO": str(go)}
+    with (
+        serving(folder, "--debug", app="busy:app", environment=environment) as server,
+        server.client(30) as client,
+        server.client(30) as busy,
+    ):
         assert ask(client, "/assets/file.js").body == FILES["file.js"]
-        with server.client(30) as busy:
-            busy.send(request("/nap"))
-            time.sleep(0.2)
-            client.send(request("/assets/file.js"))
-            client.sock.settimeout(0.3)
-            with pytest.raises(TimeoutError):
-                client.sock.recv(1)
-            client.sock.settimeout(30)
-            assert busy.response().body == b"awake"
-            assert client.response().body == FILES["file.js"]
+        busy.send(request("/wait"))
+        assert server.logged("begins /wait")
+        client.send(request("/assets/file.js"))
+        client.sock.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            client.sock.recv(1)
+        go.touch()
+        client.sock.settimeout(30)
+        assert busy.response().body == b"awake"
+        assert client.response().body == FILES["file.js"]
 
 
 def test_files_take_no_place_in_the_queue(folder):
     options = {"threads": 1, "max_queue": 1, "graceful_timeout": 0}
     server = serving(folder, app="busy:app", **options)
     try:
-        clients = occupied(server, ["/sleep", "/sleep"])
+        clients = occupied(server, ["/sleep", "/sleep"], 1)
         assert server.get("/app").status == 503
         for _ in range(10):
             assert server.get("/assets/file.js").status == 200
