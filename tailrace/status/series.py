@@ -16,6 +16,7 @@ from tailrace.status.state import STATES
 COUNTERS: Final = {
     "accepted": ("tailrace_connections_accepted", "Connections that were accepted."),
     "requests": ("tailrace_requests", "Requests that the application has answered."),
+    "static": ("tailrace_static_responses", "Responses of --static and --overlay, without the application."),
     "refused": ("tailrace_refused", "Requests and connections that the server itself has refused."),
     "timed_out": ("tailrace_requests_timed_out", "Requests that were not answered before their deadline."),
     "given_up": ("tailrace_requests_given_up", "Unfinished requests that were given up to make room for others."),

@@ -17,7 +17,7 @@ from tailrace.status import counts
 from tailrace.status.state import DRAINING, HUNG, SERVING, STARTING, State, WorkerState
 
 # Counters that only grow, as long as the worker lives; all others are gauges.
-GROWING: Final = ("accepted", "requests", "refused", "given_up", "timed_out")
+GROWING: Final = ("accepted", "requests", "refused", "given_up", "timed_out", "static")
 # A worker counts as hung when its heartbeat, or an answer of its interpreter, is late for this long (seconds).
 # Heartbeats come once a second, and one may be late.
 LATE: Final = 3.0

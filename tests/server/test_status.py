@@ -86,6 +86,18 @@ def test_a_request_in_flight_is_shown(tmp_path):
         eventually(lambda: document(at)["requests"] == [], "no request in flight")
 
 
+def test_responses_of_static_files_have_a_counter_of_their_own(tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    server, at = start("--workers", "1", "--static", f"/assets={tmp_path}")
+    with server:
+        statuses = [server.get(f"/assets/{name}").status for name in ("a.txt", "a.txt", "no.txt")]
+        assert statuses == [200, 200, 404]
+        assert server.get("/").status == 200
+        totals = eventually(lambda: (found := document(at)["totals"])["static"] == 3 and found, "three files")
+        assert totals["requests"] == 1
+        assert metrics(at)["tailrace_static_responses_total"] == 3
+
+
 def test_it_answers_while_all_threads_are_stuck(tmp_path):
     server, at = start("--threads", "2", "--hang-timeout", "0", "--graceful-timeout", "1")
     with server:

@@ -496,6 +496,7 @@ impl Server {
             given_up: context.given_up.load(Ordering::Relaxed),
             stuck: dispatcher.runners.stuck() as u64,
             timed_out: dispatcher.runners.timed_out(),
+            static_responses: context.static_responses.load(Ordering::Relaxed),
         }
     }
 

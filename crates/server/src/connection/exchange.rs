@@ -181,6 +181,11 @@ impl Exchange {
         self.parts_mut().transaction.named.take()
     }
 
+    /// Counts the response as one of static files.
+    pub(crate) fn count_static(&self) {
+        self.connection().shared().count_static();
+    }
+
     /// Writes a line to the error log.
     pub(crate) fn log(&self, level: Level, message: &str) {
         self.connection().host().log(level, message);

@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) requests: AtomicU64,
     /// Number of requests that the server itself has refused.
     pub(crate) refused: AtomicU64,
+    /// Number of responses of static files.
+    pub(crate) static_responses: AtomicU64,
 }
 
 impl Shared {
@@ -63,6 +65,7 @@ impl Shared {
             waiting: Arc::default(),
             requests: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            static_responses: AtomicU64::new(0),
             config,
         }
     }
@@ -92,5 +95,10 @@ impl Shared {
     /// Counts a request that the server itself has refused.
     pub(crate) fn count_refusal(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a response of static files.
+    pub(crate) fn count_static(&self) {
+        self.static_responses.fetch_add(1, Ordering::Relaxed);
     }
 }

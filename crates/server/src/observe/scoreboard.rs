@@ -105,6 +105,8 @@ pub enum Counter {
     Draining,
     /// Connections that close once the client has had time to read the response.
     Closing,
+    /// Responses of static files.
+    StaticResponses,
 }
 
 impl Counter {
@@ -128,7 +130,7 @@ impl Counter {
     ];
 
     /// Those that are shown to users, with their names.
-    pub const ALL: [(Self, &'static str); 15] = [
+    pub const ALL: [(Self, &'static str); 16] = [
         (Self::Pid, "pid"),
         (Self::Connections, "connections"),
         (Self::Accepted, "accepted"),
@@ -143,6 +145,7 @@ impl Counter {
         (Self::GivenUp, "given_up"),
         (Self::Stuck, "stuck"),
         (Self::TimedOut, "timed_out"),
+        (Self::StaticResponses, "static"),
         (Self::Heartbeat, "heartbeat_ns"),
     ];
 }

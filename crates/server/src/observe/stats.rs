@@ -35,6 +35,8 @@ pub struct Stats {
     pub stuck: u64,
     /// Requests whose deadline passed.
     pub timed_out: u64,
+    /// Responses of static files, of which the application knows nothing.
+    pub static_responses: u64,
 }
 
 impl Stats {
@@ -54,6 +56,7 @@ impl Stats {
             (Counter::GivenUp, self.given_up),
             (Counter::Stuck, self.stuck),
             (Counter::TimedOut, self.timed_out),
+            (Counter::StaticResponses, self.static_responses),
         ] {
             section.set(counter, value);
         }
@@ -148,6 +151,7 @@ mod tests {
             given_up: 11,
             stuck: 12,
             timed_out: 13,
+            static_responses: 14,
             ..Stats::default()
         };
         stats.publish(&section);
@@ -155,8 +159,8 @@ mod tests {
         let published =
             ["connections", "accepted", "requests", "refused", "running", "queued", "held", "heads"].map(named);
         assert_eq!(published, [1, 2, 3, 4, 5, 6, 7, 8]);
-        let others = ["buffered", "bodies", "given_up", "stuck", "timed_out"].map(named);
-        assert_eq!(others, [9, 10, 11, 12, 13]);
+        let others = ["buffered", "bodies", "given_up", "stuck", "timed_out", "static"].map(named);
+        assert_eq!(others, [9, 10, 11, 12, 13, 14]);
         let states = ThreadStates { leading: 1, watching: 2, parked: 3, entering: 4, running: 5, sending: 6 };
         states.publish(&section);
         assert_eq!(Counter::THREADS.map(|(counter, _)| section.get(counter)), [1, 2, 3, 4, 5, 6]);

@@ -124,7 +124,10 @@ impl Responder for StaticFiles {
             return Response::Passed(exchange);
         }
         match shared.respond(&mut exchange, Wait::No) {
-            Outcome::Responded => Response::Done(exchange.finish_here()),
+            Outcome::Responded => {
+                exchange.count_static();
+                Response::Done(exchange.finish_here())
+            }
             Outcome::Passed => Response::Passed(exchange),
             Outcome::Unknown | Outcome::Waiting => {
                 shared.look_up(exchange);
@@ -190,7 +193,10 @@ impl Shared {
     /// Responds to a request on a disk thread.
     fn respond_waiting(self: &Arc<Self>, mut exchange: Exchange) {
         match self.respond(&mut exchange, Wait::Yes) {
-            Outcome::Responded => exchange.finish_by_io(),
+            Outcome::Responded => {
+                exchange.count_static();
+                exchange.finish_by_io();
+            }
             Outcome::Passed | Outcome::Unknown => exchange.dispatch_later(),
             Outcome::Waiting => {
                 let again = self.clone();

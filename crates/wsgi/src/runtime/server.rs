@@ -177,6 +177,7 @@ impl Server {
             given_up,
             stuck,
             timed_out,
+            static_responses,
         } = self.core.stats();
         let stats = PyDict::new(py);
         for (name, value) in [
@@ -195,6 +196,7 @@ impl Server {
             ("given_up", given_up),
             ("stuck", stuck),
             ("timed_out", timed_out),
+            ("static", static_responses),
         ] {
             stats.set_item(name, value)?;
         }
