@@ -22,7 +22,7 @@ use crate::os::sync::lock;
 use crate::os::sync::wait_for;
 
 /// Threads at most. The temporary folder is one disk, and waits for it take no processor time.
-const THREADS: usize = 8;
+pub(crate) const THREADS: usize = 8;
 /// How long a thread waits for the next task before it ends.
 const IDLE: Duration = Duration::from_secs(5);
 /// Bytes of a thread's stack: system calls on files need little, and compressing a file less than 64 KiB.

@@ -73,8 +73,8 @@ struct Shared {
     /// Of those that make pages of folders.
     turns: Turns,
     disk: Arc<Disk>,
-    /// The paths that disk threads look up, with the other requests for them: a file whose disk does not respond
-    /// occupies one thread, however many clients ask for it.
+    /// The paths that disk threads look up, decoded, with the other requests for them: a file whose disk does not
+    /// respond occupies one thread, however many clients ask for it, and however they encode its path.
     lookups: Mutex<HashMap<Box<[u8]>, Vec<Exchange>>>,
 }
 
@@ -170,7 +170,7 @@ impl Shared {
     /// Has a disk thread look for the file of a request and respond, if none does that for the same path already.
     fn look_up(self: &Arc<Self>, exchange: Exchange) {
         let request = exchange.request();
-        let path: Box<[u8]> = request.head.path.of(&request.bytes).into();
+        let path = decoded(request.head.path.of(&request.bytes));
         let mut lookups = lock(&self.lookups);
         if let Some(others) = lookups.get_mut(&path) {
             others.push(exchange);
@@ -234,7 +234,9 @@ impl Shared {
                 return Outcome::Responded;
             }
             let found = match decode(rest, self.config.dot_files) {
-                Ok(names) => self.serve(exchange, folder, &key(&path, folder, &names), &names, wait, now),
+                Ok(names) => {
+                    self.serve(exchange, folder, &key(&path, &self.folders, folder, &names), &names, wait, now)
+                }
                 Err(_) if folder.mount.is_overlay => Outcome::Passed,
                 Err(error) => {
                     let refusal = error.refusal();
@@ -402,15 +404,34 @@ impl Shared {
     }
 }
 
-/// Under which key the entry of a path is kept: the path as it arrived or, if it is encoded, what it leads to, which no
-/// path begins like. A path that is encoded in part may be below another mount than the decoded one, and one without
-/// the slash at its end leads elsewhere.
-fn key<'a>(path: &'a [u8], folder: &Folder, names: &RelativePath) -> Cow<'a, [u8]> {
+/// Under which key the entry of a path is kept: the path, decoded, so that each file has one. The path of a request
+/// that is not encoded is that already. A path that is encoded in part may be below another mount than the decoded one
+/// (`/%61/x` is not below `/a`); then the key is one that no path begins like.
+fn key<'a>(path: &'a [u8], folders: &[Folder], folder: &Folder, names: &RelativePath) -> Cow<'a, [u8]> {
     if !is_encoded(path) {
         return Cow::Borrowed(path);
     }
+    let names_slash = if names.as_str().is_empty() { "" } else { "/" };
     let slash = if names.is_directory_form() { "/" } else { "" };
-    Cow::Owned(format!("{} {}{slash}", folder.number, names.as_str()).into_bytes())
+    let decoded = format!("{}{names_slash}{}{slash}", folder.prefix, names.as_str()).into_bytes();
+    let nearest = folders.iter().find(|other| below(&decoded, &other.prefix).is_some());
+    if nearest.is_some_and(|nearest| nearest.number == folder.number) {
+        return Cow::Owned(decoded);
+    }
+    Cow::Owned([format!("{} ", folder.number).as_bytes(), &decoded].concat())
+}
+
+/// The octets that a path stands for. What is no encoding stays.
+fn decoded(path: &[u8]) -> Box<[u8]> {
+    let digit = |at: usize| path.get(at).and_then(|&octet| char::from(octet).to_digit(16));
+    let (mut octets, mut at) = (Vec::with_capacity(path.len()), 0);
+    while let Some(&octet) = path.get(at) {
+        let encoded = if octet == b'%' { digit(at + 1).zip(digit(at + 2)) } else { None };
+        let value = encoded.and_then(|(high, low)| u8::try_from(high << 4 | low).ok());
+        octets.push(value.unwrap_or(octet));
+        at += if value.is_some() { 3 } else { 1 };
+    }
+    octets.into()
 }
 
 fn is_encoded(path: &[u8]) -> bool {
@@ -432,26 +453,88 @@ fn with_slash(exchange: &Exchange) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::io::Read;
-    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+    use std::sync::{Arc, Mutex};
     use std::thread;
     use std::time::Duration;
 
-    use super::StaticFiles;
+    use tailrace_http::static_path::{DotFiles, below, decode};
+
+    use super::{StaticFiles, decoded, key};
     use crate::config::Config;
     use crate::dispatch::responder::{Responder, Response};
     use crate::executor::greenlets::testing::Served;
     use crate::os::clock::{now, since};
     use crate::os::resolve::Links;
     use crate::os::sync::lock;
-    use crate::request::disk::Disk;
+    use crate::request::disk::{Disk, THREADS};
     use crate::static_config::{Mount, StaticConfig};
+
+    fn mount(prefix: &str) -> Mount {
+        Mount { prefix: prefix.to_owned(), folder: std::env::temp_dir(), is_overlay: false }
+    }
+
+    #[test]
+    fn a_file_has_one_key_however_its_path_is_encoded() {
+        let config = StaticConfig { mounts: vec![mount(""), mount("/a"), mount("/é")], ..StaticConfig::default() };
+        let files = StaticFiles::new(config, Arc::new(Disk::new())).unwrap();
+        let folders = &files.0.folders;
+        let key_of = |path: &str| {
+            let path = path.as_bytes();
+            let (folder, rest) =
+                folders.iter().find_map(|folder| Some((folder, below(path, &folder.prefix)?))).unwrap();
+            let names = decode(rest, DotFiles::Allowed).unwrap();
+            String::from_utf8(key(path, folders, folder, &names).into_owned()).unwrap()
+        };
+        for path in ["/a/xy", "/a/x%79", "/a/%78%79"] {
+            assert_eq!(key_of(path), "/a/xy");
+        }
+        assert_eq!((key_of("/a/%78/"), key_of("/a/")), ("/a/x/".to_owned(), "/a/".to_owned()));
+        assert_eq!(key_of("/%C3%A9/x"), "/%C3%A9/x", "as its mount");
+        // Another file than that of `/a/x`.
+        assert_eq!(key_of("/%61/x"), "2 /a/x");
+        assert_eq!(key_of("/50%25"), "/50%");
+    }
+
+    #[test]
+    fn a_path_is_looked_up_once_however_it_is_encoded() {
+        for (path, octets) in [("/%61%2fb", "/a/b"), ("/a%4", "/a%4"), ("/%zz%", "/%zz%"), ("/%2541", "/%41")] {
+            assert_eq!(&*decoded(path.as_bytes()), octets.as_bytes());
+        }
+        let served = Served::new(Config::default());
+        let config = StaticConfig { mounts: vec![mount("")], symlinks: Links::Follow, ..StaticConfig::default() };
+        let disk = Arc::new(Disk::new());
+        let (hold, held) = channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        for _ in 0..THREADS {
+            let held = held.clone();
+            disk.run(move || _ = lock(&held).recv());
+        }
+        let files = StaticFiles::new(config, disk).unwrap();
+        let clients: Vec<_> = ["/ab", "/a%62", "/%61%62"]
+            .into_iter()
+            .map(|path| {
+                let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+                let client = served.ask_with(head.as_bytes());
+                assert!(matches!(files.respond(served.next()), Response::Taken));
+                client
+            })
+            .collect();
+        assert_eq!(lock(&files.0.lookups).len(), 1);
+        drop(hold);
+        for mut client in clients {
+            let mut response = String::new();
+            client.read_to_string(&mut response).unwrap();
+            assert!(response.starts_with("HTTP/1.1 404 "), "{response}");
+        }
+        served.end();
+    }
 
     #[test]
     fn a_look_up_by_a_disk_thread_leaves_nothing() {
         let served = Served::new(Config::default());
-        let mount = Mount { prefix: String::new(), folder: std::env::temp_dir(), is_overlay: false };
         // With such links every path is looked up by a disk thread.
-        let config = StaticConfig { mounts: vec![mount], symlinks: Links::Follow, ..StaticConfig::default() };
+        let config = StaticConfig { mounts: vec![mount("")], symlinks: Links::Follow, ..StaticConfig::default() };
         let files = StaticFiles::new(config, Arc::new(Disk::new())).unwrap();
         let (mut client, exchange) = served.exchange();
         assert!(matches!(files.respond(exchange), Response::Taken));
