@@ -8,7 +8,7 @@ from __future__ import annotations
 import json as as_json
 import os
 import sys
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
@@ -21,8 +21,10 @@ from tailrace.master import service
 from tailrace.process import descriptors, directory, folders, interrupt, log
 from tailrace.process.errors import ConfigError, LoadError, TailraceError
 from tailrace.process.exit import leave
-from tailrace.status import ask, threads
 from tailrace.worker import single
+
+if TYPE_CHECKING:
+    from tailrace.status.ask import Asked
 
 _EXAMPLES: Final = """\b
 Examples:
@@ -240,12 +242,17 @@ def _threads(status: str | None, pid: int | None, json: bool, config: str | None
     file, too, like the server's. Or reads a process by its number: a worker, a master, or any Python program. That
     needs the same user or root, and shows no requests. Stacks need `pip install 'tailrace[status]'`.
     """
+    # With an HTTP client, whose ssl must not be imported in a server before gevent has patched it.
+    from tailrace.status import ask, threads
+
     workers = ask.process(pid) if pid is not None else _asked(status, config).stacks()
     click.echo(as_json.dumps({"workers": workers}, indent=1) if json else threads.text(workers), nl=json)
 
 
-def _asked(status: str | None, config: str | None) -> ask.Asked:
+def _asked(status: str | None, config: str | None) -> Asked:
     """The server whose address was given, or is set. Raises ConfigError."""
+    from tailrace.status import ask
+
     if status is None:
         status = arguments.settings_of({"config": config})[0]["status"].value
     if status is None:

@@ -139,6 +139,10 @@ def test_patching_in_time_logs_nothing(tmp_path):
     assert run("from tailrace.greenlets import patch\npatch.apply()\n", tmp_path) == ""
 
 
+def test_the_command_imports_nothing_that_is_to_be_patched_first(tmp_path):
+    assert run("import tailrace.command\nfrom tailrace.greenlets import patch\npatch.apply()\n", tmp_path) == ""
+
+
 def test_the_warnings_of_gevent_go_to_the_log(monkeypatch, caplog):
     import warnings
 

@@ -474,7 +474,7 @@ mod tests {
             target: b"/a?b".to_vec(),
             is_sending: false,
         };
-        assert_eq!(place.in_flight(), [expected.clone()]);
+        assert_eq!(place.in_flight(), std::slice::from_ref(&expected));
         let sending = slot.sending();
         assert_eq!(place.in_flight(), [InFlight { is_sending: true, ..expected.clone() }]);
         drop(sending);
