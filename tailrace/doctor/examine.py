@@ -46,6 +46,7 @@ from tailrace.doctor.measured import (
 )
 from tailrace.embed.thread import serving
 from tailrace.process import log
+from tailrace.process.errors import ConfigError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -202,7 +203,11 @@ class _Examination:
         while len(found) < self._times and (not found or time.monotonic() < end):
             one = _Undisturbed(application)
             response = self._ask(one)
-            assert one.record is not None
+            if one.record is None:
+                raise ConfigError(
+                    f"the application was asked the first time, and the server answered a repetition itself, with"
+                    f" {response.status}: choose a URL that does not change what the server does"
+                )
             found.append((_recorded(one.record, one.called, response), response))
         best = min(range(len(found)), key=lambda index: found[index][0].held)
         delivery, response = found[best]

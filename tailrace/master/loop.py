@@ -455,10 +455,13 @@ class Master:
         """Sends the figures for `--statsd` if it is time, or for the last time."""
         if (statsd := self._service.statsd) is None:
             return
-        if is_last:
-            statsd.send(self._snapshot)
-        else:
-            statsd.tend(self._snapshot, time.monotonic())
+        try:
+            if is_last:
+                statsd.send(self._snapshot)
+            else:
+                statsd.tend(self._snapshot, time.monotonic())
+        except Exception:  # the server can serve without them
+            log.logger.exception("the figures for --statsd could not be sent; trying again")
 
     def _snapshot(self) -> Snapshot:
         return snapshot.at_once(self._state(), self._board, time.monotonic())

@@ -5,6 +5,7 @@ Thread: the master's only one.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Callable
 from typing import Final
@@ -42,14 +43,18 @@ class Statsd:
         """Sends the figures now. What the network does not accept is lost; the first time, the log says so."""
         try:
             for packet in packets(self._lines.of(take())):
-                self._socket.send(packet)
-        except ConnectionRefusedError:
-            # Nobody listens there at the moment; an earlier datagram has told.
-            pass
+                self._send(packet)
         except OSError as error:
             if not self._has_failed:
                 self._has_failed = True
                 log.logger.warning("--statsd: the figures could not be sent: %s; trying again", error.strerror or error)
+
+    def _send(self, packet: bytes) -> None:
+        # A refusal is that of an earlier datagram, and is told once: this one has not been sent then.
+        for _ in range(2):
+            with contextlib.suppress(ConnectionRefusedError):
+                self._socket.send(packet)
+                return
 
     def close(self) -> None:
         """Closes the socket; also called in processes that inherit it."""

@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from tailrace.process import log
+
 SECONDS: Final = 1.0
 # Two minutes, and the sample before.
 KEPT: Final = 121
@@ -78,11 +80,11 @@ class Feed:
         with self._changed:
             return self._serial, _event("history", list(self._samples)) + self._event
 
-    def next(self, serial: int) -> tuple[int, bytes] | None:
-        """Waits for a state later than that one. None: there is to be no further one."""
+    def next(self, serial: int, until: float) -> tuple[int, bytes] | None:
+        """Waits for a state later than that one, `until` a time of the monotonic clock. None: there was none."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_over or self._serial != serial)
-            return None if self._is_over else (self._serial, self._event)
+            self._changed.wait_for(lambda: self._is_over or self._serial != serial, until - time.monotonic())
+            return None if self._is_over or self._serial == serial else (self._serial, self._event)
 
     def _run(self) -> None:
         at = time.monotonic()
@@ -98,6 +100,8 @@ class Feed:
                 # The master changes its state too often, or has stopped while it wrote it. The page says that it hears
                 # nothing.
                 continue
+            except Exception:  # the next sample may be well
+                log.logger.exception("the state could not be sampled for the live page; trying again")
 
     def _take(self, *, with_requests: bool) -> None:
         with self._looking:
@@ -133,7 +137,7 @@ class Viewer:
         if time.monotonic() >= self._until:
             self.close()
             return _event("again", None)
-        later = feed.next(self._serial)
+        later = feed.next(self._serial, self._until)
         if later is None:
             raise StopIteration
         self._serial, events = later

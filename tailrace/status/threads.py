@@ -64,6 +64,8 @@ class Reader:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        # One more may wait for the lock: threads of the status process are left for other addresses.
+        self._places = threading.BoundedSemaphore(2)
         self._known: dict[int, tuple[float, dict[str, Any]]] = {}
 
     def read(self, before: Snapshot, again: Any, pid: int | None = None) -> list[dict[str, Any]]:
@@ -72,6 +74,14 @@ class Reader:
         again: takes another snapshot, after the stacks were read. Raises Busy; and what `again` raises.
         """
         wanted = [each for each in before.workers if pid in (None, each.pid)]
+        if not self._places.acquire(blocking=False):
+            raise Busy
+        try:
+            return self._read_alone(wanted, before, again)
+        finally:
+            self._places.release()
+
+    def _read_alone(self, wanted: list[WorkerSnapshot], before: Snapshot, again: Any) -> list[dict[str, Any]]:
         if not self._lock.acquire(timeout=AGE):
             raise Busy
         try:
@@ -218,10 +228,15 @@ def _block(found: Mapping[str, Any]) -> Iterator[str]:
 def thread_lines(each: Mapping[str, Any]) -> Iterator[str]:
     """The lines of one thread."""
     holds = ", holds the interpreter" if each["holds_interpreter"] else ""
-    yield f"  thread {each['thread']} {each['name']}: {each['state']}{holds}"
+    yield f"  thread {each['thread']} {_printable(each['name'])}: {each['state']}{holds}"
     if asked := each["request"]:
         client = f" from {asked['client']}" if asked["client"] else ""
-        yield f"    {asked['method']} {asked['target']}{client}, for {asked['seconds']:.3f} s"
+        yield f"    {_printable(asked['method'])} {_printable(asked['target'])}{client}, for {asked['seconds']:.3f} s"
     # Those of an idle thread are Tailrace's own.
     for frame in each["frames"] if each["state"] != IDLE else []:
-        yield f"      {frame['function']} ({frame['file']}:{frame['line']})"
+        yield f"      {_printable(frame['function'])} ({_printable(frame['file'])}:{frame['line']})"
+
+
+def _printable(text: str) -> str:
+    """The text without what a terminal would take for a command."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

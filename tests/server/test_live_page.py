@@ -262,10 +262,13 @@ def test_every_figure_has_an_explanation_for_the_pointer_and_the_keyboard(browse
     reached = set()
     for _ in range(150):
         browser.press("Tab", 9)
-        found = browser.value("document.activeElement.dataset.explain ?? ''")
+        # At one moment: the page is written anew each second.
+        found, shown, expected = browser.value(
+            "(found => [found, byId('explanation').hidden ? '' : byId('explanation').textContent, EXPLANATIONS[found]])"
+            "(document.activeElement.dataset.explain ?? '')"
+        )
         if found:
-            shown = browser.value("byId('explanation').hidden ? '' : byId('explanation').textContent")
-            assert shown == browser.value(f"EXPLANATIONS[{json.dumps(found)}]")
+            assert shown == expected
         reached.add(found)
     assert reached >= set(browser.value(EXPLAINED)) - {"thread_state"}
     browser.press("Escape", 27)

@@ -326,8 +326,8 @@ impl Host<Connection> for Server {
 
     fn may_hold(&self) -> bool {
         let Parts { context, dispatcher, executor, .. } = &self.parts;
-        // If a single request waits, it gives the client time to send its next one: with two connections on another core
-        // a held response would cost 6 % of the rate.
+        // The first response is held only if two requests wait. With one, it is sent, and its client can ask again while
+        // that one runs: to hold it would cost two connections on another core 6 % of their rate.
         let least = if context.held.is_empty() { 2 } else { 1 };
         let has_enough = dispatcher.queue.len() >= least;
         has_enough && context.held.is_on() && executor.may_hold() && context.lifecycle.is_running()

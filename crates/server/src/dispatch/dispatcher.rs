@@ -3,6 +3,8 @@
 //!
 //! Any thread uses it. The thread that leads the loop refuses the requests that wait too long.
 
+use std::cell::OnceCell;
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -139,12 +141,19 @@ impl Dispatcher {
         if limit == 0 {
             return;
         }
+        // The runners whose responses have begun: found once, and only if a request is slow.
+        let begun = OnceCell::new();
         let is_iterating = |runner: Runner| {
-            let mut has_begun = false;
-            self.context.table.visit(|connection| {
-                has_begun |= connection.runner().get() == runner.packed() && connection.has_begun_response();
-            });
-            has_begun
+            let find = || {
+                let mut runners = HashSet::new();
+                self.context.table.visit(|connection| {
+                    if connection.has_begun_response() {
+                        runners.insert(connection.runner().get());
+                    }
+                });
+                runners
+            };
+            begun.get_or_init(find).contains(&runner.packed())
         };
         let shared_now = self.context.clock.monotonic_of(self.context.clock.recent());
         let next = self.runners.find_slow(limit, shared_now, is_iterating, report);

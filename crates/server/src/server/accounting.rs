@@ -1,5 +1,6 @@
 //! What is done when a response is complete or has been given up: it is counted, its record is copied to those who
-//! follow it, the access log gets a line, and a request that the end of the server interrupted is kept for the server's own log.
+//! follow it, the access log gets a line, and a request that the end of the server interrupted is kept for the server's
+//! own log.
 //!
 //! Any thread.
 

@@ -117,6 +117,7 @@ impl Threads {
         let mut busy: Option<Load> = None;
         let clock = &self.context.clock;
         let mut spare = SpareTime::new(clock.recent());
+        self.is_saturated.store(false, Ordering::Relaxed);
         let queue = &self.dispatcher.queue;
         may_panic("lead");
         while !events.has_ended() {
@@ -151,7 +152,7 @@ impl Threads {
                     }
                 }
             }
-            let before = clock.recent();
+            let before = clock.read();
             events.wait(batch, None)?;
             if let Some(is_saturated) = spare.note(before, clock.recent()) {
                 self.is_saturated.store(is_saturated, Ordering::Relaxed);
