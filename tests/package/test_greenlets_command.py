@@ -118,7 +118,7 @@ def test_a_thread_of_the_application_is_waited_for(pong, command):
         "    threading.Thread(target=work, name='worker', daemon=False).start()\n"
         "    return pong(environ, start_response)\n"
     )
-    server = command("threads", "--gevent", "--bind", "127.0.0.1:0")
+    server = command("threads:app", "--gevent", "--bind", "127.0.0.1:0")
     host, port = server.address()
     server.until("ready in")
     with urllib.request.urlopen(f"http://{host}:{port}/", timeout=30) as response:
