@@ -259,6 +259,17 @@ fn nothing_is_held_for_one_request_that_waits() {
 }
 
 #[test]
+fn nothing_is_held_while_the_server_has_time_to_spare() {
+    let server = Server::default();
+    let mut clients = clients(&server);
+    for _ in 0..20 {
+        round(&mut clients, "GET", "/pong?busy=300");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(server.held(), 0);
+}
+
+#[test]
 fn responses_are_held_again_after_a_request_that_waited_while_requests_keep_waiting() {
     const REQUESTS: usize = 4_000;
     let server = Server::start(Config { threads: 1, ..Config::default() });
