@@ -245,6 +245,8 @@ def _threads(status: str | None, pid: int | None, json: bool, config: str | None
     # With an HTTP client, whose ssl must not be imported in a server before gevent has patched it.
     from tailrace.status import ask, threads
 
+    if pid is not None and status is not None:
+        raise click.UsageError("give --status or --pid, not both")
     workers = ask.process(pid) if pid is not None else _asked(status, config).stacks()
     click.echo(as_json.dumps({"workers": workers}, indent=1) if json else threads.text(workers), nl=json)
 

@@ -162,6 +162,7 @@ def test_a_server_that_is_not_there_is_named_with_the_remedy(tmp_path):
     assert "which server?" in err
     assert "tailrace app:app --status 127.0.0.1:9000" in err
     assert "there is no process 4194305" in tailrace("threads", "--pid", "4194305")[2]
+    assert "--status or --pid, not both" in tailrace("threads", "--pid", "1", "--status", "127.0.0.1:1")[2]
 
 
 def test_another_server_is_not_taken_for_tailrace():

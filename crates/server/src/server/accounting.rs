@@ -74,8 +74,9 @@ impl Accounting {
         let is_read = is_followed || self.access_log.is_some() || transaction.follower.is_some();
         let clock = &self.context.clock;
         transaction.record.writes += writes;
-        // A histogram does without a reading of the clock.
-        transaction.record.drained = Some(if is_read { clock.read() } else { clock.recent() });
+        // A histogram does without a reading of the clock, unless the response was held: its client waited meanwhile.
+        let is_exact = is_read || !transaction.record.held.is_zero();
+        transaction.record.drained = Some(if is_exact { clock.read() } else { clock.recent() });
         if let Some(deliveries) = &self.deliveries {
             deliveries.count(&transaction.record);
         }
