@@ -252,17 +252,18 @@ class Server:
         cls,
         application: WSGIApplication,
         settings: Mapping[str, object],
-        listeners: Sequence[int],
+        listeners: Sequence[tuple[int, str, str | None]],
         scoreboard: tuple[Scoreboard, int] | None = None,
         master: tuple[int, float, float] | None = None,
     ) -> Server:
         """Makes a server, which does not run yet.
 
-        settings: a value for each name in SETTINGS (sizes in bytes, times in seconds). listeners: descriptors of
-        listening sockets, which are duplicated. scoreboard: and the place of this worker in it. master: the reading end
-        of the liveness pipe, how long requests in flight may take once the master has ended, and how much later the
-        process then ends by force (seconds). Raises ValueError for unknown, missing or unfit settings, OSError when a
-        resource is refused."""
+        settings: a value for each name in SETTINGS (sizes in bytes, times in seconds). listeners: of each listening
+        socket the descriptor, which is duplicated, the protocol ("http"), and the version of the PROXY header that each
+        connection begins with ("v1", "v2", "any", or None). scoreboard: and the place of this worker in it. master: the
+        reading end of the liveness pipe, how long requests in flight may take once the master has ended, and how much
+        later the process then ends by force (seconds). Raises ValueError for unknown, missing or unfit settings,
+        OSError when a resource is refused."""
 
     def greenlet_runner(self, pause: Callable[[int, float | None], bool], /) -> GreenletRunner:
         """Has requests run in greenlets of the calling thread's hub, instead of `start`.

@@ -257,11 +257,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
         values.several(values.text("ADDRESS")),
         ("127.0.0.1:8000",),
         "Address to listen on: host:port, [::1]:8000, :8000 (every IPv4 address), 8000 (this machine only), "
-        "unix:/run/app.sock, unix:@abstract, or fd://3 for a socket that systemd or another parent opened. May be "
+        "localhost:8000 (this machine, IPv4 and IPv6), unix:/run/app.sock, unix:@abstract, or fd://3 for a socket that "
+        "systemd or another parent opened. As a URL it names the protocol: http://host:port, uwsgi://host:port, "
+        "http+unix:/path, uwsgi+unix:/path, uwsgi+fd://3. Options of the one address follow a question mark: proxy=v1, "
+        "v2 or any (each connection begins with a PROXY header), mode=660 (of a UNIX socket), backlog=4096. May be "
         "given several times. Port 0 means any free port.",
         ADDRESSES,
         flags=("-b",),
-        example=["127.0.0.1:8000", "unix:/run/app.sock"],
+        example=["127.0.0.1:8000", "uwsgi+unix:/run/app.sock?mode=660"],
     ),
     Option(
         "backlog",

@@ -23,7 +23,7 @@ from greenlet import getcurrent
 from tailrace.cli import load, options
 from tailrace.cli.settings import from_keywords, plain
 from tailrace.greenlets.hub import WorkerGreenlets
-from tailrace.process import addresses, descriptors, sockets
+from tailrace.process import binds, descriptors, sockets
 from tailrace.process.errors import ConfigError
 from tailrace.worker import core
 from tailrace.worker.announce import announce
@@ -54,7 +54,7 @@ class Server:
         load.check(app, "app")
         self._app = app
         self._chosen = plain(settings) | {"gevent": True}
-        self._addresses = [addresses.parse(text) for text in self._chosen["bind"]]
+        self._binds = binds.parse_all(self._chosen["bind"])
         self._resources = contextlib.ExitStack()
         self._urls: list[str] = []
         self._names: list[tuple[str, int] | str] = []
@@ -84,7 +84,7 @@ class Server:
         descriptors.open_standard()
         with contextlib.ExitStack() as stack:
             listeners = stack.enter_context(
-                sockets.bound(self._addresses, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"])
+                sockets.bound(self._binds, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"])
             )
             server = core.make(self._app, chosen, listeners)
             greenlets = WorkerGreenlets(server, chosen["hub_warn"], self._end, is_embedded=True)

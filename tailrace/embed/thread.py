@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.cli import load
 from tailrace.cli.options import Place
 from tailrace.cli.settings import from_keywords, plain
-from tailrace.process import addresses, descriptors, sockets
+from tailrace.process import binds, descriptors, sockets
 from tailrace.worker import core
 from tailrace.worker.announce import announce
 
@@ -42,7 +42,7 @@ def serving(app: WSGIApplication, chosen: dict[str, Any]) -> Iterator[str]:
 
     Raises as `serve_in_thread` does.
     """
-    wanted = [addresses.parse(text) for text in chosen["bind"]]
+    wanted = binds.parse_all(chosen["bind"])
     descriptors.open_standard()
     with sockets.bound(wanted, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"]) as listeners:
         server = core.make(app, chosen, listeners)

@@ -19,7 +19,7 @@ from tailrace.cli.settings import Settings, plain, warn_of_no_effect
 from tailrace.greenlets import patch
 from tailrace.master.loop import Master
 from tailrace.master.service import Service
-from tailrace.process import addresses, descriptors, directory, folders, log, signals, sockets
+from tailrace.process import binds, descriptors, directory, folders, log, signals, sockets
 from tailrace.process.errors import ConfigError
 from tailrace.worker import hooks
 from tailrace.worker.main import WorkerSetup
@@ -55,7 +55,7 @@ def _serve(chosen: dict[str, Any], application: WSGIApplication | None, service:
         chosen["workers"] = 1
     if chosen["reload"]:
         chosen |= _for_development(chosen)
-    wanted = [addresses.parse(text) for text in chosen["bind"]]
+    wanted = binds.parse_all(chosen["bind"])
     descriptors.open_standard()
     named = None if application is not None else directory.named(chosen["chdir"])
     if chosen["chdir"] is not None:

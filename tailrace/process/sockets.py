@@ -17,6 +17,7 @@ from typing import Final
 
 from tailrace.process import forks
 from tailrace.process.addresses import Address, InheritedAddress, TcpAddress, UnixAddress
+from tailrace.process.binds import Bind
 from tailrace.process.errors import BindError
 
 # How many bytes the kernel takes before it has sent them, tcp(7): enough for the fastest client between two writes.
@@ -50,22 +51,28 @@ def remove_file(address: str) -> None:
 
 @dataclass
 class Listener:
-    """A socket that listens. `close` also removes the file of a UNIX socket that we made."""
+    """A socket that listens. `close` also removes the file of a UNIX socket that we made.
+
+    protocol, proxy: as in `Bind`.
+    """
 
     address: Address
     socket: socket.socket
     _file: SocketFile | None = None
+    protocol: str = "http"
+    proxy: str | None = None
 
     @property
     def url(self) -> str:
         """What to open: a URL with the real port, or the address of a UNIX socket."""
         name = self.socket.getsockname()
         if self.socket.family == socket.AF_INET:
-            return f"http://{'127.0.0.1' if name[0] == '0.0.0.0' else name[0]}:{name[1]}"
+            return f"{self.protocol}://{'127.0.0.1' if name[0] == '0.0.0.0' else name[0]}:{name[1]}"
         if self.socket.family == socket.AF_INET6:
-            return f"http://[{'::1' if name[0] == '::' else name[0]}]:{name[1]}"
+            return f"{self.protocol}://[{'::1' if name[0] == '::' else name[0]}]:{name[1]}"
         shown = os.fsdecode(name)
-        return "unix:" + (f"@{shown[1:]}" if shown.startswith("\0") else shown)
+        path = f"@{shown[1:]}" if shown.startswith("\0") else shown
+        return f"unix:{path}" if self.protocol == "http" else f"{self.protocol}+unix:{path}"
 
     @property
     def everywhere(self) -> bool:
@@ -119,7 +126,7 @@ def bind(address: Address, *, backlog: int = 2048, socket_mode: int | None = Non
 
 @contextlib.contextmanager
 def bound(
-    addresses: Sequence[Address],
+    binds: Sequence[Bind],
     *,
     backlog: int,
     socket_mode: int | None,
@@ -130,18 +137,54 @@ def bound(
     kept: gives the descriptor of the socket that a predecessor bound to an address, or None.
     """
     with contextlib.ExitStack() as stack:
-        listeners = []
-        for address in addresses:
-            descriptor = kept(str(address))
-            listener = (
-                take_over(address, descriptor, backlog=backlog, socket_mode=socket_mode)
-                if descriptor is not None and not isinstance(address, InheritedAddress)
-                else bind(address, backlog=backlog, socket_mode=socket_mode)
-            )
+        listeners: list[Listener] = []
+        for wanted in binds:
+            listener = _bound(wanted, listeners[-1:], backlog, socket_mode, kept)
+            if listener is None:
+                continue
             stack.callback(listener.close)
+            listener.protocol, listener.proxy = wanted.protocol, wanted.proxy
             listeners.append(listener)
         keep_from_children(listeners, inherited=False)
         yield listeners
+
+
+def _bound(
+    wanted: Bind, before: list[Listener], backlog: int, socket_mode: int | None, kept: Callable[[str], int | None]
+) -> Listener | None:
+    """The listener of a bind; None: this machine does not have the address in this family.
+
+    before: the listener of the bind before. Raises BindError.
+    """
+    address = wanted.address
+    backlog = wanted.backlog if wanted.backlog is not None else backlog
+    socket_mode = wanted.mode if wanted.mode is not None else socket_mode
+    is_free_choice = False
+    if wanted.is_second and isinstance(address, TcpAddress):
+        if not _has(address.host):
+            return None
+        if is_free_choice := address.port == 0:
+            address = TcpAddress(address.host, before[0].socket.getsockname()[1])
+    descriptor = kept(str(address))
+    if descriptor is not None and not isinstance(address, InheritedAddress):
+        return take_over(address, descriptor, backlog=backlog, socket_mode=socket_mode)
+    try:
+        return bind(address, backlog=backlog, socket_mode=socket_mode)
+    except BindError:
+        # The kernel chose a port that is free in the other family.
+        if is_free_choice:
+            return None
+        raise
+
+
+def _has(host: str) -> bool:
+    """Whether this machine has an IPv6 address."""
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind((host, 0))
+    except OSError:
+        return False
+    return True
 
 
 def keep_from_children(listeners: Iterable[Listener], *, inherited: bool) -> None:

@@ -47,9 +47,9 @@ def make(
             "never run; start with --gevent, or call tailrace.gevent.serve in a program of your own"
         )
     chosen = {**chosen, **folders.located(chosen), "max_connections": open_files.allow(chosen)}
-    numbers = [listener.socket.fileno() for listener in listeners]
+    accepting = [(listener.socket.fileno(), listener.protocol, listener.proxy) for listener in listeners]
     try:
-        return Server(application, options.core_settings(chosen), numbers, scoreboard, master)
+        return Server(application, options.core_settings(chosen), accepting, scoreboard, master)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     except OSError as error:

@@ -20,7 +20,7 @@ from tailrace._tailrace import Server
 from tailrace.cli import load
 from tailrace.cli.envfile import Variables
 from tailrace.cli.settings import Settings, plain, warn_of_no_effect
-from tailrace.process import addresses, descriptors, directory, folders, forks, identity, log, signals, sockets
+from tailrace.process import binds, descriptors, directory, folders, forks, identity, log, signals, sockets
 from tailrace.process.errors import ConfigError
 from tailrace.process.pidfile import pid_file
 from tailrace.worker import core, debug
@@ -43,7 +43,7 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> boo
     log.allow_thread()
     if chosen["debug"] and threading.current_thread() is not threading.main_thread():
         raise ConfigError("debug = True: the application runs on the main thread, so call this from there")
-    wanted = [addresses.parse(text) for text in chosen["bind"]]
+    wanted = binds.parse_all(chosen["bind"])
     descriptors.open_standard()
     if chosen["chdir"] is not None:
         directory.change(chosen["chdir"])

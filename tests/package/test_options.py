@@ -82,7 +82,9 @@ def test_the_core_takes_the_most_of_every_number(listener, option):
 
 def core(listener, **changed):
     chosen = {option.name: option.default for option in OPTIONS} | changed
-    return _tailrace.Server(lambda environ, start_response: [], options.core_settings(chosen), [listener.fileno()])
+    return _tailrace.Server(
+        lambda environ, start_response: [], options.core_settings(chosen), [(listener.fileno(), "http", None)]
+    )
 
 
 def test_the_documented_atoms_are_those_of_the_core(listener):
@@ -99,10 +101,12 @@ def test_the_documented_atoms_are_those_of_the_core(listener):
 def test_the_core_names_unknown_and_missing_settings(listener):
     settings = options.core_settings({option.name: option.default for option in OPTIONS})
     with pytest.raises(ValueError, match="treads"):
-        _tailrace.Server(lambda environ, start_response: [], settings | {"treads": 3}, [listener.fileno()])
+        _tailrace.Server(
+            lambda environ, start_response: [], settings | {"treads": 3}, [(listener.fileno(), "http", None)]
+        )
     del settings["threads"]
     with pytest.raises(ValueError, match="threads"):
-        _tailrace.Server(lambda environ, start_response: [], settings, [listener.fileno()])
+        _tailrace.Server(lambda environ, start_response: [], settings, [(listener.fileno(), "http", None)])
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from tailrace.process import sockets
 from tailrace.process.addresses import InheritedAddress, TcpAddress, UnixAddress, parse
+from tailrace.process.binds import parse_all
 from tailrace.process.errors import BindError
 from tailrace.process.sockets import bind, bound
 
@@ -191,6 +192,6 @@ def test_a_descriptor_that_is_no_listener_is_explained(tmp_path):
 
 def test_when_the_second_address_fails_the_first_is_closed(tmp_path):
     path = tmp_path / "app.sock"
-    with pytest.raises(BindError), bound([UnixAddress(str(path)), InheritedAddress(987)], backlog=1, socket_mode=None):
+    with pytest.raises(BindError), bound(parse_all([f"unix:{path}", "fd://987"]), backlog=1, socket_mode=None):
         pytest.fail("not reached")
     assert not path.exists()

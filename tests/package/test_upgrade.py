@@ -13,13 +13,15 @@ import pytest
 from tailrace.master import upgrade
 from tailrace.master.upgrade import Origin, Predecessor, Successor
 from tailrace.process import sockets
+from tailrace.process.binds import Bind
 from tailrace.process.errors import UpgradeError
 
 # Writes its state as lines of JSON, and obeys the lines that it reads. It serves no requests: the test connects, and
 # sees which master accepts.
 MASTER = """
 import json, os, select, signal, sys
-from tailrace.process import addresses, sockets
+from tailrace.process import sockets
+from tailrace.process.binds import parse_all
 from tailrace.master import upgrade
 
 def say(what):
@@ -38,7 +40,7 @@ say({
 fail, *binds = sys.argv[1:]
 os.chdir("/")
 kept = before.listener if before else lambda address: None
-with sockets.bound([addresses.parse(text) for text in binds], backlog=16, socket_mode=None, kept=kept) as listeners:
+with sockets.bound(parse_all(binds), backlog=16, socket_mode=None, kept=kept) as listeners:
     say([listener.url for listener in listeners])
     if before:
         before.close_rest()
@@ -308,7 +310,7 @@ def test_a_socket_is_given_once_and_the_rest_closed():
 
 def test_a_unix_socket_whose_file_is_gone_is_bound_anew(tmp_path):
     path = str(tmp_path / "app.sock")
-    with sockets.bound([sockets.UnixAddress(path)], backlog=1, socket_mode=None) as (old,):
+    with sockets.bound([Bind(sockets.UnixAddress(path))], backlog=1, socket_mode=None) as (old,):
         descriptor = os.dup(old.socket.fileno())
         os.unlink(path)
         new = sockets.take_over(sockets.UnixAddress(path), descriptor, backlog=1, socket_mode=0o600)

@@ -16,6 +16,38 @@ pub enum ExecutorKind {
     Inline,
 }
 
+/// The format of the requests that arrive at a listener.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ListenerProtocol {
+    /// HTTP/1.0 and HTTP/1.1 (RFC 9112).
+    #[default]
+    Http,
+}
+
+/// Whether the clients of a listener are proxies that state in front of each connection whose it is (the PROXY
+/// protocol).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProxyHeader {
+    /// They are not.
+    #[default]
+    None,
+    /// Each connection begins with a header of version 1, a line of text.
+    V1,
+    /// Each connection begins with a header of version 2, which is binary.
+    V2,
+    /// Each connection begins with a header of either version.
+    Any,
+}
+
+/// What differs between the listeners of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListenerConfig {
+    /// The format of the requests.
+    pub protocol: ListenerProtocol,
+    /// Whether each connection begins with a PROXY header.
+    pub proxy: ProxyHeader,
+}
+
 /// All settings of the Rust side that an operator can change. Sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -23,6 +55,9 @@ pub struct Config {
     pub executor: ExecutorKind,
     /// Application threads at most; one more thread always does I/O. With greenlets: those in requests at most.
     pub threads: usize,
+    /// What differs between the listeners, in the order of the sockets that the server is given. Those that are missing
+    /// have the defaults.
+    pub listeners: Vec<ListenerConfig>,
     /// Other processes accept from the same listening sockets.
     pub shares_listeners: bool,
     /// Limits of a request.
@@ -78,11 +113,20 @@ pub struct Config {
     pub access_log: Option<crate::observe::access_log::AccessLogConfig>,
 }
 
+impl Config {
+    /// What differs at the listener of this number ([`Endpoints::listener`](crate::Endpoints)).
+    #[must_use]
+    pub fn listener(&self, number: usize) -> ListenerConfig {
+        self.listeners.get(number).copied().unwrap_or_default()
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
             executor: ExecutorKind::Threads,
             threads: 128,
+            listeners: Vec::new(),
             shares_listeners: false,
             limits: Limits::default(),
             client_memory: 512 << 20,

@@ -23,7 +23,7 @@ mod static_files;
 mod transport;
 
 // A server, its settings, and the trait that an application implements.
-pub use config::{Config, ExecutorKind};
+pub use config::{Config, ExecutorKind, ListenerConfig, ListenerProtocol, ProxyHeader};
 pub use executor::application::{Application, Level, Outcome, Overdue, Slow};
 pub use server::{CutRequest, Server};
 pub use static_config::{CacheRule, Mount, NamedBy, NamedFile, NamedFolder, Naming, StaticConfig};
@@ -37,6 +37,7 @@ pub use connection::exchange::{
 };
 pub use connection::representation::{send_file, send_memory};
 pub use executor::turn::Turn;
+pub use request::origin::{Origin, Scheme};
 
 // An application that runs in greenlets.
 pub use executor::greenlets::wakeup::{Look, News, Wakeup};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::config::Config;
+use crate::config::{Config, ListenerProtocol};
 use crate::connection::lifecycle::Lifecycle;
 use crate::connection::timers::Timers;
 use crate::os::clock::{Clock, millis};
@@ -84,8 +84,10 @@ impl Shared {
 
     /// The format of the requests that arrive at a listener.
     #[inline]
-    pub(crate) fn protocol(&self, _listener: usize) -> &'static dyn Protocol {
-        &Http1
+    pub(crate) fn protocol(&self, listener: usize) -> &'static dyn Protocol {
+        match self.config.listener(listener).protocol {
+            ListenerProtocol::Http => &Http1,
+        }
     }
 
     pub(crate) fn has_ended(&self) -> bool {

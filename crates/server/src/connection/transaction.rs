@@ -12,6 +12,7 @@ use crate::connection::runner::Runner;
 use crate::observe::record::{Ending, Path, Record};
 use crate::os::clock::now;
 use crate::request::memory::{Charge, ClientMemory};
+use crate::request::origin::Origin;
 use crate::request::stream::{Incoming, Rest};
 use crate::request::{Endpoints, Request, RequestBody};
 use crate::response::producer::Response;
@@ -79,6 +80,7 @@ impl Transaction {
         if self.is_large() {
             self.request.bytes = Vec::new();
         }
+        self.request.origin = Origin::default();
         self.request.head.clear();
         if self.request.head.fields.capacity() > LARGE_FIELDS {
             self.request.head.fields = Vec::new();

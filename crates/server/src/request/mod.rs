@@ -2,6 +2,7 @@
 
 pub(crate) mod disk;
 pub(crate) mod memory;
+pub(crate) mod origin;
 pub(crate) mod part;
 pub(crate) mod pool;
 pub(crate) mod protocol;
@@ -15,6 +16,7 @@ use tailrace_http::framing::RequestFraming;
 use tailrace_http::request_head::RequestHead;
 
 use crate::request::disk::TemporaryFile;
+use crate::request::origin::Origin;
 use crate::request::segments::Segments;
 use crate::request::stream::BodyStream;
 
@@ -31,6 +33,8 @@ pub struct Request {
     pub body: RequestBody,
     /// The client's address, and the listener that accepted the connection.
     pub endpoints: Endpoints,
+    /// How the client sent the request, as a trusted proxy says.
+    pub origin: Origin,
 }
 
 impl Request {

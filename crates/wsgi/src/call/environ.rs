@@ -9,13 +9,15 @@
 //!   RFC 9112 section 7.1.3 makes of a chunked message, and applications that know nothing of `wsgi.input_terminated`
 //!   can read it. `Transfer-Encoding` is gone with it. Other connection fields are passed as they came.
 //! - A UNIX socket has no client address: `REMOTE_ADDR` is empty (RFC 3875 requires the key), `REMOTE_PORT` is absent.
+//! - What a trusted proxy says of the request as it received it ([`Origin`]) replaces what the connection says: the
+//!   scheme, `HTTP_HOST`, `SERVER_PORT`. A prefix that it has removed from the path comes first in `SCRIPT_NAME`.
 //! - An IPv4 client of an IPv6 listener is shown by its IPv4 address.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use tailrace_http::framing::BodyLength;
 use tailrace_http::request_head::{TargetForm, Version};
-use tailrace_server::Request;
+use tailrace_server::{Origin, Request, Scheme};
 
 use crate::call::string_cache::{KnownTarget, StringCache};
 use crate::call::target::{path_info, percent_decode};
@@ -157,7 +159,10 @@ impl EnvironMaker {
         }
         set(&environ, &names.wsgi_input, input.as_unbound())?;
 
-        if let Some(host) = request.framing.host {
+        if request.origin != Origin::default() {
+            self.set_origin(py, &environ, request)?;
+        }
+        if let Some(host) = request.origin.host.or(request.framing.host) {
             set(&environ, &names.http_host, cache.host(py, host.of(bytes))?)?;
         }
         if request.framing.body != BodyLength::None
@@ -222,6 +227,26 @@ impl EnvironMaker {
             set(environ, &names.request_uri, &known.raw)?;
             set(environ, &names.path_info, &known.path)?;
             set(environ, &names.query_string, &known.query)?;
+        }
+        Ok(())
+    }
+
+    /// Sets what a trusted proxy says of the request, but for the host.
+    fn set_origin(&self, py: Python<'_>, environ: &Bound<'_, PyDict>, request: &Request) -> PyResult<()> {
+        let names = self.names;
+        let Origin { scheme, host: _, port, prefix } = request.origin;
+        match scheme {
+            Some(Scheme::Http) => set(environ, &names.wsgi_url_scheme, &names.http)?,
+            Some(Scheme::Https) => set(environ, &names.wsgi_url_scheme, &names.https)?,
+            None => {}
+        }
+        if let Some(port) = port {
+            set(environ, &names.server_port, latin1(py, port.to_string().as_bytes())?.as_unbound())?;
+        }
+        if let Some(prefix) = prefix {
+            let mut script_name = percent_decode(prefix.of(&request.bytes)).into_owned();
+            script_name.extend_from_slice(&self.root_path);
+            set(environ, &names.script_name, latin1(py, &script_name)?.as_unbound())?;
         }
         Ok(())
     }
@@ -324,6 +349,7 @@ mod tests {
     use tailrace_http::framing::request_framing;
     use tailrace_http::head::{HeadParser, HeadStep};
     use tailrace_http::limits::Limits;
+    use tailrace_http::request_head::Span;
 
     use super::*;
 
@@ -465,6 +491,49 @@ mod tests {
             let environ = made(py, &maker, &mut StringCache::default(), &request(head, None));
             assert_eq!(get(&environ, "PATH_INFO").as_deref(), Some(""));
             assert_eq!(get(&environ, "RAW_URI").as_deref(), Some("*"));
+        });
+    }
+
+    #[test]
+    fn what_a_trusted_proxy_says_replaces_what_the_connection_says() {
+        Python::attach(|py| {
+            let maker = maker(py, b"/app", Underscores::Drop);
+            let mut cache = StringCache::default();
+            let head = b"GET /app/a HTTP/1.1\r\nHost: inner\r\nX-O: outer:81 /pre%C3%A9\r\n\r\n";
+            let mut request = request(head, Some("192.0.2.7:4711"));
+            let at = |text: &[u8]| {
+                let start = head.windows(text.len()).position(|window| window == text).unwrap() as u32;
+                Some(Span { start, end: start + text.len() as u32 })
+            };
+            for (origin, scheme, host, port, script_name) in [
+                (
+                    Origin {
+                        scheme: Some(Scheme::Https),
+                        host: at(b"outer:81"),
+                        port: Some(81),
+                        prefix: at(b"/pre%C3%A9"),
+                    },
+                    "https",
+                    "outer:81",
+                    "81",
+                    "/pre\u{c3}\u{a9}/app",
+                ),
+                (Origin { scheme: Some(Scheme::Http), ..Origin::default() }, "http", "inner", "8000", "/app"),
+                (Origin::default(), "http", "inner", "8000", "/app"),
+            ] {
+                request.origin = origin;
+                let environ = made(py, &maker, &mut cache, &request);
+                for (key, value) in [
+                    ("wsgi.url_scheme", scheme),
+                    ("HTTP_HOST", host),
+                    ("SERVER_PORT", port),
+                    ("SCRIPT_NAME", script_name),
+                    ("PATH_INFO", "/a"),
+                    ("REMOTE_ADDR", "192.0.2.7"),
+                ] {
+                    assert_eq!(get(&environ, key).as_deref(), Some(value), "{key} {origin:?}");
+                }
+            }
         });
     }
 

@@ -89,6 +89,8 @@ names! {
     http_cookie = "HTTP_COOKIE",
     http_1_0 = "HTTP/1.0",
     http_1_1 = "HTTP/1.1",
+    http = "http",
+    https = "https",
     wsgi_version = "wsgi.version",
     wsgi_url_scheme = "wsgi.url_scheme",
     wsgi_input = "wsgi.input",

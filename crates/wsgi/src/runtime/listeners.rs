@@ -4,9 +4,9 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use tailrace_server::descriptor;
 use tailrace_server::process::host_name;
 use tailrace_server::socket::local_address;
+use tailrace_server::{ListenerConfig, ListenerProtocol, ProxyHeader, descriptor};
 
 use crate::call::environ::Listener;
 
@@ -14,15 +14,34 @@ use crate::call::environ::Listener;
 ///
 /// # Errors
 /// `ValueError` for a number that cannot be a descriptor; `OSError` if it is not open or cannot be duplicated.
-pub(crate) fn duplicate(descriptors: &[RawFd]) -> PyResult<Vec<OwnedFd>> {
-    let mut sockets = Vec::with_capacity(descriptors.len());
+pub(crate) fn duplicate(descriptors: impl IntoIterator<Item = RawFd>) -> PyResult<Vec<OwnedFd>> {
+    let mut sockets = Vec::new();
     for number in descriptors {
-        if *number < 0 {
+        if number < 0 {
             return Err(PyValueError::new_err(format!("{number} is not a descriptor")));
         }
-        sockets.push(descriptor::duplicate(*number)?);
+        sockets.push(descriptor::duplicate(number)?);
     }
     Ok(sockets)
+}
+
+/// What arrives at a listener.
+///
+/// # Errors
+/// `ValueError` for a name that is not known.
+pub(crate) fn config_of(protocol: &str, proxy: Option<&str>) -> PyResult<ListenerConfig> {
+    let protocol = match protocol {
+        "http" => ListenerProtocol::Http,
+        other => return Err(PyValueError::new_err(format!("{other:?} is not a protocol of a listener"))),
+    };
+    let proxy = match proxy {
+        None => ProxyHeader::None,
+        Some("v1") => ProxyHeader::V1,
+        Some("v2") => ProxyHeader::V2,
+        Some("any") => ProxyHeader::Any,
+        Some(other) => return Err(PyValueError::new_err(format!("{other:?} is not a version of the PROXY header"))),
+    };
+    Ok(ListenerConfig { protocol, proxy })
 }
 
 /// What `environ` shows of a listener. `SERVER_NAME` and `SERVER_PORT` are never empty (PEP 3333): a wildcard address
@@ -80,7 +99,16 @@ mod tests {
 
     #[test]
     fn a_bad_descriptor_is_an_error() {
-        assert!(duplicate(&[-1]).is_err());
-        assert!(duplicate(&[1_000_000]).is_err());
+        assert!(duplicate([-1]).is_err());
+        assert!(duplicate([1_000_000]).is_err());
+    }
+
+    #[test]
+    fn a_listener_has_a_protocol_and_a_version_of_the_proxy_header_that_are_known() {
+        let config = config_of("http", Some("v2")).unwrap();
+        assert_eq!(config, ListenerConfig { protocol: ListenerProtocol::Http, proxy: ProxyHeader::V2 });
+        assert_eq!(config_of("http", None).unwrap(), ListenerConfig::default());
+        assert!(config_of("https", None).is_err());
+        assert!(config_of("http", Some("v3")).is_err());
     }
 }

@@ -23,7 +23,7 @@ use crate::runtime::greenlet_runner::GreenletRunner;
 use crate::runtime::greenlets::Greenlets;
 use crate::runtime::handler::PythonHandler;
 use crate::runtime::inline::Inline;
-use crate::runtime::listeners::{describe, duplicate};
+use crate::runtime::listeners::{config_of, describe, duplicate};
 use crate::runtime::scoreboard::Scoreboard;
 use crate::runtime::settings::Settings;
 use crate::runtime::threads::Threads;
@@ -38,26 +38,30 @@ pub(crate) struct Server {
 
 #[pymethods]
 impl Server {
-    /// settings: a value for each name in SETTINGS (sizes in bytes, times in seconds). listeners: descriptors of
-    /// listening sockets, which are duplicated. scoreboard: and the place of this worker in it. master: the reading end
-    /// of the liveness pipe, how long requests in flight may take once the master has ended, and how much later the
-    /// process then ends by force (seconds). Raises ValueError for unknown, missing or unfit settings, OSError when a
-    /// resource is refused.
+    /// settings: a value for each name in SETTINGS (sizes in bytes, times in seconds). listeners: of each listening
+    /// socket the descriptor, which is duplicated, the protocol ("http"), and the version of the PROXY header that each
+    /// connection begins with ("v1", "v2", "any", or None). scoreboard: and the place of this worker in it. master: the
+    /// reading end of the liveness pipe, how long requests in flight may take once the master has ended, and how much
+    /// later the process then ends by force (seconds). Raises ValueError for unknown, missing or unfit settings, OSError
+    /// when a resource is refused.
     #[new]
     #[pyo3(signature = (application, settings, listeners, scoreboard=None, master=None))]
     fn new(
         py: Python<'_>,
         application: Bound<'_, PyAny>,
         settings: Bound<'_, PyMapping>,
-        listeners: Vec<RawFd>,
+        listeners: Vec<(RawFd, String, Option<String>)>,
         scoreboard: Option<(Bound<'_, Scoreboard>, usize)>,
         master: Option<(RawFd, f64, f64)>,
     ) -> PyResult<Self> {
         if !application.is_callable() {
             return Err(PyTypeError::new_err("the application must be callable"));
         }
-        let settings = Settings::read(&settings)?;
-        let sockets = duplicate(&listeners)?;
+        let mut settings = Settings::read(&settings)?;
+        let sockets = duplicate(listeners.iter().map(|(descriptor, _, _)| *descriptor))?;
+        for (_, protocol, proxy) in &listeners {
+            settings.config.listeners.push(config_of(protocol, proxy.as_deref())?);
+        }
         if sockets.is_empty() {
             return Err(PyValueError::new_err("a server needs at least one listening socket"));
         }
@@ -80,7 +84,7 @@ impl Server {
         handler.serve(&core);
         if let Some((pipe, graceful, leaving)) = master {
             let (graceful, leaving) = (seconds(graceful)?, seconds(leaving)?);
-            for pipe in duplicate(&[pipe])? {
+            for pipe in duplicate([pipe])? {
                 core.watch_master(pipe, graceful, leaving)?;
             }
         }

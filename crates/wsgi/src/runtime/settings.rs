@@ -104,6 +104,7 @@ impl Settings {
                     _ => return Err(unfit("executor", "\"threads\", \"greenlets\" or \"inline\"")),
                 },
                 threads: from.whole("threads", 1)?,
+                listeners: Vec::new(),
                 shares_listeners: from.value("multiprocess", "a bool")?,
                 limits: Limits {
                     request_line: from.whole("request_line_limit", 1)?,

@@ -1,0 +1,128 @@
+"""Reading `--bind`: addresses with a protocol and options."""
+
+import socket
+
+import pytest
+
+from tailrace.process import sockets
+from tailrace.process.addresses import InheritedAddress, TcpAddress, UnixAddress
+from tailrace.process.binds import Bind, parse, parse_all
+from tailrace.process.errors import BindError, ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "bind"),
+    [
+        ("127.0.0.1:8000", Bind(TcpAddress("127.0.0.1", 8000))),
+        ("unix:///run/app.sock", Bind(UnixAddress("/run/app.sock"))),
+        ("fd://3", Bind(InheritedAddress(3))),
+        ("http://127.0.0.1:8000", Bind(TcpAddress("127.0.0.1", 8000))),
+        ("HTTP://[::1]:8000/", Bind(TcpAddress("::1", 8000))),
+        ("http://:80", Bind(TcpAddress("", 80))),
+        ("http+unix:/run/app.sock", Bind(UnixAddress("/run/app.sock"))),
+        ("http+unix:///run/app.sock", Bind(UnixAddress("/run/app.sock"))),
+        ("http+unix:@app", Bind(UnixAddress("@app"))),
+        ("uwsgi://127.0.0.1:9000", Bind(TcpAddress("127.0.0.1", 9000), "uwsgi")),
+        ("uwsgi+unix:app.sock", Bind(UnixAddress("app.sock"), "uwsgi")),
+        ("uwsgi+fd://3", Bind(InheritedAddress(3), "uwsgi")),
+        ("fd://3?proxy=any", Bind(InheritedAddress(3), proxy="any")),
+        (":80?proxy=v2&backlog=4096", Bind(TcpAddress("", 80), proxy="v2", backlog=4096)),
+        ("unix:/a.sock?mode=660", Bind(UnixAddress("/a.sock"), mode=0o660)),
+        ("uwsgi+unix:/a.sock?mode=0o7&proxy=v1", Bind(UnixAddress("/a.sock"), "uwsgi", "v1", 0o7)),
+    ],
+)
+def test_a_bind_has_an_address_a_protocol_and_options(text, bind):
+    assert parse(f" {text} ") == [bind]
+
+
+def test_localhost_is_an_address_in_each_family():
+    assert parse_all(["LocalHost:80?proxy=v1", "8000"]) == [
+        Bind(TcpAddress("127.0.0.1", 80), proxy="v1"),
+        Bind(TcpAddress("::1", 80), proxy="v1", is_second=True),
+        Bind(TcpAddress("127.0.0.1", 8000)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("", "write host:port"),
+        ("http://", "write host:port"),
+        ("http://127.0.0.1", "write 127.0.0.1:8000"),
+        ("http://127.0.0.1:8000/app", "--root-path"),
+        ("https://127.0.0.1:8000", "bind http://127.0.0.1:8000"),
+        ("https+unix:/a.sock", r"bind http\+unix:/a.sock"),
+        ("fcgi://127.0.0.1:8000", "fcgi is unknown; write http://host:port"),
+        ("http+tcp://127.0.0.1:8000", r"http\+tcp is unknown; write http://host:port"),
+        ("http+unix:", "the path of a socket"),
+        ("uwsgi+fd://x", "number of an open descriptor"),
+        ("unix:/a.sock?", "no option of an address; known are"),
+        ("unix:/a.sock?mode", "no option of an address; known are"),
+        ("unix:/a.sock?owner=me", "'owner=me' is no option of an address; known are"),
+        ("unix:/a.sock?mode=668", "an octal number"),
+        ("unix:/a.sock?mode=660&mode=660", "mode is given twice"),
+        ("unix:@a?mode=660", "mode is for UNIX sockets that have a file"),
+        (":80?mode=660", "mode is for UNIX sockets that have a file"),
+        (":80?proxy=v3", "proxy is v1, v2 or any"),
+        (":80?backlog=0", "from 1 to 65535"),
+        (":80?backlog=65536", "from 1 to 65535"),
+        (":80?backlog=-1", "from 1 to 65535"),
+    ],
+)
+def test_what_is_no_bind_is_refused_with_the_remedy(text, remedy):
+    with pytest.raises(ConfigError, match=remedy) as caught:
+        parse(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_localhost_with_any_port_has_one_port_in_both_families():
+    with sockets.bound(parse("localhost:0"), backlog=8, socket_mode=None) as (first, second):
+        port = first.socket.getsockname()[1]
+        assert [first.url, second.url] == [f"http://127.0.0.1:{port}", f"http://[::1]:{port}"]
+
+
+def test_localhost_whose_port_is_taken_in_one_family_is_an_error():
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(BindError, match=rf"\[::1\]:{port}: port {port} is in use"),
+            sockets.bound(parse(f"localhost:{port}"), backlog=8, socket_mode=None),
+        ):
+            pytest.fail("not reached")
+
+
+def test_localhost_without_ipv6_is_one_address(monkeypatch):
+    monkeypatch.setattr(sockets, "_has", lambda host: False)
+    with sockets.bound(parse("localhost:0"), backlog=8, socket_mode=None) as listeners:
+        assert [listener.socket.family for listener in listeners] == [socket.AF_INET]
+
+
+def test_options_of_a_bind_are_stronger_than_those_of_all(tmp_path):
+    texts = [f"unix:{tmp_path}/a?mode=600", f"uwsgi+unix:{tmp_path}/b?proxy=v2"]
+    with sockets.bound(parse_all(texts), backlog=8, socket_mode=0o640) as listeners:
+        modes = [(tmp_path / name).stat().st_mode & 0o777 for name in "ab"]
+        assert modes == [0o600, 0o640]
+        assert [(each.protocol, each.proxy) for each in listeners] == [("http", None), ("uwsgi", "v2")]
+        assert [each.url for each in listeners] == [f"unix:{tmp_path}/a", f"uwsgi+unix:{tmp_path}/b"]
+
+
+def test_the_backlog_of_a_bind_is_that_of_its_socket():
+    with sockets.bound(parse("127.0.0.1:0?backlog=1"), backlog=100, socket_mode=None) as (listener,):
+        address = listener.socket.getsockname()
+        waiting = [socket.socket() for _ in range(4)]
+        for client in waiting:
+            client.setblocking(False)
+            client.connect_ex(address)
+        connected = [client for client in waiting if _is_connected(client)]
+        for client in waiting:
+            client.close()
+        # The kernel takes one more than the backlog.
+        assert len(connected) == 2
+
+
+def _is_connected(client):
+    try:
+        client.getpeername()
+    except OSError:
+        return False
+    return True
