@@ -410,6 +410,18 @@ OPTIONS: Final[tuple[Option, ...]] = (
         absent=_OF_A_MASTER,
     ),
     Option(
+        "agent",
+        values.text("ADDRESS"),
+        None,
+        "Answer HAProxy's agent-check at this address, host:port or unix:/path: each connection is told in one line "
+        "how much the server can take (`up 75%`), `drain` while it stops, `down` while no worker serves. The process "
+        "of --status answers, which runs for this option alone, too. If the address cannot be opened, the server "
+        "starts without it.",
+        PROCESSES,
+        example="127.0.0.1:9001",
+        absent=_OF_A_MASTER,
+    ),
+    Option(
         "statsd",
         values.text("ADDRESS"),
         None,

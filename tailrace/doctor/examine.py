@@ -61,7 +61,14 @@ _WAIT_AFTER_CUT: Final = 1.0
 _GRACE: Final = 1.0
 _OF_THE_BODY: Final = ("content-length", "x-sendfile", "x-accel-redirect")
 # What does not concern one request on one thread.
-_APART: Final = {"gevent": False, "debug": False, "access_log": None, "status": None, "bind": ("127.0.0.1:0",)}
+_APART: Final = {
+    "gevent": False,
+    "debug": False,
+    "access_log": None,
+    "status": None,
+    "agent": None,
+    "bind": ("127.0.0.1:0",),
+}
 
 
 class _Switch:

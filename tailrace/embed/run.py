@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
 # Options that only a master heeds.
-_OF_A_MASTER = ("hooks", "max_requests", "max_lifetime", "max_rss", "status", "statsd")
+_OF_A_MASTER = ("hooks", "max_requests", "max_lifetime", "max_rss", "status", "agent", "statsd")
 
 
 def run(app: WSGIApplication, *, bind: str | int | Sequence[str] = "127.0.0.1:8000", **keywords: Any) -> None:
@@ -31,11 +31,11 @@ def run(app: WSGIApplication, *, bind: str | int | Sequence[str] = "127.0.0.1:80
     bind: one address or several, as for `--bind`, or a port. keywords: options; docs/options.md says which are taken by
     `tailrace.run`.
 
-    It serves in this process. With `workers` above 1, with `hooks`, `status` or `statsd`, or with a limit after which
-    workers are replaced, it forks worker processes; then call it on the main thread, while no other thread runs.
-    `umask`, `user` and `group` change the process for good. Where the program has not set up logging, the server's log
-    goes to standard error until `run` returns. On another thread than the main one, where Python allows no signal
-    handlers, it serves until the process ends.
+    It serves in this process. With `workers` above 1, with `hooks`, `status`, `agent` or `statsd`, or with a limit
+    after which workers are replaced, it forks worker processes; then call it on the main thread, while no other thread
+    runs. `umask`, `user` and `group` change the process for good. Where the program has not set up logging, the
+    server's log goes to standard error until `run` returns. On another thread than the main one, where Python allows no
+    signal handlers, it serves until the process ends.
 
     If requests still run at the end, past their time or after a second signal, the log names them. The program's exit
     status is then 0, or 1 when an exception ends it, since such a process cannot end in the usual way before Python

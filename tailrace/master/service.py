@@ -92,17 +92,11 @@ class Service:
         return self._predecessor.listener(address) if self._predecessor else None
 
     def settle(self, chosen: Mapping[str, Any], listeners: list[Listener]) -> None:
-        """Once the sockets are bound: opens the addresses of `--status` and `--statsd`, makes the pid file, sets title
-        and user, starts the watcher. Raises ConfigError."""
+        """Once the sockets are bound: opens the addresses of `--status`, `--agent` and `--statsd`, makes the pid
+        file, sets title and user, starts the watcher. Raises ConfigError."""
         self._listeners = listeners
         predecessor = self._predecessor
-        if chosen["status"] is not None:
-            self._status = status.opened(
-                chosen["status"],
-                socket_mode=chosen["socket_mode"],
-                kept=self.kept,
-                application=chosen["app"] or "",
-            )
+        self._status = status.opened(chosen, kept=self.kept)
         if chosen["statsd"] is not None:
             self._statsd = statsd.opened(chosen["statsd"])
         if predecessor:
@@ -114,7 +108,7 @@ class Service:
                 pid_file.write()
             self._pid_file = pid_file
         set_title("master", chosen["app"] or "")
-        others = [self._status.listener] if self._status else []
+        others = self._status.listeners if self._status else []
         identity.change_user(chosen, [*listeners, *others], [self._pid_file.path] if self._pid_file else [])
         if chosen["reload"]:
             env_file = chosen["env_file"]
@@ -257,7 +251,7 @@ class Service:
                 self._successor.pid,
             )
         else:
-            others = [self._status.listener] if self._status else []
+            others = self._status.listeners if self._status else []
             try:
                 self._successor = upgrade.start(self.origin, [*self._listeners, *others], self._passed)
             except UpgradeError as error:
@@ -287,7 +281,8 @@ class Service:
         for listener in self._listeners:
             listener.take_file()
         if self._status:
-            self._status.listener.take_file()
+            for listener in self._status.listeners:
+                listener.take_file()
         for address in predecessor.dropped:
             remove_file(address)
         if self._pid_file:

@@ -1,8 +1,9 @@
-"""`--status`, the master's side: the address, and the status process, which is forked, watched and replaced.
+"""`--status` and `--agent`, the master's side: the addresses, and the status process, which is forked, watched and
+replaced.
 
-The master keeps the listening socket, so that the process can be replaced, and that a new master (SIGUSR2) gets it. It
-tells the process the state of the workers through shared memory. It ends the process by closing a pipe, or by SIGKILL
-where that takes too long.
+The master keeps the listening sockets, so that the process can be replaced, and that a new master (SIGUSR2) gets them.
+It tells the process the state of the workers through shared memory. It ends the process by closing a pipe, or by
+SIGKILL where that takes too long.
 
 Thread: the master's only one.
 """
@@ -14,14 +15,14 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from tailrace._tailrace import Scoreboard
 from tailrace.master.workers import Booting, Ending, Hung, Killed, Serving, Worker
 from tailrace.process import addresses, forks, log, sockets
-from tailrace.process.addresses import InheritedAddress
+from tailrace.process.addresses import InheritedAddress, TcpAddress, UnixAddress
 from tailrace.process.errors import BindError, ConfigError
 from tailrace.status import main, state
 from tailrace.status.state import SharedState, State, WorkerState
@@ -32,7 +33,7 @@ FIRST_DELAY: Final = 1.0
 LONGEST_DELAY: Final = 30.0
 _BACKLOG: Final = 128
 # That errors propose: the port of `--bind` is taken.
-_PORT: Final = 9000
+_PORTS: Final = {"status": 9000, "agent": 9001}
 
 
 @dataclass
@@ -109,10 +110,13 @@ def _is_readable(handle: int, seconds: float | None) -> bool:
 
 
 class Status:
-    """The address of `--status` and its process. application: its name, for the title."""
+    """The sockets of `--status` and `--agent`, by the name of the option, and the process that answers on them.
 
-    def __init__(self, listener: sockets.Listener, application: str) -> None:
-        self.listener = listener
+    application: its name, for the title.
+    """
+
+    def __init__(self, listeners: dict[str, sockets.Listener], application: str) -> None:
+        self._listeners = listeners
         self._application = application
         self._shared: SharedState | None = None
         # The last state did not fit.
@@ -120,6 +124,11 @@ class Status:
         self._process: Process | None = None
         self._backoff = Backoff()
         self._was_announced = False
+
+    @property
+    def listeners(self) -> list[sockets.Listener]:
+        """The sockets."""
+        return list(self._listeners.values())
 
     def descriptors(self) -> list[int]:
         """Descriptors to wait for: readable when the process has ended."""
@@ -162,7 +171,9 @@ class Status:
             else:
                 if not self._was_announced:
                     self._was_announced = True
-                    log.logger.info("status on %s (process %d)", self.listener.url, self._process.pid)
+                    for name, listener in self._listeners.items():
+                        url = listener.url.removeprefix("http://" if name == "agent" else "")
+                        log.logger.info("%s on %s (process %d)", name, url, self._process.pid)
 
     def _fork(self, shared: SharedState, board: Scoreboard, now: float, in_child: Callable[[], None]) -> Process:
         log.flush_streams()
@@ -176,7 +187,8 @@ class Status:
                 try:
                     os.close(writer)
                     in_child()
-                    main.work(self.listener, shared, board, reader, master, mask, self._application)
+                    status, agent = map(self._listeners.get, ("status", "agent"))
+                    main.work(status, agent, shared, board, reader, master, mask, self._application)
                 finally:
                     os._exit(1)
         except OSError:
@@ -200,8 +212,9 @@ class Status:
 
         It finishes its requests. Connections that wait in the queue are the successor's.
         """
-        self.listener.leave_file()
-        self.listener.close()
+        for listener in self.listeners:
+            listener.leave_file()
+            listener.close()
         process, self._process, self._shared = self._process, None, None
         if process is not None:
             process.tell()
@@ -213,23 +226,39 @@ class Status:
             self._process.end()
             self._process = None
         self._shared = None
-        self.listener.close()
+        for listener in self.listeners:
+            listener.close()
 
     def forked(self) -> None:
         """In a worker: closes what is the master's."""
         if self._process is not None:
             self._process.close()
-        self.listener.socket.close()
+        for listener in self.listeners:
+            listener.socket.close()
 
 
-def opened(text: str, *, socket_mode: int | None, kept: Callable[[str], int | None], application: str) -> Status | None:
-    """Opens the address; None, with a warning in the log, when that fails. kept: as for `sockets.bound`.
+def opened(chosen: Mapping[str, Any], *, kept: Callable[[str], int | None]) -> Status | None:
+    """Opens the addresses of `--status` and `--agent`; None when none is given, or none can be opened.
 
-    Raises ConfigError for a text that is no address.
+    One that cannot be opened is a warning in the log. kept: as for `sockets.bound`. Raises ConfigError for a text that
+    is no address.
     """
-    address = addresses.parse(text, "status", _PORT)
+    wanted = {option: _address(chosen[option], option) for option in _PORTS if chosen[option] is not None}
+    found = {option: _listener(option, address, chosen["socket_mode"], kept) for option, address in wanted.items()}
+    listeners = {option: listener for option, listener in found.items() if listener is not None}
+    return Status(listeners, chosen["app"] or "") if listeners else None
+
+
+def _address(text: str, option: str) -> TcpAddress | UnixAddress:
+    address = addresses.parse(text, option, _PORTS[option])
     if isinstance(address, InheritedAddress):
-        raise ConfigError(f"status {text!r}: write host:port, or unix:/path")
+        raise ConfigError(f"{option} {text!r}: write host:port, or unix:/path")
+    return address
+
+
+def _listener(
+    option: str, address: TcpAddress | UnixAddress, socket_mode: int | None, kept: Callable[[str], int | None]
+) -> sockets.Listener | None:
     descriptor = kept(str(address))
     try:
         if descriptor is not None:
@@ -237,11 +266,11 @@ def opened(text: str, *, socket_mode: int | None, kept: Callable[[str], int | No
         else:
             listener = sockets.bind(address, backlog=_BACKLOG, socket_mode=socket_mode)
     except BindError as error:
-        said = str(error).replace("--bind", "--status")
-        log.logger.warning("--status: %s; the server starts without it", said)
+        said = str(error).replace("--bind", f"--{option}")
+        log.logger.warning("--%s: %s; the server starts without it", option, said)
         return None
     sockets.keep_from_children([listener], inherited=False)
-    return Status(listener, application)
+    return listener
 
 
 class States:

@@ -1,5 +1,5 @@
-"""The status process, from its fork to its end. Tailrace's own core serves it, with small limits: anyone who reaches
-the address may send anything.
+"""The status process, from its fork to its end. Tailrace's own core serves `--status`, with small limits: anyone who
+reaches the address may send anything. `--agent` is answered by a thread of its own.
 
 It ends when the master closes the pipe between them, or ends. It ignores signals, which a terminal or a service manager
 sends to every process: it is to answer until the last worker has ended.
@@ -13,6 +13,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Collection
 from typing import Final, NoReturn
 
@@ -21,7 +22,8 @@ from tailrace.cli.options import Place
 from tailrace.cli.settings import from_keywords, plain
 from tailrace.process import deliveries, forks, log, signals, sockets
 from tailrace.process.title import set_title
-from tailrace.status import feed
+from tailrace.status import feed, snapshot
+from tailrace.status.agent import Agent
 from tailrace.status.pages import Pages
 from tailrace.status.state import SharedState
 from tailrace.worker import core
@@ -53,7 +55,8 @@ _IGNORED: Final = (
 
 
 def work(
-    listener: sockets.Listener,
+    status: sockets.Listener | None,
+    agent: sockets.Listener | None,
     shared: SharedState,
     board: Scoreboard,
     line: int,
@@ -61,9 +64,10 @@ def work(
     mask: Collection[int],
     application: str,
 ) -> NoReturn:
-    """Runs the status process. line: the reading end of the pipe, whose other end only the master has.
+    """Runs the status process.
 
-    mask: the signal mask to restore. The exit status is 0 when it was told to end, else 1.
+    status, agent: the sockets of `--status` and `--agent`. line: the reading end of the pipe, whose other end only the
+    master has. mask: the signal mask to restore. The exit status is 0 when it was told to end, else 1.
     """
     try:
         signal.set_wakeup_fd(-1)
@@ -82,24 +86,39 @@ def work(
         # A variable for the application: with it the library would use files of the application's.
         for variable in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"):
             os.environ.pop(variable, None)
-        chosen = plain(from_keywords({"bind": str(listener.address), **LIMITS}, Place.THREAD))
-        pages = Pages(shared, board)
-        server = core.make(pages, chosen, [listener])
-        listener.socket.close()
-        server.start()
-        pages.feed.start()
-        threading.Thread(target=_end_with, args=(server,), name="tailrace-end", daemon=True).start()
-        with contextlib.suppress(OSError):
-            # Nothing is ever written.
-            os.read(line, 1)
-        pages.feed.stop()
-        server.stop(GRACE)
-        server.join(2 * GRACE)
+        if agent is not None:
+            Agent(agent.socket, lambda: snapshot.take(shared, board, time.monotonic, with_counts=False)).start()
+        if status is None:
+            _wait(line)
+        else:
+            _serve(status, shared, board, line)
         os._exit(0)
     except BaseException:
         log.logger.exception("an exception ended the status process, please report it")
     finally:
         os._exit(1)
+
+
+def _wait(line: int) -> None:
+    """Returns when the process is to end."""
+    with contextlib.suppress(OSError):
+        # Nothing is ever written.
+        os.read(line, 1)
+
+
+def _serve(listener: sockets.Listener, shared: SharedState, board: Scoreboard, line: int) -> None:
+    """Serves the pages until the process is to end."""
+    chosen = plain(from_keywords({"bind": str(listener.address), **LIMITS}, Place.THREAD))
+    pages = Pages(shared, board)
+    server = core.make(pages, chosen, [listener])
+    listener.socket.close()
+    server.start()
+    pages.feed.start()
+    threading.Thread(target=_end_with, args=(server,), name="tailrace-end", daemon=True).start()
+    _wait(line)
+    pages.feed.stop()
+    server.stop(GRACE)
+    server.join(2 * GRACE)
 
 
 def _end_with(server: Server) -> None:

@@ -115,8 +115,11 @@ class Snapshot:
         return f"no worker serves: {'the last one drains' if found[DRAINING] else 'the last one has ended'}; {what}"
 
 
-def take(shared: Shared, board: Board, clock: Any, *, with_requests: bool = False) -> Snapshot:
-    """Takes a snapshot. clock: the monotonic one, a function. Raises OSError when the master does not let it.
+def take(
+    shared: Shared, board: Board, clock: Any, *, with_requests: bool = False, with_counts: bool = True
+) -> Snapshot:
+    """Takes a snapshot. clock: the monotonic one, a function. with_counts: also of finished responses, and states of
+    threads and connections, which take most of the time. Raises OSError when the master does not let it.
 
     The master tells that a worker has ended before it clears the worker's counters. So counters that were read while
     the state stayed the same belong to it, and none is counted twice or not at all.
@@ -124,18 +127,23 @@ def take(shared: Shared, board: Board, clock: Any, *, with_requests: bool = Fals
     for _ in range(_ATTEMPTS):
         serial, state = shared.read()
         now = clock()
-        found = at_once(state, board, now, with_requests=with_requests)
+        found = at_once(state, board, now, with_requests=with_requests, with_counts=with_counts)
         if shared.read()[0] == serial:
             return found
     raise OSError("the state of the workers changes too often")
 
 
-def at_once(state: State, board: Board, now: float, *, with_requests: bool = False) -> Snapshot:
+def at_once(
+    state: State, board: Board, now: float, *, with_requests: bool = False, with_counts: bool = True
+) -> Snapshot:
     """As `take`, for the master: nobody else changes the state. now: by the monotonic clock."""
-    return Snapshot(state, now, [_worker(each, board, state, now, with_requests) for each in state.workers])
+    workers = [_worker(each, board, state, now, with_requests, with_counts) for each in state.workers]
+    return Snapshot(state, now, workers)
 
 
-def _worker(told: WorkerState, board: Board, state: State, now: float, with_requests: bool) -> WorkerSnapshot:
+def _worker(
+    told: WorkerState, board: Board, state: State, now: float, with_requests: bool, with_counts: bool
+) -> WorkerSnapshot:
     counters = board.counters(told.place)
     name, seconds, clock = told.state, now - told.since, told.clock
     if state.may_hang and name in (SERVING, DRAINING):
@@ -147,7 +155,7 @@ def _worker(told: WorkerState, board: Board, state: State, now: float, with_requ
     return WorkerSnapshot(
         *(told.number, told.pid, told.place, told.generation, name, max(0.0, seconds), clock),
         {key: value for key, value in counters.items() if key not in _NOT_COUNTED},
-        board.states(told.place),
-        board.deliveries(told.place),
+        board.states(told.place) if with_counts else {},
+        board.deliveries(told.place) if with_counts else {},
         board.in_flight(told.place) if with_requests else [],
     )

@@ -42,14 +42,16 @@ def test_the_state_of_a_worker_has_the_time_of_its_change():
     assert states.of([]) == []
 
 
-def opened(text, kept=lambda address: None):
-    return status.opened(text, socket_mode=None, kept=kept, application="shop:app")
+def opened(text, kept=lambda address: None, option="status"):
+    chosen = {"status": None, "agent": None, "socket_mode": None, "app": "shop:app", option: text}
+    return status.opened(chosen, kept=kept)
 
 
+@pytest.mark.parametrize("option", ["status", "agent"])
 @pytest.mark.parametrize("text", ["fd://3", "nonsense", "http://127.0.0.1:9000", "127.0.0.1:99999"])
-def test_a_text_that_is_no_address_is_a_mistake_in_the_settings(text):
-    with pytest.raises(ConfigError, match=r"^status "):
-        opened(text)
+def test_a_text_that_is_no_address_is_a_mistake_in_the_settings(text, option):
+    with pytest.raises(ConfigError, match=rf"^{option} "):
+        opened(text, option=option)
 
 
 def test_an_address_that_cannot_be_opened_is_one_warning(caplog):
@@ -64,5 +66,5 @@ def test_the_socket_of_the_predecessor_is_used():
     with socket.create_server(("127.0.0.1", 0)) as kept:
         descriptor = socket.dup(kept.fileno())
         found = opened("127.0.0.1:1", {"127.0.0.1:1": descriptor}.get)
-        assert found.listener.socket.getsockname() == kept.getsockname()
+        assert found.listeners[0].socket.getsockname() == kept.getsockname()
         found.close()
