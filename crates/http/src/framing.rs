@@ -141,6 +141,30 @@ pub fn request_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Res
     Ok(RequestFraming { body, keep_alive, expects_continue, host })
 }
 
+/// Reads the framing fields of a uwsgi packet whose fields have the names of HTTP. The proxy in front has applied the
+/// rules of HTTP: it has decoded the body, has answered `Expect`, and `Connection` concerns its own client. Each packet
+/// has a connection of its own.
+///
+/// # Errors
+/// A [`Refusal`], as [`request_framing`]; a Host may be missing.
+pub fn packet_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Result<RequestFraming, Refusal> {
+    let mut host = None;
+    let mut body = BodyLength::None;
+    for field in &head.fields {
+        let name = field.name.of(bytes);
+        match name.len() {
+            4 if name.eq_ignore_ascii_case(b"host") => set_once(&mut host, field.value, HOST_REPEATED)?,
+            14 if name.eq_ignore_ascii_case(b"content-length") => match content_length(field.value.of(bytes))? {
+                length if length > limits.body => return Err(TOO_LARGE),
+                length => body = BodyLength::Known(length),
+            },
+            _ => {}
+        }
+    }
+    let host = if host.is_some() { target_host(bytes, head, host)? } else { head.authority };
+    Ok(RequestFraming { body, keep_alive: false, expects_continue: false, host })
+}
+
 fn set_once<T>(slot: &mut Option<T>, value: T, repeated: Refusal) -> Result<(), Refusal> {
     if slot.replace(value).is_some() { Err(repeated) } else { Ok(()) }
 }

@@ -12,28 +12,34 @@ use crate::target;
 /// A client may send this many empty lines before a request line (RFC 9112 section 2.2 asks for at least one).
 const EMPTY_LINES: u8 = 4;
 /// Octets of a method at most. No registered method has more than 17.
-const METHOD_LENGTH: usize = 64;
+pub(crate) const LARGEST_METHOD: usize = 64;
 /// Keeps every offset inside a [`Span`], whatever the limits say.
 const LARGEST_LIMIT: usize = 1 << 30;
 
 const EMPTY: Refusal = Refusal::new(400, "Too many empty lines stand before the request line.");
 const TLS: Refusal = Refusal::new(400, "This looks like TLS, but this port serves plain HTTP: use an http:// address.");
+const UWSGI: Refusal = Refusal::new(
+    400,
+    "This looks like the uwsgi protocol, but this address speaks HTTP: proxy to http://, or bind uwsgi://.",
+);
 const METHOD: Refusal = Refusal::new(400, "The request line must start with a method and one space.");
-const LONG_METHOD: Refusal = Refusal::new(501, "The method is longer than any that exists.");
-const TARGET: Refusal = Refusal::new(400, "The request target must not have control characters or a fragment.");
-const NON_ASCII: Refusal = Refusal::new(400, "The request target must be ASCII: percent-encode other characters.");
+pub(crate) const LONG_METHOD: Refusal = Refusal::new(501, "The method is longer than any that exists.");
+pub(crate) const TARGET: Refusal =
+    Refusal::new(400, "The request target must not have control characters or a fragment.");
+pub(crate) const NON_ASCII: Refusal =
+    Refusal::new(400, "The request target must be ASCII: percent-encode other characters.");
 const SPACES: Refusal = Refusal::new(400, "Exactly one space must stand on each side of the request target.");
 const SIMPLE: Refusal = Refusal::new(400, "The request line must end with the HTTP version.");
-const LONG_LINE: Refusal = Refusal::new(414, "The request line is too long.");
+pub(crate) const LONG_LINE: Refusal = Refusal::new(414, "The request line is too long.");
 const VERSION: Refusal = Refusal::new(400, "The request line must end with HTTP/1.0 or HTTP/1.1.");
 const OTHER_VERSION: Refusal = Refusal::new(505, "This server supports HTTP/1.0 and HTTP/1.1.");
 const BARE_CR: Refusal = Refusal::new(400, "A carriage return must be followed by a line feed.");
 const BARE_LF: Refusal = Refusal::new(400, "A line must end with a carriage return and a line feed.");
 const FOLDED: Refusal = Refusal::new(400, "A field line must not start with a space or a tab.");
 const NAME: Refusal = Refusal::new(400, "A field name must be a token that a colon follows at once.");
-const VALUE: Refusal = Refusal::new(400, "A field value must not have control characters.");
-const LONG_FIELDS: Refusal = Refusal::new(431, "The header fields are too large.");
-const MANY_FIELDS: Refusal = Refusal::new(431, "There are too many header fields.");
+pub(crate) const VALUE: Refusal = Refusal::new(400, "A field value must not have control characters.");
+pub(crate) const LONG_FIELDS: Refusal = Refusal::new(431, "The header fields are too large.");
+pub(crate) const MANY_FIELDS: Refusal = Refusal::new(431, "There are too many header fields.");
 
 /// Parses one head from bytes that arrive in any pieces.
 #[derive(Clone, Debug, Default)]
@@ -143,7 +149,7 @@ impl HeadParser {
                 }
                 Phase::Method => {
                     self.at = token_end(bytes, self.at);
-                    if self.at - self.mark > METHOD_LENGTH {
+                    if self.at - self.mark > LARGEST_METHOD {
                         return Err(LONG_METHOD);
                     }
                     match bytes.get(self.at) {
@@ -154,6 +160,8 @@ impl HeadParser {
                         }
                         // The first octet of every TLS connection (RFC 8446 section 5.1).
                         Some(0x16) if self.at == 0 => return Err(TLS),
+                        // The first octet of every uwsgi packet of a WSGI request.
+                        Some(0) if self.at == 0 => return Err(UWSGI),
                         Some(b'\n') => return Err(BARE_LF),
                         Some(_) => return Err(METHOD),
                     }

@@ -1,8 +1,8 @@
-//! HTTP/1 without I/O: bytes to events, events to bytes. No socket, clock, thread or Python.
+//! HTTP/1 and uwsgi without I/O: bytes to events, events to bytes. No socket, clock, thread or Python.
 //!
-//! A request passes [`head`], which fills a [`request_head`] (spans over the bytes), [`framing`] (how long the body is,
-//! whether the connection persists) and [`body`] (decoding); its response passes [`encode`]. [`limits`] has what a
-//! request may cost, and refusals as values. [`static_path`], [`conditional`], [`range`] and [`coding`] tell which file,
+//! A request passes [`head`], or [`uwsgi`] if a proxy sends it as a packet: they fill a [`request_head`] (spans over the
+//! bytes). Then come [`framing`] (how long the body is, whether the connection persists) and [`body`] (decoding); its
+//! response passes [`encode`]. [`limits`] has what a request may cost, and refusals as values. [`static_path`], [`conditional`], [`range`] and [`coding`] tell which file,
 //! which part of it, and which form of it, answers a request; the server does not serve files by name yet.
 //!
 //! The parser is this crate's own. httparse accepts a bare LF as a line end, so each line would have to be searched for
@@ -52,6 +52,25 @@
 //! | chunk extensions | discarded | 9112 7.1.1; malformed, or 16 KiB more of them than of data: 400 |
 //! | trailer fields | discarded | 9112 7.1.2; malformed 400, more than 16 KiB of them 431 |
 //!
+//! Of a uwsgi packet, what is a field of HTTP has the rules of fields; the rest has these:
+//!
+//! | what arrives | response | reason |
+//! |---|---|---|
+//! | a modifier other than 0 | 400 | only WSGI requests are served; octets of HTTP have a sentence of their own |
+//! | a packet on a port that speaks HTTP | 400 | the sentence says so |
+//! | lengths that do not add up to the size of the packet | 400 | two readers would find other variables |
+//! | variables larger than the limit of header fields | 431 | before they arrive; 64 KiB is all that the format allows |
+//! | no `REQUEST_METHOD`, no `REQUEST_URI`, an empty one | 400 | nothing else is the request as the client sent it |
+//! | the rules of methods, targets, Host, Content-Length | as in HTTP | the proxy may have looser ones |
+//! | no `HTTP_HOST` | served | a proxy that speaks HTTP/3 has none |
+//! | an empty `CONTENT_LENGTH` or `CONTENT_TYPE` | none | nginx sends both for requests without them |
+//! | `HTTP_CONTENT_LENGTH`, `HTTP_CONTENT_TYPE`, `HTTP_TRANSFER_ENCODING` | ignored | nginx sends what its client sent |
+//! | `HTTP_CONNECTION`, `HTTP_EXPECT` | no effect | they are between the proxy and its client |
+//! | one of `REQUEST_METHOD`, `REQUEST_URI`, `CONTENT_LENGTH`, `CONTENT_TYPE`, `HTTP_HOST`, `REMOTE_ADDR`, `REMOTE_PORT`, `REMOTE_USER` twice | 400 | they decide who asks for what; uWSGI takes the last |
+//! | another variable twice | the last; `HTTP_*` are joined | nginx sends both where a list that is included has it, and each field line of its client |
+//! | a name with control characters, spaces, `=`, or an `HTTP_` name that is no token | 400 | |
+//! | a line end or NUL in a value | 400 | but for `PATH_INFO` and `SCRIPT_NAME`, which are decoded paths |
+//!
 //! For the application's responses:
 //!
 //! | what the application gives | effect | RFC or PEP and section, reason |
@@ -81,3 +100,4 @@ pub mod request_head;
 pub mod selection;
 pub mod static_path;
 mod target;
+pub mod uwsgi;

@@ -69,7 +69,8 @@ pub struct Field {
     pub value: Span,
 }
 
-/// A parsed request head. All spans refer to the bytes that [`crate::head::HeadParser::parse`] was given.
+/// A parsed request head. All spans refer to the bytes that [`crate::head::HeadParser::parse`] or [`crate::uwsgi::parse`]
+/// was given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestHead {
     /// The method as it was sent; methods are case-sensitive.
@@ -88,17 +89,21 @@ pub struct RequestHead {
     pub scheme: Option<Span>,
     /// The version.
     pub version: Version,
-    /// All field lines in their order, none merged or dropped.
+    /// All field lines in their order, none merged; of a uwsgi packet those variables that are fields of HTTP.
     pub fields: Vec<Field>,
-    /// Bytes of the head: empty lines before it and the empty line after it included.
+    /// What a proxy says of the request besides: the variables of a uwsgi packet that are no fields, in their order. None
+    /// in HTTP.
+    pub variables: Vec<Field>,
+    /// Bytes of the head: empty lines before it and the empty line after it included, or those of the packet.
     pub length: usize,
 }
 
 impl RequestHead {
-    /// Empties the head; the list of fields keeps its capacity.
+    /// Empties the head; the lists keep their capacity.
     pub fn clear(&mut self) {
-        let mut fields = std::mem::take(&mut self.fields);
+        let (mut fields, mut variables) = (std::mem::take(&mut self.fields), std::mem::take(&mut self.variables));
         fields.clear();
-        *self = Self { fields, ..Self::default() };
+        variables.clear();
+        *self = Self { fields, variables, ..Self::default() };
     }
 }
