@@ -1,6 +1,7 @@
-"""One of several nodes behind a load balancer: tells its process id, answers numbers, and waits when it is told to.
+"""One of several nodes behind a load balancer: tells its process id, or after a moment its name, answers numbers, and
+waits when it is told to.
 
-STATE names a directory: while it has a file `slow`, loading waits.
+STATE names a directory: while it has a file `slow`, loading waits. NODE is the name.
 """
 
 import os
@@ -17,6 +18,9 @@ def app(environ, start_response):
     path = environ["PATH_INFO"][1:]
     if path == "who":
         body = b"%d" % os.getpid()
+    elif path == "node":
+        time.sleep(0.02)
+        body = os.environ["NODE"].encode()
     elif path == "wait":
         query = dict(urllib.parse.parse_qsl(environ["QUERY_STRING"]))
         Path(query["entered"]).touch()
