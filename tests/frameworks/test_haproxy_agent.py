@@ -10,15 +10,16 @@ from collections import Counter
 import httpx
 import pytest
 from frameworks.process import Process, await_that
+from harness import fronts
 from harness.addresses import free_address
-from harness.deployed import deployed
+from harness.fronts import Upstream
 from harness.operated import Checking
 from harness.server import Server
 from harness.tools import need_tool
 from harness.wire import Client
 from server.probes import asking
 
-HAPROXY = need_tool("haproxy")
+need_tool("haproxy")
 APP = "fw_nodes:app"
 
 
@@ -62,19 +63,11 @@ def nodes(tmp_path):
 
 
 @pytest.fixture
-def haproxy(nodes, tmp_path):
-    front = free_address()
-    changes = {
-        "/run/haproxy/admin.sock": "{directory}/admin",
-        "bind :80": f"bind {front.bind}",
-        "maxconn 20000": "maxconn 200",
-    }
-    for number, node in enumerate(nodes, 1):
-        told = f"check port {node.status.port} agent-check agent-port {node.agent.port}"
-        changes[f"10.0.0.1{number}:8000 check port 9000 agent-check agent-port 9001"] = f"{node.address.bind} {told}"
-    command = (HAPROXY, "-db", "-f", "{directory}/haproxy.cfg")
-    files = {"haproxy.cfg": deployed("haproxy.cfg", changes)}
-    with Process(*command, address=front, files=files, statuses=(0, 143, -15)) as process:
+def haproxy(nodes):
+    listen = free_address()
+    made = fronts.haproxy(listen, *(Upstream("http", node.address, node.status, node.agent) for node in nodes))
+    command = (need_tool(made.executable), *made.arguments)
+    with Process(*command, address=listen, files=made.files, statuses=made.statuses) as process:
         yield process
 
 

@@ -1,0 +1,121 @@
+"""Web servers before Tailrace, with the configurations of deploy/: what to run, and the files that it needs.
+
+Whoever runs the command replaces "{directory}" in it and in the files by a directory of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from .addresses import Address
+from .deployed import deployed
+
+MODULES = "/usr/lib/apache2/modules"
+IS_ROOT = os.geteuid() == 0
+
+# Around the site, as nginx.conf is around the files of conf.d.
+_NGINX = """
+daemon off;
+pid {directory}/pid;
+error_log {directory}/error.log warn;
+%(user)s
+events { worker_connections 8192; }
+worker_rlimit_nofile 20000;
+http {
+    access_log off;
+    client_body_temp_path {directory}/body;
+    proxy_temp_path {directory}/proxy;
+    fastcgi_temp_path {directory}/fastcgi;
+    uwsgi_temp_path {directory}/uwsgi;
+    scgi_temp_path {directory}/scgi;
+    include {directory}/shop.conf;
+}
+"""
+# As apache2.conf and the modules that `a2enmod` names.
+_APACHE = """
+ServerRoot {directory}
+ServerName test
+DefaultRuntimeDir {directory}
+PidFile {directory}/pid
+ErrorLog {directory}/error.log
+LogLevel warn
+%(user)s
+%(modules)s
+Listen %(listen)s
+ListenBacklog 2048
+KeepAlive On
+MaxKeepAliveRequests 0
+StartServers 1
+ServerLimit 1
+ThreadsPerChild 64
+MaxRequestWorkers 64
+Include {directory}/shop.conf
+"""
+
+
+class Upstream(NamedTuple):
+    """Where Tailrace listens for the front, with which protocol, and where it answers checks."""
+
+    protocol: str
+    address: Address
+    status: Address
+    agent: Address
+
+
+class Front(NamedTuple):
+    """A web server to run. executable: its name. arguments: those of the command line. statuses: how it may end."""
+
+    executable: str
+    arguments: tuple[str, ...]
+    files: dict[str, str]
+    statuses: tuple[int, ...] = (0,)
+
+
+def nginx(listen: Address, upstream: Upstream, files: str = "/nonexistent/") -> Front:
+    """files: the folder of those that the application names by X-Accel-Redirect."""
+    name = "nginx.conf" if upstream.protocol == "http" else "nginx-uwsgi.conf"
+    where = upstream.address.bind
+    changes = {"server 127.0.0.1:8000;": f"server {where};", "listen 80 ": f"listen {listen.bind} "}
+    changes["/srv/shop/protected/"] = files
+    user = "user root;" if IS_ROOT else ""
+    texts = {"nginx.conf": _NGINX.replace("%(user)s", user), "shop.conf": deployed(name, changes)}
+    return Front("nginx", ("-c", "{directory}/nginx.conf", "-p", "{directory}/", "-e", "{directory}/error.log"), texts)
+
+
+def haproxy(listen: Address, *nodes: Upstream) -> Front:
+    """Before two nodes; one that is given alone is both."""
+    both = (*nodes, *nodes)[:2]
+    changes = {"/run/haproxy/admin.sock": "{directory}/admin", "bind :80": f"bind {listen.bind}"}
+    # Within the limit of open files of most machines.
+    changes["maxconn 20000"] = "maxconn 4000"
+    over_unix = bool(nodes[0].address.path)
+    for number, (node, name) in enumerate(zip(both, ("one", "two"), strict=True), 1):
+        if over_unix:
+            changes[f"unix@/run/shop/{name}.sock agent-port 900{number}"] = (
+                f"unix@{node.address.path} agent-port {node.agent.port}"
+            )
+        else:
+            checks = "check port {} agent-check agent-port {}".format
+            changes[f"10.0.0.1{number}:8000 {checks(9000, 9001)}"] = (
+                f"{node.address.bind} {checks(node.status.port, node.agent.port)}"
+            )
+    text = deployed("haproxy-unix.cfg" if over_unix else "haproxy.cfg", changes)
+    # HAProxy ends as SIGTERM asks, and says so in one way or the other.
+    return Front("haproxy", ("-db", "-f", "{directory}/haproxy.cfg"), {"haproxy.cfg": text}, (0, 143, -15))
+
+
+def apache(listen: Address, upstream: Upstream) -> Front:
+    """Its children are www-data when it is started by root: they must be able to reach a UNIX socket."""
+    is_http, path = upstream.protocol == "http", upstream.address.path
+    protocol = upstream.protocol
+    target = f"unix:{path}|{protocol}://tailrace/" if path else f"{protocol}://{upstream.address.bind}/"
+    name = "apache.conf" if is_http else "apache-uwsgi.conf"
+    site = deployed(name, {"*:80": listen.bind, f"ProxyPass / {protocol}://127.0.0.1:8000/": f"ProxyPass / {target}"})
+    modules = ("mpm_event", "authz_core", "headers", "proxy", "proxy_http" if is_http else "proxy_uwsgi")
+    lines = "\n".join(f"LoadModule {each}_module {MODULES}/mod_{each}.so" for each in modules)
+    text = _APACHE.replace("%(user)s", "User www-data" if IS_ROOT else "").replace("%(modules)s", lines)
+    text = text.replace("%(listen)s", listen.bind)
+    return Front(
+        "apache2", ("-D", "FOREGROUND", "-f", "{directory}/apache.conf"), {"apache.conf": text, "shop.conf": site}
+    )
