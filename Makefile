@@ -85,10 +85,10 @@ format: .venv/.lint ## Format the sources
 build: .venv/.installed ## Build the core in release mode, into tailrace/
 	@$(call quietly,$(BIN)/maturin develop --release --locked --skip-install)
 
-fuzz: ## Fuzz the decoders of heads, bodies, paths and uwsgi packets, FUZZ_SECONDS each
+fuzz: ## Fuzz the decoders of heads, bodies, paths, uwsgi packets and what proxies state, FUZZ_SECONDS each
 	@tools/debian-packages.sh 'fuzzing' c++=g++
 	cargo fuzz --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-fuzz
-	for target in head body path uwsgi; do \
+	for target in head body path uwsgi forwarded proxy_header; do \
 	    mkdir -p fuzz/corpus/$$target; \
 	    RUSTC_BOOTSTRAP=1 cargo fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
 	        -dict=fuzz/http.dict -max_len=2048 -max_total_time=$(FUZZ_SECONDS) || exit 1; \

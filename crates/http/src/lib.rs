@@ -2,8 +2,10 @@
 //!
 //! A request passes [`head`], or [`uwsgi`] if a proxy sends it as a packet: they fill a [`request_head`] (spans over the
 //! bytes). Then come [`framing`] (how long the body is, whether the connection persists) and [`body`] (decoding); its
-//! response passes [`encode`]. [`limits`] has what a request may cost, and refusals as values. [`static_path`], [`conditional`], [`range`] and [`coding`] tell which file,
-//! which part of it, and which form of it, answers a request; the server does not serve files by name yet.
+//! response passes [`encode`]. [`limits`] has what a request may cost, and refusals as values. [`static_path`],
+//! [`conditional`], [`range`] and [`coding`] tell which file, which part of it, and which form of it, answers a request.
+//! [`proxy_protocol`] and [`forwarded`] read what proxies state about a client, [`trust`] has whose statements are
+//! believed.
 //!
 //! The parser is this crate's own. httparse accepts a bare LF as a line end, so each line would have to be searched for
 //! it again; and it starts over with every read, so the time for a head that comes octet by octet would be quadratic in
@@ -90,14 +92,17 @@ pub mod body;
 pub mod coding;
 pub mod conditional;
 pub mod encode;
+pub mod forwarded;
 pub mod framing;
 pub mod head;
 pub mod limits;
 pub mod named_file;
 mod octets;
+pub mod proxy_protocol;
 pub mod range;
 pub mod request_head;
 pub mod selection;
 pub mod static_path;
 mod target;
+pub mod trust;
 pub mod uwsgi;

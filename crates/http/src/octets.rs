@@ -70,6 +70,11 @@ pub(crate) fn is_blank(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }
 
+/// The value of a hexadecimal digit.
+pub(crate) fn hexadecimal(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).map(|value| value as u8)
+}
+
 fn class_end(bytes: &[u8], from: usize, class: u8) -> usize {
     let mut at = from;
     while let Some(eight) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {

@@ -24,6 +24,7 @@
 //! Pure functions. Any thread.
 
 use crate::limits::Refusal;
+use crate::octets::hexadecimal;
 
 /// The longest name of a file, in bytes (`NAME_MAX`).
 const NAME: usize = 255;
@@ -205,7 +206,7 @@ fn decode_segment(segment: &[u8], text: &mut Vec<u8>) -> Result<(), PathError> {
         let octet = if *octet == b'%' {
             let [high, low, tail @ ..] = tail else { return Err(PathError::Malformed) };
             rest = tail;
-            hexadecimal(*high)? << 4 | hexadecimal(*low)?
+            digit(*high)? << 4 | digit(*low)?
         } else {
             rest = tail;
             *octet
@@ -219,13 +220,8 @@ fn decode_segment(segment: &[u8], text: &mut Vec<u8>) -> Result<(), PathError> {
     Ok(())
 }
 
-fn hexadecimal(digit: u8) -> Result<u8, PathError> {
-    match digit {
-        b'0'..=b'9' => Ok(digit - b'0'),
-        b'a'..=b'f' => Ok(digit - b'a' + 10),
-        b'A'..=b'F' => Ok(digit - b'A' + 10),
-        _ => Err(PathError::Malformed),
-    }
+fn digit(octet: u8) -> Result<u8, PathError> {
+    hexadecimal(octet).ok_or(PathError::Malformed)
 }
 
 fn check_name(name: &[u8], index: usize, dot_files: DotFiles) -> Result<(), PathError> {
