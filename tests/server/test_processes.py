@@ -184,7 +184,7 @@ def test_a_worker_ignores_signals_that_are_for_the_master(tmp_path):
             os.kill(server.pid, number)
         gate.touch()
         assert client.response().body == b"waited"
-        assert len(ready(server)) == 1
+        assert len(await_ready(server, 1)) == 1
 
 
 def test_a_stop_that_reaches_every_process_at_once_is_as_graceful(tmp_path):
