@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import socket
 from dataclasses import dataclass
 
 # Below the ephemeral range, so that no outgoing connection of another test can take the port meanwhile.
-PORTS = range(20000, 30000)
+PORTS = range(12000, 32000)
+BLOCK = 1000
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,24 @@ class Address:
         return sock
 
 
+@functools.cache
+def _own_ports() -> tuple[range, socket.socket]:
+    """Ports of which no other process of tests takes any, and what says so: a name that ends with this process."""
+    for first in random.sample(PORTS[::BLOCK], len(PORTS) // BLOCK):
+        name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            name.bind(f"\0tailrace-tests-{first}")
+        except OSError:
+            name.close()
+            continue
+        return range(first, first + BLOCK), name
+    raise RuntimeError(f"all ports are taken by other tests: {PORTS}")
+
+
 def free_address(host: str = "127.0.0.1") -> Address:
-    """A TCP address on which nothing listens at the moment."""
+    """A TCP address on which nothing listens at the moment, and for which no other process of tests looks."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for port in random.sample(PORTS, 200):
+    for port in random.sample(_own_ports()[0], 200):
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             try:
                 probe.bind((host, port))
