@@ -36,6 +36,7 @@ Examples:
   tailrace app:app --gevent --hub-warn 250ms    greenlets: for many requests that wait
   tailrace app:app --static /assets=./dist      files, without the application
   tailrace threads --status 127.0.0.1:9000      what a server with --status does
+  tailrace doctor --live --status 127.0.0.1:9000   which of its endpoints cost most to deliver
 """
 
 
@@ -127,6 +128,7 @@ def _doctor(
     body: str | None,
     times: int,
     timeout: float,
+    live: bool,
     json: bool,
     **given: Any,
 ) -> int:
@@ -137,8 +139,13 @@ def _doctor(
     the options of `tailrace serve`, and settings from the same places; --gevent, --debug, --reload and --workers have
     no effect.
 
+    With --live a running server is asked instead, at the address of its --status: which ten of its endpoints cost most
+    to deliver, and why.
+
     Exit status: 0 without findings, 1 with findings, 2 for wrong use or an application that cannot be loaded.
     """
+    if live:
+        return _doctor_of_running(given["status"], given["config"], json)
     # With an HTTP client and more, which a server does not need.
     from tailrace.doctor import run
 
@@ -157,6 +164,26 @@ def _doctor(
     )
     click.echo(shown, color=False if "NO_COLOR" in os.environ else None)
     return status
+
+
+def _doctor_of_running(status: str | None, config: str | None, json: bool) -> int:
+    """`tailrace doctor --live`; the exit status."""
+    from tailrace.doctor import live, run
+
+    asked = _asked(status, config)
+    try:
+        found = asked.status()
+    except TailraceError as error:
+        # 1 would say that something was found.
+        error.exit_status = run.WRONG_USE
+        raise
+    if "endpoints" not in found:
+        raise ConfigError(
+            f"the server at {asked.address} is Tailrace {found.get('version')}: it does not tell endpoints"
+        )
+    shown = live.as_json(found) if json else live.as_text(found, str(asked.address))
+    click.echo(shown, color=False if "NO_COLOR" in os.environ else None)
+    return run.FOUND if live.has_findings(found) else run.WELL
 
 
 static = click.Group(
@@ -202,6 +229,7 @@ cli.add_command(
                 default=30.0,
                 help="How long one response may take. [default: 30]",
             ),
+            click.Option(["--live"], is_flag=True, help="Ask the running server at --status instead."),
             click.Option(["--json"], is_flag=True, help="Print a JSON object."),
         ],
         help=_doctor.__doc__,

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-# A block that comes within this time of the previous one is quick (ms).
-QUICK: Final = 1.0
+from tailrace.advice.finding import QUICK
+
 _KNOWN: Final[tuple[type, ...]] = (type(iter([])), type(iter(())))
 
 

@@ -10,6 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from tailrace.advice.finding import (
+    JOINED,
+    LISTED,
+    MANY,
+    PAUSE,
+    PAUSED,
+    RAISED,
+    SMALL,
+    WHOLE,
+    WRAPPED,
+    Finding,
+    counted,
+    time_of,
+)
 from tailrace.doctor.measured import (
     BYTES,
     FILE,
@@ -21,33 +35,9 @@ from tailrace.doctor.measured import (
     Measured,
 )
 
-# Blocks of which there are at least so many, and which are smaller than so many bytes on average, are small ones.
-MANY: Final = 64
-SMALL: Final = 1024
-# A pause between two blocks in which a thread is held for nothing (ms).
-PAUSE: Final = 50.0
-# A body up to this length is better sent as a whole than in chunks (bytes).
-WHOLE: Final = 1 << 20
 # Compression is worth its time if it saves this part of the body, and so many bytes.
 SAVED: Final = 0.25
 SAVED_BYTES: Final = 1024
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What is to be mended.
-
-    what: what was seen. cost: why it costs, with what was measured. ms, calls: the cost in milliseconds of the thread
-    and in system calls, 0 where it has none. change: what to do; code: the lines of it.
-    """
-
-    key: str
-    what: str
-    cost: str
-    change: str
-    code: str
-    ms: float = 0.0
-    calls: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,18 +56,6 @@ def findings(measured: Measured) -> list[Finding]:
         if not any(key in found for key in rule.unless) and (one := rule.find(rule.key, measured)) is not None:
             found[rule.key] = one
     return list(found.values())
-
-
-def counted(number: int, noun: str) -> str:
-    """The number with the noun, of which the plural has an s."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
-def time_of(ms: float) -> str:
-    """A time with as many digits as say something."""
-    if ms < 0.005:
-        return "less than 0.01 ms"
-    return f"{ms:,.{2 if ms < 10 else 1 if ms < 100 else 0}f} ms"
 
 
 def _more(measured: Measured) -> str:
@@ -123,7 +101,7 @@ def _joined(measured: Measured) -> str:
     return {
         "django": 'return HttpResponse("".join(blocks))  # in place of StreamingHttpResponse',
         "flask": 'return Response("".join(blocks))',
-    }.get(_framework(measured), 'return [b"".join(blocks)]')
+    }.get(_framework(measured), JOINED.code)
 
 
 def exception(key: str, measured: Measured) -> Finding | None:
@@ -140,10 +118,7 @@ def exception(key: str, measured: Measured) -> Finding | None:
             key,
             f"The application raised {failure.type} {where}{at}: {failure.message or 'without a message'}",
             f"{status} Nothing else was measured.",
-            "Mend it, or catch it where the response can still be replaced: before the first block.",
-            "except ReportError as error:\n"
-            '    start_response("500 Internal Server Error", fields, sys.exc_info())\n'
-            "    return [page]",
+            *RAISED,
         )
     if measured.shape == NOTHING and measured.is_asked:
         return Finding(
@@ -273,7 +248,7 @@ def _served_instead(measured: Measured) -> str:
     wrapper = {
         "django": 'return FileResponse(open(path, "rb"))',
         "flask": "return send_file(path)",
-    }.get(_framework(measured), 'return environ["wsgi.file_wrapper"](open(path, "rb"))')
+    }.get(_framework(measured), WRAPPED.code)
     if not same or not url[-1]:
         return wrapper
     # A folder as deep as possible: all that is in it becomes public.
@@ -295,7 +270,7 @@ def lines_of_file(key: str, measured: Measured) -> Finding | None:
         f"The blocks are the lines of {_short(measured.file)}: {counted(known.count, 'block')} of "
         f"{known.mean:,.0f} bytes on average.",
         f"Each line is a step of Python. {_more_than_file(measured)}",
-        "Give the file to the server, which sends it without reading it.",
+        WRAPPED.change,
         _served_instead(measured),
         *_file_cost(measured),
     )
@@ -312,7 +287,7 @@ def file_through_python(key: str, measured: Measured) -> Finding | None:
         f"The body is the file {_short(measured.file)}, {counted(measured.response.body_bytes, 'byte')}, which the "
         "application has read.",
         f"All of it passes through Python. {_more_than_file(measured)}",
-        "Give the file to the server, which sends it without reading it.",
+        WRAPPED.change,
         _served_instead(measured),
         *_file_cost(measured),
     )
@@ -361,7 +336,7 @@ def small_blocks(key: str, measured: Measured) -> Finding | None:
         key,
         f"{counted(known.count, 'block')} of {known.mean:,.0f} bytes on average, from {measured.producer}.",
         f"Each block is a step of Python.{where} {_more(measured)}",
-        "Return them as one block; or, if the whole is too large for memory, in blocks of 64 KiB.",
+        JOINED.change,
         _joined(measured),
         measured.more_time,
         measured.more_calls,
@@ -381,9 +356,8 @@ def starving(key: str, measured: Measured) -> Finding | None:
         f"{measured.producer} paused for {time_of(known.longest_gap)} after {counted(known.after, 'block')}.",
         f"A thread of the server was held for {time_of(delivery.handing)} for this response, most of it waiting; with "
         "--threads 128, 128 such clients hold them all.",
-        "Do what takes long before the first block. If it is a stream of events, serve it with greenlets: waiting then "
-        "holds no thread.",
-        f"rows = query.all()  # then the first block\n# or:\ntailrace {measured.application} --gevent",
+        PAUSED.change,
+        PAUSED.code.format(application=measured.application),
         delivery.handing,
     )
 
@@ -409,7 +383,7 @@ def no_length(key: str, measured: Measured) -> Finding | None:
         f"{measured.producer} gives them one after the other.",
         f"They were sent in chunks: {counted(response.framing_bytes, 'byte')} of framing, and clients can show no "
         f"progress. {_more(measured)}",
-        "Return a list; the server adds Content-Length and sends head and body in one write.",
+        LISTED.change,
         _joined(measured),
         measured.more_time,
         measured.more_calls,

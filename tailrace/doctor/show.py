@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from tailrace.doctor.findings import Finding, counted, time_of
+from tailrace.advice.finding import Finding, counted, time_of
 from tailrace.doctor.measured import FILE, GENERATOR, ITERABLE, WRAPPER, Delivery, Measured
 
 _WIDTH: Final = 79
@@ -54,18 +54,7 @@ def as_json(measured: Measured, found: list[Finding]) -> str:
         "delivery": _delivery(measured.delivery),
         "floor": _delivery(measured.floor),
         "as_file": _delivery(measured.as_file),
-        "findings": [
-            {
-                "key": one.key,
-                "what": one.what,
-                "cost": one.cost,
-                "cost_ms": round(one.ms, 3),
-                "cost_calls": one.calls,
-                "change": one.change,
-                "code": one.code,
-            }
-            for one in found
-        ],
+        "findings": [one.as_dict() for one in found],
     }
     return json.dumps(shown, indent=2)
 
@@ -91,22 +80,21 @@ def as_text(measured: Measured, found: list[Finding]) -> str:
     """Lines for people, with the colours of a terminal (which `click.echo` removes elsewhere)."""
     request, response = measured.request, measured.response
     title = f"{request.method} {request.target}: {response.status} {response.reason}"
-    lines = [click.style(line, bold=True) for line in _wrapped(title, "", "")]
+    lines = [click.style(line, bold=True) for line in wrapped(title, "", "")]
     if not measured.is_asked:
-        return "\n".join([*lines, *_wrapped("The server answered this itself; the application was not asked.", "", "")])
+        return "\n".join([*lines, *wrapped("The server answered this itself; the application was not asked.", "", "")])
     for label, value in _facts(measured):
-        wrapped = _wrapped(value, f"  {label:<{_LABEL}}", " " * (_LABEL + 2))
-        lines.append(click.style(wrapped[0][: _LABEL + 2], dim=True) + wrapped[0][_LABEL + 2 :])
-        lines += wrapped[1:]
+        first, *more = wrapped(value, f"  {label:<{_LABEL}}", " " * (_LABEL + 2))
+        lines += [click.style(first[: _LABEL + 2], dim=True) + first[_LABEL + 2 :], *more]
     for number, one in enumerate(found, 1):
-        lines += ["", *_finding(number, one)]
+        lines += ["", *finding(f"{number}. ", one)]
     well = "Nothing to mend."
     if response.is_cut:
         well = "Nothing to mend until then. A response that does not end is not measured further."
     elif response.status >= 400:
         well = "Nothing to mend in the delivery of this error response."
     verdict = well if not found else f"{counted(len(found), 'finding')}."
-    shown = _wrapped(verdict, "", "")
+    shown = wrapped(verdict, "", "")
     return "\n".join([*lines, "", *(click.style(line, fg="yellow" if found else "green", bold=True) for line in shown)])
 
 
@@ -168,19 +156,22 @@ def _length(measured: Measured) -> str:
     return "not known: the connection ends it" if measured.has_body else "none"
 
 
-def _finding(number: int, one: Finding) -> list[str]:
-    head, *more = _wrapped(one.what, f"{number}. ", "   ")
+def finding(first: str, one: Finding) -> list[str]:
+    """A finding; `first` stands before it, and as many spaces before its further lines."""
+    indent = " " * len(first)
+    head, *more = wrapped(one.what, first, indent)
     return [
         click.style(head, fg="yellow"),
         *(click.style(line, fg="yellow") for line in more),
-        *_wrapped(one.cost, "   Cost: ", "   "),
-        *_wrapped(one.change, "   Mend: ", "   "),
-        *(f"       {line}" for line in one.code.splitlines()),
-        click.style(f"   [{one.key}]", dim=True),
+        *wrapped(one.cost, f"{indent}Cost: ", indent),
+        *wrapped(one.change, f"{indent}Mend: ", indent),
+        *(f"{indent}    {line}" for line in one.code.splitlines()),
+        click.style(f"{indent}[{one.key}]", dim=True),
     ]
 
 
-def _wrapped(text: str, first: str, following: str) -> list[str]:
+def wrapped(text: str, first: str, following: str) -> list[str]:
+    """The text in lines of the terminal, with what stands before them."""
     printable = "".join(each if each.isprintable() else " " for each in text)
     return textwrap.wrap(
         printable, _WIDTH, initial_indent=first, subsequent_indent=following, break_on_hyphens=False

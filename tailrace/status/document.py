@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from tailrace.status import counts
+from tailrace.status import counts, responses
+from tailrace.status.clock import shown
 from tailrace.status.memory import Memory
 from tailrace.status.snapshot import MOST_REQUESTS, Snapshot, WorkerSnapshot
 
@@ -22,7 +22,7 @@ def document(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> dic
     return {
         "version": version,
         "application": state.application,
-        "time": _shown(time.time()),
+        "time": shown(time.time()),
         "uptime_seconds": round(taken.now - state.began, 3),
         "master": state.master,
         "ready": not taken.not_ready,
@@ -38,7 +38,7 @@ def document(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> dic
                 "place": worker.place,
                 "generation": worker.generation,
                 "state": worker.state,
-                "since": _shown(worker.clock),
+                "since": shown(worker.clock),
                 "seconds": round(worker.seconds, 3),
                 "rss_bytes": memory[worker.pid].rss,
                 "pss_bytes": memory[worker.pid].pss,
@@ -53,6 +53,8 @@ def document(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> dic
         "restarts": state.restarts,
         "requests": requests[:MOST_REQUESTS],
         "requests_omitted": max(0, len(requests) - MOST_REQUESTS),
+        **responses.endpoints((worker.endpoints for worker in taken.workers), state.application),
+        **responses.recent(((each.number, each.pid, each.recent) for each in taken.workers), state.application),
     }
 
 
@@ -90,8 +92,3 @@ def request(at: WorkerSnapshot, found: Mapping[str, Any]) -> dict[str, Any]:
         "phase": found["phase"],
         "seconds": round(found["seconds"], 3),
     }
-
-
-def _shown(clock: float) -> str:
-    """A time as RFC 3339 has it, in UTC."""
-    return datetime.datetime.fromtimestamp(clock, datetime.timezone.utc).isoformat(timespec="milliseconds")

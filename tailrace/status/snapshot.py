@@ -43,6 +43,12 @@ class Board(Protocol):
     def deliveries(self, place: int, /) -> dict[str, dict[str, int]]:
         """The counts of finished responses."""
 
+    def endpoints(self, place: int, /) -> list[dict[str, Any]]:
+        """What the responses of each endpoint have cost."""
+
+    def recent(self, place: int, /) -> dict[str, list[dict[str, Any]]]:
+        """The last slow and the last broken responses."""
+
     def signs_of_life(self, place: int, /) -> tuple[int, int | None]:
         """The last heartbeat, and since when the interpreter has not answered (nanoseconds)."""
 
@@ -69,6 +75,8 @@ class WorkerSnapshot:
     states: counts.Counts
     deliveries: counts.Counts
     requests: list[dict[str, Any]] = field(default_factory=list)
+    endpoints: list[dict[str, Any]] = field(default_factory=list)
+    recent: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -158,4 +166,6 @@ def _worker(
         board.states(told.place) if with_counts else {},
         board.deliveries(told.place) if with_counts else {},
         board.in_flight(told.place) if with_requests else [],
+        board.endpoints(told.place) if with_requests else [],
+        board.recent(told.place) if with_requests else {},
     )

@@ -12,9 +12,10 @@ DELIVERIES = Scoreboard(1, 1).deliveries(0)
 class Board:
     """A scoreboard of dictionaries."""
 
-    def __init__(self, *places, requests=(), signs=(0, None), deliveries=None, states=None):
+    def __init__(self, *places, requests=(), signs=(0, None), deliveries=None, states=None, endpoints=(), recent=None):
         self.places, self.requests, self.signs = list(places), list(requests), signs
         self.delivered, self.stated = deliveries or {}, states or {}
+        self.counted, self.ended = list(endpoints), recent or {}
 
     def counters(self, place, /):
         return {**COUNTERS, **self.places[place]}
@@ -28,8 +29,50 @@ class Board:
     def in_flight(self, place, /):
         return self.requests if place == 0 else []
 
+    def endpoints(self, place, /):
+        return self.counted
+
+    def recent(self, place, /):
+        return {"slow": [], "broken": [], **(self.ended if place == 0 else {})}
+
     def signs_of_life(self, place, /):
         return self.signs
+
+
+def endpoint(name="GET /a", **more):
+    """What a scoreboard has of an endpoint with one response."""
+    return {
+        "endpoint": name,
+        "responses": 1,
+        **dict.fromkeys(("held_ns", "delivery_ns", "blocked_ns", "chunked", "failed", "client_gone"), 0),
+        "blocks": 1,
+        "writes": 1,
+        "body_bytes": 1000,
+        "paths": {"one-write": 1},
+        **more,
+    }
+
+
+def ended(**more):
+    """What a scoreboard has of a slow response."""
+    return {
+        "method": "GET",
+        "target": "/report?x=1",
+        "client": "192.0.2.7:4711",
+        "status": 200,
+        "ending": "complete",
+        "path": "one-write",
+        "body_bytes": 5,
+        "blocks": 1,
+        "writes": 1,
+        "queued": 0.001,
+        "application": 2.5,
+        "iterating": 0.25,
+        "blocked": 0.0,
+        "total": 2.751,
+        "ago": 3.0,
+        **more,
+    }
 
 
 def worker(number=1, name=state.SERVING, **more):

@@ -10,13 +10,16 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from package.in_status import endpoint
 
+from tailrace.advice.finding import MANY, PAUSE
 from tailrace.cli.settings import from_keywords, plain
 from tailrace.command import cli, main
 from tailrace.doctor import show
 from tailrace.doctor.asking import request
 from tailrace.doctor.examine import examine
-from tailrace.doctor.findings import MANY, PAUSE, RULES, findings
+from tailrace.doctor.findings import RULES, findings
+from tailrace.status import ask, responses
 from tailrace.worker import core
 
 DOCS = (Path(__file__).resolve().parents[2] / "docs/doctor.md").read_text()
@@ -476,7 +479,8 @@ def test_the_docs_have_each_key_of_the_json(stored):
     seen = measured(Upper(wraps(stored)))
     found = keys(json.loads(show.as_json(seen, findings(seen))))
     assert "cost_ms" in found
-    assert found == set(re.findall(r"^\| `(\w+)` \|", DOCS, re.MULTILINE))
+    described = DOCS.partition("## `--json`")[2]
+    assert found == set(re.findall(r"^\| `(\w+)` \|", described, re.MULTILINE))
 
 
 @pytest.fixture
@@ -535,6 +539,9 @@ def test_an_application_that_patches_for_gevent_is_refused(shop, monkeypatch, ca
         (("shop:app", "--method", "G T"), "such as GET or POST"),
         (("shop:app", "--body", "missing.json"), "missing.json: cannot be read: No such file"),
         (("shop:app", "--times", "0"), "0 is not in the range"),
+        (("--live",), "which server? Name the address of its --status"),
+        (("--live", "--status", "unix:/nowhere/s"), "no answer from unix:/nowhere/s: No such file or directory"),
+        (("--live", "--status", "nonsense"), "nonsense"),
     ],
 )
 def test_wrong_use_is_one_line_and_status_2(shop, monkeypatch, capsys, arguments, message):
@@ -545,3 +552,59 @@ def test_wrong_use_is_one_line_and_status_2(shop, monkeypatch, capsys, arguments
     assert ended.value.code == 2
     assert message in lines[0]
     assert len(lines) == 1 or (len(lines) == 2 and "--help" in lines[1])
+
+
+def running(monkeypatch, *endpoints):
+    """The document of a running server with these endpoints."""
+    document = {
+        "version": "1",
+        "application": "shop:app",
+        "workers": [],
+        **responses.endpoints([list(endpoints)], "shop:app"),
+    }
+    monkeypatch.setattr(ask.Asked, "status", lambda asked: document)
+
+
+SLOW_EXPORT = endpoint(
+    "GET /export/*.csv",
+    responses=2,
+    blocks=20_000,
+    body_bytes=400_000,
+    writes=8,
+    held_ns=3_000_000_000,
+    delivery_ns=12_000_000,
+    paths={"coalesced": 2},
+    client_gone=1,
+)
+
+
+def test_a_running_server_is_asked_for_the_endpoints_that_cost_most(monkeypatch):
+    running(monkeypatch, endpoint("GET /", responses=30), SLOW_EXPORT)
+    ended = run("--live", "--status", "127.0.0.1:9000")
+    assert ended.return_value == 1
+    lines = [line.strip() for line in ended.stdout.splitlines()]
+    assert lines[0].startswith("shop:app at 127.0.0.1:9000: the 2 endpoints")
+    assert "1. GET /export/*.csv" in lines
+    assert "responses    2: 2 coalesced; 1 client gone" in lines
+    assert "held         3.00 s (1,500 ms each) by the application" in lines
+    assert "sent         20,000 blocks, 400,000 bytes, 8 system calls (4.0 a response)" in lines
+    assert "[small-blocks]" in lines
+    assert 'return [b"".join(blocks)]' in lines
+    assert lines[-3:] == ["Nothing to mend in GET / (30).", "", "1 finding."]
+    assert all(len(line) < 80 for line in ended.stdout.splitlines())
+
+
+def test_what_a_running_server_tells_is_to_be_had_as_json(monkeypatch):
+    running(monkeypatch, *(endpoint(f"GET /{each}x", responses=20 - each) for each in range(12)), SLOW_EXPORT)
+    found = json.loads(run("--live", "--status", "127.0.0.1:9000", "--json").stdout)
+    assert [each["endpoint"] for each in found["endpoints"]][:2] == ["GET /export/*.csv", "GET /0x"]
+    assert (len(found["endpoints"]), found["endpoints_omitted"]) == (10, 3)
+    assert found["endpoints"][0]["findings"][0]["cost_ms"] > 5
+
+
+def test_a_running_server_with_nothing_to_mend_has_status_0(monkeypatch):
+    running(monkeypatch, endpoint("GET /"))
+    assert run("--live", "--status", "127.0.0.1:9000").return_value == 0
+    running(monkeypatch)
+    ended = run("--live", "--status", "127.0.0.1:9000")
+    assert (ended.return_value, "no response yet" in ended.stdout) == (0, True)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from package.in_status import COUNTERS, Board, shared, worker
+from package.in_status import COUNTERS, Board, ended, endpoint, shared, worker
 from prometheus_client.parser import text_string_to_metric_families
 
 from tailrace.status import metrics, pages, series
@@ -83,7 +83,9 @@ def test_a_state_that_cannot_be_read_is_503():
 
 
 def test_the_document_has_the_keys_that_its_page_describes():
-    status, fields, body = get(Board({"requests": 3}, requests=[REQUEST]), "/status.json")
+    recent = {"slow": [ended()], "broken": [ended(ending="broken")]}
+    board = Board({"requests": 3}, requests=[REQUEST], endpoints=[endpoint(failed=1)], recent=recent)
+    status, fields, body = get(board, "/status.json")
     assert (status, fields["Content-Type"]) == ("200 OK", "application/json")
     found = json.loads(body)
     assert found["workers"][0]["since"] == "2023-11-14T22:13:20.000+00:00"
@@ -112,6 +114,9 @@ def test_the_document_has_the_keys_that_its_page_describes():
         "latency": set(found["latency"]),
         "threads": set(found["threads"]),
         "connections": set(found["connections"]),
+        "endpoint": set(found["endpoints"][0]),
+        "response": set(found["slow"][0]) & set(found["broken"][0]),
+        "finding": set(found["endpoints"][0]["findings"][0]),
     }
     for table, keys in described.items():
         section = re.search(rf"<!-- {table} -->\n(.*?)\n\n", DOCS + "\n\n", re.DOTALL)

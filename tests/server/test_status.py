@@ -393,6 +393,17 @@ def test_the_figures_of_responses_are_those_of_what_was_asked(tmp_path):
         assert found["latency"]["application"]["sum_seconds"] >= 0.25
         assert total["sum_seconds"] >= found["latency"]["application"]["sum_seconds"] + queued["sum_seconds"]
         assert total["buckets"]["0.2"] == 12
+        endpoints = {each["endpoint"]: each for each in found["endpoints"]}
+        assert sum(each["responses"] for each in endpoints.values()) == 13
+        blocks = endpoints["GET /*/blocks"]
+        assert (blocks["responses"], blocks["blocks"], blocks["paths"]) == (3, 6, {"direct": 3})
+        assert blocks["body_bytes"] == 3 * 1400
+        assert endpoints["GET /*/file"]["path"] == "sendfile"
+        slow = endpoints["GET /*/slow"]
+        assert (slow["failed"], slow["held_seconds"] >= 0.25) == (1, True)
+        (broken,) = found["broken"]
+        assert (broken["target"], broken["status"], broken["ending"]) == ("/500/slow", 500, "complete")
+        assert (broken["application_seconds"] >= 0.25, found["slow"]) == (True, [])
         shown = metrics(at)
         assert shown["tailrace_responses_total{4xx}"] == 3
         assert shown["tailrace_responses_delivered_total{sendfile}"] == 2

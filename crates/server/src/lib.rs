@@ -46,6 +46,8 @@ pub use executor::greenlets::{Greenlets, may_switch};
 // Counters, records and logs.
 pub use observe::access_log::{AccessLogConfig, Destination, Format};
 pub use observe::deliveries::Deliveries;
+pub use observe::endpoints::Endpoint;
+pub use observe::recent::Ended;
 pub use observe::record::{Ending, Path, Record, millis_between};
 pub use observe::scoreboard::{Counter, InFlight, Scoreboard, Section, now as shared_now};
 pub use observe::stats::Stats;

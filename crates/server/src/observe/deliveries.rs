@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::observe::record::{Ending, Path, Record};
+use crate::observe::record::{ENDINGS, PATHS, Path, Record};
 use crate::os::clock::nanos;
 
 /// Upper bounds of the buckets for times: nanoseconds, and the same in seconds as text. A last bucket has the rest.
@@ -48,8 +48,6 @@ const CALLS: [(u64, &str); 10] = [
 const REST: &str = "+Inf";
 /// Classes of status codes, by the first digit; 0: there was no response, as the client had gone.
 const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
-const ENDINGS: [Ending; 5] = [Ending::Complete, Ending::ClientGone, Ending::Broken, Ending::TimedOut, Ending::Cut];
-const PATHS: [Path; 6] = [Path::None, Path::OneWrite, Path::Direct, Path::Coalesced, Path::Sendfile, Path::Spilled];
 /// Phases of a request that the application has had.
 const PHASES: [&str; 5] = ["queued", "application", "iterating", "blocked", "total"];
 const SIZES: [&str; 4] = ["held", "body_bytes", "blocks", "writes"];
@@ -66,6 +64,39 @@ const PHASE_WORDS: usize = TIMES.len() + 2;
 /// Words of all.
 pub(crate) const WORDS: usize = PHASE + PHASES.len() * PHASE_WORDS;
 
+/// The times of a response, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Times {
+    /// From the complete request until the application had it.
+    pub(crate) queued: u64,
+    /// From there to the first block.
+    pub(crate) application: u64,
+    /// From there until the application had finished.
+    pub(crate) iterating: u64,
+    /// For how long its thread waited for the client.
+    pub(crate) blocked: u64,
+    /// From the complete request to the last byte.
+    pub(crate) total: u64,
+}
+
+impl Times {
+    /// Those of a record; `None`: the application has not had the request.
+    pub(crate) fn of(record: &Record) -> Option<Self> {
+        let started = record.started?;
+        let finished = record.finished.unwrap_or(started);
+        let first = record.first_block.unwrap_or(finished);
+        let end = record.drained.unwrap_or(finished).max(finished);
+        let between = |from: Instant, to: Instant| nanos(to.saturating_duration_since(from));
+        Some(Self {
+            queued: between(record.queued, started),
+            application: between(started, first),
+            iterating: between(first, finished),
+            blocked: nanos(record.waited),
+            total: between(record.queued, end),
+        })
+    }
+}
+
 /// The counts of one worker.
 #[derive(Clone, Copy)]
 pub struct Deliveries {
@@ -78,8 +109,8 @@ impl Deliveries {
         Some(Self { words: words.try_into().ok()? })
     }
 
-    /// Counts a response that is over.
-    pub(crate) fn count(&self, record: &Record) {
+    /// Counts a response that is over. Returns its times; `None`: the application has not had the request.
+    pub(crate) fn count(&self, record: &Record) -> Option<Times> {
         self.add(CLASS + usize::from(record.status / 100).min(CLASSES.len() - 1), 1);
         if let Some(ending) = ENDINGS.iter().position(|ending| *ending == record.ending) {
             self.add(ENDING + ending, 1);
@@ -93,16 +124,12 @@ impl Deliveries {
             }
         }
         self.add(CALL + bucket(&CALLS, writes), 1);
-        let Some(started) = record.started else { return };
-        let finished = record.finished.unwrap_or(started);
-        let first = record.first_block.unwrap_or(finished);
-        let end = record.drained.unwrap_or(finished).max(finished);
-        let between = |from: Instant, to: Instant| nanos(to.saturating_duration_since(from));
-        self.time(0, between(record.queued, started));
-        self.time(1, between(started, first));
-        self.time(2, between(first, finished));
-        self.time(3, nanos(record.waited));
-        self.time(4, between(record.queued, end));
+        let times = Times::of(record)?;
+        let Times { queued, application, iterating, blocked, total } = times;
+        for (phase, nanos) in [queued, application, iterating, blocked, total].into_iter().enumerate() {
+            self.time(phase, nanos);
+        }
+        Some(times)
     }
 
     fn time(&self, phase: usize, nanos: u64) {
@@ -120,7 +147,7 @@ impl Deliveries {
     /// Calls `show` with the group, the name and the value of each count. Buckets are named by their upper bounds, and
     /// have no responses of the buckets before; the sum of a phase is in nanoseconds.
     pub fn visit<E>(&self, mut show: impl FnMut(&'static str, &'static str, u64) -> Result<(), E>) -> Result<(), E> {
-        let endings = ENDINGS.map(Ending::name);
+        let endings = ENDINGS.map(|ending| ending.name());
         let paths = PATHS.map(Path::name);
         let calls = CALLS.map(|(_, name)| name);
         let times = TIMES.map(|(_, name)| name);
@@ -150,7 +177,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{CALLS, Deliveries, TIMES, WORDS, bucket};
-    use crate::observe::record::{Ending, Path, Record};
+    use crate::observe::record::{ENDINGS, Ending, PATHS, Path, Record};
     use crate::os::clock::now;
     use crate::os::shared_memory::shared_words;
 
@@ -253,8 +280,8 @@ mod tests {
     #[test]
     fn every_status_ending_and_path_has_a_count() {
         for status in [0, 100, 200, 399, 500, 999] {
-            for ending in super::ENDINGS {
-                for path in super::PATHS {
+            for ending in ENDINGS {
+                for path in PATHS {
                     let deliveries = none();
                     deliveries.count(&Record { status, ending, path, ..Record::new(now()) });
                     let class = super::CLASSES[usize::from(status / 100).min(5)];

@@ -2,8 +2,11 @@
 
 pub(crate) mod access_log;
 pub(crate) mod deliveries;
+pub(crate) mod endpoints;
+mod guarded;
 pub(crate) mod level;
 pub(crate) mod log_format;
+pub(crate) mod recent;
 pub(crate) mod record;
 pub(crate) mod scoreboard;
 pub(crate) mod stats;

@@ -57,6 +57,13 @@ pub enum Ending {
     Cut,
 }
 
+/// The ways of sending, in their order.
+pub(crate) const PATHS: [Path; 6] =
+    [Path::None, Path::OneWrite, Path::Direct, Path::Coalesced, Path::Sendfile, Path::Spilled];
+/// The endings of responses that are over.
+pub(crate) const ENDINGS: [Ending; 5] =
+    [Ending::Complete, Ending::ClientGone, Ending::Broken, Ending::TimedOut, Ending::Cut];
+
 /// What happened to one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {

@@ -6,21 +6,28 @@
 //! counter is one word, and the content of a slot is valid if its sequence number is even and the same before and after
 //! the read. A slot is written by the thread that holds it.
 //!
-//! A section has, in this order: counters, the counts of finished responses, slots.
+//! A section has, in this order: counters, the counts of finished responses, those of each endpoint, the last slow and
+//! broken ones, slots.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::observe::deliveries::{self, Deliveries};
+use crate::observe::endpoints::{self, Endpoints};
+use crate::observe::guarded::{Guarded, peer_of, text_of, word_of};
+use crate::observe::recent::{self, Recent};
 use crate::os::clock::{millis, monotonic_nanos};
 use crate::os::shared_memory::shared_words;
 
 /// Words of counters at the start of a section.
 const COUNTERS: usize = 32;
 /// Words of a section before its slots.
-const HEAD: usize = COUNTERS + deliveries::WORDS;
+const HEAD: usize = COUNTERS + deliveries::WORDS + endpoints::WORDS + recent::WORDS;
+/// Where the counts of each endpoint and the last responses begin.
+const ENDPOINTS: usize = COUNTERS + deliveries::WORDS;
+const RECENT: usize = ENDPOINTS + endpoints::WORDS;
 /// Words of a slot.
 const SLOT: usize = 32;
 /// Least number of slots beyond `--threads`, for the threads that replace stuck ones.
@@ -28,8 +35,7 @@ const SPARE: usize = 16;
 /// Words of a slot that hold the start of the target.
 const TARGET: usize = SLOT - SLOT_TARGET;
 
-// The words of a slot.
-const SLOT_SEQUENCE: usize = 0;
+// The words of a slot; the first is its sequence number.
 const SLOT_SERIAL: usize = 1;
 const SLOT_SINCE: usize = 2;
 const SLOT_THREAD: usize = 3;
@@ -204,7 +210,13 @@ impl Scoreboard {
     pub fn place(&self, number: usize) -> Option<Section> {
         let length = HEAD + self.slots * SLOT;
         let words = self.words.get(number.checked_mul(length)?..)?.get(..length)?;
-        Some(Section { words, deliveries: Deliveries::of(&words[COUNTERS..HEAD])?, board: *self })
+        Some(Section {
+            words,
+            deliveries: Deliveries::of(&words[COUNTERS..ENDPOINTS])?,
+            endpoints: Endpoints::of(&words[ENDPOINTS..RECENT])?,
+            recent: Recent::of(&words[RECENT..HEAD])?,
+            board: *self,
+        })
     }
 }
 
@@ -213,6 +225,8 @@ impl Scoreboard {
 pub struct Section {
     words: &'static [AtomicU64],
     deliveries: Deliveries,
+    endpoints: Endpoints,
+    recent: Recent,
     board: Scoreboard,
 }
 
@@ -221,9 +235,11 @@ impl Section {
     pub fn clear(&self) {
         // Not the slots that no thread has written: they have no memory yet, and those of thousands of greenlets would
         // take much.
-        for word in &self.words[..HEAD + self.slots() * SLOT] {
+        for word in self.words[HEAD..HEAD + self.slots() * SLOT].iter().chain(&self.words[..ENDPOINTS]) {
             word.store(0, Ordering::Relaxed);
         }
+        self.endpoints.clear();
+        self.recent.clear();
     }
 
     /// Slots that threads have ever taken.
@@ -250,6 +266,18 @@ impl Section {
     #[must_use]
     pub fn deliveries(&self) -> Deliveries {
         self.deliveries
+    }
+
+    /// The counts of its responses by endpoint.
+    #[must_use]
+    pub fn endpoints(&self) -> Endpoints {
+        self.endpoints
+    }
+
+    /// Its last slow and its last broken responses.
+    #[must_use]
+    pub fn recent(&self) -> Recent {
+        self.recent
     }
 
     /// Orders the worker to drain, for `graceful` at most. The worker does so even while a request holds its
@@ -282,7 +310,7 @@ impl Section {
     /// Gives a slot to a thread; `thread` is the kernel's number of it.
     pub(crate) fn take_slot(&self, number: usize, thread: u64) {
         if let Some(slot) = self.slot(number) {
-            slot.store(SLOT_THREAD, thread);
+            slot.words().store(SLOT_THREAD, thread);
             self.words[Counter::Slots as usize].fetch_max(number as u64 + 1, Ordering::Relaxed);
         }
     }
@@ -328,84 +356,36 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    fn store(&self, word: usize, value: u64) {
-        self.words[word].store(value, Ordering::Relaxed);
-    }
-
-    fn load(&self, word: usize) -> u64 {
-        self.words[word].load(Ordering::Relaxed)
-    }
-
-    /// Changes words of the slot; the sequence number is odd meanwhile. A writer that is killed leaves it odd, and
-    /// readers ignore the slot.
-    fn change(&self, write: impl FnOnce()) {
-        let sequence = self.load(SLOT_SEQUENCE) | 1;
-        self.store(SLOT_SEQUENCE, sequence);
-        fence(Ordering::Release);
-        write();
-        self.words[SLOT_SEQUENCE].store(sequence.wrapping_add(1), Ordering::Release);
+    fn words(&self) -> Guarded {
+        Guarded::of(self.words)
     }
 
     /// The thread begins a request.
     pub(crate) fn begin(&self, serial: u64, since: u64, peer: Option<SocketAddr>, method: &[u8], target: &[u8]) {
-        self.change(|| {
-            self.store(SLOT_SERIAL, serial);
-            self.store(SLOT_SINCE, since);
-            let (port, address) = match peer {
-                None => (0, 0),
-                Some(SocketAddr::V4(peer)) => (u64::from(peer.port()) | 4 << 32, u128::from(u32::from(*peer.ip()))),
-                Some(SocketAddr::V6(peer)) => (u64::from(peer.port()) | 6 << 32, u128::from(*peer.ip())),
-            };
-            self.store(SLOT_PEER, port);
-            self.store(SLOT_PEER + 1, (address >> 64) as u64);
-            self.store(SLOT_PEER + 2, address as u64);
-            self.text(SLOT_METHOD, SLOT_LENGTH - SLOT_METHOD, method);
-            self.store(SLOT_LENGTH, target.len() as u64);
-            self.text(SLOT_TARGET, TARGET, target);
+        let words = self.words();
+        words.change(|| {
+            words.store(SLOT_SERIAL, serial);
+            words.store(SLOT_SINCE, since);
+            words.store_peer(SLOT_PEER, peer);
+            words.store_text(SLOT_METHOD, SLOT_LENGTH - SLOT_METHOD, method);
+            words.store(SLOT_LENGTH, target.len() as u64);
+            words.store_text(SLOT_TARGET, TARGET, target);
         });
     }
 
     /// The runner waits for its client, until the result is dropped. One word, so it needs no sequence number.
     pub(crate) fn sending(self) -> Sending {
-        self.store(SLOT_LENGTH, self.load(SLOT_LENGTH) | SENDING);
+        self.words().store(SLOT_LENGTH, self.words().load(SLOT_LENGTH) | SENDING);
         Sending(self)
     }
 
     /// The thread has ended its request.
     pub(crate) fn end(&self) {
-        self.change(|| self.store(SLOT_SERIAL, 0));
-    }
-
-    fn text(&self, at: usize, words: usize, text: &[u8]) {
-        let text = &text[..text.len().min(8 * words)];
-        for (word, bytes) in text.chunks(8).enumerate() {
-            let mut whole = [0; 8];
-            whole[..bytes.len()].copy_from_slice(bytes);
-            self.store(at + word, u64::from_ne_bytes(whole));
-        }
-        if text.len() < 8 * words && text.len().is_multiple_of(8) {
-            self.store(at + text.len() / 8, 0);
-        }
+        self.words().change(|| self.words().store(SLOT_SERIAL, 0));
     }
 
     pub(crate) fn read(&self) -> Option<InFlight> {
-        // A living writer needs a few nanoseconds; a dead one never ends, so the attempts are limited.
-        for attempt in 0..1_000 {
-            if attempt >= 100 {
-                // The writer may have lost its processor.
-                std::thread::yield_now();
-            }
-            let before = self.words[SLOT_SEQUENCE].load(Ordering::Acquire);
-            let mut copy = [0; SLOT];
-            for (word, value) in copy.iter_mut().enumerate() {
-                *value = self.load(word);
-            }
-            fence(Ordering::Acquire);
-            if before.is_multiple_of(2) && self.load(SLOT_SEQUENCE) == before {
-                return request_of(&copy);
-            }
-        }
-        None
+        request_of(&self.words().read()?)
     }
 }
 
@@ -414,38 +394,25 @@ pub(crate) struct Sending(Slot);
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        self.0.store(SLOT_LENGTH, self.0.load(SLOT_LENGTH) & !SENDING);
+        let words = self.0.words();
+        words.store(SLOT_LENGTH, words.load(SLOT_LENGTH) & !SENDING);
     }
 }
 
 /// The request in the words of a slot.
 fn request_of(words: &[u64; SLOT]) -> Option<InFlight> {
     let serial = Some(words[SLOT_SERIAL]).filter(|serial| *serial != 0)?;
-    let port = words[SLOT_PEER] as u16;
-    let address = u128::from(words[SLOT_PEER + 1]) << 64 | u128::from(words[SLOT_PEER + 2]);
-    let ip = match words[SLOT_PEER] >> 32 {
-        4 => Some(IpAddr::V4(Ipv4Addr::from(address as u32))),
-        6 => Some(IpAddr::V6(Ipv6Addr::from(address))),
-        _ => None,
-    };
-    let mut method = text_of(&words[SLOT_METHOD..SLOT_LENGTH]);
-    // No method has a NUL.
-    method.truncate(method.iter().position(|byte| *byte == 0).unwrap_or(method.len()));
-    let mut target = text_of(&words[SLOT_TARGET..]);
-    target.truncate(usize::try_from(words[SLOT_LENGTH] & !SENDING).unwrap_or(usize::MAX));
+    let length = usize::try_from(words[SLOT_LENGTH] & !SENDING).unwrap_or(usize::MAX);
     Some(InFlight {
         serial,
         since: words[SLOT_SINCE],
         thread: words[SLOT_THREAD],
-        peer: ip.map(|ip| SocketAddr::new(ip, port)),
-        method,
-        target,
+        peer: peer_of(&words[SLOT_PEER..SLOT_METHOD]),
+        // No method has a NUL.
+        method: word_of(&words[SLOT_METHOD..SLOT_LENGTH]),
+        target: text_of(&words[SLOT_TARGET..], length),
         is_sending: words[SLOT_LENGTH] & SENDING != 0,
     })
-}
-
-fn text_of(words: &[u64]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
 #[cfg(test)]

@@ -406,7 +406,8 @@ impl Response {
         }
     }
 
-    fn is_chunked(&self) -> bool {
+    /// True when the body is sent in chunks, as its length was not known.
+    pub(crate) fn is_chunked(&self) -> bool {
         matches!(self.framing, Some(ResponseFraming { body: ResponseBody::Chunked, .. }))
     }
 

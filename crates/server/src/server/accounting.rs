@@ -6,6 +6,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::connection::context::Context;
 use crate::connection::spares;
@@ -13,8 +14,11 @@ use crate::connection::transaction::Transaction;
 use crate::executor::application::{Application, Level};
 use crate::observe::access_log::AccessLog;
 use crate::observe::deliveries::Deliveries;
+use crate::observe::endpoints::EndpointTable;
+use crate::observe::recent::RecentResponses;
 use crate::observe::record::{Ending, Record};
 use crate::observe::scoreboard::Section;
+use crate::os::clock::Clock;
 use crate::os::panics::{catch, write_stderr};
 use crate::os::sync::lock;
 use crate::request::Request;
@@ -31,12 +35,36 @@ pub struct CutRequest {
     pub seconds: f64,
 }
 
+/// The counts of finished responses.
+struct Counts {
+    deliveries: Deliveries,
+    /// `None`: no master reads them.
+    shown: Option<(EndpointTable, RecentResponses)>,
+}
+
+impl Counts {
+    fn new(place: Section, slow: Duration) -> Self {
+        let shown = (!place.is_alone())
+            .then(|| (EndpointTable::new(place.endpoints()), RecentResponses::new(place.recent(), slow)));
+        Self { deliveries: place.deliveries(), shown }
+    }
+
+    fn count(&self, request: &Request, record: &Record, is_chunked: bool, clock: &Clock) {
+        let times = self.deliveries.count(record);
+        if let (Some(times), Some((endpoints, recent))) = (times, &self.shown) {
+            let (method, path) = (request.head.method.of(&request.bytes), request.head.path.of(&request.bytes));
+            endpoints.count(method, path, record, &times, is_chunked);
+            recent.note(request, record, &times, || clock.monotonic_of(clock.peek()));
+        }
+    }
+}
+
 /// See the module.
 pub(super) struct Accounting {
     context: Arc<Context>,
     access_log: Option<AccessLog>,
-    /// The counts of finished responses; `None`: there is no scoreboard.
-    deliveries: Option<Deliveries>,
+    /// Where finished responses are counted; `None`: there is no scoreboard.
+    counts: Option<Counts>,
     /// Requests that the end of the server interrupted and that `take_cut` has not returned.
     cut: Mutex<Vec<CutRequest>>,
     application: Arc<dyn Application>,
@@ -60,8 +88,8 @@ impl Accounting {
             }
             None => None,
         };
-        let deliveries = place.map(|place| place.deliveries());
-        Ok(Self { context, access_log, deliveries, cut: Mutex::default(), application })
+        let counts = place.map(|place| Counts::new(place, context.config.slow));
+        Ok(Self { context, access_log, counts, cut: Mutex::default(), application })
     }
 
     /// Accounts for a response that is complete or has been given up. `writes`: write system calls that the record does
@@ -77,8 +105,8 @@ impl Accounting {
         // A histogram does without a reading of the clock, unless the response was held: its client waited meanwhile.
         let is_exact = is_read || !transaction.record.held.is_zero();
         transaction.record.drained = Some(if is_exact { clock.read() } else { clock.recent() });
-        if let Some(deliveries) = &self.deliveries {
-            deliveries.count(&transaction.record);
+        if let Some(counts) = &self.counts {
+            counts.count(&transaction.request, &transaction.record, transaction.response.is_chunked(), clock);
         }
         if is_followed {
             self.application.delivered(&transaction.request, &transaction.record);
@@ -99,8 +127,8 @@ impl Accounting {
     /// As [`Self::account`], for a request whose transaction belongs to a runner that may never return.
     pub(super) fn account_abandoned(&self, request: &Request, record: &Record) {
         self.name_cut(request, record);
-        if let Some(deliveries) = &self.deliveries {
-            deliveries.count(record);
+        if let Some(counts) = &self.counts {
+            counts.count(request, record, false, &self.context.clock);
         }
         if self.application.follows_deliveries() {
             self.application.delivered(request, record);

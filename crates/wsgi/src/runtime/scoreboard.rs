@@ -6,7 +6,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use tailrace_server::{Counter, InFlight, Scoreboard as Board, Section};
+use tailrace_server::{Counter, Ended, InFlight, Scoreboard as Board, Section};
 
 /// What the workers of a master are doing, in memory that they share.
 #[pyclass(frozen, name = "Scoreboard", module = "tailrace._tailrace")]
@@ -31,6 +31,25 @@ pub(crate) fn request_dict<'py>(py: Python<'py>, request: &InFlight) -> PyResult
     dict.set_item("client", request.peer.map_or_else(String::new, |peer| peer.to_string()))?;
     dict.set_item("phase", if request.is_sending { "sending" } else { "running" })?;
     dict.set_item("seconds", now.saturating_sub(request.since) as f64 / 1e9)?;
+    Ok(dict)
+}
+
+/// A response that is over as Python sees it. `now`: by the clock of [`Ended::at`].
+fn ended_dict<'py>(py: Python<'py>, ended: &Ended, now: u64) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("method", ended.method.escape_ascii().to_string())?;
+    dict.set_item("target", ended.target.escape_ascii().to_string())?;
+    dict.set_item("client", ended.peer.map_or_else(String::new, |peer| peer.to_string()))?;
+    dict.set_item("status", ended.status)?;
+    dict.set_item("ending", ended.ending.name())?;
+    dict.set_item("path", ended.path.name())?;
+    for (name, size) in ended.sizes {
+        dict.set_item(name, size)?;
+    }
+    for (name, nanos) in ended.times {
+        dict.set_item(name, nanos as f64 / 1e9)?;
+    }
+    dict.set_item("ago", now.saturating_sub(ended.at) as f64 / 1e9)?;
     Ok(dict)
 }
 
@@ -85,6 +104,41 @@ impl Scoreboard {
             counts.set_item(name, count)
         })?;
         Ok(groups)
+    }
+
+    /// What the responses of each endpoint of the worker at a place have cost.
+    #[pyo3(signature = (place, /))]
+    fn endpoints<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyList>> {
+        let endpoints = PyList::empty(py);
+        for endpoint in self.place(place)?.endpoints().all() {
+            let dict = PyDict::new(py);
+            dict.set_item("endpoint", endpoint.name.escape_ascii().to_string())?;
+            for (name, count) in endpoint.counts {
+                dict.set_item(name, count)?;
+            }
+            let paths = PyDict::new(py);
+            for (name, count) in endpoint.paths {
+                paths.set_item(name, count)?;
+            }
+            dict.set_item("paths", paths)?;
+            endpoints.append(dict)?;
+        }
+        Ok(endpoints)
+    }
+
+    /// The last slow and the last broken responses of the worker at a place.
+    #[pyo3(signature = (place, /))]
+    fn recent<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyDict>> {
+        let now = tailrace_server::shared_now();
+        let kinds = PyDict::new(py);
+        for (name, responses) in self.place(place)?.recent().all() {
+            let list = PyList::empty(py);
+            for ended in &responses {
+                list.append(ended_dict(py, ended, now)?)?;
+            }
+            kinds.set_item(name, list)?;
+        }
+        Ok(kinds)
     }
 
     /// When the I/O side of the worker at a place last polled, and since when a check has waited for its interpreter

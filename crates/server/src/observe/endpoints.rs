@@ -1,0 +1,507 @@
+//! What the responses of each endpoint have cost, in a section of the scoreboard: how many there were, for how long they
+//! held the application's threads, their blocks, write calls and bytes, and how they were sent.
+//!
+//! An endpoint is a method and a path, in which the parts that vary are folded: `GET /products/*`. A worker has
+//! [`ROWS`] of them at most, and one more row for all others together. Each row has a credit: what its responses have
+//! cost. A response without a row is counted with the others and takes its own cost from the least credit among the
+//! rows where it could stand; once that is used up, it has the row. So a client that asks for ever new paths displaces
+//! other paths that were asked once, and no endpoint that costs more than those.
+//!
+//! A count is one word. A row gets another endpoint under its sequence number, see `guarded.rs`. Any thread counts; what
+//! is not shared is behind a lock of this process, which is held for some ten additions.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::observe::deliveries::Times;
+use crate::observe::guarded::{Guarded, text_of};
+use crate::observe::recent::is_broken;
+use crate::observe::record::{Ending, PATHS, Record};
+use crate::os::sync::lock;
+
+/// Endpoints of a worker. A power of two.
+const ROWS: usize = 128;
+/// Rows where an endpoint may stand: so many from the one that its key says.
+const REACH: usize = 16;
+/// Requests whose keys are remembered. A power of two.
+const KNOWN: usize = 256;
+/// Names of the counts before those of the ways of sending.
+const COUNTS: [&str; 10] = [
+    "responses",
+    "held_ns",
+    "delivery_ns",
+    "blocked_ns",
+    "blocks",
+    "writes",
+    "body_bytes",
+    "chunked",
+    "failed",
+    "client_gone",
+];
+
+// The words of a row; the first is its sequence number.
+const LENGTH: usize = 1;
+const NAME: usize = 2;
+const NAME_WORDS: usize = 14;
+const COUNT: usize = NAME + NAME_WORDS;
+const PATH: usize = COUNT + COUNTS.len();
+const ROW: usize = PATH + PATHS.len();
+/// A word before the rows: 1 once a response was counted.
+const USED: usize = 0;
+const FIRST: usize = 1;
+/// Words of all.
+pub(crate) const WORDS: usize = FIRST + (ROWS + 1) * ROW;
+
+/// Bytes of a path that are looked at.
+const LOOKED_AT: usize = 256;
+/// A part with a digit and no letters but those of hexadecimal numbers varies if it is as long as this.
+const LONG_NUMBER: u32 = 8;
+/// Any part that is longer varies.
+const LONG: u32 = 32;
+
+/// An endpoint, as far as responses of it were counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Method and folded path, cut after 112 bytes; empty: all others together.
+    pub name: Vec<u8>,
+    /// Counts by their names.
+    pub counts: Vec<(&'static str, u64)>,
+    /// Responses by how their bodies were sent.
+    pub paths: Vec<(&'static str, u64)>,
+}
+
+/// The endpoints of one worker, for those who read.
+#[derive(Clone, Copy)]
+pub struct Endpoints {
+    words: &'static [AtomicU64; WORDS],
+}
+
+impl Endpoints {
+    /// In these words; `None`: they are not as many as [`WORDS`].
+    pub(crate) fn of(words: &'static [AtomicU64]) -> Option<Self> {
+        Some(Self { words: words.try_into().ok()? })
+    }
+
+    /// Sets everything to 0. Rows that were never written have no memory yet, and get none.
+    pub(crate) fn clear(&self) {
+        if self.words[USED].load(Ordering::Relaxed) > 0 {
+            self.words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        }
+    }
+
+    /// The words of a row; those of the last one beyond it.
+    #[inline]
+    fn row(&self, row: usize) -> &'static [AtomicU64; ROW] {
+        let (rows, _) = self.words[FIRST..].as_chunks();
+        &rows[row.min(ROWS)]
+    }
+
+    /// Those of which responses were counted.
+    #[must_use]
+    pub fn all(&self) -> Vec<Endpoint> {
+        if self.words[USED].load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let rows = (0..=ROWS).filter_map(|row| Guarded::of(self.row(row)).read::<ROW>());
+        rows.filter(|words| words[COUNT] > 0)
+            .map(|words| Endpoint {
+                name: text_of(&words[NAME..COUNT], usize::try_from(words[LENGTH]).unwrap_or(usize::MAX)),
+                counts: COUNTS.into_iter().zip(words[COUNT..PATH].iter().copied()).collect(),
+                paths: PATHS.iter().map(|path| path.name()).zip(words[PATH..].iter().copied()).collect(),
+            })
+            .collect()
+    }
+}
+
+/// Counts responses by endpoint.
+pub(crate) struct EndpointTable {
+    endpoints: Endpoints,
+    rows: Mutex<Box<Rows>>,
+}
+
+struct Rows {
+    /// The key of the endpoint in each row; 0: none yet.
+    keys: [u64; ROWS],
+    credits: [u64; ROWS],
+    /// Keys of requests that were asked last: the hash of method and path, and the key. A hash says where it may stand.
+    known: [(u64, u64); KNOWN],
+}
+
+impl EndpointTable {
+    pub(crate) fn new(endpoints: Endpoints) -> Self {
+        endpoints.clear();
+        Self {
+            endpoints,
+            rows: Mutex::new(Box::new(Rows { keys: [0; ROWS], credits: [0; ROWS], known: [(0, 0); KNOWN] })),
+        }
+    }
+
+    /// Counts a response that the application has made.
+    pub(crate) fn count(&self, method: &[u8], path: &[u8], record: &Record, times: &Times, is_chunked: bool) {
+        let path = &path[..path.len().min(LOOKED_AT)];
+        let hash = hash_of(method, path);
+        // Nanoseconds in units of 65 µs.
+        let cost = 1 + (times.iterating >> 16) + u64::from(record.writes);
+        let mut rows = lock(&self.rows);
+        let key = rows.key(hash, method, path);
+        let row = rows.find(key).unwrap_or_else(|| self.take(&mut rows, key, cost, || name_of(method, path)));
+        if let Some(credit) = rows.credits.get_mut(row) {
+            *credit = credit.saturating_add(cost);
+        }
+        let words = self.endpoints.row(row);
+        let add = |word: usize, value: u64| {
+            let word = &words[word];
+            word.store(word.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
+        };
+        add(COUNT, 1);
+        add(COUNT + 1, times.application + times.iterating);
+        add(COUNT + 2, times.iterating);
+        add(COUNT + 4, record.blocks);
+        add(COUNT + 5, u64::from(record.writes));
+        add(COUNT + 6, record.body_bytes);
+        if times.blocked > 0 || is_chunked || record.status >= 500 || record.ending != Ending::Complete {
+            add(COUNT + 3, times.blocked);
+            add(COUNT + 7, u64::from(is_chunked));
+            add(COUNT + 8, u64::from(is_broken(record)));
+            add(COUNT + 9, u64::from(record.ending == Ending::ClientGone));
+        }
+        add(PATH + record.path as usize, 1);
+    }
+
+    /// The row of an endpoint that had none; that of the others, as long as it has cost too little for one.
+    #[cold]
+    fn take(&self, rows: &mut Rows, key: u64, cost: u64, name: impl FnOnce() -> Vec<u8>) -> usize {
+        self.endpoints.words[USED].store(1, Ordering::Relaxed);
+        let Some(row) = rows.reach(key).min_by_key(|row| (rows.keys[*row] != 0, rows.credits[*row])) else {
+            return ROWS;
+        };
+        if rows.credits[row] >= cost {
+            rows.credits[row] -= cost;
+            return ROWS;
+        }
+        let others = self.endpoints.row(ROWS);
+        let words = self.endpoints.row(row);
+        let (guarded, name) = (Guarded::of(words), name());
+        guarded.change(|| {
+            for (count, others) in words[COUNT..].iter().zip(&others[COUNT..]) {
+                others.fetch_add(count.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+            }
+            guarded.store(LENGTH, name.len().min(8 * NAME_WORDS) as u64);
+            guarded.store_text(NAME, NAME_WORDS, &name);
+        });
+        (rows.keys[row], rows.credits[row]) = (key, 0);
+        row
+    }
+}
+
+impl Rows {
+    fn reach(&self, key: u64) -> impl Iterator<Item = usize> + use<> {
+        (0..REACH).map(move |step| (key as usize).wrapping_add(step) % ROWS)
+    }
+
+    /// The key of a request with this hash.
+    #[inline]
+    fn key(&mut self, hash: u64, method: &[u8], path: &[u8]) -> u64 {
+        let known = &mut self.known[hash as usize % KNOWN];
+        if known.0 != hash {
+            *known = (hash, key_of(method, path));
+        }
+        known.1
+    }
+
+    #[inline]
+    fn find(&self, key: u64) -> Option<usize> {
+        self.reach(key).find(|row| self.keys[*row] == key)
+    }
+}
+
+// Folding. A part ends before a slash and before a point.
+
+const DELIMITER: u8 = 1;
+const DIGIT: u8 = 2;
+/// A letter of a hexadecimal number.
+const HEX: u8 = 4;
+/// What stands between digits.
+const MARK: u8 = 8;
+const OTHER: u8 = 16;
+
+const KINDS: [u8; 256] = {
+    let mut kinds = [OTHER; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        kinds[byte] = match byte as u8 {
+            b'/' | b'.' => DELIMITER,
+            b'0'..=b'9' => DIGIT,
+            b'a'..=b'f' | b'A'..=b'F' => HEX,
+            b'-' | b'_' | b':' | b',' => MARK,
+            _ => OTHER,
+        };
+        byte += 1;
+    }
+    kinds
+};
+
+/// What is known of a part of a path.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    kinds: u8,
+    length: u32,
+    hash: u64,
+}
+
+impl Part {
+    #[inline]
+    fn add(&mut self, byte: u8, kind: u8) {
+        self.kinds |= kind;
+        self.length += 1;
+        self.hash = mix(self.hash, u64::from(byte));
+    }
+
+    /// True for numbers, dates, UUIDs and other long hexadecimal numbers, and for what is very long.
+    #[inline]
+    fn varies(self) -> bool {
+        let is_number = self.kinds & (OTHER | DIGIT) == DIGIT && (self.kinds & HEX == 0 || self.length >= LONG_NUMBER);
+        is_number || self.length > LONG
+    }
+
+    #[inline]
+    fn key(self) -> u64 {
+        if self.varies() { 1 } else { self.hash }
+    }
+}
+
+#[inline]
+fn mix(hash: u64, value: u64) -> u64 {
+    (hash.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The hash of a request, which is not 0: of all its bytes, unlike the key of its endpoint.
+#[inline]
+fn hash_of(method: &[u8], path: &[u8]) -> u64 {
+    let hash = mix(words_of(1, method), path.len() as u64);
+    let hash = words_of(hash, path);
+    (hash ^ hash >> 32).max(1)
+}
+
+#[inline]
+fn words_of(hash: u64, text: &[u8]) -> u64 {
+    let (words, rest) = text.as_chunks::<8>();
+    let hash = words.iter().fold(hash, |hash, word| mix(hash, u64::from_ne_bytes(*word)));
+    let last = match (rest.first_chunk::<4>(), rest.last_chunk::<4>(), rest) {
+        // These overlap, and have every byte.
+        (Some(first), Some(last), _) => {
+            u64::from(u32::from_ne_bytes(*first)) << 32 | u64::from(u32::from_ne_bytes(*last))
+        }
+        (_, _, [first, .., last]) => u64::from(*first) << 16 | u64::from(rest[rest.len() / 2]) << 8 | u64::from(*last),
+        (_, _, [only]) => u64::from(*only),
+        _ => return hash,
+    };
+    mix(hash, last)
+}
+
+/// The key of an endpoint, which is not 0: endpoints whose names differ differ in it.
+#[inline(never)]
+fn key_of(method: &[u8], path: &[u8]) -> u64 {
+    let mut key = method.iter().fold(1, |key, byte| mix(key, u64::from(*byte)));
+    let mut part = Part::default();
+    for byte in path {
+        let kind = KINDS[usize::from(*byte)];
+        if kind == DELIMITER {
+            key = mix(mix(key, part.key()), u64::from(*byte));
+            part = Part::default();
+        } else {
+            part.add(*byte, kind);
+        }
+    }
+    key = mix(key, part.key());
+    (key ^ key >> 32).max(1)
+}
+
+/// Method and folded path.
+fn name_of(method: &[u8], path: &[u8]) -> Vec<u8> {
+    let mut name = method.to_vec();
+    name.push(b' ');
+    for piece in path.split_inclusive(|byte| KINDS[usize::from(*byte)] == DELIMITER) {
+        let (bytes, delimiter) = match piece.split_last() {
+            Some((last, before)) if KINDS[usize::from(*last)] == DELIMITER => (before, Some(*last)),
+            _ => (piece, None),
+        };
+        let mut part = Part::default();
+        bytes.iter().for_each(|byte| part.add(*byte, KINDS[usize::from(*byte)]));
+        name.extend_from_slice(if part.varies() { b"*" } else { bytes });
+        name.extend(delimiter);
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use super::{EndpointTable, Endpoints, ROWS, WORDS, hash_of, key_of, name_of};
+    use crate::observe::deliveries::Times;
+    use crate::observe::record::{Ending, Path, Record};
+    use crate::os::clock::now;
+    use crate::os::shared_memory::shared_words;
+
+    fn none() -> (Endpoints, EndpointTable) {
+        let endpoints = Endpoints::of(shared_words(WORDS).unwrap()).unwrap();
+        (endpoints, EndpointTable::new(endpoints))
+    }
+
+    fn record() -> Record {
+        Record { status: 200, writes: 1, path: Path::OneWrite, ending: Ending::Complete, ..Record::new(now()) }
+    }
+
+    fn times(iterating: Duration) -> Times {
+        Times { iterating: u64::try_from(iterating.as_nanos()).unwrap(), ..Times::default() }
+    }
+
+    fn ask(table: &EndpointTable, path: &str, iterating: Duration) {
+        table.count(b"GET", path.as_bytes(), &record(), &times(iterating), false);
+    }
+
+    /// Responses by endpoint.
+    fn shown(endpoints: Endpoints) -> BTreeMap<String, u64> {
+        let named = |name: Vec<u8>| String::from_utf8(name).unwrap();
+        endpoints.all().into_iter().map(|endpoint| (named(endpoint.name), endpoint.counts[0].1)).collect()
+    }
+
+    #[test]
+    fn parts_that_vary_are_folded() {
+        let uuid = "0d6f2c3e-8a4b-4c1d-9e2f-1a2b3c4d5e6f";
+        let cases = [
+            ("/".to_owned(), "/"),
+            ("*".to_owned(), "*"),
+            ("/products/1483".to_owned(), "/products/*"),
+            ("/products/1483/reviews/7".to_owned(), "/products/*/reviews/*"),
+            (format!("/orders/{uuid}"), "/orders/*"),
+            ("/invoices/2026-11-22.pdf".to_owned(), "/invoices/*.pdf"),
+            ("/app.3f9ac1d2.js".to_owned(), "/app.*.js"),
+            ("/commit/deadbeef".to_owned(), "/commit/deadbeef"),
+            ("/commit/deadbee1".to_owned(), "/commit/*"),
+            ("/api/v2/feed".to_owned(), "/api/v2/feed"),
+            ("/a/a1/cafe/b52".to_owned(), "/a/a1/cafe/b52"),
+            (format!("/t/{}", "x".repeat(33)), "/t/*"),
+            (format!("/t/{}", "x".repeat(32)), "/t/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"),
+            ("//".to_owned(), "//"),
+        ];
+        for (path, folded) in cases {
+            assert_eq!(name_of(b"GET", path.as_bytes()), [b"GET ", folded.as_bytes()].concat(), "{path}");
+        }
+    }
+
+    #[test]
+    fn endpoints_have_one_key_if_their_names_are_equal_and_else_two() {
+        let paths =
+            ["/", "", "*", "/a", "/a/", "/1", "/22", "/1/", "/a.1", "/a.2", "/a/1", "/a/b", "/b/a", "//a", "/*"];
+        for method in ["GET", "POST"] {
+            for one in paths {
+                for other in paths {
+                    let names = name_of(method.as_bytes(), one.as_bytes()) == name_of(b"GET", other.as_bytes());
+                    let keys = key_of(method.as_bytes(), one.as_bytes()) == key_of(b"GET", other.as_bytes());
+                    // A folded part is another one than a star.
+                    if one != "/*" && other != "/*" {
+                        assert_eq!(names, keys, "{method} {one}, GET {other}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn requests_that_differ_in_a_byte_have_hashes_of_their_own() {
+        let text = b"/abcdefghijklmnopqrstuvwxyz";
+        let mut hashes = std::collections::HashSet::new();
+        let mut count = 0;
+        for length in 0..text.len() {
+            for change in 0..=length {
+                let mut path = text[..length].to_vec();
+                if let Some(byte) = path.get_mut(change) {
+                    *byte = b'!';
+                }
+                hashes.extend([hash_of(b"GET", &path), hash_of(b"PUT", &path)]);
+                count += 2;
+            }
+        }
+        assert_eq!(hashes.len(), count);
+        assert!(!hashes.contains(&0));
+    }
+
+    #[test]
+    fn a_response_is_counted_by_what_its_record_says() {
+        let (endpoints, table) = none();
+        let times = Times { queued: 5, application: 30, iterating: 12, blocked: 4, total: 60 };
+        let failed = Record {
+            status: 200,
+            body_bytes: 700,
+            blocks: 90,
+            writes: 3,
+            path: Path::Coalesced,
+            ending: Ending::Broken,
+            ..Record::new(now())
+        };
+        table.count(b"GET", b"/export/7", &failed, &times, true);
+        let gone = Record { ending: Ending::ClientGone, path: Path::Direct, ..failed };
+        table.count(b"GET", b"/export/8", &gone, &times, true);
+        table.count(b"GET", b"/export/9", &Record { status: 503, ..record() }, &Times::default(), false);
+        let all = endpoints.all();
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].name, b"GET /export/*");
+        let counts = [
+            ("responses", 3),
+            ("held_ns", 84),
+            ("delivery_ns", 24),
+            ("blocked_ns", 8),
+            ("blocks", 180),
+            ("writes", 7),
+            ("body_bytes", 1400),
+            ("chunked", 2),
+            ("failed", 2),
+            ("client_gone", 1),
+        ];
+        assert_eq!(all[0].counts, counts);
+        let paths = [("none", 0), ("one-write", 1), ("direct", 1), ("coalesced", 1), ("sendfile", 0), ("spilled", 0)];
+        assert_eq!(all[0].paths, paths);
+        endpoints.clear();
+        assert_eq!(endpoints.all(), []);
+    }
+
+    #[test]
+    fn ever_new_paths_are_counted_together_and_displace_no_endpoint_that_costs_more() {
+        let (endpoints, table) = none();
+        let heavy = ["/report", "/export", "/search"];
+        for path in heavy {
+            ask(&table, path, Duration::from_secs(5));
+        }
+        for number in 0..20_000 {
+            ask(&table, &format!("/scan-x{number:x}x"), Duration::ZERO);
+        }
+        let shown = shown(endpoints);
+        for path in heavy {
+            assert_eq!(shown.get(&format!("GET {path}")), Some(&1));
+        }
+        assert!(shown.len() <= ROWS + 1);
+        assert_eq!(shown.values().sum::<u64>(), 20_003);
+        assert!(shown[""] > 19_000);
+    }
+
+    #[test]
+    fn an_endpoint_that_comes_late_and_costs_much_gets_a_row() {
+        let (endpoints, table) = none();
+        for number in 0..5_000 {
+            ask(&table, &format!("/early-x{number:x}x"), Duration::ZERO);
+        }
+        ask(&table, "/late", Duration::from_secs(1));
+        assert_eq!(shown(endpoints).get("GET /late"), Some(&1));
+    }
+
+    #[test]
+    fn a_long_name_is_cut() {
+        let (endpoints, table) = none();
+        ask(&table, &"/ab".repeat(100), Duration::ZERO);
+        assert_eq!(endpoints.all()[0].name.len(), 112);
+    }
+}

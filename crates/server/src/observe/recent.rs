@@ -1,0 +1,303 @@
+//! The last slow and the last broken responses of a worker, with their records, in a section of the scoreboard.
+//!
+//! Slow: from the complete request until the application had finished it took as long as `--slow` says, or
+//! [`SLOW`]. Broken: it ended so, timed out or was cut by the end of the server, or its status is 500 or more; a client
+//! that has gone is none.
+//!
+//! Each kind has a ring of cells, which are written under their sequence numbers, see `guarded.rs`. Any thread writes,
+//! behind a lock of this process; that happens seldom.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::observe::deliveries::Times;
+use crate::observe::guarded::{Guarded, PEER, peer_of, text_of, word_of};
+use crate::observe::record::{ENDINGS, Ending, PATHS, Path, Record};
+use crate::os::clock::nanos;
+use crate::os::sync::lock;
+use crate::request::Request;
+
+/// What is slow without `--slow`.
+const SLOW: Duration = Duration::from_secs(1);
+/// Responses of a kind that are kept.
+const KEPT: usize = 16;
+/// The kinds, with their names.
+const KINDS: [&str; 2] = ["slow", "broken"];
+
+// The words of a cell; the first is its sequence number.
+const SERIAL: usize = 1;
+const AT: usize = 2;
+const STATUS: usize = 3;
+const ENDING: usize = 4;
+const PATH: usize = 5;
+const BYTES: usize = 6;
+const BLOCKS: usize = 7;
+const WRITES: usize = 8;
+const TIMES: usize = 9;
+const CLIENT: usize = TIMES + 5;
+const METHOD: usize = CLIENT + PEER;
+const LENGTH: usize = METHOD + 2;
+const TARGET: usize = LENGTH + 1;
+const TARGET_WORDS: usize = 20;
+const CELL: usize = TARGET + TARGET_WORDS;
+/// A word before the cells: 1 once one was written.
+const USED: usize = 0;
+const FIRST: usize = 1;
+/// Words of all.
+pub(crate) const WORDS: usize = FIRST + KINDS.len() * KEPT * CELL;
+
+/// A response that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Number in the order of those of its kind.
+    pub serial: u64,
+    /// When it was over, in nanoseconds of the monotonic clock.
+    pub at: u64,
+    /// The method, cut after 16 bytes.
+    pub method: Vec<u8>,
+    /// The target, cut after 160 bytes.
+    pub target: Vec<u8>,
+    /// The client; `None` on a UNIX socket.
+    pub peer: Option<SocketAddr>,
+    /// The status that was sent; 0: none was.
+    pub status: u16,
+    /// How it ended.
+    pub ending: Ending,
+    /// How its body was sent.
+    pub path: Path,
+    /// Body bytes, blocks of the application, and write calls, with their names.
+    pub sizes: [(&'static str, u64); 3],
+    /// Times in nanoseconds, by the names of the phases.
+    pub times: [(&'static str, u64); 5],
+}
+
+/// The last responses of a worker, for those who read.
+#[derive(Clone, Copy)]
+pub struct Recent {
+    words: &'static [AtomicU64; WORDS],
+}
+
+impl Recent {
+    /// In these words; `None`: they are not as many as [`WORDS`].
+    pub(crate) fn of(words: &'static [AtomicU64]) -> Option<Self> {
+        Some(Self { words: words.try_into().ok()? })
+    }
+
+    /// Forgets them. Cells that were never written have no memory yet, and get none.
+    pub(crate) fn clear(&self) {
+        if self.words[USED].load(Ordering::Relaxed) > 0 {
+            self.words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        }
+    }
+
+    fn cell(&self, kind: usize, number: usize) -> Guarded {
+        Guarded::of(&self.words[FIRST + (kind * KEPT + number) * CELL..][..CELL])
+    }
+
+    /// Those of each kind, with its name, the last one first.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, Vec<Ended>)> + '_ {
+        KINDS.into_iter().enumerate().map(|(kind, name)| {
+            let kept = if self.words[USED].load(Ordering::Relaxed) > 0 { KEPT } else { 0 };
+            let cells = (0..kept).filter_map(|number| self.cell(kind, number).read::<CELL>());
+            let mut found: Vec<_> = cells.filter(|words| words[SERIAL] > 0).map(|words| ended(&words)).collect();
+            found.sort_by_key(|ended| std::cmp::Reverse(ended.serial));
+            (name, found)
+        })
+    }
+}
+
+fn ended(words: &[u64; CELL]) -> Ended {
+    let [queued, application, iterating, blocked, total] = [0, 1, 2, 3, 4].map(|phase| words[TIMES + phase]);
+    let place = |word: usize| usize::try_from(words[word]).unwrap_or(usize::MAX);
+    Ended {
+        serial: words[SERIAL],
+        at: words[AT],
+        method: word_of(&words[METHOD..LENGTH]),
+        target: text_of(&words[TARGET..], place(LENGTH)),
+        peer: peer_of(&words[CLIENT..METHOD]),
+        status: words[STATUS] as u16,
+        ending: ENDINGS.get(place(ENDING)).copied().unwrap_or_default(),
+        path: PATHS.get(place(PATH)).copied().unwrap_or_default(),
+        sizes: [("body_bytes", words[BYTES]), ("blocks", words[BLOCKS]), ("writes", words[WRITES])],
+        times: [
+            ("queued", queued),
+            ("application", application),
+            ("iterating", iterating),
+            ("blocked", blocked),
+            ("total", total),
+        ],
+    }
+}
+
+/// Keeps the last responses.
+pub(crate) struct RecentResponses {
+    recent: Recent,
+    /// Nanoseconds after which a response is slow.
+    slow: u64,
+    /// How many of each kind there were.
+    counts: Mutex<[u64; KINDS.len()]>,
+}
+
+impl RecentResponses {
+    /// `slow`: after which time a response is slow; zero: after [`SLOW`].
+    pub(crate) fn new(recent: Recent, slow: Duration) -> Self {
+        recent.clear();
+        let slow = nanos(if slow.is_zero() { SLOW } else { slow });
+        Self { recent, slow, counts: Mutex::default() }
+    }
+
+    /// Keeps a response that the application has made, if it is slow or broken. `at`: when it was over.
+    #[inline]
+    pub(crate) fn note(&self, request: &Request, record: &Record, times: &Times, at: impl FnOnce() -> u64) {
+        let is_slow = times.queued + times.application + times.iterating >= self.slow;
+        let is_broken = is_broken(record);
+        if is_slow || is_broken {
+            self.keep(request, record, times, [is_slow, is_broken], at());
+        }
+    }
+
+    #[cold]
+    fn keep(&self, request: &Request, record: &Record, times: &Times, kinds: [bool; KINDS.len()], at: u64) {
+        let mut counts = lock(&self.counts);
+        self.recent.words[USED].store(1, Ordering::Relaxed);
+        for (kind, count) in counts.iter_mut().enumerate().filter(|(kind, _)| kinds[*kind]) {
+            let cell = self.recent.cell(kind, (*count % KEPT as u64) as usize);
+            *count += 1;
+            let ending = ENDINGS.iter().position(|ending| *ending == record.ending).unwrap_or(ENDINGS.len());
+            let Times { queued, application, iterating, blocked, total } = *times;
+            let (method, target) = (request.head.method.of(&request.bytes), request.head.target.of(&request.bytes));
+            cell.change(|| {
+                cell.store(SERIAL, *count);
+                cell.store(AT, at);
+                cell.store(STATUS, u64::from(record.status));
+                cell.store(ENDING, ending as u64);
+                cell.store(PATH, record.path as u64);
+                cell.store(BYTES, record.body_bytes);
+                cell.store(BLOCKS, record.blocks);
+                cell.store(WRITES, u64::from(record.writes));
+                for (phase, time) in [queued, application, iterating, blocked, total].into_iter().enumerate() {
+                    cell.store(TIMES + phase, time);
+                }
+                cell.store_peer(CLIENT, request.endpoints.peer);
+                cell.store_text(METHOD, LENGTH - METHOD, method);
+                cell.store(LENGTH, target.len() as u64);
+                cell.store_text(TARGET, TARGET_WORDS, target);
+            });
+        }
+    }
+}
+
+/// True when the application or the server has failed.
+#[inline]
+pub(crate) fn is_broken(record: &Record) -> bool {
+    record.status >= 500 || matches!(record.ending, Ending::Broken | Ending::TimedOut | Ending::Cut)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use tailrace_http::request_head::Span;
+
+    use super::{Ended, KEPT, Recent, RecentResponses, WORDS};
+    use crate::observe::deliveries::Times;
+    use crate::observe::record::{Ending, Path, Record};
+    use crate::os::clock::now;
+    use crate::os::shared_memory::shared_words;
+    use crate::request::Request;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn none(slow: Duration) -> (Recent, RecentResponses) {
+        let recent = Recent::of(shared_words(WORDS).unwrap()).unwrap();
+        (recent, RecentResponses::new(recent, slow))
+    }
+
+    fn request(target: &str) -> Request {
+        let mut request = Request { bytes: format!("GET {target}").into_bytes(), ..Request::default() };
+        request.head.method = Span { start: 0, end: 3 };
+        request.head.target = Span { start: 4, end: request.bytes.len() as u32 };
+        request.endpoints.peer = Some("192.0.2.7:4711".parse().unwrap());
+        request
+    }
+
+    fn record(ending: Ending) -> Record {
+        Record { status: 200, ending, ..Record::new(now()) }
+    }
+
+    fn shown(recent: Recent) -> BTreeMap<&'static str, Vec<Ended>> {
+        recent.all().collect()
+    }
+
+    #[test]
+    fn a_slow_response_is_kept_with_its_record() {
+        let (recent, responses) = none(Duration::ZERO);
+        let slow = Record {
+            status: 200,
+            body_bytes: 70,
+            blocks: 3,
+            writes: 2,
+            path: Path::Direct,
+            ending: Ending::ClientGone,
+            ..Record::new(now())
+        };
+        let times =
+            Times { queued: SECOND / 2, application: SECOND / 4, iterating: SECOND / 4, blocked: 9, total: 2 * SECOND };
+        responses.note(&request("/report?a=1"), &slow, &times, || 77);
+        responses.note(&request("/quick"), &slow, &Times { queued: 0, ..times }, || 78);
+        let expected = Ended {
+            serial: 1,
+            at: 77,
+            method: b"GET".to_vec(),
+            target: b"/report?a=1".to_vec(),
+            peer: Some("192.0.2.7:4711".parse().unwrap()),
+            status: 200,
+            ending: Ending::ClientGone,
+            path: Path::Direct,
+            sizes: [("body_bytes", 70), ("blocks", 3), ("writes", 2)],
+            times: [
+                ("queued", SECOND / 2),
+                ("application", SECOND / 4),
+                ("iterating", SECOND / 4),
+                ("blocked", 9),
+                ("total", 2 * SECOND),
+            ],
+        };
+        assert_eq!(shown(recent), BTreeMap::from([("slow", vec![expected]), ("broken", vec![])]));
+        recent.clear();
+        assert_eq!(shown(recent), BTreeMap::from([("slow", vec![]), ("broken", vec![])]));
+    }
+
+    #[test]
+    fn what_failed_is_broken_and_a_client_that_has_gone_is_not() {
+        let (recent, responses) = none(Duration::from_secs(9));
+        for ending in super::ENDINGS {
+            responses.note(&request("/"), &record(ending), &Times::default(), || 0);
+        }
+        responses.note(&request("/"), &Record { status: 503, ..record(Ending::Complete) }, &Times::default(), || 0);
+        let shown = shown(recent);
+        let endings: Vec<_> = shown["broken"].iter().map(|ended| (ended.status, ended.ending)).collect();
+        let expected = [(503, Ending::Complete), (200, Ending::Cut), (200, Ending::TimedOut), (200, Ending::Broken)];
+        assert_eq!(endings, expected);
+        assert_eq!(shown["slow"], []);
+    }
+
+    #[test]
+    fn the_last_ones_are_kept_and_long_targets_are_cut() {
+        let (recent, responses) = none(Duration::from_millis(1));
+        let times = Times { application: 1_000_000, ..Times::default() };
+        for number in 0..100 {
+            let target = format!("/{number}/{}", "x".repeat(if number % 2 == 0 { 300 } else { 0 }));
+            responses.note(&request(&target), &record(Ending::Complete), &times, || number);
+        }
+        let slow = shown(recent).remove("slow").unwrap();
+        let expected: Vec<_> = (0..KEPT as u64).map(|back| 99 - back).collect();
+        assert_eq!(slow.iter().map(|ended| ended.at).collect::<Vec<_>>(), expected);
+        assert_eq!(slow[0].target, b"/99/");
+        assert_eq!(slow[1].target.len(), 160);
+    }
+}

@@ -1,0 +1,257 @@
+"""What is to be mended where only figures of the server's records are known: of the responses of an endpoint,
+or of one response.
+
+A record does not say what the application returned. So a finding here says what was seen of the delivery, and names the
+cause that it has as a rule; `tailrace doctor APP --url PATH` looks at the application itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tailrace.advice.finding import (
+    JOINED,
+    LISTED,
+    MANY,
+    PAUSE,
+    PAUSED,
+    QUICK,
+    RAISED,
+    SMALL,
+    WHOLE,
+    WRAPPED,
+    Finding,
+    counted,
+    time_of,
+)
+
+# What the same bytes as one list take at most, estimated: milliseconds of a response and of each MiB of it, and bytes
+# that one system call sends.
+FLOOR_MS: Final = 0.05
+FLOOR_MS_EACH_MIB: Final = 0.05
+FLOOR_BYTES_EACH_CALL: Final = 256 << 10
+# What a system call costs beyond the time in which the application's thread is held (ms).
+CALL_MS: Final = 0.005
+# Ways of sending in which the blocks come one after the other.
+STREAMED: Final = ("direct", "coalesced", "spilled")
+# From this size on, blocks may be those of a file (bytes).
+_LARGE: Final = 4096
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Those of all responses of an endpoint, added; or of one response. Times are milliseconds.
+
+    held: the application had the request. delivery: the part of it after the first block. blocked: its thread waited
+    for the client. paths: responses by how their bodies were sent. chunked: those without a length.
+    """
+
+    responses: int
+    held: float
+    delivery: float
+    blocked: float
+    blocks: int
+    writes: int
+    bytes: int
+    paths: Mapping[str, int]
+    chunked: int = 0
+    failed: int = 0
+    gone: int = 0
+
+    def each(self, total: float) -> float:
+        """Of one response, on average."""
+        return total / max(1, self.responses)
+
+    @property
+    def block(self) -> float:
+        """Bytes of a block, on average."""
+        return self.bytes / max(1, self.blocks)
+
+    @property
+    def path(self) -> str:
+        """How most bodies were sent."""
+        return max(self.paths, key=lambda path: self.paths[path]) if self.paths else "none"
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether that gives block after block."""
+        return self.path in STREAMED
+
+    @property
+    def floor_ms(self) -> float:
+        """How long a response of so many bytes holds the thread as one list, on average."""
+        return FLOOR_MS + FLOOR_MS_EACH_MIB * self.each(self.bytes) / (1 << 20)
+
+    @property
+    def floor_calls(self) -> int:
+        """The system calls of that."""
+        return 1 + int(self.each(self.bytes)) // FLOOR_BYTES_EACH_CALL
+
+    @property
+    def more_ms(self) -> float:
+        """How much longer than the floor all responses have held threads."""
+        if not any(self.paths.get(path) for path in STREAMED):
+            return 0.0
+        return max(0.0, self.delivery - self.responses * self.floor_ms)
+
+    @property
+    def more_calls(self) -> float:
+        """How many more system calls than the floor have sent them."""
+        return max(0.0, float(self.writes - self.responses * self.floor_calls))
+
+    @property
+    def cost(self) -> float:
+        """By which endpoints are ordered: the milliseconds that their delivery has cost beyond the floor."""
+        return self.more_ms + CALL_MS * self.more_calls
+
+
+def findings(figures: Figures, application: str) -> list[Finding]:
+    """All that fits, the gravest first. application: as it was named at the start."""
+    return [
+        say(key, figures, application)
+        for key, fits, say, unless in _RULES
+        if fits(figures) and not any(rule(figures) for rule in unless)
+    ]
+
+
+def _fails(figures: Figures) -> bool:
+    return figures.failed > 0
+
+
+def _has_small_blocks(figures: Figures) -> bool:
+    """Many small blocks that come quickly, on average."""
+    return (
+        figures.is_streamed
+        and figures.each(figures.blocks) >= MANY
+        and figures.block < SMALL
+        and (figures.delivery - figures.blocked) / max(1, figures.blocks) < QUICK
+    )
+
+
+def _waits_for_clients(figures: Figures) -> bool:
+    return figures.each(figures.blocked) >= PAUSE
+
+
+def _pauses(figures: Figures) -> bool:
+    return figures.is_streamed and figures.each(figures.delivery - figures.blocked) >= PAUSE
+
+
+def _may_be_file(figures: Figures) -> bool:
+    return figures.is_streamed and figures.each(figures.bytes) >= WHOLE and figures.block >= _LARGE
+
+
+def _lacks_length(figures: Figures) -> bool:
+    return (
+        figures.is_streamed
+        and 2 * figures.chunked > figures.responses
+        and 0 < figures.each(figures.bytes) <= WHOLE
+        and figures.each(figures.delivery) < PAUSE
+    )
+
+
+def _failed(key: str, figures: Figures, _application: str) -> Finding:
+    of = f"{figures.failed:,} of {counted(figures.responses, 'response')}" if figures.responses > 1 else "The response"
+    return Finding(
+        key,
+        f"{of} failed: with a status of 500 or more, broken off, past the deadline, or cut by the end of the server.",
+        "Their clients did not get what they asked for. The log has the exceptions.",
+        *RAISED,
+    )
+
+
+def _small_blocks(key: str, figures: Figures, _application: str) -> Finding:
+    where = " The server has collected them meanwhile (coalesced)." if figures.path == "coalesced" else ""
+    return Finding(
+        key,
+        f"{_about(figures.each(figures.blocks), 'block')} of {figures.block:,.0f} bytes on average.",
+        f"Each block is a step of Python.{where} {_more(figures)}",
+        *JOINED,
+        *_costs(figures),
+    )
+
+
+def _waiting(key: str, figures: Figures, application: str) -> Finding:
+    return Finding(
+        key,
+        f"A thread waited for its client for {time_of(figures.each(figures.blocked))}{_on_average(figures)}.",
+        "It waits while the client takes the response, as far as --response-queue has no room, or sends the body "
+        "(--stream-body). No other request runs in it meanwhile.",
+        "Let more of a response wait in the server, or serve with greenlets: waiting then holds no thread.",
+        f"tailrace {application} --response-queue 4MiB\n# or:\ntailrace {application} --gevent",
+        figures.each(figures.blocked),
+    )
+
+
+def _paused(key: str, figures: Figures, application: str) -> Finding:
+    held = figures.each(figures.delivery - figures.blocked)
+    return Finding(
+        key,
+        f"After its first block a response held a thread for {time_of(held)}{_on_average(figures)}, for "
+        f"{_about(figures.each(figures.blocks), 'block')}.",
+        f"The application paused between blocks, or computed them. {_more(figures)}",
+        PAUSED.change,
+        PAUSED.code.format(application=application),
+        held,
+        _costs(figures)[1],
+    )
+
+
+def _file(key: str, figures: Figures, _application: str) -> Finding:
+    return Finding(
+        key,
+        f"{figures.each(figures.bytes):,.0f} bytes{_on_average(figures)} pass through Python, in blocks of "
+        f"{figures.block:,.0f} bytes.",
+        _more(figures),
+        f"If it is a file: {WRAPPED.change[0].lower()}{WRAPPED.change[1:]}",
+        WRAPPED.code,
+        *_costs(figures),
+    )
+
+
+def _unknown_length(key: str, figures: Figures, _application: str) -> Finding:
+    return Finding(
+        key,
+        f"The length of {figures.each(figures.bytes):,.0f} bytes{_on_average(figures)} was not known when the head was "
+        "sent.",
+        f"They were sent in chunks. {_more(figures)}",
+        *LISTED,
+        *_costs(figures),
+    )
+
+
+def _costs(figures: Figures) -> tuple[float, float]:
+    return figures.each(figures.more_ms), figures.each(figures.more_calls)
+
+
+def _more(figures: Figures) -> str:
+    """What the delivery costs beyond the floor."""
+    return (
+        f"After the first block the thread was held for {time_of(figures.each(figures.delivery))}, and "
+        f"{_about(figures.each(figures.writes), 'system call')} sent the response{_on_average(figures)}. The same "
+        f"bytes as one list, estimated: {time_of(figures.floor_ms)}, {counted(figures.floor_calls, 'system call')}."
+    )
+
+
+def _on_average(figures: Figures) -> str:
+    return " on average" if figures.responses > 1 else ""
+
+
+def _about(number: float, noun: str) -> str:
+    """A mean with its noun; a fraction is shown where it says something."""
+    whole = round(number)
+    return counted(whole, noun) if number >= 10 or abs(number - whole) < 0.05 else f"{number:.1f} {noun}s"
+
+
+# Key, when it fits, what it says, and rules that say the same better.
+_Rule = Callable[[Figures], bool]
+_RULES: Final[tuple[tuple[str, _Rule, Callable[[str, Figures, str], Finding], tuple[_Rule, ...]], ...]] = (
+    ("exception", _fails, _failed, ()),
+    ("small-blocks", _has_small_blocks, _small_blocks, ()),
+    ("waiting-for-client", _waits_for_clients, _waiting, ()),
+    ("starving", _pauses, _paused, (_has_small_blocks,)),
+    ("file-through-python", _may_be_file, _file, ()),
+    ("no-length", _lacks_length, _unknown_length, (_has_small_blocks,)),
+)
+KEYS: Final = tuple(key for key, *_ in _RULES)

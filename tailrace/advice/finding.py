@@ -1,0 +1,96 @@
+"""A finding, the thresholds of findings, and the texts that say what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+# Blocks of which there are at least so many, and which are smaller than so many bytes on average, are small ones.
+MANY: Final = 64
+SMALL: Final = 1024
+# A block that comes within this time of the previous one is quick (ms).
+QUICK: Final = 1.0
+# A pause between two blocks in which a thread is held for nothing (ms).
+PAUSE: Final = 50.0
+# A body up to this length is better sent as a whole than in chunks (bytes).
+WHOLE: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is to be mended.
+
+    what: what was seen. cost: why it costs, with what was measured. ms, calls: the cost in milliseconds of the thread
+    and in system calls, 0 where it has none. change: what to do; code: the lines of it.
+    """
+
+    key: str
+    what: str
+    cost: str
+    change: str
+    code: str
+    ms: float = 0.0
+    calls: float = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON. docs/doctor.md describes each key."""
+        return {
+            "key": self.key,
+            "what": self.what,
+            "cost": self.cost,
+            "cost_ms": round(self.ms, 3),
+            "cost_calls": round(self.calls, 1),
+            "change": self.change,
+            "code": self.code,
+        }
+
+    @classmethod
+    def of_dict(cls, told: Mapping[str, Any]) -> Finding:
+        """The finding of such a dict."""
+        return cls(
+            told["key"], told["what"], told["cost"], told["change"], told["code"], told["cost_ms"], told["cost_calls"]
+        )
+
+
+class Remedy(NamedTuple):
+    """What to do, and lines of code for it."""
+
+    change: str
+    code: str
+
+
+RAISED: Final = Remedy(
+    "Mend it, or catch it where the response can still be replaced: before the first block.",
+    "except ReportError as error:\n"
+    '    start_response("500 Internal Server Error", fields, sys.exc_info())\n'
+    "    return [page]",
+)
+JOINED: Final = Remedy(
+    "Return them as one block; or, if the whole is too large for memory, in blocks of 64 KiB.",
+    'return [b"".join(blocks)]',
+)
+PAUSED: Final = Remedy(
+    "Do what takes long before the first block. If it is a stream of events, serve it with greenlets: waiting then "
+    "holds no thread.",
+    "rows = query.all()  # then the first block\n# or:\ntailrace {application} --gevent",
+)
+LISTED: Final = Remedy(
+    "Return a list; the server adds Content-Length and sends head and body in one write.", JOINED.code
+)
+WRAPPED: Final = Remedy(
+    "Give the file to the server, which sends it without reading it.",
+    'return environ["wsgi.file_wrapper"](open(path, "rb"))',
+)
+
+
+def counted(number: int, noun: str) -> str:
+    """The number with the noun, of which the plural has an s."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def time_of(ms: float) -> str:
+    """A time with as many digits as say something."""
+    if ms < 0.005:
+        return "less than 0.01 ms"
+    return f"{ms:,.{2 if ms < 10 else 1 if ms < 100 else 0}f} ms"

@@ -1,0 +1,89 @@
+"""What is to be mended where the record of one response is known: one that was slow, or did not end well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tailrace.advice import figures
+from tailrace.advice.figures import Figures
+from tailrace.advice.finding import RAISED, Finding, time_of
+
+COMPLETE: Final = "complete"
+
+
+def findings(record: Mapping[str, Any], application: str) -> list[Finding]:
+    """All that fits, the gravest first. record: as `Scoreboard.recent` has it; application: as it was named."""
+    found = [*_ended(record), *_spent(record, application)]
+    return found + [one for one in figures.findings(_figures(record), application) if one.key != "exception"]
+
+
+def _figures(record: Mapping[str, Any]) -> Figures:
+    return Figures(
+        responses=1,
+        held=1e3 * (record["application"] + record["iterating"]),
+        delivery=1e3 * record["iterating"],
+        blocked=1e3 * record["blocked"],
+        blocks=record["blocks"],
+        writes=record["writes"],
+        bytes=record["body_bytes"],
+        paths={record["path"]: 1},
+    )
+
+
+def _ended(record: Mapping[str, Any]) -> list[Finding]:
+    """Why the client did not get what it asked for."""
+    ending, status = record["ending"], record["status"]
+    if ending == "timed-out":
+        return [
+            Finding(
+                "deadline",
+                "The deadline of the request passed.",
+                "The client was answered 504, or its response broke off. The log has the stack of the thread.",
+                "Make it quicker, or give this request more time.",
+                'environ["tailrace.set_deadline"](120)  # seconds\n# or for all: --request-timeout 120',
+            )
+        ]
+    if ending == "cut":
+        return [
+            Finding(
+                "cut",
+                "The server ended before the response was complete.",
+                "The client sees that it breaks off.",
+                "Give requests more time at the end of the server.",
+                "--graceful-timeout 60",
+            )
+        ]
+    if ending == "broken":
+        what = "The response broke off: the application raised, or gave fewer bytes than its Content-Length."
+        return [Finding("exception", what, "The client sees that. The log says which.", *RAISED)]
+    if status >= 500:
+        what = f"The application failed: status {status}."
+        return [Finding("exception", what, "The log has the exception, if it was not caught.", *RAISED)]
+    return []
+
+
+def _spent(record: Mapping[str, Any], application: str) -> list[Finding]:
+    """Where most of the time went, if it was before the first block."""
+    queued, called, iterating = record["queued"], record["application"], record["iterating"]
+    if queued > max(called, iterating) and queued >= 0.1:
+        return [
+            Finding(
+                "queue",
+                f"The request waited for a free thread for {time_of(1e3 * queued)}.",
+                "All threads were in use, or one held the interpreter.",
+                "Let more requests run at once, or find out what holds the threads.",
+                f"tailrace {application} --workers 4 --threads 64\ntailrace threads --status ADDRESS",
+            )
+        ]
+    if called >= max(queued, iterating) and called >= 0.1:
+        return [
+            Finding(
+                "before-first-block",
+                f"The application took {time_of(1e3 * called)} until its first block.",
+                "It computed, or waited: for a database, a lock, another service.",
+                "See where it is while it runs.",
+                "tailrace threads --status ADDRESS\n# or in the log, with the stack: --slow 1s",
+            )
+        ]
+    return []

@@ -1,0 +1,89 @@
+"""`tailrace doctor --live`: the endpoints of a running server whose delivery costs most, from its `/status.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+
+from tailrace.advice.finding import Finding, counted, time_of
+from tailrace.doctor import show
+
+# Endpoints that are shown.
+MOST: Final = 10
+_KEYS: Final = ("application", "version", "endpoints_omitted", "other_responses")
+
+
+def as_json(found: Mapping[str, Any]) -> str:
+    """A JSON object. found: the document."""
+    endpoints = found["endpoints"]
+    shown: dict[str, Any] = {key: found[key] for key in _KEYS}
+    shown["endpoints_omitted"] += len(endpoints[MOST:])
+    return json.dumps({**shown, "endpoints": endpoints[:MOST]}, indent=2)
+
+
+def as_text(found: Mapping[str, Any], address: str) -> str:
+    """Text for a terminal of 80 columns. address: where the server was asked."""
+    endpoints = found["endpoints"][:MOST]
+    if not endpoints:
+        return f"{found['application']} at {address}: its workers have sent no response yet."
+    responses = sum(each["responses"] for each in found["endpoints"]) + found["other_responses"]
+    which = f"the {len(endpoints)} endpoints" if len(endpoints) > 1 else "the endpoint"
+    lines = show.wrapped(
+        f"{found['application']} at {address}: {which} whose delivery costs most, of "
+        f"{counted(responses, 'response')} since its workers began.",
+        "",
+        "",
+    )
+    numbered = [each for each in endpoints if each["findings"]]
+    for number, each in enumerate(numbered, 1):
+        lines += ["", *_endpoint(number, each)]
+    if well := [f"{each['endpoint']} ({each['responses']:,})" for each in endpoints if not each["findings"]]:
+        lines += ["", *show.wrapped(f"Nothing to mend in {', '.join(well)}.", "", "")]
+    number = sum(len(each["findings"]) for each in endpoints)
+    lines += ["", f"{counted(number, 'finding')}."] if number else []
+    return "\n".join(lines)
+
+
+def has_findings(found: Mapping[str, Any]) -> bool:
+    """Whether something is to be mended."""
+    return any(each["findings"] for each in found["endpoints"][:MOST])
+
+
+def _endpoint(number: int, each: Mapping[str, Any]) -> list[str]:
+    title = show.wrapped(each["endpoint"], f"{number}. ", "   ")
+    lines = [click.style(line, bold=True) for line in title]
+    for label, text in _facts(each):
+        lines += show.wrapped(text, f"   {label:13}", " " * 16)
+    for one in each["findings"]:
+        lines += show.finding("   - ", Finding.of_dict(one))
+    return lines
+
+
+def _facts(each: Mapping[str, Any]) -> list[tuple[str, str]]:
+    responses = each["responses"]
+    ways = ", ".join(f"{number:,} {path}" for path, number in each["paths"].items())
+    bad = [f"{each['failed']:,} failed"] * bool(each["failed"])
+    bad += [f"{counted(each['client_gone'], 'client')} gone"] * bool(each["client_gone"])
+    facts = [
+        ("responses", "; ".join([f"{responses:,}: {ways}", *bad])),
+        ("held", _time(each["held_seconds"], responses) + " by the application"),
+        ("delivery", _time(each["delivery_seconds"], responses) + " of that after the first block"),
+        ("blocked", _time(each["blocked_seconds"], responses) + " on clients"),
+        (
+            "sent",
+            f"{counted(each['blocks'], 'block')}, {counted(each['body_bytes'], 'byte')}, "
+            f"{counted(each['writes'], 'system call')} ({each['writes'] / max(1, responses):,.1f} a response)",
+        ),
+        ("cost", _time(each["cost_seconds"], responses) + " more than as one list, estimated"),
+    ]
+    small = {label for label in ("delivery", "blocked", "cost") if each[f"{label}_seconds"] < 0.00001}
+    return [(label, text) for label, text in facts if label not in small]
+
+
+def _time(seconds: float, responses: int) -> str:
+    """A time of all responses, and of one."""
+    whole = f"{seconds:,.2f} s" if seconds >= 1 else time_of(1e3 * seconds)
+    return f"{whole} ({time_of(1e3 * seconds / responses)} each)" if responses > 1 else whole

@@ -1,0 +1,107 @@
+"""What the workers' responses have cost: by endpoint, the worst first, and the last slow and broken ones, each with
+what is to be mended. Keys of `/status.json`; docs/status.md describes each.
+
+Thread: any; no function changes what it is given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from tailrace.advice import figures, response
+from tailrace.advice.figures import Figures
+from tailrace.status.clock import shown
+
+# Endpoints that are listed.
+MOST_ENDPOINTS: Final = 20
+# Slow and broken responses that are listed of each kind.
+MOST_RESPONSES: Final = 16
+_COUNTS: Final = ("blocks", "writes", "body_bytes", "chunked", "failed", "client_gone")
+_PHASES: Final = ("queued", "application", "iterating", "blocked", "total")
+
+
+def endpoints(of_workers: Iterable[list[dict[str, Any]]], application: str) -> dict[str, Any]:
+    """The keys `endpoints`, `endpoints_omitted` and `other_responses`. of_workers: of each what the scoreboard has."""
+    added: dict[str, dict[str, Any]] = {}
+    for rows in of_workers:
+        for row in rows:
+            into = added.setdefault(row["endpoint"], {"paths": {}})
+            for key, value in row.items():
+                if key == "paths":
+                    for path, number in value.items():
+                        into["paths"][path] = into["paths"].get(path, 0) + number
+                elif key != "endpoint":
+                    into[key] = into.get(key, 0) + value
+    others = added.pop("", {"responses": 0})
+    found = [(name, row, _figures(row)) for name, row in added.items()]
+    found.sort(key=lambda each: (-each[2].cost, -each[1]["responses"], each[0]))
+    return {
+        "endpoints": [_endpoint(*each, application) for each in found[:MOST_ENDPOINTS]],
+        "endpoints_omitted": max(0, len(found) - MOST_ENDPOINTS),
+        "other_responses": others["responses"],
+    }
+
+
+def _figures(row: Mapping[str, Any]) -> Figures:
+    return Figures(
+        responses=row["responses"],
+        held=row["held_ns"] / 1e6,
+        delivery=row["delivery_ns"] / 1e6,
+        blocked=row["blocked_ns"] / 1e6,
+        blocks=row["blocks"],
+        writes=row["writes"],
+        bytes=row["body_bytes"],
+        paths=row["paths"],
+        chunked=row["chunked"],
+        failed=row["failed"],
+        gone=row["client_gone"],
+    )
+
+
+def _endpoint(name: str, row: Mapping[str, Any], of: Figures, application: str) -> dict[str, Any]:
+    return {
+        "endpoint": name,
+        "responses": row["responses"],
+        "held_seconds": round(of.held / 1e3, 6),
+        "delivery_seconds": round(of.delivery / 1e3, 6),
+        "blocked_seconds": round(of.blocked / 1e3, 6),
+        "cost_seconds": round(of.cost / 1e3, 6),
+        **{key: row[key] for key in _COUNTS},
+        "path": of.path,
+        "paths": {path: number for path, number in row["paths"].items() if number},
+        "findings": [one.as_dict() for one in figures.findings(of, application)],
+    }
+
+
+def recent(of_workers: Iterable[tuple[int, int, Mapping[str, Any]]], application: str) -> dict[str, Any]:
+    """The keys `slow` and `broken`. of_workers: number, process, and what the scoreboard has of each."""
+    kinds: dict[str, list[tuple[float, dict[str, Any]]]] = {"slow": [], "broken": []}
+    now = time.time()
+    for number, pid, told in of_workers:
+        for kind, records in told.items():
+            kinds[kind] += ((record["ago"], _response(number, pid, record, now, application)) for record in records)
+    return {
+        kind: [each for _, each in sorted(found, key=lambda each: each[0])[:MOST_RESPONSES]]
+        for kind, found in kinds.items()
+    }
+
+
+def _response(number: int, pid: int, record: Mapping[str, Any], now: float, application: str) -> dict[str, Any]:
+    return {
+        "worker": number,
+        "pid": pid,
+        "method": record["method"],
+        "target": record["target"],
+        "client": record["client"],
+        "time": shown(now - record["ago"]),
+        "status": record["status"],
+        "ending": record["ending"],
+        "path": record["path"],
+        "body_bytes": record["body_bytes"],
+        "blocks": record["blocks"],
+        "writes": record["writes"],
+        **{f"{phase}_seconds": round(record[phase], 6) for phase in _PHASES},
+        "findings": [one.as_dict() for one in response.findings(record, application)],
+    }

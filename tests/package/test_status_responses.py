@@ -1,0 +1,47 @@
+"""What the status process tells of responses: endpoints in the order of their cost, the last slow and broken ones."""
+
+from package.in_status import ended, endpoint
+
+from tailrace.status import responses
+from tailrace.status.clock import shown
+
+
+def test_endpoints_of_all_workers_are_added_and_the_worst_is_first():
+    first = [endpoint("GET /a", responses=2, paths={"one-write": 2}), endpoint("", responses=7)]
+    second = [
+        endpoint("GET /a", responses=3, failed=1, paths={"one-write": 1, "none": 2}),
+        endpoint("GET /worst", delivery_ns=10**9, held_ns=2 * 10**9, paths={"direct": 1}),
+    ]
+    told = responses.endpoints([first, second], "shop:app")
+    assert [each["endpoint"] for each in told["endpoints"]] == ["GET /worst", "GET /a"]
+    worst, other = told["endpoints"]
+    assert (worst["held_seconds"], worst["delivery_seconds"], worst["path"]) == (2.0, 1.0, "direct")
+    assert 0.99 < worst["cost_seconds"] < 1.0
+    assert [one["key"] for one in worst["findings"]] == ["starving"]
+    assert (other["responses"], other["failed"], other["paths"]) == (5, 1, {"one-write": 3, "none": 2})
+    assert (told["endpoints_omitted"], told["other_responses"]) == (0, 7)
+
+
+def test_the_worst_twenty_endpoints_are_listed():
+    rows = [endpoint(f"GET /{each}", delivery_ns=each * 10**9, paths={"direct": 1}) for each in range(100)]
+    told = responses.endpoints([rows], "shop:app")
+    assert [each["endpoint"] for each in told["endpoints"]] == [f"GET /{each}" for each in range(99, 79, -1)]
+    assert told["endpoints_omitted"] == 80
+
+
+def test_the_last_responses_of_all_workers_are_listed_with_when_they_ended(monkeypatch):
+    monkeypatch.setattr(responses.time, "time", lambda: 1_700_000_000.0)
+    first = {"slow": [ended(ago=1.0, target="/one"), ended(ago=9.0, target="/three")], "broken": []}
+    second = {"slow": [ended(ago=5.0, target="/two")], "broken": [ended(ending="broken", target="/bad")]}
+    told = responses.recent([(1, 101, first), (2, 102, second)], "shop:app")
+    assert [(each["target"], each["worker"], each["pid"]) for each in told["slow"]] == [
+        ("/one", 1, 101),
+        ("/two", 2, 102),
+        ("/three", 1, 101),
+    ]
+    assert [one["key"] for one in told["slow"][0]["findings"]] == ["before-first-block"]
+    assert [each["target"] for each in told["broken"]] == ["/bad"]
+    assert told["broken"][0]["findings"][0]["key"] == "exception"
+    assert [each["time"] for each in told["slow"]] == [shown(1_700_000_000.0 - ago) for ago in (1.0, 5.0, 9.0)]
+    many = {"slow": [ended(ago=float(each)) for each in range(40)], "broken": []}
+    assert len(responses.recent([(1, 101, many)], "shop:app")["slow"]) == responses.MOST_RESPONSES
