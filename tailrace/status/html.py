@@ -14,7 +14,10 @@ from typing import Final
 _FOLDER: Final = Path(__file__).resolve().parent / "page"
 STYLE: Final = "page.css"
 # Joined in this order.
-SCRIPTS: Final = ("explanations.js", "elements.js", "format.js", "charts.js", "figures.js", "stacks.js", "page.js")
+SCRIPTS: Final = (
+    *("explanations.js", "elements.js", "format.js", "charts.js"),
+    *("figures.js", "stacks.js", "responses.js", "page.js"),
+)
 
 
 class Html:

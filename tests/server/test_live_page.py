@@ -9,7 +9,7 @@ from harness.addresses import free_address
 from harness.browser import contrast
 from harness.server import Server
 from harness.wire import Client
-from package.in_status import Board, shared, worker
+from package.in_status import Board, ended, endpoint, shared, worker
 from server.probes import asking, eventually, request
 
 from tailrace.status import feed, state
@@ -32,6 +32,18 @@ STACK = [
 THREAD = {"thread": 42, "name": "worker-1", "request": REQUEST, "state": "running", "holds_interpreter": True}
 IDLE = {**THREAD, "thread": 43, "name": "worker-2", "request": None, "state": "idle", "holds_interpreter": False}
 STACKS = {"workers": [{"number": 1, "pid": 101, "error": None, "threads": [{**THREAD, "frames": STACK}]}]}
+SMALL_BLOCKS = endpoint(
+    "GET /export/*.csv",
+    responses=2,
+    blocks=20_000,
+    body_bytes=400_000,
+    writes=8,
+    held_ns=3_000_000_000,
+    delivery_ns=12_000_000,
+    paths={"coalesced": 2},
+)
+ENDPOINTS = (SMALL_BLOCKS, endpoint("GET /", responses=30))
+RECENT = {"slow": [ended()], "broken": [ended(target="/pay", ending="broken", application=0.01, total=0.02)]}
 ROWS = "Array.from(document.querySelectorAll('#flights tr.row'), row => row.innerText)"
 
 
@@ -51,8 +63,17 @@ def opened(browser, address):
 class Shown:
     """The pages of a server whose state a test gives; `stacks` is what `/stacks` answers: a status and a body."""
 
-    def __init__(self, *workers, requests=(REQUEST,), stacks=("200 OK", STACKS), places=({"requests": 3},), **told):
-        self.board = Board(*places, requests=requests)
+    def __init__(
+        self,
+        *workers,
+        requests=(REQUEST,),
+        stacks=("200 OK", STACKS),
+        places=({"requests": 3},),
+        endpoints=ENDPOINTS,
+        recent=RECENT,
+        **told,
+    ):
+        self.board = Board(*places, requests=requests, endpoints=endpoints, recent=recent)
         self.pages = Pages(shared(*(workers or [worker()]), **told), self.board)
         self.stacks = stacks
         self.asked = []
@@ -203,6 +224,57 @@ def test_where_there_is_no_stack_one_line_says_why(browser, show, stacks, said):
     assert browser.value("document.querySelectorAll('.frames').length") == 0
 
 
+def rows_of(browser, table):
+    """The texts of the rows of a table, cell by cell."""
+    cells = "Array.from(row.cells, cell => cell.textContent)"
+    return browser.value(f"Array.from(document.querySelectorAll('#{table} tr.row'), row => {cells})")
+
+
+def test_endpoints_are_shown_by_what_their_delivery_costs_and_open_to_what_to_mend(browser, show):
+    shown, address = show()
+    opened(browser, address)
+    worst, well = rows_of(browser, "endpoints")
+    assert worst[:4] == ["GET /export/*.csv", "11.9 ms", "2", "1.50 s"]
+    assert (worst[5], worst[6], worst[9:]) == ("4", "10,000", ["coalesced", "small blocks"])
+    assert (well[0], well[1], well[-1]) == ("GET /", "0", "nothing")
+    browser.click("#endpoints button", loads=False)
+    found = browser.value(
+        "Array.from(document.querySelectorAll('#endpoints .findings section > *'), e => e.textContent)"
+    )
+    assert found[0] == "10,000 blocks of 20 bytes on average."
+    assert "After the first block the thread was held for 6.00 ms, and 4 system calls" in found[1]
+    assert found[3] == 'return [b"".join(blocks)]'
+    # What is open follows the figures.
+    shown.board.counted = [{**SMALL_BLOCKS, "responses": 4, "blocks": 80_000, "body_bytes": 1_600_000}]
+    blocks = text("#endpoints .findings h3")
+    watching(browser, f"{blocks} === '20,000 blocks of 20 bytes on average.'", "the next figures")
+    assert browser.problems == []
+
+
+def test_the_last_slow_and_broken_responses_are_shown_with_where_their_time_went(browser, show):
+    shown, address = show()
+    opened(browser, address)
+    (slow,) = rows_of(browser, "slow")
+    assert (slow[0], slow[2:]) == (
+        "GET /report?x=1",
+        ["2.75 s", "200", "complete", "one-write", "1", "before first block"],
+    )
+    (broken,) = rows_of(browser, "broken")
+    assert (broken[0], broken[4], broken[-1]) == ("GET /pay", "broken", "exception")
+    browser.click("#slow button", loads=False)
+    facts = re.split(r"\s*\n\s*", browser.value("document.querySelector('#slow .details dl').innerText"))
+    named = dict(zip(facts[::2], facts[1::2], strict=True))
+    assert (named["queued"], named["application"], named["iterating"]) == ("1.00 ms", "2.50 s", "250 ms")
+    assert (named["client"], named["worker"]) == ("192.0.2.7:4711", "1, process 101")
+    said = text("#slow .findings h3")
+    assert browser.value(said) == "The application took 2,500 ms until its first block."
+    shown.board.ended = {}
+    watching(browser, f"{text('#slow-count')} === '0'", "none is left")
+    assert browser.value(text("#no-slow:not([hidden])")) == "No response was slow."
+    assert browser.value(text("#no-broken:not([hidden])")) == "No response has failed."
+    assert browser.problems == []
+
+
 def test_texts_of_requests_are_text(browser, show):
     hostile = [
         "<script>document.title='taken'</script>",
@@ -224,6 +296,8 @@ def test_texts_of_requests_are_text(browser, show):
         application=hostile[0],
         listeners=[hostile[1]],
         restarts={hostile[0]: 1},
+        endpoints=[endpoint(f"GET {each}", failed=1) for each in hostile],
+        recent={"slow": [ended(target=each, client=each) for each in hostile], "broken": []},
     )
     opened(browser, address)
     shown = browser.value("Array.from(document.querySelectorAll('#flights td.target span'), each => each.textContent)")
@@ -232,6 +306,9 @@ def test_texts_of_requests_are_text(browser, show):
     watching(browser, "document.querySelectorAll('.frames li').length > 0", "the stack")
     browser.click("#workers button", loads=False)
     watching(browser, "document.querySelectorAll('#workers summary').length > 0", "the threads")
+    browser.click("#endpoints button", loads=False)
+    browser.click("#slow button", loads=False)
+    assert browser.value("document.querySelectorAll('#endpoints .findings, #slow .findings').length") == 2
     assert browser.value("document.scripts.length") == 1
     assert browser.value("document.querySelectorAll('img, b script, td script').length") == 0
     assert browser.value("document.title").startswith("<script>")
@@ -260,7 +337,7 @@ def test_every_figure_has_an_explanation_for_the_pointer_and_the_keyboard(browse
         browser.value("Object.values(EXPLANATIONS).filter(each => each.includes('\\n') || !each.endsWith('.'))") == []
     )
     reached = set()
-    for _ in range(150):
+    for _ in range(300):
         browser.press("Tab", 9)
         # At one moment: the page is written anew each second.
         found, shown, expected = browser.value(
@@ -296,6 +373,8 @@ TEXTS = [
     "#workers th",
     "#workers td",
     "#flights td.warn",
+    "#endpoints td.zero",
+    "#broken td.warn",
     "#link",
     "a",
     ".note",
@@ -334,6 +413,8 @@ def test_the_page_fits_the_window(browser, show, width):
         *(worker(number, pid=4_000_000 + number) for number in range(1, 4)),
         places=[{"requests": 10**10, "held": 10**10, "connections": 100_000, "refused": 10**6}] * 3,
         requests=[long],
+        endpoints=[endpoint(f"GET /{'long' * 27}", failed=10**6, responses=10**10, writes=10**12, body_bytes=10**15)],
+        recent={"slow": [ended(target=long["target"], client=long["client"], total=1e6)], "broken": []},
         application="a_package_with_a_long_name.and_a_module:application",
     )
     browser.emulate(width=width)
@@ -344,6 +425,9 @@ def test_the_page_fits_the_window(browser, show, width):
         "document.querySelectorAll('.stacks .frames').length + document.querySelectorAll('.note').length",
         "details",
     )
+    browser.click("#endpoints button", loads=False)
+    browser.click("#slow button", loads=False)
+    assert browser.value("document.querySelectorAll('.findings').length") == 2
     assert browser.value("document.documentElement.scrollWidth") <= width
 
 

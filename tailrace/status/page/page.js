@@ -10,6 +10,7 @@ const PERCENTILES = 10_000;
 const samples = new Samples();
 const workers = new Workers();
 const flights = new Flights();
+const responses = new Responses();
 const charts = [];
 
 let latest = null;
@@ -85,6 +86,7 @@ function draw() {
   drawCounters(latest);
   workers.draw(latest);
   flights.draw(latest);
+  responses.draw(latest);
   if (latest.latency && !phases) {
     phases = new Phases(samples);
     addCharts(DELIVERY);
