@@ -1,6 +1,7 @@
 """`/events`: what the live page is sent. Once a second one snapshot, the same for every viewer.
 
-One thread samples, also while nobody watches, so that a page that is opened shows the last two minutes at once. No
+One thread samples, also while nobody watches, so that a page that is opened shows the last two minutes at once. A new
+viewer gets a state of its own, if the last one is older than half a second; the history has one sample a second. No
 sample asks a worker, or the kernel, for anything that would delay a worker. The threads of viewers wait for the sample.
 
 The format is that of server-sent events (HTML Living Standard, section 9.2): `history`, the samples of the last two
@@ -38,7 +39,8 @@ class Feed:
     def __init__(self, look: Callable[[bool], Mapping[str, Any]], seconds: float = SECONDS) -> None:
         self._look, self._seconds = look, seconds
         self._changed = threading.Condition()
-        self._samples: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        # As JSON: each is encoded once, and not for each viewer.
+        self._samples: deque[str] = deque(maxlen=KEPT)
         self._event, self._taken, self._serial = b"", float("-inf"), 0
         self._viewers = 0
         self._is_over = False
@@ -64,7 +66,7 @@ class Feed:
             is_fresh = time.monotonic() - self._taken < _FRESH
         try:
             if not is_fresh:
-                self._take(with_requests=True)
+                self._take(with_requests=True, is_regular=False)
         except BaseException:
             self.leave()
             raise
@@ -78,7 +80,7 @@ class Feed:
     def first(self) -> tuple[int, bytes]:
         """The number of the last state, and the events that a new viewer gets."""
         with self._changed:
-            return self._serial, _event("history", list(self._samples)) + self._event
+            return self._serial, _event_of("history", f"[{','.join(self._samples)}]") + self._event
 
     def next(self, serial: int, until: float) -> tuple[int, bytes] | None:
         """Waits for a state later than that one, `until` a time of the monotonic clock. None: there was none."""
@@ -95,7 +97,7 @@ class Feed:
                     return
                 is_watched = self._viewers > 0
             try:
-                self._take(with_requests=is_watched)
+                self._take(with_requests=is_watched, is_regular=True)
             except OSError:
                 # The master changes its state too often, or has stopped while it wrote it. The page says that it hears
                 # nothing.
@@ -103,15 +105,19 @@ class Feed:
             except Exception:  # the next sample may be well
                 log.logger.exception("the state could not be sampled for the live page; trying again")
 
-    def _take(self, *, with_requests: bool) -> None:
+    def _take(self, *, with_requests: bool, is_regular: bool) -> None:
+        """Looks at the server. is_regular: the look of this second, which the history has and every viewer is sent;
+        else it is for new viewers alone."""
         with self._looking:
             document = self._look(with_requests)
-            sample = sampled(document)
-            event = _event("state", {"sample": sample, "document": document}) if with_requests else b""
+            sample = _json(sampled(document))
+            event = _event_of("state", f'{{"sample":{sample},"document":{_json(document)}}}') if with_requests else b""
             with self._changed:
-                self._samples.append(sample)
+                if is_regular:
+                    self._samples.append(sample)
                 if with_requests:
                     self._event, self._taken = event, time.monotonic()
+                if with_requests and is_regular:
                     self._serial += 1
                     self._changed.notify_all()
 
@@ -136,7 +142,7 @@ class Viewer:
             return events
         if time.monotonic() >= self._until:
             self.close()
-            return _event("again", None)
+            return _event_of("again", "null")
         later = feed.next(self._serial, self._until)
         if later is None:
             raise StopIteration
@@ -158,6 +164,10 @@ def sampled(document: Mapping[str, Any]) -> dict[str, Any]:
     return sample
 
 
-def _event(name: str, data: object) -> bytes:
-    # JSON without indentation has no line ends, which would end the data.
-    return f"event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
+def _json(data: object) -> str:
+    # Without indentation there are no line ends, which would end the data of an event.
+    return json.dumps(data, separators=(",", ":"))
+
+
+def _event_of(name: str, data: str) -> bytes:
+    return f"event: {name}\ndata: {data}\n\n".encode()

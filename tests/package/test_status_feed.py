@@ -51,8 +51,10 @@ def test_a_viewer_gets_the_history_and_then_the_state_again_and_again():
     viewer = told.viewer()
     (history, samples), (name, state) = events(next(viewer))
     assert (history, name) == ("history", "state")
-    assert [sample["totals"]["requests"] for sample in samples] == list(range(1, len(samples) + 1))
-    assert samples[-1] == state["sample"]
+    counts = [sample["totals"]["requests"] for sample in samples]
+    # One a look of the feed; the look for the viewer is another one.
+    assert counts == sorted(set(counts))
+    assert state["sample"]["totals"]["requests"] not in counts[:-1]
     assert state["sample"]["rss_bytes"] == 5
     assert state["document"]["requests"] == ["\n<script>"]
     following = [events(next(viewer))[0][1]["sample"]["totals"]["requests"] for _ in range(3)]
@@ -65,9 +67,36 @@ def test_the_history_is_of_two_minutes():
     server = Server()
     told = Feed(server)
     for _ in range(200):
-        told._take(with_requests=False)
+        told._take(with_requests=False, is_regular=True)
     ((_, samples), _) = events(next(told.viewer()))
     assert len(samples) == feed.KEPT == 121
+    assert [sample["totals"]["requests"] for sample in samples] == list(range(80, 201))
+
+
+def test_a_look_for_a_new_viewer_is_neither_in_the_history_nor_sent_to_others(monkeypatch):
+    monkeypatch.setattr(feed, "_FRESH", 0.0)
+    server = Server()
+    told = Feed(server)
+    told._take(with_requests=True, is_regular=True)
+    first, second = told.viewer(), told.viewer()
+    (_, samples), (_, state) = events(next(first))
+    assert ([sample["totals"]["requests"] for sample in samples], state["sample"]["totals"]["requests"]) == ([1], 3)
+    next(second)
+    assert told.next(1, 0.0) is None
+    told._take(with_requests=True, is_regular=True)
+    assert [events(next(viewer))[0][1]["sample"]["totals"]["requests"] for viewer in (first, second)] == [4, 4]
+
+
+def test_a_sample_is_encoded_once_however_many_viewers_there_are(monkeypatch):
+    encoded = []
+    monkeypatch.setattr(feed, "_json", lambda data: encoded.append(data) or json.dumps(data))
+    told = Feed(Server())
+    for _ in range(50):
+        told._take(with_requests=True, is_regular=True)
+    before = len(encoded)
+    for _ in range(5):
+        next(told.viewer())
+    assert len(encoded) == before
 
 
 def test_viewers_share_one_look():
