@@ -109,7 +109,7 @@ def _wait(line: int) -> None:
 def _serve(listener: sockets.Listener, shared: SharedState, board: Scoreboard, line: int) -> None:
     """Serves the pages until the process is to end."""
     chosen = plain(from_keywords({"bind": str(listener.address), **LIMITS}, Place.THREAD))
-    pages = Pages(shared, board)
+    pages = Pages(shared, board, listener.address)
     server = core.make(pages, chosen, [listener])
     listener.socket.close()
     server.start()

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace._tailrace import __version__
-from tailrace.status import snapshot, threads
+from tailrace.process.addresses import Address
+from tailrace.status import hosts, snapshot, threads
 from tailrace.status.document import document
 from tailrace.status.feed import MOST_VIEWERS, Feed, Viewer
 from tailrace.status.html import Html
@@ -44,8 +45,9 @@ def _named(pids: list[int]) -> str:
 class Pages:
     """The application."""
 
-    def __init__(self, shared: Shared, board: Board) -> None:
-        self._shared, self._board = shared, board
+    def __init__(self, shared: Shared, board: Board, bound: Address | None = None) -> None:
+        """bound: the address of --status."""
+        self._shared, self._board, self._bound = shared, board, bound
         self._readings = Readings()
         self._threads = threads.Reader()
         self._html = Html()
@@ -64,9 +66,12 @@ class Pages:
         """Answers one request."""
         path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
         page = self._pages.get(path)
+        host = environ.get("HTTP_HOST")
         more: list[tuple[str, str]] = []
         body: bytes | Viewer
-        if page is None:
+        if host is not None and not hosts.is_answered(host, self._bound):
+            status, kind, body = "403 Forbidden", _TEXT, hosts.refusal(host).encode()
+        elif page is None:
             status, kind, body = "404 Not Found", _TEXT, (", ".join(self._pages) + "\n").encode()
         elif method not in ("GET", "HEAD"):
             status, kind, body = "405 Method Not Allowed", _TEXT, b"only GET and HEAD\n"

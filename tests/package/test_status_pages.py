@@ -11,6 +11,7 @@ import pytest
 from package.in_status import COUNTERS, Board, ended, endpoint, shared, worker
 from prometheus_client.parser import text_string_to_metric_families
 
+from tailrace.process.addresses import parse
 from tailrace.status import metrics, pages, series
 from tailrace.status.snapshot import GROWING
 
@@ -39,6 +40,21 @@ def test_pages():
     assert get(Board({}), "/nothing")[0] == "404 Not Found"
     status, fields, _ = get(Board({}), "/ready", method="DELETE")
     assert (status, fields["Allow"]) == ("405 Method Not Allowed", "GET, HEAD")
+
+
+def test_a_web_page_that_has_its_name_resolve_to_this_address_reads_nothing():
+    app = pages.Pages(shared(worker()), Board({}), parse(":9000"))
+
+    def asked(path, host):
+        said = []
+        environ = {"REQUEST_METHOD": "GET", "PATH_INFO": path, "HTTP_HOST": host}
+        body = b"".join(app(environ, lambda status, fields: said.append(status)))
+        return said[0], body.decode()
+
+    assert asked("/ready", "10.1.2.3:9000") == ("200 OK", "ready\n")
+    for path in ("/", "/stacks", "/status.json", "/events", "/metrics", "/nothing"):
+        status, body = asked(path, "evil.example:9000")
+        assert (status, body.count("\n"), "as localhost" in body) == ("403 Forbidden", 1, True)
 
 
 def test_the_live_page_may_use_its_own_style_and_script_and_nothing_else():
