@@ -1,7 +1,10 @@
 """`--slow`: a request that takes long is in the log while it runs, and again when it is done."""
 
+import contextlib
+import re
+
 from harness.server import Server
-from server.probes import asking, eventually, open_gate, told
+from server.probes import asking, eventually, open_gate, reading, told
 
 APP = "srv_processes:app"
 
@@ -39,6 +42,29 @@ def test_a_slow_call_that_holds_the_interpreter_is_logged_without_a_stack(tmp_pa
             eventually((tmp_path / "entered").exists, "the request in flight")
             assert server.logged("a thread holds the interpreter, so that no stack can be taken")
             client.rest()
+
+
+def test_at_most_ten_requests_a_second_are_logged_and_a_line_counts_the_others(tmp_path):
+    with Server(APP, "--threads", "24", slow=0.5) as server:
+        with contextlib.ExitStack() as stack:
+            targets = [f"/wait?gate={tmp_path}/gate&entered={tmp_path}/{number}" for number in range(20)]
+            clients = [stack.enter_context(asking(server, target)) for target in targets]
+            eventually(lambda: all((tmp_path / str(number)).exists() for number in range(20)), "all run")
+            assert server.logged(" further requests have become slow; at most 10 a second are logged")
+            (tmp_path / "gate").touch()
+            assert [client.response().status for client in clients] == [200] * 20
+        server.stop()
+    running = server.log.count("slow: it has run for")
+    left_out = sum(map(int, re.findall(r"slow: (\d+) further requests have become slow", server.log)))
+    done = server.log.count("slow: done, status 200")
+    assert (running + left_out, 10 <= running < 20, 10 <= done <= 20) == (20, True, True)
+
+
+def test_a_request_that_waits_for_its_client_is_named_as_such():
+    with Server("srv_shapes:app", "--threads", "4", slow=0.1, response_queue="64KiB", response_spill="0") as server:
+        with reading(server, "/generator?size=30000000&block=65536") as client:
+            assert server.logged(" s and is waiting for its client, in thread ")
+            assert len(client.response().body) == 30_000_000
 
 
 def test_without_the_option_nothing_is_slow(tmp_path):

@@ -45,6 +45,7 @@ pub use executor::greenlets::{Greenlets, may_switch};
 
 // Counters, records and logs.
 pub use observe::access_log::{AccessLogConfig, Destination, Format};
+pub use observe::allowance::Allowance;
 pub use observe::deliveries::Deliveries;
 pub use observe::endpoints::Endpoint;
 pub use observe::recent::Ended;

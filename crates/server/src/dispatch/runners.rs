@@ -308,7 +308,9 @@ impl RunnerTable {
                 continue;
             }
             slot.slow.store(serial, Ordering::Relaxed);
-            let phase = if slot.leaving.load(Ordering::Acquire) {
+            let phase = if shown.is_sending {
+                "waiting for its client"
+            } else if slot.leaving.load(Ordering::Acquire) {
                 "in close()"
             } else if is_iterating(runner) {
                 "iterating its response"
@@ -575,5 +577,10 @@ mod tests {
         // The next request of the runner.
         table.begin(first, &super::Request::default(), 1_280);
         assert_eq!(look(9_000, false).0, vec![(first, 7, "in the application", 7_720)]);
+        table.end(first);
+        let runner = table.begin(first, &super::Request::default(), 9_100);
+        let sending = table.show_sending(runner);
+        assert_eq!(look(9_300, true).0, vec![(first, 7, "waiting for its client", 200)]);
+        drop(sending);
     }
 }

@@ -1,6 +1,7 @@
 //! Observing the server: the record of each request, counters, histograms, the scoreboard, the access log.
 
 pub(crate) mod access_log;
+pub(crate) mod allowance;
 pub(crate) mod deliveries;
 pub(crate) mod endpoints;
 mod guarded;

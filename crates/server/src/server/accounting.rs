@@ -13,6 +13,7 @@ use crate::connection::spares;
 use crate::connection::transaction::Transaction;
 use crate::executor::application::{Application, Level};
 use crate::observe::access_log::AccessLog;
+use crate::observe::allowance::Allowance;
 use crate::observe::deliveries::Deliveries;
 use crate::observe::endpoints::EndpointTable;
 use crate::observe::recent::RecentResponses;
@@ -23,6 +24,8 @@ use crate::os::panics::{catch, write_stderr};
 use crate::os::sync::lock;
 use crate::request::Request;
 
+/// Lines a second about slow requests that are done.
+const SLOW_LINES: u32 = 10;
 /// Most characters of a request's method and target in [`CutRequest`].
 const NAME: usize = 200;
 
@@ -67,6 +70,8 @@ pub(super) struct Accounting {
     counts: Option<Counts>,
     /// Requests that the end of the server interrupted and that `take_cut` has not returned.
     cut: Mutex<Vec<CutRequest>>,
+    /// The limit of the lines about slow requests that are done.
+    slow_lines: Mutex<Allowance>,
     application: Arc<dyn Application>,
 }
 
@@ -89,7 +94,8 @@ impl Accounting {
             None => None,
         };
         let counts = place.map(|place| Counts::new(place, context.config.slow));
-        Ok(Self { context, access_log, counts, cut: Mutex::default(), application })
+        let slow_lines = Mutex::new(Allowance::new(SLOW_LINES));
+        Ok(Self { context, access_log, counts, cut: Mutex::default(), slow_lines, application })
     }
 
     /// Accounts for a response that is complete or has been given up. `writes`: write system calls that the record does
@@ -140,6 +146,18 @@ impl Accounting {
 
     /// A request that was reported while it ran is done.
     fn log_slow(&self, request: &Request, record: &Record) {
+        let now = self.context.clock.peek();
+        let (left_out, takes) = {
+            let mut lines = lock(&self.slow_lines);
+            (lines.left_out(now), lines.takes(now))
+        };
+        if left_out > 0 {
+            let text = format!("slow: {left_out} further requests are done; at most {SLOW_LINES} a second are logged");
+            self.application.log(Level::Warning, &text);
+        }
+        if !takes {
+            return;
+        }
         let text = format!("{}: slow: done, {record}", request.line());
         self.application.log(Level::Warning, &text);
     }

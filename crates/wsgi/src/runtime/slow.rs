@@ -3,23 +3,34 @@
 //! The I/O side must not wait for the interpreter, so two threads do that, which are started with the first such
 //! request: one takes the stack, and the other waits for it for a limited time. If a call that holds the interpreter is
 //! what is slow, no stack can be taken, and no line goes through `logging`: the line is written to standard error.
+//!
+//! At most [`LINES`] requests a second are logged. A line counts the others.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use tailrace_server::{Level, Server, Slow, catch, write_stderr};
+use tailrace_server::{Allowance, Level, Server, Slow, catch, clock, write_stderr};
 
 use crate::python::log::LogQueue;
 use crate::runtime::executor::Executor;
 
 /// How long a stack is waited for.
 const PATIENCE: Duration = Duration::from_millis(250);
+/// Requests that are logged in a second.
+const LINES: u32 = 10;
 
-/// A request, and where its stack is sent; `None`: it has just ended.
-type Question = (Slow, Sender<Option<String>>);
+/// A request whose stack is asked for.
+struct Question {
+    slow: Slow,
+    /// Where the stack is sent; `None`: the request has just ended.
+    reply: Sender<Option<String>>,
+    /// Set once the thread that takes stacks has the interpreter.
+    has_interpreter: Arc<AtomicBool>,
+}
 
 /// See the module.
 pub(crate) struct SlowRequests {
@@ -52,23 +63,50 @@ impl SlowRequests {
 }
 
 fn log_each(requests: &Receiver<Slow>, questions: &Sender<Question>, lines: &LogQueue) {
-    while let Ok(slow) = requests.recv() {
-        let (reply, stack) = channel();
-        let text = slow.to_string();
-        let _ = questions.send((slow, reply));
-        match stack.recv_timeout(PATIENCE) {
-            Ok(Some(stack)) => lines.send(Level::Warning, &format!("{text}, which is at\n{stack}")),
-            Ok(None) => lines.send(Level::Warning, &format!("{text}; it has just ended")),
-            Err(_) => {
-                write_stderr(&format!("{text}; a thread holds the interpreter, so that no stack can be taken"));
-            }
+    let mut allowance = Allowance::new(LINES);
+    loop {
+        let received = match allowance.wait(clock::now()) {
+            Some(wait) => requests.recv_timeout(wait),
+            None => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        let now = clock::now();
+        let left_out = allowance.left_out(now);
+        if left_out > 0 {
+            let text =
+                format!("slow: {left_out} further requests have become slow; at most {LINES} a second are logged");
+            lines.send(Level::Warning, &text);
+        }
+        match received {
+            Ok(slow) if allowance.takes(now) => log_one(slow, questions, lines),
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }
 
+fn log_one(slow: Slow, questions: &Sender<Question>, lines: &LogQueue) {
+    let (reply, stack) = channel();
+    let text = slow.to_string();
+    let has_interpreter = Arc::new(AtomicBool::new(false));
+    let _ = questions.send(Question { slow, reply, has_interpreter: has_interpreter.clone() });
+    match stack.recv_timeout(PATIENCE) {
+        Ok(Some(stack)) => lines.send(Level::Warning, &format!("{text}, which is at\n{stack}")),
+        Ok(None) => lines.send(Level::Warning, &format!("{text}; it has just ended")),
+        Err(RecvTimeoutError::Timeout) if !has_interpreter.load(Ordering::Acquire) => {
+            write_stderr(&format!("{text}; a thread holds the interpreter, so that no stack can be taken"));
+        }
+        Err(RecvTimeoutError::Timeout) => {
+            lines.send(Level::Warning, &format!("{text}; its stack was not taken within {} ms", PATIENCE.as_millis()));
+        }
+        // The interpreter is being finalized, or no thread could be started.
+        Err(RecvTimeoutError::Disconnected) => lines.send(Level::Warning, &format!("{text}; its stack is not known")),
+    }
+}
+
 fn take_stacks(questions: &Receiver<Question>, server: &Weak<Server>, executor: &dyn Executor) {
-    while let Ok((slow, reply)) = questions.recv() {
+    while let Ok(Question { slow, reply, has_interpreter }) = questions.recv() {
         let take = |py: Python<'_>| {
+            has_interpreter.store(true, Ordering::Release);
             let runs = server.upgrade().is_some_and(|server| server.runs(slow.slot, slow.serial));
             runs.then(|| executor.stack_of(py, &slow))
         };
