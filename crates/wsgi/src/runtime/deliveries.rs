@@ -1,7 +1,7 @@
 //! `tailrace.on_delivery`: gives the record of each response that is over to Python, on a thread of its own.
 //!
-//! The thread that accounts for a response copies its record into a bounded channel and does not wait; records that do
-//! not fit are dropped and counted. The channel and its thread are made with the first record, so that each worker has
+//! The thread that accounts for a response copies its record into a channel and does not wait. The channel is bounded in
+//! records and in bytes, as a target may be long; records that do not fit are dropped and counted. The channel and its thread are made with the first record, so that each worker has
 //! its own.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,6 +20,8 @@ use crate::python::log;
 
 /// Records that wait for the interpreter.
 const WAITING: usize = 10_000;
+/// Bytes of their texts.
+const WAITING_BYTES: usize = 8 << 20;
 /// Records that are given to Python before other threads may take the interpreter.
 const BATCH: usize = 100;
 
@@ -50,11 +52,24 @@ struct Delivery {
     record: Record,
 }
 
+impl Delivery {
+    /// The bytes of its texts.
+    fn bytes(&self) -> usize {
+        self.method.capacity() + self.target.capacity() + self.client.capacity()
+    }
+}
+
+/// Records that were sent and that Python does not have yet.
+#[derive(Default)]
+struct Waiting {
+    records: usize,
+    bytes: usize,
+}
+
 /// What the thread shares with those that send.
 #[derive(Default)]
 struct Shared {
-    /// Records that were sent and that Python does not have yet.
-    waiting: Mutex<usize>,
+    waiting: Mutex<Waiting>,
     taken: Condvar,
     dropped: AtomicU64,
 }
@@ -86,9 +101,11 @@ impl Deliveries {
             ended: clock::wall(),
             record: *record,
         };
-        let mut waiting = count(&self.shared);
-        if sender.try_send(delivery).is_ok() {
-            *waiting += 1;
+        let mut waiting = lock(&self.shared);
+        let bytes = waiting.bytes + delivery.bytes();
+        if bytes <= WAITING_BYTES && sender.try_send(delivery).is_ok() {
+            waiting.records += 1;
+            waiting.bytes = bytes;
         } else {
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -96,11 +113,11 @@ impl Deliveries {
 
     /// Waits until Python has what was sent, for at most `time`. Not with the interpreter held.
     pub(crate) fn flush(&self, time: Duration) {
-        drop(self.shared.taken.wait_timeout_while(count(&self.shared), time, |waiting| *waiting > 0));
+        drop(self.shared.taken.wait_timeout_while(lock(&self.shared), time, |waiting| waiting.records > 0));
     }
 }
 
-fn count(shared: &Shared) -> MutexGuard<'_, usize> {
+fn lock(shared: &Shared) -> MutexGuard<'_, Waiting> {
     shared.waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -127,7 +144,10 @@ fn give_each(deliveries: &Receiver<Delivery>, shared: &Shared) {
             Ok(None) => return,
             Err(panic) => write_stderr(&format!("a panic while records were given to tailrace.on_delivery: {panic}")),
         }
-        *count(shared) -= batch.len();
+        let mut waiting = lock(shared);
+        waiting.records -= batch.len();
+        waiting.bytes -= batch.iter().map(Delivery::bytes).sum::<usize>();
+        drop(waiting);
         shared.taken.notify_all();
     }
 }
