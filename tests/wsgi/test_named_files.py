@@ -110,6 +110,14 @@ def test_a_file_that_the_server_is_not_told_to_send_is_in_the_log_once(plain, me
     assert "Start with --sendfile-root FOLDER" in line
 
 
+def test_a_response_that_may_have_no_body_is_no_reason_for_a_warning(plain, media, caplog):
+    field = by("X-Sendfile", media, "small.txt")
+    for status, method in (("200 OK", "HEAD"), ("304 Not Modified", "GET"), ("302 Found", "GET"), ("204 No", "GET")):
+        plain.serve(naming(field, status=status, body=()))
+        plain.ask("/", method=method)
+    assert not unsent(caplog)
+
+
 def test_fields_that_a_proxy_may_read_and_bodies_of_the_application_are_no_reason_for_a_warning(plain, media, caplog):
     for given in ({}, {"body": ()}):
         fields = [by("X-Accel-Redirect" if given else "X-Sendfile", media, "small.txt")]

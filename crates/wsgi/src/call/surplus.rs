@@ -3,6 +3,7 @@
 //! thread.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
@@ -23,12 +24,16 @@ fn length_of(path: &str) -> String {
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct SurplusWarnings(Mutex<HashSet<String>>);
+pub(crate) struct SurplusWarnings {
+    logged: Mutex<HashSet<String>>,
+    /// It was said that a file is not sent.
+    has_named_file: AtomicBool,
+}
 
 impl SurplusWarnings {
     /// True when this warning has not been logged yet.
     fn is_first(&self, key: String) -> bool {
-        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         logged.len() < MOST && logged.insert(key)
     }
 
@@ -66,10 +71,15 @@ impl SurplusWarnings {
         }
     }
 
-    /// Warns of a response without a body that names a file for the server, which has no folder for such files.
+    /// Warns of a response with status 200 and without a body that names a file for the server, which has no folder for
+    /// such files. A response to HEAD has no body in any case.
     pub(crate) fn warn_of_unsent_file(&self, py: Python<'_>, exchange: &mut Exchange) {
         let field = NamedBy::Sendfile.field();
-        if !exchange.head().has(field.as_bytes()) || !self.is_first(field.to_owned()) {
+        if self.has_named_file.load(Ordering::Relaxed) || !exchange.head().has(field.as_bytes()) {
+            return;
+        }
+        let request = exchange.request();
+        if request.head.method.of(&request.bytes) == b"HEAD" || self.has_named_file.swap(true, Ordering::Relaxed) {
             return;
         }
         let message = format!(
