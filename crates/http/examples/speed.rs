@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use tailrace_http::encode::ResponseHead;
-use tailrace_http::framing::{RequestFacts, request_framing};
+use tailrace_http::framing::{RequestFacts, ResponseFormat, request_framing};
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::Limits;
 use tailrace_http::request_head::RequestHead;
@@ -70,8 +70,7 @@ fn main() {
             assert!(step == HeadStep::Complete && request_framing(bytes, &head, &limits).is_ok());
         });
     }
-    let facts =
-        RequestFacts { version: tailrace_http::request_head::Version::Http11, is_head: false, keep_alive: true };
+    let facts = RequestFacts { format: ResponseFormat::Http11, is_head: false, keep_alive: true };
     let mut response = ResponseHead::default();
     best("response head of 6 fields", 0, || {
         response.clear();

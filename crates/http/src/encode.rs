@@ -6,10 +6,9 @@
 
 use std::fmt;
 
-use crate::framing::{RequestFacts, ResponseBody, ResponseFraming, decimal};
+use crate::framing::{RequestFacts, ResponseBody, ResponseFormat, ResponseFraming, decimal};
 use crate::limits::reason_phrase;
 use crate::octets::{token_end, trim, value_end};
-use crate::request_head::Version;
 
 /// After the data of each chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
@@ -314,10 +313,12 @@ impl ResponseHead {
         }
         let (length, body) = self.length_and_body(facts, total);
         let keep_alive = facts.keep_alive && !self.closes && body != ResponseBody::UntilClose;
-        if !self.has_date {
+        // The proxy is the server that its client sees, and adds its own.
+        let is_packet = facts.format == ResponseFormat::Packet;
+        if !self.has_date && !is_packet {
             self.append(b"Date", date);
         }
-        if !self.has_server && !server.is_empty() {
+        if !self.has_server && !is_packet && !server.is_empty() {
             self.append(b"Server", server);
         }
         if let Some(length) = length {
@@ -327,11 +328,13 @@ impl ResponseHead {
         if body == ResponseBody::Chunked {
             self.append(b"Transfer-Encoding", b"chunked");
         }
-        match (keep_alive, facts.version) {
+        match (keep_alive, facts.format) {
+            // Apache would apply it to the connection of its own client.
+            (_, ResponseFormat::Packet) => {}
             (false, _) => self.append(b"Connection", b"close"),
             // RFC 9112 section 9.3: without it a 1.0 client waits for the end of the connection.
-            (true, Version::Http10) => self.append(b"Connection", b"keep-alive"),
-            (true, Version::Http11) => {}
+            (true, ResponseFormat::Http10) => self.append(b"Connection", b"keep-alive"),
+            (true, ResponseFormat::Http11) => {}
         }
         self.buffer.extend_from_slice(b"\r\n");
         ResponseFraming { body, keep_alive }
@@ -349,10 +352,10 @@ impl ResponseHead {
             304 => (declared, ResponseBody::None),
             // Frameworks omit the body of a response to HEAD, so a total of 0 is not the length that GET would have.
             _ if facts.is_head => (declared.or(total.filter(|&total| total > 0)), ResponseBody::None),
-            _ => match (declared.or(total), facts.version) {
+            _ => match (declared.or(total), facts.format) {
                 (Some(length), _) => (Some(length), ResponseBody::Known(length)),
-                (None, Version::Http11) => (None, ResponseBody::Chunked),
-                (None, Version::Http10) => (None, ResponseBody::UntilClose),
+                (None, ResponseFormat::Http11) => (None, ResponseBody::Chunked),
+                (None, ResponseFormat::Http10 | ResponseFormat::Packet) => (None, ResponseBody::UntilClose),
             },
         }
     }

@@ -47,11 +47,32 @@ pub struct RequestFraming {
     pub host: Option<Span>,
 }
 
+/// What a response is sent as. The status line and the fields have the form of HTTP/1.1 in each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseFormat {
+    /// To a client of HTTP/1.0.
+    Http10,
+    /// To a client of HTTP/1.1, or a higher minor version.
+    Http11,
+    /// To a proxy that has sent the request as a uwsgi packet: the end of the connection is the end of the body, and
+    /// fields that a proxy writes itself are left to it.
+    Packet,
+}
+
+impl From<Version> for ResponseFormat {
+    fn from(version: Version) -> Self {
+        match version {
+            Version::Http10 => Self::Http10,
+            Version::Http11 => Self::Http11,
+        }
+    }
+}
+
 /// The facts of a request that its response depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestFacts {
-    /// Version of the request.
-    pub version: Version,
+    /// What the response is sent as.
+    pub format: ResponseFormat,
     /// The method is HEAD: the response has no body.
     pub is_head: bool,
     /// Another request may follow.
@@ -62,13 +83,20 @@ impl RequestFacts {
     /// The facts of a request that was accepted.
     #[must_use]
     pub fn of(bytes: &[u8], head: &RequestHead, framing: &RequestFraming) -> Self {
-        Self { version: head.version, is_head: head.method.of(bytes) == b"HEAD", keep_alive: framing.keep_alive }
+        let is_head = head.method.of(bytes) == b"HEAD";
+        Self { format: head.version.into(), is_head, keep_alive: framing.keep_alive }
     }
 
     /// The facts of a request that was refused: the connection ends after the response. `head` as far as it was parsed.
     #[must_use]
     pub fn of_refused(bytes: &[u8], head: &RequestHead) -> Self {
-        Self { version: head.version, is_head: head.method.of(bytes) == b"HEAD", keep_alive: false }
+        Self { format: head.version.into(), is_head: head.method.of(bytes) == b"HEAD", keep_alive: false }
+    }
+
+    /// The facts of a request that arrived as a packet, refused or not.
+    #[must_use]
+    pub fn of_packet(bytes: &[u8], head: &RequestHead) -> Self {
+        Self { format: ResponseFormat::Packet, ..Self::of_refused(bytes, head) }
     }
 }
 

@@ -2,15 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use tailrace_http::encode::{CHUNK_END, CONTINUE, HeadFault, LAST_CHUNK, ResponseHead, chunk_header, error_response};
-use tailrace_http::framing::{RequestFacts, ResponseBody, ResponseFraming};
-use tailrace_http::request_head::Version;
+use tailrace_http::framing::{RequestFacts, ResponseBody, ResponseFormat, ResponseFraming};
 
 const DATE: &[u8] = b"Sat, 21 Nov 2026 12:00:00 GMT";
-const GET: RequestFacts = RequestFacts { version: Version::Http11, is_head: false, keep_alive: true };
+const GET: RequestFacts = RequestFacts { format: ResponseFormat::Http11, is_head: false, keep_alive: true };
 const HEAD: RequestFacts = RequestFacts { is_head: true, ..GET };
 const LAST_GET: RequestFacts = RequestFacts { keep_alive: false, ..GET };
-const OLD_GET: RequestFacts = RequestFacts { version: Version::Http10, keep_alive: false, ..GET };
-const OLD_KEPT: RequestFacts = RequestFacts { version: Version::Http10, ..GET };
+const OLD_GET: RequestFacts = RequestFacts { format: ResponseFormat::Http10, keep_alive: false, ..GET };
+const OLD_KEPT: RequestFacts = RequestFacts { format: ResponseFormat::Http10, ..GET };
 
 /// The response head without its Date and Server fields, and the framing.
 fn made(facts: RequestFacts, status: &str, fields: &[(&str, &str)], total: Option<u64>) -> (String, ResponseFraming) {
@@ -344,7 +343,7 @@ fn a_head_is_rewritten_with_another_status_and_the_fields_that_are_kept() {
     assert_eq!(head.bytes(), before);
     head.rewrite(Some(b"206 Partial Content"), |name| !name.eq_ignore_ascii_case(b"set-cookie")).unwrap();
     head.field(b"Content-Length", b"3").unwrap();
-    let facts = RequestFacts { version: Version::Http11, is_head: false, keep_alive: true };
+    let facts = RequestFacts { format: ResponseFormat::Http11, is_head: false, keep_alive: true };
     let framing = head.finish(facts, None, b"Sun, 06 Nov 1994 08:49:37 GMT", b"");
     assert!(!framing.keep_alive, "the application closes the connection");
     let text = String::from_utf8(head.bytes().to_vec()).unwrap();

@@ -3,10 +3,10 @@
 
 mod wire;
 
-use tailrace_http::framing::{BodyLength, RequestFacts, RequestFraming, request_framing};
+use tailrace_http::framing::{BodyLength, RequestFacts, RequestFraming, ResponseFormat, request_framing};
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::{Limits, Refusal};
-use tailrace_http::request_head::{RequestHead, Version};
+use tailrace_http::request_head::RequestHead;
 
 /// The framing of a head with these lines after the request line; the Host field is added for 1.1.
 fn framing_of(version: &str, lines: &str) -> Result<RequestFraming, Refusal> {
@@ -203,9 +203,9 @@ fn the_facts_of_a_request() {
     let bytes = b"HEAD / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
     let request = wire::read_three_ways(bytes, &Limits::default()).request();
     let facts = RequestFacts::of(&request.bytes, &request.head, &request.framing);
-    assert_eq!(facts, RequestFacts { version: Version::Http10, is_head: true, keep_alive: true });
+    assert_eq!(facts, RequestFacts { format: ResponseFormat::Http10, is_head: true, keep_alive: true });
     let refused = RequestFacts::of_refused(&request.bytes, &request.head);
     assert_eq!(refused, RequestFacts { keep_alive: false, ..facts });
     let nothing = RequestFacts::of_refused(b"", &RequestHead::default());
-    assert_eq!(nothing, RequestFacts { version: Version::Http11, is_head: false, keep_alive: false });
+    assert_eq!(nothing, RequestFacts { format: ResponseFormat::Http11, is_head: false, keep_alive: false });
 }

@@ -220,7 +220,7 @@ proptest! {
             head.field(b"content-length", length.to_string().as_bytes()).unwrap();
         }
         let version = if old { Version::Http10 } else { Version::Http11 };
-        let framing = head.finish(RequestFacts { version, is_head, keep_alive }, total, b"today", b"tailrace");
+        let framing = head.finish(RequestFacts { format: version.into(), is_head, keep_alive }, total, b"today", b"tailrace");
         let mut storage = [httparse::EMPTY_HEADER; 64];
         let mut parsed = httparse::Response::new(&mut storage);
         prop_assert_eq!(parsed.parse(head.bytes()), Ok(httparse::Status::Complete(head.bytes().len())));

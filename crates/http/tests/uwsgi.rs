@@ -1,8 +1,12 @@
 //! Packets of the uwsgi protocol as request heads. Each case runs whole, octet by octet, and with a body behind it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[path = "wire/packet.rs"]
+mod packet;
+
 use std::net::SocketAddr;
 
+use packet::{packed, packet, pair};
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::sample::{Index, select};
@@ -33,20 +37,6 @@ impl Request {
     fn pairs(&self, list: &[Field]) -> Vec<(&str, &str)> {
         list.iter().map(|field| (self.text(field.name), self.text(field.value))).collect()
     }
-}
-
-fn pair(name: &[u8], value: &[u8]) -> Vec<u8> {
-    let length = |text: &[u8]| u16::try_from(text.len()).unwrap().to_le_bytes();
-    [&length(name), name, &length(value), value].concat()
-}
-
-fn packed(block: &[u8]) -> Vec<u8> {
-    let [low, high] = u16::try_from(block.len()).unwrap().to_le_bytes();
-    [&[0, low, high, 0], block].concat()
-}
-
-fn packet<N: AsRef<[u8]>, V: AsRef<[u8]>>(variables: &[(N, V)]) -> Vec<u8> {
-    packed(&variables.iter().flat_map(|(name, value)| pair(name.as_ref(), value.as_ref())).collect::<Vec<_>>())
 }
 
 /// Reads the packet that `bytes` starts with, which arrives cut at `cuts`; `None`: it is not complete. Also returns how

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use tailrace_http::limits::Limits;
+use tailrace_http::trust::Trust;
 
 /// Where the application runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub enum ListenerProtocol {
     /// HTTP/1.0 and HTTP/1.1 (RFC 9112).
     #[default]
     Http,
+    /// uwsgi packets of WSGI requests, from proxies that are trusted.
+    Uwsgi,
 }
 
 /// Whether the clients of a listener are proxies that state in front of each connection whose it is (the PROXY
@@ -58,6 +61,8 @@ pub struct Config {
     /// What differs between the listeners, in the order of the sockets that the server is given. Those that are missing
     /// have the defaults.
     pub listeners: Vec<ListenerConfig>,
+    /// The proxies whose statements about their clients are believed.
+    pub trust: Trust,
     /// Other processes accept from the same listening sockets.
     pub shares_listeners: bool,
     /// Limits of a request.
@@ -127,6 +132,7 @@ impl Default for Config {
             executor: ExecutorKind::Threads,
             threads: 128,
             listeners: Vec::new(),
+            trust: Trust::default(),
             shares_listeners: false,
             limits: Limits::default(),
             client_memory: 512 << 20,

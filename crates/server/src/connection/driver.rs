@@ -740,7 +740,6 @@ impl Connection {
             }
             LeftOver::Here { mut transaction, is_complete } => {
                 if !is_complete {
-                    transaction.request.endpoints = self.endpoints;
                     transaction.record = Record::new(self.shared.clock.read());
                 }
                 transaction.record.ending = Ending::Cut;

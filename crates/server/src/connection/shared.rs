@@ -12,7 +12,7 @@ use crate::os::clock::{Clock, millis};
 use crate::os::process::Process;
 use crate::request::disk::Disk;
 use crate::request::memory::ClientMemory;
-use crate::request::protocol::{Http1, Protocol};
+use crate::request::protocol::{Http1, Protocol, Uwsgi};
 use crate::response::policy::Policy;
 use crate::response::sending::Terms;
 use crate::response::spill::Spill;
@@ -87,6 +87,7 @@ impl Shared {
     pub(crate) fn protocol(&self, listener: usize) -> &'static dyn Protocol {
         match self.config.listener(listener).protocol {
             ListenerProtocol::Http => &Http1,
+            ListenerProtocol::Uwsgi => &Uwsgi,
         }
     }
 

@@ -120,6 +120,8 @@ impl Pipelined {
 pub(crate) struct Heading {
     transaction: Box<Transaction>,
     parser: HeadParser,
+    /// The client has sent more than what may stand in front of a request.
+    has_started: bool,
     /// When its first bytes were received.
     since: Millis,
 }
@@ -478,6 +480,7 @@ impl State {
     /// The first bytes of a request.
     fn begin_head(&mut self, bytes: &[u8], more: bool, rules: &Rules<'_>) -> Effects {
         let mut transaction = spares::take();
+        transaction.request.endpoints = rules.endpoints;
         let mut parser = HeadParser::default();
         let head = &mut transaction.request.head;
         match rules.protocol.parse_head(&mut parser, bytes, &rules.config.limits, head) {
@@ -486,7 +489,8 @@ impl State {
                     return self.refuse(NO_MEMORY, transaction, rules);
                 }
                 transaction.charge(rules.memory);
-                *self = Self::Head(Box::new(Heading { transaction, parser, since: rules.now() }));
+                let has_started = rules.protocol.has_started(&parser);
+                *self = Self::Head(Box::new(Heading { transaction, parser, has_started, since: rules.now() }));
                 Effects::of(Next::Read).at(rules.after(millis(rules.config.header_timeout)))
             }
             HeadStep::Complete => {
@@ -506,7 +510,7 @@ impl State {
 
     fn continue_head(&mut self, bytes: &[u8], more: bool, rules: &Rules<'_>) -> Effects {
         let Self::Head(mut heading) = std::mem::replace(self, Self::Idle) else { return Effects::of(Next::Read) };
-        let Heading { transaction, parser, .. } = &mut *heading;
+        let Heading { transaction, parser, has_started, .. } = &mut *heading;
         let before = transaction.request.bytes.len();
         if !rules.hold(transaction, bytes.len()) || !transaction.append(bytes) {
             return self.refuse(NO_MEMORY, heading.transaction, rules);
@@ -515,6 +519,7 @@ impl State {
         let Request { bytes: all, head, .. } = &mut transaction.request;
         match rules.protocol.parse_head(parser, all, &rules.config.limits, head) {
             HeadStep::NeedMore => {
+                *has_started = rules.protocol.has_started(parser);
                 *self = Self::Head(heading);
                 Effects::of(Next::Read)
             }
@@ -538,7 +543,11 @@ impl State {
     ) -> Effects {
         let limits = &rules.config.limits;
         let request = &mut transaction.request;
-        request.framing = match rules.protocol.framing(&request.bytes, &request.head, limits) {
+        let framing = match rules.protocol.admit(request, &rules.config.trust) {
+            Ok(()) => rules.protocol.framing(&request.bytes, &request.head, limits),
+            Err(refusal) => Err(refusal),
+        };
+        request.framing = match framing {
             Ok(framing) => framing,
             Err(refusal) => return self.refuse(refusal, transaction, rules),
         };
@@ -693,7 +702,6 @@ impl State {
             // (RFC 9112 section 9.3.2).
             transaction.facts.keep_alive = false;
         }
-        transaction.request.endpoints = rules.endpoints;
         transaction.record = Record::new(rules.time.moment());
         *self = Self::Responding(ahead);
         Effects::of(Next::Run(transaction)).at(NEVER)
@@ -779,7 +787,7 @@ impl State {
     fn refuse(&mut self, refusal: Refusal, mut transaction: Box<Transaction>, rules: &Rules<'_>) -> Effects {
         let facts = rules.protocol.facts_of_refused(&transaction.request.bytes, &transaction.request.head);
         let (page, body_bytes) = (rules.page)(&mut transaction.response.head, &refusal, facts);
-        transaction.record_refusal(refusal.status, body_bytes, rules.endpoints, rules.time.moment());
+        transaction.record_refusal(refusal.status, body_bytes, rules.time.moment());
         *self = Self::Draining(Box::new(Draining {
             then: AfterResponse::Linger,
             ahead: Pipelined::unread(),
@@ -1017,7 +1025,7 @@ impl State {
     /// The incomplete request, if there is one.
     pub(crate) fn unfinished(&self) -> Option<Unfinished> {
         match self {
-            Self::Head(heading) if heading.parser.started() => {
+            Self::Head(heading) if heading.has_started => {
                 Some(Unfinished { is_in_file: false, since: heading.since, memory: heading.transaction.charged() })
             }
             Self::Body(upload) => Some(Unfinished {
@@ -1032,7 +1040,7 @@ impl State {
     /// Takes out the incomplete request, if there is one.
     fn take_unfinished(&mut self) -> Option<(Box<Transaction>, Part)> {
         match std::mem::replace(self, Self::Idle) {
-            Self::Head(heading) if heading.parser.started() => Some((heading.transaction, Part::Head)),
+            Self::Head(heading) if heading.has_started => Some((heading.transaction, Part::Head)),
             Self::Body(upload) => Some((upload.transaction, Part::Body)),
             other => {
                 *self = other;

@@ -5,8 +5,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tailrace_http::framing::RequestFacts;
-use tailrace_http::request_head::{Field, Version};
+use tailrace_http::framing::{RequestFacts, ResponseFormat};
+use tailrace_http::request_head::Field;
 
 use crate::connection::runner::Runner;
 use crate::observe::record::{Ending, Path, Record};
@@ -14,7 +14,7 @@ use crate::os::clock::now;
 use crate::request::memory::{Charge, ClientMemory};
 use crate::request::origin::Origin;
 use crate::request::stream::{Incoming, Rest};
-use crate::request::{Endpoints, Request, RequestBody};
+use crate::request::{Request, RequestBody};
 use crate::response::producer::Response;
 use crate::static_config::NamedFile;
 
@@ -61,7 +61,7 @@ impl Transaction {
     pub(crate) fn new() -> Self {
         Self {
             request: Request::default(),
-            facts: RequestFacts { version: Version::Http11, is_head: false, keep_alive: false },
+            facts: RequestFacts { format: ResponseFormat::Http11, is_head: false, keep_alive: false },
             response: Response::default(),
             record: Record::new(now()),
             runner: None,
@@ -82,8 +82,11 @@ impl Transaction {
         }
         self.request.origin = Origin::default();
         self.request.head.clear();
-        if self.request.head.fields.capacity() > LARGE_FIELDS {
-            self.request.head.fields = Vec::new();
+        let head = &mut self.request.head;
+        for fields in [&mut head.fields, &mut head.variables] {
+            if fields.capacity() > LARGE_FIELDS {
+                *fields = Vec::new();
+            }
         }
         self.charge = Charge::default();
         self.request.body = RequestBody::Empty;
@@ -119,7 +122,7 @@ impl Transaction {
     pub(crate) fn held(&self) -> usize {
         size_of::<Self>()
             + self.request.bytes.capacity()
-            + self.request.head.fields.capacity() * size_of::<Field>()
+            + (self.request.head.fields.capacity() + self.request.head.variables.capacity()) * size_of::<Field>()
             + self.response.room()
     }
 
@@ -136,8 +139,7 @@ impl Transaction {
 
     /// Makes the record of a request that the server has refused, with this status and a page of this size, before the
     /// application saw it.
-    pub(crate) fn record_refusal(&mut self, status: u16, body_bytes: u64, endpoints: Endpoints, now: Instant) {
-        self.request.endpoints = endpoints;
+    pub(crate) fn record_refusal(&mut self, status: u16, body_bytes: u64, now: Instant) {
         self.record = Record { status, body_bytes, path: Path::OneWrite, ending: Ending::Complete, ..Record::new(now) };
     }
 

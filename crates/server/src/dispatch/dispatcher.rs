@@ -173,8 +173,7 @@ mod tests {
     use std::sync::atomic::Ordering;
     use std::time::Duration;
 
-    use tailrace_http::framing::RequestFacts;
-    use tailrace_http::request_head::Version;
+    use tailrace_http::framing::{RequestFacts, ResponseFormat};
 
     use super::{DEADLINES, Dispatcher, STALLED};
     use crate::config::Config;
@@ -196,7 +195,7 @@ mod tests {
         Task {
             since: clock::now(),
             request: String::from("GET /"),
-            facts: RequestFacts { version: Version::Http11, is_head: false, keep_alive: true },
+            facts: RequestFacts { format: ResponseFormat::Http11, is_head: false, keep_alive: true },
             connection: None,
         }
     }

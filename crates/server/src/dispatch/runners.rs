@@ -378,8 +378,7 @@ mod tests {
     use std::sync::atomic::Ordering;
     use std::time::{Duration, Instant};
 
-    use tailrace_http::framing::RequestFacts;
-    use tailrace_http::request_head::Version;
+    use tailrace_http::framing::{RequestFacts, ResponseFormat};
 
     use super::{Outcome, Overdue, Runner, RunnerTable, Task};
     use crate::config::Config;
@@ -394,7 +393,7 @@ mod tests {
         Task {
             since: Instant::now(),
             request: String::from("GET /"),
-            facts: RequestFacts { version: Version::Http11, is_head: false, keep_alive: true },
+            facts: RequestFacts { format: ResponseFormat::Http11, is_head: false, keep_alive: true },
             connection: None,
         }
     }

@@ -8,12 +8,30 @@ use tailrace_http::framing::{self, BodyLength, RequestFacts, RequestFraming};
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::{Limits, Refusal};
 use tailrace_http::request_head::RequestHead;
+use tailrace_http::trust::Trust;
+use tailrace_http::uwsgi;
+
+use crate::request::Request;
+use crate::request::origin::Scheme;
+
+const NOT_TRUSTED: Refusal =
+    Refusal::new(403, "Only trusted proxies may send uwsgi requests here: name this one in --trusted-proxies.");
 
 /// A format of requests.
 pub(crate) trait Protocol: Send + Sync {
     /// Continues to parse a head. `bytes` is all of it that has arrived; `parser` holds how far it was parsed before.
     /// The result does not depend on the parts in which the head arrives.
     fn parse_head(&self, parser: &mut HeadParser, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> HeadStep;
+
+    /// True once a parser has read more than what may stand in front of a request.
+    fn has_started(&self, parser: &HeadParser) -> bool;
+
+    /// Takes a complete head on: reads what it says beside what HTTP has, which replaces what the connection says, and
+    /// gives its fields the names of HTTP. `request` has the bytes, the head and the endpoints of the connection.
+    ///
+    /// # Errors
+    /// The client may not say that.
+    fn admit(&self, request: &mut Request, trust: &Trust) -> Result<(), Refusal>;
 
     /// How long the body behind a complete head is, and whether another request may follow it.
     ///
@@ -39,6 +57,14 @@ impl Protocol for Http1 {
         parser.parse(bytes, limits, head)
     }
 
+    fn has_started(&self, parser: &HeadParser) -> bool {
+        parser.started()
+    }
+
+    fn admit(&self, _request: &mut Request, _trust: &Trust) -> Result<(), Refusal> {
+        Ok(())
+    }
+
     fn framing(&self, bytes: &[u8], head: &RequestHead, limits: &Limits) -> Result<RequestFraming, Refusal> {
         framing::request_framing(bytes, head, limits)
     }
@@ -53,5 +79,48 @@ impl Protocol for Http1 {
 
     fn facts_of_refused(&self, bytes: &[u8], head: &RequestHead) -> RequestFacts {
         RequestFacts::of_refused(bytes, head)
+    }
+}
+
+/// uwsgi packets. One request, and its response, use a connection.
+pub(crate) struct Uwsgi;
+
+impl Protocol for Uwsgi {
+    fn parse_head(&self, _parser: &mut HeadParser, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> HeadStep {
+        uwsgi::parse(bytes, limits, head)
+    }
+
+    fn has_started(&self, _parser: &HeadParser) -> bool {
+        true
+    }
+
+    fn admit(&self, request: &mut Request, trust: &Trust) -> Result<(), Refusal> {
+        let Request { bytes, head, endpoints, origin, .. } = request;
+        // Its variables are believed, REMOTE_USER for one.
+        if !trust.is_trusted(endpoints.peer) {
+            return Err(NOT_TRUSTED);
+        }
+        uwsgi::name_fields(bytes, head);
+        if uwsgi::variable_of(bytes, head, b"REMOTE_ADDR").is_some() {
+            endpoints.peer = uwsgi::client(bytes, head);
+        }
+        origin.scheme = uwsgi::is_https(bytes, head).map(|is| if is { Scheme::Https } else { Scheme::Http });
+        Ok(())
+    }
+
+    fn framing(&self, bytes: &[u8], head: &RequestHead, limits: &Limits) -> Result<RequestFraming, Refusal> {
+        framing::packet_framing(bytes, head, limits)
+    }
+
+    fn body(&self, length: BodyLength, most: u64) -> BodyDecoder {
+        BodyDecoder::new(length, most)
+    }
+
+    fn facts(&self, bytes: &[u8], head: &RequestHead, _framing: &RequestFraming) -> RequestFacts {
+        RequestFacts::of_packet(bytes, head)
+    }
+
+    fn facts_of_refused(&self, bytes: &[u8], head: &RequestHead) -> RequestFacts {
+        RequestFacts::of_packet(bytes, head)
     }
 }

@@ -25,6 +25,8 @@ use tailrace_server::{
     Turn,
 };
 pub use tailrace_server::{Config, ExecutorKind};
+#[allow(unused_imports, reason = "not every test file needs them")]
+pub use tailrace_server::{ListenerConfig, ListenerProtocol};
 
 #[allow(unused_imports, reason = "not every test file needs all")]
 pub use self::client::{Client, End, Framing, Kind, Response};

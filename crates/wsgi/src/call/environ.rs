@@ -11,12 +11,16 @@
 //! - A UNIX socket has no client address: `REMOTE_ADDR` is empty (RFC 3875 requires the key), `REMOTE_PORT` is absent.
 //! - What a trusted proxy says of the request as it received it ([`Origin`]) replaces what the connection says: the
 //!   scheme, `HTTP_HOST`, `SERVER_PORT`. A prefix that it has removed from the path comes first in `SCRIPT_NAME`.
+//! - The variables of a uwsgi packet are items under their own names, and `PATH_INFO`, `SCRIPT_NAME` and `QUERY_STRING`
+//!   are what the proxy says, as with uWSGI: they need not be what `REQUEST_URI` says. Without a `SCRIPT_NAME` the
+//!   root path is taken from the start of its `PATH_INFO`.
 //! - An IPv4 client of an IPv6 listener is shown by its IPv4 address.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use tailrace_http::framing::BodyLength;
 use tailrace_http::request_head::{TargetForm, Version};
+use tailrace_http::uwsgi::variable_of;
 use tailrace_server::{Origin, Request, Scheme};
 
 use crate::call::string_cache::{KnownTarget, StringCache};
@@ -171,6 +175,9 @@ impl EnvironMaker {
             set(&environ, &names.content_length, latin1(py, length.to_string().as_bytes())?.as_unbound())?;
         }
         self.set_fields(py, &environ, cache, request)?;
+        if !head.variables.is_empty() {
+            self.set_variables(py, &environ, cache, request)?;
+        }
         Ok(environ)
     }
 
@@ -261,10 +268,7 @@ impl EnvironMaker {
         for (position, field) in request.head.fields.iter().enumerate() {
             let name = field.name.of(&request.bytes);
             let value = field.value.of(&request.bytes);
-            if let Some(Some(known)) = cache.fields.get(position)
-                && known.value == value
-                && known.name == name
-            {
+            if let Some(known) = cache.fields.get(position, name, value) {
                 if let Some((key, text)) = &known.item {
                     self.set_or_join(py, environ, key, text)?;
                 }
@@ -278,7 +282,46 @@ impl EnvironMaker {
                 }
                 None => None,
             };
-            cache.remember(position, name, value, item);
+            cache.fields.remember(position, name, value, item);
+        }
+        Ok(())
+    }
+
+    /// Sets the variables of a uwsgi packet, each under its own name. Those replace what was set before, of which they
+    /// are the proxy's own view.
+    fn set_variables(
+        &self,
+        py: Python<'_>,
+        environ: &Bound<'_, PyDict>,
+        cache: &mut StringCache,
+        request: &Request,
+    ) -> PyResult<()> {
+        let bytes = request.bytes.as_slice();
+        for (position, variable) in request.head.variables.iter().enumerate() {
+            let (name, value) = (variable.name.of(bytes), variable.value.of(bytes));
+            if name == b"SERVER_PORT" && request.origin.port.is_some() {
+                continue;
+            }
+            if let Some(known) = cache.variables.get(position, name, value) {
+                if let Some((key, text)) = &known.item {
+                    set(environ, key, text)?;
+                }
+                continue;
+            }
+            let item = if is_shown(name, value) {
+                let (key, text) = (latin1(py, name)?.unbind(), latin1(py, value)?.unbind());
+                set(environ, &key, &text)?;
+                Some((key, text))
+            } else {
+                None
+            };
+            cache.variables.remember(position, name, value, item);
+        }
+        if !self.root_path.is_empty()
+            && variable_of(bytes, &request.head, b"SCRIPT_NAME").is_none_or(<[u8]>::is_empty)
+            && let Some(path) = variable_of(bytes, &request.head, b"PATH_INFO")
+        {
+            set(environ, &self.names.path_info, latin1(py, path_info(path, &self.root_path))?.as_unbound())?;
         }
         Ok(())
     }
@@ -328,6 +371,16 @@ impl EnvironMaker {
     }
 }
 
+/// True for a variable of a uwsgi packet that is an item of `environ`: not for what WSGI or this server says itself, or
+/// has read already, nor where a proxy says nothing that PEP 3333 requires, or no more than `--root-path` does.
+fn is_shown(name: &[u8], value: &[u8]) -> bool {
+    match name {
+        b"REMOTE_ADDR" | b"REMOTE_PORT" | b"RAW_URI" | b"SERVER_SOFTWARE" => false,
+        b"SCRIPT_NAME" | b"SERVER_NAME" | b"SERVER_PORT" | b"SERVER_PROTOCOL" => !value.is_empty(),
+        _ => !name.starts_with(b"wsgi.") && !name.starts_with(b"tailrace."),
+    }
+}
+
 /// Grows the dict's table once, so that a handful of headers does not make each copy grow.
 fn make_room(template: &Bound<'_, PyDict>) -> PyResult<()> {
     // A table of 32 slots holds 21 entries; the next larger one holds 42.
@@ -349,7 +402,7 @@ mod tests {
     use tailrace_http::framing::request_framing;
     use tailrace_http::head::{HeadParser, HeadStep};
     use tailrace_http::limits::Limits;
-    use tailrace_http::request_head::Span;
+    use tailrace_http::request_head::{Field, Span};
 
     use super::*;
 
@@ -533,6 +586,101 @@ mod tests {
                 ] {
                     assert_eq!(get(&environ, key).as_deref(), Some(value), "{key} {origin:?}");
                 }
+            }
+        });
+    }
+
+    /// A request of HTTP to which a proxy has added these variables.
+    fn with_variables(head: &[u8], variables: &[(&str, &str)]) -> Request {
+        let mut request = request(head, Some("192.0.2.7:4711"));
+        let mut add = |text: &str| {
+            let start = request.bytes.len() as u32;
+            request.bytes.extend_from_slice(text.as_bytes());
+            Span { start, end: request.bytes.len() as u32 }
+        };
+        let fields = variables.iter().map(|(name, value)| Field { name: add(name), value: add(value) }).collect();
+        request.head.variables = fields;
+        request
+    }
+
+    #[test]
+    fn variables_of_a_packet_are_items_under_their_own_names() {
+        Python::attach(|py| {
+            let maker = maker(py, b"", Underscores::Drop);
+            let mut cache = StringCache::default();
+            let head = b"GET /app/a%20b?q HTTP/1.1\r\nHost: h\r\nX-A: 1\r\n\r\n";
+            let request = with_variables(
+                head,
+                &[
+                    ("QUERY_STRING", "rewritten"),
+                    ("PATH_INFO", "/first"),
+                    ("PATH_INFO", "/a b"),
+                    ("SCRIPT_NAME", "/app"),
+                    ("SERVER_PROTOCOL", "HTTP/2.0"),
+                    ("SERVER_NAME", ""),
+                    ("SERVER_PORT", "443"),
+                    ("REMOTE_ADDR", "203.0.113.1"),
+                    ("REMOTE_PORT", "1"),
+                    ("REMOTE_USER", "me"),
+                    ("DOCUMENT_ROOT", "/srv"),
+                    ("X_A", "variable"),
+                    ("EMPTY", ""),
+                    ("SERVER_SOFTWARE", "proxy"),
+                    ("RAW_URI", "/forged"),
+                    ("wsgi.input", "forged"),
+                    ("wsgi.url_scheme", "forged"),
+                    ("tailrace.delivery", "forged"),
+                ],
+            );
+            // The second time from the cache.
+            for _ in 0..2 {
+                let environ = made(py, &maker, &mut cache, &request);
+                for (key, value) in [
+                    ("QUERY_STRING", "rewritten"),
+                    ("PATH_INFO", "/a b"),
+                    ("SCRIPT_NAME", "/app"),
+                    ("SERVER_PROTOCOL", "HTTP/2.0"),
+                    ("SERVER_NAME", "127.0.0.1"),
+                    ("SERVER_PORT", "443"),
+                    ("REMOTE_ADDR", "192.0.2.7"),
+                    ("REMOTE_PORT", "4711"),
+                    ("REMOTE_USER", "me"),
+                    ("DOCUMENT_ROOT", "/srv"),
+                    ("X_A", "variable"),
+                    ("HTTP_X_A", "1"),
+                    ("EMPTY", ""),
+                    ("RAW_URI", "/app/a%20b?q"),
+                    ("REQUEST_URI", "/app/a%20b?q"),
+                    ("wsgi.url_scheme", "http"),
+                    ("SERVER_SOFTWARE", concat!("tailrace/", env!("CARGO_PKG_VERSION"))),
+                ] {
+                    assert_eq!(get(&environ, key).as_deref(), Some(value), "{key}");
+                }
+                assert!(environ.get_item("wsgi.input").unwrap().unwrap().is_none());
+                assert!(environ.get_item("tailrace.delivery").unwrap().unwrap().is_none());
+            }
+            let next = with_variables(head, &[("QUERY_STRING", "rewritten"), ("PATH_INFO", "/b")]);
+            let environ = made(py, &maker, &mut cache, &next);
+            assert_eq!(get(&environ, "PATH_INFO").as_deref(), Some("/b"));
+            assert_eq!(get(&environ, "SCRIPT_NAME").as_deref(), Some(""));
+        });
+    }
+
+    #[test]
+    fn a_proxy_that_names_no_script_leaves_that_to_the_root_path() {
+        Python::attach(|py| {
+            let maker = maker(py, b"/app", Underscores::Drop);
+            let mut cache = StringCache::default();
+            for (variables, script_name, path_info) in [
+                (&[("PATH_INFO", "/app/a")][..], "/app", "/a"),
+                (&[("PATH_INFO", "/app/a"), ("SCRIPT_NAME", "")], "/app", "/a"),
+                (&[("PATH_INFO", "/app/a"), ("SCRIPT_NAME", "/other")], "/other", "/app/a"),
+                (&[("PATH_INFO", "/apple")], "/app", "/apple"),
+                (&[("SCRIPT_NAME", "")], "/app", "/x"),
+            ] {
+                let environ = made(py, &maker, &mut cache, &with_variables(b"GET /app/x HTTP/1.0\r\n\r\n", variables));
+                assert_eq!(get(&environ, "SCRIPT_NAME").as_deref(), Some(script_name), "{variables:?}");
+                assert_eq!(get(&environ, "PATH_INFO").as_deref(), Some(path_info), "{variables:?}");
             }
         });
     }

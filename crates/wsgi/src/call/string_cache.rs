@@ -15,10 +15,16 @@ use crate::ffi::latin1::latin1;
 const POSITIONS: usize = 32;
 const REMEMBERED_VALUE: usize = 1024;
 
+/// Fields that were seen at each position.
+#[derive(Default)]
+pub(crate) struct Known(Vec<Option<KnownField>>);
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct StringCache {
-    pub(crate) fields: Vec<Option<KnownField>>,
+    pub(crate) fields: Known,
+    /// Variables of uwsgi packets, whose names are the keys.
+    pub(crate) variables: Known,
     pub(crate) target: Option<KnownTarget>,
     pub(crate) peer: Option<KnownPeer>,
     pub(crate) host: Option<(Vec<u8>, Py<PyString>)>,
@@ -45,7 +51,12 @@ pub(crate) struct KnownPeer {
     pub(crate) port: Py<PyString>,
 }
 
-impl StringCache {
+impl Known {
+    /// What was remembered at this position, if name and value are the same.
+    pub(crate) fn get(&self, position: usize, name: &[u8], value: &[u8]) -> Option<&KnownField> {
+        self.0.get(position)?.as_ref().filter(|known| known.value == value && known.name == name)
+    }
+
     pub(crate) fn remember(
         &mut self,
         position: usize,
@@ -56,10 +67,10 @@ impl StringCache {
         if position >= POSITIONS || value.len() > REMEMBERED_VALUE {
             return;
         }
-        if self.fields.len() <= position {
-            self.fields.resize_with(position + 1, || None);
+        if self.0.len() <= position {
+            self.0.resize_with(position + 1, || None);
         }
-        match &mut self.fields[position] {
+        match &mut self.0[position] {
             Some(known) => {
                 known.name.clear();
                 known.name.extend_from_slice(name);
@@ -70,7 +81,9 @@ impl StringCache {
             empty => *empty = Some(KnownField { name: name.to_vec(), value: value.to_vec(), item }),
         }
     }
+}
 
+impl StringCache {
     pub(crate) fn peer(&mut self, py: Python<'_>, address: SocketAddr) -> PyResult<&KnownPeer> {
         let known = match self.peer.take() {
             Some(known) if known.address == address => known,

@@ -32,6 +32,7 @@ pub(crate) fn duplicate(descriptors: impl IntoIterator<Item = RawFd>) -> PyResul
 pub(crate) fn config_of(protocol: &str, proxy: Option<&str>) -> PyResult<ListenerConfig> {
     let protocol = match protocol {
         "http" => ListenerProtocol::Http,
+        "uwsgi" => ListenerProtocol::Uwsgi,
         other => return Err(PyValueError::new_err(format!("{other:?} is not a protocol of a listener"))),
     };
     let proxy = match proxy {
@@ -108,6 +109,7 @@ mod tests {
         let config = config_of("http", Some("v2")).unwrap();
         assert_eq!(config, ListenerConfig { protocol: ListenerProtocol::Http, proxy: ProxyHeader::V2 });
         assert_eq!(config_of("http", None).unwrap(), ListenerConfig::default());
+        assert_eq!(config_of("uwsgi", None).unwrap().protocol, ListenerProtocol::Uwsgi);
         assert!(config_of("https", None).is_err());
         assert!(config_of("http", Some("v3")).is_err());
     }

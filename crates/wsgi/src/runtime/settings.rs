@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyMapping, PyString};
 use tailrace_http::limits::Limits;
 use tailrace_http::static_path::DotFiles;
+use tailrace_http::trust::Trust;
 use tailrace_server::resolve::Links;
 use tailrace_server::{
     AccessLogConfig, CacheRule, Config, Destination, ExecutorKind, Format, Mount, NamedFolder, StaticConfig,
@@ -105,6 +106,7 @@ impl Settings {
                 },
                 threads: from.whole("threads", 1)?,
                 listeners: Vec::new(),
+                trust: Trust::default(),
                 shares_listeners: from.value("multiprocess", "a bool")?,
                 limits: Limits {
                     request_line: from.whole("request_line_limit", 1)?,

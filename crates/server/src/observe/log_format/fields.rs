@@ -1,5 +1,7 @@
 //! Fields of a request and of its response.
 
+use tailrace_http::uwsgi::variable_of;
+
 use super::write::push_escaped;
 use crate::request::Request;
 
@@ -24,8 +26,11 @@ pub(super) fn of_response<'a>(head: &'a [u8], name: &[u8]) -> &'a [u8] {
     &[]
 }
 
-/// The user that `Authorization: Basic` names (RFC 7617), or a dash.
+/// The user that a proxy has authenticated, or that `Authorization: Basic` names (RFC 7617), or a dash.
 pub(super) fn push_user(request: &Request, out: &mut Vec<u8>) {
+    if let Some(user @ [_, ..]) = variable_of(&request.bytes, &request.head, b"REMOTE_USER") {
+        return push_escaped(user, out);
+    }
     let user = of_request(request, b"authorization")
         .split_at_checked(5)
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"basic"))

@@ -667,7 +667,11 @@ impl Producer {
             _ => Kind::Length([0, 1, 91, 20_000, 100_000][tape.below(5)]),
         };
         let version = if kind == Kind::Unknown(false) { Version::Http10 } else { Version::Http11 };
-        let facts = RequestFacts { version, is_head: kind == Kind::Head, keep_alive: version == Version::Http11 };
+        let facts = RequestFacts {
+            format: version.into(),
+            is_head: kind == Kind::Head,
+            keep_alive: version == Version::Http11,
+        };
         let mut response = Response::default();
         response.head.status(b"200 OK").unwrap();
         if let Kind::Length(length) = kind {
