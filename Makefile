@@ -45,7 +45,7 @@ miri: ## Run tests under Miri, which finds races and leaks (installs a nightly t
 
 test-python: build .venv/.test ## Run the tests of the package and of whole servers
 	@tools/debian-packages.sh 'the tests' $(TEST_PACKAGES)
-	$(BIN)/python -m pytest $(ARGS)
+	tools/test_python.sh $(ARGS)
 
 coverage: .venv/.made ## Print which lines the Rust tests run (installs cargo-llvm-cov and LLVM's tools)
 	tools/coverage.sh

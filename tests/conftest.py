@@ -21,6 +21,21 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, handler)
 
+DEAD = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Notes that one of the processes that share the tests has died, and has left tests that nobody runs."""
+    if error:
+        node.config.stash[DEAD] = True
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Then more is wrong than that tests have failed."""
+    if session.config.stash.get(DEAD, False):
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+
 
 @pytest.fixture(scope="session")
 def echo() -> Iterator[Server]:

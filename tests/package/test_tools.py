@@ -1,6 +1,7 @@
 """The scripts in tools/."""
 
 import importlib.util
+import json
 import shutil
 import subprocess
 import sys
@@ -114,3 +115,43 @@ def test_packages_are_named_before_they_are_installed_and_can_be_declined(tmp_pa
     )
     assert said[1].endswith("apt-get install --no-install-recommends some-package ")
     assert "some-package" in (tmp_path / "ran").read_text()
+
+
+@pytest.fixture
+def after_a_run(tmp_path):
+    """What tools/test_again.sh says after a run of tests in which these have failed, and its exit status."""
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / ".venv/bin/python").chmod(0o755)
+    tests = "import pytest\n@pytest.mark.parametrize('number', range(9))\ndef test_{0}(number):\n    assert {1}\n"
+    (tmp_path / "test_all.py").write_text(tests.format("steady", False) + tests.format("unsteady", True))
+
+    def run(*failed, unfinished=False):
+        cache = tmp_path / ".pytest_cache/v/cache"
+        cache.mkdir(parents=True, exist_ok=True)
+        (cache / "lastfailed").write_text(json.dumps({f"test_all.py::{name}": True for name in failed}))
+        if unfinished:
+            (tmp_path / ".pytest_cache/unfinished").touch()
+        ran = subprocess.run([TOOLS / "test_again.sh"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        return ran.stdout, ran.returncode
+
+    return run
+
+
+def test_up_to_three_tests_that_failed_run_again_and_are_named(after_a_run):
+    names = [f"test_unsteady[{number}]" for number in range(4)]
+    said, status = after_a_run(*names[:3])
+    assert (said.count("Unsteady, if it passes now: test_all.py::test_unsteady["), status) == (3, 0)
+    assert "3 passed" in said
+    assert after_a_run(*names) == ("", 1)
+    assert after_a_run() == ("", 1)
+
+
+def test_a_test_that_fails_again_fails_the_run(after_a_run):
+    said, status = after_a_run("test_unsteady[0]", "test_steady[0]")
+    assert "1 failed, 1 passed" in said
+    assert status == 1
+
+
+def test_tests_of_a_run_that_has_not_come_to_its_end_do_not_run_again(after_a_run):
+    assert after_a_run("test_unsteady[0]", unfinished=True) == ("", 1)
