@@ -117,6 +117,21 @@ def test_packages_are_named_before_they_are_installed_and_can_be_declined(tmp_pa
     assert "some-package" in (tmp_path / "ran").read_text()
 
 
+def test_commands_that_run_together_are_shown_whole_and_one_that_fails_fails_the_run():
+    fails, passes = "sh -c 'echo one; echo two >&2; exit 3'", "echo three"
+
+    def run(*commands):
+        return subprocess.run(
+            [sys.executable, TOOLS / "together.py", *commands], capture_output=True, text=True, check=False
+        )
+
+    both = run(fails, passes)
+    assert both.returncode == 1
+    assert f"one\ntwo\n== {fails}: status 3 after " in both.stdout
+    assert f"three\n== {passes}: status 0 after " in both.stdout
+    assert run(passes, passes).returncode == 0
+
+
 @pytest.fixture
 def after_a_run(tmp_path):
     """What tools/test_again.sh says after a run of tests in which these have failed, and its exit status."""
