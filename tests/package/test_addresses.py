@@ -69,4 +69,4 @@ def test_what_is_no_address_is_refused_with_the_remedy(text, remedy):
 )
 def test_the_address_of_another_option_is_proposed_with_another_port(text, remedy):
     with pytest.raises(ConfigError, match=f"^status '{text}': not an address; .*{remedy}$"):
-        opened(text, socket_mode=None, kept=lambda address: None, application="")
+        opened({"status": text, "agent": None, "socket_mode": None, "app": ""}, kept=lambda address: None)
