@@ -2,6 +2,7 @@
 Tailrace itself, byte for byte."""
 
 import asyncio
+import contextlib
 import os
 import random
 import runpy
@@ -9,12 +10,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from frameworks.process import Process, await_that, both, connections
+from frameworks.process import Process, await_that, connections
 from harness import fronts
 from harness.addresses import Address, free_address
-from harness.fronts import Upstream
+from harness.fronts import Upstream, bind
 from harness.server import Server
-from harness.status import answer
+from harness.status import answer, is_ready
 from harness.tools import missing, need_tool
 from harness.wire import Client
 
@@ -38,16 +39,19 @@ class Served:
     """The seeds on every kind of socket, and where their server answers checks."""
 
     def __init__(self, directory):
-        self.http = {"tcp": free_address(), "unix": Address(path=f"{directory}/http")}
+        self.listens = {
+            ("http", "tcp"): free_address(),
+            ("http", "unix"): Address(path=f"{directory}/http"),
+        }
         self.status, self.agent = free_address(), free_address()
-        binds = [text for address in self.http.values() for text in ("--bind", address.bind)]
+        binds = [text for (name, _), each in self.listens.items() for text in ("--bind", bind(name, each))]
         self.server = Server(
             *(str(SEEDS), *binds, "--socket-mode", "666", "--status", self.status.bind, "--agent", self.agent.bind),
-            address=self.http["tcp"],
+            address=self.listens["http", "tcp"],
         )
 
     def upstream(self, protocol, way):
-        return Upstream(protocol, self.http[way], self.status, self.agent)
+        return Upstream(protocol, self.listens[protocol, way], self.status, self.agent)
 
     def is_idle(self):
         return answer(self.status, "/status.json")["requests"] == []
@@ -60,6 +64,7 @@ def served():
         os.chmod(directory, 0o755)
         found = Served(directory)
         with found.server:
+            await_that(lambda: is_ready(found.status))
             yield found
             lines = [line for line in found.server.log.splitlines() if "INFO" not in line]
             # That one is of a shape which is a mistake on purpose.
@@ -119,7 +124,8 @@ def test_a_request_body_arrives_and_comes_back(client, direct, length):
 def test_a_chunked_body_arrives_and_comes_back(client, length):
     body = random.Random(length).randbytes(length)
     pieces = [body[start : start + 70_000] for start in range(0, length, 70_000)]
-    assert client.post("/echo", content=iter(pieces)).content == body
+    response = client.post("/echo", content=iter(pieces))
+    assert response.content == body
 
 
 def test_the_client_keeps_its_connection(front):
@@ -132,8 +138,6 @@ def test_the_client_keeps_its_connection(front):
 
 
 def test_connections_to_tailrace_are_used_again(front, served, client):
-    if front.upstream.protocol != "http":
-        pytest.skip("uwsgi has one request in each connection")
     path = front.upstream.address.path
     client.get("/pong")
     before = connections(served.server, path)
@@ -173,19 +177,44 @@ def test_a_thousand_requests_at_once(front, direct):
     assert {body for _, body in answers} == {page}
 
 
+class One:
+    """A server with another application, and a front before it."""
+
+    def __init__(self, stack, application, name, protocol, way="tcp", **more):
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="pst-"))
+        os.chmod(directory, 0o755)
+        at = free_address() if way == "tcp" else Address(path=f"{directory}/s")
+        first, listen, status, agent = (free_address() for _ in range(4))
+        binds = ("--bind", first.bind, "--bind", bind(protocol, at), "--socket-mode", "666")
+        stack.enter_context(Server(application, *binds, address=first, status=status.bind, agent=agent.bind))
+        await_that(lambda: is_ready(status))
+        made = getattr(fronts, name)(listen, Upstream(protocol, at, status, agent), **more)
+        command = (need_tool(made.executable), *made.arguments)
+        self.front = stack.enter_context(Process(*command, address=listen, files=made.files, statuses=made.statuses))
+
+
+@pytest.mark.parametrize(("name", "protocol"), dict.fromkeys((name, protocol) for name, protocol, _ in ROWS))
+def test_the_application_sees_who_asks_for_what(browser, name, protocol):
+    with contextlib.ExitStack() as stack:
+        # Who connects to a UNIX socket may say who asks.
+        front = One(stack, "fw_delivery:app", name, protocol, "unix").front
+        lies = {"X-Forwarded-For": "6.6.6.6", "X-Forwarded-Proto": "gopher", "Forwarded": "for=6.6.6.6"}
+        seen = browser(front).get("/a%20b/%C3%A9?x=1%202", headers={"Host": "shop.example", **lies}).json()
+        assert (seen["PATH_INFO"], seen["QUERY_STRING"]) == ("/a b/\xc3\xa9", "x=1%202")
+        assert seen["HTTP_HOST"] == "shop.example"
+        assert (seen["HTTP_X_FORWARDED_FOR"], seen["HTTP_X_FORWARDED_PROTO"]) == ("127.0.0.1", "http")
+        assert not seen.get("HTTP_FORWARDED")
+
+
 @pytest.mark.parametrize("way", ["tcp", "unix"])
-def test_nginx_sends_a_file_that_the_application_names(tmp_path, browser, way):
+@pytest.mark.parametrize("protocol", ["http"])
+def test_nginx_sends_a_file_that_the_application_names(tmp_path, browser, protocol, way):
     content = random.Random(way).randbytes(300_000)
-    with tempfile.TemporaryDirectory(prefix="pst-") as directory:
-        Path(directory, "a.bin").write_bytes(content)
-        with both(f"{directory}/s", "fw_accel:app") as server:
-            address = server.address if way == "tcp" else Address(path=f"{directory}/s")
-            listen, upstream = free_address(), Upstream("http", address, address, address)
-            made = fronts.nginx(listen, upstream, f"{directory}/")
-            with Process(need_tool("nginx"), *made.arguments, address=listen, files=made.files) as process:
-                client = browser(process)
-                assert client.get("/a.bin").content == content
-                assert client.get("/a.bin", headers={"Range": "bytes=5-9"}).content == content[5:10]
-                assert client.get("/none").status_code == 404
-                # A client cannot ask for it by that name: the application is not asked either.
-                assert client.get("/protected/a.bin").status_code == 404
+    (tmp_path / "a.bin").write_bytes(content)
+    with contextlib.ExitStack() as stack:
+        client = browser(One(stack, "fw_accel:app", "nginx", protocol, way, files=f"{tmp_path}/").front)
+        assert client.get("/a.bin").content == content
+        assert client.get("/a.bin", headers={"Range": "bytes=5-9"}).content == content[5:10]
+        assert client.get("/none").status_code == 404
+        # A client cannot ask for it by that name: the application is not asked either.
+        assert client.get("/protected/a.bin").status_code == 404

@@ -15,7 +15,7 @@ import pytest
 from frameworks.process import Process, await_that
 from harness.addresses import free_address
 from harness.server import Server
-from harness.status import ask, reachable
+from harness.status import is_ready
 from harness.tools import need_tool
 
 HAPROXY, WRK = need_tool("haproxy"), need_tool("wrk")
@@ -81,7 +81,7 @@ def seen(server):
 def test_no_check_fails_under_full_load(capsys):
     status = free_address()
     with Server("fw_delivery:app", status=status.bind) as server:
-        await_that(lambda: reachable(status) and ask(status, "/ready").status == 200)
+        await_that(lambda: is_ready(status))
         listen = free_address()
         config = CONFIG
         for key, text in {"listen": listen, "server": server.address, "port": status.port}.items():

@@ -63,6 +63,11 @@ class Upstream(NamedTuple):
     agent: Address
 
 
+def bind(protocol: str, address: Address) -> str:
+    """The value of `--bind` for a protocol."""
+    return f"{protocol}+{address.bind}" if address.path else f"{protocol}://{address.bind}"
+
+
 class Front(NamedTuple):
     """A web server to run. executable: its name. arguments: those of the command line. statuses: how it may end."""
 

@@ -31,6 +31,11 @@ def reachable(address):
     return True
 
 
+def is_ready(address):
+    """Whether the server of this address of `--status` serves."""
+    return reachable(address) and ask(address, "/ready").status == 200
+
+
 def status_process(server):
     """The number of the status process."""
     for child in children(server.process.pid):
