@@ -1,7 +1,8 @@
 """What a proxy or a tool wants to fetch: large answers in each shape, the digest of an upload, and who asked.
 
 /bytes/N in one block, /blocks/N from a generator, /file/N through wsgi.file_wrapper; /digest of a body; /seen/KEY counts
-the requests for /check/KEY. Any other path: environ as JSON.
+the requests for /check/KEY. /until/KEY gives one block, and another after /open/KEY was asked for; /seen/KEY then counts
+the bodies that were closed. Any other path: environ as JSON.
 """
 
 import hashlib
@@ -13,6 +14,7 @@ PATTERN = bytes(range(251))
 BLOCK = 10_000
 
 counts = {}
+gates = {}
 lock = threading.Lock()
 
 
@@ -34,6 +36,25 @@ def as_file(environ, length):
     return environ["wsgi.file_wrapper"](file)
 
 
+def count(key):
+    with lock:
+        counts[key] = counts.get(key, 0) + 1
+
+
+def gate(key):
+    with lock:
+        return gates.setdefault(key, threading.Event())
+
+
+def until_open(key):
+    try:
+        yield b"first\n"
+        gate(key).wait(20.0)
+        yield b"second\n"
+    finally:
+        count(key)
+
+
 def digest(body):
     sha, length = hashlib.sha256(), 0
     while block := body.read(65536):
@@ -53,9 +74,14 @@ def app(environ, start_response):
         if kind == "file":
             return as_file(environ, length)
         return blocks(length) if kind == "blocks" else [content(length)]
-    if kind == "check":
-        with lock:
-            counts[rest[0]] = counts.get(rest[0], 0) + 1
+    if kind == "until":
+        start_response("200 OK", [("Content-Type", "text/plain"), ("X-Accel-Buffering", "no")])
+        return until_open(rest[0])
+    if kind == "open":
+        gate(rest[0]).set()
+        answer = {}
+    elif kind == "check":
+        count(rest[0])
         answer = {"well": True}
     elif kind == "seen":
         answer = {"count": counts.get(rest[0], 0)}

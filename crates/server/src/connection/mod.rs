@@ -17,8 +17,6 @@ pub(crate) mod held;
 pub(crate) mod host;
 pub(crate) mod lifecycle;
 pub(crate) mod local;
-mod notices;
-mod preface;
 pub(crate) mod reclaim;
 pub(crate) mod representation;
 pub(crate) mod room;

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::config::{Config, ListenerProtocol};
 use crate::connection::lifecycle::Lifecycle;
-use crate::connection::notices::Notices;
 use crate::connection::timers::Timers;
 use crate::os::clock::{Clock, millis};
 use crate::os::process::Process;
@@ -39,7 +38,6 @@ pub(crate) struct Shared {
     pub(crate) refused: AtomicU64,
     /// Number of responses of static files.
     pub(crate) static_responses: AtomicU64,
-    pub(crate) notices: Notices,
 }
 
 impl Shared {
@@ -68,7 +66,6 @@ impl Shared {
             requests: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             static_responses: AtomicU64::new(0),
-            notices: Notices::default(),
             config,
         }
     }
