@@ -36,6 +36,8 @@ FLOOR_BYTES_EACH_CALL: Final = 256 << 10
 CALL_MS: Final = 0.005
 # Ways of sending in which the blocks come one after the other.
 STREAMED: Final = ("direct", "coalesced", "spilled")
+# What a step of Python takes at most, if it neither waits nor computes much (ms).
+STEP: Final = 0.05
 # From this size on, blocks may be those of a file (bytes).
 _LARGE: Final = 4096
 
@@ -135,7 +137,9 @@ def _waits_for_clients(figures: Figures) -> bool:
 
 
 def _pauses(figures: Figures) -> bool:
-    return figures.is_streamed and figures.each(figures.delivery - figures.blocked) >= PAUSE
+    """A thread was held for long, and not by the number of blocks."""
+    held = figures.delivery - figures.blocked
+    return figures.is_streamed and figures.each(held) >= PAUSE and held / max(1, figures.blocks) >= STEP
 
 
 def _may_be_file(figures: Figures) -> bool:
@@ -156,7 +160,7 @@ def _failed(key: str, figures: Figures, _application: str) -> Finding:
     return Finding(
         key,
         f"{of} failed: with a status of 500 or more, broken off, past the deadline, or cut by the end of the server.",
-        "Their clients did not get what they asked for. The log has the exceptions.",
+        "Their clients did not get what they asked for. The log has the exceptions that were not caught.",
         *RAISED,
     )
 
@@ -248,9 +252,9 @@ def _about(number: float, noun: str) -> str:
 _Rule = Callable[[Figures], bool]
 _RULES: Final[tuple[tuple[str, _Rule, Callable[[str, Figures, str], Finding], tuple[_Rule, ...]], ...]] = (
     ("exception", _fails, _failed, ()),
-    ("small-blocks", _has_small_blocks, _small_blocks, ()),
     ("waiting-for-client", _waits_for_clients, _waiting, ()),
-    ("starving", _pauses, _paused, (_has_small_blocks,)),
+    ("starving", _pauses, _paused, ()),
+    ("small-blocks", _has_small_blocks, _small_blocks, ()),
     ("file-through-python", _may_be_file, _file, ()),
     ("no-length", _lacks_length, _unknown_length, (_has_small_blocks,)),
 )

@@ -29,16 +29,6 @@ SMALL_BLOCKS = replace(DIRECT, blocks=10 * MANY, bytes=10 * MANY * (SMALL - 1))
 # What fits each rule, and what just does not.
 CASES = {
     "exception": (replace(WELL, failed=1), [WELL, replace(WELL, gone=10)]),
-    "small-blocks": (
-        SMALL_BLOCKS,
-        [
-            replace(SMALL_BLOCKS, paths={"one-write": 10}),
-            replace(SMALL_BLOCKS, blocks=10 * MANY - 1),
-            replace(SMALL_BLOCKS, bytes=10 * MANY * SMALL),
-            # A stream of events: its blocks come now and then.
-            replace(SMALL_BLOCKS, delivery=10 * MANY * 2.0),
-        ],
-    ),
     "waiting-for-client": (replace(WELL, blocked=10 * PAUSE), [replace(WELL, blocked=9 * PAUSE)]),
     "starving": (
         replace(DIRECT, delivery=10 * PAUSE),
@@ -47,8 +37,19 @@ CASES = {
             replace(DIRECT, delivery=9 * PAUSE),
             # It was the client that took the time.
             replace(DIRECT, delivery=20 * PAUSE, blocked=15 * PAUSE),
-            # The time is that of the blocks.
+            # The time is that of the steps.
             replace(SMALL_BLOCKS, blocks=10**6, bytes=10**8, delivery=20 * PAUSE),
+            replace(SMALL_BLOCKS, blocks=10**5, bytes=10**7, delivery=99 * PAUSE),
+        ],
+    ),
+    "small-blocks": (
+        SMALL_BLOCKS,
+        [
+            replace(SMALL_BLOCKS, paths={"one-write": 10}),
+            replace(SMALL_BLOCKS, blocks=10 * MANY - 1),
+            replace(SMALL_BLOCKS, bytes=10 * MANY * SMALL),
+            # A stream of events: its blocks come now and then.
+            replace(SMALL_BLOCKS, delivery=10 * MANY * 2.0),
         ],
     ),
     "file-through-python": (
