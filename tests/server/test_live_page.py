@@ -71,9 +71,10 @@ class Shown:
         places=({"requests": 3},),
         endpoints=ENDPOINTS,
         recent=RECENT,
+        delivered=None,
         **told,
     ):
-        self.board = Board(*places, requests=requests, endpoints=endpoints, recent=recent)
+        self.board = Board(*places, requests=requests, deliveries=delivered, endpoints=endpoints, recent=recent)
         self.pages = Pages(shared(*(workers or [worker()]), **told), self.board)
         self.stacks = stacks
         self.asked = []
@@ -473,9 +474,8 @@ def test_charts_show_what_was_sampled_before_and_are_read_with_arrow_keys(browse
 
 
 def test_latency_and_delivery_are_of_the_last_seconds(browser, show):
-    shown, address = show()
     # Long ago all took a minute, and since then 80 took up to 1 ms, 20 up to 100 ms.
-    shown.board.delivered = {"total": {"60.0": 1000, "sum_ns": 10**13}}
+    shown, address = show(delivered={"total": {"60.0": 1000, "sum_ns": 10**13}})
     opened(browser, address)
     buckets = {"60.0": 1000, "0.001": 80, "0.1": 20, "sum_ns": 10**13 + 10**9}
     shown.board.delivered = {"total": buckets, "paths": {"sendfile": 500}}
