@@ -105,3 +105,36 @@ def _response(number: int, pid: int, record: Mapping[str, Any], now: float, appl
         **{f"{phase}_seconds": round(record[phase], 6) for phase in _PHASES},
         "findings": [one.as_dict() for one in response.findings(record, application)],
     }
+
+
+def endpoint_text(found: Mapping[str, Any]) -> str:
+    """The endpoints of a document, for a terminal."""
+    lines = [f"{'cost':>10} {'responses':>10} {'held':>9} {'calls':>7} {'path':9}  endpoint, each with what to mend"]
+    for each in found["endpoints"]:
+        number = max(1, each["responses"])
+        lines.append(
+            f"{_time(each['cost_seconds']):>10} {each['responses']:>10,} {_time(each['held_seconds'] / number):>9} "
+            f"{each['writes'] / number:>7,.1f} {each['path']:9}  {each['endpoint']}"
+        )
+        lines += [f"{'':52}{one['key']}: {one['change']}" for one in each["findings"]]
+    return "\n".join(lines if found["endpoints"] else ["no response of the application has been sent yet"])
+
+
+def recent_text(found: Mapping[str, Any]) -> str:
+    """The slow and broken responses of a document, for a terminal."""
+    lines: list[str] = []
+    for kind in ("slow", "broken"):
+        lines += [f"the last {kind} responses", ""] if found[kind] else [f"no response was {kind}", ""]
+        for each in found[kind]:
+            phases = ", ".join(f"{phase} {_time(each[f'{phase}_seconds'])}" for phase in _PHASES)
+            lines += [
+                f"  {each['method']} {each['target']}",
+                f"    {each['time'][11:19]} UTC, worker {each['worker']}: {each['status']} {each['ending']}; {phases}",
+                *(f"    {one['key']}: {one['change']}" for one in each["findings"]),
+                "",
+            ]
+    return "\n".join(lines)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:,.2f} s" if seconds >= 1 else f"{1e3 * seconds:,.2f} ms"

@@ -19,13 +19,14 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Static
 
+from tailrace.status import responses
 from tailrace.status.ask import Asked, AskError
 from tailrace.status.threads import EXPLAINED, FOR_INTERPRETER, IDLE, RUNNING, thread_lines
 
 # What stands in the column instead of a long state.
 _SHORT: Final = {FOR_INTERPRETER: "waiting: GIL"}
 _HOLDS: Final = "running: GIL"
-_KEYS: Final = "Enter stack  ? explain  1-6 sort  r reverse  i idle threads  q quit"
+_KEYS: Final = "Enter stack  e endpoints  s slow  ? explain  1-6 sort  r turn  q quit  i idle"
 # Characters that each column has beside its text.
 _PADDING: Final = 2
 
@@ -178,7 +179,7 @@ class Page(ModalScreen[None]):
     """A text over the table, which a key closes. refresh: the text again, for one that changes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter,question_mark", "dismiss"),
+        Binding("escape,q,e,s,enter,question_mark", "dismiss"),
     ]
 
     def __init__(self, text: Callable[[], str]) -> None:
@@ -211,6 +212,8 @@ class Top(App[None]):
         *(Binding(str(number + 1), f"sort({number})") for number in range(len(COLUMNS))),
         Binding("r", "turn"),
         Binding("i", "idle"),
+        Binding("e", "endpoints"),
+        Binding("s", "slow"),
         Binding("q", "quit"),
     ]
 
@@ -309,6 +312,20 @@ class Top(App[None]):
     def action_explain(self) -> None:
         """What each figure means."""
         self.push_screen(Page(explanation))
+
+    def action_endpoints(self) -> None:
+        """What the delivery of endpoints costs."""
+        self.push_screen(Page(lambda: self._of_status(responses.endpoint_text)))
+
+    def action_slow(self) -> None:
+        """The last slow and broken responses."""
+        self.push_screen(Page(lambda: self._of_status(responses.recent_text)))
+
+    def _of_status(self, text: Callable[[Mapping[str, Any]], str]) -> str:
+        if self._look is None:
+            return "the server has not answered yet"
+        status = self._look.status
+        return text(status) if "endpoints" in status else f"Tailrace {status['version']} does not tell this"
 
     def on_data_table_row_selected(self, _event: DataTable.RowSelected) -> None:
         """The stack of the thread, as it is now, as long as it is shown."""

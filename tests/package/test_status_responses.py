@@ -45,3 +45,19 @@ def test_the_last_responses_of_all_workers_are_listed_with_when_they_ended(monke
     assert [each["time"] for each in told["slow"]] == [shown(1_700_000_000.0 - ago) for ago in (1.0, 5.0, 9.0)]
     many = {"slow": [ended(ago=float(each)) for each in range(40)], "broken": []}
     assert len(responses.recent([(1, 101, many)], "shop:app")["slow"]) == responses.MOST_RESPONSES
+
+
+def test_the_texts_for_a_terminal_have_a_line_for_each_with_what_to_mend():
+    found = {
+        **responses.endpoints([[endpoint("GET /worst", delivery_ns=10**9, paths={"direct": 1})]], "shop:app"),
+        **responses.recent([(1, 101, {"slow": [ended(ago=1.0)], "broken": []})], "shop:app"),
+    }
+    head, worst, finding = responses.endpoint_text(found).splitlines()
+    assert worst.split() == ["999.95", "ms", "1", "0.00", "ms", "1.0", "direct", "GET", "/worst"]
+    assert (head.split()[0], finding.strip().partition(":")[0]) == ("cost", "starving")
+    slow = responses.recent_text(found)
+    assert "  GET /report?x=1\n" in slow
+    assert "worker 1: 200 complete; queued 1.00 ms, application 2.50 s, iterating 250.00 ms" in slow
+    assert "before-first-block: See where it is while it runs." in slow
+    assert "no response was broken" in slow
+    assert responses.endpoint_text({"endpoints": []}) == "no response of the application has been sent yet"

@@ -56,6 +56,7 @@ def server(tmp_path_factory):
     server = Server("srv_waits:app", "--hang-timeout", "0", "--threads", "8", status=at.bind)
     with server:
         eventually(lambda: reachable(at) and ask(at, "/ready").status == 200, "it is ready")
+        assert server.get("/nothing").status == 500
         clients = []
         for way in ("sleeps", "computes"):
             clients.append(asking(server, f"/{way}?entered={directory}/{way}"))
@@ -84,7 +85,7 @@ def test_each_request_has_a_line_with_its_state_and_place(top):
     assert "sleeps srv_waits" in screen
     assert "srv_waits:app  up " in screen
     assert "workers 1/1" in screen
-    assert "Enter stack  ? explain  1-6 sort  r reverse  i idle threads  q quit" in screen
+    assert "Enter stack  e endpoints  s slow  ? explain  1-6 sort  r turn  q quit  i idle" in screen
     assert "running 2" in screen
     assert all(len(line) <= 80 for line in screen.splitlines())
 
@@ -115,6 +116,19 @@ def test_a_key_explains_each_figure(top):
     screen = top.shows("Figures")
     for figure in ("queued", "requests/s", "stuck"):
         assert re.search(rf"^ *{figure} +[a-z]", screen, re.MULTILINE), screen
+    top.press("Escape")
+    top.shows("GET /sleeps")
+
+
+def test_a_key_shows_what_endpoints_cost_and_one_the_last_slow_and_broken_responses(top):
+    top.press("e")
+    screen = top.shows("GET /nothing", "exception: ")
+    assert re.search(r"^ *\d\.\d\d ms +1 +\d+\.\d\d ms +1\.0 none +GET /nothing", screen, re.MULTILINE), screen
+    top.press("Escape")
+    top.shows("GET /sleeps")
+    top.press("s")
+    screen = top.shows("no response was slow", "the last broken responses", "GET /nothing")
+    assert "500 complete; queued " in screen
     top.press("Escape")
     top.shows("GET /sleeps")
 
