@@ -10,7 +10,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import http.client
+import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -32,8 +34,13 @@ OPEN_REPORT = (
     "Array.from(document.querySelectorAll('#flights button')).filter(each => each.textContent.includes('/report'))"
     ".at(-1)?.click()"
 )
+OPEN_ENDPOINT = (
+    "document.querySelector('#endpoints button').click();"
+    "scrollTo(0, document.querySelector('#endpoints').getBoundingClientRect().top + scrollY - 130)"
+)
 IMAGES = (
-    ("status-light", 1360, 1000, "light", 1.25, OPEN_REPORT),
+    ("status-light", 1360, 1250, "light", 1.25, OPEN_REPORT),
+    ("status-responses", 1360, 900, "light", 1.25, OPEN_ENDPOINT),
     ("status-dark", 1360, 1000, "dark", 1.25, ""),
     ("status-phone", 360, 780, "light", 2.0, "document.querySelector('#workers').scrollIntoView()"),
 )
@@ -53,7 +60,7 @@ CLIENTS = 14
 _FILE: list[Path] = []
 
 
-# The application. `tailrace tools/status_screenshots.py` serves it.
+# The application. `tailrace tools/status_screenshots.py` serves it, too.
 
 
 def app(environ: dict[str, Any], start_response: Any) -> Any:
@@ -107,7 +114,10 @@ def render_report() -> bytes:
 def _file() -> Path:
     if not _FILE:
         path = Path(tempfile.gettempdir(), "tailrace-screenshots.pdf")
-        path.write_bytes(bytes(300_000))
+        # Another worker may send the one that is there.
+        made = path.with_suffix(f".{os.getpid()}")
+        made.write_bytes(bytes(300_000))
+        made.replace(path)
         _FILE.append(path)
     return _FILE[0]
 
@@ -150,9 +160,14 @@ def under_load() -> Iterator[str]:
     """A server with load; the URL of its live page."""
     port, status = free_port(), free_port()
     over = threading.Event()
-    command = [sys.executable, "-m", "tailrace", f"{Path(__file__).stem}:app", "--bind", f"127.0.0.1:{port}"]
+    # The images show names and paths of the application: those of a shop.
+    folder = Path(tempfile.gettempdir(), "shop")
+    folder.mkdir(exist_ok=True)
+    shutil.copy(__file__, folder / "shop.py")
+    command = [sys.executable, "-m", "tailrace", "shop:app", "--bind", f"127.0.0.1:{port}"]
     command += ["--status", f"127.0.0.1:{status}", "--workers", "3", "--threads", "4"]
-    server = subprocess.Popen(command, cwd=Path(__file__).parent, stdin=subprocess.DEVNULL)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    server = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL)
     clients = [threading.Thread(target=ask, args=(port, over)) for _ in range(CLIENTS)]
     clients.append(threading.Thread(target=slow_client, args=(port, over)))
     try:
