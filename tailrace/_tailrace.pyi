@@ -23,6 +23,7 @@ __all__ = [
     "Server",
     "__version__",
     "check_access_log_format",
+    "check_trusted_proxy",
     "end_with_parent",
     "follow_deliveries",
     "permit_tracing",
@@ -38,6 +39,9 @@ SETTINGS: Final[tuple[str, ...]]
 
 def check_access_log_format(text: str, /) -> None:
     """Checks a format of the access log. Raises ValueError, which says what is wrong and what is right."""
+
+def check_trusted_proxy(entry: str, /) -> None:
+    """Checks an address, a network, `unix` or `*`. Raises ValueError, which says what is right."""
 
 def static_codings(settings: Mapping[str, object], name: str, length: int, /) -> list[str]:
     """The codings in which a file would be compressed, if it becomes smaller, the best first.

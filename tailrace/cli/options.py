@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tailrace._tailrace import check_access_log_format
+from tailrace._tailrace import check_access_log_format, check_trusted_proxy
 from tailrace.cli import static_values, values
 from tailrace.cli.values import Kind
 
@@ -60,6 +60,8 @@ class Option:
     flags: further spellings on the command line.
     positional: an argument of the command line rather than a flag.
     example: a value as it is written in a file.
+    foreign: a variable that other servers read too. It counts where nothing else says the value, after what stands in
+        its second place.
     absent: where it is not taken or has no effect, with the reason and what to do instead.
     """
 
@@ -72,6 +74,7 @@ class Option:
     flags: tuple[str, ...] = ()
     positional: bool = False
     example: object = None
+    foreign: tuple[str, str] | None = None
     absent: Mapping[Place, str] = field(default_factory=dict)
 
     @property
@@ -102,6 +105,11 @@ def _field_value(raw: str) -> str:
 
 def _log_format(raw: str) -> str:
     check_access_log_format(raw)
+    return raw
+
+
+def _trusted_proxy(raw: str) -> str:
+    check_trusted_proxy(raw)
     return raw
 
 
@@ -265,6 +273,29 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ADDRESSES,
         flags=("-b",),
         example=["127.0.0.1:8000", "uwsgi+unix:/run/app.sock?mode=660"],
+    ),
+    Option(
+        "trusted_proxies",
+        values.several_or("none", values.text("PEER", check=_trusted_proxy)),
+        ("unix",),
+        "The proxies that are believed about their clients: addresses, networks such as 10.0.0.0/8, unix (who connects "
+        "to a UNIX socket), * (everybody), or none. They may state the client's address, scheme, host, port and prefix "
+        "in Forwarded and X-Forwarded-For, -Proto, -Host, -Port and -Prefix, in a PROXY header and in uwsgi packets. "
+        "The address is the last one that is not trusted itself. Of everybody else these fields are removed, and PROXY "
+        "headers and uwsgi packets refused. With $FORWARDED_ALLOW_IPS set, the default is unix and what that lists.",
+        ADDRESSES,
+        core="trusted_proxies",
+        example=["unix", "10.0.0.0/8"],
+        foreign=("FORWARDED_ALLOW_IPS", "unix"),
+    ),
+    Option(
+        "forwarded_fields",
+        values.choice("any", "forwarded", "x-forwarded"),
+        "any",
+        "Which fields the trusted proxies write: Forwarded, the X-Forwarded ones, or any. The others are removed. With "
+        "any, a request that has both is refused with 400 unless they agree: one may be the client's own.",
+        ADDRESSES,
+        core="forwarded_fields",
     ),
     Option(
         "backlog",
@@ -897,7 +928,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         values.text("combined|common|json|FORMAT", check=_log_format),
         "combined",
         "Format of the access log: a name, or a text with atoms in braces, such as '{client} {method} {target} "
-        "{status} {duration_ms}', or with the atoms of gunicorn, such as '%(h)s \"%(r)s\" %(s)s %({X-Request-Id}i)s'.",
+        "{status} {duration_ms} {request:x-request-id} {response:content-type}', where any field of the request and of "
+        "the response can be named, or with those of gunicorn, such as '%(h)s \"%(r)s\" %(s)s %({X-Request-Id}i)s'.",
         LOGS,
         core="access_log_format",
         example="{client} {method} {target} {status} {duration_ms}",

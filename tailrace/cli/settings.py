@@ -69,7 +69,7 @@ def resolve(
     variable `TAILRACE_CONFIG`; without either, tailrace.toml in `directory` (the current one) is read, or else
     `[tool.tailrace]` of its pyproject.toml. warn: called with a line for each variable or file that was ignored. Raises
     ConfigError."""
-    settings = {option.name: Setting(option.default, DEFAULT) for option in OPTIONS}
+    settings = {option.name: _default(option, environ) for option in OPTIONS}
     file, table = _read_file(config or environ.get(CONFIG_VARIABLE) or None, directory or Path(), warn)
     for key, raw in table.items():
         name = key.replace("-", "_")
@@ -90,6 +90,15 @@ def resolve(
         source = option.kind.metavar if option.positional else option.flag
         settings[name] = Setting(_read(option, raw, source), f"command line: {source}")
     return settings
+
+
+def _default(option: Option, environ: Mapping[str, str]) -> Setting:
+    """What holds if nothing else is said."""
+    if option.foreign is not None:
+        variable, first = option.foreign
+        if (text := environ.get(variable, "").strip()) != "":
+            return Setting(_read(option, f"{first},{text}", f"{variable} ="), variable)
+    return Setting(option.default, DEFAULT)
 
 
 def _is_of_a_service(variable: str, text: str) -> bool:

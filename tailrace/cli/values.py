@@ -232,6 +232,25 @@ def several(item: Kind) -> Kind:
     return Kind(f"list of {item.name}", item.metavar, read, lambda value: [item.write(part) for part in value])
 
 
+def several_or(nothing: str, item: Kind) -> Kind:
+    """A list that may be empty, which a word stands for. Commas and spaces separate on the command line, too."""
+    parts = several(item)
+
+    def read(raw: object) -> tuple[Any, ...]:
+        if isinstance(raw, Sequence) and not isinstance(raw, (str, bytes, bytearray)):
+            raw = [word for part in raw for word in (re.split(r"[,\s]+", part) if isinstance(part, str) else [part])]
+            raw = [word for word in raw if word != ""]
+            if not raw:
+                return ()
+        read_parts: tuple[Any, ...] = () if raw in (nothing, [nothing]) else parts.read(raw)
+        return read_parts
+
+    def write(value: Any) -> object:
+        return parts.write(value) if value else nothing
+
+    return Kind(f"{parts.name} or {nothing}", item.metavar, read, write)
+
+
 def pairs(
     item: Callable[[str, str], tuple[Any, Any]],
     metavar: str,

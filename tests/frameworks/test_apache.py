@@ -42,7 +42,10 @@ PLACES = pytest.mark.parametrize("place", ["tcp", "unix"])
 @pytest.fixture(scope="module")
 def trio():
     """tailrace, the Apache before it, and the path of the UNIX socket between them."""
-    with tempfile.TemporaryDirectory(prefix="pst-") as directory, both(f"{directory}/s") as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="pst-") as directory,
+        both(f"{directory}/s", trusted_proxies="unix,127.0.0.1") as server,
+    ):
         address = free_address()
         config = CONFIG
         values = {

@@ -48,6 +48,7 @@ class Served:
         self.server = Server(
             *(str(SEEDS), *binds, "--socket-mode", "666", "--status", self.status.bind, "--agent", self.agent.bind),
             address=self.listens["http", "tcp"],
+            trusted_proxies="unix,127.0.0.1",
         )
 
     def upstream(self, protocol, way):

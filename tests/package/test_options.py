@@ -93,7 +93,10 @@ def test_the_documented_atoms_are_those_of_the_core(listener):
     for letter in options.ACCESS_LOG_LETTERS:
         name = "HTTP_X" if letter.endswith("e)s") else "X-Y"
         core(listener, access_log="/dev/null", access_log_format=f"<{letter.replace('NAME', name)} %(s)s>")
-    with pytest.raises(ValueError, match=r"unknown atom \{clinet\}; did you mean \{client\}\?; known are") as caught:
+    core(listener, access_log="/dev/null", access_log_format="{request:X-Y} {response:x}")
+    with pytest.raises(
+        ValueError, match=r"unknown atom \{clinet\}; did you mean \{client\}\?; fields are .*; known are"
+    ) as caught:
         core(listener, access_log="/dev/null", access_log_format="{clinet}")
     assert set(re.findall(r"\w+", str(caught.value).partition("known are ")[2])) == set(options.ACCESS_LOG_ATOMS)
 

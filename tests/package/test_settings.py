@@ -187,6 +187,39 @@ def test_addresses_in_a_variable_are_separated(tmp_path):
     assert settings["bind"].value == (":80", "unix:/run/x.sock", "fd://3")
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("10.0.0.0/8", ("10.0.0.0/8",)),
+        ("unix,10.0.0.0/8, ::1", ("unix", "10.0.0.0/8", "::1")),
+        ("*", ("*",)),
+        ("none", ()),
+    ],
+)
+def test_trusted_proxies_are_a_list_that_may_be_empty(tmp_path, text, value):
+    given = {"trusted_proxies": [text]}
+    assert resolve(given, {}, directory=tmp_path)["trusted_proxies"].value == value
+    assert resolve({}, {"TAILRACE_TRUSTED_PROXIES": text}, directory=tmp_path)["trusted_proxies"].value == value
+
+
+@pytest.mark.parametrize("text", ["localhost", "10.0.0.1/8", "10.0.0.1:80", "unix,nobody", "10.0.0.0/8,none"])
+def test_what_is_no_trusted_proxy_is_an_error_that_names_what_is_right(tmp_path, text):
+    for variable in ("TAILRACE_TRUSTED_PROXIES", "FORWARDED_ALLOW_IPS"):
+        with pytest.raises(ConfigError, match=rf'{variable} = .*is not an address, a network such as .*"unix" or "\*"'):
+            resolve({}, {variable: text}, directory=tmp_path)
+
+
+def test_the_variable_of_other_servers_counts_where_nothing_else_is_said(tmp_path):
+    both = {"FORWARDED_ALLOW_IPS": "10.0.0.1", "TAILRACE_TRUSTED_PROXIES": "10.0.0.2"}
+    settings = resolve({}, both, directory=tmp_path)
+    assert settings["trusted_proxies"] == (("10.0.0.2",), "TAILRACE_TRUSTED_PROXIES")
+    del both["TAILRACE_TRUSTED_PROXIES"]
+    assert resolve({}, both, directory=tmp_path)["trusted_proxies"] == (("unix", "10.0.0.1"), "FORWARDED_ALLOW_IPS")
+    assert resolve({}, {"FORWARDED_ALLOW_IPS": ""}, directory=tmp_path)["trusted_proxies"] == (("unix",), "default")
+    (tmp_path / "tailrace.toml").write_text('trusted_proxies = ["10.0.0.3"]\n')
+    assert resolve({}, both, directory=tmp_path)["trusted_proxies"].value == ("10.0.0.3",)
+
+
 def test_keywords_read_no_environment_and_no_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TAILRACE_THREADS", "3")

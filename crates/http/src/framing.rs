@@ -4,6 +4,7 @@
 //! Invariant: a request that two recipients could frame differently is refused (RFC 9112 section 11.2). No state; any
 //! thread.
 
+use crate::forwarded::is_forwarded;
 use crate::limits::{Limits, Refusal};
 use crate::octets::{is_token, trim};
 use crate::request_head::{RequestHead, Span, TargetForm, Version};
@@ -45,6 +46,8 @@ pub struct RequestFraming {
     pub expects_continue: bool,
     /// What the application must see as Host: the authority of an absolute-form target, else the Host field's value.
     pub host: Option<Span>,
+    /// There is a field by which a proxy states something about its client ([`crate::forwarded`]).
+    pub has_forwarded: bool,
 }
 
 /// What a response is sent as. The status line and the fields have the form of HTTP/1.1 in each.
@@ -132,6 +135,7 @@ pub fn request_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Res
     let mut coding = None;
     let mut connection = Connection::default();
     let mut expectation = Ok(false);
+    let mut has_forwarded = false;
     for field in &head.fields {
         let name = field.name.of(bytes);
         let value = field.value.of(bytes);
@@ -147,6 +151,7 @@ pub fn request_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Res
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                 coding = Some(Coding::read(coding, value)?);
             }
+            9 | 15..=18 => has_forwarded |= is_forwarded(name),
             _ => {}
         }
     }
@@ -166,7 +171,7 @@ pub fn request_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Res
         Version::Http10 => (connection.keep_alive && !connection.close, false),
         Version::Http11 => (!connection.close, expectation? && waits),
     };
-    Ok(RequestFraming { body, keep_alive, expects_continue, host })
+    Ok(RequestFraming { body, keep_alive, expects_continue, host, has_forwarded })
 }
 
 /// Reads the framing fields of a uwsgi packet whose fields have the names of HTTP. The proxy in front has applied the
@@ -178,6 +183,7 @@ pub fn request_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Res
 pub fn packet_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Result<RequestFraming, Refusal> {
     let mut host = None;
     let mut body = BodyLength::None;
+    let mut has_forwarded = false;
     for field in &head.fields {
         let name = field.name.of(bytes);
         match name.len() {
@@ -186,11 +192,12 @@ pub fn packet_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Resu
                 length if length > limits.body => return Err(TOO_LARGE),
                 length => body = BodyLength::Known(length),
             },
+            9 | 15..=18 => has_forwarded |= is_forwarded(name),
             _ => {}
         }
     }
     let host = if host.is_some() { target_host(bytes, head, host)? } else { head.authority };
-    Ok(RequestFraming { body, keep_alive: false, expects_continue: false, host })
+    Ok(RequestFraming { body, keep_alive: false, expects_continue: false, host, has_forwarded })
 }
 
 fn set_once<T>(slot: &mut Option<T>, value: T, repeated: Refusal) -> Result<(), Refusal> {

@@ -37,6 +37,7 @@ pub use connection::exchange::{
 };
 pub use connection::representation::{send_file, send_memory};
 pub use executor::turn::Turn;
+pub use request::client_text;
 pub use request::origin::{Origin, Scheme};
 
 // An application that runs in greenlets.

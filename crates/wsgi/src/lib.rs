@@ -122,6 +122,7 @@ fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("RequestBodyError", py.get_type::<RequestBodyError>())?;
     module.add("PanicException", py.get_type::<PanicException>())?;
     module.add_function(wrap_pyfunction!(settings::check_access_log_format, module)?)?;
+    module.add_function(wrap_pyfunction!(settings::check_trusted_proxy, module)?)?;
     module.add_function(wrap_pyfunction!(static_files::static_codings, module)?)?;
     module.add_function(wrap_pyfunction!(static_files::static_headers, module)?)?;
     module.add_function(wrap_pyfunction!(static_files::static_refusal, module)?)?;

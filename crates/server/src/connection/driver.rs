@@ -19,6 +19,7 @@ use tailrace_http::limits::{Limits, Refusal};
 use crate::connection::claim::{self, Bits, Claim};
 use crate::connection::host::{self, Host};
 use crate::connection::local;
+use crate::connection::preface::{Preface, Taken};
 use crate::connection::room::{PATIENCE, RETRY, SlowClient, WaitingCount};
 use crate::connection::runner::{Runner, RunnerOfConnection};
 use crate::connection::shared::Shared;
@@ -87,6 +88,8 @@ pub(crate) struct Connection {
     /// See [`Rules::first_request_by`]. Only the owner uses it.
     first_request_by: AtomicU64,
     runner: RunnerOfConnection,
+    /// What a proxy states in front of the first request; `None`: nothing.
+    preface: Option<Box<Preface>>,
 }
 
 impl Connection {
@@ -101,6 +104,7 @@ impl Connection {
         let first_request = FIRST_REQUEST.min(millis(shared.config.idle_timeout));
         let first_request_by = shared.clock.recent_millis().saturating_add(first_request);
         Self {
+            preface: Preface::of(shared.config.listener(endpoints.listener).proxy),
             first_request_by: AtomicU64::new(first_request_by),
             claim: Claim::owned(),
             key,
@@ -173,8 +177,10 @@ impl Connection {
         let next = self.advance(self.claim.take());
         // Most clients have sent their request: such a connection has no entry in the table of deadlines.
         if matches!(next, Next::Rest) && self.deadline.due() == NEVER {
-            let idle = millis(self.shared.config.idle_timeout);
-            self.set_deadline(self.shared.clock.recent_millis().saturating_add(idle));
+            let config = &self.shared.config;
+            let is_awaited = self.preface.as_ref().is_some_and(|preface| preface.is_awaited());
+            let time = millis(if is_awaited { config.header_timeout } else { config.idle_timeout });
+            self.set_deadline(self.shared.clock.recent_millis().saturating_add(time));
         }
         self.run_from(next);
     }
@@ -313,7 +319,7 @@ impl Connection {
             make_room: &|more| self.shared.memory.has_room(more) || self.host.make_room(more),
             page: &|head, refusal, facts| self.error_page(head, refusal, facts),
             folder: self.shared.disk.folder(),
-            endpoints: self.endpoints,
+            endpoints: self.endpoints(),
             is_stopping: self.shared.is_stopping(),
             first_request_by: self.first_request_by.load(Ordering::Relaxed),
             time: self.shared.clock.reading(),
@@ -340,7 +346,7 @@ impl Connection {
 
     #[cold]
     fn apply_rare(&self, rare: Rare) -> Option<Message> {
-        let Rare { log, shutdown, is_refusal, send } = rare;
+        let Rare { log, shutdown, is_refusal, not_trusted, send } = rare;
         if let Some(message) = log {
             self.host.log(Level::Error, &message);
         }
@@ -351,6 +357,11 @@ impl Connection {
         }
         if is_refusal {
             self.shared.count_refusal();
+        }
+        if let Some(endpoints) = not_trusted
+            && let Some(message) = self.shared.notices.fields_removed(endpoints.peer)
+        {
+            self.host.log(Level::Warning, &message);
         }
         send
     }
@@ -377,12 +388,14 @@ impl Connection {
                         // A short read has emptied the socket, and the next byte makes a new event. Only the end of the
                         // input, if it came with this event, still has to be read.
                         let more = count == most || bits & (claim::READ_END | claim::GONE) != 0;
-                        let event = if is_body {
-                            Event::Filled { count, more }
-                        } else {
-                            Event::Received { bytes: &scratch[..count], more }
+                        let at = if is_body { Some(0) } else { self.skip_preface(&scratch[..count]) };
+                        let next = match at {
+                            None => return Next::Close,
+                            Some(_) if is_body => self.step(state, Event::Filled { count, more }),
+                            // Nothing follows the header yet.
+                            Some(at) if at == count => Next::Read,
+                            Some(at) => self.step(state, Event::Received { bytes: &scratch[at..count], more }),
                         };
-                        let next = self.step(state, event);
                         if !matches!(next, Next::Read) {
                             return next;
                         }
@@ -401,6 +414,46 @@ impl Connection {
             self.claim.raise(claim::READ | bits & claim::READ_END);
             Next::Later
         })
+    }
+
+    /// Takes what belongs to the PROXY header off these bytes: returns where the rest begins. `None`: they are no such
+    /// header.
+    #[inline]
+    fn skip_preface(&self, bytes: &[u8]) -> Option<usize> {
+        match &self.preface {
+            None => Some(0),
+            Some(preface) => self.take_preface(preface, bytes),
+        }
+    }
+
+    #[cold]
+    fn take_preface(&self, preface: &Preface, bytes: &[u8]) -> Option<usize> {
+        match preface.take(bytes) {
+            Taken::All => Some(bytes.len()),
+            Taken::Until(at) => {
+                if at == bytes.len() {
+                    // Until now the time was that of the header.
+                    let idle = millis(self.shared.config.idle_timeout);
+                    self.set_deadline(self.shared.clock.recent_millis().saturating_add(idle));
+                }
+                Some(at)
+            }
+            Taken::Refused(fault) => {
+                if let Some(message) = self.shared.notices.header_refused(fault, self.endpoints.peer) {
+                    self.host.log(Level::Warning, &message);
+                }
+                None
+            }
+        }
+    }
+
+    /// The listener, and the client as far as the connection tells.
+    #[inline]
+    fn endpoints(&self) -> Endpoints {
+        match &self.preface {
+            None => self.endpoints,
+            Some(preface) => Endpoints { peer: preface.client(self.endpoints.peer), ..self.endpoints },
+        }
     }
 
     /// Sends as much of the response as the socket accepts.
@@ -752,7 +805,7 @@ impl Connection {
     /// show them.
     fn request_of_runner(&self) -> (Request, Record) {
         let now = self.shared.clock.read();
-        let mut request = Request { endpoints: self.endpoints, ..Request::default() };
+        let mut request = Request { endpoints: self.endpoints(), ..Request::default() };
         let mut record = Record { finished: Some(now), drained: Some(now), ..Record::new(now) };
         if let Some(shown) = self.host.in_flight(self.runner.get()) {
             record.queued = self.shared.clock.moment_of(shown.since);

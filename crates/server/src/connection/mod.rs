@@ -17,6 +17,8 @@ pub(crate) mod held;
 pub(crate) mod host;
 pub(crate) mod lifecycle;
 pub(crate) mod local;
+mod notices;
+mod preface;
 pub(crate) mod reclaim;
 pub(crate) mod representation;
 pub(crate) mod room;

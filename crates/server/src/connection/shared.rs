@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::config::{Config, ListenerProtocol};
 use crate::connection::lifecycle::Lifecycle;
+use crate::connection::notices::Notices;
 use crate::connection::timers::Timers;
 use crate::os::clock::{Clock, millis};
 use crate::os::process::Process;
@@ -38,6 +39,7 @@ pub(crate) struct Shared {
     pub(crate) refused: AtomicU64,
     /// Number of responses of static files.
     pub(crate) static_responses: AtomicU64,
+    pub(crate) notices: Notices,
 }
 
 impl Shared {
@@ -66,6 +68,7 @@ impl Shared {
             requests: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             static_responses: AtomicU64::new(0),
+            notices: Notices::default(),
             config,
         }
     }

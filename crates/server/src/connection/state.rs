@@ -22,6 +22,7 @@ use crate::observe::record::{Ending, Record};
 use crate::observe::stats::Activity;
 use crate::os::clock::{Millis, NEVER, Reading, millis};
 use crate::request::memory::{Charge, ClientMemory};
+use crate::request::origin::Fields;
 use crate::request::part::Part;
 use crate::request::protocol::Protocol;
 use crate::request::spool::{self, Appended, Spool, Write, Written};
@@ -277,6 +278,8 @@ pub(crate) struct Rare {
     pub(crate) shutdown: Option<Shutdown>,
     /// The server itself has refused a request.
     pub(crate) is_refusal: bool,
+    /// The fields by which proxies state something about their clients were removed from a request of this peer.
+    pub(crate) not_trusted: Option<Endpoints>,
     /// Queue these bytes for the client. After a page, `next` is [`Next::Flush`], or [`Next::Later`] for a request that
     /// was given up.
     pub(crate) send: Option<Message>,
@@ -551,6 +554,33 @@ impl State {
             Ok(framing) => framing,
             Err(refusal) => return self.refuse(refusal, transaction, rules),
         };
+        if request.framing.has_forwarded {
+            let Request { bytes: all, head, endpoints, origin, .. } = request;
+            return match origin.apply(all, &mut head.fields, &mut endpoints.peer, &rules.config.trust) {
+                Ok(Fields::Believed) => self.begin_admitted(transaction, bytes, at, more, rules),
+                Ok(Fields::Removed) => {
+                    let peer = request.endpoints;
+                    let effects = self.begin_admitted(transaction, bytes, at, more, rules);
+                    effects.with(|rare| rare.not_trusted = Some(peer))
+                }
+                Err(refusal) => self.refuse(refusal, transaction, rules),
+            };
+        }
+        self.begin_admitted(transaction, bytes, at, more, rules)
+    }
+
+    /// The head is valid, and the client is known.
+    #[inline]
+    fn begin_admitted(
+        &mut self,
+        mut transaction: Box<Transaction>,
+        bytes: &[u8],
+        at: usize,
+        more: bool,
+        rules: &Rules<'_>,
+    ) -> Effects {
+        let limits = &rules.config.limits;
+        let request = &mut transaction.request;
         transaction.facts = rules.protocol.facts(&request.bytes, &request.head, &request.framing);
         let expected = match request.framing.body {
             BodyLength::None | BodyLength::Known(0) => return self.complete(transaction, &bytes[at..], more, rules),

@@ -119,9 +119,11 @@ fn parse_braces(text: &str) -> Result<Vec<Part>, String> {
                         None => return Err(format!("'{{{name}' has no closing brace")),
                     }
                 }
-                let Some(atom) = Atom::named(&name) else { return Err(unknown_atom(&name)) };
                 end_literal(&mut literal, &mut parts);
-                parts.push(Part::Atom(atom));
+                parts.push(match name.split_once(':') {
+                    Some((message, field)) => field_of(message, field).ok_or_else(|| unknown_atom(&name))?,
+                    None => Part::Atom(Atom::named(&name).ok_or_else(|| unknown_atom(&name))?),
+                });
             }
             '}' => return Err("'}' without '{' (write '}}' for a brace)".to_owned()),
             other => literal.push(other),
@@ -131,10 +133,22 @@ fn parse_braces(text: &str) -> Result<Vec<Part>, String> {
     Ok(parts)
 }
 
+/// A field of a message: `request:x-request-id`, `response:content-type`.
+fn field_of(message: &str, field: &str) -> Option<Part> {
+    let field = field.to_ascii_lowercase();
+    match message {
+        _ if !percent::is_field_name(&field) => None,
+        "request" => Some(Part::RequestField(field)),
+        "response" => Some(Part::ResponseField(field)),
+        _ => None,
+    }
+}
+
 fn unknown_atom(name: &str) -> String {
     let known = || ATOMS.iter().map(|(name, _)| *name);
     let hint = nearest(name, known()).map(|name| format!("; did you mean {{{name}}}?")).unwrap_or_default();
-    format!("unknown atom {{{name}}}{hint}; known are {}", known().collect::<Vec<_>>().join(", "))
+    let fields = "fields are {request:NAME} and {response:NAME}";
+    format!("unknown atom {{{name}}}{hint}; {fields}; known are {}", known().collect::<Vec<_>>().join(", "))
 }
 
 enum Value<'a> {
@@ -170,7 +184,10 @@ fn value<'a>(atom: Atom, entry: &Entry<'a>) -> Value<'a> {
         Atom::WaitedMs => Value::Millis(Some(record.waited)),
         Atom::HeldMs => Value::Millis(Some(record.held)),
         Atom::Ending => Value::Text(record.ending.name().as_bytes()),
-        Atom::Host => Value::Text(fields::of_request(request, b"host")),
+        Atom::Host => Value::Text(match request.origin.host {
+            Some(host) => host.of(bytes),
+            None => fields::of_request(request, b"host"),
+        }),
         Atom::Referer => Value::Text(fields::of_request(request, b"referer")),
         Atom::UserAgent => Value::Text(fields::of_request(request, b"user-agent")),
     }
@@ -227,8 +244,8 @@ fn render_part(part: &Part, entry: &Entry<'_>, calendar: &Calendar, out: &mut Ve
             out.push(b'>');
         }
         Part::Port => match request.endpoints.peer {
-            Some(peer) => push_number(u64::from(peer.port()), out),
-            None => out.push(b'-'),
+            Some(peer) if peer.port() > 0 => push_number(u64::from(peer.port()), out),
+            _ => out.push(b'-'),
         },
         Part::RequestField(name) => push_or_dash(fields::of_request(request, name.as_bytes()), out),
         Part::ResponseField(name) => push_or_dash(fields::of_response(response, name.as_bytes()), out),
@@ -357,6 +374,7 @@ mod tests {
     fn a_format_with_braces() {
         assert_eq!(line("{{{method}}} {path} {query} {app_ms}", GET), "{GET} /a b=\\\"c 2.000\n");
         assert_eq!(line("{{clf_time}} {status}", GET), "{clf_time} 200\n");
+        assert_eq!(line("{request:User-Agent} {request:x} {response:x-id}", GET), "u\\xe4\\\" - a\\\"b\n");
     }
 
     #[test]
@@ -364,6 +382,9 @@ mod tests {
         for (format, said) in [
             ("{metod}", "unknown atom {metod}; did you mean {method}?"),
             ("{method", "closing"),
+            ("{request:}", "fields are {request:NAME}"),
+            ("{request:a b}", "fields are {request:NAME}"),
+            ("{environ:a}", "fields are {request:NAME}"),
             ("method}", "without"),
             ("jsn", "did you mean json?"),
             ("Combined", "did you mean combined?"),

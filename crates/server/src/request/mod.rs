@@ -46,12 +46,23 @@ impl Request {
 }
 
 /// The two ends of a connection.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Endpoints {
-    /// The client; `None` on a UNIX socket.
+    /// The client, also behind proxies that are trusted; its port is 0 where a proxy states none. `None`: it is on a
+    /// UNIX socket.
     pub peer: Option<SocketAddr>,
     /// Index of the listener in the list the server was given.
     pub listener: usize,
+}
+
+/// A client in words: address and port, or the address if the port is not known. Empty: it is on a UNIX socket.
+#[must_use]
+pub fn client_text(client: Option<SocketAddr>) -> String {
+    match client {
+        None => String::new(),
+        Some(client) if client.port() == 0 => client.ip().to_string(),
+        Some(client) => client.to_string(),
+    }
 }
 
 /// The body of a request: read whole before the application is called, or read by it.

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::thread;
 use std::time::Duration;
 
+use crate::config::ProxyHeader;
 use crate::connection::context::Context;
 use crate::connection::driver::{Connection, ConnectionHost};
 use crate::connection::table::SPECIAL;
@@ -173,9 +174,17 @@ impl Accepting {
         }
     }
 
-    /// Makes a connection for a client, and reads what it has sent. A panic closes it. The poller gets to know the
+    /// Makes a connection for a client, and reads what it has sent; one that may not state whose connection it is is
+    /// closed. A panic closes it. The poller gets to know the
     /// connection before it is waited for: see [`Self::watch_accepted`].
     fn open(&self, socket: OwnedFd, peer: Option<SocketAddr>, listener: usize, host: &Arc<ConnectionHost>) {
+        let config = &self.context.config;
+        if config.listener(listener).proxy != ProxyHeader::None && !config.trust.is_trusted(peer) {
+            if let Some(message) = self.context.notices.header_not_trusted(peer) {
+                self.application.log(Level::Warning, &message);
+            }
+            return;
+        }
         let socket = Plain::new(socket);
         let key = self.context.table.key_for(socket.number());
         let endpoints = Endpoints { peer, listener };

@@ -21,12 +21,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tailrace_server::{
-    Application, BodyFault, Exchange, Level, Payload, Position, Record, RequestBody, Sent, Server as Engine, Short,
-    Turn,
+    Application, BodyFault, Exchange, Level, Payload, Position, Record, RequestBody, Scheme, Sent, Server as Engine,
+    Short, Turn,
 };
 pub use tailrace_server::{Config, ExecutorKind};
 #[allow(unused_imports, reason = "not every test file needs them")]
-pub use tailrace_server::{ListenerConfig, ListenerProtocol};
+pub use tailrace_server::{ListenerConfig, ListenerProtocol, ProxyHeader};
 
 #[allow(unused_imports, reason = "not every test file needs all")]
 pub use self::client::{Client, End, Framing, Kind, Response};
@@ -358,6 +358,8 @@ pub struct Seen {
     pub fault: Option<BodyFault>,
     /// The client's address; `None`: it came over a UNIX socket.
     pub peer: Option<SocketAddr>,
+    /// What a trusted proxy states: the scheme is https, the host, the port, the prefix.
+    pub stated: (Option<bool>, Option<String>, Option<u16>, Option<String>),
     pub blocks_given: usize,
     pub done: Option<Done>,
 }
@@ -721,6 +723,12 @@ fn seen_of(exchange: &Exchange) -> Seen {
         host: request.framing.host.map(|host| text(host.of(bytes))),
         fields: head.fields.iter().map(|each| field(each.name.of(bytes), each.value.of(bytes))).collect(),
         peer: request.endpoints.peer,
+        stated: (
+            request.origin.scheme.map(|scheme| scheme == Scheme::Https),
+            request.origin.host.map(|host| text(host.of(bytes))),
+            request.origin.port,
+            request.origin.prefix.map(|prefix| text(prefix.of(bytes))),
+        ),
         ..Seen::default()
     }
 }

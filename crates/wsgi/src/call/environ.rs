@@ -8,9 +8,11 @@
 //! - `CONTENT_LENGTH` is the length of the decoded body whenever the request had one, chunked or not: that is what
 //!   RFC 9112 section 7.1.3 makes of a chunked message, and applications that know nothing of `wsgi.input_terminated`
 //!   can read it. `Transfer-Encoding` is gone with it. Other connection fields are passed as they came.
-//! - A UNIX socket has no client address: `REMOTE_ADDR` is empty (RFC 3875 requires the key), `REMOTE_PORT` is absent.
+//! - A UNIX socket has no client address: `REMOTE_ADDR` is empty (RFC 3875 requires the key), `REMOTE_PORT` is absent, as
+//!   it is where a proxy states no port of its client.
 //! - What a trusted proxy says of the request as it received it ([`Origin`]) replaces what the connection says: the
-//!   scheme, `HTTP_HOST`, `SERVER_PORT`. A prefix that it has removed from the path comes first in `SCRIPT_NAME`.
+//!   scheme, `HTTP_HOST`, `SERVER_PORT`. A prefix that it has removed from the path comes first in `SCRIPT_NAME`; the root
+//!   path follows it where the path that arrives is under it.
 //! - The variables of a uwsgi packet are items under their own names, and `PATH_INFO`, `SCRIPT_NAME` and `QUERY_STRING`
 //!   are what the proxy says, as with uWSGI: they need not be what `REQUEST_URI` says. Without a `SCRIPT_NAME` the
 //!   root path is taken from the start of its `PATH_INFO`.
@@ -18,6 +20,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
+use tailrace_http::forwarded::resembles_forwarded;
 use tailrace_http::framing::BodyLength;
 use tailrace_http::request_head::{TargetForm, Version};
 use tailrace_http::uwsgi::variable_of;
@@ -156,10 +159,14 @@ impl EnvironMaker {
             set(&environ, &names.server_protocol, &names.http_1_0)?;
         }
         self.set_target(py, &environ, cache, request)?;
-        if let Some(address) = request.endpoints.peer {
+        let client = request.endpoints.peer;
+        if let Some(address) = client {
             let peer = cache.peer(py, address)?;
             set(&environ, &names.remote_addr, &peer.host)?;
             set(&environ, &names.remote_port, &peer.port)?;
+        }
+        if client.is_none_or(|address| address.port() == 0) && environ.contains(&names.remote_port)? {
+            environ.del_item(&names.remote_port)?;
         }
         set(&environ, &names.wsgi_input, input.as_unbound())?;
 
@@ -252,7 +259,11 @@ impl EnvironMaker {
         }
         if let Some(prefix) = prefix {
             let mut script_name = percent_decode(prefix.of(&request.bytes)).into_owned();
-            script_name.extend_from_slice(&self.root_path);
+            // A path that is not under the root has lost it at the proxy, which states that.
+            let path = percent_decode(request.head.path.of(&request.bytes));
+            if path_info(&path, &self.root_path).len() < path.len() {
+                script_name.extend_from_slice(&self.root_path);
+            }
             set(environ, &names.script_name, latin1(py, &script_name)?.as_unbound())?;
         }
         Ok(())
@@ -335,6 +346,8 @@ impl EnvironMaker {
         }
         if name.contains(&b'_') {
             match self.underscores {
+                // What a proxy states has no other spelling, so it cannot be claimed with one.
+                Underscores::Keep if resembles_forwarded(name) => return Ok(None),
                 Underscores::Keep => {}
                 Underscores::Drop => return Ok(None),
                 Underscores::Refuse => return Err(NoEnviron::Underscore),
@@ -682,6 +695,50 @@ mod tests {
                 assert_eq!(get(&environ, "SCRIPT_NAME").as_deref(), Some(script_name), "{variables:?}");
                 assert_eq!(get(&environ, "PATH_INFO").as_deref(), Some(path_info), "{variables:?}");
             }
+        });
+    }
+
+    #[test]
+    fn a_prefix_that_a_proxy_has_removed_is_not_named_twice() {
+        Python::attach(|py| {
+            let maker = maker(py, b"/app", Underscores::Drop);
+            for (path, script_name) in [("/app/a", "/app/app"), ("/a", "/app"), ("/apple", "/app")] {
+                let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\nX: /app\r\n\r\n").into_bytes();
+                let mut request = request(&head, None);
+                request.origin.prefix = Some(request.head.fields[1].value);
+                let environ = made(py, &maker, &mut StringCache::default(), &request);
+                assert_eq!(get(&environ, "SCRIPT_NAME").as_deref(), Some(script_name), "{path}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_client_without_address_or_port_has_no_remote_port() {
+        Python::attach(|py| {
+            let maker = maker(py, b"", Underscores::Drop);
+            let mut cache = StringCache::default();
+            let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+            let mut request = request(head, Some("192.0.2.7:0"));
+            let environ = made(py, &maker, &mut cache, &request);
+            assert_eq!(get(&environ, "REMOTE_ADDR").as_deref(), Some("192.0.2.7"));
+            assert_eq!(get(&environ, "REMOTE_PORT"), None);
+            request.endpoints.peer = None;
+            let environ = made(py, &maker, &mut cache, &request);
+            assert_eq!(get(&environ, "REMOTE_ADDR").as_deref(), Some(""));
+            assert_eq!(get(&environ, "REMOTE_PORT"), None);
+        });
+    }
+
+    #[test]
+    fn a_forwarded_field_with_an_underscore_is_never_passed() {
+        Python::attach(|py| {
+            let maker = maker(py, b"", Underscores::Keep);
+            let head = b"GET / HTTP/1.1\r\nHost: a\r\nX_Forwarded_For: x\r\nx-forwarded_proto: https\r\n\
+                X_Forwarded_User: u\r\n\r\n";
+            let environ = made(py, &maker, &mut StringCache::default(), &request(head, None));
+            assert_eq!(get(&environ, "HTTP_X_FORWARDED_FOR"), None);
+            assert_eq!(get(&environ, "HTTP_X_FORWARDED_PROTO"), None);
+            assert_eq!(get(&environ, "HTTP_X_FORWARDED_USER").as_deref(), Some("u"));
         });
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
-use tailrace_server::{Level, Record, Request, catch, clock, write_stderr};
+use tailrace_server::{Level, Record, Request, catch, client_text, clock, write_stderr};
 
 use crate::call::start_response::delivery;
 use crate::python::log;
@@ -97,7 +97,7 @@ impl Deliveries {
         let delivery = Delivery {
             method: text(request.head.method.of(&request.bytes)),
             target: text(request.head.target.of(&request.bytes)),
-            client: request.endpoints.peer.map_or_else(String::new, |peer| peer.to_string()),
+            client: client_text(request.endpoints.peer),
             ended: clock::wall(),
             record: *record,
         };

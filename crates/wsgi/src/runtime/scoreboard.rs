@@ -6,7 +6,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use tailrace_server::{Counter, Ended, InFlight, Scoreboard as Board, Section};
+use tailrace_server::{Counter, Ended, InFlight, Scoreboard as Board, Section, client_text};
 
 /// What the workers of a master are doing, in memory that they share.
 #[pyclass(frozen, name = "Scoreboard", module = "tailrace._tailrace")]
@@ -28,7 +28,7 @@ pub(crate) fn request_dict<'py>(py: Python<'py>, request: &InFlight) -> PyResult
     dict.set_item("id", request.serial)?;
     dict.set_item("method", request.method.escape_ascii().to_string())?;
     dict.set_item("target", request.target.escape_ascii().to_string())?;
-    dict.set_item("client", request.peer.map_or_else(String::new, |peer| peer.to_string()))?;
+    dict.set_item("client", client_text(request.peer))?;
     dict.set_item("phase", if request.is_sending { "sending" } else { "running" })?;
     dict.set_item("seconds", now.saturating_sub(request.since) as f64 / 1e9)?;
     Ok(dict)
@@ -39,7 +39,7 @@ fn ended_dict<'py>(py: Python<'py>, ended: &Ended, now: u64) -> PyResult<Bound<'
     let dict = PyDict::new(py);
     dict.set_item("method", ended.method.escape_ascii().to_string())?;
     dict.set_item("target", ended.target.escape_ascii().to_string())?;
-    dict.set_item("client", ended.peer.map_or_else(String::new, |peer| peer.to_string()))?;
+    dict.set_item("client", client_text(ended.peer))?;
     dict.set_item("status", ended.status)?;
     dict.set_item("ending", ended.ending.name())?;
     dict.set_item("path", ended.path.name())?;

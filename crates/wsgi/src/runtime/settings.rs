@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyMapping, PyString};
 use tailrace_http::limits::Limits;
 use tailrace_http::static_path::DotFiles;
-use tailrace_http::trust::Trust;
+use tailrace_http::trust::{ForwardedFields, Trust};
 use tailrace_server::resolve::Links;
 use tailrace_server::{
     AccessLogConfig, CacheRule, Config, Destination, ExecutorKind, Format, Mount, NamedFolder, StaticConfig,
@@ -52,6 +52,8 @@ pub(crate) const SETTINGS: &[&str] = &[
     "root_path",
     "underscore_headers",
     "url_scheme",
+    "trusted_proxies",
+    "forwarded_fields",
     "static_mounts",
     "static_named",
     "static_symlinks",
@@ -106,7 +108,7 @@ impl Settings {
                 },
                 threads: from.whole("threads", 1)?,
                 listeners: Vec::new(),
-                trust: Trust::default(),
+                trust: from.trust()?,
                 shares_listeners: from.value("multiprocess", "a bool")?,
                 limits: Limits {
                     request_line: from.whole("request_line_limit", 1)?,
@@ -329,6 +331,18 @@ impl<'py> Reader<'_, 'py> {
         Ok(percent_decode(path.as_bytes()).into_owned())
     }
 
+    fn trust(&self) -> PyResult<Trust> {
+        let peers: Vec<String> = self.value("trusted_proxies", "a list of str")?;
+        let fields = match self.text("forwarded_fields")?.as_str() {
+            "any" => ForwardedFields::Any,
+            "forwarded" => ForwardedFields::Standard,
+            "x-forwarded" => ForwardedFields::Extension,
+            _ => return Err(unfit("forwarded_fields", "\"any\", \"forwarded\" or \"x-forwarded\"")),
+        };
+        Trust::of(peers.iter().map(String::as_str), fields)
+            .map_err(|fault| PyValueError::new_err(format!("setting trusted_proxies: {fault}")))
+    }
+
     fn access_log(&self) -> PyResult<Option<AccessLogConfig>> {
         let format = Format::parse(&self.text("access_log_format")?)
             .map_err(|fault| PyValueError::new_err(format!("setting access_log_format: {fault}")))?;
@@ -353,6 +367,13 @@ pub(crate) fn check_access_log_format(text: &str) -> PyResult<()> {
     Format::parse(text).map(drop).map_err(PyValueError::new_err)
 }
 
+/// Raises ValueError, with one line that says what is wrong with an entry of the trusted proxies.
+#[pyfunction]
+#[pyo3(signature = (entry, /))]
+pub(crate) fn check_trusted_proxy(entry: &str) -> PyResult<()> {
+    Trust::of([entry], ForwardedFields::Any).map(drop).map_err(|fault| PyValueError::new_err(fault.to_string()))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -374,7 +395,7 @@ mod tests {
             static_fingerprinted='immutable', static_index=['index.htm'], static_listing=True, static_not_found=None,
             static_fallback='app/index.html', static_precompressed=False, static_compress=True,
             static_memory_file=1, static_memory=2, static_descriptors=3,
-            underscore_headers='drop', url_scheme='http', access_log=None, access_log_format='combined', debug=False,
+            underscore_headers='drop', url_scheme='http', trusted_proxies=['unix', '10.0.0.0/8'], forwarded_fields='any', access_log=None, access_log_format='combined', debug=False,
             multithread=True, multiprocess=False)";
         py.eval(text, None, None).unwrap().cast_into().unwrap()
     }
@@ -393,6 +414,9 @@ mod tests {
             assert_eq!(settings.config.body_timeout, Duration::from_secs(30));
             assert_eq!(settings.root_path, b"/a b");
             assert_eq!(settings.underscores, Underscores::Drop);
+            assert!(settings.config.trust.is_trusted(None));
+            assert!(settings.config.trust.is_trusted(Some("10.0.0.1:80".parse().unwrap())));
+            assert!(!settings.config.trust.is_trusted(Some("127.0.0.1:80".parse().unwrap())));
         });
     }
 
@@ -473,6 +497,9 @@ mod tests {
                 ("static_memory", c"-1"),
                 ("access_log", c"7"),
                 ("underscore_headers", c"'maybe'"),
+                ("trusted_proxies", c"['localhost']"),
+                ("trusted_proxies", c"'10.0.0.0/8'"),
+                ("forwarded_fields", c"'both'"),
             ] {
                 let settings = complete(py);
                 settings.set_item(name, py.eval(value, None, None).unwrap()).unwrap();

@@ -97,9 +97,7 @@ fn add(name: &str, parts: &mut Vec<Part>) -> Result<(), String> {
 
 fn with_argument(name: &str, inner: &str) -> Result<Part, String> {
     let (argument, kind) = inner.split_once('}').ok_or_else(|| format!("'%({name})s' has no closing brace"))?;
-    if kind != "e" && !argument.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
-        || argument.is_empty()
-    {
+    if kind != "e" && !is_field_name(argument) || argument.is_empty() {
         return Err(format!("'%({name})s': {argument:?} is not a field name"));
     }
     match kind {
@@ -109,6 +107,11 @@ fn with_argument(name: &str, inner: &str) -> Result<Part, String> {
             .ok_or_else(|| format!("'%({name})s': the log has no variable {argument}; known are {VARIABLES}")),
         _ => Err(format!("unknown atom %({name})s; known are {ARGUMENTS}")),
     }
+}
+
+pub(super) fn is_field_name(name: &str) -> bool {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !name.is_empty() && name.bytes().all(is_token)
 }
 
 fn variable(name: &str) -> Option<Part> {

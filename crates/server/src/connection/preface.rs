@@ -1,0 +1,138 @@
+//! The PROXY header in front of a connection, where a listener expects one: it tells whose connection it is.
+//!
+//! The states of a connection do not know of it: the driver passes them what follows it, and until then they are idle.
+//! Its time is that of a request head. Only the owner of the connection uses it.
+
+use std::mem::replace;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+
+use tailrace_http::proxy_protocol::{Fault, HeaderStep, Source, Versions, parse};
+
+use crate::config::ProxyHeader;
+use crate::os::sync::lock;
+
+/// See the module.
+pub(crate) struct Preface {
+    versions: Versions,
+    phase: Mutex<Phase>,
+}
+
+enum Phase {
+    /// These bytes of it have arrived.
+    Arriving(Vec<u8>),
+    /// It has been read.
+    Complete(Source),
+}
+
+/// What bytes at the start of a connection are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// All are of the header, and more is to come.
+    All,
+    /// The header has ended with these bytes, or before them: what follows from this offset on is a request.
+    Until(usize),
+    /// They are no header.
+    Refused(Fault),
+}
+
+impl Preface {
+    /// `None`: the connections of such a listener have none.
+    pub(crate) fn of(header: ProxyHeader) -> Option<Box<Self>> {
+        let versions = match header {
+            ProxyHeader::None => return None,
+            ProxyHeader::V1 => Versions::V1,
+            ProxyHeader::V2 => Versions::V2,
+            ProxyHeader::Any => Versions::Any,
+        };
+        Some(Box::new(Self { versions, phase: Mutex::new(Phase::Arriving(Vec::new())) }))
+    }
+
+    /// Takes the bytes that have been received next.
+    pub(crate) fn take(&self, bytes: &[u8]) -> Taken {
+        let mut phase = lock(&self.phase);
+        let Phase::Arriving(before) = &mut *phase else { return Taken::Until(0) };
+        let length_before = before.len();
+        // Mostly it arrives whole.
+        let step = if length_before == 0 {
+            parse(bytes, self.versions)
+        } else {
+            before.extend_from_slice(bytes);
+            parse(before, self.versions)
+        };
+        match step {
+            HeaderStep::NeedMore => {
+                if length_before == 0 {
+                    before.extend_from_slice(bytes);
+                }
+                Taken::All
+            }
+            HeaderStep::Complete { length, source } => {
+                drop(replace(&mut *phase, Phase::Complete(source)));
+                Taken::Until(length - length_before)
+            }
+            HeaderStep::Refused(fault) => Taken::Refused(fault),
+        }
+    }
+
+    /// Whether the header has not arrived yet.
+    pub(crate) fn is_awaited(&self) -> bool {
+        matches!(&*lock(&self.phase), Phase::Arriving(_))
+    }
+
+    /// Whose connection it is. `peer`: that of the socket.
+    pub(crate) fn client(&self, peer: Option<SocketAddr>) -> Option<SocketAddr> {
+        match &*lock(&self.phase) {
+            Phase::Arriving(_) | Phase::Complete(Source::Peer) => peer,
+            Phase::Complete(Source::Client(client)) => Some(*client),
+            Phase::Complete(Source::Unix) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_header_in_any_pieces_is_taken_and_what_follows_it_is_not() {
+        let header = b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n";
+        let all = [header.as_slice(), b"GET / HTTP/1.1\r\n"].concat();
+        let peer = Some("10.0.0.1:80".parse().unwrap());
+        for first in 0..=all.len() {
+            let preface = Preface::of(ProxyHeader::Any).unwrap();
+            assert!(preface.is_awaited());
+            assert_eq!(preface.client(peer), peer);
+            let taken = preface.take(&all[..first]);
+            let after = preface.take(&all[first..]);
+            if first < header.len() {
+                assert_eq!((taken, after), (Taken::All, Taken::Until(header.len() - first)));
+            } else {
+                assert_eq!((taken, after), (Taken::Until(header.len()), Taken::Until(0)));
+            }
+            assert!(!preface.is_awaited());
+            assert_eq!(preface.client(peer), Some("192.0.2.7:4711".parse().unwrap()));
+        }
+    }
+
+    #[test]
+    fn a_header_may_leave_the_peer_as_it_is_or_without_address() {
+        let peer = Some("10.0.0.1:80".parse().unwrap());
+        let signature = b"\r\n\r\n\0\r\nQUIT\n".as_slice();
+        for (rest, length, expected) in [(b"\x20\x00\x00\x00", 0, peer), (b"\x21\x31\x00\xd8", 216, None)] {
+            let preface = Preface::of(ProxyHeader::V2).unwrap();
+            let header = [signature, rest, &vec![b'/'; length]].concat();
+            assert_eq!(preface.take(&header), Taken::Until(header.len()));
+            assert_eq!(preface.client(peer), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_no_header_is_refused_at_once() {
+        let preface = Preface::of(ProxyHeader::V1).unwrap();
+        assert_eq!(preface.take(b"P"), Taken::All);
+        assert_eq!(preface.take(b"UT /"), Taken::Refused(Fault::Absent));
+        assert!(Preface::of(ProxyHeader::None).is_none());
+    }
+}
