@@ -83,7 +83,7 @@ ProxyPass /unix unix:%(unix)s|uwsgi://app
 ProxyPass /seeds-tcp uwsgi://%(seeds-tcp)s
 ProxyPass /seeds-unix unix:%(seeds-unix)s|uwsgi://seeds
 """
-PLACES = pytest.mark.parametrize("place", ["unix"])
+PLACES = pytest.mark.parametrize("place", ["tcp", "unix"])
 
 
 @contextlib.contextmanager
@@ -92,7 +92,7 @@ def serving(application, path):
     address, packets = free_address(), free_address()
     binds = (address.bind, f"uwsgi://{packets.bind}", f"uwsgi+unix:{path}?mode=666")
     arguments = [part for bind in binds for part in ("--bind", bind)]
-    with Server(application, *arguments, address=address) as server:
+    with Server(application, *arguments, address=address, trusted_proxies="unix,127.0.0.1") as server:
         yield server, packets
 
 
@@ -192,7 +192,7 @@ def test_head(client, place):
     assert (answer.status_code, answer.content, answer.headers["content-length"]) == (200, b"", "70000")
 
 
-@pytest.mark.parametrize("place", ["seeds-unix"])
+@pytest.mark.parametrize("place", ["seeds-tcp", "seeds-unix"])
 def test_every_shape_arrives_byte_for_byte(client, servers, browser, place):
     direct = browser(servers[1])
     paths = direct.get("/records").json()["records"].keys()
