@@ -84,6 +84,8 @@ def test_the_access_log_has_the_requests_for_files(tmp_path):
             ask(client, "/assets/large.bin", "Range: bytes=0-99999")
             ask(client, "/assets/small.txt", method="POST")
             ask(client, "/assets/no?x")
+        # The thread that sends a response logs it, a little later.
+        eventually(lambda: len(log.read_text().splitlines()) == 8, "eight lines")
         with stalled(server, "/assets/large.bin") as client:
             client.sock.recv(100)
         lines = eventually(lambda: len(found := log.read_text().splitlines()) == 9 and found, "nine lines")
