@@ -21,7 +21,7 @@ BENCH_PACKAGES := apxs=apache2-dev curl=curl nginx=nginx-light strace=strace wrk
 quietly = said=$$($(1) 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-rust test-python coverage loom miri bench bench-packages lint lint-rust lint-python structure format build fuzz smoke-pythons docs clean
+.PHONY: help serve test test-rust built-tests test-python coverage loom miri bench bench-packages lint lint-rust lint-python structure format build fuzz smoke-pythons docs clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -34,6 +34,9 @@ test: test-rust test-python ## Run every test, Rust and Python
 test-rust: .venv/.made ## Run the tests of the Rust crates
 	cargo test --locked --quiet --workspace --exclude tailrace-wsgi
 	tools/test_wsgi_crate.sh
+
+built-tests: .venv/.made
+	cargo test --locked --quiet --workspace --exclude tailrace-wsgi --no-run
 
 # A build of its own: the locks and atomics are others. Link-time optimization would take longer than the models.
 loom: ## Try out all orders of the steps of what threads share
