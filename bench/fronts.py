@@ -38,7 +38,10 @@ PATIENCE = 20.0
 PATH = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin:/usr/local/bin"
 WAYS = [
     (front, protocol, way)
-    for front, protocol in (("nginx", "http"), ("haproxy", "http"), ("apache", "http"))
+    for front, protocol in (
+        *(("nginx", "http"), ("haproxy", "http"), ("apache", "http")),
+        *(("nginx", "uwsgi"), ("apache", "uwsgi")),
+    )
     for way in ("tcp", "unix")
 ]
 
@@ -105,7 +108,16 @@ def everything() -> Iterator[dict[str, Way]]:
         status, agent = free_address(), free_address()
         binds = [text for (protocol, _), each in listen.items() for text in ("--bind", fronts.bind(protocol, each))]
         command = [sys.executable, "-m", "tailrace", str(ROOT / "examples" / "seeds.py"), *binds]
-        command += ["--socket-mode", "666", "--status", status.bind, "--agent", agent.bind]
+        command += [
+            "--trusted-proxies",
+            "unix,127.0.0.1",
+            "--socket-mode",
+            "666",
+            "--status",
+            status.bind,
+            "--agent",
+            agent.bind,
+        ]
         direct = listen["http", "tcp"]
         server = stack.enter_context(running(command, direct, root))
         found = {"no front": Way(direct.url, (server,))}

@@ -9,6 +9,7 @@ import runpy
 import tempfile
 from pathlib import Path
 
+import httpx
 import pytest
 from frameworks.process import Process, await_that, connections
 from harness import fronts
@@ -24,8 +25,11 @@ SEEDS = Path(__file__).resolve().parents[2] / "examples" / "seeds.py"
 OWN = {"connection", "keep-alive", "transfer-encoding", "date", "server", "via"}
 ROWS = [
     (front, protocol, way)
-    for front, protocol in (("nginx", "http"), ("haproxy", "http"), ("apache", "http"))
-    for way in ("tcp", "unix")
+    for front, protocol in (
+        *(("nginx", "http"), ("haproxy", "http"), ("apache", "http")),
+        *(("nginx", "uwsgi"), ("apache", "uwsgi"), ("haproxy", "proxy")),
+    )
+    for way in (("tcp",) if protocol == "proxy" else ("tcp", "unix"))
 ]
 LARGE = 50_000_000
 
@@ -42,6 +46,9 @@ class Served:
         self.listens = {
             ("http", "tcp"): free_address(),
             ("http", "unix"): Address(path=f"{directory}/http"),
+            ("uwsgi", "tcp"): free_address(),
+            ("uwsgi", "unix"): Address(path=f"{directory}/uwsgi"),
+            ("proxy", "tcp"): free_address(),
         }
         self.status, self.agent = free_address(), free_address()
         binds = [text for (name, _), each in self.listens.items() for text in ("--bind", bind(name, each))]
@@ -81,7 +88,7 @@ def front(request, served):
     made = getattr(fronts, name)(listen, upstream)
     command = (need_tool(made.executable), *made.arguments)
     with Process(*command, address=listen, files=made.files, statuses=made.statuses) as process:
-        process.upstream = upstream
+        process.upstream, process.row = upstream, request.param
         yield process
 
 
@@ -122,11 +129,15 @@ def test_a_request_body_arrives_and_comes_back(client, direct, length):
 
 
 @pytest.mark.parametrize("length", [0, 1, 1_000_001])
-def test_a_chunked_body_arrives_and_comes_back(client, length):
+def test_a_chunked_body_arrives_and_comes_back(front, client, length):
     body = random.Random(length).randbytes(length)
     pieces = [body[start : start + 70_000] for start in range(0, length, 70_000)]
     response = client.post("/echo", content=iter(pieces))
-    assert response.content == body
+    if front.row[:2] == ("apache", "uwsgi"):
+        # mod_proxy_uwsgi passes on no body whose length it does not know.
+        assert response.status_code == 411
+    else:
+        assert response.content == body
 
 
 def test_the_client_keeps_its_connection(front):
@@ -139,6 +150,8 @@ def test_the_client_keeps_its_connection(front):
 
 
 def test_connections_to_tailrace_are_used_again(front, served, client):
+    if front.upstream.protocol != "http":
+        pytest.skip("uwsgi has one request in each connection, and with PROXY each belongs to a client")
     path = front.upstream.address.path
     client.get("/pong")
     before = connections(served.server, path)
@@ -187,7 +200,8 @@ class One:
         at = free_address() if way == "tcp" else Address(path=f"{directory}/s")
         first, listen, status, agent = (free_address() for _ in range(4))
         binds = ("--bind", first.bind, "--bind", bind(protocol, at), "--socket-mode", "666")
-        stack.enter_context(Server(application, *binds, address=first, status=status.bind, agent=agent.bind))
+        options = {"status": status.bind, "agent": agent.bind, "trusted_proxies": "unix,127.0.0.1"}
+        stack.enter_context(Server(application, *binds, address=first, **options))
         await_that(lambda: is_ready(status))
         made = getattr(fronts, name)(listen, Upstream(protocol, at, status, agent), **more)
         command = (need_tool(made.executable), *made.arguments)
@@ -195,20 +209,23 @@ class One:
 
 
 @pytest.mark.parametrize(("name", "protocol"), dict.fromkeys((name, protocol) for name, protocol, _ in ROWS))
-def test_the_application_sees_who_asks_for_what(browser, name, protocol):
+def test_the_application_sees_who_asks_for_what(name, protocol):
     with contextlib.ExitStack() as stack:
-        # Who connects to a UNIX socket may say who asks.
-        front = One(stack, "fw_delivery:app", name, protocol, "unix").front
+        front = One(stack, "fw_delivery:app", name, protocol).front
         lies = {"X-Forwarded-For": "6.6.6.6", "X-Forwarded-Proto": "gopher", "Forwarded": "for=6.6.6.6"}
-        seen = browser(front).get("/a%20b/%C3%A9?x=1%202", headers={"Host": "shop.example", **lies}).json()
+        # An address of the client's own, which is not that of the connection between front and server.
+        transport = httpx.HTTPTransport(local_address="127.0.0.9", trust_env=False)
+        with httpx.Client(base_url=front.url, transport=transport, timeout=20.0, trust_env=False) as client:
+            seen = client.get("/a%20b/%C3%A9?x=1%202", headers={"Host": "shop.example", **lies}).json()
         assert (seen["PATH_INFO"], seen["QUERY_STRING"]) == ("/a b/\xc3\xa9", "x=1%202")
-        assert seen["HTTP_HOST"] == "shop.example"
-        assert (seen["HTTP_X_FORWARDED_FOR"], seen["HTTP_X_FORWARDED_PROTO"]) == ("127.0.0.1", "http")
-        assert not seen.get("HTTP_FORWARDED")
+        assert (seen["HTTP_HOST"], seen["wsgi.url_scheme"]) == ("shop.example", "http")
+        assert seen["REMOTE_ADDR"] == "127.0.0.9"
+        assert "6.6.6.6" not in str(seen)
+        assert "gopher" not in str(seen)
 
 
 @pytest.mark.parametrize("way", ["tcp", "unix"])
-@pytest.mark.parametrize("protocol", ["http"])
+@pytest.mark.parametrize("protocol", ["http", "uwsgi"])
 def test_nginx_sends_a_file_that_the_application_names(tmp_path, browser, protocol, way):
     content = random.Random(way).randbytes(300_000)
     (tmp_path / "a.bin").write_bytes(content)

@@ -64,7 +64,9 @@ class Upstream(NamedTuple):
 
 
 def bind(protocol: str, address: Address) -> str:
-    """The value of `--bind` for a protocol."""
+    """The value of `--bind` for a protocol: http, uwsgi, or proxy for HTTP behind a PROXY header."""
+    if protocol == "proxy":
+        return f"http://{address.bind}?proxy=v2"
     return f"{protocol}+{address.bind}" if address.path else f"{protocol}://{address.bind}"
 
 
@@ -79,9 +81,10 @@ class Front(NamedTuple):
 
 def nginx(listen: Address, upstream: Upstream, files: str = "/nonexistent/") -> Front:
     """files: the folder of those that the application names by X-Accel-Redirect."""
-    name = "nginx.conf" if upstream.protocol == "http" else "nginx-uwsgi.conf"
-    where = upstream.address.bind
-    changes = {"server 127.0.0.1:8000;": f"server {where};", "listen 80 ": f"listen {listen.bind} "}
+    is_http = upstream.protocol == "http"
+    name = "nginx.conf" if is_http else "nginx-uwsgi.conf"
+    written = "\n    server 127.0.0.1:8000;" if is_http else "\n    server unix:/run/shop/tailrace.sock;"
+    changes = {written: f"\n    server {upstream.address.bind};", "listen 80 ": f"listen {listen.bind} "}
     changes["/srv/shop/protected/"] = files
     user = "user root;" if IS_ROOT else ""
     texts = {"nginx.conf": _NGINX.replace("%(user)s", user), "shop.conf": deployed(name, changes)}
@@ -95,6 +98,7 @@ def haproxy(listen: Address, *nodes: Upstream) -> Front:
     # Within the limit of open files of most machines.
     changes["maxconn 20000"] = "maxconn 4000"
     over_unix = bool(nodes[0].address.path)
+    sends = " send-proxy-v2" if nodes[0].protocol == "proxy" else ""
     for number, (node, name) in enumerate(zip(both, ("one", "two"), strict=True), 1):
         if over_unix:
             changes[f"unix@/run/shop/{name}.sock agent-port 900{number}"] = (
@@ -102,10 +106,10 @@ def haproxy(listen: Address, *nodes: Upstream) -> Front:
             )
         else:
             checks = "check port {} agent-check agent-port {}".format
-            changes[f"10.0.0.1{number}:8000 {checks(9000, 9001)}"] = (
-                f"{node.address.bind} {checks(node.status.port, node.agent.port)}"
+            changes[f"10.0.0.1{number}:8000{sends} {checks(9000, 9001)}"] = (
+                f"{node.address.bind}{sends} {checks(node.status.port, node.agent.port)}"
             )
-    text = deployed("haproxy-unix.cfg" if over_unix else "haproxy.cfg", changes)
+    text = deployed("haproxy-unix.cfg" if over_unix else f"haproxy{sends and '-proxy'}.cfg", changes)
     # HAProxy ends as SIGTERM asks, and says so in one way or the other.
     return Front("haproxy", ("-db", "-f", "{directory}/haproxy.cfg"), {"haproxy.cfg": text}, (0, 143, -15))
 
@@ -116,7 +120,8 @@ def apache(listen: Address, upstream: Upstream) -> Front:
     protocol = upstream.protocol
     target = f"unix:{path}|{protocol}://tailrace/" if path else f"{protocol}://{upstream.address.bind}/"
     name = "apache.conf" if is_http else "apache-uwsgi.conf"
-    site = deployed(name, {"*:80": listen.bind, f"ProxyPass / {protocol}://127.0.0.1:8000/": f"ProxyPass / {target}"})
+    written = "http://127.0.0.1:8000/" if is_http else "unix:/run/shop/tailrace.sock|uwsgi://tailrace/"
+    site = deployed(name, {"*:80": listen.bind, f"ProxyPass / {written} ": f"ProxyPass / {target} "})
     modules = ("mpm_event", "authz_core", "headers", "proxy", "proxy_http" if is_http else "proxy_uwsgi")
     lines = "\n".join(f"LoadModule {each}_module {MODULES}/mod_{each}.so" for each in modules)
     text = _APACHE.replace("%(user)s", "User www-data" if IS_ROOT else "").replace("%(modules)s", lines)
