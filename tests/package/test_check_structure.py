@@ -277,6 +277,7 @@ def test_the_file_of_a_folder_counts_as_standing_in_it(findings, place):
         ("the clock only", "use std::time::Instant as I;\nfn f() { g(I::now) }", "server/src/os/clock/mod.rs"),
         ("the clock only", "use std::time;\nfn f() { time::SystemTime::now() }", "server/src/os/clock.rs"),
         ("the clock only", "fn f() { since.elapsed() }", "server/src/os/clock.rs"),
+        ("probes only", "use probe::{probe, probe_lazy};", "server/src/observe/probes.rs"),
         ("pyo3 only", "use pyo3::Python;", "wsgi/src/call.rs"),
     ],
 )

@@ -1,7 +1,9 @@
-"""What only certain folders may do: `unsafe`, system calls, reading a clock, Python's C API, forks, signal handlers.
+"""What only certain folders may do: `unsafe`, system calls, reading a clock, probes, Python's C API, forks, signal
+handlers.
 
 A permit is a folder (or a file), never a list of exceptions. Tests and examples may do anything. What talks to the
-operating system is in `os/`, also for `crates/wsgi`, whose `ffi/` calls CPython and nothing else.
+operating system is in `os/`, also for `crates/wsgi`, whose `ffi/` calls CPython and nothing else. The macros of the
+crate `probe` are assembly, which is `unsafe`, so one file names them.
 """
 
 from __future__ import annotations
@@ -67,6 +69,7 @@ PERMITS: Final = (
     Permit("unsafe", ".rs", "unsafe".__eq__, ("crates/server/src/os/", "crates/wsgi/src/ffi/")),
     Permit("system calls", ".rs", makes_system_call, ("crates/server/src/os/",)),
     Permit("the clock", ".rs", reads_clock, ("crates/server/src/os/clock.rs", "crates/server/src/os/clock/")),
+    Permit("probes", ".rs", lambda path: path.startswith("probe::"), ("crates/server/src/observe/probes.rs",)),
     Permit("pyo3", ".rs", "pyo3".__eq__, ("crates/wsgi/",)),
     Permit("ctypes", ".py", lambda path: path.partition(".")[0] == "ctypes", ()),
     Permit("os.fork", ".py", "os.fork".__eq__, ("tailrace/master/",)),

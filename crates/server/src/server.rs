@@ -355,12 +355,12 @@ impl Host<Connection> for Server {
         self.parts.context.log_spill_failure(self, fault);
     }
 
-    fn account(&self, transaction: Box<Transaction>, writes: u32) {
-        self.parts.accounting.account(transaction, writes);
+    fn account(&self, key: u64, transaction: Box<Transaction>, writes: u32) {
+        self.parts.accounting.account(key, transaction, writes);
     }
 
-    fn account_abandoned(&self, request: &Request, record: &Record) {
-        self.parts.accounting.account_abandoned(request, record);
+    fn account_abandoned(&self, key: u64, request: &Request, record: &Record) {
+        self.parts.accounting.account_abandoned(key, request, record);
     }
 
     fn add_coalescing(&self, connection: &Arc<Connection>) {

@@ -30,6 +30,7 @@ use crate::connection::state::{
 use crate::connection::timers::Deadline;
 use crate::connection::transaction::{Outcome, Transaction};
 use crate::observe::level::Level;
+use crate::observe::probes;
 use crate::observe::record::{Ending, Record};
 use crate::observe::stats::Activity;
 use crate::os::clock::{Millis, NEVER, millis, with_date};
@@ -324,7 +325,11 @@ impl Connection {
             first_request_by: self.first_request_by.load(Ordering::Relaxed),
             time: self.shared.clock.reading(),
         };
-        state.step(event, &rules)
+        let effects = state.step(event, &rules);
+        if let Next::Run(transaction) = &effects.next {
+            probes::request_start(self.key, &transaction.request);
+        }
+        effects
     }
 
     fn apply(self: &Arc<Self>, effects: Effects) -> Next {
@@ -487,7 +492,7 @@ impl Connection {
 
     /// Accounts for a request whose response has been sent, or never will be.
     fn account(&self, transaction: Box<Transaction>) {
-        self.host.account(transaction, self.delivery.take_writes());
+        self.host.account(self.key, transaction, self.delivery.take_writes());
     }
 
     /// Called by the thread that has written a part of the body, before it hands the connection over.
@@ -789,7 +794,7 @@ impl Connection {
             LeftOver::Nothing => {}
             LeftOver::WithRunner => {
                 let (request, record) = self.request_of_runner();
-                self.host.account_abandoned(&request, &record);
+                self.host.account_abandoned(self.key, &request, &record);
             }
             LeftOver::Here { mut transaction, is_complete } => {
                 if !is_complete {

@@ -15,6 +15,7 @@ use crate::connection::runner::Runner;
 use crate::connection::state::Next;
 use crate::connection::transaction::Transaction;
 use crate::observe::level::Level;
+use crate::observe::probes;
 use crate::observe::record::{Ending, Path, Record};
 use crate::os::clock::{NEVER, millis};
 use crate::os::sync::lock;
@@ -99,6 +100,7 @@ impl Exchange {
     /// A runner has taken the request.
     pub(crate) fn begin(&mut self, now: Instant, runner: Option<Runner>) {
         let Parts { transaction, connection } = self.parts_mut();
+        probes::application_enter(connection.key());
         transaction.record.started = Some(now);
         transaction.runner = runner;
         if let Some(runner) = runner {
@@ -248,6 +250,7 @@ impl Exchange {
         {
             return sent;
         }
+        probes::block(self.connection().key(), || blocks.iter().map(|block| block.len() as u64).sum());
         self.with_outlet(|response, outlet, record| response.send(outlet, record, blocks, position, keep))
     }
 
@@ -261,6 +264,7 @@ impl Exchange {
         }
         let Transaction { response, record, .. } = &mut **transaction;
         let (sent, list) = response.coalesce(connection.delivery(), connection.terms(), record, block)?;
+        probes::block(connection.key(), || block.len() as u64);
         if list {
             connection.host().add_coalescing(connection);
         }
@@ -281,6 +285,7 @@ impl Exchange {
         length: u64,
         position: Position,
     ) -> Sent {
+        probes::block(self.connection().key(), || length);
         self.with_outlet(|response, outlet, record| response.send_file(outlet, record, file, offset, length, position))
     }
 
@@ -491,9 +496,18 @@ impl Parts {
         sent
     }
 
+    /// The application is done with the request, if it was called.
+    fn finished(&mut self, now: Instant) {
+        let record = &mut self.transaction.record;
+        record.finished = Some(now);
+        if record.started.is_some() {
+            probes::application_leave(self.connection.key());
+        }
+    }
+
     fn fail(mut self, status: u16, detail: Option<&str>, finish: Finish) {
         let now = self.connection.shared().clock.read();
-        self.transaction.record.finished = Some(now);
+        self.finished(now);
         if self.is_client_gone() {
             self.transaction.response.set_gone();
             return self.close(Ending::ClientGone, finish);
@@ -512,7 +526,7 @@ impl Parts {
     /// Completes the response. False: the system has no memory for that, and nothing was sent.
     fn complete(&mut self) -> bool {
         let now = self.connection.shared().clock.read();
-        self.transaction.record.finished = Some(now);
+        self.finished(now);
         let mut has_memory = true;
         if !self.transaction.response.is_finished() {
             self.with_outlet(|response, outlet, record| {

@@ -70,12 +70,12 @@ pub(crate) trait Host<C>: Send + Sync + 'static {
     /// A response could not be written to a file: logs why.
     fn report_spill_failure(&self, fault: &io::Error);
 
-    /// Accounts for a request whose response has been sent, or never will be. `writes`: write calls that the record
-    /// does not count yet.
-    fn account(&self, transaction: Box<Transaction>, writes: u32);
+    /// Accounts for a request of the connection with this key whose response has been sent, or never will be. `writes`:
+    /// write calls that the record does not count yet.
+    fn account(&self, key: u64, transaction: Box<Transaction>, writes: u32);
 
     /// The same for a request whose transaction is still with its runner, which may never return it.
-    fn account_abandoned(&self, request: &Request, record: &Record);
+    fn account_abandoned(&self, key: u64, request: &Request, record: &Record);
 
     /// The response coalesces its blocks from now on: has the I/O side send them at each tick.
     fn add_coalescing(&self, connection: &Arc<C>);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 
 use crate::connection::driver::Connection;
+use crate::observe::probes;
 use crate::os::sync::{read, write};
 
 /// A key with this bit does not stand for a connection.
@@ -31,6 +32,7 @@ impl Table {
 
     pub(crate) fn insert(&self, connection: Arc<Connection>) {
         let place = place(connection.key());
+        probes::connection_open(connection.key());
         let mut table = write(&self.table);
         if table.len() <= place {
             table.resize(place + 1, None);
@@ -53,6 +55,7 @@ impl Table {
         }
         *slot = None;
         self.count.fetch_sub(1, Ordering::AcqRel);
+        probes::connection_close(key);
         true
     }
 
@@ -60,6 +63,7 @@ impl Table {
     pub(crate) fn clear(&self) -> Vec<Arc<Connection>> {
         let connections: Vec<_> = write(&self.table).drain(..).flatten().collect();
         self.count.store(0, Ordering::Release);
+        connections.iter().for_each(|connection| probes::connection_close(connection.key()));
         connections
     }
 

@@ -2,7 +2,7 @@
 //! unsent.
 
 use std::io::IoSlice;
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,10 +67,6 @@ struct Socket {
 }
 
 impl Transport for Socket {
-    fn number(&self) -> RawFd {
-        0
-    }
-
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         None
     }

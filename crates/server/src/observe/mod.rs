@@ -7,6 +7,7 @@ pub(crate) mod endpoints;
 mod guarded;
 pub(crate) mod level;
 pub(crate) mod log_format;
+pub(crate) mod probes;
 pub(crate) mod recent;
 pub(crate) mod record;
 pub(crate) mod scoreboard;

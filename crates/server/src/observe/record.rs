@@ -140,6 +140,12 @@ impl Record {
         }
     }
 
+    /// For how long the request has waited for a runner; zero: none has taken it.
+    #[must_use]
+    pub(crate) fn queued_for(&self) -> Duration {
+        self.started.map_or(Duration::ZERO, |started| started.saturating_duration_since(self.queued))
+    }
+
     /// For how long the application has had the request.
     #[must_use]
     pub fn ran_for(&self) -> Duration {

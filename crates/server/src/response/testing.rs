@@ -18,7 +18,7 @@ use crate::transport::plain::Plain;
 pub(crate) fn socket() -> (Plain, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
-    (Plain::new(ours.into()), theirs)
+    (Plain::new(ours.into(), 0), theirs)
 }
 
 /// Bytes that are kept by reference.

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread;
@@ -26,7 +26,6 @@ use crate::os::sync::{lock, read, write};
 use crate::request::Endpoints;
 use crate::server::guard::{Guard, Stage};
 use crate::server::room::{Room, Want};
-use crate::transport::Transport as _;
 use crate::transport::listener::{AT_ONCE, Accepted, Listener};
 use crate::transport::plain::Plain;
 
@@ -185,8 +184,8 @@ impl Accepting {
             }
             return;
         }
-        let socket = Plain::new(socket);
-        let key = self.context.table.key_for(socket.number());
+        let key = self.context.table.key_for(socket.as_raw_fd());
+        let socket = Plain::new(socket, key);
         let endpoints = Endpoints { peer, listener };
         let connection =
             Arc::new(Connection::new(self.context.shared.clone(), host.clone(), Box::new(socket), key, endpoints));

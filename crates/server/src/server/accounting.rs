@@ -16,6 +16,7 @@ use crate::observe::access_log::AccessLog;
 use crate::observe::allowance::Allowance;
 use crate::observe::deliveries::Deliveries;
 use crate::observe::endpoints::EndpointTable;
+use crate::observe::probes;
 use crate::observe::recent::RecentResponses;
 use crate::observe::record::{Ending, Record};
 use crate::observe::scoreboard::Section;
@@ -98,9 +99,9 @@ impl Accounting {
         Ok(Self { context, access_log, counts, cut: Mutex::default(), slow_lines, application })
     }
 
-    /// Accounts for a response that is complete or has been given up. `writes`: write system calls that the record does
-    /// not include yet.
-    pub(super) fn account(&self, mut transaction: Box<Transaction>, writes: u32) {
+    /// Accounts for a response of the connection with this key that is complete or has been given up. `writes`: write
+    /// system calls that the record does not include yet.
+    pub(super) fn account(&self, key: u64, mut transaction: Box<Transaction>, writes: u32) {
         if transaction.record.ending != Ending::Complete {
             self.note_cut(&mut transaction);
         }
@@ -111,6 +112,7 @@ impl Accounting {
         // A histogram does without a reading of the clock, unless the response was held: its client waited meanwhile.
         let is_exact = is_read || !transaction.record.held.is_zero();
         transaction.record.drained = Some(if is_exact { clock.read() } else { clock.recent() });
+        probes::response_end(key, &transaction.record);
         if let Some(counts) = &self.counts {
             counts.count(&transaction.request, &transaction.record, transaction.response.is_chunked(), clock);
         }
@@ -131,7 +133,8 @@ impl Accounting {
     }
 
     /// As [`Self::account`], for a request whose transaction belongs to a runner that may never return.
-    pub(super) fn account_abandoned(&self, request: &Request, record: &Record) {
+    pub(super) fn account_abandoned(&self, key: u64, request: &Request, record: &Record) {
+        probes::response_end(key, record);
         self.name_cut(request, record);
         if let Some(counts) = &self.counts {
             counts.count(request, record, false, &self.context.clock);

@@ -4,7 +4,7 @@ pub(crate) mod listener;
 pub(crate) mod plain;
 
 use std::io::IoSlice;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use crate::os::socket::Io;
@@ -24,9 +24,6 @@ use crate::os::socket::Io;
 /// - In a child that the application forks every operation fails with [`Io::Broken`] or does nothing: the client is
 ///   served by the parent alone, and must not notice the child, also not when the child ends.
 pub(crate) trait Transport: Send + Sync {
-    /// The number of the socket's descriptor, which identifies the connection.
-    fn number(&self) -> RawFd;
-
     /// The socket, to be watched for events; `None` in a child.
     fn socket(&self) -> Option<BorrowedFd<'_>>;
 

@@ -1,10 +1,11 @@
 //! A connection without encryption: a TCP or UNIX stream socket.
 
 use std::io::IoSlice;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::observe::probes;
 use crate::os::process::{self, Unshared};
 use crate::os::socket::{self, Io};
 use crate::os::{low_water, poll};
@@ -12,15 +13,22 @@ use crate::transport::Transport;
 
 /// A connected stream socket, non-blocking. See [`Transport`] for the threads.
 pub(crate) struct Plain {
+    key: u64,
     socket: Unshared,
     /// See [`Transport::set_low_water`].
     low_water: AtomicU32,
 }
 
 impl Plain {
-    /// Takes over a connected, non-blocking socket.
-    pub(crate) fn new(socket: OwnedFd) -> Self {
-        Self { socket: Unshared::new(socket), low_water: AtomicU32::new(1) }
+    /// Takes over the connected, non-blocking socket of the connection with this key.
+    pub(crate) fn new(socket: OwnedFd, key: u64) -> Self {
+        Self { key, socket: Unshared::new(socket), low_water: AtomicU32::new(1) }
+    }
+
+    fn wrote(&self, moved: Io) -> Io {
+        let bytes = if let Io::Moved(bytes) = moved { bytes } else { 0 };
+        probes::flush(self.key, bytes);
+        moved
     }
 
     fn with(&self, work: impl FnOnce(BorrowedFd<'_>)) {
@@ -31,10 +39,6 @@ impl Plain {
 }
 
 impl Transport for Plain {
-    fn number(&self) -> RawFd {
-        self.socket.number()
-    }
-
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         self.socket.here()
     }
@@ -51,11 +55,13 @@ impl Transport for Plain {
     }
 
     fn transmit(&self, slices: &[IoSlice<'_>], more: bool) -> Io {
-        self.socket.here().map_or(Io::Broken, |descriptor| socket::transmit(descriptor, slices, more))
+        let write = |descriptor| self.wrote(socket::transmit(descriptor, slices, more));
+        self.socket.here().map_or(Io::Broken, write)
     }
 
     fn transmit_file(&self, file: BorrowedFd<'_>, offset: u64, count: usize) -> Io {
-        self.socket.here().map_or(Io::Broken, |descriptor| socket::transmit_file(descriptor, file, offset, count))
+        let write = |descriptor| self.wrote(socket::transmit_file(descriptor, file, offset, count));
+        self.socket.here().map_or(Io::Broken, write)
     }
 
     fn wait_readable(&self, time: Duration) -> bool {
@@ -116,7 +122,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_read_timeout(Some(LONG)).unwrap();
-        (Box::new(Plain::new(ours.into())), theirs)
+        (Box::new(Plain::new(ours.into(), 0)), theirs)
     }
 
     fn tcp() -> (Box<dyn Transport>, TcpStream) {
@@ -125,7 +131,7 @@ mod tests {
         let (ours, _) = listener.accept().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_read_timeout(Some(LONG)).unwrap();
-        (Box::new(Plain::new(ours.into())), theirs)
+        (Box::new(Plain::new(ours.into(), 0)), theirs)
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod orders;
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,10 +43,6 @@ struct Socket {
 }
 
 impl Transport for Arc<Socket> {
-    fn number(&self) -> RawFd {
-        0
-    }
-
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         None
     }

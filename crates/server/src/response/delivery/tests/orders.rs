@@ -5,7 +5,7 @@
 //! that writes does nothing else meanwhile.
 
 use std::io::{IoSlice, Write};
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::Duration;
@@ -166,10 +166,6 @@ impl Link {
 }
 
 impl Transport for Link {
-    fn number(&self) -> RawFd {
-        0
-    }
-
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         None
     }
