@@ -14,7 +14,7 @@ ADDRESS ?= 127.0.0.1:8000
 FUZZ_SECONDS ?= 60
 SMOKE_PYTHONS ?= 3.10 3.12 3.13
 
-TEST_PACKAGES := ab=apache2-utils apache2=apache2-bin chromium=chromium curl=curl haproxy=haproxy httperf=httperf ip=iproute2 nginx=nginx-light strace=strace systemd-analyze=systemd tmux=tmux wrk=wrk
+TEST_PACKAGES := ab=apache2-utils apache2=apache2-bin bpftrace=bpftrace chromium=chromium curl=curl haproxy=haproxy httperf=httperf ip=iproute2 nginx=nginx-light readelf=binutils strace=strace systemd-analyze=systemd tmux=tmux wrk=wrk
 BENCH_PACKAGES := apxs=apache2-dev curl=curl nginx=nginx-light strace=strace wrk=wrk /usr/include/ev.h=libev-dev
 
 # Shows what a command says only when it fails.

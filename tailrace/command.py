@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json as as_json
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
 from tailrace._tailrace import __version__
-from tailrace.cli import arguments, show, static_list
+from tailrace.cli import arguments, show, static_list, values
 from tailrace.cli.options import OPTIONS
 from tailrace.cli.settings import plain
 from tailrace.master import main as master
@@ -21,6 +22,7 @@ from tailrace.master import service
 from tailrace.process import descriptors, directory, folders, interrupt, log
 from tailrace.process.errors import ConfigError, LoadError, TailraceError
 from tailrace.process.exit import leave
+from tailrace.status import trace
 from tailrace.worker import single
 
 if TYPE_CHECKING:
@@ -350,6 +352,55 @@ cli.add_command(
 Examples:
   tailrace app:app --status 127.0.0.1:9000      the server
   tailrace top --status 127.0.0.1:9000          its threads, live
+""",
+    )
+)
+
+
+def _trace(script: str, pid: int | None, over: str | None, print: bool) -> None:
+    """Shows what running servers do, by their probes and bpftrace, until Ctrl-C.
+
+    SCRIPT: latency, calls, blocks or gil. Needs bpftrace and root. A server that nobody traces pays nothing for it.
+    See docs/probes.md.
+    """
+    if over is not None and script not in trace.OVER:
+        raise click.UsageError(f"--over is for {' and '.join(trace.OVER)}", click.get_current_context())
+    try:
+        seconds = _OVER.read(over or "100ms")
+    except ValueError as error:
+        raise click.UsageError(f"--over {error}", click.get_current_context()) from None
+    if print:
+        click.echo(shlex.join(trace.command(script, pid, seconds)))
+    else:
+        trace.run(script, pid, seconds)
+
+
+_OVER: Final = values.seconds(zero=False)
+cli.add_command(
+    click.Command(
+        "trace",
+        callback=_trace,
+        params=[
+            click.Argument(["script"], type=click.Choice(list(trace.SCRIPTS)), metavar="SCRIPT"),
+            click.Option(
+                ["--pid"],
+                type=click.IntRange(1),
+                metavar="PID",
+                help="This process, or the workers of this master. [default: all servers of this installation]",
+            ),
+            click.Option(
+                ["--over"], metavar="SECONDS", help="blocks, gil: print what takes at least so long. [default: 100ms]"
+            ),
+            click.Option(["--print"], is_flag=True, help="Print the command that runs bpftrace."),
+        ],
+        help=_trace.__doc__,
+        epilog="\b\nScripts:\n"
+        + "".join(f"  {name:9} {what}\n" for name, what in trace.SCRIPTS.items())
+        + """
+\b
+Examples:
+  sudo $(which tailrace) trace latency
+  sudo $(which tailrace) trace gil --pid 4711 --over 20ms
 """,
     )
 )
