@@ -108,6 +108,13 @@ pub fn is_forwarded(name: &[u8]) -> bool {
     Name::of(name).is_some()
 }
 
+/// Whether the first octet of a name is that of one of these: false for most of their lengths, which are 9 and 15 to 18.
+#[inline]
+pub(crate) fn may_be_forwarded(name: &[u8]) -> bool {
+    let first = name.first().map_or(0, |octet| octet | 0x20);
+    first == if name.len() == 9 { b'f' } else { b'x' }
+}
+
 /// Whether an underscore is all that distinguishes a name from one of these: CGI variables have no other character for
 /// a dash.
 #[must_use]

@@ -4,7 +4,7 @@
 //! Invariant: a request that two recipients could frame differently is refused (RFC 9112 section 11.2). No state; any
 //! thread.
 
-use crate::forwarded::is_forwarded;
+use crate::forwarded::{is_forwarded, may_be_forwarded};
 use crate::limits::{Limits, Refusal};
 use crate::octets::{is_token, trim};
 use crate::request_head::{RequestHead, Span, TargetForm, Version};
@@ -151,7 +151,7 @@ pub fn request_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Res
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                 coding = Some(Coding::read(coding, value)?);
             }
-            9 | 15..=18 => has_forwarded |= is_forwarded(name),
+            15..=18 | 9 if may_be_forwarded(name) => has_forwarded |= is_forwarded(name),
             _ => {}
         }
     }
@@ -192,7 +192,7 @@ pub fn packet_framing(bytes: &[u8], head: &RequestHead, limits: &Limits) -> Resu
                 length if length > limits.body => return Err(TOO_LARGE),
                 length => body = BodyLength::Known(length),
             },
-            9 | 15..=18 => has_forwarded |= is_forwarded(name),
+            15..=18 | 9 if may_be_forwarded(name) => has_forwarded |= is_forwarded(name),
             _ => {}
         }
     }
