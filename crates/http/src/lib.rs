@@ -71,6 +71,7 @@
 //! | one of `REQUEST_METHOD`, `REQUEST_URI`, `CONTENT_LENGTH`, `CONTENT_TYPE`, `HTTP_HOST`, `REMOTE_ADDR`, `REMOTE_PORT`, `REMOTE_USER` twice | 400 | they decide who asks for what; uWSGI takes the last |
 //! | another variable twice | the last; `HTTP_*` are joined | nginx sends both where a list that is included has it, and each field line of its client |
 //! | a name with control characters, spaces, `=`, or an `HTTP_` name that is no token | 400 | |
+//! | a `REMOTE_ADDR` that is neither an IP address, nor empty, nor `unix:` | 400 | who is trusted next depends on it |
 //! | a line end or NUL in a value | 400 | but for `PATH_INFO` and `SCRIPT_NAME`, which are decoded paths |
 //!
 //! For the application's responses:

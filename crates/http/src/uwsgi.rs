@@ -36,6 +36,7 @@ const NAME: Refusal = Refusal::new(
 );
 const METHOD: Refusal = Refusal::new(400, "The uwsgi variable REQUEST_METHOD must be there, and be a token.");
 const URI: Refusal = Refusal::new(400, "The uwsgi variable REQUEST_URI must be there, as the client sent it.");
+const ADDRESS: Refusal = Refusal::new(400, "The uwsgi variable REMOTE_ADDR must be an IP address, or empty.");
 const LINE_END: Refusal =
     Refusal::new(400, "The value of a uwsgi variable other than a path must not have line ends or NUL characters.");
 
@@ -232,10 +233,18 @@ pub fn is_https(packet: &[u8], head: &RequestHead) -> Option<bool> {
 
 /// The address of the client; `None`: the proxy does not say, or its client has none, as on a UNIX socket. The port is 0
 /// where only that is missing.
-#[must_use]
-pub fn client(packet: &[u8], head: &RequestHead) -> Option<SocketAddr> {
-    let text = |name| variable_of(packet, head, name).and_then(|value| std::str::from_utf8(value).ok());
-    let address: IpAddr = text(b"REMOTE_ADDR")?.parse().ok()?;
-    let port = text(b"REMOTE_PORT").and_then(|port| port.parse().ok()).unwrap_or(0);
-    Some(SocketAddr::new(address, port))
+///
+/// # Errors
+/// A [`Refusal`] for anything else than an address: who is believed next would be decided by it.
+pub fn client(packet: &[u8], head: &RequestHead) -> Result<Option<SocketAddr>, Refusal> {
+    let text = |name| std::str::from_utf8(variable_of(packet, head, name).unwrap_or_default()).map_err(|_| ADDRESS);
+    let address = text(b"REMOTE_ADDR")?;
+    if address.is_empty() || address.starts_with("unix:") {
+        return Ok(None);
+    }
+    // Apache shows the zone of a link-local address, which means nothing elsewhere.
+    let without_zone = address.split('%').next().unwrap_or_default();
+    let address: IpAddr = without_zone.parse().map_err(|_| ADDRESS)?;
+    let port = text(b"REMOTE_PORT")?.parse().unwrap_or(0);
+    Ok(Some(SocketAddr::new(address, port)))
 }

@@ -126,8 +126,9 @@ fn a_packet_of_nginx_is_a_request_head() {
         ("REMOTE_ADDR", "192.0.2.1"),
     ];
     assert_eq!(request.pairs(&request.head.variables), variables);
-    let RequestFraming { body, keep_alive, expects_continue, host } = request.framing;
+    let RequestFraming { body, keep_alive, expects_continue, host, has_forwarded } = request.framing;
     assert_eq!((body, keep_alive, expects_continue), (BodyLength::Known(5), false, false));
+    assert!(!has_forwarded);
     assert_eq!(host.map(|host| request.text(host)), Some("example.org"));
 }
 
@@ -347,9 +348,10 @@ fn the_scheme_is_said_in_three_ways() {
 
 #[test]
 fn the_client_has_an_address_if_the_proxy_says_one() {
-    let cases: [(Variables<'_>, Option<&str>); 6] = [
+    let cases: [(Variables<'_>, Option<&str>); 7] = [
         (&[("REMOTE_ADDR", "192.0.2.1"), ("REMOTE_PORT", "4711")], Some("192.0.2.1:4711")),
         (&[("REMOTE_ADDR", "2001:db8::1"), ("REMOTE_PORT", "4711")], Some("[2001:db8::1]:4711")),
+        (&[("REMOTE_ADDR", "fe80::1%eth0"), ("REMOTE_PORT", "4711")], Some("[fe80::1]:4711")),
         (&[("REMOTE_ADDR", "192.0.2.1"), ("REMOTE_PORT", "")], Some("192.0.2.1:0")),
         (&[("REMOTE_ADDR", "unix:"), ("REMOTE_PORT", "")], None),
         (&[("REMOTE_ADDR", "")], None),
@@ -358,7 +360,11 @@ fn the_client_has_an_address_if_the_proxy_says_one() {
     for (more, expected) in cases {
         let request = request(&[GET, more].concat());
         let expected: Option<SocketAddr> = expected.map(|address| address.parse().unwrap());
-        assert_eq!(client(&request.bytes, &request.head), expected, "{more:?}");
+        assert_eq!(client(&request.bytes, &request.head), Ok(expected), "{more:?}");
+    }
+    for wrong in ["localhost", "192.0.2.1, 192.0.2.2", "192.0.2", "\u{e9}", "%eth0", "192.0.2.1:80"] {
+        let request = request(&[GET, &[("REMOTE_ADDR", wrong)]].concat());
+        assert_eq!(client(&request.bytes, &request.head).unwrap_err().status, 400, "{wrong}");
     }
 }
 

@@ -179,13 +179,14 @@ fn malformed_packets_and_large_bodies_are_refused() {
         (packet(&twice), 400),
         (packet(&twice[..1]), 400),
         (vec![5, 0, 0, 0], 400),
+        (packet(&[twice[0], twice[1], ("REMOTE_ADDR", "localhost")]), 400),
         (packet(&[twice[0], twice[1], ("CONTENT_LENGTH", "11")]), 413),
         (packet(&[twice[0], twice[1], ("CONTENT_LENGTH", "-1")]), 400),
     ] {
         let (head, ..) = asked(server.connect(), &bytes);
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
     }
-    assert_eq!(server.refused(), 5);
+    assert_eq!(server.refused(), 6);
     assert_eq!(server.stop().seen.len(), 0);
 }
 

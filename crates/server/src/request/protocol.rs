@@ -102,7 +102,7 @@ impl Protocol for Uwsgi {
         }
         uwsgi::name_fields(bytes, head);
         if uwsgi::variable_of(bytes, head, b"REMOTE_ADDR").is_some() {
-            endpoints.peer = uwsgi::client(bytes, head);
+            endpoints.peer = uwsgi::client(bytes, head)?;
         }
         origin.scheme = uwsgi::is_https(bytes, head).map(|is| if is { Scheme::Https } else { Scheme::Http });
         Ok(())
