@@ -71,12 +71,16 @@ class HangingFiles:
         """From now on reads of this file wait."""
         self._tell(f"hang {name}")
 
+    def stop(self) -> None:
+        """From now on nothing is answered: neither what a file is, nor that it is opened."""
+        self._tell("stop")
+
     def release(self) -> None:
-        """All reads go on."""
+        """All that waits goes on."""
         self._tell("release")
 
     def waiting(self) -> int:
-        """Reads that wait."""
+        """Reads, and other questions, that wait."""
         return int(self._tell("waiting"))
 
     def await_waiting(self, count: int = 1) -> None:
@@ -103,6 +107,7 @@ def serve(device: int, files: dict[str, int]) -> None:
     names, sizes = list(files), list(files.values())
     hanging: set[str] = set()
     held: list[tuple[int, bytes]] = []
+    stopped: list[bytes] | None = None
 
     def reply(unique: int, data: bytes = b"", error: int = 0) -> None:
         # It may have been interrupted meanwhile.
@@ -142,21 +147,30 @@ def serve(device: int, files: dict[str, int]) -> None:
         ready, _, _ = select.select([device, sys.stdin], [], [])
         if device in ready:
             try:
-                handle(os.read(device, 1 << 17))
+                message = os.read(device, 1 << 17)
+                if stopped is None:
+                    handle(message)
+                else:
+                    stopped.append(message)
             except OSError:
                 return
         if sys.stdin in ready:
             word, _, name = sys.stdin.readline().strip().partition(" ")
             if word == "hang":
                 hanging.add(name)
+            elif word == "stop":
+                stopped = []
             elif word == "release":
                 hanging.clear()
+                for message in stopped or []:
+                    handle(message)
+                stopped = None
                 for unique, part in held:
                     reply(unique, part)
                 held.clear()
             elif not word:
                 return
-            print(len(held), flush=True)
+            print(len(held) + len(stopped or []), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from server.probes import eventually
 from static.site import LARGE, ask, pattern, request, serving, tree
 
 SIZES = {"small.txt": 5_000, "medium.txt": 40_000, "large.txt": 300_000, "huge.txt": 5_000_000, "other.txt": 30_000}
-SIZES |= {f"{number}.txt": 200_000 for number in range(4)}
+# With these, more files wait than there are threads for them.
+SIZES |= {f"{number}.txt": 200_000 for number in range(8)}
 
 
 @pytest.fixture
@@ -25,6 +27,63 @@ def test_files_of_a_slow_file_system_are_served(files):
         for _ in range(2):
             for name, size in SIZES.items():
                 assert ask(client, f"/assets/{name}").body == content_of(name, size)
+
+
+def test_a_file_system_that_does_not_answer_delays_no_other(files, tmp_path):
+    fast = tree(tmp_path / "fast", {"a.txt": b"fast", "b.txt": b"fast, too"})
+    with serving(files.folder, "--static", f"/fast={fast}") as server, ExitStack() as stack:
+        assert server.get("/fast/a.txt").body == b"fast"
+        # One is known, and open. Of the other the kernel knows the name, so that it opens it without a look-up.
+        names = ("large.txt", "small.txt")
+        assert (files.folder / "small.txt").stat().st_size == SIZES["small.txt"]
+        assert server.get("/assets/large.txt").status == 200
+        files.stop()
+        clients = {name: stack.enter_context(server.client(60)) for name in names}
+        for name, client in clients.items():
+            client.send(request(f"/assets/{name}"))
+        files.await_waiting()
+        # By the thread that polls.
+        for target, content in (("/fast/a.txt", b"fast"), ("/fast/b.txt", b"fast, too")):
+            assert server.get(target).body == content
+        assert server.get("/app").status == 200
+        files.release()
+        for name, client in clients.items():
+            assert client.response().body == content_of(name, SIZES[name])
+
+
+def test_a_file_system_that_does_not_answer_leaves_disk_threads_to_others(files, tmp_path):
+    fast = tree(tmp_path / "fast", {"a.txt": b"fast", "b.txt": b"fast, too"})
+    # With such links every file is looked up by a disk thread.
+    options = {"static_symlinks": "follow"}
+    with serving(files.folder, "--static", f"/fast={fast}", **options) as server, ExitStack() as stack:
+        assert server.get("/assets/other.txt").status == 200
+        files.stop()
+        clients = {name: stack.enter_context(server.client(60)) for name in SIZES}
+        for name, client in clients.items():
+            client.send(request(f"/assets/{name}"))
+        files.await_waiting()
+        for name, content in (("a.txt", b"fast"), ("b.txt", b"fast, too")):
+            assert server.get(f"/fast/{name}").body == content
+        files.release()
+        for name, client in clients.items():
+            assert client.response().body == content_of(name, SIZES[name])
+
+
+def test_reads_that_hang_leave_disk_threads_to_others(files, tmp_path):
+    fast = tree(tmp_path / "fast", {"a.txt": b"fast"})
+    options = {"static_symlinks": "follow"}
+    names = [name for name in SIZES if SIZES[name] >= 200_000]
+    with serving(files.folder, "--static", f"/fast={fast}", **options) as server, ExitStack() as stack:
+        for name in names:
+            files.hang(name)
+        clients = {name: stack.enter_context(server.client(60)) for name in names}
+        for name, client in clients.items():
+            client.send(request(f"/assets/{name}"))
+        files.await_waiting(4)
+        assert server.get("/fast/a.txt").body == b"fast"
+        files.release()
+        for name, client in clients.items():
+            assert client.response().body == content_of(name, SIZES[name])
 
 
 def resident(server):

@@ -641,9 +641,12 @@ impl Connection {
         }
         if read && let Some(part) = self.delivery.take_unread() {
             let connection = self.clone();
-            self.shared.disk.run(move || {
-                part.file.read(part.offset, part.length, Box::new(move || connection.look_again()));
-            });
+            let share = part.file.share().cloned();
+            let read = move || part.file.read(part.offset, part.length, Box::new(move || connection.look_again()));
+            match share {
+                Some(share) => share.run(read),
+                None => self.shared.disk.run(read),
+            }
         }
         if asked {
             // The thread that found this one writing may have been the owner, which may have released the connection

@@ -23,7 +23,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2, readlinkat};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags, fstat, fstatfs, makedev, open, openat, openat2,
+    readlinkat, statx,
+};
 use rustix::io::{Errno, retry_on_intr};
 use tailrace_http::static_path::RelativePath;
 
@@ -110,6 +113,15 @@ impl Metadata {
         fstat(descriptor).map(|stat| Self::from_stat(&stat))
     }
 
+    /// The same, by what the system has in memory, so that it does not block. Of a file of another machine it may be out
+    /// of date.
+    ///
+    /// # Errors
+    /// Those of statx(2).
+    pub(crate) fn from_memory(descriptor: BorrowedFd<'_>) -> rustix::io::Result<Self> {
+        look(descriptor).map(|(metadata, _)| metadata)
+    }
+
     // The types of these fields differ between architectures.
     #[allow(clippy::unnecessary_cast)]
     fn from_stat(stat: &Stat) -> Self {
@@ -135,6 +147,43 @@ impl Metadata {
         FileType::from_raw_mode(self.mode)
     }
 }
+
+/// What the system has in memory of a file, and the number of the mount that has it.
+fn look(descriptor: BorrowedFd<'_>) -> rustix::io::Result<(Metadata, u64)> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = statx(descriptor, c"", flags, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
+    let metadata = Metadata {
+        device: makedev(found.stx_dev_major, found.stx_dev_minor),
+        inode: found.stx_ino,
+        size: found.stx_size,
+        modified: found.stx_mtime.tv_sec,
+        modified_nanoseconds: found.stx_mtime.tv_nsec,
+        changed: found.stx_ctime.tv_sec,
+        changed_nanoseconds: found.stx_ctime.tv_nsec,
+        mode: u32::from(found.stx_mode),
+    };
+    Ok((metadata, found.stx_mnt_id))
+}
+
+/// File systems that ask another process or machine, also to open a file or to tell what it is (`linux/magic.h`):
+/// FUSE, NFS, SMB in three versions, 9p, Ceph, AFS in two, Coda, GFS2, OCFS2, Lustre, VirtualBox, autofs.
+const REMOTE: [u32; 15] = [
+    0x6573_5546,
+    0x6969,
+    0x517b,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x0102_1997,
+    0x00c3_6400,
+    0x5346_414f,
+    0x6b41_4653,
+    0x7375_7245,
+    0x0116_1970,
+    0x7461_636f,
+    0x0bd0_0bd0,
+    0x786f_4256,
+    0x0187,
+];
 
 /// What a path leads to.
 #[derive(Debug)]
@@ -169,6 +218,10 @@ pub struct Root {
     links: Links,
     /// openat2(2) works. Asked once, when the folder is opened.
     has_openat2: bool,
+    /// Its file system is one of [`REMOTE`], or does not tell.
+    is_remote: bool,
+    /// The number of its mount. `None`: the system does not tell, and nothing is found from memory.
+    mount: Option<u64>,
 }
 
 impl Root {
@@ -182,13 +235,23 @@ impl Root {
         // Finds out whether files in it can be found.
         openat(&folder, c".", LOOK, Mode::empty())?;
         let has_openat2 = openat2(&folder, c".", LOOK, Mode::empty(), ResolveFlags::BENEATH).is_ok();
-        Ok(Self { folder: Unshared::new(folder), links, has_openat2 })
+        // A file system that does not tell is one of another process. The type has another length and sign on each
+        // architecture.
+        let is_remote = fstatfs(&folder).map_or(true, |found| REMOTE.contains(&(found.f_type as u32)));
+        let mount = look(folder.as_fd()).ok().map(|(_, mount)| mount);
+        Ok(Self { folder: Unshared::new(folder), links, has_openat2, is_remote, mount })
     }
 
     /// The same folder, without openat2(2), as on a system that does not have it.
     #[must_use]
     pub fn without_openat2(self) -> Self {
         Self { has_openat2: false, ..self }
+    }
+
+    /// To ask what a file is, or to close it, may take as long as another process or machine does. Of those in another
+    /// mount than the folder nothing is known.
+    pub(crate) fn is_remote(&self, file: BorrowedFd<'_>) -> bool {
+        self.is_remote || look(file).ok().map(|(_, mount)| mount) != self.mount
     }
 
     /// Finds what a path leads to, and opens it. A path in directory form never leads to a file.
@@ -225,9 +288,10 @@ impl Root {
         if self.links == Links::Follow { Err(Unresolved::Fault(Errno::AGAIN)) } else { self.walk(path) }
     }
 
-    /// As [`Root::resolve`], from what the system has in memory. `None`: it has not, or cannot tell.
+    /// As [`Root::resolve`], from what the system has in memory. `None`: it has not, or cannot tell, or the file is in
+    /// another mount below the folder, of which nothing is known.
     pub(crate) fn resolve_from_memory(&self, path: &RelativePath) -> Option<Result<Found, Unresolved>> {
-        if !self.has_openat2 || self.links == Links::Follow {
+        if !self.has_openat2 || self.links == Links::Follow || self.is_remote || self.mount.is_none() {
             return None;
         }
         match self.open_by_kernel(path, ResolveFlags::CACHED) {
@@ -240,7 +304,15 @@ impl Root {
     fn open_by_kernel(&self, path: &RelativePath, also: ResolveFlags) -> Result<Found, Unresolved> {
         let names = if path.as_str().is_empty() { "." } else { path.as_str() };
         let descriptor = self.call(names, LOOK, also)?;
-        let metadata = Metadata::of(descriptor.as_fd())?;
+        let metadata = if also.contains(ResolveFlags::CACHED) {
+            let (metadata, mount) = look(descriptor.as_fd()).map_err(|_| Unresolved::Fault(Errno::AGAIN))?;
+            if Some(mount) != self.mount {
+                return Err(Unresolved::Fault(Errno::AGAIN));
+            }
+            metadata
+        } else {
+            Metadata::of(descriptor.as_fd())?
+        };
         match metadata.kind() {
             FileType::Directory => Ok(Found::Directory { descriptor, metadata }),
             _ if path.is_directory_form() => Err(Unresolved::Missing),

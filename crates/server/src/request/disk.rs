@@ -65,6 +65,11 @@ impl Disk {
         &self.folder
     }
 
+    /// False in a forked child, which has none of the threads.
+    pub(crate) fn is_here(&self) -> bool {
+        self.process.is_here()
+    }
+
     /// Has a thread run `task`, after the tasks that wait already. If no thread can be started, the caller runs it.
     pub(crate) fn run(&self, task: impl FnOnce() + Send + 'static) {
         // Before the lock, which another thread may have held while the process was forked.

@@ -7,6 +7,7 @@ pub(crate) mod part;
 pub(crate) mod pool;
 pub(crate) mod protocol;
 pub(crate) mod segments;
+pub(crate) mod share;
 pub(crate) mod spool;
 pub(crate) mod stream;
 

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::os::file::read_ahead;
+use crate::request::share::Share;
 use crate::response::segments;
 
 /// An owner of bytes that are needed after the call that sent them.
@@ -21,6 +22,11 @@ pub(crate) trait FileSource: Send + Sync {
     fn readiness(&self, offset: u64, length: u64) -> Readiness {
         let _ = (offset, length);
         Readiness::Ready
+    }
+
+    /// The part of the disk threads that may read it. `None`: all.
+    fn share(&self) -> Option<&Arc<Share>> {
+        None
     }
 
     /// Reads a part of it from the disk, and then calls `then`. Called by a disk thread. Another one that reads the

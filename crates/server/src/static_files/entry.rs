@@ -16,6 +16,7 @@ use crate::os::clock::{Millis, monotonic_millis, wall_seconds};
 use crate::os::file::{is_in_memory, read_ahead};
 use crate::os::resolve::Metadata;
 use crate::os::sync::lock;
+use crate::request::share::Share;
 use crate::response::payload::{FileSource, Readiness, Then};
 use crate::static_files::candidates::{Candidates, Claim};
 use crate::static_files::compress::CODINGS;
@@ -319,6 +320,10 @@ pub(super) struct OpenFile {
     file: OwnFile,
     metadata: Metadata,
     is_changing: bool,
+    /// The disk threads that read it. `None`: all.
+    share: Option<Arc<Share>>,
+    /// Its file system may ask another process or machine, for as long as that takes, also about what it is.
+    is_remote: bool,
     /// Up to here its bytes have been found in memory, from the first on.
     known: AtomicU64,
     /// When its first bytes were (milliseconds).
@@ -341,6 +346,8 @@ impl OpenFile {
             file: OwnFile::new(file),
             metadata,
             is_changing: false,
+            share: None,
+            is_remote: false,
             known: AtomicU64::new(0),
             began: AtomicU64::new(0),
             found: AtomicU64::new(0),
@@ -351,13 +358,25 @@ impl OpenFile {
 
     /// A file that changes all the time: what is there when it is sent is.
     pub(super) fn changing(file: File, metadata: Metadata) -> Self {
-        Self { is_changing: true, ..Self::new(file, metadata) }
+        let mut new = Self::new(file, metadata);
+        new.is_changing = true;
+        new
+    }
+
+    /// The same file, of a file system that has this part of the disk threads.
+    pub(super) fn within(mut self, share: Arc<Share>, is_remote: bool) -> Self {
+        (self.share, self.is_remote) = (Some(share), is_remote);
+        self
     }
 
     /// The file is still the one that was opened, unchanged.
     pub(super) fn is_unchanged(&self) -> bool {
         // Not by the time of change of its status, which is another one also when the file gets another name.
-        self.is_changing || Metadata::of(self.file.as_fd()).is_ok_and(|now| now.has_content_of(&self.metadata))
+        let now = || {
+            // A look by a disk thread, at most half a second ago, is as good as one that might not return.
+            if self.is_remote { Metadata::from_memory(self.file.as_fd()) } else { Metadata::of(self.file.as_fd()) }
+        };
+        self.is_changing || now().is_ok_and(|now| now.has_content_of(&self.metadata))
     }
 }
 
@@ -402,6 +421,10 @@ impl FileSource for OpenFile {
         Readiness::Ready
     }
 
+    fn share(&self) -> Option<&Arc<Share>> {
+        self.share.as_ref()
+    }
+
     fn read(&self, offset: u64, length: u64, then: Then) {
         let mut waiting = lock(&self.waiting);
         if let Some(parts) = &mut *waiting {
@@ -414,6 +437,10 @@ impl FileSource for OpenFile {
         let mut parts = vec![(offset, length, then)];
         while !parts.is_empty() {
             for (offset, length, then) in parts {
+                if self.is_remote {
+                    // Brings what is in memory about the file up to date.
+                    let _ = Metadata::of(self.file.as_fd());
+                }
                 read_ahead(self.file.as_fd(), offset, length);
                 let mut read = lock(&self.read);
                 if read.len() == UNSENT {
@@ -430,6 +457,16 @@ impl FileSource for OpenFile {
                 *waiting = None;
                 return;
             }
+        }
+    }
+}
+
+/// To close a file may take as long as to read it.
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if let (true, Some(share)) = (self.is_remote, self.share.take()) {
+            let file = self.file.take();
+            share.run(move || drop(file));
         }
     }
 }

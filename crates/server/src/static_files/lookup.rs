@@ -12,6 +12,8 @@ use tailrace_http::static_path::RelativePath;
 use crate::os::clock::{since_wall, sleep};
 use crate::os::file::{read_at, read_from_memory};
 use crate::os::resolve::{Found, Metadata, Root, Unresolved};
+use crate::request::share::Share;
+use crate::response::payload::FileSource;
 use crate::static_config::{Mount, StaticConfig};
 use crate::static_files::candidates::Candidates;
 use crate::static_files::compress::is_candidate;
@@ -64,6 +66,8 @@ pub(super) struct Place<'a> {
     pub(super) root: &'a Root,
     /// Where larger bodies are kept. `None`: beside the smaller ones.
     pub(super) slab: Option<&'a Arc<Slab>>,
+    /// The disk threads that read the files that are sent from their descriptors.
+    pub(super) share: &'a Arc<Share>,
     pub(super) wait: Wait,
 }
 
@@ -190,7 +194,7 @@ impl Place<'_> {
             };
             let Ok(now) = Metadata::of(file.as_fd()) else { return Ok(None) };
             if now == metadata && !is_unsettled(&metadata) {
-                let body = body.unwrap_or_else(|| Body::File(Arc::new(OpenFile::new(file, metadata))));
+                let body = body.unwrap_or_else(|| self.open(OpenFile::new(file, metadata)));
                 return Ok(Some(Representation::new(coding, body, metadata, described)));
             }
             if self.wait == Wait::No {
@@ -204,11 +208,16 @@ impl Place<'_> {
         described.validators = false;
         described.is_changing = true;
         let body = if metadata.size > self.config.memory_file as u64 {
-            Some(Body::File(Arc::new(OpenFile::changing(file, metadata))))
+            Some(self.open(OpenFile::changing(file, metadata)))
         } else {
             self.read(&file, metadata.size)?.map(|bytes| Body::in_memory(bytes, self.slab))
         };
         Ok(body.map(|body| Representation::new(coding, body, metadata, described)))
+    }
+
+    fn open(&self, file: OpenFile) -> Body {
+        let is_remote = self.root.is_remote(file.descriptor());
+        Body::File(Arc::new(file.within(self.share.clone(), is_remote)))
     }
 
     /// The first `size` bytes of a file, or all if it is shorter. `None`: it cannot be read.

@@ -35,6 +35,7 @@ use crate::os::clock::{Millis, monotonic_millis};
 use crate::os::resolve::Root;
 use crate::os::sync::lock;
 use crate::request::disk::Disk;
+use crate::request::share::Share;
 use crate::static_config::{Mount, StaticConfig};
 use crate::static_files::cache::Cache;
 use crate::static_files::compressor::Compressor;
@@ -55,6 +56,8 @@ struct Folder {
     prefix: String,
     /// Its place among the folders.
     number: usize,
+    /// The disk threads that look for its files, and read them.
+    share: Arc<Share>,
     /// The folder, and when it was opened. `None`: it does not exist at this moment.
     root: Mutex<(Option<Arc<Root>>, Millis)>,
 }
@@ -105,7 +108,8 @@ impl StaticFiles {
                 .map_err(|fault| io::Error::new(fault.kind(), format!("{}: {fault}", mount.folder.display())))?;
             let prefix = encode(&mount.prefix);
             let root = Mutex::new((Some(Arc::new(root)), monotonic_millis()));
-            folders.push(Folder { mount, prefix, number: folders.len(), root });
+            let share = Share::new(disk.clone());
+            folders.push(Folder { mount, prefix, number: folders.len(), share, root });
         }
         let cache = Arc::new(Cache::new(config.memory, config.descriptors));
         let slab = Slab::new().ok();
@@ -170,7 +174,10 @@ impl Shared {
     /// Has a disk thread look for the file of a request and respond, if none does that for the same path already.
     fn look_up(self: &Arc<Self>, exchange: Exchange) {
         let request = exchange.request();
-        let path = decoded(request.head.path.of(&request.bytes));
+        let path = request.head.path.of(&request.bytes);
+        let folder = self.folders.iter().find(|folder| below(path, &folder.prefix).is_some());
+        let share = folder.map(|folder| folder.share.clone());
+        let path = decoded(path);
         let mut lookups = lock(&self.lookups);
         if let Some(others) = lookups.get_mut(&path) {
             others.push(exchange);
@@ -179,7 +186,7 @@ impl Shared {
         lookups.insert(path.clone(), Vec::new());
         drop(lookups);
         let looking = LookingUp { shared: self.clone(), path };
-        self.disk.run(move || {
+        let task = move || {
             let mut asked = vec![exchange];
             while !asked.is_empty() {
                 for exchange in asked {
@@ -187,7 +194,11 @@ impl Shared {
                 }
                 asked = looking.others();
             }
-        });
+        };
+        match share {
+            Some(share) => share.run(task),
+            None => self.disk.run(task),
+        }
     }
 
     /// Responds to a request on a disk thread.
@@ -277,7 +288,7 @@ impl Shared {
             Ok(None) => return self.missing(exchange, folder, path, wait),
             Err(MustWait) => return Outcome::Unknown,
         };
-        let place = Place { config: &self.config, mount: &folder.mount, root: &root, slab: self.slab.as_ref(), wait };
+        let place = self.place(folder, &root, wait);
         let purpose = Purpose { status: "200 OK", known: known.as_ref().map(|known| &*known.entry) };
         let Ok(lookup) = place.find(path, purpose) else { return Outcome::Unknown };
         if known.is_some() && !matches!(lookup, Lookup::Entry(_)) {
@@ -309,6 +320,11 @@ impl Shared {
             }
         }
         Outcome::Responded
+    }
+
+    fn place<'a>(&'a self, folder: &'a Folder, root: &'a Root, wait: Wait) -> Place<'a> {
+        let (config, slab) = (&self.config, self.slab.as_ref());
+        Place { config, mount: &folder.mount, root, slab, share: &folder.share, wait }
     }
 
     /// Responds with a file. path: under which the cache has it.
@@ -374,7 +390,7 @@ impl Shared {
             Ok(root) => root?,
             Err(MustWait) => return Some(Outcome::Unknown),
         };
-        let place = Place { config: &self.config, mount: &folder.mount, root: &root, slab: self.slab.as_ref(), wait };
+        let place = self.place(folder, &root, wait);
         let purpose = Purpose { status, known: known.as_ref().map(|known| &*known.entry) };
         match place.find(&path, purpose) {
             Err(_) => Some(Outcome::Unknown),

@@ -24,6 +24,7 @@ use crate::os::clock::{Millis, monotonic_millis};
 use crate::os::resolve::{Found, Root, Unresolved, real_path};
 use crate::os::sync::lock;
 use crate::request::disk::Disk;
+use crate::request::share::Share;
 use crate::static_config::{Mount, NamedBy, NamedFile, NamedFolder, StaticConfig};
 use crate::static_files::REOPEN;
 use crate::static_files::entry::Representation;
@@ -56,7 +57,8 @@ struct Shared {
     mount: Mount,
     folders: Vec<Folder>,
     slab: Option<Arc<Slab>>,
-    disk: Arc<Disk>,
+    /// The disk threads that look for the files, and read them.
+    share: Arc<Share>,
 }
 
 struct Folder {
@@ -95,7 +97,7 @@ impl NamedFiles {
             folders.push(Folder { named, opened });
         }
         let mount = Mount { prefix: String::new(), folder: Path::new("/").to_owned(), is_overlay: false };
-        Ok(Self(Arc::new(Shared { config, mount, folders, slab: Slab::new().ok(), disk })))
+        Ok(Self(Arc::new(Shared { config, mount, folders, slab: Slab::new().ok(), share: Share::new(disk) })))
     }
 }
 
@@ -107,7 +109,7 @@ impl Responder for NamedFiles {
             return Response::Done(exchange.finish_here());
         }
         let again = shared.clone();
-        shared.disk.run(move || {
+        shared.share.run(move || {
             let mut exchange = exchange;
             // It waits for whatever it has to.
             let _ = again.respond(&mut exchange, &named, Wait::Yes);
@@ -179,7 +181,8 @@ impl Shared {
         let Some(root) = opened.root else {
             return not_found(format!("but there is no folder {}: make it again", folder.named.folder.display()));
         };
-        let place = Place { config: &self.config, mount: &self.mount, root: &root, slab: self.slab.as_ref(), wait };
+        let (config, mount, slab) = (&self.config, &self.mount, self.slab.as_ref());
+        let place = Place { config, mount, root: &root, slab, share: &self.share, wait };
         let is_folder = || String::from("which is a folder: name a file");
         match place.find(&path, Purpose { status: "200 OK", known: None })? {
             lookup @ Lookup::Entry(_) if !path.is_directory_form() => Ok(Ok((path.as_str().to_owned(), lookup))),

@@ -38,6 +38,11 @@ impl OwnFile {
         }
     }
 
+    /// Moves the file out, before this is dropped.
+    pub(super) fn take(&mut self) -> Self {
+        Self { file: self.file.take(), process: self.process }
+    }
+
     /// False in a forked child, where its number may be that of another file.
     fn is_here(&self) -> bool {
         self.process.is_here()
