@@ -10,7 +10,9 @@ mod candidates;
 pub(crate) mod compress;
 mod compressor;
 mod entry;
+mod folders;
 mod listing;
+mod look_ups;
 mod lookup;
 pub(crate) mod named;
 mod respond;
@@ -18,49 +20,31 @@ mod slab;
 mod turns;
 pub(crate) mod types;
 
-use std::borrow::Cow;
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tailrace_http::limits::Refusal;
 use tailrace_http::request_head::TargetForm;
-use tailrace_http::static_path::{self, RelativePath, below, decode, encode};
+use tailrace_http::static_path::{self, RelativePath, decode, encode};
 
 use crate::connection::exchange::Exchange;
 use crate::connection::representation::send_error;
 use crate::dispatch::responder::{Responder, Response};
 use crate::os::clock::{Millis, monotonic_millis};
 use crate::os::resolve::Root;
-use crate::os::sync::lock;
 use crate::request::disk::Disk;
-use crate::request::share::Share;
-use crate::static_config::{Mount, StaticConfig};
+use crate::static_config::StaticConfig;
 use crate::static_files::cache::Cache;
 use crate::static_files::compressor::Compressor;
 use crate::static_files::entry::Entry;
+use crate::static_files::folders::{Folder, Folders, is_encoded};
+use crate::static_files::look_ups::LookUps;
 use crate::static_files::lookup::{Lookup, MustWait, Place, Purpose, Wait};
 use crate::static_files::slab::Slab;
 use crate::static_files::turns::Turns;
 
-/// A folder is opened again after this long, in case another one has got its name (milliseconds).
-const REOPEN: Millis = 500;
-
 const NOT_FOUND: Refusal = Refusal::new(404, "There is no such file.");
-
-/// A mount and its folder.
-struct Folder {
-    mount: Mount,
-    /// The prefix as it stands in requests.
-    prefix: String,
-    /// Its place among the folders.
-    number: usize,
-    /// The disk threads that look for its files, and read them.
-    share: Arc<Share>,
-    /// The folder, and when it was opened. `None`: it does not exist at this moment.
-    root: Mutex<(Option<Arc<Root>>, Millis)>,
-}
 
 /// See the module. Any thread.
 #[derive(Clone)]
@@ -68,17 +52,14 @@ pub(crate) struct StaticFiles(Arc<Shared>);
 
 struct Shared {
     config: StaticConfig,
-    /// Those with the longest prefix first.
-    folders: Vec<Folder>,
+    folders: Folders,
     cache: Arc<Cache>,
     compressor: Option<Arc<Compressor>>,
     slab: Option<Arc<Slab>>,
     /// Of those that make pages of folders.
     turns: Turns,
     disk: Arc<Disk>,
-    /// The paths that disk threads look up, decoded, with the other requests for them: a file whose disk does not
-    /// respond occupies one thread, however many clients ask for it, and however they encode its path.
-    lookups: Mutex<HashMap<Box<[u8]>, Vec<Exchange>>>,
+    look_ups: Arc<LookUps>,
 }
 
 /// What is to be done with a request.
@@ -99,25 +80,14 @@ impl StaticFiles {
     /// # Errors
     /// One cannot be opened; the error names it.
     pub(crate) fn new(config: StaticConfig, disk: Arc<Disk>) -> io::Result<Self> {
-        let mut mounts = config.mounts.clone();
-        // Stable: of two equal ones the first wins.
-        mounts.sort_by_key(|mount| std::cmp::Reverse(mount.prefix.len()));
-        let mut folders = Vec::new();
-        for mount in mounts {
-            let root = Root::open(&mount.folder, config.symlinks)
-                .map_err(|fault| io::Error::new(fault.kind(), format!("{}: {fault}", mount.folder.display())))?;
-            let prefix = encode(&mount.prefix);
-            let root = Mutex::new((Some(Arc::new(root)), monotonic_millis()));
-            let share = Share::new(disk.clone());
-            folders.push(Folder { mount, prefix, number: folders.len(), share, root });
-        }
+        let folders = Folders::open(&config, &disk)?;
         let cache = Arc::new(Cache::new(config.memory, config.descriptors));
         let slab = Slab::new().ok();
         let compressor = || Arc::new(Compressor::new(disk.clone(), cache.clone(), slab.clone()));
         let compressor = config.compress.then(compressor);
         let turns = Turns::new(disk.clone());
-        let lookups = Mutex::default();
-        Ok(Self(Arc::new(Shared { config, folders, cache, compressor, slab, turns, disk, lookups })))
+        let look_ups = Arc::default();
+        Ok(Self(Arc::new(Shared { config, folders, cache, compressor, slab, turns, disk, look_ups })))
     }
 }
 
@@ -141,58 +111,21 @@ impl Responder for StaticFiles {
     }
 }
 
-/// A path that a disk thread looks up.
-struct LookingUp {
-    shared: Arc<Shared>,
-    path: Box<[u8]>,
-}
-
-impl LookingUp {
-    /// The other requests for the path. If there are none, the next one is looked up by itself.
-    fn others(&self) -> Vec<Exchange> {
-        let mut lookups = lock(&self.shared.lookups);
-        let others = lookups.get_mut(&self.path).map(std::mem::take).unwrap_or_default();
-        if others.is_empty() {
-            lookups.remove(&self.path);
-        }
-        others
-    }
-}
-
-/// After a panic the other requests are answered 500, as the one that caused it.
-impl Drop for LookingUp {
-    fn drop(&mut self) {
-        // Without a panic there are none, and another thread may look the path up by now.
-        if std::thread::panicking() {
-            let others = lock(&self.shared.lookups).remove(&self.path);
-            drop(others);
-        }
-    }
-}
-
 impl Shared {
     /// Has a disk thread look for the file of a request and respond, if none does that for the same path already.
     fn look_up(self: &Arc<Self>, exchange: Exchange) {
         let request = exchange.request();
         let path = request.head.path.of(&request.bytes);
-        let folder = self.folders.iter().find(|folder| below(path, &folder.prefix).is_some());
-        let share = folder.map(|folder| folder.share.clone());
-        let path = decoded(path);
-        let mut lookups = lock(&self.lookups);
-        if let Some(others) = lookups.get_mut(&path) {
-            others.push(exchange);
-            return;
-        }
-        lookups.insert(path.clone(), Vec::new());
-        drop(lookups);
-        let looking = LookingUp { shared: self.clone(), path };
+        let share = self.folders.of(path).next().map(|(folder, _)| folder.share.clone());
+        let Some((look_up, exchange)) = self.look_ups.begin(exchange) else { return };
+        let shared = self.clone();
         let task = move || {
             let mut asked = vec![exchange];
             while !asked.is_empty() {
                 for exchange in asked {
-                    looking.shared.respond_waiting(exchange);
+                    shared.respond_waiting(exchange);
                 }
-                asked = looking.others();
+                asked = look_up.others();
             }
         };
         match share {
@@ -234,8 +167,7 @@ impl Shared {
             return Outcome::Responded;
         }
         let path = path.to_vec();
-        for folder in &self.folders {
-            let Some(rest) = below(&path, &folder.prefix) else { continue };
+        for (folder, rest) in self.folders.of(&path) {
             if !is_read {
                 if folder.mount.is_overlay {
                     continue;
@@ -245,9 +177,7 @@ impl Shared {
                 return Outcome::Responded;
             }
             let found = match decode(rest, self.config.dot_files) {
-                Ok(names) => {
-                    self.serve(exchange, folder, &key(&path, &self.folders, folder, &names), &names, wait, now)
-                }
+                Ok(names) => self.serve(exchange, folder, &self.folders.key(&path, folder, &names), &names, wait, now),
                 Err(_) if folder.mount.is_overlay => Outcome::Passed,
                 Err(error) => {
                     let refusal = error.refusal();
@@ -283,7 +213,7 @@ impl Shared {
             self.send(exchange, key, &known.entry);
             return Outcome::Responded;
         }
-        let root = match self.root(folder, wait, now) {
+        let root = match folder.root(self.config.symlinks, wait, now) {
             Ok(Some(root)) => root,
             Ok(None) => return self.missing(exchange, folder, path, wait),
             Err(MustWait) => return Outcome::Unknown,
@@ -386,7 +316,7 @@ impl Shared {
             return Some(Outcome::Responded);
         }
         let path = decode(format!("/{}", encode(name)).as_bytes(), static_path::DotFiles::Allowed).ok()?;
-        let root = match self.root(folder, wait, now) {
+        let root = match folder.root(self.config.symlinks, wait, now) {
             Ok(root) => root?,
             Err(MustWait) => return Some(Outcome::Unknown),
         };
@@ -403,55 +333,6 @@ impl Shared {
             Ok(_) => None,
         }
     }
-
-    /// The folder of a mount, opened again from time to time by a disk thread. `None`: it does not exist.
-    fn root(&self, folder: &Folder, wait: Wait, now: Millis) -> Result<Option<Arc<Root>>, MustWait> {
-        let (root, opened) = lock(&folder.root).clone();
-        let is_due = now.saturating_sub(opened) >= REOPEN;
-        if !is_due {
-            return Ok(root);
-        }
-        if wait == Wait::No {
-            return Err(MustWait);
-        }
-        let root = Root::open(&folder.mount.folder, self.config.symlinks).ok().map(Arc::new);
-        *lock(&folder.root) = (root.clone(), now);
-        Ok(root)
-    }
-}
-
-/// Under which key the entry of a path is kept: the path, decoded, so that each file has one. The path of a request
-/// that is not encoded is that already. A path that is encoded in part may be below another mount than the decoded one
-/// (`/%61/x` is not below `/a`); then the key is one that no path begins like.
-fn key<'a>(path: &'a [u8], folders: &[Folder], folder: &Folder, names: &RelativePath) -> Cow<'a, [u8]> {
-    if !is_encoded(path) {
-        return Cow::Borrowed(path);
-    }
-    let names_slash = if names.as_str().is_empty() { "" } else { "/" };
-    let slash = if names.is_directory_form() { "/" } else { "" };
-    let decoded = format!("{}{names_slash}{}{slash}", folder.prefix, names.as_str()).into_bytes();
-    let nearest = folders.iter().find(|other| below(&decoded, &other.prefix).is_some());
-    if nearest.is_some_and(|nearest| nearest.number == folder.number) {
-        return Cow::Owned(decoded);
-    }
-    Cow::Owned([format!("{} ", folder.number).as_bytes(), &decoded].concat())
-}
-
-/// The octets that a path stands for. What is no encoding stays.
-fn decoded(path: &[u8]) -> Box<[u8]> {
-    let digit = |at: usize| path.get(at).and_then(|&octet| char::from(octet).to_digit(16));
-    let (mut octets, mut at) = (Vec::with_capacity(path.len()), 0);
-    while let Some(&octet) = path.get(at) {
-        let encoded = if octet == b'%' { digit(at + 1).zip(digit(at + 2)) } else { None };
-        let value = encoded.and_then(|(high, low)| u8::try_from(high << 4 | low).ok());
-        octets.push(value.unwrap_or(octet));
-        at += if value.is_some() { 3 } else { 1 };
-    }
-    octets.into()
-}
-
-fn is_encoded(path: &[u8]) -> bool {
-    path.contains(&b'%')
 }
 
 /// The target of the request, with a slash at the end of its path.
@@ -474,9 +355,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use tailrace_http::static_path::{DotFiles, below, decode};
-
-    use super::{StaticFiles, decoded, key};
+    use super::StaticFiles;
     use crate::config::Config;
     use crate::dispatch::responder::{Responder, Response};
     use crate::executor::greenlets::testing::Served;
@@ -491,32 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_one_key_however_its_path_is_encoded() {
-        let config = StaticConfig { mounts: vec![mount(""), mount("/a"), mount("/é")], ..StaticConfig::default() };
-        let files = StaticFiles::new(config, Arc::new(Disk::new())).unwrap();
-        let folders = &files.0.folders;
-        let key_of = |path: &str| {
-            let path = path.as_bytes();
-            let (folder, rest) =
-                folders.iter().find_map(|folder| Some((folder, below(path, &folder.prefix)?))).unwrap();
-            let names = decode(rest, DotFiles::Allowed).unwrap();
-            String::from_utf8(key(path, folders, folder, &names).into_owned()).unwrap()
-        };
-        for path in ["/a/xy", "/a/x%79", "/a/%78%79"] {
-            assert_eq!(key_of(path), "/a/xy");
-        }
-        assert_eq!((key_of("/a/%78/"), key_of("/a/")), ("/a/x/".to_owned(), "/a/".to_owned()));
-        assert_eq!(key_of("/%C3%A9/x"), "/%C3%A9/x", "as its mount");
-        // Another file than that of `/a/x`.
-        assert_eq!(key_of("/%61/x"), "2 /a/x");
-        assert_eq!(key_of("/50%25"), "/50%");
-    }
-
-    #[test]
     fn a_path_is_looked_up_once_however_it_is_encoded() {
-        for (path, octets) in [("/%61%2fb", "/a/b"), ("/a%4", "/a%4"), ("/%zz%", "/%zz%"), ("/%2541", "/%41")] {
-            assert_eq!(&*decoded(path.as_bytes()), octets.as_bytes());
-        }
         let served = Served::new(Config::default());
         let config = StaticConfig { mounts: vec![mount("")], symlinks: Links::Follow, ..StaticConfig::default() };
         let disk = Arc::new(Disk::new());
@@ -536,7 +390,7 @@ mod tests {
                 client
             })
             .collect();
-        assert_eq!(lock(&files.0.lookups).len(), 1);
+        assert_eq!(files.0.look_ups.len(), 1);
         drop(hold);
         for mut client in clients {
             let mut response = String::new();
@@ -562,7 +416,7 @@ mod tests {
             assert!(since(began) < Duration::from_secs(20), "the look-up keeps the files");
             thread::yield_now();
         }
-        assert!(lock(&files.0.lookups).is_empty());
+        assert!(files.0.look_ups.len() == 0);
         served.end();
     }
 }

@@ -26,8 +26,8 @@ use crate::os::sync::lock;
 use crate::request::disk::Disk;
 use crate::request::share::Share;
 use crate::static_config::{Mount, NamedBy, NamedFile, NamedFolder, StaticConfig};
-use crate::static_files::REOPEN;
 use crate::static_files::entry::Representation;
+use crate::static_files::folders::REOPEN;
 use crate::static_files::lookup::{Lookup, MustWait, Place, Purpose, Wait};
 use crate::static_files::slab::Slab;
 
