@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from frameworks.process import await_that
 from harness.addresses import Address, free_address
+from harness.greenlets import GEVENT
 from harness.packets import ask, packet, variables
 from harness.server import Server
 from harness.wire import Client
@@ -34,7 +35,16 @@ def start() -> Iterator[Start]:
         yield started
 
 
-@pytest.mark.parametrize("mode", [[], ["--debug"], ["--stream-body"], ["--threads", "1"]], ids=str)
+@pytest.mark.parametrize(
+    "mode",
+    [
+        [],
+        pytest.param(["--debug"], marks=pytest.mark.skipif(GEVENT, reason="--debug has no greenlets")),
+        ["--stream-body"],
+        ["--threads", "1"],
+    ],
+    ids=str,
+)
 def test_packets_are_served_in_every_mode(start: Start, mode: list[str]) -> None:
     address = start(*mode)
     body = bytes(200_000)
