@@ -172,7 +172,7 @@ class Status:
                 if not self._was_announced:
                     self._was_announced = True
                     for name, listener in self._listeners.items():
-                        url = listener.url.removeprefix("http://" if name == "agent" else "")
+                        url = listener.shown.removeprefix("http://" if name == "agent" else "")
                         log.logger.info("%s on %s (process %d)", name, url, self._process.pid)
 
     def _fork(self, shared: SharedState, board: Scoreboard, now: float, in_child: Callable[[], None]) -> Process:

@@ -82,6 +82,12 @@ class Listener:
             "::",
         )
 
+    @property
+    def shown(self) -> str:
+        """`url`, and what else somebody who connects must know."""
+        everywhere = " and every other address of this machine" * self.everywhere
+        return f"{self.url}{everywhere}{' behind a PROXY header' * (self.proxy is not None)}"
+
     def hand_over(self) -> None:
         """Closes our descriptor once the core has a duplicate, so that the core's close ends the listening.
 

@@ -30,9 +30,7 @@ def announce(
             "debug: one request at a time on the main thread, breakpoint() works here, tracebacks go to the browser"
         )
     for listener in listeners:
-        log.logger.info(
-            "listening on %s%s", listener.url, " and every other address of this machine" * listener.everywhere
-        )
+        log.logger.info("listening on %s", listener.shown)
     if files := _files(chosen):
         log.logger.info("files: %s", ", ".join(files))
 

@@ -104,6 +104,18 @@ def test_options_of_a_bind_are_stronger_than_those_of_all(tmp_path):
         assert modes == [0o600, 0o640]
         assert [(each.protocol, each.proxy) for each in listeners] == [("http", None), ("uwsgi", "v2")]
         assert [each.url for each in listeners] == [f"unix:{tmp_path}/a", f"uwsgi+unix:{tmp_path}/b"]
+        assert [each.shown for each in listeners] == [
+            f"unix:{tmp_path}/a",
+            f"uwsgi+unix:{tmp_path}/b behind a PROXY header",
+        ]
+
+
+def test_an_address_that_is_every_one_is_shown_as_such():
+    with sockets.bound(parse(":0?proxy=v1"), backlog=8, socket_mode=None) as (listener,):
+        port = listener.socket.getsockname()[1]
+        assert listener.shown == (
+            f"http://127.0.0.1:{port} and every other address of this machine behind a PROXY header"
+        )
 
 
 def test_the_backlog_of_a_bind_is_that_of_its_socket():
