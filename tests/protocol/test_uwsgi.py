@@ -37,12 +37,8 @@ def start() -> Iterator[Start]:
 
 @pytest.mark.parametrize(
     "mode",
-    [
-        [],
-        pytest.param(["--debug"], marks=pytest.mark.skipif(GEVENT, reason="--debug has no greenlets")),
-        ["--stream-body"],
-        ["--threads", "1"],
-    ],
+    # --debug has no greenlets.
+    [[], ["--stream-body"], ["--threads", "1"], *([] if GEVENT else [["--debug"]])],
     ids=str,
 )
 def test_packets_are_served_in_every_mode(start: Start, mode: list[str]) -> None:
