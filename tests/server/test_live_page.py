@@ -1,6 +1,7 @@
 """The live page of the status process, in Chromium: what it shows of a given state, and of a real server."""
 
 import contextlib
+import itertools
 import json
 import re
 
@@ -323,6 +324,7 @@ Array.from(document.querySelectorAll('dd, dt, td, th'))
     .filter(each => !each.closest('[data-explain]') && !each.querySelector('[data-explain]'))
     .map(each => each.outerHTML)
 """
+SHOWN = "(byId('explanation').hidden ? '' : byId('explanation').textContent)"
 
 
 def test_every_figure_has_an_explanation_for_the_pointer_and_the_keyboard(browser, show):
@@ -352,8 +354,31 @@ def test_every_figure_has_an_explanation_for_the_pointer_and_the_keyboard(browse
     browser.press("Escape", 27)
     browser.value("document.activeElement.blur()")
     browser.point("#workers td:nth-child(3)")
-    shown = "byId('explanation').textContent === EXPLANATIONS.state && !byId('explanation').hidden"
-    watching(browser, shown, "the explanation of a state")
+    watching(browser, f"{SHOWN} === EXPLANATIONS.state", "the explanation of a state")
+
+
+def test_what_comes_under_a_pointer_that_rests_leaves_the_explanation_of_the_focus(browser, show):
+    _, address = show()
+    # Low, so that there is something to scroll.
+    browser.emulate(width=1280, height=300)
+    opened(browser, address)
+    browser.point("#workers td:nth-child(3)")
+    watching(browser, f"{SHOWN} === EXPLANATIONS.state", "the explanation of a state")
+    while not browser.value("document.activeElement.dataset.explain"):
+        browser.press("Tab", 9)
+    expected = browser.value("EXPLANATIONS[document.activeElement.dataset.explain]")
+    browser.value(
+        "over = []; addEventListener('pointerover', event => over.push("
+        f"[EXPLANATIONS[event.target.closest('[data-explain]')?.dataset.explain] ?? '', {SHOWN}]))"
+    )
+    tops = itertools.cycle(range(0, 800, 40))
+
+    def has_come_under_it():
+        browser.value(f"scrollTo(0, {next(tops)})")
+        return {under for under, _ in browser.value("over")} - {"", expected}
+
+    eventually(has_come_under_it, "something else with an explanation under the pointer")
+    assert {shown for _, shown in browser.value("over")} == {expected}
 
 
 def colors(browser, selector):

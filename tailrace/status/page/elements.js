@@ -63,15 +63,15 @@ function keep(parent, items, key, make, update) {
 function explain() {
   const box = byId("explanation");
   let shown = null;
+  let pointer = "";
   const hide = () => {
     shown?.removeAttribute("aria-describedby");
     shown = null;
     box.hidden = true;
   };
-  const show = (target) => {
-    const explained = (node) => (node instanceof Element ? node.closest("[data-explain]") : null);
-    // A pointer that rests beside it does not take away what the keyboard has reached.
-    const found = explained(target) ?? explained(document.querySelector(":focus-visible"));
+  const explained = (node) => (node instanceof Element ? node.closest("[data-explain]") : null);
+  const reached = () => explained(document.querySelector(":focus-visible"));
+  const show = (found) => {
     if (found === shown) return;
     hide();
     if (!found) return;
@@ -91,8 +91,16 @@ function explain() {
     box.style.left = `${Math.max(8, left)}px`;
     box.style.top = `${top}px`;
   };
-  document.addEventListener("pointerover", (event) => show(event.target));
-  document.addEventListener("focusin", (event) => show(event.target));
+  const position = (event) => `${event.screenX} ${event.screenY}`;
+  document.addEventListener("pointerover", (event) => {
+    const pointed = explained(event.target);
+    // What comes under a pointer that rests, because the page has changed or is scrolled, does not take away the
+    // explanation of what the keyboard has reached. A pointer that moves does, unless nothing is explained there.
+    show(position(event) === pointer ? (reached() ?? pointed) : (pointed ?? reached()));
+    pointer = position(event);
+  });
+  document.addEventListener("pointermove", (event) => (pointer = position(event)));
+  document.addEventListener("focusin", (event) => show(explained(event.target)));
   document.addEventListener("focusout", hide);
   document.addEventListener("scroll", place, { capture: true, passive: true });
   document.addEventListener("keydown", (event) => event.key === "Escape" && hide());
