@@ -288,10 +288,11 @@ class Server:
         second call.
         """
 
-    def start(self, /) -> None:
+    def start(self, /, started: Callable[[], object] | None = None) -> None:
         """Starts the pool threads ("tailrace-0", ...) and returns.
 
-        Raises RuntimeError when the setting `executor` is "greenlets".
+        started: called when they run and before they serve, since a request may hold the interpreter from then on.
+        Raises RuntimeError when the setting `executor` is "greenlets", and what `started` raises.
         """
 
     def run_here(self, /) -> None:

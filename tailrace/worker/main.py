@@ -20,7 +20,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -120,9 +120,13 @@ def work(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets.Lis
         # Again: the application may have set handlers while it loaded.
         _receive(_SERVING, writer)
         stop = _Stop(server, chosen["graceful_timeout"])
-        _start(server, writer, chosen, stop)
-        ready = True
-        _report(start, said)
+
+        def started() -> None:
+            nonlocal ready
+            ready = True
+            _report(start, said)
+
+        _start(server, writer, chosen, stop, started)
         _wait_for_end(server, reader, stop)
         finished = not core.abandoned(server)
         status = 0
@@ -164,11 +168,21 @@ class _Stop:
         self._server.stop(0.0)
 
 
-def _start(server: Server, writer: socket.socket, chosen: dict[str, Any], stop: _Stop) -> None:
-    """Serves. When the core ends, ENDED is written to `writer`."""
+def _start(
+    server: Server, writer: socket.socket, chosen: dict[str, Any], stop: _Stop, started: Callable[[], None]
+) -> None:
+    """Serves. When the core ends, ENDED is written to `writer`.
+
+    started: called before the first request runs, which may never release the interpreter.
+    """
     if not chosen["gevent"]:
-        server.start()
-        threading.Thread(target=core.announce_end, args=(server, writer), name="tailrace-end", daemon=True).start()
+        announcer = threading.Thread(target=core.announce_end, args=(server, writer), name="tailrace-end", daemon=True)
+
+        def begun() -> None:
+            announcer.start()
+            started()
+
+        server.start(begun)
         return
     # Only here: both import gevent.
     from tailrace.greenlets import dump, hub
@@ -181,11 +195,13 @@ def _start(server: Server, writer: socket.socket, chosen: dict[str, Any], stop: 
         with contextlib.suppress(BlockingIOError):
             writer.send(bytes((core.ENDED,)))
 
+    # Requests run as soon as this greenlet waits.
     hub.WorkerGreenlets(server, chosen["hub_warn"], on_end).start()
     # Handlers beside `_wait_for_end`, which runs in a greenlet: they run also while another greenlet blocks the hub.
     signals.handle(signal.SIGTERM, stop.drain)
     signals.handle(signal.SIGQUIT, stop.stop)
     signals.handle(signal.SIGURG, lambda number, frame: dump.dump())
+    started()
 
 
 def _wait_for_threads() -> None:

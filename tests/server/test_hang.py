@@ -40,6 +40,20 @@ def test_a_worker_in_which_a_thread_does_not_release_the_interpreter_is_replaced
         eventually(lambda: others(server, first) == server.workers(), "the first one is gone")
 
 
+@MODES
+def test_a_worker_is_replaced_also_if_the_first_request_does_not_release_the_interpreter(tmp_path, arguments):
+    (tmp_path / "slow").touch()
+    environment = {"STATE": str(tmp_path)}
+    with Server(APP, "--workers", "1", *arguments, hang_timeout=3, environment=environment) as server:
+        # It waits until the application is loaded, and is then there before the worker says that it serves.
+        with asking(server, f"/stuck?keeps=1&entered={tmp_path}/entered", deadline=30) as client:
+            (tmp_path / "slow").unlink()
+            eventually(lambda: server.log.count("ready in") == 2, "a successor", 30)
+            client.rest()
+        assert "has a thread that has held the interpreter for 3 s (--hang-timeout)" in server.log
+        told(server, "/")
+
+
 def test_a_worker_that_is_stopped_is_replaced(tmp_path):
     with Server(APP, hang_timeout=3) as server:
         assert server.logged("ready in")

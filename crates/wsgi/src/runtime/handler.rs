@@ -121,12 +121,17 @@ impl PythonHandler {
         self.log.flush(LAST_LINES);
     }
 
-    /// Starts one more thread that runs requests.
+    /// Starts one more thread that runs requests, once [`PythonHandler::permit_serving`] has been called.
     pub(crate) fn start_thread(&self, py: Python<'_>) -> PyResult<()> {
         match self.server.get().and_then(Weak::upgrade) {
             Some(server) => self.threads.start_thread(py, server),
             None => Ok(()),
         }
+    }
+
+    /// The threads serve from now on.
+    pub(crate) fn permit_serving(&self) {
+        self.threads.permit_serving();
     }
 
     /// After the server has ended: waits for its threads to end. None of them is inside of the application.

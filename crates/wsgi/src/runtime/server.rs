@@ -103,16 +103,17 @@ impl Server {
         GreenletRunner::new(pause, self.core.clone(), self.handler.clone())
     }
 
-    /// Starts the pool threads ("tailrace-0", ...) and returns. In a process that was forked since, this raises
+    /// Starts the pool threads ("tailrace-0", ...) and returns. started: called when they run and before they serve,
+    /// since a request may hold the interpreter from then on. In a process that was forked since, this raises
     /// RuntimeError, and the other methods do nothing.
-    fn start(&self, py: Python<'_>) -> PyResult<()> {
+    #[pyo3(signature = (started=None))]
+    fn start(&self, py: Python<'_>, started: Option<Bound<'_, PyAny>>) -> PyResult<()> {
         self.check_no_greenlets()?;
         memory::start()?;
-        // One thread leads, one runs the application, one watches. With one application thread, two are enough.
-        for _ in 0..(self.threads + 1).min(3) {
-            self.handler.start_thread(py)?;
-        }
-        Ok(())
+        let begun = self.start_threads(py).and_then(|()| started.map(|started| started.call0()).transpose());
+        // After an error, too: a thread that waits could not be ended.
+        self.handler.permit_serving();
+        begun.map(drop)
     }
 
     /// Serves on the calling thread until stopped. Raises what a signal handler raises, KeyboardInterrupt for one.
@@ -220,6 +221,14 @@ impl Server {
 }
 
 impl Server {
+    fn start_threads(&self, py: Python<'_>) -> PyResult<()> {
+        // One thread leads, one runs the application, one watches. With one application thread, two are enough.
+        for _ in 0..(self.threads + 1).min(3) {
+            self.handler.start_thread(py)?;
+        }
+        Ok(())
+    }
+
     fn check_no_greenlets(&self) -> PyResult<()> {
         if self.core.is_forked_child() {
             return Err(used_in_child("the server"));

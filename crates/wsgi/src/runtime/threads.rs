@@ -4,7 +4,7 @@
 //! are daemons: an application that never returns must not keep the process from ending.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -46,13 +46,15 @@ pub(crate) struct ThreadPool {
     started: AtomicU64,
     /// The `threading.Thread` objects, for the end.
     threads: Mutex<Vec<Py<PyAny>>>,
+    /// Set once the threads may serve.
+    may_serve: Arc<OnceLock<()>>,
 }
 
 impl ThreadPool {
-    /// Starts one more thread, "tailrace-N".
+    /// Starts one more thread, "tailrace-N". It waits for [`ThreadPool::permit_serving`].
     pub(crate) fn start_thread(&self, py: Python<'_>, server: Arc<Server>) -> PyResult<()> {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let body = Bound::new(py, ThreadBody { server })?.getattr("run")?;
+        let body = Bound::new(py, ThreadBody { server, may_serve: self.may_serve.clone() })?.getattr("run")?;
         let options = PyDict::new(py);
         options.set_item("target", body)?;
         options.set_item("name", format!("tailrace-{number}"))?;
@@ -68,6 +70,11 @@ impl ThreadPool {
         threads.push(thread.unbind());
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).append(&mut threads);
         Ok(())
+    }
+
+    /// The threads serve from now on.
+    pub(crate) fn permit_serving(&self) {
+        let _ = self.may_serve.set(());
     }
 
     fn take_threads(&self) -> Vec<Py<PyAny>> {
@@ -87,12 +94,16 @@ impl ThreadPool {
 #[pyclass(frozen, name = "ThreadBody", module = "tailrace._tailrace")]
 struct ThreadBody {
     server: Arc<Server>,
+    may_serve: Arc<OnceLock<()>>,
 }
 
 #[pymethods]
 impl ThreadBody {
     fn run(&self, py: Python<'_>) {
-        let server = &self.server;
-        py.detach(|| server.run());
+        let Self { server, may_serve } = self;
+        py.detach(|| {
+            may_serve.wait();
+            server.run();
+        });
     }
 }
