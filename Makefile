@@ -15,7 +15,7 @@ FUZZ_SECONDS ?= 60
 SMOKE_PYTHONS ?= 3.10 3.12 3.13
 
 TEST_PACKAGES := ab=apache2-utils apache2=apache2-bin bpftrace=bpftrace chromium=chromium curl=curl haproxy=haproxy httperf=httperf ip=iproute2 nginx=nginx-light readelf=binutils strace=strace systemd-analyze=systemd tmux=tmux wrk=wrk
-BENCH_PACKAGES := apxs=apache2-dev curl=curl nginx=nginx-light strace=strace wrk=wrk /usr/include/ev.h=libev-dev
+BENCH_PACKAGES := apache2=apache2-bin apxs=apache2-dev curl=curl haproxy=haproxy nginx=nginx-light strace=strace wrk=wrk /usr/include/ev.h=libev-dev
 
 # Shows what a command says only when it fails.
 quietly = said=$$($(1) 2>&1) || { printf '%s\n' "$$said"; exit 1; }
@@ -56,6 +56,8 @@ coverage: .venv/.made ## Print which lines the Rust tests run (installs cargo-ll
 bench: build bench-packages ## Compare with other servers: ratios, interleaved, on this machine
 	$(BIN)/python -m bench install
 	$(BIN)/python -m bench
+	$(BIN)/python -m bench.protocols
+	$(BIN)/python -m bench.fronts
 
 # Before the peers themselves: some are built from source.
 bench-packages:
