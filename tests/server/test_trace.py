@@ -11,6 +11,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from harness import packets
+from harness.addresses import free_address
 from harness.server import Server
 from harness.tools import missing, need_tool
 from server.probes import eventually, request
@@ -171,12 +173,21 @@ def life_of(target, text):
     return None
 
 
-def test_each_event_is_seen_once_with_the_key_of_its_connection(bpftrace, traced):
-    with tracing(traced, ["bpftrace", "-B", "line", "-e", EVENTS], "connection_close") as trace:
-        with traced.client() as client:
-            client.send(request("/late?why", "Connection: close"))
-            response = client.response()
-            client.at_end()
+@pytest.mark.parametrize("way", ["http", "uwsgi", "gevent"])
+def test_each_event_is_seen_once_with_the_key_of_its_connection(bpftrace, way):
+    http, uwsgi = free_address(), free_address()
+    arguments = ["--bind", http.bind, "--bind", f"uwsgi://{uwsgi.bind}", "--trusted-proxies", "127.0.0.1"]
+    with (
+        Server("srv_traced:app", *arguments, *["--gevent"] * (way == "gevent"), address=http) as server,
+        tracing(server, ["bpftrace", "-B", "line", "-e", EVENTS], "connection_close") as trace,
+    ):
+        if way == "uwsgi":
+            body = packets.ask(uwsgi, packets.packet(packets.variables("/late?why"))).body
+        else:
+            with server.client() as client:
+                client.send(request("/late?why", "Connection: close"))
+                body = client.response().body
+                client.at_end()
         seen = eventually(lambda: life_of("/late?why", trace.text), "the connection is closed", DEADLINE)
     assert [name for name, _ in seen if name != "flush"] == [
         "connection_open",
@@ -187,10 +198,10 @@ def test_each_event_is_seen_once_with_the_key_of_its_connection(bpftrace, traced
         "response_end",
         "connection_close",
     ]
-    assert [int(size) for name, size in seen if name == "block"] == [4, 4, len(response.body) - 8]
-    assert sum(int(size) for name, size in seen if name == "flush") > len(response.body)
+    assert [int(size) for name, size in seen if name == "block"] == [4, 4, len(body) - 8]
+    assert sum(int(size) for name, size in seen if name == "flush") > len(body)
     # The status, bytes, the ending "complete", no second queued and one in the application.
-    assert ["response_end", f"200 {len(response.body)} 1 0 1"] in seen
+    assert ["response_end", f"200 {len(body)} 1 0 1"] in seen
 
 
 def test_latency_has_each_request_in_the_bucket_of_its_time(bpftrace, traced):
