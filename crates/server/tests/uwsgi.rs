@@ -8,7 +8,7 @@ mod packet;
 use std::time::Duration;
 
 use harness::client::{Client, End};
-use harness::{Config, ExecutorKind, ListenerConfig, ListenerProtocol, Server, pattern};
+use harness::{Config, ExecutorKind, ListenerConfig, ListenerProtocol, ProxyHeader, Server, pattern};
 use packet::packet;
 use tailrace_http::trust::{ForwardedFields, Trust};
 
@@ -149,9 +149,37 @@ fn a_peer_that_is_not_trusted_is_refused() {
     assert!(head.starts_with("HTTP/1.1 403 Forbidden"), "{head}");
     assert!(String::from_utf8(page).unwrap().contains("--trusted-proxies"));
     assert_eq!(end, End::Closed);
+    server.take_logged("from 127.0.0.1 was answered 403: only trusted proxies may send uwsgi packets. If it is your");
     let (head, ..) = asked(server.connect_unix(), &request("GET", "/pong", b""));
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert_eq!(server.stop().seen.len(), 1);
+}
+
+#[test]
+fn a_packet_may_follow_a_proxy_header_whose_client_must_be_trusted_then() {
+    let listener = ListenerConfig { protocol: ListenerProtocol::Uwsgi, proxy: ProxyHeader::Any };
+    let trust = Trust::of(["127.0.0.1", "10.0.0.2"], ForwardedFields::Any).unwrap();
+    let server = Server::start(Config { listeners: vec![listener; 2], trust, ..config() });
+    let from = |header: &str| [header.as_bytes(), &request("POST", "/echo", b"hello")].concat();
+    for header in ["PROXY TCP4 10.0.0.2 10.0.0.1 4711 80\r\n", "PROXY UNKNOWN\r\n"] {
+        for step in [1, 1_000] {
+            let mut client = server.connect();
+            client.send_in_pieces(&from(header), step);
+            let (head, body, end) = answer(&mut client);
+            assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+            assert_eq!((body.as_slice(), end), (&b"hello"[..], End::Closed));
+        }
+    }
+    let (head, ..) = asked(server.connect(), &from("PROXY TCP4 10.0.0.3 10.0.0.1 4711 80\r\n"));
+    assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
+    server.take_logged("add 10.0.0.3 to --trusted-proxies");
+    let mut client = server.connect();
+    client.send(&request("GET", "/pong", b""));
+    assert!(client.rest().0.is_empty());
+    server.take_logged("the connection does not begin with a PROXY header");
+    let seen = server.stop().seen;
+    assert_eq!(seen.len(), 4);
+    assert!(seen.iter().all(|seen| seen.peer == Some("192.0.2.7:4711".parse().unwrap())), "{seen:?}");
 }
 
 #[test]

@@ -363,8 +363,8 @@ impl Connection {
         if is_refusal {
             self.shared.count_refusal();
         }
-        if let Some(endpoints) = not_trusted
-            && let Some(message) = self.shared.notices.fields_removed(endpoints.peer)
+        if let Some((what, endpoints)) = not_trusted
+            && let Some(message) = self.shared.notices.not_trusted(what, endpoints.peer)
         {
             self.host.log(Level::Warning, &message);
         }

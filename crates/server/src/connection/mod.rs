@@ -17,7 +17,7 @@ pub(crate) mod held;
 pub(crate) mod host;
 pub(crate) mod lifecycle;
 pub(crate) mod local;
-mod notices;
+pub(crate) mod notices;
 mod preface;
 pub(crate) mod reclaim;
 pub(crate) mod representation;

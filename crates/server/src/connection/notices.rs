@@ -8,31 +8,42 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tailrace_http::proxy_protocol::Fault;
 
+/// What a peer that is not trusted has sent: only proxies may state whose requests they pass on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Untrusted {
+    /// `Forwarded` and `X-Forwarded-*`. Those of others are removed.
+    Fields,
+    /// A PROXY header. Connections of others to an address that expects one are closed.
+    Header,
+    /// A uwsgi packet. Those of others are refused.
+    Packet,
+}
+
 /// What has been said.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
-    fields_removed: AtomicBool,
-    header_not_trusted: AtomicBool,
+    /// By what the peer has sent.
+    not_trusted: [AtomicBool; 3],
     header_refused: AtomicBool,
 }
 
 impl Notices {
-    /// The fields by which proxies state something about their clients were removed from a request of this peer.
-    pub(crate) fn fields_removed(&self, peer: Option<SocketAddr>) -> Option<String> {
-        let peer = first(&self.fields_removed).then_some(Peer(peer))?;
-        Some(format!(
-            "a request from {peer:#} had Forwarded or X-Forwarded fields; they were removed, since that peer is not \
-             trusted. If it is your proxy, add {peer} to --trusted-proxies. This is said once"
-        ))
-    }
-
-    /// A connection of this peer to a listener that expects a PROXY header was closed.
-    pub(crate) fn header_not_trusted(&self, peer: Option<SocketAddr>) -> Option<String> {
-        let peer = first(&self.header_not_trusted).then_some(Peer(peer))?;
-        Some(format!(
-            "a connection from {peer:#} was closed: only trusted proxies may connect to an address with proxy=. If it \
-             is your proxy, add {peer} to --trusted-proxies. This is said once"
-        ))
+    /// This peer is not trusted.
+    pub(crate) fn not_trusted(&self, what: Untrusted, peer: Option<SocketAddr>) -> Option<String> {
+        let peer = first(&self.not_trusted[what as usize]).then_some(Peer(peer))?;
+        let effect = match what {
+            Untrusted::Fields => format!(
+                "a request from {peer:#} had Forwarded or X-Forwarded fields; they were removed, since that peer is not \
+                 trusted"
+            ),
+            Untrusted::Header => format!(
+                "a connection from {peer:#} was closed: only trusted proxies may connect to an address with proxy="
+            ),
+            Untrusted::Packet => {
+                format!("a request from {peer:#} was answered 403: only trusted proxies may send uwsgi packets")
+            }
+        };
+        Some(format!("{effect}. If it is your proxy, add {peer} to --trusted-proxies. This is said once"))
     }
 
     /// A connection of this peer was closed, because it does not begin with a PROXY header.
@@ -71,12 +82,13 @@ mod tests {
     fn each_is_said_once_and_names_the_peer() {
         let notices = Notices::default();
         let peer = Some("[::ffff:192.0.2.7]:4711".parse().unwrap());
-        let line = notices.fields_removed(peer).unwrap();
-        assert!(line.contains("from 192.0.2.7 ") && line.contains("add 192.0.2.7 to --trusted-proxies"), "{line}");
-        assert_eq!(notices.fields_removed(peer), None);
-        let line = notices.header_not_trusted(None).unwrap();
-        assert!(line.contains("from a UNIX socket ") && line.contains("add unix to --trusted-proxies"), "{line}");
-        assert_eq!(notices.header_not_trusted(peer), None);
+        for what in [Untrusted::Fields, Untrusted::Header, Untrusted::Packet] {
+            let line = Notices::default().not_trusted(what, None).unwrap();
+            assert!(line.contains("from a UNIX socket ") && line.contains("add unix to --trusted-proxies"), "{line}");
+            let line = notices.not_trusted(what, peer).unwrap();
+            assert!(line.contains("from 192.0.2.7 ") && line.contains("add 192.0.2.7 to --trusted-proxies"), "{line}");
+            assert_eq!(notices.not_trusted(what, peer), None);
+        }
         let line = notices.header_refused(Fault::Absent, peer).unwrap();
         assert!(line.contains("does not begin with a PROXY header. Have the proxy send one"), "{line}");
         assert_eq!(notices.header_refused(Fault::TooLong, peer), None);

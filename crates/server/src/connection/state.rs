@@ -16,6 +16,7 @@ use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::Refusal;
 
 use crate::config::Config;
+use crate::connection::notices::Untrusted;
 use crate::connection::spares;
 use crate::connection::transaction::Transaction;
 use crate::observe::record::{Ending, Record};
@@ -24,7 +25,7 @@ use crate::os::clock::{Millis, NEVER, Reading, millis};
 use crate::request::memory::{Charge, ClientMemory};
 use crate::request::origin::Fields;
 use crate::request::part::Part;
-use crate::request::protocol::Protocol;
+use crate::request::protocol::{NotAdmitted, Protocol};
 use crate::request::spool::{self, Appended, Spool, Write, Written};
 use crate::request::stream::{BodyStream, Incoming, Rest};
 use crate::request::{Endpoints, Request, RequestBody};
@@ -278,8 +279,8 @@ pub(crate) struct Rare {
     pub(crate) shutdown: Option<Shutdown>,
     /// The server itself has refused a request.
     pub(crate) is_refusal: bool,
-    /// The fields by which proxies state something about their clients were removed from a request of this peer.
-    pub(crate) not_trusted: Option<Endpoints>,
+    /// This peer, which is not trusted, has sent this.
+    pub(crate) not_trusted: Option<(Untrusted, Endpoints)>,
     /// Queue these bytes for the client. After a page, `next` is [`Next::Flush`], or [`Next::Later`] for a request that
     /// was given up.
     pub(crate) send: Option<Message>,
@@ -548,7 +549,12 @@ impl State {
         let request = &mut transaction.request;
         let framing = match rules.protocol.admit(request, &rules.config.trust) {
             Ok(()) => rules.protocol.framing(&request.bytes, &request.head, limits),
-            Err(refusal) => Err(refusal),
+            Err(NotAdmitted::Malformed(refusal)) => Err(refusal),
+            Err(NotAdmitted::NotTrusted(refusal)) => {
+                let peer = request.endpoints;
+                let effects = self.refuse(refusal, transaction, rules);
+                return effects.with(|rare| rare.not_trusted = Some((Untrusted::Packet, peer)));
+            }
         };
         request.framing = match framing {
             Ok(framing) => framing,
@@ -561,7 +567,7 @@ impl State {
                 Ok(Fields::Removed) => {
                     let peer = request.endpoints;
                     let effects = self.begin_admitted(transaction, bytes, at, more, rules);
-                    effects.with(|rare| rare.not_trusted = Some(peer))
+                    effects.with(|rare| rare.not_trusted = Some((Untrusted::Fields, peer)))
                 }
                 Err(refusal) => self.refuse(refusal, transaction, rules),
             };

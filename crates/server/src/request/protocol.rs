@@ -17,6 +17,15 @@ use crate::request::origin::Scheme;
 const NOT_TRUSTED: Refusal =
     Refusal::new(403, "Only trusted proxies may send uwsgi requests here: name this one in --trusted-proxies.");
 
+/// Why a complete head is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotAdmitted {
+    /// Only trusted peers may send requests in this format.
+    NotTrusted(Refusal),
+    /// What it says beside what HTTP has is malformed.
+    Malformed(Refusal),
+}
+
 /// A format of requests.
 pub(crate) trait Protocol: Send + Sync {
     /// Continues to parse a head. `bytes` is all of it that has arrived; `parser` holds how far it was parsed before.
@@ -31,7 +40,7 @@ pub(crate) trait Protocol: Send + Sync {
     ///
     /// # Errors
     /// The client may not say that.
-    fn admit(&self, request: &mut Request, trust: &Trust) -> Result<(), Refusal>;
+    fn admit(&self, request: &mut Request, trust: &Trust) -> Result<(), NotAdmitted>;
 
     /// How long the body behind a complete head is, and whether another request may follow it.
     ///
@@ -61,7 +70,7 @@ impl Protocol for Http1 {
         parser.started()
     }
 
-    fn admit(&self, _request: &mut Request, _trust: &Trust) -> Result<(), Refusal> {
+    fn admit(&self, _request: &mut Request, _trust: &Trust) -> Result<(), NotAdmitted> {
         Ok(())
     }
 
@@ -94,15 +103,15 @@ impl Protocol for Uwsgi {
         true
     }
 
-    fn admit(&self, request: &mut Request, trust: &Trust) -> Result<(), Refusal> {
+    fn admit(&self, request: &mut Request, trust: &Trust) -> Result<(), NotAdmitted> {
         let Request { bytes, head, endpoints, origin, .. } = request;
         // Its variables are believed, REMOTE_USER for one.
         if !trust.is_trusted(endpoints.peer) {
-            return Err(NOT_TRUSTED);
+            return Err(NotAdmitted::NotTrusted(NOT_TRUSTED));
         }
         uwsgi::name_fields(bytes, head);
         if uwsgi::variable_of(bytes, head, b"REMOTE_ADDR").is_some() {
-            endpoints.peer = uwsgi::client(bytes, head)?;
+            endpoints.peer = uwsgi::client(bytes, head).map_err(NotAdmitted::Malformed)?;
         }
         origin.scheme = uwsgi::is_https(bytes, head).map(|is| if is { Scheme::Https } else { Scheme::Http });
         Ok(())

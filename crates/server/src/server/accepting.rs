@@ -16,6 +16,7 @@ use std::time::Duration;
 use crate::config::ProxyHeader;
 use crate::connection::context::Context;
 use crate::connection::driver::{Connection, ConnectionHost};
+use crate::connection::notices::Untrusted;
 use crate::connection::table::SPECIAL;
 use crate::executor::application::{Application, Level};
 use crate::observe::scoreboard::{Counter, Section};
@@ -173,13 +174,13 @@ impl Accepting {
         }
     }
 
-    /// Makes a connection for a client, and reads what it has sent; one that may not state whose connection it is is
-    /// closed. A panic closes it. The poller gets to know the
-    /// connection before it is waited for: see [`Self::watch_accepted`].
+    /// Makes a connection for a client, and reads what it has sent. A client that may not state whose connection it is
+    /// is disconnected. A panic closes the connection. The poller gets to know it before it is waited for: see
+    /// [`Self::watch_accepted`].
     fn open(&self, socket: OwnedFd, peer: Option<SocketAddr>, listener: usize, host: &Arc<ConnectionHost>) {
         let config = &self.context.config;
         if config.listener(listener).proxy != ProxyHeader::None && !config.trust.is_trusted(peer) {
-            if let Some(message) = self.context.notices.header_not_trusted(peer) {
+            if let Some(message) = self.context.notices.not_trusted(Untrusted::Header, peer) {
                 self.application.log(Level::Warning, &message);
             }
             return;
