@@ -317,7 +317,7 @@ impl Connection {
             protocol: self.shared.protocol(self.endpoints.listener),
             config: &self.shared.config,
             memory: &self.shared.memory,
-            make_room: &|more| self.shared.memory.has_room(more) || self.host.make_room(more),
+            make_room: &|more| self.make_room(more),
             page: &|head, refusal, facts| self.error_page(head, refusal, facts),
             folder: self.shared.disk.folder(),
             endpoints: self.endpoints(),
@@ -330,6 +330,11 @@ impl Connection {
             probes::request_start(self.key, &transaction.request);
         }
         effects
+    }
+
+    /// See [`Host::make_room`].
+    fn make_room(&self, more: usize) -> bool {
+        self.shared.memory.has_room(more) || self.host.make_room(more)
     }
 
     fn apply(self: &Arc<Self>, effects: Effects) -> Next {
@@ -422,7 +427,7 @@ impl Connection {
     }
 
     /// Takes what belongs to the PROXY header off these bytes: returns where the rest begins. `None`: they are no such
-    /// header.
+    /// header, or there is no memory for it.
     #[inline]
     fn skip_preface(&self, bytes: &[u8]) -> Option<usize> {
         match &self.preface {
@@ -433,7 +438,7 @@ impl Connection {
 
     #[cold]
     fn take_preface(&self, preface: &Preface, bytes: &[u8]) -> Option<usize> {
-        match preface.take(bytes) {
+        match preface.take(bytes, &self.shared.memory, |more| self.make_room(more)) {
             Taken::All => Some(bytes.len()),
             Taken::Until(at) => {
                 if at == bytes.len() {
@@ -449,6 +454,7 @@ impl Connection {
                 }
                 None
             }
+            Taken::NoMemory => None,
         }
     }
 
