@@ -133,16 +133,17 @@ class Scoreboard:
         """The counts of its finished responses, by group and name, also after its death. Buckets of histograms have the
         responses up to their bound, without those of the buckets before. Raises IndexError."""
 
-    def endpoints(self, place: int, /) -> list[dict[str, Any]]:
+    def endpoints(self, place: int | None, /) -> list[dict[str, Any]]:
         """What the responses of each of its endpoints have cost since it began, in no order: `endpoint` (method and
         folded path; empty: all others together), `responses`, `held_ns`, `delivery_ns`, `blocked_ns`, `blocks`,
         `writes`, `body_bytes`, `chunked`, `failed`, `client_gone`, and `paths`, a dict of responses by how their bodies
-        were sent. Raises IndexError."""
+        were sent. None: of all workers for which `keep` was called. Raises IndexError."""
 
-    def recent(self, place: int, /) -> dict[str, list[dict[str, Any]]]:
+    def recent(self, place: int | None, /) -> dict[str, list[dict[str, Any]]]:
         """Its last `slow` and its last `broken` responses, the last one first: `method`, `target`, `client`, `status`,
         `ending`, `path`, `body_bytes`, `blocks`, `writes`, and in seconds the phases `queued`, `application`,
-        `iterating`, `blocked`, `total`, and `ago`, the time since its end. Raises IndexError."""
+        `iterating`, `blocked`, `total`, and `ago`, the time since its end. None: of all workers for which `keep` was
+        called, with `worker` and `pid`, which are 0 otherwise. Raises IndexError."""
 
     def in_flight(self, place: int, /) -> list[dict[str, Any]]:
         """The requests that it runs, or ran when it died: id, method, target, client, phase, seconds, thread."""
@@ -157,6 +158,13 @@ class Scoreboard:
 
         Raises IndexError, ValueError.
         """
+
+    def keep(self, place: int, number: int, with_endpoints: bool, /) -> None:
+        """Adds its `recent` to those of all workers that have ended; its `endpoints`, too, if `with_endpoints`. number:
+        of the worker, which has ended. Raises IndexError."""
+
+    def forget_endpoints(self) -> None:
+        """Forgets the endpoints of all workers that have ended."""
 
     def clear(self, place: int, /) -> None:
         """Clears a place, before another worker gets it."""

@@ -270,6 +270,7 @@ class Master:
         self._tally.has_ended(ended, verdict, counters, deliveries)
         # Before the counters are cleared: the status process must not count them twice, nor lose them.
         self._publish()
+        self._board.keep(ended.place, ended.number, self._plan.has_current_code(ended))
         # Its place of the scoreboard is free.
         self._board.clear(ended.place)
         said = f"{ended} failed to load: {failure.message}" if failure else f"{ended} {ending}"
@@ -315,6 +316,8 @@ class Master:
                 os.getpid(),
             )
         else:
+            # What the code before the reload has cost is mended, or to be compared.
+            self._board.forget_endpoints()
             if not any(each.is_broken for each in self._plan.serving):
                 log.logger.info("reload complete in %.2f s", action.seconds)
             self._tell_service_ready()

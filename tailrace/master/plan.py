@@ -354,9 +354,13 @@ class Plan:
         places = [place for place in range(self._places) if place not in used]
         return [Fork(number, place, self._generation) for number, place in zip(numbers, places, strict=False)]
 
+    def has_current_code(self, worker: Worker) -> bool:
+        """False: it was forked before the last reload, which has not failed."""
+        return worker.generation >= self._required
+
     def _is_old(self, worker: Worker) -> bool:
         """Its code is old, and it has not been told to end."""
-        return worker.generation < self._required and (worker.is_booting or worker.is_serving)
+        return not self.has_current_code(worker) and (worker.is_booting or worker.is_serving)
 
     def _is_outdated(self, worker: Worker) -> bool:
         return worker.is_serving and (self._is_old(worker) or worker.due != "")

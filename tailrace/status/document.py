@@ -53,8 +53,8 @@ def document(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> dic
         "restarts": state.restarts,
         "requests": requests[:MOST_REQUESTS],
         "requests_omitted": max(0, len(requests) - MOST_REQUESTS),
-        **responses.endpoints((worker.endpoints for worker in taken.workers), state.application),
-        **responses.recent(((each.number, each.pid, each.recent) for each in taken.workers), state.application),
+        **responses.endpoints(taken.endpoints, state.application),
+        **responses.recent(taken.recent, state.application),
     }
 
 

@@ -75,23 +75,25 @@ def _endpoint(name: str, row: Mapping[str, Any], of: Figures, application: str) 
     }
 
 
-def recent(of_workers: Iterable[tuple[int, int, Mapping[str, Any]]], application: str) -> dict[str, Any]:
-    """The keys `slow` and `broken`. of_workers: number, process, and what the scoreboard has of each."""
-    kinds: dict[str, list[tuple[float, dict[str, Any]]]] = {"slow": [], "broken": []}
-    now = time.time()
-    for number, pid, told in of_workers:
+def recent(of_workers: Iterable[Mapping[str, list[dict[str, Any]]]], application: str) -> dict[str, Any]:
+    """The keys `slow` and `broken`. of_workers: of each what the scoreboard has, with `worker` and `pid`."""
+    kinds: dict[str, list[dict[str, Any]]] = {"slow": [], "broken": []}
+    for told in of_workers:
         for kind, records in told.items():
-            kinds[kind] += ((record["ago"], _response(number, pid, record, now, application)) for record in records)
+            kinds[kind] += records
+    now = time.time()
     return {
-        kind: [each for _, each in sorted(found, key=lambda each: each[0])[:MOST_RESPONSES]]
+        kind: [
+            _response(each, now, application) for each in sorted(found, key=lambda each: each["ago"])[:MOST_RESPONSES]
+        ]
         for kind, found in kinds.items()
     }
 
 
-def _response(number: int, pid: int, record: Mapping[str, Any], now: float, application: str) -> dict[str, Any]:
+def _response(record: Mapping[str, Any], now: float, application: str) -> dict[str, Any]:
     return {
-        "worker": number,
-        "pid": pid,
+        "worker": record["worker"],
+        "pid": record["pid"],
         "method": record["method"],
         "target": record["target"],
         "client": record["client"],

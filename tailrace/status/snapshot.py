@@ -43,11 +43,11 @@ class Board(Protocol):
     def deliveries(self, place: int, /) -> dict[str, dict[str, int]]:
         """The counts of finished responses."""
 
-    def endpoints(self, place: int, /) -> list[dict[str, Any]]:
-        """What the responses of each endpoint have cost."""
+    def endpoints(self, place: int | None, /) -> list[dict[str, Any]]:
+        """What the responses of each endpoint have cost; None: of all workers that have ended."""
 
-    def recent(self, place: int, /) -> dict[str, list[dict[str, Any]]]:
-        """The last slow and the last broken responses."""
+    def recent(self, place: int | None, /) -> dict[str, list[dict[str, Any]]]:
+        """The last slow and the last broken responses; None: of all workers that have ended."""
 
     def signs_of_life(self, place: int, /) -> tuple[int, int | None]:
         """The last heartbeat, and since when the interpreter has not answered (nanoseconds)."""
@@ -75,17 +75,20 @@ class WorkerSnapshot:
     states: counts.Counts
     deliveries: counts.Counts
     requests: list[dict[str, Any]] = field(default_factory=list)
-    endpoints: list[dict[str, Any]] = field(default_factory=list)
-    recent: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The server at one moment; `now` by the monotonic clock."""
+    """The server at one moment; `now` by the monotonic clock.
+
+    endpoints, recent: of each worker what the scoreboard has, and of all that have ended.
+    """
 
     state: State
     now: float
     workers: list[WorkerSnapshot]
+    endpoints: list[list[dict[str, Any]]] = field(default_factory=list)
+    recent: list[Mapping[str, list[dict[str, Any]]]] = field(default_factory=list)
 
     @property
     def totals(self) -> dict[str, int]:
@@ -146,7 +149,19 @@ def at_once(
 ) -> Snapshot:
     """As `take`, for the master: nobody else changes the state. now: by the monotonic clock."""
     workers = [_worker(each, board, state, now, with_requests, with_counts) for each in state.workers]
-    return Snapshot(state, now, workers)
+    if not with_requests:
+        return Snapshot(state, now, workers)
+    return Snapshot(
+        *(state, now, workers),
+        endpoints=[board.endpoints(place) for place in (*(each.place for each in workers), None)],
+        recent=[*(_recent(each, board) for each in workers), board.recent(None)],
+    )
+
+
+def _recent(worker: WorkerSnapshot, board: Board) -> Mapping[str, list[dict[str, Any]]]:
+    found = board.recent(worker.place)
+    at = {"worker": worker.number, "pid": worker.pid}
+    return {kind: [{**record, **at} for record in records] for kind, records in found.items()}
 
 
 def _worker(
@@ -166,6 +181,4 @@ def _worker(
         board.states(told.place) if with_counts else {},
         board.deliveries(told.place) if with_counts else {},
         board.in_flight(told.place) if with_requests else [],
-        board.endpoints(told.place) if with_requests else [],
-        board.recent(told.place) if with_requests else {},
     )

@@ -30,7 +30,7 @@ class Board:
         return self.requests if place == 0 else []
 
     def endpoints(self, place, /):
-        return self.counted
+        return self.counted if place == 0 else []
 
     def recent(self, place, /):
         return {"slow": [], "broken": [], **(self.ended if place == 0 else {})}
@@ -71,6 +71,8 @@ def ended(**more):
         "blocked": 0.0,
         "total": 2.751,
         "ago": 3.0,
+        "worker": 1,
+        "pid": 101,
         **more,
     }
 

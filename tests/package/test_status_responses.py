@@ -32,8 +32,11 @@ def test_the_worst_twenty_endpoints_are_listed():
 def test_the_last_responses_of_all_workers_are_listed_with_when_they_ended(monkeypatch):
     monkeypatch.setattr(responses.time, "time", lambda: 1_700_000_000.0)
     first = {"slow": [ended(ago=1.0, target="/one"), ended(ago=9.0, target="/three")], "broken": []}
-    second = {"slow": [ended(ago=5.0, target="/two")], "broken": [ended(ending="broken", target="/bad")]}
-    told = responses.recent([(1, 101, first), (2, 102, second)], "shop:app")
+    second = {
+        "slow": [ended(ago=5.0, target="/two", worker=2, pid=102)],
+        "broken": [ended(ending="broken", target="/bad")],
+    }
+    told = responses.recent([first, second], "shop:app")
     assert [(each["target"], each["worker"], each["pid"]) for each in told["slow"]] == [
         ("/one", 1, 101),
         ("/two", 2, 102),
@@ -44,13 +47,13 @@ def test_the_last_responses_of_all_workers_are_listed_with_when_they_ended(monke
     assert told["broken"][0]["findings"][0]["key"] == "exception"
     assert [each["time"] for each in told["slow"]] == [shown(1_700_000_000.0 - ago) for ago in (1.0, 5.0, 9.0)]
     many = {"slow": [ended(ago=float(each)) for each in range(40)], "broken": []}
-    assert len(responses.recent([(1, 101, many)], "shop:app")["slow"]) == responses.MOST_RESPONSES
+    assert len(responses.recent([many], "shop:app")["slow"]) == responses.MOST_RESPONSES
 
 
 def test_the_texts_for_a_terminal_have_a_line_for_each_with_what_to_mend():
     found = {
         **responses.endpoints([[endpoint("GET /worst", delivery_ns=10**9, paths={"direct": 1})]], "shop:app"),
-        **responses.recent([(1, 101, {"slow": [ended(ago=1.0)], "broken": []})], "shop:app"),
+        **responses.recent([{"slow": [ended(ago=1.0)], "broken": []}], "shop:app"),
     }
     head, worst, finding = responses.endpoint_text(found).splitlines()
     assert worst.split() == ["999.95", "ms", "1", "0.00", "ms", "1.0", "direct", "GET", "/worst"]

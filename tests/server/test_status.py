@@ -412,6 +412,32 @@ def test_the_figures_of_responses_are_those_of_what_was_asked(tmp_path):
         server.stop()
 
 
+def test_what_responses_have_cost_and_the_last_broken_ones_outlive_their_worker_and_a_reload_begins_anew(tmp_path):
+    (tmp_path / "app.py").write_text(RESPONSES)
+    at = free_address()
+    with Operated(tmp_path, "app:app", "--workers", "1", "--status", at.bind) as server:
+        server.serves()
+        serving(at)
+        (killed,) = document(at)["workers"]
+        assert [server.get("/200/list").status, server.get("/500/list").status] == [200, 500]
+        eventually(lambda: document(at)["broken"], "the broken response is kept")
+        os.kill(killed["pid"], signal.SIGKILL)
+        eventually(lambda: document(at)["restarts"]["crash"], "its end is counted")
+        serving(at)
+        assert server.get("/200/list").status == 200
+        eventually(lambda: document(at)["endpoints"][0]["responses"] == 3, "all are counted")
+        found = document(at)
+        (broken,) = found["broken"]
+        assert (broken["target"], broken["worker"], broken["pid"]) == ("/500/list", killed["number"], killed["pid"])
+        assert found["workers"][0]["pid"] != killed["pid"]
+        assert [(each["endpoint"], each["failed"]) for each in found["endpoints"]] == [("GET /*/list", 1)]
+        server.process.send_signal(signal.SIGHUP)
+        eventually(lambda: "reload complete" in server.log, "the reload")
+        eventually(lambda: len(document(at)["workers"]) == 1, "the old worker has ended")
+        assert (document(at)["endpoints"], len(document(at)["broken"])) == ([], 1)
+        server.stop()
+
+
 def test_the_last_figures_for_statsd_are_sent_at_the_end():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind(("127.0.0.1", 0))

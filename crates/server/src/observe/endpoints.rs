@@ -70,7 +70,7 @@ pub struct Endpoint {
     pub paths: Vec<(&'static str, u64)>,
 }
 
-/// The endpoints of one worker, for those who read.
+/// The endpoints of one worker, or of all that have ended, for those who read.
 #[derive(Clone, Copy)]
 pub struct Endpoints {
     words: &'static [AtomicU64; WORDS],
@@ -96,6 +96,56 @@ impl Endpoints {
         &rows[row.min(ROWS)]
     }
 
+    /// Adds the counts of a worker that has ended. One process does that, on one thread. Where there are too many
+    /// endpoints, those that have cost least are added to the others.
+    pub(crate) fn add(&self, worker: Self) {
+        if worker.words[USED].load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        self.words[USED].store(1, Ordering::Relaxed);
+        for number in 0..=ROWS {
+            let Some(row) = Guarded::of(worker.row(number)).read::<ROW>().filter(|row| row[COUNT] > 0) else {
+                continue;
+            };
+            let into = if number == ROWS { ROWS } else { self.row_for(&row) };
+            for (count, value) in self.row(into)[COUNT..].iter().zip(&row[COUNT..]) {
+                count.fetch_add(*value, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The row for the counts of a row that was read.
+    fn row_for(&self, read: &[u64; ROW]) -> usize {
+        let name = name_in(read);
+        let mut least = (u64::MAX, ROWS);
+        for number in 0..ROWS {
+            let Some(row) = Guarded::of(self.row(number)).read::<ROW>() else { continue };
+            if row[COUNT] > 0 && name_in(&row) == name {
+                return number;
+            }
+            least = least.min((cost_in(&row), number));
+        }
+        let (cost, number) = least;
+        if cost >= cost_in(read) {
+            return ROWS;
+        }
+        self.give(number, &name);
+        number
+    }
+
+    /// Gives a row to another endpoint. What it has counted is added to the others.
+    fn give(&self, row: usize, name: &[u8]) {
+        let (others, words) = (self.row(ROWS), self.row(row));
+        let guarded = Guarded::of(words);
+        guarded.change(|| {
+            for (count, others) in words[COUNT..].iter().zip(&others[COUNT..]) {
+                others.fetch_add(count.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+            }
+            guarded.store(LENGTH, name.len().min(8 * NAME_WORDS) as u64);
+            guarded.store_text(NAME, NAME_WORDS, name);
+        });
+    }
+
     /// Those of which responses were counted.
     #[must_use]
     pub fn all(&self) -> Vec<Endpoint> {
@@ -105,12 +155,21 @@ impl Endpoints {
         let rows = (0..=ROWS).filter_map(|row| Guarded::of(self.row(row)).read::<ROW>());
         rows.filter(|words| words[COUNT] > 0)
             .map(|words| Endpoint {
-                name: text_of(&words[NAME..COUNT], usize::try_from(words[LENGTH]).unwrap_or(usize::MAX)),
+                name: name_in(&words),
                 counts: COUNTS.into_iter().zip(words[COUNT..PATH].iter().copied()).collect(),
                 paths: PATHS.iter().map(|path| path.name()).zip(words[PATH..].iter().copied()).collect(),
             })
             .collect()
     }
+}
+
+fn name_in(row: &[u64; ROW]) -> Vec<u8> {
+    text_of(&row[NAME..COUNT], usize::try_from(row[LENGTH]).unwrap_or(usize::MAX))
+}
+
+/// What the responses in a row have cost, in the unit of credits; 0: there are none.
+fn cost_in(row: &[u64; ROW]) -> u64 {
+    row[COUNT].saturating_add(row[COUNT + 2] >> 16).saturating_add(row[COUNT + 5])
 }
 
 /// Counts responses by endpoint.
@@ -179,16 +238,7 @@ impl EndpointTable {
             rows.credits[row] -= cost;
             return ROWS;
         }
-        let others = self.endpoints.row(ROWS);
-        let words = self.endpoints.row(row);
-        let (guarded, name) = (Guarded::of(words), name());
-        guarded.change(|| {
-            for (count, others) in words[COUNT..].iter().zip(&others[COUNT..]) {
-                others.fetch_add(count.swap(0, Ordering::Relaxed), Ordering::Relaxed);
-            }
-            guarded.store(LENGTH, name.len().min(8 * NAME_WORDS) as u64);
-            guarded.store_text(NAME, NAME_WORDS, &name);
-        });
+        self.endpoints.give(row, &name());
         (rows.keys[row], rows.credits[row]) = (key, 0);
         row
     }
@@ -428,6 +478,45 @@ mod tests {
         }
         assert_eq!(hashes.len(), count);
         assert!(!hashes.contains(&0));
+    }
+
+    #[test]
+    fn the_counts_of_workers_that_have_ended_are_added() {
+        let (ended, _) = none();
+        for (paths, longer) in [(["/a/longer/name", "/b"], 0), (["/b", "/c"], 1)] {
+            let (endpoints, table) = none();
+            for path in paths {
+                ask(&table, path, Duration::from_millis(longer));
+            }
+            ended.add(endpoints);
+        }
+        let expected = [("GET /a/longer/name", 1), ("GET /b", 2), ("GET /c", 1)];
+        assert_eq!(shown(ended), expected.map(|(name, count)| (name.to_owned(), count)).into());
+        let b = ended.all().into_iter().find(|endpoint| endpoint.name == b"GET /b").unwrap();
+        assert_eq!(
+            b.counts[1..6],
+            [("held_ns", 1_000_000), ("delivery_ns", 1_000_000), ("blocked_ns", 0), ("blocks", 0), ("writes", 2)]
+        );
+        assert_eq!(b.paths.iter().map(|(_, count)| count).sum::<u64>(), 2);
+    }
+
+    #[test]
+    fn of_more_endpoints_of_ended_workers_than_rows_those_that_cost_most_keep_their_names() {
+        let (ended, _) = none();
+        for (worker, cost) in [("cheap", Duration::ZERO), ("dear", Duration::from_millis(1)), ("late", Duration::ZERO)]
+        {
+            let (endpoints, table) = none();
+            // Names that have rows of their own in their worker, and names that are counted with the others there.
+            for number in 0..ROWS {
+                ask(&table, &format!("/{worker}/x{number}"), cost);
+            }
+            ended.add(endpoints);
+        }
+        let shown = shown(ended);
+        let named = |worker: &str| shown.keys().filter(|name| name.contains(worker)).count();
+        assert_eq!(shown.values().sum::<u64>(), 3 * ROWS as u64);
+        assert_eq!((shown.len(), named("late")), (ROWS + 1, 0));
+        assert!(named("dear") > named("cheap"), "{shown:?}");
     }
 
     #[test]

@@ -41,7 +41,9 @@ const METHOD: usize = CLIENT + PEER;
 const LENGTH: usize = METHOD + 2;
 const TARGET: usize = LENGTH + 1;
 const TARGET_WORDS: usize = 20;
-const CELL: usize = TARGET + TARGET_WORDS;
+const WORKER: usize = TARGET + TARGET_WORDS;
+const PROCESS: usize = WORKER + 1;
+const CELL: usize = PROCESS + 1;
 /// A word before the cells: 1 once one was written.
 const USED: usize = 0;
 const FIRST: usize = 1;
@@ -71,9 +73,11 @@ pub struct Ended {
     pub sizes: [(&'static str, u64); 3],
     /// Times in nanoseconds, by the names of the phases.
     pub times: [(&'static str, u64); 5],
+    /// Number and process of the worker, if it has ended; 0 before.
+    pub worker: [(&'static str, u64); 2],
 }
 
-/// The last responses of a worker, for those who read.
+/// The last responses of a worker, or of all that have ended, for those who read.
 #[derive(Clone, Copy)]
 pub struct Recent {
     words: &'static [AtomicU64; WORDS],
@@ -96,13 +100,36 @@ impl Recent {
         Guarded::of(&self.words[FIRST + (kind * KEPT + number) * CELL..][..CELL])
     }
 
+    /// Keeps the responses of a worker that has ended, with its number and process, in place of those that were over
+    /// before them. One process does that, on one thread.
+    pub(crate) fn keep(&self, of_worker: Self, worker: u64, process: u64) {
+        if of_worker.words[USED].load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        self.words[USED].store(1, Ordering::Relaxed);
+        for (kind, number) in (0..KINDS.len()).flat_map(|kind| (0..KEPT).map(move |number| (kind, number))) {
+            let Some(words) = of_worker.cell(kind, number).read::<CELL>().filter(|words| words[SERIAL] > 0) else {
+                continue;
+            };
+            let cells = (0..KEPT).map(|number| self.cell(kind, number));
+            let Some(oldest) = cells.min_by_key(|cell| cell.load(AT)).filter(|cell| cell.load(AT) < words[AT]) else {
+                continue;
+            };
+            oldest.change(|| {
+                words.iter().enumerate().skip(SERIAL).for_each(|(word, value)| oldest.store(word, *value));
+                oldest.store(WORKER, worker);
+                oldest.store(PROCESS, process);
+            });
+        }
+    }
+
     /// Those of each kind, with its name, the last one first.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, Vec<Ended>)> + '_ {
         KINDS.into_iter().enumerate().map(|(kind, name)| {
             let kept = if self.words[USED].load(Ordering::Relaxed) > 0 { KEPT } else { 0 };
             let cells = (0..kept).filter_map(|number| self.cell(kind, number).read::<CELL>());
             let mut found: Vec<_> = cells.filter(|words| words[SERIAL] > 0).map(|words| ended(&words)).collect();
-            found.sort_by_key(|ended| std::cmp::Reverse(ended.serial));
+            found.sort_by_key(|ended| std::cmp::Reverse((ended.at, ended.serial)));
             (name, found)
         })
     }
@@ -115,7 +142,7 @@ fn ended(words: &[u64; CELL]) -> Ended {
         serial: words[SERIAL],
         at: words[AT],
         method: word_of(&words[METHOD..LENGTH]),
-        target: text_of(&words[TARGET..], place(LENGTH)),
+        target: text_of(&words[TARGET..WORKER], place(LENGTH)),
         peer: peer_of(&words[CLIENT..METHOD]),
         status: words[STATUS] as u16,
         ending: ENDINGS.get(place(ENDING)).copied().unwrap_or_default(),
@@ -128,6 +155,7 @@ fn ended(words: &[u64; CELL]) -> Ended {
             ("blocked", blocked),
             ("total", total),
         ],
+        worker: [("worker", words[WORKER]), ("pid", words[PROCESS])],
     }
 }
 
@@ -266,10 +294,34 @@ mod tests {
                 ("blocked", 9),
                 ("total", 2 * SECOND),
             ],
+            worker: [("worker", 0), ("pid", 0)],
         };
         assert_eq!(shown(recent), BTreeMap::from([("slow", vec![expected]), ("broken", vec![])]));
         recent.clear();
         assert_eq!(shown(recent), BTreeMap::from([("slow", vec![]), ("broken", vec![])]));
+    }
+
+    #[test]
+    fn of_the_workers_that_have_ended_the_last_ones_are_kept_with_their_worker() {
+        let (ended, _) = none(Duration::ZERO);
+        let times = Times { application: SECOND, ..Times::default() };
+        // The last one that is kept began first.
+        for (worker, first) in [(1, 1_000), (2, 10), (3, 1_005)] {
+            let (recent, responses) = none(Duration::ZERO);
+            for at in first..first + 10 {
+                responses.note(&request(&format!("/{worker}")), &record(Ending::Complete), &times, || at);
+            }
+            ended.keep(recent, worker, 100 + worker);
+        }
+        let slow = shown(ended).remove("slow").unwrap();
+        let ats: Vec<_> = slow.iter().map(|ended| ended.at).collect();
+        // Those of two workers that were over at the same time are in no order.
+        let expected: Vec<_> = (1_010..1_015).rev().chain((1_005..1_010).rev().flat_map(|at| [at, at])).collect();
+        assert_eq!(ats[..15], expected);
+        assert_eq!((ats[15], ats.len()), (1_004, KEPT));
+        assert_eq!(slow[0].worker, [("worker", 3), ("pid", 103)]);
+        assert_eq!((&slow[0].target[..], slow[15].worker), (&b"/3"[..], [("worker", 1), ("pid", 101)]));
+        assert_eq!(shown(ended)["broken"], []);
     }
 
     #[test]

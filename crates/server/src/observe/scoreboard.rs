@@ -280,6 +280,21 @@ impl Section {
         self.recent
     }
 
+    /// Keeps the last responses of a worker that has ended, and adds what its responses have cost by endpoint, if
+    /// `with_endpoints`. This is the section of all that have ended, which no worker has. `number`: of the worker.
+    /// Thread: one of the master.
+    pub fn keep(&self, worker: &Self, number: u64, with_endpoints: bool) {
+        self.recent.keep(worker.recent, number, worker.get(Counter::Pid));
+        if with_endpoints {
+            self.endpoints.add(worker.endpoints);
+        }
+    }
+
+    /// Sets the counts of its responses by endpoint to 0.
+    pub fn forget_endpoints(&self) {
+        self.endpoints.clear();
+    }
+
     /// Orders the worker to drain, for `graceful` at most. The worker does so even while a request holds its
     /// interpreter.
     pub fn order_drain(&self, graceful: Duration) {

@@ -12,11 +12,23 @@ use tailrace_server::{Counter, Ended, InFlight, Scoreboard as Board, Section, cl
 #[pyclass(frozen, name = "Scoreboard", module = "tailrace._tailrace")]
 pub(crate) struct Scoreboard {
     board: Board,
+    /// The place of all workers that have ended, behind those of workers.
+    ended: usize,
 }
 
 impl Scoreboard {
     pub(crate) fn place(&self, number: usize) -> PyResult<Section> {
-        self.board.place(number).ok_or_else(|| PyIndexError::new_err(format!("the scoreboard has no place {number}")))
+        self.section((number < self.ended).then_some(number), number)
+    }
+
+    /// None: that of all workers that have ended.
+    fn place_or_ended(&self, number: Option<usize>) -> PyResult<Section> {
+        number.map_or_else(|| self.section(Some(self.ended), self.ended), |number| self.place(number))
+    }
+
+    fn section(&self, number: Option<usize>, asked: usize) -> PyResult<Section> {
+        let section = number.and_then(|number| self.board.place(number));
+        section.ok_or_else(|| PyIndexError::new_err(format!("the scoreboard has no place {asked}")))
     }
 }
 
@@ -49,6 +61,9 @@ fn ended_dict<'py>(py: Python<'py>, ended: &Ended, now: u64) -> PyResult<Bound<'
     for (name, nanos) in ended.times {
         dict.set_item(name, nanos as f64 / 1e9)?;
     }
+    for (name, number) in ended.worker {
+        dict.set_item(name, number)?;
+    }
     dict.set_item("ago", now.saturating_sub(ended.at) as f64 / 1e9)?;
     Ok(dict)
 }
@@ -58,7 +73,8 @@ impl Scoreboard {
     /// places: workers at most. threads: of each. Shared with processes that are forked later. Raises OSError.
     #[new]
     fn new(places: usize, threads: usize) -> PyResult<Self> {
-        Ok(Self { board: Board::new(places, threads)? })
+        let board = Board::new(places.saturating_add(1), threads)?;
+        Ok(Self { board, ended: places })
     }
 
     /// Counters and gauges of the worker at a place, also after its death.
@@ -106,11 +122,11 @@ impl Scoreboard {
         Ok(groups)
     }
 
-    /// What the responses of each endpoint of the worker at a place have cost.
+    /// What the responses of each endpoint of the worker at a place have cost; None: of all workers that have ended.
     #[pyo3(signature = (place, /))]
-    fn endpoints<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyList>> {
+    fn endpoints<'py>(&self, py: Python<'py>, place: Option<usize>) -> PyResult<Bound<'py, PyList>> {
         let endpoints = PyList::empty(py);
-        for endpoint in self.place(place)?.endpoints().all() {
+        for endpoint in self.place_or_ended(place)?.endpoints().all() {
             let dict = PyDict::new(py);
             dict.set_item("endpoint", endpoint.name.escape_ascii().to_string())?;
             for (name, count) in endpoint.counts {
@@ -126,12 +142,12 @@ impl Scoreboard {
         Ok(endpoints)
     }
 
-    /// The last slow and the last broken responses of the worker at a place.
+    /// The last slow and the last broken responses of the worker at a place; None: of all workers that have ended.
     #[pyo3(signature = (place, /))]
-    fn recent<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyDict>> {
+    fn recent<'py>(&self, py: Python<'py>, place: Option<usize>) -> PyResult<Bound<'py, PyDict>> {
         let now = tailrace_server::shared_now();
         let kinds = PyDict::new(py);
-        for (name, responses) in self.place(place)?.recent().all() {
+        for (name, responses) in self.place_or_ended(place)?.recent().all() {
             let list = PyList::empty(py);
             for ended in &responses {
                 list.append(ended_dict(py, ended, now)?)?;
@@ -168,6 +184,20 @@ impl Scoreboard {
         let graceful = Duration::try_from_secs_f64(seconds)
             .map_err(|_| PyValueError::new_err("seconds must be a number that is not negative"))?;
         self.place(place)?.order_drain(graceful);
+        Ok(())
+    }
+
+    /// Adds `recent` of the worker at a place, which has ended, to those of all that have ended; its `endpoints`, too, if
+    /// `with_endpoints`. number: of the worker.
+    #[pyo3(signature = (place, number, with_endpoints, /))]
+    fn keep(&self, place: usize, number: u64, with_endpoints: bool) -> PyResult<()> {
+        self.place_or_ended(None)?.keep(&self.place(place)?, number, with_endpoints);
+        Ok(())
+    }
+
+    /// Forgets the endpoints of all workers that have ended.
+    fn forget_endpoints(&self) -> PyResult<()> {
+        self.place_or_ended(None)?.forget_endpoints();
         Ok(())
     }
 
