@@ -19,9 +19,9 @@ fn parsed(target: &[u8], lines: &[u8]) -> Option<(Vec<u8>, RequestHead)> {
 }
 
 fn stated(lines: &[u8], trusted: &str) -> Option<(Statement, Vec<u8>)> {
-    let (bytes, mut head) = parsed(b"/", lines)?;
-    let trust = Trust::of([trusted], ForwardedFields::Any).unwrap();
-    let statement = read(&bytes, &mut head.fields, &trust, Some("10.0.0.1:80".parse().unwrap())).ok()?;
+    let (bytes, head) = parsed(b"/", lines)?;
+    let trust = Trust::of([trusted], ForwardedFields::ANY).unwrap();
+    let statement = read(&bytes, &head.fields, &trust, Some("10.0.0.1:80".parse().unwrap())).ok()?;
     Some((statement, bytes))
 }
 

@@ -280,7 +280,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ("unix",),
         "The proxies that are believed about their clients: addresses, networks such as 10.0.0.0/8, unix (who connects "
         "to a UNIX socket), * (everybody), or none. They may state the client's address, scheme, host, port and prefix "
-        "in Forwarded and X-Forwarded-For, -Proto, -Host, -Port and -Prefix, in a PROXY header and in uwsgi packets. "
+        "in the fields of --forwarded-fields, in a PROXY header and in uwsgi packets. "
         "The address is the last one that is not trusted itself. Of everybody else these fields are removed, and PROXY "
         "headers and uwsgi packets refused. With $FORWARDED_ALLOW_IPS set, the default is unix and what that lists.",
         ADDRESSES,
@@ -290,12 +290,26 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "forwarded_fields",
-        values.choice("any", "forwarded", "x-forwarded"),
-        "any",
-        "Which fields the trusted proxies write: Forwarded, the X-Forwarded ones, or any. The others are removed. With "
-        "any, a request that has both is refused with 400 unless they agree: one may be the client's own.",
+        values.several_or(
+            "none",
+            values.choice(
+                "any",
+                "forwarded",
+                "x-forwarded",
+                "x-forwarded-for",
+                "x-forwarded-proto",
+                "x-forwarded-host",
+                "x-forwarded-port",
+                "x-forwarded-prefix",
+            ),
+        ),
+        ("forwarded", "x-forwarded-for", "x-forwarded-proto"),
+        "The fields that the trusted proxies write in each request, whatever their clients send: forwarded, "
+        "x-forwarded-for and so on, x-forwarded (all of these), or any. The others are removed, since they may be the "
+        "client's own. A request that has Forwarded and an X-Forwarded field is refused with 400 unless they agree.",
         ADDRESSES,
         core="forwarded_fields",
+        example=["x-forwarded"],
     ),
     Option(
         "backlog",

@@ -212,7 +212,14 @@ class One:
 def test_the_application_sees_who_asks_for_what(name, protocol):
     with contextlib.ExitStack() as stack:
         front = One(stack, "fw_delivery:app", name, protocol).front
-        lies = {"X-Forwarded-For": "6.6.6.6", "X-Forwarded-Proto": "gopher", "Forwarded": "for=6.6.6.6"}
+        lies = {
+            "X-Forwarded-For": "6.6.6.6",
+            "X-Forwarded-Proto": "gopher",
+            "X-Forwarded-Host": "evil.example",
+            "X-Forwarded-Port": "666",
+            "X-Forwarded-Prefix": "/evil",
+            "Forwarded": "for=6.6.6.6",
+        }
         # An address of the client's own, which is not that of the connection between front and server.
         transport = httpx.HTTPTransport(local_address="127.0.0.9", trust_env=False)
         with httpx.Client(base_url=front.url, transport=transport, timeout=20.0, trust_env=False) as client:
@@ -220,8 +227,7 @@ def test_the_application_sees_who_asks_for_what(name, protocol):
         assert (seen["PATH_INFO"], seen["QUERY_STRING"]) == ("/a b/\xc3\xa9", "x=1%202")
         assert (seen["HTTP_HOST"], seen["wsgi.url_scheme"]) == ("shop.example", "http")
         assert seen["REMOTE_ADDR"] == "127.0.0.9"
-        assert "6.6.6.6" not in str(seen)
-        assert "gopher" not in str(seen)
+        assert not [lie for lie in ("6.6.6.6", "gopher", "evil", "666") if lie in str(seen)]
 
 
 @pytest.mark.parametrize("way", ["tcp", "unix"])

@@ -43,7 +43,7 @@ WANTED = ("192.0.2.7", "4711", "https", "outer.example", "8443", "/pre")
 def test_environ_and_access_log_show_what_a_trusted_proxy_states(tmp_path, options, environment):
     log = tmp_path / "log"
     atoms = "{client} {host} {request:x-a} {response:content-type}"
-    logged = {"access_log": log, "access_log_format": atoms}
+    logged = {"access_log": log, "access_log_format": atoms, "forwarded_fields": "x-forwarded"}
     with Server("fw_delivery:app", environment=environment, **logged, **options) as server:
         environ = environ_of(server, *STATED, "X-A: b")
         assert seen(environ) == WANTED
@@ -78,6 +78,20 @@ def test_forwarded_counts_as_much_and_the_two_kinds_of_fields_must_agree():
         assert "HTTP_FORWARDED" not in environ
 
 
+def test_fields_that_proxies_seldom_write_are_believed_only_where_an_option_names_them():
+    with Server("fw_delivery:app", trusted_proxies="127.0.0.1") as server:
+        for _ in range(2):
+            own, environ = environ_of(server), environ_of(server, *STATED)
+            assert seen(environ) == (*WANTED[:3], *seen(own)[3:])
+            assert not {"HTTP_X_FORWARDED_HOST", "HTTP_X_FORWARDED_PORT", "HTTP_X_FORWARDED_PREFIX"} & set(environ)
+        remedy = "add x-forwarded-host to --forwarded-fields"
+        eventually(lambda: remedy in server.log, "the line")
+        assert server.log.count(remedy) == 1
+    options = {"trusted_proxies": "127.0.0.1", "forwarded_fields": "x-forwarded-for,x-forwarded-host"}
+    with Server("fw_delivery:app", **options) as server:
+        assert seen(environ_of(server, *STATED))[:4] == ("192.0.2.7", "4711", "http", "outer.example")
+
+
 @pytest.mark.parametrize("underscores", ["drop", "keep"])
 def test_no_other_spelling_of_a_name_is_believed_or_passed(underscores):
     with Server("fw_delivery:app", trusted_proxies="127.0.0.1", underscore_headers=underscores) as server:
@@ -87,7 +101,8 @@ def test_no_other_spelling_of_a_name_is_believed_or_passed(underscores):
 
 
 def test_the_prefix_comes_before_the_root_path():
-    with Server("fw_delivery:app", trusted_proxies="127.0.0.1", root_path="/app") as server:
+    options = {"trusted_proxies": "127.0.0.1", "forwarded_fields": "any"}
+    with Server("fw_delivery:app", root_path="/app", **options) as server:
         for path, script_name, path_info in (("/app/a", "/pre/app", "/a"), ("/a", "/pre", "/a")):
             environ = environ_of(server, "X-Forwarded-Prefix: /pre", path=path)
             assert (environ["SCRIPT_NAME"], environ["PATH_INFO"]) == (script_name, path_info)

@@ -29,7 +29,7 @@ use crate::limits::Refusal;
 use crate::octets::{blank_end, hexadecimal, is_blank, is_value, token_end};
 use crate::request_head::{Field, Span};
 use crate::target::is_authority;
-use crate::trust::{ForwardedFields, Trust};
+use crate::trust::{ForwardedField as Name, Trust};
 
 const FORWARDED: Refusal = Refusal::new(400, "Forwarded of a trusted proxy must be as RFC 7239 says.");
 const FORWARDED_FOR: Refusal = Refusal::new(
@@ -75,30 +75,20 @@ pub struct Statement {
     pub prefix: Option<Span>,
 }
 
-/// A field of this file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
-    Forwarded,
-    For,
-    Proto,
-    Host,
-    Port,
-    Prefix,
-}
-
 impl Name {
+    /// The field with this name, in any case.
     fn of(name: &[u8]) -> Option<Self> {
-        let (known, text): (_, &[u8]) = match name.len() {
-            9 => (Self::Forwarded, b"forwarded"),
-            15 => (Self::For, b"x-forwarded-for"),
-            16 if name[12] | 0x20 == b'h' => (Self::Host, b"x-forwarded-host"),
-            16 => (Self::Port, b"x-forwarded-port"),
-            17 => (Self::Proto, b"x-forwarded-proto"),
-            18 => (Self::Prefix, b"x-forwarded-prefix"),
+        let known = match name.len() {
+            9 => Self::Forwarded,
+            15 => Self::For,
+            16 if name[12] | 0x20 == b'h' => Self::Host,
+            16 => Self::Port,
+            17 => Self::Proto,
+            18 => Self::Prefix,
             _ => return None,
         };
         // Most names of these lengths differ in their first octet.
-        (name[0] | 0x20 == text[0] && name.eq_ignore_ascii_case(text)).then_some(known)
+        (may_be_forwarded(name) && name.eq_ignore_ascii_case(known.name().as_bytes())).then_some(known)
     }
 }
 
@@ -128,43 +118,32 @@ pub fn resembles_forwarded(name: &[u8]) -> bool {
     dashed != name && is_forwarded(dashed)
 }
 
-/// Removes the fields of a peer that is not trusted. Returns the name of one that was there, as it was sent.
-pub fn remove_all(bytes: &[u8], fields: &mut Vec<Field>) -> Option<Span> {
+/// Removes the fields of a peer that is not trusted. Returns one that was there.
+pub fn remove_all(bytes: &[u8], fields: &mut Vec<Field>) -> Option<Name> {
     remove(bytes, fields, |_| true)
 }
 
-fn remove(bytes: &[u8], fields: &mut Vec<Field>, is_meant: impl Fn(Name) -> bool) -> Option<Span> {
+/// Removes those that the proxies do not write ([`crate::trust::ForwardedFields`]). Returns one that was there.
+pub fn remove_others(bytes: &[u8], fields: &mut Vec<Field>, trust: &Trust) -> Option<Name> {
+    remove(bytes, fields, |name| !trust.fields().has(name))
+}
+
+fn remove(bytes: &[u8], fields: &mut Vec<Field>, is_meant: impl Fn(Name) -> bool) -> Option<Name> {
     let mut removed = None;
     fields.retain(|field| {
-        let stays = !Name::of(field.name.of(bytes)).is_some_and(&is_meant);
-        if !stays {
-            removed.get_or_insert(field.name);
-        }
-        stays
+        let meant = Name::of(field.name.of(bytes)).filter(|name| is_meant(*name));
+        removed = removed.or(meant);
+        meant.is_none()
     });
     removed
 }
 
-/// What the fields of a request state, if the peer is trusted; else that the peer is the client. Fields that its proxies
-/// do not write ([`ForwardedFields`]) are removed.
+/// What the fields of a request state, if the peer is trusted; else that the peer is the client. Those that its proxies
+/// do not write are removed before ([`remove_others`]).
 ///
 /// # Errors
 /// A [`Refusal`] if what a trusted proxy states is malformed, or contradicts itself.
-pub fn read(
-    bytes: &[u8],
-    fields: &mut Vec<Field>,
-    trust: &Trust,
-    peer: Option<SocketAddr>,
-) -> Result<Statement, Refusal> {
-    match trust.fields() {
-        ForwardedFields::Any => {}
-        ForwardedFields::Standard => {
-            remove(bytes, fields, |name| name != Name::Forwarded);
-        }
-        ForwardedFields::Extension => {
-            remove(bytes, fields, |name| name == Name::Forwarded);
-        }
-    }
+pub fn read(bytes: &[u8], fields: &[Field], trust: &Trust, peer: Option<SocketAddr>) -> Result<Statement, Refusal> {
     let lists = Lists::find(bytes, fields);
     if !lists.has(Name::Forwarded) {
         return lists.extension(trust, peer);

@@ -1,4 +1,5 @@
-//! Whose statements about a client are believed: the addresses of the proxies in front of this server.
+//! Whose statements about a client are believed, and in which fields: the addresses of the proxies in front of this
+//! server, and the fields that they write.
 //!
 //! An IPv4 address that is written as an IPv6 one (`::ffff:192.0.2.1`, RFC 4291 section 2.5.5.2) is that IPv4 address.
 //! Plain data; any thread.
@@ -16,16 +17,99 @@ pub struct Trust {
     fields: ForwardedFields,
 }
 
-/// Which fields the proxies write. Those that they do not write may be the client's own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ForwardedFields {
-    /// Whichever arrive. Where `Forwarded` and `X-Forwarded-*` both do, they must say the same.
-    #[default]
-    Any,
+/// A field by which a proxy states something about its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardedField {
     /// `Forwarded` (RFC 7239).
-    Standard,
-    /// `X-Forwarded-For`, `-Proto`, `-Host`, `-Port` and `-Prefix`.
-    Extension,
+    Forwarded,
+    /// `X-Forwarded-For`.
+    For,
+    /// `X-Forwarded-Proto`.
+    Proto,
+    /// `X-Forwarded-Host`.
+    Host,
+    /// `X-Forwarded-Port`.
+    Port,
+    /// `X-Forwarded-Prefix`.
+    Prefix,
+}
+
+impl ForwardedField {
+    const ALL: [Self; 6] = [Self::Forwarded, Self::For, Self::Proto, Self::Host, Self::Port, Self::Prefix];
+
+    /// The name of the field.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Forwarded => "Forwarded",
+            Self::For => "X-Forwarded-For",
+            Self::Proto => "X-Forwarded-Proto",
+            Self::Host => "X-Forwarded-Host",
+            Self::Port => "X-Forwarded-Port",
+            Self::Prefix => "X-Forwarded-Prefix",
+        }
+    }
+}
+
+/// Which fields the proxies write; any other one may be the client's own. The default: `Forwarded`, `X-Forwarded-For` and
+/// `-Proto`, which proxies write as a rule. A client whose proxy passes the rest on would name the host of links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForwardedFields {
+    /// A bit for each [`ForwardedField`].
+    bits: u8,
+}
+
+impl Default for ForwardedFields {
+    fn default() -> Self {
+        Self::of(&[ForwardedField::Forwarded, ForwardedField::For, ForwardedField::Proto])
+    }
+}
+
+impl ForwardedFields {
+    /// No field.
+    pub const NONE: Self = Self { bits: 0 };
+    /// Whichever arrive.
+    pub const ANY: Self = Self::of(&ForwardedField::ALL);
+    /// `Forwarded` alone.
+    pub const STANDARD: Self = Self::of(&[ForwardedField::Forwarded]);
+    /// All but `Forwarded`.
+    pub const EXTENSION: Self = Self { bits: Self::ANY.bits & !Self::STANDARD.bits };
+
+    /// These fields.
+    #[must_use]
+    pub const fn of(mut fields: &[ForwardedField]) -> Self {
+        let mut bits = 0;
+        while let [field, rest @ ..] = fields {
+            bits |= 1 << *field as u8;
+            fields = rest;
+        }
+        Self { bits }
+    }
+
+    /// Those that a word names: a field's name in lower case, `x-forwarded` for [`Self::EXTENSION`], `any`.
+    #[must_use]
+    pub fn named(word: &str) -> Option<Self> {
+        match word {
+            "any" => Some(Self::ANY),
+            "x-forwarded" => Some(Self::EXTENSION),
+            _ => {
+                let field = ForwardedField::ALL.into_iter().find(|field| field.name().eq_ignore_ascii_case(word))?;
+                Some(Self::of(&[field]))
+            }
+        }
+    }
+
+    /// These, and the others.
+    #[must_use]
+    pub const fn and(self, others: Self) -> Self {
+        Self { bits: self.bits | others.bits }
+    }
+
+    /// Whether a field is one of these.
+    #[must_use]
+    pub const fn has(self, field: ForwardedField) -> bool {
+        self.bits & 1 << field as u8 != 0
+    }
 }
 
 /// An entry of the list that is neither a network, nor an address, nor one of the two words.
@@ -42,7 +126,7 @@ impl std::error::Error for NotAPeer {}
 
 impl Default for Trust {
     fn default() -> Self {
-        Self { networks: Vec::new(), unix: true, fields: ForwardedFields::Any }
+        Self { networks: Vec::new(), unix: true, fields: ForwardedFields::default() }
     }
 }
 
@@ -50,7 +134,7 @@ impl Trust {
     /// Nobody is believed.
     #[must_use]
     pub const fn nobody() -> Self {
-        Self { networks: Vec::new(), unix: false, fields: ForwardedFields::Any }
+        Self { networks: Vec::new(), unix: false, fields: ForwardedFields::NONE }
     }
 
     /// Those that the entries name: an address, a network, `unix` for the peers on UNIX sockets, `*` for everybody.

@@ -8,10 +8,10 @@ use proptest::prelude::{
     Just, ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, prop_assert_ne, prop_oneof, proptest,
 };
 use proptest::sample::select;
-use tailrace_http::forwarded::{Scheme, Statement, is_forwarded, read, remove_all, resembles_forwarded};
+use tailrace_http::forwarded::{Scheme, Statement, is_forwarded, read, remove_all, remove_others, resembles_forwarded};
 use tailrace_http::limits::Refusal;
 use tailrace_http::request_head::{Field, Span};
-use tailrace_http::trust::{ForwardedFields, Trust};
+use tailrace_http::trust::{ForwardedField, ForwardedFields, Trust};
 
 /// Field lines as the parser of heads leaves them.
 #[derive(Clone, Default)]
@@ -60,14 +60,15 @@ fn trust(fields: ForwardedFields) -> Trust {
 
 fn said_by<V: AsRef<[u8]>>(lines: &[(&str, V)], trust: &Trust, peer: Option<&str>) -> Result<Said, Refusal> {
     let Fields { bytes, mut fields } = Fields::of(lines);
-    let statement = read(&bytes, &mut fields, trust, peer.map(|peer| peer.parse().unwrap()))?;
+    remove_others(&bytes, &mut fields, trust);
+    let statement = read(&bytes, &fields, trust, peer.map(|peer| peer.parse().unwrap()))?;
     let Statement { client, scheme, host, port, prefix } = statement;
     let text = |span: Option<Span>| span.map(|span| String::from_utf8(span.of(&bytes).to_vec()).unwrap());
     Ok(Said { client, scheme, host: text(host), port, prefix: text(prefix) })
 }
 
 fn said<V: AsRef<[u8]>>(lines: &[(&str, V)]) -> Result<Said, Refusal> {
-    said_by(lines, &trust(ForwardedFields::Any), Some(NEAREST))
+    said_by(lines, &trust(ForwardedFields::ANY), Some(NEAREST))
 }
 
 fn client_of(lines: &[(&str, &str)]) -> String {
@@ -139,7 +140,7 @@ fn a_peer_on_a_unix_socket_of_a_proxy_is_trusted_as_one_of_this_server_is() {
     for (list, client) in [("unix:", "unix"), ("192.0.2.7, unix:", "192.0.2.7:0")] {
         assert_eq!(client_of(&[("X-Forwarded-For", list)]), client, "{list}");
     }
-    let without_unix = Trust::of(["10.0.0.0/8"], ForwardedFields::Any).unwrap();
+    let without_unix = Trust::of(["10.0.0.0/8"], ForwardedFields::ANY).unwrap();
     let said = said_by(&[("X-Forwarded-For", "192.0.2.7, unix:")], &without_unix, Some(NEAREST)).unwrap();
     assert_eq!(said.client, None);
 }
@@ -188,7 +189,7 @@ fn the_fields_of_a_peer_that_is_not_trusted_are_removed() {
     ];
     let mut all = Fields::of(&lines);
     let removed = remove_all(&all.bytes, &mut all.fields);
-    assert_eq!(removed.map(|name| name.of(&all.bytes)), Some(b"forwarded".as_slice()));
+    assert_eq!(removed, Some(ForwardedField::Forwarded));
     assert_eq!(all.names(), ["Host", "X-Forwarded-User", "X-Forwarded-For-", "X_Forwarded_For"]);
     assert_eq!(remove_all(&all.bytes, &mut all.fields), None);
 }
@@ -285,6 +286,25 @@ fn both_kinds_of_fields_must_say_the_same() {
 }
 
 #[test]
+fn by_default_the_host_the_port_and_the_prefix_are_not_believed_as_fields_of_their_own() {
+    let lines = [
+        ("X-Forwarded-For", "192.0.2.7"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Forwarded-Host", "evil"),
+        ("X-Forwarded-Port", "80"),
+        ("X-Forwarded-Prefix", "/evil"),
+    ];
+    let client = Some("192.0.2.7:0".parse().unwrap());
+    let expected = Said { client, scheme: Some(Scheme::Https), ..Said::default() };
+    for fields in [ForwardedFields::default(), ForwardedFields::of(&[ForwardedField::For, ForwardedField::Proto])] {
+        assert_eq!(said_by(&lines, &trust(fields), Some(NEAREST)), Ok(expected.clone()));
+    }
+    let standard = [("Forwarded", "for=192.0.2.7;proto=https;host=a")];
+    let said = said_by(&standard, &trust(ForwardedFields::default()), Some(NEAREST)).unwrap();
+    assert_eq!(said, Said { host: Some(String::from("a")), ..expected });
+}
+
+#[test]
 fn of_the_kinds_of_fields_one_can_be_chosen() {
     let lines = [
         ("Forwarded", "for=192.0.2.8;proto=http"),
@@ -294,16 +314,17 @@ fn of_the_kinds_of_fields_one_can_be_chosen() {
         ("X-Real-IP", "192.0.2.6"),
     ];
     for (which, client, scheme, left) in [
-        (ForwardedFields::Standard, "192.0.2.8:0", Scheme::Http, &["Forwarded", "X-Real-IP"][..]),
+        (ForwardedFields::STANDARD, "192.0.2.8:0", Scheme::Http, &["Forwarded", "X-Real-IP"][..]),
         (
-            ForwardedFields::Extension,
+            ForwardedFields::EXTENSION,
             "192.0.2.7:0",
             Scheme::Https,
             &["X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Prefix", "X-Real-IP"],
         ),
     ] {
         let mut all = Fields::of(&lines);
-        let statement = read(&all.bytes, &mut all.fields, &trust(which), Some(NEAREST.parse().unwrap())).unwrap();
+        assert!(remove_others(&all.bytes, &mut all.fields, &trust(which)).is_some());
+        let statement = read(&all.bytes, &all.fields, &trust(which), Some(NEAREST.parse().unwrap())).unwrap();
         assert_eq!((statement.client, statement.scheme), (Some(client.parse().unwrap()), Some(scheme)));
         assert_eq!(all.names(), left);
     }
@@ -525,7 +546,7 @@ proptest! {
         ]), prop_oneof![value(), "(/|[a-z.%0-9:\\[\\]]){0,12}".prop_map(String::into_bytes)]), 0..6),
         everybody in any::<bool>(),
     ) {
-        let trust = if everybody { Trust::of(["*"], ForwardedFields::Any).unwrap() } else { trust(ForwardedFields::Any) };
+        let trust = if everybody { Trust::of(["*"], ForwardedFields::ANY).unwrap() } else { trust(ForwardedFields::ANY) };
         match said_by(&lines, &trust, Some(NEAREST)) {
             Err(refusal) => prop_assert_eq!(refusal.status, 400),
             Ok(Said { host, port, prefix, .. }) => {

@@ -3,10 +3,10 @@
 
 use std::net::SocketAddr;
 
-use tailrace_http::trust::{ForwardedFields, Trust};
+use tailrace_http::trust::{ForwardedField, ForwardedFields, Trust};
 
 fn trust(entries: &[&str]) -> Trust {
-    Trust::of(entries.iter().copied(), ForwardedFields::Any).unwrap()
+    Trust::of(entries.iter().copied(), ForwardedFields::ANY).unwrap()
 }
 
 fn peer(address: &str) -> Option<SocketAddr> {
@@ -79,7 +79,24 @@ fn an_entry_that_is_no_peer_is_named_in_the_error() {
         "UNIX",
         "10.0.0.1,10.0.0.2",
     ] {
-        let error = Trust::of(["unix", entry], ForwardedFields::Any).unwrap_err();
+        let error = Trust::of(["unix", entry], ForwardedFields::ANY).unwrap_err();
         assert!(error.to_string().starts_with(&format!("{entry:?} is not")), "{error}");
+    }
+}
+
+#[test]
+fn fields_are_named_as_they_are_sent_or_by_their_kind() {
+    let all = ["forwarded", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-port"];
+    let union = |words: &[&str]| {
+        words.iter().fold(ForwardedFields::NONE, |fields, word| fields.and(ForwardedFields::named(word).unwrap()))
+    };
+    assert_eq!(union(&["any"]), ForwardedFields::ANY);
+    assert_eq!(union(&["forwarded", "x-forwarded"]), ForwardedFields::ANY);
+    assert_eq!(union(&["forwarded"]), ForwardedFields::STANDARD);
+    assert_eq!(union(&all).and(union(&["x-forwarded-prefix"])), ForwardedFields::ANY);
+    assert!(!union(&all).has(ForwardedField::Prefix) && union(&all).has(ForwardedField::Port));
+    assert_eq!(union(&all[..3]), ForwardedFields::default());
+    for word in ["", "x-forwarded-", "host", "x_forwarded_for", "x-forwarded-user"] {
+        assert_eq!(ForwardedFields::named(word), None, "{word}");
     }
 }

@@ -18,7 +18,7 @@ const GET: &[u8] = b"GET /a HTTP/1.1\r\nHost: inner\r\n\r\n";
 const SOON: Duration = Duration::from_millis(50);
 
 fn trusting(entries: &[&str]) -> Config {
-    Config { trust: Trust::of(entries.iter().copied(), ForwardedFields::Any).unwrap(), ..Config::default() }
+    Config { trust: Trust::of(entries.iter().copied(), ForwardedFields::ANY).unwrap(), ..Config::default() }
 }
 
 /// Both listeners expect a PROXY header.
@@ -74,6 +74,21 @@ fn what_anybody_else_states_is_removed_and_said_once() {
     }
     let line = server.take_logged("add 127.0.0.1 to --trusted-proxies");
     assert!(line.contains("a request from 127.0.0.1 had"), "{line}");
+}
+
+#[test]
+fn a_field_that_the_proxies_do_not_write_is_removed_and_said_once() {
+    let trust = Trust::of(["127.0.0.1"], ForwardedFields::default()).unwrap();
+    let server = Server::start(Config { trust, ..Config::default() });
+    for number in 0..2 {
+        let lines = "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Host: evil\r\nX-Forwarded-Prefix: //evil\r\n";
+        assert_eq!(server.connect().ask("GET", "/a", lines).status, 200);
+        let seen = &server.seen()[number];
+        assert_eq!((seen.peer, seen.stated.clone()), (address("192.0.2.7:0"), (None, None, None, None)));
+        let names: Vec<_> = seen.fields.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["Host", "X-Forwarded-For"]);
+    }
+    server.take_logged("a request from 127.0.0.1 had X-Forwarded-Host, which --forwarded-fields does not name");
 }
 
 #[test]

@@ -18,7 +18,7 @@ const LONG: Duration = Duration::from_secs(60);
 /// Both listeners speak uwsgi; everybody is trusted.
 fn config() -> Config {
     let listener = ListenerConfig { protocol: ListenerProtocol::Uwsgi, ..ListenerConfig::default() };
-    Config { listeners: vec![listener; 2], trust: Trust::of(["*"], ForwardedFields::Any).unwrap(), ..Config::default() }
+    Config { listeners: vec![listener; 2], trust: Trust::of(["*"], ForwardedFields::ANY).unwrap(), ..Config::default() }
 }
 
 /// A request with a body, and what nginx sends besides.
@@ -158,7 +158,7 @@ fn a_peer_that_is_not_trusted_is_refused() {
 #[test]
 fn a_packet_may_follow_a_proxy_header_whose_client_must_be_trusted_then() {
     let listener = ListenerConfig { protocol: ListenerProtocol::Uwsgi, proxy: ProxyHeader::Any };
-    let trust = Trust::of(["127.0.0.1", "10.0.0.2"], ForwardedFields::Any).unwrap();
+    let trust = Trust::of(["127.0.0.1", "10.0.0.2"], ForwardedFields::ANY).unwrap();
     let server = Server::start(Config { listeners: vec![listener; 2], trust, ..config() });
     let from = |header: &str| [header.as_bytes(), &request("POST", "/echo", b"hello")].concat();
     for header in ["PROXY TCP4 10.0.0.2 10.0.0.1 4711 80\r\n", "PROXY UNKNOWN\r\n"] {

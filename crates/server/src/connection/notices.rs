@@ -1,4 +1,4 @@
-//! What is said once about peers that are not trusted: a line for the log, with the remedy.
+//! What is said once about what proxies state and nobody believes: a line for the log, with the remedy.
 //!
 //! Any thread.
 
@@ -7,30 +7,41 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tailrace_http::proxy_protocol::Fault;
+use tailrace_http::trust::ForwardedField;
 
-/// What a peer that is not trusted has sent: only proxies may state whose requests they pass on.
+/// What is not believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Untrusted {
-    /// `Forwarded` and `X-Forwarded-*`. Those of others are removed.
+    /// `Forwarded` and `X-Forwarded-*` of a peer that is not trusted. They were removed.
     Fields,
-    /// A PROXY header. Connections of others to an address that expects one are closed.
+    /// A PROXY header of such a peer. Its connection was closed.
     Header,
-    /// A uwsgi packet. Those of others are refused.
+    /// A uwsgi packet of such a peer. It was refused.
     Packet,
+    /// Such a field of a trusted peer, where trusted proxies do not write it. It was removed.
+    Field(ForwardedField),
 }
 
 /// What has been said.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
-    /// By what the peer has sent.
-    not_trusted: [AtomicBool; 3],
+    fields: AtomicBool,
+    header: AtomicBool,
+    packet: AtomicBool,
+    field: AtomicBool,
     header_refused: AtomicBool,
 }
 
 impl Notices {
-    /// This peer is not trusted.
+    /// This peer has sent what is not believed.
     pub(crate) fn not_trusted(&self, what: Untrusted, peer: Option<SocketAddr>) -> Option<String> {
-        let peer = first(&self.not_trusted[what as usize]).then_some(Peer(peer))?;
+        let said = match what {
+            Untrusted::Fields => &self.fields,
+            Untrusted::Header => &self.header,
+            Untrusted::Packet => &self.packet,
+            Untrusted::Field(_) => &self.field,
+        };
+        let peer = first(said).then_some(Peer(peer))?;
         let effect = match what {
             Untrusted::Fields => format!(
                 "a request from {peer:#} had Forwarded or X-Forwarded fields; they were removed, since that peer is not \
@@ -41,6 +52,14 @@ impl Notices {
             ),
             Untrusted::Packet => {
                 format!("a request from {peer:#} was answered 403: only trusted proxies may send uwsgi packets")
+            }
+            Untrusted::Field(field) => {
+                let (name, word) = (field.name(), field.name().to_ascii_lowercase());
+                return Some(format!(
+                    "a request from {peer:#} had {name}, which --forwarded-fields does not name; it was removed, since \
+                     it may be the client's. If your proxy writes it in each request, add {word} to \
+                     --forwarded-fields. This is said once"
+                ));
             }
         };
         Some(format!("{effect}. If it is your proxy, add {peer} to --trusted-proxies. This is said once"))
@@ -89,6 +108,9 @@ mod tests {
             assert!(line.contains("from 192.0.2.7 ") && line.contains("add 192.0.2.7 to --trusted-proxies"), "{line}");
             assert_eq!(notices.not_trusted(what, peer), None);
         }
+        let line = notices.not_trusted(Untrusted::Field(ForwardedField::Host), peer).unwrap();
+        assert!(line.contains("had X-Forwarded-Host, ") && line.contains("add x-forwarded-host to --forw"), "{line}");
+        assert_eq!(notices.not_trusted(Untrusted::Field(ForwardedField::Port), peer), None);
         let line = notices.header_refused(Fault::Absent, peer).unwrap();
         assert!(line.contains("does not begin with a PROXY header. Have the proxy send one"), "{line}");
         assert_eq!(notices.header_refused(Fault::TooLong, peer), None);

@@ -279,7 +279,7 @@ pub(crate) struct Rare {
     pub(crate) shutdown: Option<Shutdown>,
     /// The server itself has refused a request.
     pub(crate) is_refusal: bool,
-    /// This peer, which is not trusted, has sent this.
+    /// This peer has sent this, which is not believed.
     pub(crate) not_trusted: Option<(Untrusted, Endpoints)>,
     /// Queue these bytes for the client. After a page, `next` is [`Next::Flush`], or [`Next::Later`] for a request that
     /// was given up.
@@ -561,16 +561,16 @@ impl State {
             Err(refusal) => return self.refuse(refusal, transaction, rules),
         };
         if request.framing.has_forwarded {
+            let peer = request.endpoints;
             let Request { bytes: all, head, endpoints, origin, .. } = request;
-            return match origin.apply(all, &mut head.fields, &mut endpoints.peer, &rules.config.trust) {
-                Ok(Fields::Believed) => self.begin_admitted(transaction, bytes, at, more, rules),
-                Ok(Fields::Removed) => {
-                    let peer = request.endpoints;
-                    let effects = self.begin_admitted(transaction, bytes, at, more, rules);
-                    effects.with(|rare| rare.not_trusted = Some((Untrusted::Fields, peer)))
-                }
-                Err(refusal) => self.refuse(refusal, transaction, rules),
+            let what = match origin.apply(all, &mut head.fields, &mut endpoints.peer, &rules.config.trust) {
+                Ok(Fields::Believed) => return self.begin_admitted(transaction, bytes, at, more, rules),
+                Ok(Fields::OthersRemoved(field)) => Untrusted::Field(field),
+                Ok(Fields::Removed) => Untrusted::Fields,
+                Err(refusal) => return self.refuse(refusal, transaction, rules),
             };
+            let effects = self.begin_admitted(transaction, bytes, at, more, rules);
+            return effects.with(|rare| rare.not_trusted = Some((what, peer)));
         }
         self.begin_admitted(transaction, bytes, at, more, rules)
     }

@@ -5,10 +5,10 @@
 use std::net::SocketAddr;
 
 pub use tailrace_http::forwarded::Scheme;
-use tailrace_http::forwarded::{Statement, read, remove_all};
+use tailrace_http::forwarded::{Statement, read, remove_all, remove_others};
 use tailrace_http::limits::Refusal;
 use tailrace_http::request_head::{Field, Span};
-use tailrace_http::trust::Trust;
+use tailrace_http::trust::{ForwardedField, Trust};
 
 /// What a proxy that is trusted says of the request as it received it. Its client's address is
 /// [`Endpoints::peer`](crate::Endpoints). The spans refer to the bytes of the request's head.
@@ -30,6 +30,8 @@ pub struct Origin {
 pub(crate) enum Fields {
     /// They were read.
     Believed,
+    /// They were read but for those that the trusted proxies do not write, which were removed: this one for instance.
+    OthersRemoved(ForwardedField),
     /// They were removed, since whoever sent them is not trusted.
     Removed,
 }
@@ -51,6 +53,7 @@ impl Origin {
             remove_all(bytes, fields);
             return Ok(Fields::Removed);
         }
+        let removed = remove_others(bytes, fields, trust);
         let Statement { client, scheme, host, port, prefix } = read(bytes, fields, trust, *peer)?;
         *peer = client;
         *self = Self {
@@ -59,6 +62,6 @@ impl Origin {
             port: port.or(self.port),
             prefix: prefix.or(self.prefix),
         };
-        Ok(Fields::Believed)
+        Ok(removed.map_or(Fields::Believed, Fields::OthersRemoved))
     }
 }

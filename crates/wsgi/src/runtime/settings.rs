@@ -333,12 +333,11 @@ impl<'py> Reader<'_, 'py> {
 
     fn trust(&self) -> PyResult<Trust> {
         let peers: Vec<String> = self.value("trusted_proxies", "a list of str")?;
-        let fields = match self.text("forwarded_fields")?.as_str() {
-            "any" => ForwardedFields::Any,
-            "forwarded" => ForwardedFields::Standard,
-            "x-forwarded" => ForwardedFields::Extension,
-            _ => return Err(unfit("forwarded_fields", "\"any\", \"forwarded\" or \"x-forwarded\"")),
-        };
+        let words: Vec<String> = self.value("forwarded_fields", "a list of str")?;
+        let fields = words
+            .iter()
+            .try_fold(ForwardedFields::NONE, |fields, word| Some(fields.and(ForwardedFields::named(word)?)));
+        let fields = fields.ok_or_else(|| unfit("forwarded_fields", "names such as \"x-forwarded-for\""))?;
         Trust::of(peers.iter().map(String::as_str), fields)
             .map_err(|fault| PyValueError::new_err(format!("setting trusted_proxies: {fault}")))
     }
@@ -371,7 +370,7 @@ pub(crate) fn check_access_log_format(text: &str) -> PyResult<()> {
 #[pyfunction]
 #[pyo3(signature = (entry, /))]
 pub(crate) fn check_trusted_proxy(entry: &str) -> PyResult<()> {
-    Trust::of([entry], ForwardedFields::Any).map(drop).map_err(|fault| PyValueError::new_err(fault.to_string()))
+    Trust::of([entry], ForwardedFields::NONE).map(drop).map_err(|fault| PyValueError::new_err(fault.to_string()))
 }
 
 #[cfg(test)]
@@ -395,7 +394,7 @@ mod tests {
             static_fingerprinted='immutable', static_index=['index.htm'], static_listing=True, static_not_found=None,
             static_fallback='app/index.html', static_precompressed=False, static_compress=True,
             static_memory_file=1, static_memory=2, static_descriptors=3,
-            underscore_headers='drop', url_scheme='http', trusted_proxies=['unix', '10.0.0.0/8'], forwarded_fields='any', access_log=None, access_log_format='combined', debug=False,
+            underscore_headers='drop', url_scheme='http', trusted_proxies=['unix', '10.0.0.0/8'], forwarded_fields=['any'], access_log=None, access_log_format='combined', debug=False,
             multithread=True, multiprocess=False)";
         py.eval(text, None, None).unwrap().cast_into().unwrap()
     }
@@ -499,7 +498,8 @@ mod tests {
                 ("underscore_headers", c"'maybe'"),
                 ("trusted_proxies", c"['localhost']"),
                 ("trusted_proxies", c"'10.0.0.0/8'"),
-                ("forwarded_fields", c"'both'"),
+                ("forwarded_fields", c"'any'"),
+                ("forwarded_fields", c"['both']"),
             ] {
                 let settings = complete(py);
                 settings.set_item(name, py.eval(value, None, None).unwrap()).unwrap();
