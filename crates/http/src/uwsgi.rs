@@ -246,5 +246,5 @@ pub fn client(packet: &[u8], head: &RequestHead) -> Result<Option<SocketAddr>, R
     let without_zone = address.split('%').next().unwrap_or_default();
     let address: IpAddr = without_zone.parse().map_err(|_| ADDRESS)?;
     let port = text(b"REMOTE_PORT")?.parse().unwrap_or(0);
-    Ok(Some(SocketAddr::new(address, port)))
+    Ok(Some(SocketAddr::new(address.to_canonical(), port)))
 }

@@ -348,10 +348,11 @@ fn the_scheme_is_said_in_three_ways() {
 
 #[test]
 fn the_client_has_an_address_if_the_proxy_says_one() {
-    let cases: [(Variables<'_>, Option<&str>); 7] = [
+    let cases: [(Variables<'_>, Option<&str>); 8] = [
         (&[("REMOTE_ADDR", "192.0.2.1"), ("REMOTE_PORT", "4711")], Some("192.0.2.1:4711")),
         (&[("REMOTE_ADDR", "2001:db8::1"), ("REMOTE_PORT", "4711")], Some("[2001:db8::1]:4711")),
         (&[("REMOTE_ADDR", "fe80::1%eth0"), ("REMOTE_PORT", "4711")], Some("[fe80::1]:4711")),
+        (&[("REMOTE_ADDR", "::ffff:192.0.2.1"), ("REMOTE_PORT", "4711")], Some("192.0.2.1:4711")),
         (&[("REMOTE_ADDR", "192.0.2.1"), ("REMOTE_PORT", "")], Some("192.0.2.1:0")),
         (&[("REMOTE_ADDR", "unix:"), ("REMOTE_PORT", "")], None),
         (&[("REMOTE_ADDR", "")], None),

@@ -136,13 +136,21 @@ fn accept_fault(fault: Errno) -> AcceptFault {
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> Result<Option<(OwnedFd, Option<SocketAddr>)>, AcceptFault> {
     for _ in 0..LOST_AT_ONCE {
         match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-            Ok((socket, peer)) => return Ok(Some((socket, peer.and_then(|any| SocketAddr::try_from(any).ok())))),
+            Ok((socket, peer)) => {
+                return Ok(Some((socket, peer.and_then(|any| SocketAddr::try_from(any).ok()).map(canonical))));
+            }
             Err(Errno::AGAIN) => return Ok(None),
             Err(fault) if is_of_the_connection(fault) => {}
             Err(fault) => return Err(accept_fault(fault)),
         }
     }
     Ok(None)
+}
+
+/// The IPv4 address of a client that a socket of both families shows by an IPv6 one (RFC 4291 section 2.5.5.2).
+fn canonical(peer: SocketAddr) -> SocketAddr {
+    let SocketAddr::V6(six) = peer else { return peer };
+    six.ip().to_ipv4_mapped().map_or(peer, |four| SocketAddr::from((four, six.port())))
 }
 
 /// The address that a socket is bound to. `None`: it is no TCP socket.
@@ -195,8 +203,8 @@ mod tests {
     use rustix::io::Errno;
 
     use super::{
-        AcceptFault, Io, accept, accept_fault, is_of_the_connection, local_address, receive, send_now, set_nonblocking,
-        transmit,
+        AcceptFault, Io, accept, accept_fault, canonical, is_of_the_connection, local_address, receive, send_now,
+        set_nonblocking, transmit,
     };
 
     #[test]
@@ -219,6 +227,18 @@ mod tests {
         assert!(matches!(accept(listener.as_fd()), Ok(None)));
         let pipe = std::io::pipe().unwrap().0;
         assert!(matches!(accept(pipe.as_fd()), Err(AcceptFault::Other(_))));
+    }
+
+    #[test]
+    fn a_client_of_a_socket_of_both_families_is_shown_by_its_own_address() {
+        for (peer, shown) in [
+            ("[::ffff:192.0.2.7]:4711", "192.0.2.7:4711"),
+            ("[2001:db8::1]:4711", "[2001:db8::1]:4711"),
+            ("[fe80::1%3]:4711", "[fe80::1%3]:4711"),
+            ("192.0.2.7:4711", "192.0.2.7:4711"),
+        ] {
+            assert_eq!(canonical(peer.parse().unwrap()).to_string(), shown);
+        }
     }
 
     #[test]
