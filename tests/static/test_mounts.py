@@ -107,6 +107,13 @@ def test_a_folder_without_the_slash_is_a_redirect(server, target, location):
             ask(client, location)
 
 
+def test_a_redirect_has_the_prefix_that_a_proxy_has_removed(folder):
+    with serving(folder, "--trusted-proxies", "127.0.0.1", "--forwarded-fields", "x-forwarded") as server:
+        with server.client() as client:
+            got = ask(client, "/assets/docs?a", "X-Forwarded-Prefix: /pre/")
+            assert (got.status, got["Location"]) == (301, "/pre/assets/docs/?a")
+
+
 def test_a_file_with_a_slash_is_missing(server):
     with server.client() as client:
         for _ in range(2):

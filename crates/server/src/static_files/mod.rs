@@ -338,11 +338,13 @@ impl Shared {
 /// The target of the request, with a slash at the end of its path.
 fn with_slash(exchange: &Exchange) -> String {
     let request = exchange.request();
+    // A path that a proxy has removed is still in the URL of the client.
+    let prefix = request.origin.prefix.map_or("".into(), |prefix| String::from_utf8_lossy(prefix.of(&request.bytes)));
     let path = String::from_utf8_lossy(request.head.path.of(&request.bytes));
     let query = request.head.query.map(|query| String::from_utf8_lossy(query.of(&request.bytes)));
     match query {
-        Some(query) => format!("{path}/?{query}"),
-        None => format!("{path}/"),
+        Some(query) => format!("{prefix}{path}/?{query}"),
+        None => format!("{prefix}{path}/"),
     }
 }
 
