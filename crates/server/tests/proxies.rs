@@ -171,6 +171,7 @@ fn a_connection_that_does_not_begin_with_a_proxy_header_is_closed() {
     }
     server.take_logged("a connection from 127.0.0.1 was closed: the connection does not begin with a PROXY header.");
     assert!(server.seen().is_empty());
+    assert_eq!(server.refused(), 5);
 }
 
 #[test]
@@ -182,6 +183,7 @@ fn a_proxy_header_of_anybody_else_is_not_read() {
         assert!(client.rest().0.is_empty());
     }
     server.take_logged("add 127.0.0.1 to --trusted-proxies");
+    assert_eq!(server.refused(), 2);
     let mut client = server.connect_unix();
     client.send(&[LINE, GET].concat());
     assert_eq!(client.response().status, 200);

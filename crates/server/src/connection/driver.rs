@@ -449,12 +449,16 @@ impl Connection {
                 Some(at)
             }
             Taken::Refused(fault) => {
+                self.shared.count_refusal();
                 if let Some(message) = self.shared.notices.header_refused(fault, self.endpoints.peer) {
                     self.host.log(Level::Warning, &message);
                 }
                 None
             }
-            Taken::NoMemory => None,
+            Taken::NoMemory => {
+                self.shared.count_refusal();
+                None
+            }
         }
     }
 

@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) waiting: Arc<AtomicUsize>,
     /// Number of requests that the application has answered.
     pub(crate) requests: AtomicU64,
-    /// Number of requests that the server itself has refused.
+    /// Number of requests and connections that the server itself has refused.
     pub(crate) refused: AtomicU64,
     /// Number of responses of static files.
     pub(crate) static_responses: AtomicU64,
@@ -98,7 +98,7 @@ impl Shared {
         self.lifecycle.has_ended()
     }
 
-    /// Counts a request that the server itself has refused.
+    /// Counts a request or a connection that the server itself has refused.
     pub(crate) fn count_refusal(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }

@@ -180,6 +180,7 @@ impl Accepting {
     fn open(&self, socket: OwnedFd, peer: Option<SocketAddr>, listener: usize, host: &Arc<ConnectionHost>) {
         let config = &self.context.config;
         if config.listener(listener).proxy != ProxyHeader::None && !config.trust.is_trusted(peer) {
+            self.context.shared.count_refusal();
             if let Some(message) = self.context.notices.not_trusted(Untrusted::Header, peer) {
                 self.application.log(Level::Warning, &message);
             }
