@@ -211,6 +211,26 @@ fn a_client_that_does_not_send_the_header_in_time_is_disconnected() {
 }
 
 #[test]
+fn a_connection_without_its_header_yet_is_closed_for_a_new_client_after_those_that_are_idle_for_longer() {
+    let config = expecting(ProxyHeader::Any, &["127.0.0.1"]);
+    let server = Server::start(Config { max_connections: 2, executor: ExecutorKind::Inline, ..config });
+    // The times are those of the deadlines, which must not be before the start of the clock.
+    server.advance_clock(Duration::from_secs(100));
+    let ask = |client: &mut Client| {
+        client.send(&[LINE, GET].concat());
+        client.response().status
+    };
+    let mut idle = server.connect();
+    assert_eq!(ask(&mut idle), 200);
+    server.advance_clock(Duration::from_secs(5));
+    let mut late = server.connect();
+    assert_eq!(ask(&mut server.connect()), 200);
+    idle.at_end();
+    assert_eq!(ask(&mut late), 200);
+    server.take_logged("1 idle connection was closed for new clients");
+}
+
+#[test]
 fn after_the_header_a_connection_may_be_idle() {
     let config = Config { header_timeout: SOON, ..expecting(ProxyHeader::Any, &["127.0.0.1"]) };
     let server = Server::start(config);

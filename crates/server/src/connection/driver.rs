@@ -178,9 +178,7 @@ impl Connection {
         let next = self.advance(self.claim.take());
         // Most clients have sent their request: such a connection has no entry in the table of deadlines.
         if matches!(next, Next::Rest) && self.deadline.due() == NEVER {
-            let config = &self.shared.config;
-            let is_awaited = self.preface.as_ref().is_some_and(|preface| preface.is_awaited());
-            let time = millis(if is_awaited { config.header_timeout } else { config.idle_timeout });
+            let time = self.time_of(Idleness::Silent);
             self.set_deadline(self.shared.clock.recent_millis().saturating_add(time));
         }
         self.run_from(next);
@@ -577,13 +575,18 @@ impl Connection {
     /// How and since when the connection is idle. `None`: it is not idle, or its owner is using the state.
     pub(crate) fn idle_since(&self) -> Option<(Idleness, Millis)> {
         let idleness = self.state.try_lock().ok()?.idleness()?;
-        let config = &self.shared.config;
-        let time = match idleness {
-            Idleness::Silent => config.idle_timeout,
-            Idleness::HalfHead => config.header_timeout,
-        };
         // The deadline was set when the connection became idle and has not been changed since.
-        Some((idleness, self.deadline.due().saturating_sub(millis(time))))
+        Some((idleness, self.deadline.due().saturating_sub(self.time_of(idleness))))
+    }
+
+    /// How long the connection may be idle in this way.
+    fn time_of(&self, idleness: Idleness) -> Millis {
+        let config = &self.shared.config;
+        let is_header_awaited = || self.preface.as_ref().is_some_and(|preface| preface.is_awaited());
+        millis(match idleness {
+            Idleness::Silent if !is_header_awaited() => config.idle_timeout,
+            Idleness::Silent | Idleness::HalfHead => config.header_timeout,
+        })
     }
 
     /// True when the head of the response has been sent or queued.
