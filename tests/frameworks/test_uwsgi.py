@@ -52,6 +52,8 @@ http {
             uwsgi_param SCRIPT_NAME $mount;
             uwsgi_param PATH_INFO $rest;
             uwsgi_param FROM_OPERATOR "a value";
+            # As $ssl_client_cert is.
+            uwsgi_param CERTIFICATE "first\\n\\tsecond\\n";
             uwsgi_param wsgi.url_scheme forged;
             uwsgi_pass $upstream;
         }
@@ -155,6 +157,7 @@ def test_what_the_application_sees(client, proxy, place):
     }
     assert {key: seen.get(key) for key in expected} == expected
     assert seen["HTTP_HOST"].startswith("127.0.0.1")
+    assert seen.get("CERTIFICATE") == ("first\n\tsecond\n" if proxy.name == "nginx" else None)
     assert seen["SERVER_NAME"] and int(seen["REMOTE_PORT"]) > 0
     assert not {"HTTP_PROXY", "HTTP_CONTENT_LENGTH", "HTTP_CONTENT_TYPE"} & seen.keys()
     # The proxy's own, and its client's connection is kept.

@@ -72,7 +72,8 @@
 //! | another variable twice | the last; `HTTP_*` are joined | nginx sends both where a list that is included has it, and each field line of its client |
 //! | a name with control characters, spaces, `=`, or an `HTTP_` name that is no token | 400 | |
 //! | a `REMOTE_ADDR` that is neither an IP address, nor empty, nor `unix:` | 400 | who is trusted next depends on it |
-//! | a line end or NUL in a value | 400 | but for `PATH_INFO` and `SCRIPT_NAME`, which are decoded paths |
+//! | a NUL in a value | 400 | but for `PATH_INFO` and `SCRIPT_NAME`, which are decoded paths |
+//! | a line end in a field, in `QUERY_STRING`, `REMOTE_*` or `SERVER_*` | 400 | certificates have some in other variables |
 //!
 //! For the application's responses:
 //!

@@ -37,8 +37,10 @@ const NAME: Refusal = Refusal::new(
 const METHOD: Refusal = Refusal::new(400, "The uwsgi variable REQUEST_METHOD must be there, and be a token.");
 const URI: Refusal = Refusal::new(400, "The uwsgi variable REQUEST_URI must be there, as the client sent it.");
 const ADDRESS: Refusal = Refusal::new(400, "The uwsgi variable REMOTE_ADDR must be an IP address, or empty.");
-const LINE_END: Refusal =
-    Refusal::new(400, "The value of a uwsgi variable other than a path must not have line ends or NUL characters.");
+const LINE_END: Refusal = Refusal::new(
+    400,
+    "A uwsgi variable other than a path must not have NUL characters, nor QUERY_STRING, REMOTE_* and SERVER_* line ends.",
+);
 
 macro_rules! twice {
     ($name:literal) => {
@@ -176,10 +178,19 @@ fn field(packet: &[u8], name: Span, value: Span, limits: &Limits, head: &mut Req
     Ok(())
 }
 
-/// Proxies decode the paths that they send, so any octet may stand in one.
+/// Proxies decode the paths that they send, so any octet may stand in one. Certificates have several lines, and proxies
+/// send them under names of the operator's choice.
 fn variable(packet: &[u8], name: Span, value: Span, head: &mut RequestHead) -> Result<(), Refusal> {
-    let is_path = matches!(name.of(packet), b"PATH_INFO" | b"SCRIPT_NAME");
-    if !is_path && value.of(packet).iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+    let name_text = name.of(packet);
+    let is_path = matches!(name_text, b"PATH_INFO" | b"SCRIPT_NAME");
+    let is_line =
+        name_text == b"QUERY_STRING" || name_text.starts_with(b"REMOTE_") || name_text.starts_with(b"SERVER_");
+    let is_refused = |byte: &u8| match byte {
+        0 => !is_path,
+        b'\r' | b'\n' => is_line,
+        _ => false,
+    };
+    if value.of(packet).iter().any(is_refused) {
         return Err(LINE_END);
     }
     head.variables.push(Field { name, value });

@@ -171,7 +171,7 @@ fn a_version_and_an_absolute_target_are_read() {
 
 #[test]
 fn ambiguous_and_malformed_variables_are_refused() {
-    let cases: [(&str, &str, u16); 32] = [
+    let cases: [(&str, &str, u16); 36] = [
         ("CONTENT_LENGTH", "5", 0),
         ("CONTENT_LENGTH", "+5", 400),
         ("CONTENT_LENGTH", "5, 5", 400),
@@ -194,8 +194,12 @@ fn ambiguous_and_malformed_variables_are_refused() {
         ("A B", "x", 400),
         ("\u{e9}", "x", 400),
         ("A", "x\0", 400),
-        ("A", "x\ny", 400),
-        ("A", "x\ry", 400),
+        ("SSL_CLIENT_CERT", "-----BEGIN CERTIFICATE-----\n\tMIIB\n\t-----END CERTIFICATE-----\n", 0),
+        ("A", "x\r\ny", 0),
+        ("QUERY_STRING", "x\ny", 400),
+        ("REMOTE_USER", "x\ny", 400),
+        ("SERVER_NAME", "x\ry", 400),
+        ("SERVER_PROTOCOL", "x\ny", 400),
         ("A", "x\u{1}", 0),
         ("a.b", "", 0),
         ("PATH_INFO", "/a\r\n\0", 0),
