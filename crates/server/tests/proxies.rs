@@ -158,7 +158,8 @@ fn fields_are_believed_if_the_client_of_the_proxy_header_is_trusted() {
         assert_eq!(connection.response().status, 200);
         assert_eq!(server.seen().last().unwrap().peer, address(client));
     }
-    server.take_logged("a request from 192.0.2.7 had");
+    let line = server.take_logged("a request from 192.0.2.7 had");
+    assert!(line.contains("Have your proxy remove them. Only if 192.0.2.7 is a proxy, too, add it to"), "{line}");
 }
 
 #[test]

@@ -19,6 +19,7 @@ use tailrace_http::limits::{Limits, Refusal};
 use crate::connection::claim::{self, Bits, Claim};
 use crate::connection::host::{self, Host};
 use crate::connection::local;
+use crate::connection::notices::Untrusted;
 use crate::connection::preface::{Preface, Taken};
 use crate::connection::room::{PATIENCE, RETRY, SlowClient, WaitingCount};
 use crate::connection::runner::{Runner, RunnerOfConnection};
@@ -366,10 +367,12 @@ impl Connection {
         if is_refusal {
             self.shared.count_refusal();
         }
-        if let Some((what, endpoints)) = not_trusted
-            && let Some(message) = self.shared.notices.not_trusted(what, endpoints.peer)
-        {
-            self.host.log(Level::Warning, &message);
+        if let Some((what, endpoints)) = not_trusted {
+            let is_named = endpoints.peer != self.endpoints.peer;
+            let what = if is_named && what == Untrusted::Fields { Untrusted::FieldsOfClient } else { what };
+            if let Some(message) = self.shared.notices.not_trusted(what, endpoints.peer) {
+                self.host.log(Level::Warning, &message);
+            }
         }
         send
     }

@@ -14,6 +14,8 @@ use tailrace_http::trust::ForwardedField;
 pub(crate) enum Untrusted {
     /// `Forwarded` and `X-Forwarded-*` of a peer that is not trusted. They were removed.
     Fields,
+    /// The same of a client that a trusted proxy names, by a PROXY header or a uwsgi packet.
+    FieldsOfClient,
     /// A PROXY header of such a peer. Its connection was closed.
     Header,
     /// A uwsgi packet of such a peer. It was refused.
@@ -26,6 +28,7 @@ pub(crate) enum Untrusted {
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     fields: AtomicBool,
+    fields_of_client: AtomicBool,
     header: AtomicBool,
     packet: AtomicBool,
     field: AtomicBool,
@@ -37,6 +40,7 @@ impl Notices {
     pub(crate) fn not_trusted(&self, what: Untrusted, peer: Option<SocketAddr>) -> Option<String> {
         let said = match what {
             Untrusted::Fields => &self.fields,
+            Untrusted::FieldsOfClient => &self.fields_of_client,
             Untrusted::Header => &self.header,
             Untrusted::Packet => &self.packet,
             Untrusted::Field(_) => &self.field,
@@ -47,6 +51,13 @@ impl Notices {
                 "a request from {peer:#} had Forwarded or X-Forwarded fields; they were removed, since that peer is not \
                  trusted"
             ),
+            Untrusted::FieldsOfClient => {
+                return Some(format!(
+                    "a request from {peer:#} had Forwarded or X-Forwarded fields; they were removed, since that client \
+                     is not trusted. Have your proxy remove them. Only if {peer} is a proxy, too, add it to \
+                     --trusted-proxies. This is said once"
+                ));
+            }
             Untrusted::Header => format!(
                 "a connection from {peer:#} was closed: only trusted proxies may connect to an address with proxy="
             ),
@@ -108,6 +119,9 @@ mod tests {
             assert!(line.contains("from 192.0.2.7 ") && line.contains("add 192.0.2.7 to --trusted-proxies"), "{line}");
             assert_eq!(notices.not_trusted(what, peer), None);
         }
+        let line = notices.not_trusted(Untrusted::FieldsOfClient, peer).unwrap();
+        assert!(line.contains("from 192.0.2.7 ") && line.contains("Only if 192.0.2.7 is a proxy, too, add"), "{line}");
+        assert_eq!(notices.not_trusted(Untrusted::FieldsOfClient, peer), None);
         let line = notices.not_trusted(Untrusted::Field(ForwardedField::Host), peer).unwrap();
         assert!(line.contains("had X-Forwarded-Host, ") && line.contains("add x-forwarded-host to --forw"), "{line}");
         assert_eq!(notices.not_trusted(Untrusted::Field(ForwardedField::Port), peer), None);
