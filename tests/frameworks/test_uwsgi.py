@@ -78,6 +78,8 @@ StartServers 1
 ServerLimit 1
 ThreadsPerChild 16
 MaxRequestWorkers 16
+# As Debian sets it. SERVER_SIGNATURE is a line of HTML with its end.
+ServerSignature On
 SetEnv FROM_OPERATOR "a value"
 SetEnv wsgi.url_scheme forged
 ProxyPass /tcp uwsgi://%(tcp)s
@@ -157,6 +159,7 @@ def test_what_the_application_sees(client, proxy, place):
     }
     assert {key: seen.get(key) for key in expected} == expected
     assert seen["HTTP_HOST"].startswith("127.0.0.1")
+    assert seen.get("SERVER_SIGNATURE", "\n").endswith("\n")
     assert seen.get("CERTIFICATE") == ("first\n\tsecond\n" if proxy.name == "nginx" else None)
     assert seen["SERVER_NAME"] and int(seen["REMOTE_PORT"]) > 0
     assert not {"HTTP_PROXY", "HTTP_CONTENT_LENGTH", "HTTP_CONTENT_TYPE"} & seen.keys()

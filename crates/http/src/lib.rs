@@ -73,7 +73,7 @@
 //! | a name with control characters, spaces, `=`, or an `HTTP_` name that is no token | 400 | |
 //! | a `REMOTE_ADDR` that is neither an IP address, nor empty, nor `unix:` | 400 | who is trusted next depends on it |
 //! | a NUL in a value | 400 | but for `PATH_INFO` and `SCRIPT_NAME`, which are decoded paths |
-//! | a line end in a field, in `QUERY_STRING`, `REMOTE_*` or `SERVER_*` | 400 | certificates have some in other variables |
+//! | a line end in a field, `QUERY_STRING`, `REMOTE_*`, `SERVER_NAME`, `SERVER_PORT` or `SERVER_PROTOCOL` | 400 | certificates and `SERVER_SIGNATURE` have some |
 //!
 //! For the application's responses:
 //!

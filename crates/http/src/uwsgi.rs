@@ -37,9 +37,10 @@ const NAME: Refusal = Refusal::new(
 const METHOD: Refusal = Refusal::new(400, "The uwsgi variable REQUEST_METHOD must be there, and be a token.");
 const URI: Refusal = Refusal::new(400, "The uwsgi variable REQUEST_URI must be there, as the client sent it.");
 const ADDRESS: Refusal = Refusal::new(400, "The uwsgi variable REMOTE_ADDR must be an IP address, or empty.");
+const NUL: Refusal = Refusal::new(400, "The value of a uwsgi variable other than a path must not have NUL characters.");
 const LINE_END: Refusal = Refusal::new(
     400,
-    "A uwsgi variable other than a path must not have NUL characters, nor QUERY_STRING, REMOTE_* and SERVER_* line ends.",
+    "The uwsgi variables QUERY_STRING, REMOTE_*, SERVER_NAME, SERVER_PORT and SERVER_PROTOCOL must not have line ends.",
 );
 
 macro_rules! twice {
@@ -179,18 +180,17 @@ fn field(packet: &[u8], name: Span, value: Span, limits: &Limits, head: &mut Req
 }
 
 /// Proxies decode the paths that they send, so any octet may stand in one. Certificates have several lines, and proxies
-/// send them under names of the operator's choice.
+/// send them under names of the operator's choice; Apache's `SERVER_SIGNATURE` has the end of one.
 fn variable(packet: &[u8], name: Span, value: Span, head: &mut RequestHead) -> Result<(), Refusal> {
     let name_text = name.of(packet);
     let is_path = matches!(name_text, b"PATH_INFO" | b"SCRIPT_NAME");
-    let is_line =
-        name_text == b"QUERY_STRING" || name_text.starts_with(b"REMOTE_") || name_text.starts_with(b"SERVER_");
-    let is_refused = |byte: &u8| match byte {
-        0 => !is_path,
-        b'\r' | b'\n' => is_line,
-        _ => false,
-    };
-    if value.of(packet).iter().any(is_refused) {
+    let is_line = matches!(name_text, b"QUERY_STRING" | b"SERVER_NAME" | b"SERVER_PORT" | b"SERVER_PROTOCOL")
+        || name_text.starts_with(b"REMOTE_");
+    let value_text = value.of(packet);
+    if !is_path && value_text.contains(&0) {
+        return Err(NUL);
+    }
+    if is_line && value_text.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
         return Err(LINE_END);
     }
     head.variables.push(Field { name, value });

@@ -171,7 +171,7 @@ fn a_version_and_an_absolute_target_are_read() {
 
 #[test]
 fn ambiguous_and_malformed_variables_are_refused() {
-    let cases: [(&str, &str, u16); 36] = [
+    let cases: [(&str, &str, u16); 38] = [
         ("CONTENT_LENGTH", "5", 0),
         ("CONTENT_LENGTH", "+5", 400),
         ("CONTENT_LENGTH", "5, 5", 400),
@@ -200,6 +200,8 @@ fn ambiguous_and_malformed_variables_are_refused() {
         ("REMOTE_USER", "x\ny", 400),
         ("SERVER_NAME", "x\ry", 400),
         ("SERVER_PROTOCOL", "x\ny", 400),
+        ("SERVER_PORT", "x\ny", 400),
+        ("SERVER_SIGNATURE", "<address>Apache</address>\n", 0),
         ("A", "x\u{1}", 0),
         ("a.b", "", 0),
         ("PATH_INFO", "/a\r\n\0", 0),
