@@ -3,6 +3,7 @@ Tailrace itself, byte for byte."""
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import runpy
@@ -235,6 +236,19 @@ def test_the_application_sees_who_asks_for_what(name, protocol):
         assert (seen["HTTP_HOST"], seen["wsgi.url_scheme"]) == ("shop.example", "http")
         assert seen["REMOTE_ADDR"] == "127.0.0.9"
         assert not [lie for lie in ("6.6.6.6", "gopher", "evil", "666") if lie in str(seen)]
+
+
+@pytest.mark.parametrize(("name", "protocol"), dict.fromkeys((name, protocol) for name, protocol, _ in ROWS))
+def test_the_host_is_the_one_by_which_the_front_chooses_a_site(name, protocol):
+    with contextlib.ExitStack() as stack:
+        front = One(stack, "fw_delivery:app", name, protocol).front
+        client = stack.enter_context(Client(front.address))
+        # RFC 9112 section 3.2.2: the target counts, and not the field.
+        client.send(b"GET http://shop.example/ HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
+        answer = client.response()
+        assert answer.status in (200, 400)
+        if answer.status == 200:
+            assert json.loads(answer.body)["HTTP_HOST"] == "shop.example"
 
 
 @pytest.mark.parametrize("way", ["tcp", "unix"])
