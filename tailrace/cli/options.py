@@ -607,8 +607,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "response_buffer",
         values.size(65536),
         None,
-        "Most memory for all responses whose clients accept them slowly. The rest is kept in temporary files, see"
-        " --response-spill. Unset: half of --client-memory.",
+        "Maximum memory for all responses that wait for slow clients; at most three quarters of --client-memory. The"
+        " rest is kept in temporary files, see --response-spill. Unset: half of --client-memory.",
         LIMITS,
         example="256MiB",
     ),

@@ -1,10 +1,12 @@
 """Responses that slow clients do not accept are written to files: no thread waits for them, and no byte is lost."""
 
 import contextlib
+import socket
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from harness.addresses import Address
 from harness.server import Server
 from harness.slow_disk import SlowDisk
 from server.probes import (
@@ -136,6 +138,77 @@ def test_without_room_for_files_requests_that_find_no_thread_are_refused(argumen
             assert taken(client, head) == digest(pattern(SIZE))
         with asking(server, "/") as client:
             assert client.response().body == b"pong"
+
+
+def taken_by_kernel():
+    """Bytes that a UNIX socket takes for a client that reads nothing."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        return ours.send(bytes(4 << 20))
+
+
+def moved(server):
+    """Lines about responses that were moved to files."""
+    return server.log.count("of them to temporary files in")
+
+
+def upload(server):
+    """The status of an upload of a megabyte by another client, which shall be answered."""
+    with server.client() as client:
+        client.send(b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000\r\n\r\n" + bytes(1_000_000))
+        return client.response().status
+
+
+@pytest.mark.parametrize("arguments", MODES)
+def test_a_small_part_of_a_large_block_does_not_hold_the_block(arguments, tmp_path):
+    readers, left = 300, 30_000
+    size = taken_by_kernel() + left
+    address = Address(path=str(tmp_path / "socket"))
+    options = {"response_buffer": "12MiB", "client_memory": "16MiB", "response_queue": "4MiB"}
+    with serving(*arguments, address=address, **options) as server, ExitStack() as stack:
+        all_threads_are_free(server, "before")
+        before = resident(server)
+        crowd = [stack.enter_context(asking(server, f"/bytes?size={size}")) for _ in range(readers)]
+        all_threads_are_free(server, "while")
+        assert [upload(server) for _ in range(5)] == [200] * 5
+        # What is left of them has room in memory; the blocks, 75 MB, have not.
+        eventually(lambda: resident(server) - before < 35 * MEGABYTES, "memory given back")
+        for client in crowd:
+            assert taken(client, client.head()) == digest(pattern(size))
+
+
+@pytest.mark.parametrize("arguments", MODES)
+def test_finished_responses_go_to_files_when_responses_exceed_their_memory(arguments):
+    size = 3 * MEGABYTES
+    options = {"response_buffer": "20MiB", "response_queue": "4MiB"}
+    with serving(*arguments, **options) as server, ExitStack() as stack:
+        target, files = f"/bytes?size={size}", deleted_files(server)
+        crowd = [stack.enter_context(reading(server, target)) for _ in range(7)]
+        heads = [client.head() for client in crowd]
+        assert (deleted_files(server), moved(server)) == (files, 0), "there is memory for them"
+        crowd.append(stack.enter_context(reading(server, target)))
+        heads.append(crowd[-1].head())
+        # Nobody asks anything meanwhile.
+        eventually(lambda: files < deleted_files(server) < files + len(crowd), "some are moved")
+        assert server.logged("hold more than --response-buffer (20 MiB)") and moved(server) == 1
+        for client, head in zip(crowd, heads, strict=True):
+            assert taken(client, head) == digest(pattern(size))
+            client.send(request("/"))
+            assert client.response().body == b"pong"
+        # The next response of such a connection is not in a file.
+        assert eventually(lambda: server.log.count("delivered one-write complete") >= len(crowd), "the log")
+        eventually(lambda: deleted_files(server) == files, "no file is left")
+
+
+@pytest.mark.parametrize("arguments", MODES)
+def test_uploads_are_not_refused_for_memory_that_responses_hold(arguments):
+    # The files have no room, and every thread but one waits for its client.
+    options = {"response_buffer": "64KiB", "client_memory": "1MiB", "response_spill": 0}
+    with serving(*arguments, **options) as server, ExitStack() as stack:
+        for _ in range(THREADS - 1):
+            stack.enter_context(reading(server, f"/bytes?size={SIZE}")).head()
+        assert [upload(server) for _ in range(5)] == [200] * 5
 
 
 @pytest.fixture

@@ -132,9 +132,13 @@ impl Server {
             return Some(TICK);
         }
         let now = context.clock.recent_millis();
-        let ends = ending::longest_wait(context, now);
-        let waits =
-            [context.timers.next(now), publishing.longest_wait(now), ends, context.memory.pool.longest_wait(now)];
+        let waits = [
+            context.timers.next(now),
+            publishing.longest_wait(now),
+            ending::longest_wait(context, now),
+            context.memory.pool.longest_wait(now),
+            context.next_reclaim(now),
+        ];
         waits.into_iter().flatten().min()
     }
 
@@ -226,9 +230,9 @@ impl Server {
     }
 
     /// Frees memory that is held for clients if it is above its limit, and returns freed memory to the system.
-    fn reclaim_memory(&self) {
+    fn reclaim_memory(self: &Arc<Self>) {
         let Parts { context, application, .. } = &self.parts;
-        context.look_after_memory(|bytes| application.freed(bytes));
+        context.look_after_memory(&**self, |bytes| application.freed(bytes));
     }
 
     /// Updates the scoreboard if it is due, and obeys the master's order to drain.

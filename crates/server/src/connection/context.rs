@@ -5,7 +5,7 @@
 
 use std::io;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -41,8 +41,31 @@ pub(crate) struct Context {
     pub(crate) given_up: AtomicU64,
     /// When incomplete requests may be looked for again.
     pub(crate) next_look: Mutex<Option<Instant>>,
+    pub(crate) reclaim: Reclaim,
     /// When it was last logged that responses cannot be stored, in milliseconds.
     spill_failed: AtomicU64,
+}
+
+/// The moving of responses to files.
+pub(crate) struct Reclaim {
+    /// Responses that disk threads have been asked to move. Nothing is looked for meanwhile.
+    pub(crate) under_way: AtomicUsize,
+    /// When responses may be looked for again, in milliseconds.
+    pub(crate) next_look: AtomicU64,
+    /// Responses moved since that was last logged, and when it was.
+    pub(crate) moved: AtomicU64,
+    pub(crate) logged: AtomicU64,
+}
+
+impl Default for Reclaim {
+    fn default() -> Self {
+        Self {
+            under_way: AtomicUsize::new(0),
+            next_look: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+            logged: AtomicU64::new(NEVER),
+        }
+    }
 }
 
 impl Deref for Context {
@@ -69,6 +92,7 @@ impl Context {
             has_dispatches: AtomicBool::new(false),
             given_up: AtomicU64::new(0),
             next_look: Mutex::default(),
+            reclaim: Reclaim::default(),
             spill_failed: AtomicU64::new(NEVER),
         })
     }

@@ -21,7 +21,7 @@ use crate::connection::host::{self, Host};
 use crate::connection::local;
 use crate::connection::notices::Untrusted;
 use crate::connection::preface::{Preface, Taken};
-use crate::connection::room::{PATIENCE, RETRY, SlowClient, WaitingCount};
+use crate::connection::room::{BUSY, PATIENCE, RETRY, SlowClient, WaitingCount};
 use crate::connection::runner::{Runner, RunnerOfConnection};
 use crate::connection::shared::Shared;
 pub(crate) use crate::connection::state::AfterResponse;
@@ -32,7 +32,7 @@ use crate::connection::timers::Deadline;
 use crate::connection::transaction::{Outcome, Transaction};
 use crate::observe::level::Level;
 use crate::observe::probes;
-use crate::observe::record::{Ending, Record};
+use crate::observe::record::{Ending, Path, Record};
 use crate::observe::stats::Activity;
 use crate::os::clock::{Millis, NEVER, millis, with_date};
 use crate::os::socket::Io;
@@ -502,8 +502,12 @@ impl Connection {
     }
 
     /// Accounts for a request whose response has been sent, or never will be.
-    fn account(&self, transaction: Box<Transaction>) {
-        self.host.account(self.key, transaction, self.delivery.take_writes());
+    fn account(&self, mut transaction: Box<Transaction>) {
+        let (writes, has_spilled) = self.delivery.take_writes();
+        if has_spilled {
+            transaction.record.path = Path::Spilled;
+        }
+        self.host.account(self.key, transaction, writes);
     }
 
     /// Called by the thread that has written a part of the body, before it hands the connection over.
@@ -609,7 +613,7 @@ impl Connection {
 
     /// Refuses the incomplete request, so that its memory is free at once. False: there is none any more, or another
     /// thread owns the connection.
-    pub(crate) fn give_up(self: &Arc<Self>, refusal: &Refusal) -> bool {
+    pub(crate) fn shed(self: &Arc<Self>, refusal: &Refusal) -> bool {
         if !self.claim.raise(0) {
             return false;
         }
@@ -749,16 +753,24 @@ impl Connection {
         self.runner.set(runner);
     }
 
-    /// Blocks until the send queue has room. False: there never will be. If the client takes longer than [`PATIENCE`],
-    /// the queued bytes are moved to a file, which makes room.
+    /// How long a runner waits for its client before the queued bytes are moved to a file: not at all if some are in a
+    /// file already, or if responses have used up their memory, since then many runners wait.
+    pub(crate) fn patience(&self) -> Duration {
+        if self.delivery.is_behind() || !self.terms().has_memory() { Duration::ZERO } else { PATIENCE }
+    }
+
+    /// Blocks until the send queue has room. False: there never will be. If the client takes longer than
+    /// [`Connection::patience`], the queued bytes are moved to a file, which makes room.
     pub(crate) fn wait_for_room(&self) -> bool {
         let shown = self.host.show_sending(self.runner.get());
         if let Some(signal_check) = self.shared.policy.waiting.signal_check() {
-            let client = SlowClient { delivery: &self.delivery, terms: self.terms(), signal_check };
-            return client.write_for_room(self.shared.config.write_timeout, || self.host.must_end(), || self.spill());
+            let (terms, patience) = (self.terms(), self.patience());
+            let client = SlowClient { delivery: &self.delivery, terms, signal_check, patience };
+            let write_timeout = self.shared.config.write_timeout;
+            return client.write_for_room(write_timeout, || self.host.must_end(), || self.spill_for_room());
         }
         let _waiting = WaitingCount::new(&self.shared.waiting, shown);
-        self.delivery.wait_for_room(self.terms(), PATIENCE, || self.spill())
+        self.delivery.wait_for_room(self.terms(), self.patience(), || self.spill_for_room())
     }
 
     /// Whether the send queue has room. On [`Room::Later`] the ticket is given out once, when there is room or never
@@ -771,23 +783,11 @@ impl Connection {
     }
 
     /// Moves the queued bytes from memory to a file. Returns how long to wait before the next attempt.
-    fn spill(&self) -> Duration {
-        if self.is_forked_child() {
-            return RETRY;
-        }
-        let (spilled, after) = self.delivery.spill(&self.shared.spill, self.terms());
-        if after.push
-            && let Some(connection) = self.host.find(self.key)
-        {
-            self.host.push(connection);
-        }
-        match spilled {
-            Spilled::Done | Spilled::Busy => PATIENCE,
-            Spilled::No => RETRY,
-            Spilled::Failed(fault) => {
-                self.host.report_spill_failure(&fault);
-                RETRY
-            }
+    fn spill_for_room(&self) -> Duration {
+        match self.spill() {
+            Spilled::Done => PATIENCE,
+            Spilled::Busy => BUSY,
+            Spilled::Nothing | Spilled::NoRoom | Spilled::Failed(_) => RETRY,
         }
     }
 
@@ -795,12 +795,42 @@ impl Connection {
     /// whether or not that succeeded.
     pub(crate) fn spill_elsewhere(self: &Arc<Self>) {
         let connection = self.clone();
-        self.shared.disk.run(move || {
-            connection.spill();
-            // The greenlet may be between its look for room and the note of its ticket: wait until it is not.
-            connection.delivery.sync();
-            connection.notify_room();
-        });
+        self.shared.spill.run(move || _ = connection.spill_for_another());
+    }
+
+    /// Moves the queued bytes from memory to a file.
+    fn spill(&self) -> Spilled {
+        if self.is_forked_child() {
+            return Spilled::NoRoom;
+        }
+        let (spilled, after) = self.delivery.spill(&self.shared.spill, self.terms());
+        if after.push
+            && let Some(connection) = self.host.find(self.key)
+        {
+            self.host.push(connection);
+        }
+        if let Spilled::Failed(fault) = &spilled {
+            self.host.report_spill_failure(fault);
+        }
+        spilled
+    }
+
+    /// The same for a thread that does not run the request. A runner that waits for room looks again.
+    fn spill_for_another(&self) -> Spilled {
+        let spilled = self.spill();
+        // A greenlet may be between its look for room and the note of its ticket: wait until it is not.
+        self.delivery.sync();
+        self.notify_room();
+        spilled
+    }
+}
+
+/// Methods for a disk thread, when responses have used up their memory.
+impl Connection {
+    /// Frees the memory that the response holds while its client does not take it: copies what little is left of large
+    /// blocks, or moves all to a file. False: the files have no room, or the disk has failed.
+    pub(crate) fn reclaim(&self) -> bool {
+        self.delivery.copy_tails() || !matches!(self.spill_for_another(), Spilled::NoRoom | Spilled::Failed(_))
     }
 }
 

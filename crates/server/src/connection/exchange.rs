@@ -10,7 +10,8 @@ use tailrace_http::encode::ResponseHead;
 use tailrace_http::framing::RequestFacts;
 
 use crate::connection::driver::{AfterResponse, Connection, Ended, Task};
-pub use crate::connection::room::{PATIENCE, RETRY, WaitingCount};
+use crate::connection::room::PATIENCE;
+pub use crate::connection::room::{RETRY, WaitingCount};
 use crate::connection::runner::Runner;
 use crate::connection::state::Next;
 use crate::connection::transaction::Transaction;
@@ -141,9 +142,7 @@ impl Exchange {
 
     /// True when a response of so many bytes may wait for its client: the budgets have room for it.
     pub(crate) fn has_room_for_response(&self, bytes: usize) -> bool {
-        let shared = self.connection().shared();
-        let waiting = shared.memory.responses.used().saturating_add(bytes);
-        waiting <= shared.config.response_buffer && shared.memory.has_room(bytes)
+        self.connection().shared().memory.has_room_for_response(bytes)
     }
 
     /// Has the I/O side ask the responders again, in its next round. Called by a thread that has looked for a file and
@@ -341,9 +340,9 @@ impl Exchange {
         }
     }
 
-    /// True while bytes of the response that were written to a file have not been sent.
-    pub fn is_behind(&self) -> bool {
-        !self.connection().is_forked_child() && self.connection().delivery().is_behind()
+    /// How long the runner waits for room before it calls [`Exchange::spill_elsewhere`].
+    pub fn patience(&self) -> Duration {
+        if self.is_forked_child() { PATIENCE } else { self.connection().patience() }
     }
 
     /// Counts the runner among those that wait for a client, until the result is dropped.
@@ -568,6 +567,10 @@ impl Parts {
             _ => AfterResponse::Close,
         };
         let end = connection.delivery().end(connection.terms());
+        if !end.is_sent && !connection.terms().has_memory() {
+            // The I/O side moves what waits for clients to files.
+            connection.host().wake_io();
+        }
         if let Some(page) = end.timed_out {
             record.ending = Ending::TimedOut;
             if let Some(page_bytes) = page {
@@ -613,7 +616,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use super::{BodyFault, Exchange, Payload, Position, RequestBody, Room, Sent};
+    use super::{BodyFault, Exchange, PATIENCE, Payload, Position, RequestBody, Room, Sent};
     use crate::config::Config;
     use crate::executor::greenlets::testing::Served;
     use crate::observe::record::{Ending, Path};
@@ -736,6 +739,19 @@ mod tests {
     }
 
     #[test]
+    fn a_runner_does_not_wait_for_its_client_when_responses_have_used_up_their_memory() {
+        let served = Served::new(Config { response_buffer: 1 << 20, ..Config::default() });
+        let (_client, exchange) = served.exchange();
+        let memory = exchange.connection().shared().memory.clone();
+        assert_eq!(exchange.patience(), PATIENCE);
+        memory.responses.charge(2 << 20);
+        assert_eq!(exchange.patience(), Duration::ZERO);
+        memory.responses.give_back(2 << 20);
+        exchange.finish().unwrap();
+        served.end();
+    }
+
+    #[test]
     fn what_a_slow_client_has_not_taken_goes_to_a_file_while_other_greenlets_run() {
         let served = Served::new(Config { response_queue: 64 * 1024, ..Config::default() });
         let (mut client, mut exchange) = served.exchange();
@@ -744,7 +760,7 @@ mod tests {
         let mut given = 0;
         let mut tickets = 1..;
         // The kernel takes the first blocks.
-        while !exchange.is_behind() {
+        while !exchange.connection().delivery().is_behind() {
             assert_ne!(send(&mut exchange, &BLOCK), Sent::Gone);
             given += BLOCK.len();
             for ticket in tickets.by_ref() {

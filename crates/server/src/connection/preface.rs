@@ -103,12 +103,12 @@ mod tests {
     use super::*;
 
     fn take(preface: &Preface, bytes: &[u8]) -> Taken {
-        preface.take(bytes, &ClientMemory::new(usize::MAX), |_| true)
+        preface.take(bytes, &ClientMemory::new(usize::MAX, usize::MAX), |_| true)
     }
 
     #[test]
     fn a_part_of_a_header_is_charged_until_it_is_whole_and_refused_without_memory() {
-        let memory = ClientMemory::new(100);
+        let memory = ClientMemory::new(100, 50);
         let take = |preface: &Preface, bytes: &[u8]| preface.take(bytes, &memory, |more| memory.has_room(more));
         let preface = Preface::of(ProxyHeader::V1).unwrap();
         assert_eq!(take(&preface, b"PROXY TCP4 192.0.2.7"), Taken::All);

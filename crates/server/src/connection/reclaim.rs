@@ -1,19 +1,29 @@
-//! Making room in the memory that is held for clients: incomplete requests are refused, the oldest first.
+//! Making room in the memory that is held for clients.
 //!
-//! So clients that send endless heads or bodies lose their own requests, and there is memory for the complete requests
-//! of other clients. A thread that receives bytes asks for room; the leader also makes room when responses have used up
-//! the memory.
+//! Incomplete requests are shed, the oldest first. So clients that send endless heads or bodies lose their own requests,
+//! and there is memory for the complete requests of other clients. A thread that receives bytes asks for room.
+//!
+//! Responses that wait for slow clients are moved to files, those that hold most memory first. The leader looks for them
+//! after each round of events in which responses hold more than their limit; disk threads do the work.
 
-use std::sync::TryLockError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, TryLockError};
+use std::time::Duration;
 
 use tailrace_http::limits::Refusal;
 
-use crate::connection::context::Context;
-use crate::os::clock;
+use crate::connection::context::{Context, Reclaim};
+use crate::connection::driver::{Connection, ConnectionHost};
+use crate::connection::room::RETRY;
+use crate::observe::level::Level;
+use crate::os::clock::{self, Millis, NEVER, millis};
 
 /// After a look at all connections that has freed too little, none is made for this many times its duration.
 const LOOK_PAUSE: u32 = 10;
+/// A response is not moved to a file for fewer bytes than this: the file costs the kernel as much.
+const LEAST_MOVED: usize = 4096;
+/// Time between two log lines about moved responses (milliseconds).
+const LOG_PAUSE: Millis = 60_000;
 /// Freed bytes are reported from this number on, so that the allocator returns them to the system.
 const WORTH: usize = 1 << 20;
 
@@ -23,16 +33,20 @@ impl Context {
     /// Makes sure that there is room for `more` bytes. False: there is none.
     pub(crate) fn make_room(&self, more: usize) -> bool {
         self.memory.has_room(more) || {
-            self.give_up_oldest(more);
+            self.shed_oldest(more);
             self.memory.has_room(more)
         }
     }
 
-    /// After a round of events: refuses incomplete requests if responses have used up the memory, and reports freed
-    /// bytes to `freed`.
-    pub(crate) fn look_after_memory(&self, freed: impl FnOnce(usize)) {
+    /// After a round of events: sheds incomplete requests and has responses moved to files if these have used up their
+    /// memory, and reports freed bytes to `freed`.
+    pub(crate) fn look_after_memory(self: &Arc<Self>, host: &ConnectionHost, freed: impl FnOnce(usize)) {
         if !self.memory.has_room(0) {
-            self.give_up_oldest(0);
+            self.shed_oldest(0);
+        }
+        let now = self.clock.recent_millis();
+        if self.next_reclaim(now).is_some_and(|wait| wait.is_zero()) {
+            self.reclaim_responses(host, now);
         }
         self.memory.pool.release_unused(self.clock.recent_millis());
         if let Some(bytes) = self.memory.take_freed(WORTH) {
@@ -40,10 +54,78 @@ impl Context {
         }
     }
 
+    /// The time until responses are looked for that are to be moved to files. `None`: they keep within their memory, or
+    /// are being moved.
+    pub(crate) fn next_reclaim(&self, now: Millis) -> Option<Duration> {
+        let is_due = self.memory.response_excess() > 0 && self.reclaim.under_way.load(Ordering::Acquire) == 0;
+        let wait = || self.reclaim.next_look.load(Ordering::Relaxed).saturating_sub(now);
+        is_due.then(|| Duration::from_millis(wait()))
+    }
+
+    /// Has disk threads free memory of responses that wait for their clients, those that hold most first.
+    #[cold]
+    fn reclaim_responses(self: &Arc<Self>, host: &ConnectionHost, now: Millis) {
+        let begun = clock::now();
+        let mut waiting = Vec::new();
+        self.table.visit(|connection| {
+            let held = connection.delivery().held();
+            if held >= LEAST_MOVED {
+                waiting.push((held, connection.clone()));
+            }
+        });
+        waiting.sort_unstable_by_key(|(held, _)| std::cmp::Reverse(*held));
+        let pause = millis(clock::since(begun) * LOOK_PAUSE).max(1);
+        self.reclaim.next_look.store(now.saturating_add(pause), Ordering::Relaxed);
+        let mut excess = self.memory.response_excess();
+        let mut chosen = 0;
+        for (held, connection) in waiting {
+            if excess == 0 {
+                break;
+            }
+            excess = excess.saturating_sub(held);
+            chosen += 1;
+            self.reclaim.under_way.fetch_add(1, Ordering::AcqRel);
+            let context = self.clone();
+            self.spill.run(move || context.reclaim_response(&connection));
+        }
+        self.log_reclaimed(host, now, chosen);
+    }
+
+    fn reclaim_response(&self, connection: &Connection) {
+        if !self.has_ended() && !connection.reclaim() {
+            let next_look = self.clock.now().saturating_add(millis(RETRY));
+            self.reclaim.next_look.fetch_max(next_look, Ordering::Relaxed);
+        }
+        if self.reclaim.under_way.fetch_sub(1, Ordering::AcqRel) == 1 && self.memory.response_excess() > 0 {
+            self.poller.wake();
+        }
+    }
+
+    /// Logs that responses are moved to files, once a minute.
+    fn log_reclaimed(&self, host: &ConnectionHost, now: Millis, count: u64) {
+        let Reclaim { moved, logged, .. } = &self.reclaim;
+        let total = moved.fetch_add(count, Ordering::Relaxed) + count;
+        let before = logged.load(Ordering::Relaxed);
+        if total == 0 || (before != NEVER && now.saturating_sub(before) < LOG_PAUSE) {
+            return;
+        }
+        logged.store(now, Ordering::Relaxed);
+        moved.store(0, Ordering::Relaxed);
+        let limit = size(self.memory.response_limit());
+        host.log(
+            Level::Warning,
+            &format!(
+                "responses that slow clients have not read hold more than --response-buffer ({limit}): moved {total} of \
+                 them to temporary files in {}",
+                self.disk.folder().display()
+            ),
+        );
+    }
+
     /// Refuses incomplete requests, the oldest first, until there is room for `more` bytes and some beyond, so that few
     /// looks at all connections are needed.
     #[cold]
-    fn give_up_oldest(&self, more: usize) {
+    fn shed_oldest(&self, more: usize) {
         // One thread at a time looks; the room that it makes is for all.
         let mut next_look = match self.next_look.try_lock() {
             Ok(next_look) => next_look,
@@ -68,7 +150,7 @@ impl Context {
             if excess == 0 {
                 break;
             }
-            if connection.give_up(&GIVEN_UP) {
+            if connection.shed(&GIVEN_UP) {
                 given_up += 1;
                 excess = excess.saturating_sub(request.memory);
             }
@@ -79,6 +161,11 @@ impl Context {
             *next_look = Some(now + (now - begun) * LOOK_PAUSE);
         }
     }
+}
+
+/// A number of bytes, for a log line.
+fn size(bytes: usize) -> String {
+    if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
 }
 
 #[cfg(test)]

@@ -13,7 +13,9 @@ use crate::response::sending::Terms;
 
 /// How long a runner waits for room before the queued bytes are moved to a file. A client that reads 8 MB per second
 /// makes enough room in half of that time.
-pub const PATIENCE: Duration = Duration::from_millis(250);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
+/// How long until that is tried again while the bytes are being sent or written to a file.
+pub(crate) const BUSY: Duration = Duration::from_millis(10);
 /// How long until that is tried again after it was not possible.
 pub const RETRY: Duration = Duration::from_secs(10);
 
@@ -42,12 +44,14 @@ pub(crate) struct SlowClient<'a> {
     pub(crate) terms: &'a Terms,
     /// How often the thread looks for signals.
     pub(crate) signal_check: Duration,
+    /// How long until the queued bytes are moved to a file.
+    pub(crate) patience: Duration,
 }
 
 impl SlowClient<'_> {
     /// Sends until the queue has room. False: there never will be. Breaks the connection when the socket accepts
     /// nothing for `write_timeout`, or when `must_end` says that the server has to end. `spill` moves the queued bytes
-    /// to a file; it is called after [`PATIENCE`], and returns the time until the next call.
+    /// to a file; it is called after `patience`, and returns the time until the next call.
     pub(crate) fn write_for_room(
         &self,
         write_timeout: Duration,
@@ -56,7 +60,7 @@ impl SlowClient<'_> {
     ) -> bool {
         let mut idle = Duration::ZERO;
         let mut waited = Duration::ZERO;
-        let mut patience = PATIENCE;
+        let mut patience = self.patience;
         loop {
             match self.delivery.write_for_room(self.terms) {
                 WrittenForRoom::Room => return true,

@@ -45,19 +45,18 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(config: Config, policy: Policy) -> Self {
         let disk = Arc::new(Disk::new());
-        let memory = Arc::new(ClientMemory::new(config.client_memory));
-        let terms = Terms {
-            policy,
-            queue_limit: config.response_queue,
-            buffer_limit: config.response_buffer,
-            write_timeout: millis(config.write_timeout),
-            min_rate: config.min_response_rate,
-            memory: memory.clone(),
-        };
+        let memory = Arc::new(ClientMemory::new(config.client_memory, config.response_buffer));
         Self {
             process: Process::here(),
             policy,
-            terms,
+            terms: Terms {
+                policy,
+                queue_limit: config.response_queue,
+                least_queue: Terms::least_queue(config.response_queue, config.response_spill > 0),
+                write_timeout: millis(config.write_timeout),
+                min_rate: config.min_response_rate,
+                memory: memory.clone(),
+            },
             timers: Timers::default(),
             clock: Clock::new(),
             lifecycle: Lifecycle::new(),

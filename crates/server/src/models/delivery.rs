@@ -149,10 +149,10 @@ impl Connection {
         let terms = Terms {
             policy,
             queue_limit,
-            buffer_limit: 1 << 20,
+            least_queue: queue_limit,
             write_timeout: 1_000,
             min_rate: 0,
-            memory: Arc::new(ClientMemory::new(1 << 20)),
+            memory: Arc::new(ClientMemory::new(1 << 20, 1 << 19)),
         };
         let stream = Arc::new((Mutex::new(Stream { room, ..Stream::default() }), Condvar::new()));
         Self {

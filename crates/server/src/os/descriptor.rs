@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// Duplicates a descriptor. Its owner must not close it during the call.
 ///
@@ -20,12 +20,29 @@ pub fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
     unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()
 }
 
+/// True when only one in eight of the numbers that the process may use comes after this descriptor's: those are for
+/// connections, and for the application.
+pub(crate) fn is_among_the_last(descriptor: BorrowedFd<'_>) -> bool {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.is_some_and(|limit| descriptor.as_raw_fd() as u64 >= limit - limit / 8)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::duplicate;
+    use super::{duplicate, is_among_the_last};
     use std::io::{Read, Write};
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsFd, AsRawFd};
+
+    #[test]
+    fn an_eighth_of_the_descriptors_are_the_last() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(!is_among_the_last(file.as_fd()));
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap();
+        let from = i32::try_from(limit - limit / 8).unwrap();
+        let last = rustix::io::fcntl_dupfd_cloexec(&file, from).unwrap();
+        assert!(is_among_the_last(last.as_fd()));
+    }
 
     #[test]
     fn a_duplicate_stays_open_when_the_descriptor_is_closed() {

@@ -7,7 +7,8 @@
 //! (the same `bytes` object) counts once. Any thread charges and gives back.
 //!
 //! All kinds together have one limit, [`ClientMemory`]. Two threads that check it at the same moment may together
-//! exceed it by what each of them has read.
+//! exceed it by what each of them has read. Responses have a limit of their own; what they hold beyond it is moved to
+//! files, and meanwhile takes no memory from requests.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,11 +20,15 @@ use crate::request::pool::Pool;
 /// Unused segments of request bodies may have 1/16 of the limit. They are not counted: they are released when no body
 /// has used one for two seconds.
 const POOL: usize = 16;
+/// Responses may use all but 1/4 of the limit, whatever their own limit is: requests always have the rest.
+const FOR_REQUESTS: usize = 4;
 
 /// The memory that is held for clients, by kind.
 pub(crate) struct ClientMemory {
     /// Bytes that all kinds together may have.
     limit: usize,
+    /// Bytes that responses may have.
+    response_limit: usize,
     /// Request heads, and bytes received behind them that belong to later requests.
     pub(crate) requests: Arc<Budget>,
     pub(crate) bodies: Arc<Budget>,
@@ -36,9 +41,10 @@ pub(crate) struct ClientMemory {
 
 impl ClientMemory {
     /// Nothing is held yet.
-    pub(crate) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize, response_limit: usize) -> Self {
         Self {
             limit,
+            response_limit: response_limit.min(limit - limit / FOR_REQUESTS),
             requests: Arc::default(),
             bodies: Arc::default(),
             responses: Arc::default(),
@@ -53,20 +59,43 @@ impl ClientMemory {
         self.requests.used().saturating_add(self.bodies.used()).saturating_add(self.responses.used())
     }
 
+    /// Bytes held now, without what responses hold beyond their limit: that is no reason to refuse a request.
+    fn counted(&self) -> usize {
+        let requests = self.requests.used().saturating_add(self.bodies.used());
+        requests.saturating_add(self.responses.used().min(self.response_limit))
+    }
+
     /// True when `more` bytes are within the limit.
     pub(crate) fn has_room(&self, more: usize) -> bool {
-        self.used().saturating_add(more) <= self.limit
+        self.counted().saturating_add(more) <= self.limit
     }
 
     /// The same for bytes that are not needed but save work: they may not use the last quarter of the limit.
     pub(crate) fn has_room_to_spare(&self, more: usize) -> bool {
-        self.used().saturating_add(more) <= self.limit - self.limit / 4
+        self.counted().saturating_add(more) <= self.limit - self.limit / 4
     }
 
     /// How many bytes must be freed for `more` bytes and for an eighth of the limit beside, so that this is not needed
     /// again at once.
     pub(crate) fn excess(&self, more: usize) -> usize {
-        self.used().saturating_add(more).saturating_sub(self.limit - self.limit / 8)
+        self.counted().saturating_add(more).saturating_sub(self.limit - self.limit / 8)
+    }
+
+    /// True when `more` bytes of responses are within the limit of responses, and of all.
+    pub(crate) fn has_room_for_response(&self, more: usize) -> bool {
+        self.responses.used().saturating_add(more) <= self.response_limit && self.has_room(more)
+    }
+
+    /// Bytes that responses may have.
+    pub(crate) fn response_limit(&self) -> usize {
+        self.response_limit
+    }
+
+    /// How many bytes of responses must be freed, so that an eighth of their limit is free; 0 while they keep within
+    /// it.
+    pub(crate) fn response_excess(&self) -> usize {
+        let used = self.responses.used();
+        if used <= self.response_limit { 0 } else { used - (self.response_limit - self.response_limit / 8) }
     }
 
     /// Bytes that were given back since the most was held, if they are at least `worth`; then counted from now on.
@@ -111,6 +140,11 @@ impl Budget {
         if *holders == 1 {
             self.charge(*length);
         }
+    }
+
+    /// The part of a block that one of its holders accounts for, in bytes: the others keep the block alive.
+    pub(crate) fn share_of(&self, block: &[u8]) -> usize {
+        lock(&self.shared).get(&(block.as_ptr() as usize)).map_or(0, |(holders, length)| length / holders)
     }
 
     /// Gives back a block that [`Budget::charge_shared`] has charged, once its last holder has called this.
@@ -186,18 +220,38 @@ mod tests {
 
     #[test]
     fn all_kinds_together_have_one_limit() {
-        let memory = ClientMemory::new(1_000);
+        let memory = ClientMemory::new(1_000, 500);
         memory.requests.charge(200);
         memory.bodies.charge(300);
         memory.responses.charge(200);
         assert!(memory.has_room(300) && !memory.has_room(301));
         assert!(memory.has_room_to_spare(50) && !memory.has_room_to_spare(51));
         assert_eq!((memory.excess(0), memory.excess(301)), (0, 126));
+        assert!(memory.has_room_for_response(300) && !memory.has_room_for_response(301));
+    }
+
+    #[test]
+    fn responses_beyond_their_limit_take_no_memory_from_requests() {
+        let memory = ClientMemory::new(1_000, 400);
+        memory.responses.charge(400);
+        assert_eq!((memory.response_excess(), memory.excess(0)), (0, 0));
+        memory.responses.charge(5_000);
+        assert!(memory.has_room(600) && !memory.has_room(601) && !memory.has_room_for_response(0));
+        // Up to 7/8 of their limit.
+        assert_eq!((memory.response_excess(), memory.excess(600)), (5_050, 125));
+        assert_eq!(memory.used(), 5_400);
+    }
+
+    #[test]
+    fn a_quarter_of_the_limit_is_for_requests_whatever_responses_may_use() {
+        let memory = ClientMemory::new(1_000, 2_000);
+        memory.responses.charge(2_000);
+        assert!(memory.has_room(250) && !memory.has_room(251));
     }
 
     #[test]
     fn what_was_given_back_since_the_peak_is_returned_once() {
-        let memory = ClientMemory::new(1_000);
+        let memory = ClientMemory::new(1_000, 500);
         memory.requests.charge(500);
         assert_eq!(memory.take_freed(100), None);
         memory.requests.give_back(99);
@@ -239,9 +293,10 @@ mod tests {
         let budget = Budget::default();
         let block = [0; 100];
         budget.charge_shared(&block);
+        assert_eq!(budget.share_of(&block), 100);
         budget.charge_shared(&block);
         budget.charge(7);
-        assert_eq!(budget.used(), 107);
+        assert_eq!((budget.used(), budget.share_of(&block)), (107, 50));
         budget.give_back_shared(&block);
         assert_eq!(budget.used(), 107);
         budget.give_back_shared(&block);

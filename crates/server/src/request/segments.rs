@@ -327,7 +327,7 @@ mod tests {
     const KEPT: usize = 4;
 
     fn memory() -> ClientMemory {
-        ClientMemory::new(16 * KEPT * SEGMENT)
+        ClientMemory::new(16 * KEPT * SEGMENT, 0)
     }
 
     fn body(length: usize) -> Vec<u8> {

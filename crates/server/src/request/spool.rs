@@ -198,7 +198,7 @@ mod tests {
     }
 
     fn memory() -> ClientMemory {
-        ClientMemory::new(1 << 30)
+        ClientMemory::new(1 << 30, 1 << 29)
     }
 
     const LIMITS: Limits = Limits { one: 6, all: usize::MAX };

@@ -623,7 +623,7 @@ mod tests {
         received: &[u8],
         source: &Arc<Scripted>,
     ) -> (BodyStream, Arc<Incoming>, ClientMemory) {
-        let memory = ClientMemory::new(usize::MAX);
+        let memory = ClientMemory::new(usize::MAX, usize::MAX);
         let incoming = Arc::new(Incoming::new(decoder, received, false, &memory).unwrap());
         incoming.attach(source.clone());
         (BodyStream(incoming.clone()), incoming, memory)
@@ -739,7 +739,7 @@ mod tests {
 
     #[test]
     fn the_first_read_sends_100_continue_unless_the_response_came_before() {
-        let memory = ClientMemory::new(usize::MAX);
+        let memory = ClientMemory::new(usize::MAX, usize::MAX);
         let source = Arc::new(source(&[Some(b"abc")]));
         let incoming = Arc::new(Incoming::new(known(3), b"", true, &memory).unwrap());
         incoming.attach(source.clone());

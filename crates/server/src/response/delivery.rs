@@ -104,8 +104,10 @@ pub(crate) enum WrittenForRoom {
 pub(crate) enum Spilled {
     /// The queued bytes are in a file.
     Done,
-    /// The files have no room, or nothing is queued in memory.
-    No,
+    /// Nothing is queued in memory.
+    Nothing,
+    /// Responses are not moved to files, or the files have no room.
+    NoRoom,
     /// The bytes are being sent or written to a file at this moment.
     Busy,
     /// The disk is full or broken.
@@ -358,11 +360,14 @@ impl Delivery {
     }
 
     /// Blocks until the queue has room. False: there never will be. `spill` moves the queued bytes to a file; it is
-    /// called after `patience` without room (at once if a part of the response is in a file already), and returns the
-    /// time until the next call.
-    pub(crate) fn wait_for_room(&self, terms: &Terms, patience: Duration, mut spill: impl FnMut() -> Duration) -> bool {
+    /// called after `patience` without room, and returns the time until the next call.
+    pub(crate) fn wait_for_room(
+        &self,
+        terms: &Terms,
+        mut patience: Duration,
+        mut spill: impl FnMut() -> Duration,
+    ) -> bool {
         let mut sending = lock(&self.sending);
-        let mut patience = if sending.queue.is_behind() { Duration::ZERO } else { patience };
         while !sending.is_over() && !sending.has_room(terms) {
             let (guard, timed_out) = wait_for(&self.room, sending, patience);
             sending = guard;
@@ -542,16 +547,32 @@ impl Delivery {
         lock(&self.sending).produced_so_far()
     }
 
-    /// Number of write calls since the last call of this method.
-    pub(crate) fn take_writes(&self) -> u32 {
-        lock(&self.sending).take_writes()
+    /// Number of write calls since the last call of this method, and whether some of the response has been written to a
+    /// file since its producer ended it.
+    pub(crate) fn take_writes(&self) -> (u32, bool) {
+        let mut sending = lock(&self.sending);
+        (sending.take_writes(), sending.take_spilled())
+    }
+
+    /// The memory that is free once the response is in a file, in bytes; see [`SendQueue::held`].
+    ///
+    /// [`SendQueue::held`]: crate::response::send_queue::SendQueue::held
+    pub(crate) fn held(&self) -> usize {
+        lock(&self.sending).queue.held()
+    }
+
+    /// Frees memory without a file, see [`SendQueue::copy_tails`]. False: there is none to be freed.
+    ///
+    /// [`SendQueue::copy_tails`]: crate::response::send_queue::SendQueue::copy_tails
+    pub(crate) fn copy_tails(&self) -> bool {
+        lock(&self.sending).queue.copy_tails()
     }
 
     /// Moves the queued bytes from memory to a file, from which the I/O side sends them. Blocks on the disk, without
     /// the lock: other threads may send meanwhile.
     pub(crate) fn spill(&self, spill: &Spill, terms: &Terms) -> (Spilled, After) {
         if !spill.is_allowed() {
-            return (Spilled::No, After::default());
+            return (Spilled::NoRoom, After::default());
         }
         let mut sending = lock(&self.sending);
         sending.flush_coalesced(terms);
@@ -562,7 +583,7 @@ impl Delivery {
         let is_whole = sending.is_complete();
         let backlog = if sending.is_over() { None } else { sending.queue.backlog() };
         let Some(backlog) = backlog else {
-            return (if sending.is_sent() { Spilled::No } else { Spilled::Busy }, after);
+            return (if sending.is_sent() { Spilled::Nothing } else { Spilled::Busy }, after);
         };
         drop(sending);
         let written = spill.write(&backlog, is_whole, || !lock(&self.sending).is_broken());
@@ -578,7 +599,7 @@ impl Delivery {
             }
             Ok(None) => {
                 sending.queue.keep();
-                Spilled::No
+                Spilled::NoRoom
             }
             Err(fault) => {
                 sending.queue.keep();

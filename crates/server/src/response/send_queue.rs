@@ -20,6 +20,8 @@ use crate::transport::Transport;
 const SLICES: usize = 64;
 /// Copies are appended to the last copied block up to this size in bytes; then a new one is begun.
 const TAIL: usize = 64 * 1024;
+/// What is left of a block is copied when it is less than the block's memory divided by this.
+const MOSTLY_EMPTY: usize = 4;
 /// At most this many bytes of a file are sent by one `sendfile`.
 const FILE_STEP: u64 = 1 << 20;
 
@@ -137,6 +139,38 @@ impl SendQueue {
     /// Bytes in memory that are queued or being written.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The memory that would be free if all blocks were in a file, in bytes. A block kept by reference counts whole,
+    /// whatever part of it is left, and in equal parts for all responses that hold it.
+    pub(crate) fn held(&self) -> usize {
+        let held = |block: &Block| match block {
+            Block::Copied { bytes, at } => bytes.len() - at,
+            Block::Kept { payload, .. } => self.budget.share_of(payload.bytes()),
+            Block::File { .. } | Block::Spilled { .. } => 0,
+        };
+        self.blocks.iter().map(held).sum()
+    }
+
+    /// Copies what is left of blocks kept by reference, where that is little and much smaller than what it keeps. True:
+    /// memory is free.
+    pub(crate) fn copy_tails(&mut self) -> bool {
+        let mut is_any = false;
+        // A backlog refers to the blocks.
+        for block in self.blocks.iter_mut().filter(|_| !self.is_spilling) {
+            let Block::Kept { payload, at, end } = block else { continue };
+            let tail = payload.bytes().get(*at..*end).unwrap_or(&[]);
+            if tail.len() > TAIL || tail.len() >= self.budget.share_of(payload.bytes()) / MOSTLY_EMPTY {
+                continue;
+            }
+            let Some(mut bytes) = segments::with_capacity(tail.len()) else { break };
+            bytes.extend_from_slice(tail);
+            self.budget.charge(bytes.len());
+            self.budget.give_back_shared(payload.bytes());
+            *block = Block::Copied { bytes, at: 0 };
+            is_any = true;
+        }
+        is_any
     }
 
     /// True when a part of a file is queued.
@@ -400,9 +434,9 @@ impl SendQueue {
     }
 }
 
-/// True when `bytes[at..]` is less than a quarter of the buffer's capacity.
+/// True when `bytes[at..]` is much less than the buffer's capacity.
 fn is_mostly_empty(bytes: &Vec<u8>, at: usize) -> bool {
-    bytes.len() - at < bytes.capacity() / 4
+    bytes.len() - at < bytes.capacity() / MOSTLY_EMPTY
 }
 
 fn file_step(left: u64) -> usize {
@@ -423,9 +457,18 @@ mod tests {
 
     use super::{Block, SendQueue};
     use crate::request::memory::Budget;
+    use crate::response::payload::Payload;
     use crate::response::segments::{self, SEGMENT};
     use crate::response::sending::Flush;
     use crate::response::testing::{Queued, socket};
+
+    struct Static(&'static [u8]);
+
+    impl Payload for Static {
+        fn bytes(&self) -> &[u8] {
+            self.0
+        }
+    }
 
     impl SendQueue {
         /// The addresses of the spill files that are queued or being sent from.
@@ -451,6 +494,45 @@ mod tests {
         let mut segment = segments::take().unwrap();
         segment.extend_from_slice(bytes);
         segment
+    }
+
+    #[test]
+    fn a_small_tail_of_a_block_that_only_one_response_holds_is_copied() {
+        const SIZE: usize = 1 << 20;
+        let budget = Arc::new(Budget::default());
+        let block: &'static [u8] = Vec::leak((0..SIZE).map(|at| (at % 251) as u8).collect());
+        let queued = |left: usize| {
+            let mut out = Queued::new(budget.clone());
+            out.0.push(|queue| queue.push_kept(Box::new(Static(block)), SIZE - left, SIZE));
+            out
+        };
+        let (socket, mut client) = socket();
+        let mut small = queued(50_000);
+        assert_eq!((small.0.queue.held(), budget.used()), (SIZE, SIZE));
+        // Too much is left of it to be copied; and what many hold costs each of them little.
+        assert!(!queued(70_000).0.queue.copy_tails());
+        let others: Vec<_> = (0..9).map(|_| queued(50_000)).collect();
+        assert_eq!(small.0.queue.held(), SIZE / 10);
+        assert!(!small.0.queue.copy_tails());
+        drop(others);
+        assert!(small.0.queue.copy_tails());
+        assert_eq!((small.0.queue.held(), small.0.queue.bytes(), budget.used()), (50_000, 50_000, 50_000));
+        assert!(!small.0.queue.copy_tails(), "it is no longer kept by reference");
+        assert_eq!(small.flush(&socket), Flush::Empty);
+        let mut got = vec![0; 50_000];
+        client.read_exact(&mut got).unwrap();
+        assert!(got == block[SIZE - 50_000..] && budget.used() == 0);
+    }
+
+    #[test]
+    fn a_tail_that_is_being_written_to_a_file_is_not_copied() {
+        let mut out = Queued::new(Arc::default());
+        out.push_kept(vec![1; 1 << 20], (1 << 20) - 1_000);
+        let backlog = out.backlog().unwrap();
+        assert!(!out.0.queue.copy_tails());
+        drop(backlog);
+        out.0.queue.keep();
+        assert!(out.0.queue.copy_tails());
     }
 
     #[test]

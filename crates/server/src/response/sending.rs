@@ -13,16 +13,18 @@ use crate::response::payload::UnreadPart;
 use crate::response::policy::Policy;
 use crate::response::send_queue::{Batch, NoMemory, SendQueue};
 
-/// Bytes that may be queued for one client when the memory for all of them is used up.
+/// Bytes that may be queued for one client when the memory for all of them is used up, and responses are moved to files.
 const LEAST_QUEUE: usize = 64 * 1024;
+/// The same if they are not.
+const LEAST_WITHOUT_FILES: usize = 4 * 1024;
 
 /// The limits of what is queued for clients, and how it is delivered. The same for all connections of a server.
 pub(crate) struct Terms {
     pub(crate) policy: Policy,
     /// Bytes of one response that may be queued in memory before its producer has to wait.
     pub(crate) queue_limit: usize,
-    /// The same for all responses together.
-    pub(crate) buffer_limit: usize,
+    /// The same when the memory for all responses together is used up.
+    pub(crate) least_queue: usize,
     /// How long a client may accept no byte.
     pub(crate) write_timeout: Millis,
     /// Bytes per second that a client must accept on average; 0: no limit.
@@ -31,14 +33,19 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
+    /// The value of `least_queue`. `has_files`: responses are moved to files when the memory is used up.
+    pub(crate) fn least_queue(queue_limit: usize, has_files: bool) -> usize {
+        queue_limit.min(if has_files { LEAST_QUEUE } else { LEAST_WITHOUT_FILES })
+    }
+
     /// True while the responses of all connections keep within their memory.
     pub(crate) fn has_memory(&self) -> bool {
-        self.memory.responses.used() <= self.buffer_limit && self.memory.has_room(0)
+        self.memory.has_room_for_response(0)
     }
 
     /// Bytes that may be queued for one client before its producer has to wait.
     pub(crate) fn high_water(&self) -> usize {
-        if self.has_memory() { self.queue_limit } else { self.queue_limit.min(LEAST_QUEUE) }
+        if self.has_memory() { self.queue_limit } else { self.least_queue }
     }
 
     /// A producer that waits continues when no more bytes than this are queued.
@@ -349,11 +356,13 @@ impl Sending {
         if let Some(mut coalescing) = self.coalescing.take() {
             coalescing.reset(terms.budget());
         }
-        let (has_spilled, is_sent, is_broken) = (self.has_spilled, self.is_sent(), self.is_broken());
+        if !self.queue.is_empty() && !terms.has_memory() {
+            self.queue.copy_tails();
+        }
+        let (has_spilled, is_sent, is_broken) = (self.take_spilled(), self.is_sent(), self.is_broken());
         if !is_broken {
             self.state = State::Idle;
         }
-        self.has_spilled = false;
         let is_held = std::mem::take(&mut self.is_held) && !is_sent && !is_broken;
         if is_sent {
             self.waiting_since = NEVER;
@@ -366,6 +375,11 @@ impl Sending {
     /// Notes that some of the response has been written to a file.
     pub(crate) fn set_spilled(&mut self) {
         self.has_spilled = true;
+    }
+
+    /// True when some of the response has been written to a file since the last call of this method.
+    pub(crate) fn take_spilled(&mut self) -> bool {
+        std::mem::take(&mut self.has_spilled)
     }
 }
 
@@ -393,7 +407,7 @@ impl Sending {
     /// True when so many bytes are coalesced or queued that the producer has to wait.
     fn is_flooded(&self, terms: &Terms) -> bool {
         self.coalesced() > terms.queue_limit
-            || (self.queue.bytes() > LEAST_QUEUE.min(terms.queue_limit) && self.queue.bytes() > terms.high_water())
+            || (self.queue.bytes() > terms.least_queue && self.queue.bytes() > terms.high_water())
     }
 
     /// Moves what is coalesced to the end of the queue.
@@ -686,10 +700,10 @@ mod tests {
                 reads_by_runner: 1,
             },
             queue_limit: 10_000,
-            buffer_limit: 10_000,
+            least_queue: 10_000,
             write_timeout: 30_000,
             min_rate: 0,
-            memory: Arc::new(ClientMemory::new(1 << 20)),
+            memory: Arc::new(ClientMemory::new(1 << 20, 10_000)),
         }
     }
 

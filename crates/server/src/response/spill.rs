@@ -1,15 +1,18 @@
 //! Unlinked temporary files for bytes that slow clients have not read, from which the bytes are sent later.
 //!
-//! The thread that waits for its client writes the file, with the interpreter released; for a greenlet a disk thread
-//! does. All files of a process together may have `Spill::limit` bytes; a file returns its bytes when it is closed.
+//! The thread that waits for its client writes the file, with the interpreter released; for a greenlet, and for a
+//! response that has ended, a disk thread does. All files of a process together may have `Spill::limit` bytes; a file
+//! returns its bytes when it is closed.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::os::descriptor::is_among_the_last;
 use crate::os::file::write_all_at;
 use crate::request::disk::{Disk, TemporaryFile};
+use crate::request::share::Share;
 use crate::response::payload::Payload;
 
 /// An unfinished response may use this fraction (1 / `SHARE`) of the limit, so that an endless one does not use it up.
@@ -50,6 +53,8 @@ pub(crate) struct Spill {
     limit: u64,
     used: Arc<AtomicU64>,
     disk: Arc<Disk>,
+    /// The disk threads that may write at once, so that others are left to request bodies.
+    share: Arc<Share>,
 }
 
 /// The file of one response. One thread at a time appends; any thread may send from it.
@@ -61,7 +66,12 @@ pub(crate) struct SpillFile {
 
 impl Spill {
     pub(crate) fn new(limit: u64, disk: Arc<Disk>) -> Self {
-        Self { limit, used: Arc::default(), disk }
+        Self { limit, used: Arc::default(), share: Share::new(disk.clone()), disk }
+    }
+
+    /// Has a disk thread run `task`, which calls [`Spill::write`].
+    pub(crate) fn run(&self, task: impl FnOnce() + Send + 'static) {
+        self.share.run(task);
     }
 
     /// True when responses may be written to files at all.
@@ -70,7 +80,7 @@ impl Spill {
     }
 
     /// Appends a backlog to its file, or writes it to a new one. Returns the file and the offset of the backlog;
-    /// `None`: there is no room. `is_whole`: the response is complete. Stops writing when `is_wanted`, which is called
+    /// `None`: there is no room, or no descriptor to spare. `is_whole`: the response is complete. Stops writing when `is_wanted`, which is called
     /// before each write, returns false. Blocks on the disk.
     ///
     /// # Errors
@@ -90,6 +100,10 @@ impl Spill {
         let file = match backlog.file() {
             Some(file) => file.clone(),
             None => match TemporaryFile::create(&self.disk) {
+                Ok(file) if is_among_the_last(file.as_fd()) => {
+                    self.used.fetch_sub(bytes, Ordering::AcqRel);
+                    return Ok(None);
+                }
                 Ok(file) => Arc::new(SpillFile { file, end: AtomicU64::new(0), used: self.used.clone() }),
                 Err(fault) => {
                     self.used.fetch_sub(bytes, Ordering::AcqRel);

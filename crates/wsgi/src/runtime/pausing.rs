@@ -11,7 +11,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use tailrace_server::{Exchange, PATIENCE, RETRY, Room, Sent, clock};
+use tailrace_server::{Exchange, RETRY, Room, Sent, clock};
 
 use crate::call::shared_body::{OtherReader, Reading};
 use crate::call::waiting::{self, Waits};
@@ -103,7 +103,7 @@ impl Waits for Pausing {
 
 fn wait_for_room(py: Python<'_>, exchange: &mut Exchange) -> PyResult<Sent> {
     let _waiting = exchange.count_waiting();
-    let mut patience = if exchange.is_behind() { Duration::ZERO } else { PATIENCE };
+    let mut patience = exchange.patience();
     loop {
         let ticket = ticket();
         match exchange.ask_for_room(ticket) {

@@ -36,7 +36,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(config: Config) -> Self {
         Self {
-            memory: ClientMemory::new(config.client_memory),
+            memory: ClientMemory::new(config.client_memory, config.response_buffer),
             config,
             has_room: Cell::new(true),
             is_stopping: Cell::new(false),

@@ -119,10 +119,10 @@ impl Case {
         let terms = Terms {
             policy,
             queue_limit: 10_000,
-            buffer_limit: 0,
+            least_queue: 10_000,
             write_timeout: TIMEOUT,
             min_rate: 0,
-            memory: Arc::new(ClientMemory::new(1 << 30)),
+            memory: Arc::new(ClientMemory::new(1 << 30, 0)),
         };
         let socket = Arc::new(Socket::default());
         let delivery = Delivery::new(Box::new(socket.clone()), &terms);
@@ -220,7 +220,7 @@ fn coalesced_bytes_that_are_spilled_before_their_tick_are_pushed() {
     assert_eq!(case.delivery.coalesce_anew(b"12345", false, &case.terms), CoalesceResult::Coalesced);
     let full = Spill::new(1, Arc::new(Disk::new()));
     let (spilled, after) = case.delivery.spill(&full, &case.terms);
-    assert!(matches!(spilled, Spilled::No) && after.push, "the next tick would not find these bytes");
+    assert!(matches!(spilled, Spilled::NoRoom) && after.push, "the next tick would not find these bytes");
     let spill = Spill::new(1 << 20, Arc::new(Disk::new()));
     let (spilled, after) = case.delivery.spill(&spill, &case.terms);
     assert!(matches!(spilled, Spilled::Done) && !after.push, "it has been pushed already");
@@ -273,7 +273,7 @@ fn a_response_that_ends_while_another_thread_writes_is_sent_by_that_thread() {
     assert!(after.asked, "the owner has to flush again");
     assert_eq!(case.deadlines(), [NOW + TIMEOUT, NEVER]);
     assert_eq!((case.flush(false), case.got()), ((Flush::Empty, After::default()), bytes(0, 20_000)));
-    assert_eq!((case.delivery.take_writes(), case.charged()), (1, 0));
+    assert_eq!((case.delivery.take_writes(), case.charged()), ((1, false), 0));
 }
 
 #[test]

@@ -235,10 +235,10 @@ impl World {
         let terms = Terms {
             policy,
             queue_limit: [4_000, 100_000][tape.below(2)],
-            buffer_limit: [0, 1 << 20][tape.below(2)],
+            least_queue: 4_000,
             write_timeout: 30_000,
             min_rate: 0,
-            memory: Arc::new(ClientMemory::new(1 << 30)),
+            memory: Arc::new(ClientMemory::new(1 << 30, [0, 1 << 20][tape.below(2)])),
         };
         let wire = Arc::new(Mutex::new(Wire { room: [0, 500, 1 << 20][tape.below(3)], ..Wire::default() }));
         let has_disk = tape.below(8) != 7;
@@ -295,6 +295,7 @@ impl World {
             11 => self.tick(),
             12 => self.store(),
             14 => self.send_held(),
+            15 => self.reclaim(),
             13 => match self.below(6) {
                 0 => self.overrule(),
                 1 => self.leave(),
@@ -302,7 +303,7 @@ impl World {
                 3 => self.cut(),
                 _ => self.take(100),
             },
-            _ => {}
+            _ => unreachable!("there are 16 numbers"),
         }
     }
 
@@ -366,6 +367,16 @@ impl World {
             let (spilled, after) = self.delivery.spill(&self.spill, &self.terms);
             assert!(!matches!(spilled, Spilled::Failed(_)));
             self.follow_up(after);
+        }
+    }
+
+    /// A disk thread frees memory of the response, whoever owns the connection.
+    fn reclaim(&self) {
+        if !self.delivery.copy_tails() {
+            let (spilled, after) = self.delivery.spill(&self.spill, &self.terms);
+            assert!(!matches!(spilled, Spilled::Failed(_)));
+            self.follow_up(after);
+            self.notify_room();
         }
     }
 
