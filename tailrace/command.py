@@ -5,6 +5,7 @@ usage or settings error, 130 when interrupted before it served. `tailrace doctor
 
 from __future__ import annotations
 
+import contextlib
 import json as as_json
 import os
 import shlex
@@ -22,6 +23,7 @@ from tailrace.master import service
 from tailrace.process import descriptors, directory, folders, interrupt, log
 from tailrace.process.errors import ConfigError, LoadError, TailraceError
 from tailrace.process.exit import leave
+from tailrace.process.printable import printable
 from tailrace.status import trace
 from tailrace.worker import single
 
@@ -175,17 +177,18 @@ def _doctor_of_running(status: str | None, config: str | None, json: bool) -> in
     asked = _asked(status, config)
     try:
         found = asked.status()
+        if "endpoints" not in found:
+            version = printable(str(found.get("version")))
+            raise ConfigError(f"the server at {asked.address} is Tailrace {version}: it does not tell endpoints")
+        with asked.understood():
+            shown = live.as_json(found) if json else live.as_text(found, str(asked.address))
+            has_findings = live.has_findings(found)
     except TailraceError as error:
         # 1 would say that something was found.
         error.exit_status = run.WRONG_USE
         raise
-    if "endpoints" not in found:
-        raise ConfigError(
-            f"the server at {asked.address} is Tailrace {found.get('version')}: it does not tell endpoints"
-        )
-    shown = live.as_json(found) if json else live.as_text(found, str(asked.address))
     click.echo(shown, color=False if "NO_COLOR" in os.environ else None)
-    return run.FOUND if live.has_findings(found) else run.WELL
+    return run.FOUND if has_findings else run.WELL
 
 
 static = click.Group(
@@ -277,8 +280,15 @@ def _threads(status: str | None, pid: int | None, json: bool, config: str | None
 
     if pid is not None and status is not None:
         raise click.UsageError("give --status or --pid, not both")
-    workers = ask.process(pid) if pid is not None else _asked(status, config).stacks()
-    click.echo(as_json.dumps({"workers": workers}, indent=1) if json else threads.text(workers), nl=json)
+    understood: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if pid is not None:
+        workers = ask.process(pid)
+    else:
+        asked = _asked(status, config)
+        workers, understood = asked.stacks(), asked.understood()
+    with understood:
+        shown = as_json.dumps({"workers": workers}, indent=1) if json else threads.text(workers)
+    click.echo(shown, nl=json)
 
 
 def _asked(status: str | None, config: str | None) -> Asked:

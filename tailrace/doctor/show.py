@@ -10,6 +10,7 @@ import click
 
 from tailrace.advice.finding import Finding, counted, time_of
 from tailrace.doctor.measured import FILE, GENERATOR, ITERABLE, WRAPPER, Delivery, Measured
+from tailrace.process.printable import printable
 
 _WIDTH: Final = 79
 _LABEL: Final = 14
@@ -165,14 +166,14 @@ def finding(first: str, one: Finding) -> list[str]:
         *(click.style(line, fg="yellow") for line in more),
         *wrapped(one.cost, f"{indent}Cost: ", indent),
         *wrapped(one.change, f"{indent}Mend: ", indent),
-        *(f"{indent}    {line}" for line in one.code.splitlines()),
-        click.style(f"{indent}[{one.key}]", dim=True),
+        *(f"{indent}    {printable(line)}" for line in one.code.splitlines()),
+        click.style(f"{indent}[{printable(one.key)}]", dim=True),
     ]
 
 
 def wrapped(text: str, first: str, following: str) -> list[str]:
     """The text in lines of the terminal, with what stands before them."""
-    printable = "".join(each if each.isprintable() else " " for each in text)
-    return textwrap.wrap(
-        printable, _WIDTH, initial_indent=first, subsequent_indent=following, break_on_hyphens=False
-    ) or [first.rstrip()]
+    words = "".join(each if each.isprintable() else " " for each in text)
+    return textwrap.wrap(words, _WIDTH, initial_indent=first, subsequent_indent=following, break_on_hyphens=False) or [
+        first.rstrip()
+    ]

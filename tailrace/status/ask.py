@@ -1,24 +1,42 @@
-"""What `tailrace threads` and `tailrace top` ask: the address of `--status`, or a process by its number.
+"""What `tailrace threads`, `top` and `doctor --live` ask: the address of `--status`, or a process by its number.
 
-Errors are `AskError`s with one line that says the remedy. Thread: any.
+Any process may answer at an address, so the length of an answer and the time for it are limited. What an answer says is
+returned as it is: whoever prints it calls `printable_document` first. Errors are `AskError`s with one line that names
+the remedy.
+
+Thread: any.
 """
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import io
 import json
 import re
 import socket
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from tailrace._tailrace import __version__
 from tailrace.process import addresses
 from tailrace.process.addresses import InheritedAddress, TcpAddress
 from tailrace.process.errors import ConfigError, TailraceError
+from tailrace.process.printable import printable
 from tailrace.status import threads
 
-# How long an answer may take (seconds): more than the status process gives the reading of all stacks.
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+# Time limit for an answer, from the connection to the last byte (seconds): more than the status process gives the
+# reading of all stacks.
 TIMEOUT: Final = threads.BUDGET + 5.0
+# Maximum length of an answer (bytes): far more than the stacks of thousands of threads.
+LONGEST: Final = 64 << 20
+# Maximum length of the text of a refusal in an error (characters).
+_MOST_SAID: Final = 200
 WHICH: Final = (
     "which server? Name the address of its --status, as in `--status 127.0.0.1:9000`; a server has one when it is "
     "started so: `tailrace app:app --status 127.0.0.1:9000`"
@@ -50,32 +68,59 @@ class Asked:
         workers: list[dict[str, Any]] = self._get("/stacks")["workers"]
         return workers
 
+    @contextlib.contextmanager
+    def understood(self) -> Iterator[None]:
+        """Inside the context, a document is read. Raises AskError if the document has another form."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise AskError(
+                f"{self.address} is not the --status address of Tailrace {__version__}: its document has another form "
+                f"({type(error).__name__})"
+            ) from None
+
     def _get(self, target: str) -> dict[str, Any]:
+        remedy = f"is the server started with `--status {self.address}`?"
         try:
             status, body = self._exchange(target)
+        except TimeoutError:
+            raise AskError(f"no complete answer from {self.address} within {TIMEOUT:g} s; {remedy}") from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise AskError(f"no answer from {self.address}: {_short(reason)}; {remedy}") from None
+        if body is None:
             raise AskError(
-                f"no answer from {self.address}: {reason}; is the server started with `--status {self.address}`?"
-            ) from None
+                f"the answer of {self.address} to {target} is longer than {LONGEST >> 20} MiB, so it is not a "
+                f"--status address; {remedy}"
+            )
         if status != 200:
-            said = body.decode(errors="replace").strip().partition("\n")[0]
-            raise AskError(f"{self.address} answers {target} with {status}: {said}")
+            said = _short(body.decode(errors="replace").strip().partition("\n")[0])
+            raise AskError(f"{self.address} answers {target} with {status}: {said}; {remedy}")
         try:
             found = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict) or "workers" not in found:
             raise AskError(f"{self.address} is not the --status address of Tailrace: {target} is another document")
         return found
 
-    def _exchange(self, target: str) -> tuple[int, bytes]:
+    def _exchange(self, target: str) -> tuple[int, bytes | None]:
+        """The status and the body; None: there is more than LONGEST."""
+        deadline = time.monotonic() + TIMEOUT
+        request = f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\nConnection: close\r\n\r\n"
         with self._connect() as connected:
-            connection = http.client.HTTPConnection("localhost", timeout=TIMEOUT)
-            connection.sock = connected
-            connection.request("GET", target, headers={"Accept": "application/json", "Connection": "close"})
-            response = connection.getresponse()
-            return response.status, response.read()
+            connected.sendall(request.encode())
+            answer = _Answer(connected, deadline)
+            response = http.client.HTTPResponse(answer)  # type: ignore[arg-type]
+            try:
+                response.begin()
+                # A limit, since http.client reserves memory for the length that a head announces.
+                body = response.read(LONGEST)
+            except _TooLong:
+                return 0, None
+            if response.length:
+                raise http.client.IncompleteRead(body, response.length)
+            return response.status, body
 
     def _connect(self) -> socket.socket:
         if isinstance(self.address, TcpAddress):
@@ -89,6 +134,40 @@ class Asked:
             connected.close()
             raise
         return connected
+
+
+class _TooLong(Exception):
+    """The other process has sent more than LONGEST."""
+
+
+class _Answer(io.RawIOBase):
+    """What arrives at a socket, up to LONGEST bytes and up to a deadline. Raises _TooLong and TimeoutError."""
+
+    def __init__(self, connected: socket.socket, deadline: float) -> None:
+        self._socket, self._deadline, self._left = connected, deadline, LONGEST
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        """What http.client asks of a socket."""
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: WriteableBuffer) -> int:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left)
+        number = self._socket.recv_into(into)
+        self._left -= number
+        if self._left < 0:
+            raise _TooLong
+        return number
+
+
+def _short(text: str) -> str:
+    """The beginning of a text of another process, for an error."""
+    return printable(text[:_MOST_SAID]) + "..." * (len(text) > _MOST_SAID)
 
 
 def process(pid: int) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from tailrace.process.printable import printable_document
 from tailrace.status import stacks, tasks
 from tailrace.status.document import request
 from tailrace.status.snapshot import Snapshot, WorkerSnapshot
@@ -208,8 +209,8 @@ def _sorted(threads: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def text(workers: list[dict[str, Any]]) -> str:
-    """The document as text: a block of lines for each thread."""
-    return "\n\n".join("\n".join(_block(each)) for each in workers) + "\n"
+    """The document as text that a terminal may print: a block of lines for each worker."""
+    return "\n\n".join("\n".join(_block(each)) for each in printable_document(workers)) + "\n"
 
 
 def _block(found: Mapping[str, Any]) -> Iterator[str]:
@@ -226,17 +227,12 @@ def _block(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def thread_lines(each: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of one thread."""
+    """The lines of one thread; each: printable."""
     holds = ", holds the interpreter" if each["holds_interpreter"] else ""
-    yield f"  thread {each['thread']} {_printable(each['name'])}: {each['state']}{holds}"
+    yield f"  thread {each['thread']} {each['name']}: {each['state']}{holds}"
     if asked := each["request"]:
         client = f" from {asked['client']}" if asked["client"] else ""
-        yield f"    {_printable(asked['method'])} {_printable(asked['target'])}{client}, for {asked['seconds']:.3f} s"
+        yield f"    {asked['method']} {asked['target']}{client}, for {asked['seconds']:.3f} s"
     # Those of an idle thread are Tailrace's own.
     for frame in each["frames"] if each["state"] != IDLE else []:
-        yield f"      {_printable(frame['function'])} ({_printable(frame['file'])}:{frame['line']})"
-
-
-def _printable(text: str) -> str:
-    """The text without what a terminal would take for a command."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+        yield f"      {frame['function']} ({frame['file']}:{frame['line']})"

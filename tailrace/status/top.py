@@ -19,6 +19,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Static
 
+from tailrace.process.printable import printable_document
 from tailrace.status import responses
 from tailrace.status.ask import Asked, AskError
 from tailrace.status.threads import EXPLAINED, FOR_INTERPRETER, IDLE, RUNNING, thread_lines
@@ -155,6 +156,20 @@ class Look:
         }
         return {name: found[name] for name in FIGURES}
 
+    def check(self, before: Look | None) -> None:
+        """Makes every text that is drawn once. Raises LookupError, TypeError, ValueError or AttributeError if the
+        server's documents have another form: an error while drawing would end the program."""
+        self.figures(before)
+        list(self.faults())
+        self.status["application"].strip()
+        for number, column in enumerate(COLUMNS):
+            for row in self.rows(number, False, idle=True):
+                column.text(row)
+                list(thread_lines(row.found))
+        if "endpoints" in self.status:
+            responses.endpoint_text(self.status)
+            responses.recent_text(self.status)
+
     def faults(self) -> Iterator[str]:
         """What could not be read, and what is to be known, a line each."""
         for said in dict.fromkeys(each["error"] or each["note"] for each in self.workers):
@@ -249,13 +264,20 @@ class Top(App[None]):
     def _ask(self) -> None:
         while not self._over.is_set():
             try:
-                found: Look | str = Look(time.monotonic(), self._asked.status(), self._asked.stacks())
+                found: Look | str = self._read()
             except AskError as error:
                 found = str(error)
             if self._over.is_set():
                 return
             self.call_from_thread(self._show, found)
             self._over.wait(self._interval)
+
+    def _read(self) -> Look:
+        status, workers = self._asked.status(), self._asked.stacks()
+        with self._asked.understood():
+            look = Look(time.monotonic(), printable_document(status), printable_document(workers))
+            look.check(self._before)
+        return look
 
     def _show(self, found: Look | str) -> None:
         if isinstance(found, str):

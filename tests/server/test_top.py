@@ -13,7 +13,11 @@ from harness.status import answer, ask, reachable
 from harness.tools import need_module, need_tool
 from server.probes import asking, eventually
 
+from tailrace.status.ask import Asked, AskError
+
 need_module("textual")
+
+from tailrace.status.top import Top  # noqa: E402
 
 
 class Terminal:
@@ -151,6 +155,40 @@ def test_without_an_answer_it_says_what_to_do(tmp_path):
         tmp_path, sys.executable, "-m", "tailrace", "top", "--status", "127.0.0.1:1", size=(200, 24)
     ) as terminal:
         terminal.shows("is the server started with `--status 127.0.0.1:1`?", "ended with 1")
+
+
+class Answering:
+    """Asked of a process that answers these documents."""
+
+    def __init__(self, status, stacks):
+        self.status, self.stacks = lambda: status, lambda: stacks
+        self.understood = Asked("127.0.0.1:1").understood
+
+
+def test_what_it_shows_has_nothing_that_a_terminal_obeys(server):
+    title = "\x1b]0;owned\x07"
+
+    def texts(found):
+        if isinstance(found, (dict, list)):
+            return [text for each in (found.values() if isinstance(found, dict) else found) for text in texts(each)]
+        return [found] if isinstance(found, str) else []
+
+    status, workers = answer(server, "/status.json"), answer(server, "/stacks")["workers"]
+    status["application"] = status["endpoints"][0]["endpoint"] = title
+    workers[0]["threads"][0]["name"] = workers[0]["error"] = title
+    look = Top(Answering(status, workers), 1.0)._read()
+    shown = [*texts(look.status), *texts(look.workers)]
+    assert sum(r"\x1b]0;owned\x07" in text for text in shown) == 4
+    assert all(text.isprintable() for text in shown)
+
+
+def test_a_document_of_another_form_is_named_and_does_not_end_it(server):
+    status, workers = answer(server, "/status.json"), answer(server, "/stacks")["workers"]
+    for wrong in ({"workers": []}, {**status, "totals": []}, {**status, "application": 1}, {**status, "endpoints": 1}):
+        with pytest.raises(AskError, match="another form"):
+            Top(Answering(wrong, workers), 1.0)._read()
+    with pytest.raises(AskError, match="another form"):
+        Top(Answering(status, [{}]), 1.0)._read()
 
 
 def test_without_a_terminal_it_names_the_other_command(server):
