@@ -1,9 +1,8 @@
-"""Unknown option names: which option was most likely meant, also by a name of another server."""
+"""Unknown names of options and commands: which one was most likely meant, also by a name of another server."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 # What gunicorn, uvicorn, waitress, granian, uWSGI, mod_wsgi-express and frameworks call our options. Names of one
@@ -13,35 +12,40 @@ ELSEWHERE: Final = {
     for ours, names in {
         "access_log": "accesslog access_logfile",
         "access_log_format": "access_logformat",
-        "bind": "host port listen address http http_socket uds fd unix_socket",
-        "chdir": "pythonpath app_dir directory",
-        "env_file": "env e",
-        "gevent": "worker_class k",
-        "graceful_timeout": "timeout_graceful_shutdown",
+        "bind": "host port address http http_socket uds unix_socket fd",
+        "chdir": "working_dir working_directory",
+        "env_file": "env_files",
+        "factory": "call",
+        "forwarded_fields": "trusted_proxy_headers trust_proxy_header",
+        "graceful_timeout": "timeout_graceful_shutdown workers_kill_timeout",
         "group": "gid g",
-        "header_bytes_limit": "limit_request_field_size max_request_header_size",
+        "header_bytes_limit": "max_request_header_size buffer_size",
         "header_count_limit": "limit_request_fields",
-        "idle_timeout": "keepalive keep_alive timeout_keep_alive",
+        "idle_timeout": "keepalive keep_alive timeout_keep_alive keep_alive_timeout channel_timeout",
         "log_level": "loglevel",
-        "mime": "mimefile",
-        "max_body": "max_request_body_size limit_post",
-        "max_connections": "connection_limit limit_concurrency",
-        "max_greenlets": "worker_connections",
-        "max_requests": "limit_max_requests",
-        "overlay": "check_static check_static_docroot document_root",
-        "pidfile": "pid p",
+        "max_body": "max_request_body_size limit_post limit_request_body",
+        "max_connections": "connection_limit max_clients",
+        "max_lifetime": "workers_lifetime max_worker_lifetime",
+        "max_rss": "reload_on_rss workers_max_rss",
+        "max_requests": "limit_max_requests maximum_requests",
+        "overlay": "check_static document_root",
+        "pidfile": "pid pid_file",
         "preload": "preload_app",
+        "reload": "reload_on_changes py_autoreload",
         "request_line_limit": "limit_request_line",
-        "request_timeout": "timeout t harakiri",
-        "root_path": "script_name url_prefix",
-        "sendfile_root": "x_sendfile xsendfile xsendfilepath x_sendfile_path",
+        "request_timeout": "harakiri",
+        "root_path": "script_name url_prefix url_path_prefix mount_point",
+        "sendfile_root": "xsendfilepath x_sendfile_path x_sendfile xsendfile",
         "server_header": "ident",
-        "socket_mode": "unix_socket_perms chmod_socket",
-        "static": "static_map static_map2 static_path_mount static_path_route url_alias static_dir static_folder",
+        "socket_mode": "unix_socket_perms chmod_socket uds_permissions",
+        "static": "url_alias static_dir static_folder static_map static_map2 static_path_mount static_path_route",
         "static_cache": "static_path_expires static_expires",
         "static_index": "static_path_dir_to_file directory_index",
         "static_listing": "directory_listing",
-        "static_precompressed": "static_gzip static_gzip_all",
+        "statsd": "statsd_host",
+        "status": "stats",
+        "threads": "blocking_threads",
+        "trusted_proxies": "forwarded_allow_ips trusted_proxy trust_proxy proxy_allow_from proxy_allow_ips",
         "umask": "m",
         "user": "uid u",
         "workers": "processes",
@@ -50,18 +54,72 @@ ELSEWHERE: Final = {
 }
 
 
-# Options of theirs that Tailrace does not have, and what to do instead.
-NOWHERE: Final = {
+# How the values of some of these differ from those of ours.
+DIFFERENCES: Final = {
+    theirs: difference
+    for names, difference in {
+        "host port address http http_socket": "as in 127.0.0.1:8000",
+        "uds unix_socket": "as in unix:/run/app.sock",
+        "fd": "as in fd://3",
+        "reload_on_rss workers_max_rss": "with a unit: 512MiB",
+        "py_autoreload": "which takes no number",
+        "static_map": "and answers 404 for what the folder does not have",
+        "static_map2": "with the folder of the files themselves: /a=FOLDER/a",
+        "static_path_mount static_path_route": "with path and folder: /static=FOLDER",
+        "x_sendfile xsendfile": "with the folder whose files may be sent",
+    }.items()
+    for theirs in names.split()
+}
+
+
+# Options of theirs that have another effect than any of ours, or that Tailrace does not have, and what to do instead.
+REMEDIES: Final = {
     theirs: remedy
     for names, remedy in {
-        "certfile keyfile ssl_certfile ssl_keyfile": "Tailrace speaks no TLS: a proxy in front does, and --url-scheme "
-        "https tells the application",
+        "listen": "--bind names an address, --backlog the length of the queue",
+        "socket uwsgi_socket s": "--bind uwsgi://127.0.0.1:3031 speaks the uwsgi protocol",
+        "wsgi_file module wsgi callable callable_object": "the application is an argument: `tailrace "
+        "mysite.wsgi:application`, or `tailrace ./hello.py`",
+        "pythonpath python_path app_dir pp": "--chdir searches modules in a directory, and makes it the current one; "
+        "the variable PYTHONPATH names further ones",
+        "virtualenv venv home H": "run the `tailrace` that is installed in the virtual environment",
+        "env e": "set the variable in the environment, or in the file of --env-file",
+        "c ini yaml": "--config takes a TOML file with the options, such as `tailrace config` prints",
+        "check_config print_config": "`tailrace config` reads the settings and prints them",
+        "paste paster ini_paste": "`pserve` reads the file, with `use = egg:tailrace` in its section [server:main]",
+        "worker_class k": "requests run in threads by default; --gevent runs them in greenlets, --threads 1 one at a "
+        "time",
+        "worker_connections": "--max-connections limits connections; --max-greenlets limits the requests that run with "
+        "--gevent",
+        "limit_concurrency": "--max-connections limits connections; --max-queue limits the requests that wait, and "
+        "further ones get 503",
+        "p": "--pidfile writes the process id, --workers is the number of processes, and --bind names the port",
+        "master M": "there is a master process by default; --workers says how many processes it has",
+        "lazy_apps lazy": "each worker loads the application by default; --preload loads it before the fork",
+        "enable_threads": "threads of the application run by default",
+        "respawn_failed_workers": "workers that die are replaced by default",
+        "die_on_term": "SIGTERM stops the server by default",
+        "need_app": "a server without an application does not start",
+        "vacuum": "the files of UNIX sockets are removed by default",
+        "timeout t": "--request-timeout limits a request; --hang-timeout replaces a worker that does not respond",
+        "reuse_port": "the workers share the sockets of the master",
+        "limit_request_field_size": "--header-bytes-limit limits all header fields of a request together",
+        "header_map": "--underscore-headers drops, keeps or refuses such fields",
+        "proxy_headers": "--trusted-proxies names the proxies whose header fields are trusted",
+        "proxy_protocol": "an address takes it as an option: --bind 'http://127.0.0.1:8000?proxy=any'",
+        "no_server_header": "an empty value removes the field: --server-header ''",
+        "check_static_docroot": "--overlay serves the files of a folder that it names",
+        "static_gzip static_gzip_all": "files such as app.js.gz are sent by default (--static-precompressed)",
+        "mimefile": "--mime .EXT=TYPE states one type, and may be given several times",
+        "no_sendfile sendfile": "Tailrace uses sendfile where it gives what the file's read() gives",
+        "expose_tracebacks": "--debug shows tracebacks in the browser",
+        "certfile keyfile ssl_certfile ssl_certificate ssl_keyfile https https_port": "Tailrace speaks no TLS: a proxy "
+        "in front does, and --url-scheme https tells the application",
         "daemon daemonize D": "Tailrace stays in the foreground; systemd, a container or `setsid tailrace ... &` puts "
         "it into the background",
         "log_file error_logfile errorlog logto": "the log goes to standard error: redirect it, as in `tailrace ... "
         "2>>server.log`",
-        "name n proc_name": "`pip install 'tailrace[title]'` makes `ps` show the application",
-        "c": "--config takes a TOML file with the options, such as `tailrace config` prints",
+        "name n proc_name process_name": "`pip install 'tailrace[title]'` makes `ps` show the application",
     }.items()
     for theirs in names.split()
 }
@@ -72,19 +130,45 @@ def nearest(name: str, known: Mapping[str, str]) -> str:
 
     known: option names by the spellings that are possible where the unknown name was found.
     """
-    theirs = name.removeprefix("TAILRACE_").lstrip("-").replace("-", "_")
-    theirs = theirs.lower() if len(theirs) > 1 else theirs
-    found = difflib.get_close_matches(name, list(known), n=1)
-    # A misspelt name of theirs: `--prot` is more similar to `port` than to any of ours.
-    slips = difflib.get_close_matches(theirs, [*ELSEWHERE, *NOWHERE], n=1) if len(theirs) > 2 else []
-    if slips and not (found and _likeness(name, found[0]) >= _likeness(theirs, slips[0])):
-        theirs = slips[0]
-    if remedy := NOWHERE.get(theirs):
+    theirs = _plain(name)
+    spellings = {_plain(spelling): spelling for spelling in known}
+    if theirs not in ELSEWHERE and theirs not in REMEDIES:
+        # A misspelt name of theirs, too: `--prot` is nearer to `port` than to any of ours.
+        near = most_similar(theirs, [*spellings, *ELSEWHERE, *REMEDIES])
+        if near in spellings:
+            return f"; did you mean {spellings[near]}?"
+        theirs = near or theirs
+    if remedy := REMEDIES.get(theirs):
         return f"; {remedy}"
     if ours := [spelling for spelling, option in known.items() if option == ELSEWHERE.get(theirs)]:
-        return f"; Tailrace calls it {ours[0]}"
-    return f"; did you mean {found[0]}?" if found else "; `tailrace config` lists all options"
+        difference = DIFFERENCES.get(theirs)
+        return f"; Tailrace calls it {ours[0]}{f', {difference}' if difference else ''}"
+    return "; `tailrace config` lists all options"
 
 
-def _likeness(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, one.lstrip("-"), other.lstrip("-")).ratio()
+def _plain(name: str) -> str:
+    plain = name.removeprefix("TAILRACE_").lstrip("-").replace("-", "_")
+    return plain.lower() if len(plain) > 1 else plain
+
+
+def most_similar(name: str, known: Iterable[str]) -> str | None:
+    """The first of the nearest names; None: not even the nearest is near. A third of its letters may differ, and two at
+    most."""
+    by_edits = [(edits(name, each), each) for each in known if min(len(name), len(each)) > 2]
+    near = [(number, each) for number, each in by_edits if number <= min(2, max(len(name), len(each)) // 3)]
+    return min(near, key=lambda each: each[0])[1] if near else None
+
+
+def edits(one: str, other: str) -> int:
+    """How many letters must be inserted, removed, replaced or exchanged with the next one to turn one into the other
+    (optimal string alignment distance)."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one):
+        before, last, row = row, before, [i + 1]
+        for j, their in enumerate(other):
+            least = min(before[j] + (letter != their), before[j + 1] + 1, row[j] + 1)
+            if i and j and letter == other[j - 1] and their == one[i - 1]:
+                least = min(least, last[j - 1] + 1)
+            row.append(least)
+    return row[-1]

@@ -40,8 +40,9 @@ def test_no_two_options_share_a_spelling():
 
 def test_names_of_other_servers_stand_for_an_option_and_are_none_themselves():
     assert set(unknown.ELSEWHERE.values()) <= set(BY_NAME)
-    assert not set(unknown.ELSEWHERE) & set(unknown.NOWHERE)
-    assert not {*unknown.ELSEWHERE, *unknown.NOWHERE} & set(BY_NAME)
+    assert not set(unknown.ELSEWHERE) & set(unknown.REMEDIES)
+    assert set(unknown.DIFFERENCES) <= set(unknown.ELSEWHERE)
+    assert not {*unknown.ELSEWHERE, *unknown.REMEDIES} & set(BY_NAME)
 
 
 def test_the_documentation_follows_the_table():

@@ -66,7 +66,7 @@ def test_a_named_file_replaces_the_found_one(tmp_path):
     ("text", "message"),
     [
         ("thread = 3", r"unknown key 'thread'; did you mean threads\?"),
-        ("worker_class = 3", r"unknown key 'worker_class'; Tailrace calls it gevent"),
+        ("worker_class = 3", r"unknown key 'worker_class'; requests run in threads by default; --gevent"),
         ("zzz = 3", r"unknown key 'zzz'; `tailrace config` lists"),
         ("threads = 0", r"threads = 0: must be at least 1"),
         ('threads = "many"', r"threads = 'many': must be a whole number"),
@@ -229,8 +229,8 @@ def test_keywords_read_no_environment_and_no_file(tmp_path, monkeypatch):
 
 
 def test_unknown_keywords_are_errors():
-    with pytest.raises(ConfigError, match=r"unknown option 'max_bodies'; did you mean max_body\?"):
-        from_keywords({"max_bodies": 1})
+    with pytest.raises(ConfigError, match=r"unknown option 'max_bodys'; did you mean max_body\?"):
+        from_keywords({"max_bodys": 1})
 
 
 @pytest.mark.parametrize("place", list(Place), ids=lambda place: place.value)

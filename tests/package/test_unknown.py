@@ -1,0 +1,108 @@
+"""Unknown option names, and what other servers call our options."""
+
+import re
+
+import pytest
+
+from tailrace.cli import unknown
+from tailrace.cli.options import OPTIONS
+
+FLAGS = {flag: option.name for option in OPTIONS for flag in (option.flag, *option.flags)}
+FLAGS |= {"--no-" + option.flag[2:]: option.name for option in OPTIONS if isinstance(option.default, bool)}
+
+
+@pytest.mark.parametrize(
+    ("flag", "hint"),
+    [
+        ("--tread", "did you mean --threads?"),
+        ("--max_body", "did you mean --max-body?"),
+        ("--wrokers", "did you mean --workers?"),
+        ("--no-debg", "did you mean --no-debug?"),
+        ("--access-log-fromat", "did you mean --access-log-format?"),
+        ("--prot", "Tailrace calls it --bind, as in 127.0.0.1:8000"),
+        ("--forwarded-alow-ips", "Tailrace calls it --trusted-proxies"),
+        ("--unheard-of", "`tailrace config` lists all options"),
+        # Of these, no option of ours is near.
+        ("--chunk", "`tailrace config` lists all options"),
+        ("--spew", "`tailrace config` lists all options"),
+        ("--no-threads", "`tailrace config` lists all options"),
+        ("--log-config", "`tailrace config` lists all options"),
+        ("-x", "`tailrace config` lists all options"),
+    ],
+)
+def test_the_nearest_name_is_suggested_only_if_it_is_near(flag, hint):
+    assert unknown.nearest(flag, FLAGS) == f"; {hint}"
+
+
+@pytest.mark.parametrize(
+    ("flag", "hint"),
+    [
+        ("--forwarded-allow-ips", "Tailrace calls it --trusted-proxies"),
+        ("--trusted-proxy", "Tailrace calls it --trusted-proxies"),
+        ("--trusted-proxy-headers", "Tailrace calls it --forwarded-fields"),
+        ("--lazy-apps", "each worker loads the application by default"),
+        ("--lazy", "each worker loads the application by default"),
+        ("-k", "requests run in threads by default; --gevent runs them in greenlets, --threads 1 one at a time"),
+        ("--worker-class", "requests run in threads by default; --gevent"),
+        ("--wsgi-file", "the application is an argument"),
+        ("--module", "the application is an argument"),
+        ("--master", "there is a master process by default"),
+        ("--ini", "--config takes a TOML file"),
+        ("--socket", "--bind uwsgi://127.0.0.1:3031 speaks the uwsgi protocol"),
+        ("--paste", "`pserve` reads the file"),
+        ("--env", "set the variable in the environment, or in the file of --env-file"),
+        ("--pythonpath", "--chdir searches modules in a directory, and makes it the current one"),
+        ("--timeout", "--request-timeout limits a request; --hang-timeout"),
+        ("--harakiri", "Tailrace calls it --request-timeout"),
+        ("--limit-request-field-size", "--header-bytes-limit limits all header fields of a request together"),
+        ("--limit-concurrency", "--max-connections limits connections; --max-queue"),
+        ("--worker-connections", "--max-connections limits connections; --max-greenlets"),
+        ("--fd", "Tailrace calls it --bind, as in fd://3"),
+        ("--uds", "Tailrace calls it --bind, as in unix:/run/app.sock"),
+        ("--listen", "--bind names an address, --backlog the length of the queue"),
+        ("-p", "--pidfile writes the process id, --workers is the number of processes"),
+        ("--max-worker-lifetime", "Tailrace calls it --max-lifetime"),
+        ("--reload-on-rss", "Tailrace calls it --max-rss, with a unit: 512MiB"),
+        ("--mimefile", "--mime .EXT=TYPE states one type"),
+        ("--check-static-docroot", "--overlay serves the files of a folder that it names"),
+        ("--static-map", "Tailrace calls it --static, and answers 404"),
+        ("--static-map2", "Tailrace calls it --static, with the folder of the files themselves: /a=FOLDER/a"),
+        ("--static-path-mount", "Tailrace calls it --static, with path and folder: /static=FOLDER"),
+        ("--static-gzip", "files such as app.js.gz are sent by default (--static-precompressed)"),
+        ("--no-sendfile", "Tailrace uses sendfile"),
+        ("--ssl-certificate", "Tailrace speaks no TLS"),
+        ("--daemonize", "Tailrace stays in the foreground"),
+    ],
+)
+def test_an_option_of_another_server_is_told_by_what_it_does(flag, hint):
+    assert unknown.nearest(flag, FLAGS).startswith(f"; {hint}")
+
+
+def test_the_name_is_that_of_the_place_where_the_unknown_one_stands():
+    keys = {option.name: option.name for option in OPTIONS}
+    assert unknown.nearest("forwarded_allow_ips", keys) == "; Tailrace calls it trusted_proxies"
+    variables = {option.variable: option.name for option in OPTIONS}
+    assert unknown.nearest("TAILRACE_TREADS", variables) == "; did you mean TAILRACE_THREADS?"
+    assert unknown.nearest("TAILRACE_PORT", variables) == "; Tailrace calls it TAILRACE_BIND, as in 127.0.0.1:8000"
+
+
+def test_a_remedy_names_options_that_there_are():
+    others = {"--config"}
+    for theirs, remedy in unknown.REMEDIES.items():
+        named = set(re.findall(r"--[a-z][a-z-]*", remedy))
+        assert named <= {*FLAGS, *others}, theirs
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "edits"),
+    [
+        ("", "", 0),
+        ("port", "prot", 1),
+        ("a", "", 1),
+        ("thread", "threads", 1),
+        ("tread", "threads", 2),
+        ("ini", "bind", 2),
+    ],
+)
+def test_edits(one, other, edits):
+    assert unknown.edits(one, other) == unknown.edits(other, one) == edits
