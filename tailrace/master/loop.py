@@ -51,9 +51,10 @@ from tailrace.worker.hooks import WorkerInfo
 from tailrace.worker.main import WorkerSetup, WorkerStart
 from tailrace.worker.report import Failure
 
+_STOPS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 SIGNALS: Final = (
-    *(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1),
-    *(signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU, signal.SIGURG, signal.SIGCHLD),
+    *_STOPS,
+    *(signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU, signal.SIGURG, signal.SIGCHLD),
 )
 INTERRUPTED: Final = 130
 # From one check of the workers to the next (seconds): usually, and when their requests, time or memory are limited.
@@ -99,6 +100,7 @@ class Master:
         self._check_interval = _SHORT_CHECK_INTERVAL if checks_often else _CHECK_INTERVAL
         self._check_at = 0.0
         self._urls = [listener.url for listener in listeners]
+        self._stops = signals.Stops()
         self._all_have_served = False
         self._last_failure: WorkerError | None = None
         self._status = 0
@@ -177,6 +179,8 @@ class Master:
 
     def _handle_signal(self, number: int) -> None:
         now = time.monotonic()
+        if number in _STOPS and not self._stops.counts(number, now):
+            return
         if number in (signal.SIGTERM, signal.SIGINT):
             if number == signal.SIGINT and not self._plan.has_served:
                 self._status = INTERRUPTED

@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -91,8 +92,11 @@ class _Terminated(KeyboardInterrupt):
 def _terminable() -> Iterator[None]:
     """SIGTERM raises _Terminated, so that files that were made until then, such as those of sockets, are removed."""
 
+    stops = signals.Stops()
+
     def terminated(number: int, frame: FrameType | None) -> None:
-        raise _Terminated
+        if stops.counts(number, time.monotonic()):
+            raise _Terminated
 
     # These do nothing yet. They may come early from log rotation or a deployment, since the pid file may exist already.
     early = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU)

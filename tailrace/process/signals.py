@@ -10,6 +10,7 @@ Thread: the main one, except the handlers around a fork, which run on the thread
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import socket
@@ -45,6 +46,25 @@ def handled(handlers: dict[signal.Signals, Handler]) -> Iterator[None]:
             # None: the handler was not set by Python code, and cannot be set again.
             if handler is not None:
                 signal.signal(number, handler)
+
+
+# The same signal again within this time does not count (seconds). timeout(1) signals its child, and then the group of
+# its child, so that one stop arrives twice.
+REPEATED: Final = 0.1
+
+
+class Stops:
+    """Which of the signals that stop a server count."""
+
+    def __init__(self) -> None:
+        self._counted: dict[int, float] = {}
+
+    def counts(self, number: int, now: float) -> bool:
+        """Whether a signal is one of its own, and no repetition of the last one that counted. now: monotonic clock."""
+        if now - self._counted.get(number, -math.inf) < REPEATED:
+            return False
+        self._counted[number] = now
+        return True
 
 
 def ignore(number: int, frame: FrameType | None) -> None:

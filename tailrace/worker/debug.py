@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections import deque
 from types import FrameType
 from typing import NoReturn
@@ -31,6 +32,7 @@ class MainThreadStop(signals.OwnHandler):
     def __init__(self, server: Server, graceful_timeout: float, *, is_quiet: bool = False) -> None:
         self._server, self._graceful, self._is_quiet = server, graceful_timeout, is_quiet
         self._stops = 0
+        self._counted = signals.Stops()
         self._is_over = False
         self._clock: threading.Timer | None = None
         # The signals that are still to be handled, each with whether it stops the server at once.
@@ -47,6 +49,9 @@ class MainThreadStop(signals.OwnHandler):
         self._take(number, True)
 
     def _take(self, number: int, at_once: bool) -> None:
+        # At the end of the graceful time the signal is ours.
+        if not self._is_over and not self._counted.counts(number, time.monotonic()):
+            return
         self._pending.append((number, at_once))
         while self._pending and not self._is_handling:
             self._is_handling = True

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -92,10 +93,10 @@ def _run(server: Server, graceful_timeout: float, begin: Callable[[], None]) -> 
             begin()
             server.start()
             threading.Thread(target=core.announce_end, args=(server, writer), name="tailrace-end", daemon=True).start()
-            stops = 0
+            stops, counted = 0, signals.Stops()
             while (numbers := reader.recv(64)) and core.ENDED not in numbers:
                 for number in numbers:
-                    if number in STOP_SIGNALS:
+                    if number in STOP_SIGNALS and counted.counts(number, time.monotonic()):
                         stops += 1
                         core.begin_stop(server, graceful_timeout if stops == 1 else 0.0, number)
                     elif number == signal.SIGUSR1:

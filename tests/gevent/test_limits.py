@@ -93,8 +93,8 @@ def test_a_stop_waits_for_greenlets_and_for_what_is_queued(full, number):
     assert server.wait() == 0
 
 
-@pytest.mark.parametrize("numbers", [(signal.SIGTERM, signal.SIGTERM), (signal.SIGQUIT,)], ids=["term-term", "quit"])
-def test_a_second_sigterm_or_sigquit_ends_all_greenlets(full, numbers):
+@pytest.mark.parametrize("numbers", [(signal.SIGTERM, signal.SIGINT), (signal.SIGQUIT,)], ids=["term-int", "quit"])
+def test_a_second_signal_or_sigquit_ends_all_greenlets(full, numbers):
     # Fails when sleeping greenlets keep the process, or when it has to be killed by its master.
     server, clients, _, _ = full
     for number in numbers:

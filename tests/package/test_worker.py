@@ -75,8 +75,8 @@ def test_a_second_signal_stops_now(held, command):
     (held / "entered").read_bytes()
     server.process.send_signal(signal.SIGTERM)
     server.until("SIGTERM: finishing")
-    server.process.send_signal(signal.SIGTERM)
-    server.until("SIGTERM: stopping now")
+    server.process.send_signal(signal.SIGINT)
+    server.until("SIGINT: stopping now")
     assert server.end() == 0
     request.join(30)
     assert b"done" not in request.answer

@@ -39,7 +39,7 @@ def test_a_signal_ends_a_server_that_waits_for_its_client(debugging):
         client.head()
         debugging.send_signal(signal.SIGINT)
         assert debugging.logged("SIGINT: finishing the requests in flight")
-        debugging.send_signal(signal.SIGINT)
+        debugging.send_signal(signal.SIGTERM)
         assert debugging.wait() == 0
 
 

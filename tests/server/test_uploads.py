@@ -244,7 +244,7 @@ def test_ctrl_c_ends_a_server_that_waits_for_an_upload(debugging):
     with expecting(debugging, "/sum", length=100):
         debugging.send_signal(signal.SIGINT)
         assert debugging.logged("SIGINT: finishing the requests in flight")
-        debugging.send_signal(signal.SIGINT)
+        debugging.send_signal(signal.SIGTERM)
         assert debugging.wait() == 0
 
 

@@ -1,0 +1,79 @@
+"""Handlers of signals, and which signals count."""
+
+import logging
+import os
+import signal
+import threading
+
+import pytest
+from package.test_master_loop import Watch
+
+import tailrace
+from tailrace.process import signals
+from tailrace.process.signals import Stops, handled
+from tailrace.worker.debug import MainThreadStop
+
+
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "0")])
+    return []
+
+
+def test_the_same_signal_within_a_tenth_of_a_second_counts_once():
+    stops = Stops()
+    assert stops.counts(signal.SIGTERM, 5.0)
+    assert not stops.counts(signal.SIGTERM, 5.0)
+    assert not stops.counts(signal.SIGTERM, 5.09)
+    assert stops.counts(signal.SIGINT, 5.09), "another one"
+    assert stops.counts(signal.SIGTERM, 5.11), "counted from the first of them"
+    assert not stops.counts(signal.SIGTERM, 5.12)
+
+
+def terminate():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("options", [{}, {"workers": 2}, {"debug": True}], ids=str)
+def test_a_stop_that_comes_twice_at_once_is_as_graceful_as_one(monkeypatch, options):
+    """timeout(1) signals its child, and then the group of its child."""
+    monkeypatch.setattr(signals, "REPEATED", 3600.0)
+    begins, again = Watch("ready in" if "workers" in options else "listening on", terminate), Watch("finish", terminate)
+    logger = logging.getLogger("tailrace")
+    level = logger.level
+    for each in (begins, again):
+        logger.addHandler(each)
+    logger.setLevel(logging.INFO)
+    try:
+        tailrace.run(app, bind="127.0.0.1:0", **options)
+    finally:
+        logger.setLevel(level)
+        for each in (begins, again):
+            logger.removeHandler(each)
+    assert again.then is None, "the second signal was sent"
+    assert "stopped" in again.lines
+    assert not any("stopping now" in line for line in again.lines)
+
+
+class Core:
+    """A core that is stopped."""
+
+    def __init__(self):
+        self.calls = []
+
+    def stop(self, graceful):
+        self.calls.append(graceful)
+
+
+def test_the_end_of_the_graceful_time_is_no_repetition(monkeypatch):
+    """With --debug the signal is sent by the server itself, and may come just after the first one."""
+    monkeypatch.setattr(signals, "REPEATED", 3600.0)
+    core = Core()
+    stop = MainThreadStop(core, 30.0)
+    with handled({signal.SIGTERM: stop}):
+        try:
+            signal.raise_signal(signal.SIGTERM)
+            with pytest.raises(SystemExit):
+                stop._interrupt(threading.get_ident())
+        finally:
+            stop.close()
+    assert core.calls == [30.0, 0.0]
