@@ -16,12 +16,11 @@ from __future__ import annotations
 import os
 import sys
 
-if os.path.basename(sys.argv[0]) == "tailrace" or sys.argv[0] == "-m":
-    # The import of the command takes a third of a second, in which Ctrl-C ends the process without a traceback.
-    # `command.main` restores KeyboardInterrupt.
-    from tailrace.process import interrupt
+if os.path.basename(sys.argv[0]) == "tailrace" or (sys.argv[0] == "-m" and "tailrace" in sys.orig_argv):
+    # The import of the command takes a third of a second. `command.main` restores KeyboardInterrupt.
+    from tailrace.process import early
 
-    interrupt.ends_the_process()
+    early.protect()
 
 from tailrace._tailrace import ClientDisconnected, RequestBodyError, RequestTimeout, __version__
 from tailrace.embed.run import run

@@ -9,6 +9,7 @@ import contextlib
 import json as as_json
 import os
 import shlex
+import signal
 import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -20,7 +21,7 @@ from tailrace.cli.options import OPTIONS
 from tailrace.cli.settings import plain
 from tailrace.master import main as master
 from tailrace.master import service
-from tailrace.process import descriptors, directory, folders, interrupt, log
+from tailrace.process import descriptors, directory, early, folders, log
 from tailrace.process.errors import ConfigError, LoadError, TailraceError
 from tailrace.process.exit import leave
 from tailrace.process.printable import printable
@@ -60,6 +61,8 @@ def cli() -> None:
 
     `tailrace MODULE:CALLABLE` is short for `tailrace serve MODULE:CALLABLE`; `tailrace serve --help` shows the options.
     """
+    if click.get_current_context().invoked_subcommand != "serve":
+        early.unprotect()
 
 
 def _serve(**given: Any) -> int:
@@ -82,6 +85,8 @@ def _serve(**given: Any) -> int:
     # Process 1 has a master also with --debug: the master reaps orphans, and the application its own children.
     if not settings["debug"].value or settings["reload"].value or os.getpid() == 1:
         return master.serve(settings, surroundings=surroundings)
+    # It never handles them. SIGUSR1 it does, once it serves.
+    early.unprotect((signal.SIGHUP, signal.SIGUSR2))
     if not single.serve(settings):
         leave(0)
     return 0
@@ -421,7 +426,7 @@ def main() -> NoReturn:
     # Before anything else is opened.
     descriptors.open_standard_streams()
     try:
-        interrupt.raises()
+        early.interrupts_raise()
         status = cli.main(prog_name="tailrace", standalone_mode=False)
     except click.ClickException as error:
         click.echo(f"tailrace: error: {error.format_message()}", err=True)
@@ -436,5 +441,5 @@ def main() -> NoReturn:
         sys.exit(error.exit_status)
     except (KeyboardInterrupt, click.Abort):
         # Interrupted while loading, or in debug: what a shell reports for SIGINT.
-        sys.exit(interrupt.STATUS)
+        sys.exit(early.STATUS)
     sys.exit(status)

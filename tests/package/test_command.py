@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import tomllib
@@ -330,16 +329,3 @@ def test_config_prints_a_file_that_reads_back_the_same(directory):
 def test_python_m_tailrace_is_the_command():
     shown = subprocess.run([sys.executable, "-m", "tailrace", "--version"], capture_output=True, text=True, check=True)
     assert shown.stdout == f"tailrace {tailrace.__version__}\n"
-
-
-@pytest.mark.parametrize("command", [["-m", "tailrace"], [str(Path(sys.executable).with_name("tailrace"))]])
-def test_ctrl_c_while_the_command_is_imported_ends_it_quietly(tmp_path, command):
-    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
-    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    ended = subprocess.run([sys.executable, *command], env=environ, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
-
-
-def test_a_program_that_imports_tailrace_keeps_its_interrupts(tmp_path):
-    source = "import signal, tailrace; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
-    assert subprocess.run([sys.executable, "-c", source], cwd=tmp_path, check=False).returncode == 0
