@@ -125,6 +125,15 @@ except Exception as error:
 
 
 @administrator
+def test_a_directory_that_takes_no_files_is_not_called_absent():
+    with pytest.raises(ConfigError) as caught:
+        PidFile("/proc/self/x").write()
+    assert str(caught.value) == (
+        "pidfile /proc/self/x: no file can be created in /proc/self, whose file system takes none; choose another "
+        "directory"
+    )
+
+
 def test_a_pid_file_in_a_directory_of_the_administrator():
     """After the change of user it can be neither replaced nor removed, but rewritten and emptied."""
     # Not pytest's own directory, which other users may not enter.
