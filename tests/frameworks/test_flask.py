@@ -51,6 +51,24 @@ def test_a_session_in_a_signed_cookie(client):
     assert client.get("/me").status_code == 401
 
 
+@pytest.mark.parametrize(
+    ("environment", "configured", "is_shown"),
+    [({}, "", False), ({"FLASK_DEBUG": "1"}, "", True), ({}, "app.config['PROPAGATE_EXCEPTIONS'] = True", True)],
+    ids=["default", "variable", "configured"],
+)
+@pytest.mark.parametrize("arguments", [(), ("--reload",)], ids=" ".join)
+def test_debug_names_the_setting_by_which_flask_shows_tracebacks(
+    tmp_path, environment, configured, is_shown, arguments
+):
+    (tmp_path / "shows.py").write_text(f"from fw_flask import app\n{configured}\n")
+    environment = {**environment, "PYTHONPATH": str(APPS)}
+    with Server("shows:app", "--debug", *arguments, environment=environment, directory=tmp_path) as server:
+        answer = httpx.get(server.url + "/fails")
+        assert answer.status_code == 500
+        assert ("ValueError: the view has failed" in answer.text) == is_shown
+        assert server.logged("the framework does not catch (Flask catches all, unless FLASK_DEBUG=1 or PROPAGATE_EXC")
+
+
 def test_an_upload_of_files_and_fields(client):
     large, small = b"\x00\r\n--x\r\n" * 400_000, b"tiny"
     answer = client.post("/upload", data={"note": "two"}, files=[("a", ("l.bin", large)), ("b", ("ü.txt", small))])
