@@ -5,15 +5,18 @@
     listen = 127.0.0.1:6543 [::1]:6543
     threads = 32
 
-Keys are the options of docs/options.md, or `host` and `port`, or `listen` as another name of `bind`.
+Keys are the options of docs/options.md, or `host` and `port`, or `listen` as another name of `bind`. The log shows
+`log_level`, by default info, unless the file has a section for the logger `tailrace` with another level.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tailrace.embed.run import run
+from tailrace.process import log
 from tailrace.process.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,7 +28,11 @@ def serve(app: WSGIApplication, global_conf: Mapping[str, str] | None = None, **
 
     global_conf: `[DEFAULT]` of the file, which belongs to the application: not read.
     """
-    run(app, **keywords(local_conf))
+    given = keywords(local_conf)
+    if log.logger.level == logging.NOTSET:
+        # Where the file has no logging, `pserve` shows warnings only, and nothing would name the address.
+        given.setdefault("log_level", "info")
+    run(app, **given)
 
 
 def keywords(section: Mapping[str, str]) -> dict[str, Any]:

@@ -27,8 +27,8 @@ def announce(
     log.logger.info("tailrace %s, process %d, serves %s%s", __version__, os.getpid(), name, with_what)
     if chosen["debug"]:
         log.logger.info(
-            "debug: one request at a time on the main thread, breakpoint() works here, and the browser shows tracebacks "
-            "of exceptions that the framework does not catch (Flask catches all, unless FLASK_DEBUG=1 or "
+            "debug: one request at a time on the main thread, breakpoint() works here, and the browser shows "
+            "tracebacks of exceptions that the framework does not catch (Flask catches all, unless FLASK_DEBUG=1 or "
             "PROPAGATE_EXCEPTIONS is set)"
         )
     for listener in listeners:

@@ -4,12 +4,14 @@ import hashlib
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from frameworks.process import Process
 from harness.addresses import free_address
 from harness.peers import PEER
 from harness.server import APPS
 from harness.tools import missing, need_module
+from server.probes import eventually
 
 need_module("pyramid")
 if PEER:
@@ -18,15 +20,60 @@ if PEER:
 SITE = APPS / "pyramid_site"
 
 
+def pserve(ini, address, **files):
+    """`pserve` with this file; files: what its directory has."""
+    script = Path(sys.executable).with_name("pserve")
+    if not script.exists():
+        missing(f"{script} is not installed")
+    command = (sys.executable, str(script), str(ini), f"port={address.port}")
+    return Process(*command, address=address, environment={"PYTHONPATH": str(APPS)}, files=files)
+
+
 @pytest.fixture(scope="module")
 def server():
-    pserve = Path(sys.executable).with_name("pserve")
-    if not pserve.exists():
-        missing(f"{pserve} is not installed")
-    address = free_address()
-    command = (sys.executable, str(pserve), str(SITE / "site.ini"), f"port={address.port}")
-    with Process(*command, address=address, environment={"PYTHONPATH": str(APPS)}) as server:
+    with pserve(SITE / "site.ini", free_address()) as server:
         yield server
+
+
+MINIMAL = """
+[app:main]
+use = call:pyramid_site:main
+seeds.title = Seeds
+[server:main]
+use = egg:tailrace
+listen = 127.0.0.1:%(port)s
+"""
+QUIET = """
+[loggers]
+keys = root, tailrace
+[handlers]
+keys = console
+[formatters]
+keys =
+[logger_root]
+level = WARNING
+handlers = console
+[logger_tailrace]
+level = WARNING
+qualname = tailrace
+handlers =
+[handler_console]
+class = StreamHandler
+args = (sys.stderr,)
+"""
+
+
+def test_an_ini_file_without_logging_shows_the_address():
+    address = free_address()
+    with pserve("{directory}/site.ini", address, **{"site.ini": MINIMAL}) as server:
+        eventually(lambda: f"listening on {address.url}" in server.log, "the address")
+
+
+def test_the_level_that_an_ini_file_sets_for_the_server_counts():
+    address = free_address()
+    with pserve("{directory}/site.ini", address, **{"site.ini": MINIMAL + QUIET}) as server:
+        assert httpx.get(server.url).status_code == 200
+        assert "listening on" not in server.log
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The runner for `pserve`."""
 
+import logging
 from importlib.metadata import entry_points
 
 import pytest
@@ -46,6 +47,30 @@ def test_a_section_is_read_like_the_command_line(served):
 def test_ways_to_say_where_to_listen(served, section, bind):
     paste.serve(app, {}, **section)
     assert served[0][0]["bind"].value == bind
+
+
+@pytest.mark.parametrize(
+    ("level", "section", "shown"),
+    [
+        (logging.NOTSET, {}, True),
+        (logging.NOTSET, {"log_level": "warning"}, False),
+        (logging.NOTSET, {"log-level": "warning"}, False),
+        (logging.WARNING, {}, False),
+    ],
+)
+def test_the_log_shows_the_address_unless_the_ini_file_sets_a_level(monkeypatch, level, section, shown):
+    """`pserve` gives the root logger the level WARNING where the file has no logging."""
+    seen = []
+    monkeypatch.setattr(single, "serve", lambda settings, app: seen.append(logger.isEnabledFor(logging.INFO)) or True)
+    monkeypatch.setattr(logging.getLogger(), "level", logging.WARNING)
+    logger = logging.getLogger("tailrace")
+    before = logger.level
+    logger.setLevel(level)
+    try:
+        paste.serve(app, {}, **section)
+    finally:
+        logger.setLevel(before)
+    assert seen == [shown]
 
 
 def test_two_ways_at_once_are_an_error():
