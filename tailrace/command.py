@@ -106,8 +106,8 @@ def _config(format: str, **given: Any) -> None:
 def _static_list(path: str | None, json: bool, **given: Any) -> None:
     """Prints which URL is answered with which static file, its length and the fields of the response.
 
-    Takes the options of `tailrace serve` and needs no application; nothing is served. Also lists the files of the
-    folders that are not served, and why. PATH: only what fits, such as /assets, '/img/*.png' or '*.js'.
+    Takes the options of `tailrace serve`, whose MODULE:CALLABLE has no effect; nothing is served. Also lists the files
+    of the folders that are not served, and why. PATH: only what fits, such as /assets, '/img/*.png' or '*.js'.
     """
     settings, warnings = arguments.settings_of(given)
     for warning in warnings:
@@ -126,7 +126,8 @@ def _static_list(path: str | None, json: bool, **given: Any) -> None:
     here = directory.named(chosen["chdir"])
     found = static_list.rows(chosen | folders.located(chosen, here), path)
     if not found and path is not None and not json:
-        raise ConfigError(f"{path}: no file of the folders fits; without PATH all are listed")
+        application = "" if path.startswith("/") else ", and no application is needed"
+        raise ConfigError(f"{path}: no file of the folders fits; without PATH all are listed{application}")
     click.echo(static_list.as_json(found) if json else static_list.as_text(found, here))
 
 

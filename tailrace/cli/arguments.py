@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from typing import Any, ClassVar, Final
 
 import click
@@ -10,7 +12,12 @@ import click
 from tailrace.cli import envfile
 from tailrace.cli.options import APPLICATION, BY_NAME, GROUPS, OPTIONS, STATIC, Option
 from tailrace.cli.settings import CONFIG_VARIABLE, Settings, resolve
-from tailrace.cli.unknown import nearest
+from tailrace.cli.unknown import most_similar, nearest
+
+# What other servers and frameworks call `serve`.
+_SERVE: Final = ("run", "runserver", "start")
+# An application as `serve` takes it; without a colon it may be a file's name.
+_APPLICATION: Final = re.compile(r"(?:[\w.]+|[^*]*\.(?:py|wsgi)):[A-Za-z_][\w.]*(?:\(.*\))?")
 
 
 class Serving(click.Command):
@@ -29,13 +36,19 @@ class Serving(click.Command):
             }
             remedy = nearest(error.option_name, flags)
             raise click.UsageError(f"no such option: {error.option_name}{remedy}", ctx) from None
-        if ctx.args:
-            wanted = "one application can be served" if "app" in ctx.params else "one PATH can be given"
-            first = ctx.params.get("app", ctx.params.get("path"))
-            raise click.UsageError(
-                f"{wanted}, and there are several arguments: {first!r}, {', '.join(map(repr, ctx.args))}", ctx
-            )
+        self.check_arguments(ctx)
         return left
+
+    def check_arguments(self, ctx: click.Context) -> None:
+        """Refuses more arguments than one. Raises UsageError."""
+        if not ctx.args:
+            return
+        wanted = "one application can be served" if "app" in ctx.params else "one PATH can be given"
+        given = [ctx.params["app" if "app" in ctx.params else "path"], *ctx.args]
+        said = f"{wanted}, and there are several arguments: {', '.join(map(repr, given))}"
+        if self.name == "serve" and ctx.parent is not None and isinstance(ctx.parent.command, ServeByDefault):
+            said += ctx.parent.command.meant(given)
+        raise click.UsageError(said, ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the options under the headings of their groups."""
@@ -55,6 +68,12 @@ class Listing(Serving):
 
     groups: ClassVar[tuple[str, ...]] = (STATIC,)
 
+    def check_arguments(self, ctx: click.Context) -> None:
+        """Leaves out the application of such a command line."""
+        given = [each for each in (ctx.params["path"], *ctx.args) if each and not _APPLICATION.fullmatch(each)]
+        ctx.params["path"], ctx.args = given[0] if given else None, given[1:]
+        super().check_arguments(ctx)
+
 
 class Examining(Serving):
     """The same for a command that needs the application."""
@@ -70,6 +89,13 @@ class ServeByDefault(click.Group):
         if not args or (args[0] not in self.commands and args[0] not in ("--help", "-h", "--version")):
             args = ["serve", *args]
         return super().parse_args(ctx, args)
+
+    def meant(self, given: list[str]) -> str:
+        """The end of the message about several arguments of `serve`: the command line that was meant, if the first of
+        them is a misspelt command, or the word for `serve` of another server."""
+        first, *rest = given
+        command = "serve" if first in _SERVE else most_similar(first, self.commands)
+        return f"; did you mean `{shlex.join(['tailrace', command, *rest])}`?" if command else ""
 
 
 def parameter(option: Option) -> click.Parameter:

@@ -243,12 +243,30 @@ def test_a_file_of_settings_and_another_directory_are_heeded(site):
 
 
 @pytest.mark.parametrize(
+    "application", ["app:app", "mysite.wsgi:application", "./hello.py:app", "shop:create_app('production')"]
+)
+@pytest.mark.parametrize("path", [[], ["*.js"]], ids=str)
+def test_the_application_of_a_command_line_is_no_path(application, path):
+    for given in ([application, *path], [*path, application]):
+        done = CliRunner().invoke(cli, ["static", "list", "--static", "/s=dist", *given])
+        assert done.exit_code == 0, done.output
+        assert "/s/app.3f2a9c1b.js" in done.output
+        assert ("/s/sub/a%20b.txt" in done.output) == (not path)
+
+
+@pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
         ([], 2, "no folder is served: name one, as in --static /assets=./dist or --overlay ./public"),
         (["--static", "/=absent"], 2, "--static /=absent: there is no folder"),
         (["--static", "/=dist", "sub/x"], 2, "PATH is that of a URL and begins with a slash: /sub/x"),
         (["--static", "/=dist", "/absent"], 2, "/absent: no file of the folders fits; without PATH all are listed"),
+        (
+            ["--static", "/=dist", "site.wsgi"],
+            2,
+            "site.wsgi: no file of the folders fits; without PATH all are listed, and no application is needed",
+        ),
+        (["--static", "/=dist", "/a", "app:app", "/b"], 2, "one PATH can be given, and there are several arguments: "),
         (["--static", "/=dist", "/a", "/b"], 2, "one PATH can be given, and there are several arguments: '/a', '/b'"),
         (["--static-map", "/=dist"], 2, "no such option: --static-map; Tailrace calls it --static"),
     ],
