@@ -1,15 +1,22 @@
-"""Addresses of this machine for one test: free TCP ports, paths for UNIX sockets, and the way to connect to either."""
+"""Addresses of this machine for one test: free TCP ports, paths for UNIX sockets, and the way to connect to either.
+
+Where a port must be known before something listens on it, `free_address` reserves one: it keeps a socket that is bound
+to it and does not listen. The kernel then gives the port to nobody else, neither to another `bind` to port 0 nor to a
+client that connects, whatever its range of ports. A server that names the port may listen on it, also again after it
+has ended, since both sockets have set SO_REUSEADDR. A port that is chosen and not kept is only free by luck, inside
+the kernel's range and outside of it. Programs that need no port in advance are given port 0.
+"""
 
 from __future__ import annotations
 
-import functools
-import random
 import socket
+from collections import deque
 from dataclasses import dataclass
 
-# Below the ephemeral range, so that no outgoing connection of another test can take the port meanwhile.
-PORTS = range(12000, 32000)
-BLOCK = 1000
+# How many ports a process has reserved at most: far more than a test has servers, which keep the port by themselves
+# once they listen, and far fewer than it may have open files.
+MOST = 100
+_reservations: deque[socket.socket] = deque()
 
 
 @dataclass(frozen=True)
@@ -48,31 +55,19 @@ class Address:
         return sock
 
 
-@functools.cache
-def _own_ports() -> tuple[range, socket.socket]:
-    """Ports of which no other process of tests takes any, and what says so: a name that ends with this process."""
-    for first in random.sample(PORTS[::BLOCK], len(PORTS) // BLOCK):
-        name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        try:
-            name.bind(f"\0tailrace-tests-{first}")
-        except OSError:
-            name.close()
-            continue
-        return range(first, first + BLOCK), name
-    raise RuntimeError(f"all ports are taken by other tests: {PORTS}")
-
-
 def free_address(host: str = "127.0.0.1") -> Address:
-    """A TCP address on which nothing listens at the moment, and for which no other process of tests looks."""
+    """A TCP address on which nothing listens yet, reserved as the top of this file says. Raises OSError where this
+    machine has no such host."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for port in random.sample(_own_ports()[0], 200):
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            try:
-                probe.bind((host, port))
-            except OSError:
-                continue
-            return Address(host=host, port=port)
-    raise RuntimeError(f"no free port on {host}")
+    reservation = socket.socket(family)
+    # Both, for servers that set only one of them.
+    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    reservation.bind((host, 0))
+    if len(_reservations) == MOST:
+        _reservations.popleft().close()
+    _reservations.append(reservation)
+    return Address(host=host, port=reservation.getsockname()[1])
 
 
 def address_of(url: str) -> Address:
