@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from harness.addresses import Address, free_address
-from harness.server import Server
+from harness.server import Server, await_listening
 
 DEADLINE = 20.0
 
@@ -80,23 +80,10 @@ class Process:
                 stderr=output,
             )
         try:
-            self._await()
+            await_listening(self.process, address, lambda: self.log, DEADLINE)
         except BaseException:
             self._kill()
             raise
-
-    def _await(self) -> None:
-        deadline = time.monotonic() + DEADLINE
-        while True:
-            if self.process.poll() is not None:
-                pytest.fail(f"{self.command} ended with status {self.process.returncode}:\n{self.log}")
-            try:
-                self.address.connect().close()
-                return
-            except OSError:
-                if time.monotonic() > deadline:
-                    pytest.fail(f"{self.command} does not listen:\n{self.log}")
-                time.sleep(0.01)
 
     def _kill(self) -> None:
         self.process.kill()

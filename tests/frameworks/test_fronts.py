@@ -54,7 +54,9 @@ class Served:
         self.status, self.agent = free_address(), free_address()
         binds = [text for (name, _), each in self.listens.items() for text in ("--bind", bind(name, each))]
         self.server = Server(
-            *(str(SEEDS), *binds, "--socket-mode", "666", "--status", self.status.bind, "--agent", self.agent.bind),
+            *(str(SEEDS), *binds, "--socket-mode", "666"),
+            status=self.status,
+            agent=self.agent,
             address=self.listens["http", "tcp"],
             trusted_proxies="unix,127.0.0.1",
         )
@@ -205,7 +207,7 @@ class One:
         at = free_address() if way == "tcp" else Address(path=f"{directory}/s")
         first, listen, status, agent = (free_address() for _ in range(4))
         binds = ("--bind", first.bind, "--bind", bind(protocol, at), "--socket-mode", "666")
-        options = {"status": status.bind, "agent": agent.bind, "trusted_proxies": "unix,127.0.0.1"}
+        options = {"status": status, "agent": agent, "trusted_proxies": "unix,127.0.0.1"}
         self.server = stack.enter_context(Server(application, *binds, address=first, **options))
         await_that(lambda: is_ready(status))
         made = getattr(fronts, name)(listen, Upstream(protocol, at, status, agent), **more)

@@ -33,8 +33,10 @@ class Node:
 
     def start(self):
         return Server(
-            *(APP, "--threads", "4", "--status", self.status.bind, "--agent", self.agent.bind),
+            *(APP, "--threads", "4"),
             address=self.address,
+            status=self.status,
+            agent=self.agent,
             environment={"STATE": str(self.state)},
         )
 

@@ -80,7 +80,7 @@ def seen(server):
 @pytest.mark.slow
 def test_no_check_fails_under_full_load(capsys):
     status = free_address()
-    with Server("fw_delivery:app", status=status.bind) as server:
+    with Server("fw_delivery:app", status=status) as server:
         await_that(lambda: is_ready(status))
         listen = free_address()
         config = CONFIG

@@ -10,7 +10,6 @@ import sys
 from textwrap import dedent
 
 import pytest
-from harness.addresses import free_address
 from harness.greenlets import on_greenlets
 from harness.operated import Operated
 from harness.server import Server
@@ -48,7 +47,7 @@ def directory(tmp_path):
 
 def failing(directory, *arguments, **variables):
     """Status and standard error of a command that must not serve."""
-    command = [sys.executable, "-m", "tailrace", *arguments, "--bind", free_address().bind]
+    command = [sys.executable, "-m", "tailrace", *arguments, "--bind", "127.0.0.1:0"]
     clean = {key: value for key, value in os.environ.items() if not key.startswith("TAILRACE_")}
     done = subprocess.run(
         command, cwd=directory, env={**clean, **variables}, capture_output=True, text=True, timeout=30, check=False

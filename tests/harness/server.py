@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 
@@ -26,7 +27,8 @@ STOP_DEADLINE = 20.0
 
 
 class Server:
-    """`tailrace APPLICATION --bind ADDRESS`, with every keyword an option: `threads=4` is `--threads 4`.
+    """`tailrace APPLICATION --bind ADDRESS`, with every keyword an option: `threads=4` is `--threads 4`. Once it is
+    made it listens, also on each `Address` among the options, such as `status=free_address()`.
 
     stderr: where standard error goes, in place of `log`.
     `process` is the one that was started, the master; `pid` is the one that serves. As a context manager it is stopped
@@ -55,7 +57,7 @@ class Server:
                 command += ["--gevent"]
                 options = as_greenlets(options)
             for name, value in options.items():
-                command += [f"--{name.replace('_', '-')}", str(value)]
+                command += [f"--{name.replace('_', '-')}", value.bind if isinstance(value, Address) else str(value)]
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__, after the process
         self._ended_log = ""
         self.command = command
@@ -70,21 +72,13 @@ class Server:
             stderr=self._log if stderr is None else stderr,
             pass_fds=tuple(pass_fds),
         )
-        self._await()
-
-    def _await(self) -> None:
-        deadline = time.monotonic() + START_DEADLINE
-        while True:
-            if self.process.poll() is not None:
-                pytest.fail(f"{' '.join(self.command)} ended with status {self.process.returncode}:\n{self.log}")
-            try:
-                self.address.connect().close()
-                return
-            except OSError:
-                if time.monotonic() > deadline:
-                    self.kill()
-                    pytest.fail(f"{' '.join(self.command)} does not listen:\n{self.log}")
-                time.sleep(0.01)
+        try:
+            for each in (self.address, *(value for value in options.values() if isinstance(value, Address))):
+                await_listening(self.process, each, lambda: self.log, START_DEADLINE)
+        except BaseException:
+            self.kill()
+            self._log.close()
+            raise
 
     def __enter__(self) -> Server:  # noqa: PYI034 - typing.Self is of Python 3.11
         return self
@@ -184,6 +178,40 @@ class Server:
     def threads(self) -> list[str]:
         """Names of the serving process's threads, as the kernel knows them."""
         return [path.read_text().strip() for path in Path(f"/proc/{self.pid}/task").glob("*/comm")]
+
+
+# What servers of all kinds write when they cannot do what they are to do.
+_COMPLAINT = re.compile("error|warning|emerg|alert|cannot|could not", re.IGNORECASE)
+
+
+def await_listening(
+    process: subprocess.Popen[bytes], address: Address, log: Callable[[], str], deadline: float
+) -> None:
+    """Returns once the process listens on the address; fails, with what the process says about it, when it does not.
+
+    log: gives what the process has written so far. deadline: in seconds.
+    """
+    end = time.monotonic() + deadline
+    while True:
+        # In this order: what it has written before its end is complete.
+        status, written = process.poll(), log()
+        try:
+            address.connect().close()
+            return
+        except OSError as error:
+            refused = error
+        if status is not None:
+            what = f"ended with status {status}"
+        elif f"cannot listen on {address.bind}" in written:
+            what = "does not listen"
+        elif time.monotonic() > end:
+            what = f"does not listen within {deadline:g} s ({refused})"
+        else:
+            time.sleep(0.01)
+            continue
+        lines = written.splitlines()
+        said = next(filter(_COMPLAINT.search, lines), lines[-1] if lines else "nothing")
+        pytest.fail(f"{process.args} for {address.bind} {what}, and says: {said}\n--- its log\n{written}")
 
 
 def children(pid: int) -> list[int]:

@@ -10,7 +10,6 @@ import sys
 from harness.addresses import free_address
 from harness.deployed import DEPLOY, deployed
 from harness.server import Server
-from harness.status import reachable
 from harness.tools import need_module, need_tool
 from package.in_status import Board, shared, worker
 from package.test_status_pages import families, get
@@ -96,8 +95,7 @@ def test_the_health_check_of_the_image_says_whether_the_server_is_ready(tmp_path
         return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
 
     assert not is_healthy()
-    with Server("srv_processes:app", status=status.bind) as server:
-        eventually(lambda: reachable(status), "the status address")
+    with Server("srv_processes:app", status=status) as server:
         eventually(is_healthy, "health")
         with asking(server, f"/wait?gate={tmp_path}/gate&entered={tmp_path}/entered") as client:
             eventually((tmp_path / "entered").exists, "the request in flight")

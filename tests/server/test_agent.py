@@ -19,9 +19,7 @@ def line(address):
 
 def start(*arguments, at=None, **options):
     at = at or free_address()
-    server = Server(APP, *arguments, agent=at.bind, **options)
-    eventually(lambda: reachable(at), "the address of --agent")
-    return server, at
+    return Server(APP, *arguments, agent=at, **options), at
 
 
 def says(address, text, deadline=10.0):
@@ -82,7 +80,7 @@ def test_it_is_down_until_a_worker_serves(tmp_path):
 
 def test_it_needs_no_status_and_answers_beside_one(tmp_path):
     path, status = tmp_path / "agent.sock", free_address()
-    for options in ({}, {"status": status.bind}):
+    for options in ({}, {"status": status}):
         server, at = start(at=Address(path=str(path)), **options)
         with server:
             says(at, "ready up 100%")

@@ -557,7 +557,7 @@ def test_a_viewer_too_many_says_so_until_a_place_is_free(browser, show):
 
 def test_the_page_follows_a_server_that_ends_and_starts_again(browser, tmp_path):
     at, status = free_address(), free_address()
-    with Server(APP, address=at, status=status.bind) as server:
+    with Server(APP, address=at, status=status) as server:
         with asking(server, f"/wait?gate={tmp_path}/gate&entered={tmp_path}/entered") as client:
             eventually((tmp_path / "entered").exists, "the request in flight")
             opened(browser, status)
@@ -574,7 +574,7 @@ def test_the_page_follows_a_server_that_ends_and_starts_again(browser, tmp_path)
         watching(browser, f"{text('#link')}.startsWith('disconnected since ')", "it says that it is disconnected")
         assert browser.value("document.title").startswith("disconnected: ")
         assert browser.value(text("#application")) == APP
-    with Server(APP, address=at, status=status.bind) as server:
+    with Server(APP, address=at, status=status) as server:
         watching(browser, f"latest.master === {server.process.pid} && {text('#link')} === 'live'", "the new server")
         # Until its worker is ready, it says so.
         watching(browser, f"document.title === '{APP} · Tailrace'", "its title")
@@ -598,8 +598,7 @@ def viewer(status):
 
 def test_viewers_are_bounded_leave_their_places_and_end_with_the_server():
     status = free_address()
-    with Server(APP, status=status.bind) as server, contextlib.ExitStack() as stack:
-        eventually(lambda: status.connect().close() is None, "the address of --status")
+    with Server(APP, status=status) as server, contextlib.ExitStack() as stack:
         viewers = [stack.enter_context(viewer(status)) for _ in range(feed.MOST_VIEWERS)]
         assert {each.head_of_events.status for each in viewers} == {200}
         for each in viewers:

@@ -379,7 +379,7 @@ def test_a_worker_that_dies_again_and_again_is_replaced_at_once():
 def test_code_that_does_not_load_ends_the_server_with_its_traceback(state):
     (state / "broken").touch()
     ended = subprocess.run(
-        [sys.executable, "-m", "tailrace", APP, "--bind", free_address().bind, "--workers", "2"],
+        [sys.executable, "-m", "tailrace", APP, "--bind", "127.0.0.1:0", "--workers", "2"],
         cwd=APPS,
         env={**os.environ, "STATE": str(state)},
         capture_output=True,
@@ -396,7 +396,7 @@ def test_code_that_does_not_load_ends_the_server_with_its_traceback(state):
 def test_a_crash_while_loading_ends_the_server_with_one_message(state):
     (state / "fatal").touch()
     ended = subprocess.run(
-        [sys.executable, "-m", "tailrace", APP, "--bind", free_address().bind],
+        [sys.executable, "-m", "tailrace", APP, "--bind", "127.0.0.1:0"],
         cwd=APPS,
         env={**os.environ, "STATE": str(state)},
         capture_output=True,
@@ -634,7 +634,7 @@ def test_a_stop_while_the_master_preloads(state, tmp_path):
 def test_what_does_not_preload_ends_the_server(state):
     (state / "broken").touch()
     ended = subprocess.run(
-        [sys.executable, "-m", "tailrace", APP, "--bind", free_address().bind, "--preload"],
+        [sys.executable, "-m", "tailrace", APP, "--bind", "127.0.0.1:0", "--preload"],
         cwd=APPS,
         env={**os.environ, "STATE": str(state)},
         capture_output=True,

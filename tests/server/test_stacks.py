@@ -1,5 +1,6 @@
 """`/stacks` and `tailrace threads`: what every thread does is seen from outside, whatever it waits for."""
 
+import contextlib
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from harness.addresses import Address, free_address
 from harness.server import APPS, Server
-from harness.status import answer, ask, reachable
+from harness.status import answer, ask, is_ready
 from harness.tools import need_tool
 from harness.wire import Client
 from server.probes import asking, eventually, reading, request
@@ -18,12 +19,13 @@ from server.probes import asking, eventually, reading, request
 APP = "srv_waits:app"
 
 
+@contextlib.contextmanager
 def start(*arguments, at=None, **options):
+    """A server that is ready, and the address of its status."""
     at = at or free_address()
-    server = Server(APP, *arguments, status=at.bind, **options)
-    eventually(lambda: reachable(at), "the address of --status")
-    eventually(lambda: ask(at, "/ready").status == 200, "it is ready")
-    return server, at
+    with Server(APP, *arguments, status=at, **options) as server:
+        eventually(lambda: is_ready(at), "it is ready")
+        yield server, at
 
 
 def threads(at):
@@ -50,8 +52,7 @@ def waiting(tmp_path_factory):
     """A server with a thread that sleeps, one that waits for a lock, one for its client, one that computes in C and
     keeps the interpreter, and one that wants it: the address of its status."""
     directory = tmp_path_factory.mktemp("waiting")
-    server, at = start("--hang-timeout", "0", "--response-spill", "0", "--threads", "8")
-    with server:
+    with start("--hang-timeout", "0", "--response-spill", "0", "--threads", "8") as (server, at):
         clients = []
         for way in ("sleeps", "locks", "comes_back"):
             clients.append(asking(server, f"/{way}?entered={directory}/{way}&computes={directory}/computes"))
@@ -174,15 +175,14 @@ def test_another_server_is_not_taken_for_tailrace():
 
 def test_a_unix_socket_is_asked_too(tmp_path):
     at = Address(path=str(tmp_path / "status.sock"))
-    server, at = start(at=at)
-    with server:
+    with start(at=at):
         status, out, _ = tailrace("threads", "--status", at.bind)
         assert (status, out.startswith("worker 1, process ")) == (0, True)
 
 
 def test_requests_in_greenlets_are_shown_without_stacks(tmp_path):
-    server, at = start("--gevent")
-    with server, asking(server, f"/comes_back?entered={tmp_path}/entered&computes={tmp_path}/computes") as client:
+    target = f"/comes_back?entered={tmp_path}/entered&computes={tmp_path}/computes"
+    with start("--gevent") as (server, at), asking(server, target) as client:
         eventually((tmp_path / "entered").exists, "the request")
         (worker,) = answer(at, "/stacks")["workers"]
         assert "kill -URG" in worker["note"]
@@ -197,10 +197,10 @@ def test_a_worker_permits_the_processes_of_its_master_to_read_it(tmp_path):
     """Yama has to be told so; where there is none, the call is what can be seen."""
     at, trace = free_address(), tmp_path / "trace"
     command = [need_tool("strace"), "-f", "-e", "trace=prctl", "-o", str(trace), sys.executable, "-m", "tailrace", APP]
-    command += ["--bind", free_address().bind, "--status", at.bind]
+    command += ["--bind", "127.0.0.1:0", "--status", at.bind]
     process = subprocess.Popen(command, cwd=APPS, stderr=subprocess.DEVNULL)
     try:
-        eventually(lambda: reachable(at) and ask(at, "/ready").status == 200, "it is ready", 60)
+        eventually(lambda: is_ready(at), "it is ready", 60)
         found = answer(at, "/status.json")
         (worker,) = found["workers"]
         asked = [line.split(maxsplit=1) for line in trace.read_text().splitlines() if "PR_SET_PTRACER" in line]
@@ -223,7 +223,7 @@ def test_a_refused_read_says_so_and_the_requests_are_shown():
         command = [need_tool("setpriv"), "--bounding-set=-sys_ptrace", *command]
     process = subprocess.Popen([*command, "--graceful-timeout", "0"], cwd=APPS, stderr=subprocess.DEVNULL)
     try:
-        eventually(lambda: reachable(at) and ask(at, "/ready").status == 200, "it is ready", 60)
+        eventually(lambda: is_ready(at), "it is ready", 60)
         with Client(address) as client:
             client.send(request("/hides"))
             eventually(lambda: answer(at, "/stacks")["workers"][0]["error"], "the worker cannot be read")

@@ -13,7 +13,7 @@ import pytest
 from harness.addresses import Address, free_address
 from harness.operated import Checking, Operated
 from harness.server import Server, children
-from harness.status import answer, ask, reachable, status_process
+from harness.status import answer, ask, is_ready, status_process
 from harness.wire import Client
 from prometheus_client.parser import text_string_to_metric_families
 from server.probes import asking, eventually, told
@@ -44,10 +44,7 @@ def metrics(address):
 
 def start(*arguments, at=None, **options):
     at = at or free_address()
-    server = Server(APP, *arguments, status=at.bind, **options)
-    # It is opened after the address of the application.
-    eventually(lambda: reachable(at), "the address of --status")
-    return server, at
+    return Server(APP, *arguments, status=at, **options), at
 
 
 def serving(at, count=1):
@@ -93,8 +90,9 @@ def test_responses_of_static_files_have_a_counter_of_their_own(tmp_path):
         statuses = [server.get(f"/assets/{name}").status for name in ("a.txt", "a.txt", "no.txt")]
         assert statuses == [200, 200, 404]
         assert server.get("/").status == 200
-        totals = eventually(lambda: (found := document(at)["totals"])["static"] == 3 and found, "three files")
-        assert totals["requests"] == 1
+        for name, count in (("static", 3), ("requests", 1)):
+            eventually(lambda name=name, count=count: document(at)["totals"][name] == count, f"{count} {name}")
+        assert document(at)["totals"]["static"] == 3
         assert metrics(at)["tailrace_static_responses_total"] == 3
 
 
@@ -520,7 +518,7 @@ def test_run_has_it_too(tmp_path):
     )
     process = subprocess.Popen([sys.executable, tmp_path / "program.py"], stderr=subprocess.DEVNULL)
     try:
-        eventually(lambda: reachable(at) and ready(at)[0] == 200, "it is ready")
+        eventually(lambda: is_ready(at), "it is ready")
         assert document(at)["application"] == "app"
         process.terminate()
         assert process.wait(20) == 0

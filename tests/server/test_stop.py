@@ -12,6 +12,7 @@ import threading
 from contextlib import ExitStack
 
 import pytest
+from harness.addresses import free_address
 from harness.server import Server
 from server.probes import asking, await_read, await_waiting, digest, eventually, pattern, reading, request, taken, told
 
@@ -317,9 +318,8 @@ if sys.argv[1] == "fails":
 @pytest.mark.parametrize(("kind", "status"), [("thread", 0), ("run", 0), ("fails", 1)])
 def test_an_embedded_server_logs_and_names_what_it_cuts(tmp_path, kind, status):
     path = tmp_path / "log"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, "-c", EMBEDDED, kind, str(path), str(port)]
+    address = free_address()
+    command = [sys.executable, "-c", EMBEDDED, kind, str(path), str(address.port)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == status, ended.stderr
     assert re.search(r"1 request did not finish in time: GET /cut\?a=b \(\d\.\d{3} s\)\n", ended.stderr), ended.stderr

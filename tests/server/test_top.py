@@ -9,7 +9,7 @@ import sys
 import pytest
 from harness.addresses import free_address
 from harness.server import Server
-from harness.status import answer, ask, reachable
+from harness.status import answer, is_ready
 from harness.tools import need_module, need_tool
 from server.probes import asking, eventually
 
@@ -57,9 +57,9 @@ class Terminal:
 def server(tmp_path_factory):
     """A server with a request that sleeps and one that keeps the interpreter: its status address."""
     directory, at = tmp_path_factory.mktemp("top"), free_address()
-    server = Server("srv_waits:app", "--hang-timeout", "0", "--threads", "8", status=at.bind)
+    server = Server("srv_waits:app", "--hang-timeout", "0", "--threads", "8", status=at)
     with server:
-        eventually(lambda: reachable(at) and ask(at, "/ready").status == 200, "it is ready")
+        eventually(lambda: is_ready(at), "it is ready")
         assert server.get("/nothing").status == 500
         clients = []
         for way in ("sleeps", "computes"):
@@ -205,8 +205,8 @@ def test_without_a_terminal_it_names_the_other_command(server):
 
 def test_a_server_that_ends_meanwhile_is_said(tmp_path):
     at = free_address()
-    with Server("srv_waits:app", status=at.bind) as server:
-        eventually(lambda: reachable(at) and ask(at, "/ready").status == 200, "it is ready")
+    with Server("srv_waits:app", status=at) as server:
+        eventually(lambda: is_ready(at), "it is ready")
         with Terminal(tmp_path, sys.executable, "-m", "tailrace", "top", "--status", at.bind) as terminal:
             terminal.shows("workers 1/1")
             assert answer(at, "/status.json")["ready"]
