@@ -94,11 +94,13 @@ const endpointFacts = (endpoint) => [
   ["endpoint_gone", "clients gone", count(endpoint.client_gone), endpoint.client_gone ? "" : "zero"],
 ];
 
+// The phases of a response that has ended.
+const LASTED = ["queued", "application", "iterating", "blocked", "total"];
 const endedFacts = (ended) => [
   ["ended_target", "request", `${ended.method} ${ended.target}`],
   ["client", "client", ended.client || "UNIX socket"],
   ["ended_at", "ended", clock.format(new Date(ended.time))],
-  ...["queued", "application", "iterating", "blocked", "total"].map((phase) => {
+  ...LASTED.map((phase) => {
     const seconds = ended[`${phase}_seconds`];
     return [`latency-${phase}`, phase, time(seconds), seconds ? "" : "zero"];
   }),
@@ -115,7 +117,8 @@ class Responses {
     const table = (id, columns, key, rows) =>
       new Table(byId(id), columns, { key, open: () => new ResponseDetails(rows) });
     this.endpoints = table("endpoints", ENDPOINT_COLUMNS, ({ endpoint }) => endpoint, endpointFacts);
-    const key = ({ pid, time: at, client, target }) => `${pid} ${at} ${client} ${target}`;
+    // Not the time of its end, which the server estimates anew for each state.
+    const key = (ended) => `${ended.pid} ${ended.client} ${ended.target} ${LASTED.map((phase) => ended[`${phase}_seconds`])}`;
     this.ended = ["slow", "broken"].map((id) => [id, table(id, ENDED_COLUMNS, key, endedFacts)]);
   }
 
