@@ -252,14 +252,15 @@ impl Writer {
                 pending.being_written = lines.len();
                 (pending.count, std::mem::take(&mut pending.reopen), pending.closed)
             };
+            // First, since a line may be of a response that began after the log was said to be reopened.
+            if reopen {
+                self.reopen();
+            }
             let goes_on = self.write(&lines, count);
             if lines.capacity() > KEPT {
                 lines = Vec::new();
             }
             lines.clear();
-            if reopen && goes_on {
-                self.reopen();
-            }
             if closed || !goes_on {
                 break;
             }
@@ -321,5 +322,40 @@ impl Writer {
             }
             Err(fault) => (self.error_log)(&format!("the access log cannot be opened again: {fault}")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+    use std::sync::Arc;
+
+    use super::{Destination, Format, Shared, Sink, Writer};
+    use crate::os::sync::lock;
+
+    #[test]
+    fn a_line_that_waits_when_the_log_is_reopened_is_in_the_new_file() {
+        let folder = std::env::temp_dir().join(format!("tailrace-access-log-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (path, old) = (folder.join("log"), folder.join("log.1"));
+        let destination = Destination::Path(path.clone());
+        let sink = Sink::open(&destination).unwrap();
+        fs::rename(&path, &old).unwrap();
+        let shared = Arc::new(Shared::default());
+        {
+            // The writer finds all of it at once, as on a busy machine.
+            let mut pending = lock(&shared.pending);
+            pending.reopen = true;
+            pending.lines.extend(b"second\n");
+            pending.count = 1;
+            pending.closed = true;
+        }
+        let format = Format::parse("common").unwrap();
+        let error_log = Arc::new(Box::new(|_: &str| ()) as super::ErrorLog);
+        Writer { shared, destination, format, sink, error_log, has_failed: false }.write_until_closed();
+        let found = (fs::read_to_string(&old).unwrap(), fs::read_to_string(&path).unwrap());
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found, (String::new(), String::from("second\n")));
     }
 }
