@@ -136,6 +136,17 @@ impl Server {
 
     /// The same, and the application computes for this time in each request that does not say for how long.
     pub fn start_busy(config: Config, busy: Duration) -> Self {
+        Self::start_script(config, Script { busy, ..Script::default() })
+    }
+
+    /// The same as [`Server::start`], and the application has an interpreter: one thread at a time computes, and those
+    /// that come find out that it does. Without one, a server whose thread was not on a processor for a while believes
+    /// for ever that the application waits.
+    pub fn with_interpreter(config: Config) -> Self {
+        Self::start_script(config, Script { interpreter: Some(Interpreter::default()), ..Script::default() })
+    }
+
+    fn start_script(config: Config, script: Script) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("tailrace-test-{}-{number}", std::process::id());
@@ -144,7 +155,7 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         rustix::net::sockopt::set_tcp_nodelay(&listener, true).unwrap();
         let address = listener.local_addr().unwrap();
-        let script = Arc::new(Script { busy, ..Script::default() });
+        let script = Arc::new(script);
         let single = config.executor == ExecutorKind::Inline;
         let listeners = vec![listener.into(), unix_listener.into()];
         let reactor = Engine::new(config, script.clone(), listeners, None).unwrap();
@@ -432,10 +443,33 @@ struct State {
 #[derive(Default)]
 struct Script {
     busy: Duration,
+    interpreter: Option<Interpreter>,
     reactor: OnceLock<Weak<Engine>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     state: Mutex<State>,
     changed: Condvar,
+}
+
+/// As Python has one: held by a thread that runs the application, except while it waits at a gate.
+#[derive(Default)]
+struct Interpreter {
+    is_held: Mutex<bool>,
+    released: Condvar,
+}
+
+impl Interpreter {
+    fn take(&self) {
+        let mut is_held = lock(&self.is_held);
+        while *is_held {
+            is_held = self.released.wait(is_held).unwrap_or_else(PoisonError::into_inner);
+        }
+        *is_held = true;
+    }
+
+    fn release(&self) {
+        *lock(&self.is_held) = false;
+        self.released.notify_one();
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -451,8 +485,14 @@ impl State {
 impl Application for Script {
     fn enter(&self, turn: &mut Turn<'_>) {
         self.pass_entry();
+        if let Some(interpreter) = &self.interpreter {
+            interpreter.take();
+        }
         while let Some(exchange) = turn.next() {
             self.answer(exchange);
+        }
+        if let Some(interpreter) = &self.interpreter {
+            interpreter.release();
         }
     }
 
@@ -513,6 +553,16 @@ impl Script {
 
     /// Waits at a gate. The end of the test opens all gates.
     fn pass(&self, name: &str) {
+        if let Some(interpreter) = &self.interpreter {
+            interpreter.release();
+        }
+        self.wait_at(name);
+        if let Some(interpreter) = &self.interpreter {
+            interpreter.take();
+        }
+    }
+
+    fn wait_at(&self, name: &str) {
         let mut state = lock(&self.state);
         state.gates.entry(name.to_owned()).or_default().came += 1;
         self.changed.notify_all();
