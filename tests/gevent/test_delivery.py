@@ -143,7 +143,7 @@ def test_slow_readers_of_large_blocks_are_given_up_and_give_their_memory_back():
             client.head()
         # Each block was queued whole, by reference, and no greenlet waits; the first client may be disconnected by now.
         assert peak(server) - before > 2 * size
-        eventually(lambda: descriptors(server) <= open_before, "all given up", 20)
-        eventually(lambda: resident(server) - before < size, "memory given back", 20)
+        eventually(lambda: descriptors(server) <= open_before, "all given up")
+        eventually(lambda: resident(server) - before < size, "memory given back")
         for client in slow:
             assert len(client.rest()) < size

@@ -128,14 +128,14 @@ def test_a_reload_loses_none_of_hundreds_of_greenlets():
 
         first = set(server.workers(2))
         assert crowd(server.address, CROWD, 4, sleeping, reload) == []
-        eventually(lambda: not first & set(server.workers(2)), "two new workers", 20)
+        eventually(lambda: not first & set(server.workers(2)), "two new workers")
 
 
 def test_workers_that_are_replaced_lose_none_of_hundreds_of_greenlets():
     with on_greenlets(max_requests=300) as server:
         first = server.pid
         assert crowd(server.address, CROWD, 4, sleeping) == []
-        eventually(lambda: server.pid != first, "a new worker", 20)
+        eventually(lambda: server.pid != first, "a new worker")
 
 
 def test_greenlets_are_in_the_scoreboard_of_a_worker_that_dies(tmp_path):
@@ -149,7 +149,7 @@ def test_greenlets_are_in_the_scoreboard_of_a_worker_that_dies(tmp_path):
         eventually(lambda: all(re.search(rf"carried-{number}\b", server.log) for number in range(30)), "all are named")
         said = "it was running 3[01] requests, of which the first 20 follow here and 1[01] in the next entries"
         assert re.search(said, server.log)
-        eventually(lambda: answers(server), "a new worker", 20)
+        eventually(lambda: answers(server), "a new worker")
 
 
 def answers(server):

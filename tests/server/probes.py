@@ -16,7 +16,7 @@ from harness.addresses import Address
 from harness.server import Server
 from harness.wire import Client, Response
 
-DEADLINE = 10.0
+DEADLINE = 30.0
 
 
 def eventually(probe: Callable[[], Any], what: str, deadline: float = DEADLINE) -> Any:

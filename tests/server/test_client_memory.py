@@ -57,7 +57,7 @@ def test_what_a_crowd_of_unfinished_requests_held_goes_back():
             crowd_of(server, stack, 800, HEAD)
             assert resident(server) - before > 40 * MEGABYTES
         # Nobody asks anything any more.
-        eventually(lambda: resident(server) - before < 10 * MEGABYTES, "memory given back", 30)
+        eventually(lambda: resident(server) - before < 10 * MEGABYTES, "memory given back")
 
 
 def test_pipelined_bytes_are_kept_as_long_as_there_is_memory():

@@ -75,7 +75,7 @@ def test_a_disk_that_stands_still_holds_only_the_uploads_that_need_it(disk, argu
                 assert client.response().body == b"pong", "the connection is kept"
         eventually(lambda: deleted_files(server) == files, "no temporary file")
         eventually(lambda: descriptors(server) <= before, "no descriptor")
-        eventually(lambda: workers_on_disk(server) == 0, "no thread that has nothing to do", 20)
+        eventually(lambda: workers_on_disk(server) == 0, "no thread that has nothing to do")
 
 
 def test_an_upload_whose_disk_stands_still_is_not_read_on(disk):

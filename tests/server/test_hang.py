@@ -25,7 +25,7 @@ def test_a_worker_in_which_a_thread_does_not_release_the_interpreter_is_replaced
         first = server.pid
         with asking(server, f"/stuck?keeps=1&entered={entered}", deadline=30) as client:
             eventually(entered.exists, "the request in flight")
-            eventually(lambda: server.log.count("ready in") == 2, "a successor", 30)
+            eventually(lambda: server.log.count("ready in") == 2, "a successor")
             assert told(server, "/")["pid"] != first
             client.rest()
         said = server.log[server.log.index("ERROR") :]
@@ -48,7 +48,7 @@ def test_a_worker_is_replaced_also_if_the_first_request_does_not_release_the_int
         # It waits until the application is loaded, and is then there before the worker says that it serves.
         with asking(server, f"/stuck?keeps=1&entered={tmp_path}/entered", deadline=30) as client:
             (tmp_path / "slow").unlink()
-            eventually(lambda: server.log.count("ready in") == 2, "a successor", 30)
+            eventually(lambda: server.log.count("ready in") == 2, "a successor")
             client.rest()
         assert "has a thread that has held the interpreter for 3 s (--hang-timeout)" in server.log
         told(server, "/")
@@ -61,7 +61,7 @@ def test_a_worker_that_is_stopped_is_replaced(tmp_path):
         with asking(server, f"/wait?gate={tmp_path}/gate&entered={tmp_path}/entered", deadline=30) as client:
             eventually((tmp_path / "entered").exists, "the request in flight")
             os.kill(first, signal.SIGSTOP)
-            eventually(lambda: server.log.count("ready in") == 2, "a successor", 30)
+            eventually(lambda: server.log.count("ready in") == 2, "a successor")
             assert told(server, "/")["pid"] != first
             client.rest()
         assert f"worker 1 (pid {first}) has given no heartbeat for 3 s (--hang-timeout): it is killed" in server.log

@@ -623,7 +623,7 @@ def test_viewers_are_bounded_leave_their_places_and_end_with_the_server():
             with viewer(status) as again:
                 return again.head_of_events.status == 200
 
-        eventually(is_free, "the place of one who has gone", 20)
+        eventually(is_free, "the place of one who has gone")
         # Its viewers do not keep it, and their responses are complete.
         assert server.stop() == 0
         for each in viewers[1:]:

@@ -27,7 +27,7 @@ def ready(log):
 
 
 def await_ready(server, count):
-    eventually(lambda: len(ready(server.log)) >= count, f"{count} workers ready", 30)
+    eventually(lambda: len(ready(server.log)) >= count, f"{count} workers ready")
     return ready(server.log)
 
 
@@ -242,7 +242,7 @@ def test_a_call_that_keeps_the_interpreter_costs_its_worker_and_no_other():
                 answer = asked.response()
                 assert (answer.status, answer.connection) == (504, {"close"})
             await_ready(server, 3)
-            eventually(lambda: len(set(first) & set(children(server.process.pid))) == 1, "the end of the stuck one", 30)
+            eventually(lambda: len(set(first) & set(children(server.process.pid))) == 1, "the end of the stuck one")
             (stuck,) = set(first) - set(children(server.process.pid))
             eventually(lambda: loads[stuck].excuse(stuck) == 5, "the losses of its clients")
             for load in loads.values():
@@ -286,7 +286,7 @@ def test_what_is_too_much_is_refused_whole_and_the_rest_is_served():
                 more = load.counts - had
                 return more["other"] > 10 * more["answered"] > 500
 
-            eventually(is_enough, "ten times as many refusals as answers", 30)
+            eventually(is_enough, "ten times as many refusals as answers")
             # A place for each refusal would be more.
             assert resident(server) - before < 4 << 20
         # No refusal has cost a connection.

@@ -262,7 +262,7 @@ def test_a_worker_that_holds_its_interpreter_leaves_the_address_when_its_master_
         eventually(lambda: is_refused(server), "the address is free")
         with Server(APP, address=server.address) as successor:
             assert told(successor, "/")["parent"] == successor.process.pid
-        eventually(lambda: all(map(is_gone, workers)), "no worker is left", 30)
+        eventually(lambda: all(map(is_gone, workers)), "no worker is left")
         forced = r"process \d+, whose master has ended, did not end in time and is ended by force\n"
         assert re.search(forced, server.log)
         assert re.search(r"process \d+ was running the request GET /stuck\?keeps=1", server.log)
@@ -603,7 +603,7 @@ def test_a_worker_with_a_request_that_does_not_end_is_replaced_and_the_request_i
         assert f"\n  GET /stuck?entered={entered} from 127.0.0.1:" in said
         # The first takes clients until it is told to drain, a moment after its successor is ready.
         eventually(lambda: told(server, "/")["pid"] != first, "an answer of the successor")
-        eventually(lambda: is_gone(first), "the first has ended", 20)
+        eventually(lambda: is_gone(first), "the first has ended")
         assert "did not finish in time" in server.log
 
 

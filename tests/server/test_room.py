@@ -130,7 +130,7 @@ def limited(soft, hard, *arguments):
             return False
         return True
 
-    eventually(listens, "it listens", 30)
+    eventually(listens, "it listens")
     return address, process
 
 
@@ -179,7 +179,7 @@ def test_no_client_becomes_a_standard_stream(way, closed):
             asks(client)
             return client
 
-        with eventually(answers, "it serves", 30) as client:
+        with eventually(answers, "it serves") as client:
             for pid in (process.pid, *children(process.pid)):
                 for number in range(3):
                     assert os.readlink(f"/proc/{pid}/fd/{number}").startswith(("/dev/", "/", "pipe:"))

@@ -104,7 +104,7 @@ def test_an_endless_response_has_its_share_of_the_files_and_waits(arguments):
     with serving(*arguments, response_spill="20MiB") as server, ExitStack() as stack:
         slow = stack.enter_context(reading(server, target))
         head = slow.head()
-        eventually(lambda: spilled(server) > 15 << 20, "the share is used", 30)
+        eventually(lambda: spilled(server) > 15 << 20, "the share is used")
         # Another one is finished: there is room left for it.
         other = stack.enter_context(reading(server, "/list?size=2000000&block=2000000"))
         other_head = other.head()

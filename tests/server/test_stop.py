@@ -196,7 +196,7 @@ def test_an_embedded_server_that_cuts_connections_leaves_no_descriptor():
     for _ in range(5):
         cycle()
     eventually(lambda: threading.active_count() <= threads, "the threads have ended")
-    eventually(lambda: len(os.listdir("/proc/self/fd")) <= before, "descriptors closed", 5)
+    eventually(lambda: len(os.listdir("/proc/self/fd")) <= before, "descriptors closed")
 
 
 NEVER = "/wait?gate=/nowhere/never"

@@ -46,11 +46,11 @@ class Terminal:
 
     def shows(self, *texts):
         """The screen once it has all of these."""
-        eventually(lambda: all(text in self.screen() for text in texts), f"{texts} on\n{self.screen()}", 30)
+        eventually(lambda: all(text in self.screen() for text in texts), f"{texts} on\n{self.screen()}")
         return self.screen()
 
     def shows_no_more(self, text):
-        eventually(lambda: text not in self.screen(), f"no {text} on\n{self.screen()}", 30)
+        eventually(lambda: text not in self.screen(), f"no {text} on\n{self.screen()}")
 
 
 @pytest.fixture(scope="module")

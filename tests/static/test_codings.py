@@ -153,7 +153,7 @@ def test_siblings_that_appear_change_and_disappear_are_seen(tmp_path, start):
         (tmp_path / "a.js").unlink()
         replace(tmp_path / "a.js.gz", CONTENT[".gz"])
         missing = 404 if start is serving else 200
-        eventually(lambda: server.get(target, "Accept-Encoding: gzip").body != CONTENT[""], "without the file", 5)
+        eventually(lambda: server.get(target, "Accept-Encoding: gzip").body != CONTENT[""], "without the file")
         assert server.get(target, "Accept-Encoding: gzip").status == missing
         assert server.get(target, "Accept-Encoding: gzip").body != CONTENT[".gz"]
 

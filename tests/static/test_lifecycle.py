@@ -54,7 +54,7 @@ def test_a_reload_loses_no_request(tmp_path):
 
     def goes_on():
         before = answered[0]
-        eventually(lambda: answered[0] > before + 50, "answers", 20)
+        eventually(lambda: answered[0] > before + 50, "answers")
 
     with serving(tmp_path) as server:
         threads = [threading.Thread(target=load, args=(name,)) for name in (*files, *files)]
@@ -96,7 +96,7 @@ def test_a_download_that_takes_too_long_is_broken_off_at_the_stop(tmp_path):
 
 def is_soon(server, target, content):
     """The content is served within about a second: the test allows for a slow machine."""
-    eventually(lambda: server.get(target).body == content, content, 4)
+    eventually(lambda: server.get(target).body == content, content)
 
 
 def test_a_folder_that_is_removed_and_made_again_is_served(tmp_path):
@@ -105,8 +105,8 @@ def test_a_folder_that_is_removed_and_made_again_is_served(tmp_path):
         assert server.get("/assets/a.js").body == b"1"
         for number in (b"2", b"3"):
             shutil.rmtree(folder)
-            eventually(lambda: server.get("/assets/a.js").status == 404, "nothing", 4)
-            eventually(lambda: server.get("/assets/b.js").status == 404, "nothing", 4)
+            eventually(lambda: server.get("/assets/a.js").status == 404, "nothing")
+            eventually(lambda: server.get("/assets/b.js").status == 404, "nothing")
             tree(folder, {"a.js": number, "b.js": number})
             is_soon(server, "/assets/a.js", number)
             is_soon(server, "/assets/b.js", number)
@@ -117,7 +117,7 @@ def test_an_overlay_without_its_folder_leaves_all_to_the_application(tmp_path):
     with Server("echo:app", "--overlay", str(folder)) as server:
         assert server.get("/a.js").body == b"1"
         shutil.rmtree(folder)
-        eventually(lambda: server.get("/a.js")["Content-Type"] == "application/json", "the application", 4)
+        eventually(lambda: server.get("/a.js")["Content-Type"] == "application/json", "the application")
         assert json.loads(server.get("/b.js").body)["PATH_INFO"] == "/b.js"
 
 
@@ -208,5 +208,5 @@ def test_a_file_that_is_gone_is_closed(tmp_path):
 
         assert len(opened()) == 1
         path.unlink()
-        eventually(lambda: server.get("/assets/a.bin").status == 404, "missing", 4)
-        eventually(lambda: not opened(), "closed", 4)
+        eventually(lambda: server.get("/assets/a.bin").status == 404, "missing")
+        eventually(lambda: not opened(), "closed")

@@ -241,9 +241,9 @@ def test_a_file_that_appears_in_an_overlay_or_disappears_is_seen(tmp_path):
     with overlaying(tmp_path) as server:
         assert server.get("/new.txt")["Content-Type"] == "application/json"
         (tmp_path / "new.txt").write_bytes(b"new")
-        eventually(lambda: server.get("/new.txt").body == b"new", "the file", 5)
+        eventually(lambda: server.get("/new.txt").body == b"new", "the file")
         (tmp_path / "new.txt").unlink()
-        eventually(lambda: server.get("/new.txt")["Content-Type"] == "application/json", "the application", 5)
+        eventually(lambda: server.get("/new.txt")["Content-Type"] == "application/json", "the application")
 
 
 def test_an_error_page_has_a_body_that_fits(server):

@@ -198,13 +198,13 @@ def test_an_idle_server_wakes_up_no_more_often_than_without_files(folder):
             time.sleep(4)
             return wake_ups(one) - before[0], wake_ups(other) - before[1]
 
-        eventually(lambda: "tailrace-disk" not in server.threads(), "the end of the disk threads", 20)
+        eventually(lambda: "tailrace-disk" not in server.threads(), "the end of the disk threads")
 
         def is_idle():
             with_files, without = in_seconds(server, plain)
             return with_files <= without + 1
 
-        eventually(is_idle, "as few wake-ups", 30)
+        eventually(is_idle, "as few wake-ups")
 
 
 def test_a_response_counts_as_no_request_of_the_application(folder):
