@@ -286,7 +286,8 @@ fn nothing_is_held_while_the_server_has_time_to_spare() {
 
 #[test]
 fn responses_are_held_again_after_a_request_that_waited_while_requests_keep_waiting() {
-    let server = Server::with_interpreter(Config { threads: 1, ..Config::default() });
+    const REQUESTS: usize = 4_000;
+    let server = Server::start(Config { threads: 1, ..Config::default() });
     let mut first = server.connect();
     first.begin("GET", "/pong?until=here", "");
     server.await_arrivals("here", 1);
@@ -294,18 +295,19 @@ fn responses_are_held_again_after_a_request_that_waited_while_requests_keep_wait
     std::thread::sleep(Duration::from_millis(50));
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for _ in 0..CROWD / CLIENTS {
-            let (mut clients, is_over) = (clients(&server), &is_over);
+        for mut client in clients(&server) {
+            let is_over = &is_over;
             scope.spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
-                    round(&mut clients, "GET", "/pong?busy=300");
+                    client.begin("GET", "/pong?busy=300", "");
+                    assert_eq!(client.response().body, b"pong");
                 }
             });
         }
         server.let_through("here");
-        let end = Instant::now() + PERSISTENCE;
+        let end = Instant::now() + PATIENCE;
         // From one client or another a request always waits.
-        while server.held() == 0 && Instant::now() < end {
+        while server.held() == 0 && server.calls().len() < REQUESTS && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
         }
         let held = server.held();
