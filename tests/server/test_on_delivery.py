@@ -64,6 +64,53 @@ def test_functions_get_the_record_of_each_response_and_an_exception_is_logged_on
     assert len({each["thread"] for each in records}) == 1
 
 
+ENDING = """
+import tailrace
+
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"x"]
+
+class Ending:
+    \"\"\"Raises what would end a thread or a process. As it compares equal to others, it has no hash.\"\"\"
+
+    def __init__(self, error):
+        self.error = error
+
+    def __eq__(self, other):
+        return self.error is other.error
+
+    def __call__(self, record):
+        raise self.error
+
+class Panic(BaseException):
+    pass
+
+for error in (SystemExit(3), KeyboardInterrupt(), GeneratorExit(), Panic()):
+    tailrace.on_delivery(Ending(error))
+
+@tailrace.on_delivery
+def kept(record):
+    with open("records", "a") as file:
+        print(record["target"], file=file)
+"""
+
+
+def test_what_would_end_a_thread_ends_nothing_and_is_logged_once(tmp_path):
+    (tmp_path / "app.py").write_text(ENDING)
+    with Operated(tmp_path, "app:app") as server:
+        server.serves()
+        processes = server.processes()
+        for number in range(20):
+            assert server.get(f"/{number}").status == 200
+        assert server.processes() == processes
+        server.stop()
+        assert server.log.count("raised an exception; a further one is not logged") == 4
+        assert server.log.count("Traceback") == 4
+    targets = (tmp_path / "records").read_text().split()
+    assert targets == [f"/{number}" for number in range(20)]
+
+
 def test_what_is_no_function_is_refused():
     with pytest.raises(TypeError, match="takes a function, not str"):
         tailrace.on_delivery("print")
