@@ -270,3 +270,36 @@ def test_a_large_file_that_is_rewritten_under_way_breaks_the_connection(tmp_path
             client.response()
         assert server.logged("was changed while it was sent")
         eventually(lambda: server.get("/assets/a.bin").body == path.read_bytes(), "the new one")
+
+
+TOUCHES = {
+    "chmod": lambda path: path.chmod(0o600),
+    "renamed": lambda path: path.rename(path.with_name("b.bin")),
+    "linked": lambda path: os.link(path, path.with_name("b.bin")),
+    "dated": lambda path: os.utime(path, ns=(0, path.stat().st_mtime_ns)),
+}
+
+
+@pytest.mark.parametrize("how", TOUCHES)
+def test_a_large_file_whose_status_alone_changes_under_way_is_whole(tmp_path, how):
+    content = version("a", 0, 30_000_000)
+    tree(tmp_path, {"a.bin": content})
+    with serving(tmp_path) as server, slow_request(server, "/assets/a.bin", 1000) as client:
+        before = (tmp_path / "a.bin").stat().st_ctime_ns
+        with (tmp_path / "a.bin").open("rb") as file:
+            TOUCHES[how](tmp_path / "a.bin")
+            assert os.fstat(file.fileno()).st_ctime_ns > before
+        assert client.response().body == content
+
+
+def test_a_file_that_is_rewritten_with_its_time_restored_has_another_tag(tmp_path):
+    size = 30_000_000
+    path = tmp_path / "a.bin"
+    tree(tmp_path, {"a.bin": version("a", 0, size)})
+    with serving(tmp_path) as server, server.client() as client:
+        tag = ask(client, "/assets/a.bin")["etag"]
+        time_before = path.stat().st_mtime_ns
+        rewrite(path, version("a", 1, size))
+        os.utime(path, ns=(time_before, time_before))
+        eventually(lambda: server.get("/assets/a.bin")["etag"] != tag, "another tag")
+        assert server.get("/assets/a.bin").body == version("a", 1, size)

@@ -180,6 +180,23 @@ def test_dot_files(tmp_path, policy, served):
                 assert json.loads(got.body)["PATH_INFO"] == f"/{name}"
 
 
+# A volume of Kubernetes' ConfigMaps: its files are switched together, by a link whose name begins with a dot.
+VOLUME = {"a.txt": "..data/a.txt", "..data": "..2026_11_23", "todot": ".env"}
+
+
+@pytest.mark.parametrize(("policy", "is_followed"), [("beneath", True), ("never", False), ("follow", True)])
+def test_a_link_may_lead_to_a_name_that_begins_with_a_dot(tmp_path, policy, is_followed):
+    folder = tree(tmp_path / "site", {"..2026_11_23/a.txt": b"switched", ".env": b"named"})
+    for name, target in VOLUME.items():
+        (folder / name).symlink_to(target)
+    with serving(folder, static_symlinks=policy) as server, server.client() as client:
+        for name, content in {"a.txt": b"switched", "todot": b"named"}.items():
+            got = ask(client, f"/assets/{name}")
+            assert (got.status, got.body) == (200, content) if is_followed else got.status == 404, name
+        for name in ("..data/a.txt", "..2026_11_23/a.txt", ".env"):
+            assert ask(client, f"/assets/{name}").status == 404
+
+
 def test_special_files_are_missing_and_nobody_waits(tmp_path):
     folder = tree(tmp_path / "site", {"a.txt": b"a", "d/a.txt": b"a"})
     os.mkfifo(folder / "pipe")
