@@ -56,6 +56,9 @@ impl Drop for Mapping {
     }
 }
 
+/// So much memory is left to others by what can do without: most of what else needs memory can only fail.
+pub(crate) const SPARE: usize = 16 << 20;
+
 /// True when the process may have so many more bytes of address space (`ulimit -v`). None of them is used.
 pub(crate) fn is_possible(length: usize) -> bool {
     // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.

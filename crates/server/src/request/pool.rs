@@ -13,8 +13,6 @@ use crate::os::mapping::{self, Mapping};
 
 /// Size of a segment.
 pub(crate) const SEGMENT: usize = 256 * 1024;
-/// So much memory is left to others: bodies can be moved to files, most of what else needs memory can only fail.
-const SPARE: usize = 16 << 20;
 /// How long segments are kept that nobody uses.
 const KEEP: Millis = 2_000;
 
@@ -48,7 +46,7 @@ impl Pool {
         if let Some(free) = self.free.try_lock().ok().and_then(|mut free| free.pop()) {
             return Some(free);
         }
-        if !mapping::is_possible(SEGMENT + SPARE) {
+        if !mapping::is_possible(SEGMENT + mapping::SPARE) {
             return None;
         }
         let new = Mapping::new(SEGMENT).ok()?;

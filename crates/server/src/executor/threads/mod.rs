@@ -23,11 +23,12 @@ use crate::executor::threads::roles::{Role, Roles, Watched};
 use crate::executor::threads::spare_time::SpareTime;
 use crate::executor::turn::Turn;
 use crate::observe::stats::ThreadStates;
-use crate::os::clock::Load;
+use crate::os::clock::{Load, Millis, NEVER};
 use crate::os::epoll::Events;
+use crate::os::mapping;
 use crate::os::panics::may_panic;
 use crate::os::process;
-use crate::os::sync::atomic::{AtomicBool, Ordering};
+use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::response::coalescing::TICK;
 use crate::response::policy::{Coalesce, Policy, Waiting};
 
@@ -54,6 +55,11 @@ const RECALL: Duration = Duration::from_millis(2);
 /// How often a leader looks at a queue for which there is no thread. With 8 threads that all wait, looks every 200 µs
 /// double the processor time of a request, and every millisecond takes 1.3 times as much.
 const FULL_NAP: Duration = Duration::from_millis(10);
+/// How often the log says that no thread can be started (milliseconds).
+const LOG_PAUSE: Millis = 60_000;
+/// Address space of a thread: its stack (`ulimit -s`, 8 MiB) and the arena that glibc's allocator sets up for it. A
+/// thread without an arena gets no block that was not mapped for it alone, which `ulimit -v` soon forbids.
+const THREAD: usize = 72 << 20;
 
 /// See the module.
 pub(crate) struct Threads {
@@ -65,6 +71,8 @@ pub(crate) struct Threads {
     is_recalled: AtomicBool,
     /// The leader has little time to spare, see [`SpareTime`].
     is_saturated: AtomicBool,
+    /// When it was last logged that no thread could be started (milliseconds).
+    start_failed: AtomicU64,
 }
 
 /// One of the threads.
@@ -86,6 +94,7 @@ impl Threads {
             roles: Roles::default(),
             is_recalled: AtomicBool::new(false),
             is_saturated: AtomicBool::new(false),
+            start_failed: AtomicU64::new(NEVER),
         }
     }
 
@@ -173,6 +182,17 @@ impl Threads {
     fn may_run(&self, member: Member) -> bool {
         self.context.config.threads > 1 || member.number == 0 || self.dispatcher.queue.running() > 0
     }
+
+    /// Logs that no thread could be started, once a minute: it is tried for each request that waits.
+    #[cold]
+    fn log_start_failure(&self, fault: &io::Error) {
+        let now = self.context.clock.recent_millis();
+        let before = self.start_failed.load(Ordering::Relaxed);
+        let is_due = before == NEVER || now.saturating_sub(before) >= LOG_PAUSE;
+        if is_due && self.start_failed.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.application.log(Level::Warning, &format!("no further thread could be started: {fault}"));
+        }
+    }
 }
 
 impl Executor for Threads {
@@ -258,9 +278,14 @@ impl Executor for Threads {
         if !self.roles.should_start_thread(most) {
             return;
         }
-        if let Err(fault) = self.application.grow() {
+        let started = if mapping::is_possible(THREAD + mapping::SPARE) {
+            self.application.grow()
+        } else {
+            Err(io::ErrorKind::OutOfMemory.into())
+        };
+        if let Err(fault) = started {
             self.roles.start_failed();
-            self.application.log(Level::Warning, &format!("no further thread could be started: {fault}"));
+            self.log_start_failure(&fault);
         }
     }
 }
