@@ -17,6 +17,20 @@ pub(crate) fn is_attached() -> bool {
     unsafe { ffi::PyGILState_Check() != 0 }
 }
 
+/// At least the size of what CPython allocates for a thread that attaches and is none of its own.
+const STATE: usize = 8 * 1024;
+
+/// True when a thread that is none of CPython's can attach: without memory for its state CPython ends the process. May
+/// be asked by any thread.
+pub(crate) fn has_memory_to_attach() -> bool {
+    // SAFETY: may be called by any thread; a block is freed at once, and null need not be.
+    unsafe {
+        let block = ffi::PyMem_RawMalloc(STATE);
+        ffi::PyMem_RawFree(block);
+        !block.is_null()
+    }
+}
+
 /// Raises an exception in another thread, as soon as that runs Python code.
 pub(crate) fn raise_in(thread: u64, exception: &Bound<'_, PyType>) {
     set_exception(exception.py(), thread, exception.as_ptr());

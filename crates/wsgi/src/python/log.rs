@@ -15,6 +15,7 @@ use tailrace_server::{Level, catch, write_stderr};
 
 use crate::ffi;
 use crate::python::exceptions::is_interruption;
+use crate::python::memory;
 
 /// Lines that wait for the interpreter.
 const WAITING_LINES: usize = 256;
@@ -32,7 +33,8 @@ pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     logger(py).map(drop)
 }
 
-/// Logs a line, and the traceback of `error`. Never fails: what logging itself raises is shown as unraisable.
+/// Logs a line, and the traceback of `error`. Never fails: what logging itself raises is shown as unraisable,
+/// and a panic on standard error.
 pub(crate) fn log(py: Python<'_>, level: Level, message: &str, error: Option<&PyErr>) {
     let logged = || -> PyResult<()> {
         let method = match level {
@@ -47,11 +49,16 @@ pub(crate) fn log(py: Python<'_>, level: Level, message: &str, error: Option<&Py
         // "%s" keeps percent signs of a request target from being taken for formatting.
         logger(py)?.call_method(method, ("%s", message), Some(&details)).map(drop)
     };
-    match logged() {
-        Ok(()) => {}
+    match catch(logged) {
+        Ok(Ok(())) => {}
         // Ctrl-C interrupted the logging itself: the signal is set again, and raises in the application's own code.
-        Err(fault) if is_interruption(py, &fault) => ffi::thread::interrupt_main(),
-        Err(fault) => fault.write_unraisable(py, None),
+        Ok(Err(fault)) if is_interruption(py, &fault) => ffi::thread::interrupt_main(),
+        Ok(Err(fault)) => fault.write_unraisable(py, None),
+        // Without memory pyo3 panics where CPython gives no object.
+        Err(panic) => {
+            ffi::thread::clear_exception(py);
+            write_stderr(&format!("{message} (not logged, because of a panic: {panic})"));
+        }
     }
 }
 
@@ -72,6 +79,7 @@ impl LogQueue {
             // If no thread can be started, the receiver is dropped, and lines are lost.
             let _ = thread::Builder::new().name(String::from("tailrace-log")).spawn(move || {
                 while let Ok((level, message)) = receiver.recv() {
+                    memory::await_attaching();
                     match catch(|| Python::try_attach(|py| log(py, level, &message, None))) {
                         Ok(Some(())) => {}
                         Ok(None) => return,

@@ -46,6 +46,13 @@ pub(crate) fn start() -> io::Result<()> {
     result
 }
 
+/// Waits until there is memory for a native thread to attach. To be called before it does.
+pub(crate) fn await_attaching() {
+    while !thread::has_memory_to_attach() {
+        std::thread::sleep(GATHER);
+    }
+}
+
 /// The last of our references to a Python object of `bytes` bytes was dropped by the calling thread.
 pub(crate) fn dropped(bytes: usize) {
     if !thread::is_attached() && !WAITING.swap(true, Ordering::AcqRel) {
@@ -74,6 +81,7 @@ fn run() {
         await_news(trimmed);
         std::thread::sleep(GATHER);
         if WAITING.swap(false, Ordering::AcqRel) {
+            await_attaching();
             // An interpreter that is being finalized frees everything by itself. `__del__` of the objects may run
             // here, and panic.
             if let Err(panic) = catch(|| Python::try_attach(|_| ())) {

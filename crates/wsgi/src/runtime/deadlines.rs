@@ -19,6 +19,7 @@ use tailrace_server::{Level, Outcome, Overdue, Server, catch, clock};
 use crate::ffi;
 use crate::python::exceptions::RequestTimeout;
 use crate::python::log::LogQueue;
+use crate::python::memory;
 use crate::python::stack;
 
 /// The time between the first two attempts to end a request; each further one is twice as long.
@@ -88,6 +89,7 @@ fn end_requests(receiver: &Receiver<Overdue>, server: &Weak<Server>, lines: &Log
                 each.at = now + each.pause;
             }
         };
+        memory::await_attaching();
         match catch(|| Python::try_attach(act)) {
             Ok(Some(())) => {}
             Ok(None) => return,

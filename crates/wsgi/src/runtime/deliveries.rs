@@ -16,7 +16,7 @@ use pyo3::types::PyDict;
 use tailrace_server::{Level, Record, Request, catch, client_text, clock, write_stderr};
 
 use crate::call::start_response::delivery;
-use crate::python::log;
+use crate::python::{log, memory};
 
 /// Records that wait for the interpreter.
 const WAITING: usize = 10_000;
@@ -138,6 +138,7 @@ fn give_each(deliveries: &Receiver<Delivery>, shared: &Shared) {
                 }
             }
         };
+        memory::await_attaching();
         match catch(|| Python::try_attach(give)) {
             Ok(Some(())) => {}
             // The interpreter is being finalized.

@@ -11,6 +11,8 @@ use std::thread;
 use pyo3::prelude::*;
 use tailrace_server::Server;
 
+use crate::python::memory;
+
 /// Requests checks of the thread.
 #[derive(Default)]
 pub(crate) struct InterpreterProbe {
@@ -35,6 +37,7 @@ impl InterpreterProbe {
 
 fn attach_for_each(questions: &Receiver<Weak<Server>>) {
     while let Ok(server) = questions.recv() {
+        memory::await_attaching();
         if Python::try_attach(|_| ()).is_none() {
             // The interpreter is being finalized.
             return;

@@ -16,6 +16,7 @@ use pyo3::prelude::*;
 use tailrace_server::{Allowance, Level, Server, Slow, catch, clock, write_stderr};
 
 use crate::python::log::LogQueue;
+use crate::python::memory;
 use crate::runtime::executor::Executor;
 
 /// How long a stack is waited for.
@@ -110,6 +111,7 @@ fn take_stacks(questions: &Receiver<Question>, server: &Weak<Server>, executor: 
             let runs = server.upgrade().is_some_and(|server| server.runs(slow.slot, slow.serial));
             runs.then(|| executor.stack_of(py, &slow))
         };
+        memory::await_attaching();
         match catch(|| Python::try_attach(take)) {
             Ok(Some(stack)) => _ = reply.send(stack),
             // The interpreter is being finalized.
