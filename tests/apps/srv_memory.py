@@ -1,6 +1,11 @@
 """Requests for a server with limited memory: large bodies read at once, large heads, large responses."""
 
+import contextlib
+import time
 from urllib.parse import parse_qs
+
+with contextlib.suppress(ImportError):
+    import _testcapi
 
 ONE = b"x" * 1000
 LARGE = b"x" * 4096
@@ -49,6 +54,23 @@ def other(environ, size):
 
 def failed(environ, size):
     raise ValueError("x" * size)
+
+
+def sleep(environ, size):
+    """For so many tenths of a second."""
+    time.sleep(size / 10)
+    return [b"pong"]
+
+
+def fail(environ, size):
+    """CPython's allocation of this number fails from now on, and as many further ones as the host says."""
+    _testcapi.set_nomemory(size, size + int(environ["HTTP_HOST"]))
+    return [b"pong"]
+
+
+def read_parts(environ, size):
+    """The length of the body, which is never in memory as a whole."""
+    return [b"%d" % sum(map(len, iter(lambda: environ["wsgi.input"].read(65_536), b"")))]
 
 
 def app(environ, start_response):

@@ -2,6 +2,7 @@
 
 import contextlib
 import resource
+import threading
 from pathlib import Path
 
 import pytest
@@ -108,4 +109,53 @@ def test_a_response_that_does_not_fit_is_an_error_of_the_application(shape, argu
         with server.client(30) as client:
             client.send(request(f"/{shape}?size={4096 * MIB}"))
             assert outcome(client) == 500
+        serves(server, pid)
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_an_allocation_of_cpython_that_fails_costs_a_response_at_most(count):
+    pytest.importorskip("_testcapi")
+    with Server("srv_memory:app", threads=2) as server:
+        pid = bounded(server, 1024 * MIB)
+        outcomes = set()
+        for number in range(300):
+            for target in (f"/fail?size={number}", "/"):
+                with server.client() as client:
+                    client.send(f"GET {target} HTTP/1.1\r\nHost: {count}\r\n\r\n".encode())
+                    outcomes.add(outcome(client))
+            # By now at most a part of the failing ones is left, which are fewer with each request.
+            for _ in range(count):
+                with server.client() as client:
+                    client.send(request("/"))
+                    if outcome(client) == 200:
+                        break
+        assert {200, 500} <= outcomes
+        serves(server, pid)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"client_memory": "64MiB"}], ids=["default", "client-memory"])
+@pytest.mark.parametrize("room", [300, 500])
+def test_a_crowd_that_uses_up_the_memory_ends_no_worker(room, options):
+    """Threads use up the address space, and then small blocks are missing as well."""
+    size = 20 * MIB
+    upload = f"POST /read_parts?size=1 HTTP/1.1\r\nHost: t\r\nContent-Length: {size}\r\n\r\n".encode()
+
+    def ask(server, data, statuses):
+        with server.client(60) as client:
+            with contextlib.suppress(OSError):
+                client.send(data)
+            statuses.append(outcome(client))
+
+    with Server("srv_memory:app", **options) as server:
+        pid = bounded(server, room * MIB)
+        statuses = []
+        sleeping = [threading.Thread(target=ask, args=(server, request("/sleep?size=5"), statuses)) for _ in range(120)]
+        uploading = [threading.Thread(target=ask, args=(server, upload + bytes(size), statuses)) for _ in range(30)]
+        for thread in sleeping + uploading:
+            thread.start()
+        for thread in sleeping + uploading:
+            thread.join()
+        assert len(statuses) == 150
+        assert 200 in statuses
         serves(server, pid)

@@ -7,9 +7,14 @@ use std::io::{self, Read};
 use std::net::TcpListener;
 use std::sync::{Arc, OnceLock};
 
+use tailrace_server::allocator::WithReserve;
 use tailrace_server::{
     Application, Config, Exchange, Level, Mount, Payload, Position, RequestBody, Scoreboard, Server, Turn,
 };
+
+// As the Python module has it.
+#[global_allocator]
+static ALLOCATOR: WithReserve = WithReserve(std::alloc::System);
 
 struct Echo {
     server: OnceLock<Arc<Server>>,

@@ -93,8 +93,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyString, PyTuple};
 
 use call::{error_stream, file_wrapper, input};
+use tailrace_server::allocator::WithReserve;
+
 use python::exceptions::{ClientDisconnected, RequestBodyError, RequestTimeout};
 use runtime::{deliveries, greenlet_runner, log_stream, scoreboard, server, settings, static_files};
+
+#[global_allocator]
+static ALLOCATOR: WithReserve = WithReserve(std::alloc::System);
 
 /// The calling process is killed when its parent ends; `False`: no longer. Raises OSError.
 #[pyfunction]

@@ -382,7 +382,7 @@ impl Connection {
         local::with_scratch(|scratch| {
             // The part of a streamed body that arrives with the head stays in memory until a thread is free, so it is
             // kept small.
-            let most = if self.shared.config.stream_body { FIRST_OF_STREAM } else { scratch.len() };
+            let most = if self.shared.config.stream_body { FIRST_OF_STREAM.min(scratch.len()) } else { scratch.len() };
             let scratch = &mut scratch[..most];
             // A runner whose thread is shared with other requests reads less, and leaves the rest to the I/O side.
             let reads = if local::is_leading() { READS } else { self.shared.policy.reads_by_runner };

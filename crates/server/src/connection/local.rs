@@ -9,14 +9,24 @@ thread_local! {
     static LEADING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work` with the thread's read buffer of [`SCRATCH`] bytes. Panics if it is nested.
+/// Runs `work` with the thread's read buffer of [`SCRATCH`] bytes; a smaller one if the system has no memory. Panics if
+/// it is nested.
 pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut [u8]) -> T) -> T {
     READ.with_borrow_mut(|buffer| {
         if buffer.is_empty() {
+            if buffer.try_reserve_exact(SCRATCH).is_err() {
+                return with_stack(work);
+            }
             buffer.resize(SCRATCH, 0);
         }
         work(buffer)
     })
+}
+
+#[cold]
+#[inline(never)]
+fn with_stack<T>(work: impl FnOnce(&mut [u8]) -> T) -> T {
+    work(&mut [0; 4096])
 }
 
 /// True unless the calling thread is inside [`with_scratch`].

@@ -30,15 +30,22 @@ impl Table {
         serial << 32 | descriptor
     }
 
-    pub(crate) fn insert(&self, connection: Arc<Connection>) {
+    /// False: the system has no memory for it.
+    #[must_use]
+    pub(crate) fn insert(&self, connection: Arc<Connection>) -> bool {
         let place = place(connection.key());
-        probes::connection_open(connection.key());
         let mut table = write(&self.table);
         if table.len() <= place {
+            let more = place + 1 - table.len();
+            if table.try_reserve(more).is_err() && table.try_reserve_exact(more).is_err() {
+                return false;
+            }
             table.resize(place + 1, None);
         }
+        probes::connection_open(connection.key());
         table[place] = Some(connection);
         self.count.fetch_add(1, Ordering::AcqRel);
+        true
     }
 
     pub(crate) fn get(&self, key: u64) -> Option<Arc<Connection>> {
@@ -97,10 +104,10 @@ mod tests {
         let (table, server) = (Table::default(), server());
         let (old, new) = (table.key_for(9), table.key_for(9));
         assert!(old != new && (old | new) & SPECIAL == 0);
-        table.insert(connection(&server, old).0);
+        assert!(table.insert(connection(&server, old).0));
         assert!(table.get(old).is_some() && table.get(new).is_none());
         assert!(table.remove(old) && !table.remove(old));
-        table.insert(connection(&server, new).0);
+        assert!(table.insert(connection(&server, new).0));
         assert!(table.get(old).is_none() && !table.remove(old));
         assert_eq!((table.get(new).map(|connection| connection.key()), table.len()), (Some(new), 1));
         assert!(table.get(table.key_for(70_000)).is_none() && !table.remove(table.key_for(70_000)));
@@ -110,7 +117,7 @@ mod tests {
     fn all_that_are_open_are_shown_and_a_cleared_table_keeps_none() {
         let (table, server) = (Table::default(), server());
         for descriptor in [3, 8, 5] {
-            table.insert(connection(&server, table.key_for(descriptor)).0);
+            assert!(table.insert(connection(&server, table.key_for(descriptor)).0));
         }
         let mut shown = Vec::new();
         table.visit(|connection| shown.push(connection.key() as u32));

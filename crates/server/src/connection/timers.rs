@@ -19,6 +19,9 @@ use crate::os::sync::lock;
 /// How often a single-threaded server looks for signals.
 pub(crate) const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
+/// Entries of one connection, for which there is room.
+const ENTRIES: usize = 2;
+
 /// The deadline of one connection.
 pub(crate) struct Deadline {
     due: AtomicU64,
@@ -76,6 +79,14 @@ impl Timers {
             return earliest;
         }
         false
+    }
+
+    /// Sees to it that so many connections can have their entries, of which each has few. False: the system has no
+    /// memory for them.
+    pub(crate) fn reserve(&self, connections: usize) -> bool {
+        let mut entries = lock(&self.entries);
+        let more = (ENTRIES * connections).saturating_sub(entries.len());
+        entries.capacity() - entries.len() >= more || entries.try_reserve(more).is_ok()
     }
 
     /// Adds an entry that is not for a connection.

@@ -17,6 +17,9 @@ struct Queue<T> {
     moved_at: Instant,
 }
 
+/// The memory of a queue of so many requests need not be asked for: the allocator's reserve has it.
+const LONG: usize = 512;
+
 /// See the module. `T`: a request.
 pub(crate) struct RunQueue<T> {
     queue: Mutex<Queue<T>>,
@@ -61,6 +64,11 @@ impl<T> RunQueue<T> {
             began: now,
             eagerness: AtomicU32::new(0),
         }
+    }
+
+    /// True when there is memory for one more request. A queue that is not long needs little.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.len() < LONG || lock(&self.queue).requests.try_reserve(1).is_ok()
     }
 
     /// Appends a complete request.

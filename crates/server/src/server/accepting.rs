@@ -20,6 +20,7 @@ use crate::connection::notices::Untrusted;
 use crate::connection::table::SPECIAL;
 use crate::executor::application::{Application, Level};
 use crate::observe::scoreboard::{Counter, Section};
+use crate::os::allocator;
 use crate::os::clock::{self, Millis};
 use crate::os::panics::may_panic;
 use crate::os::socket::{self, AcceptFault};
@@ -34,8 +35,8 @@ use crate::transport::plain::Plain;
 pub(super) const BLOCKED: Duration = Duration::from_millis(250);
 /// How long accepting pauses when no client can be accepted (milliseconds).
 const PAUSE: Millis = 100;
-/// Number of idle connections that are closed at once when the process has no descriptors left: the application needs
-/// some, too.
+/// Number of idle connections that are closed at once when the process has no descriptors or no memory left: the
+/// application needs some, too.
 const ROOM_AT_ONCE: usize = 16;
 /// How long a worker that has more than its share of the connections leaves new clients to other workers
 /// (milliseconds).
@@ -138,7 +139,12 @@ impl Accepting {
         // They may want files, which need no application.
         let is_running = self.context.lifecycle.is_running();
         let serves_files = is_running && !self.context.config.static_files.mounts.is_empty();
-        if (is_blocked && !serves_files) || (free == 0 && !self.room.close_longest_idle(1, Want::Connections)) {
+        let has_room = if allocator::is_short() {
+            self.room.close_longest_idle(ROOM_AT_ONCE, Want::Memory)
+        } else {
+            free > 0 || self.room.close_longest_idle(1, Want::Connections)
+        };
+        if (is_blocked && !serves_files) || !has_room {
             self.pause(listener, key, PAUSE);
             return Backlog::ForRoom;
         }
@@ -175,8 +181,8 @@ impl Accepting {
     }
 
     /// Makes a connection for a client, and reads what it has sent. A client that may not state whose connection it is
-    /// is disconnected. A panic closes the connection. The poller gets to know it before it is waited for: see
-    /// [`Self::watch_accepted`].
+    /// is disconnected, and so is one for which there is no memory. A panic closes the connection. The poller gets to
+    /// know it before it is waited for: see [`Self::watch_accepted`].
     fn open(&self, socket: OwnedFd, peer: Option<SocketAddr>, listener: usize, host: &Arc<ConnectionHost>) {
         let config = &self.context.config;
         if config.listener(listener).proxy != ProxyHeader::None && !config.trust.is_trusted(peer) {
@@ -191,8 +197,12 @@ impl Accepting {
         let endpoints = Endpoints { peer, listener };
         let connection =
             Arc::new(Connection::new(self.context.shared.clone(), host.clone(), Box::new(socket), key, endpoints));
+        let has_memory = self.context.timers.reserve(self.context.table.len() + 1);
+        if !has_memory || !self.context.table.insert(connection.clone()) {
+            self.context.shared.count_refusal();
+            return;
+        }
         self.accepted.fetch_add(1, Ordering::Relaxed);
-        self.context.table.insert(connection.clone());
         lock(&self.unwatched).push(key);
         self.guard.connection(&connection, || {
             may_panic("open");

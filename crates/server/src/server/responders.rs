@@ -8,6 +8,7 @@ use crate::connection::exchange::Exchange;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::dispatch::responder::{Responder, Response};
 use crate::executor::Executor;
+use crate::os::allocator;
 use crate::static_files::StaticFiles;
 use crate::static_files::named::NamedFiles;
 
@@ -33,14 +34,15 @@ pub(super) fn in_order(
     Ok(responders)
 }
 
-/// Responds 503 to requests for which the run queue has no room.
+/// Responds 503 to requests for which the run queue has no room, or the process no memory.
 struct Full {
     dispatcher: Arc<Dispatcher>,
 }
 
 impl Responder for Full {
     fn respond(&self, exchange: Exchange) -> Response {
-        if self.dispatcher.has_room() {
+        let has_memory = !allocator::is_short() && self.dispatcher.queue.has_memory();
+        if has_memory && self.dispatcher.has_room() {
             return Response::Passed(exchange);
         }
         exchange.refuse();

@@ -23,6 +23,8 @@ const LOOK_PAUSE: Millis = 100;
 /// A search may be repeated at once if it found at least one idle connection in this many: then each client that is
 /// accepted costs little.
 const WORTH: usize = 8;
+/// Idle connections that a search finds where there is no memory for all.
+const SOME: usize = 256;
 /// How often the log says that idle connections are closed, or that none are left (milliseconds).
 const LOG_PAUSE: Millis = 60_000;
 
@@ -33,6 +35,8 @@ pub(super) enum Want<'a> {
     Connections,
     /// The process can open no more descriptors, or the kernel has no memory for them.
     Descriptors(&'a std::io::Error),
+    /// The process gets no more memory.
+    Memory,
 }
 
 /// What is left of the last search, and when the log had its lines.
@@ -115,15 +119,23 @@ impl Room {
     }
 
     fn look_for_idle(&self, looks: &mut Looks, now: Millis) {
-        let all = self.context.table.all();
-        let idle = all.iter().filter_map(|connection| {
-            connection.idle_since().map(|(idleness, since)| (idleness, since, connection.key()))
+        let open = self.context.table.len();
+        let mut idle = Vec::new();
+        // Without memory some of them will do.
+        if idle.try_reserve_exact(open).is_err() && idle.try_reserve_exact(SOME).is_err() {
+            return;
+        }
+        self.context.table.visit(|connection| {
+            if idle.len() < idle.capacity()
+                && let Some((idleness, since)) = connection.idle_since()
+            {
+                idle.push((idleness, since, connection.key()));
+            }
         });
-        let mut idle: Vec<_> = idle.collect();
         idle.sort_unstable();
         looks.looked = Some(now);
         looks.found = idle.len();
-        looks.was_worth_it = idle.len() * WORTH >= all.len() && !idle.is_empty();
+        looks.was_worth_it = idle.len() * WORTH >= open && !idle.is_empty();
         looks.idle = idle.into();
     }
 
@@ -151,6 +163,7 @@ impl Room {
                 format!("{} connections are open, which is the limit", self.context.config.max_connections)
             }
             Want::Descriptors(fault) => format!("no more connections can be opened ({fault})"),
+            Want::Memory => String::from("the process gets no more memory"),
         }
     }
 }
@@ -162,5 +175,8 @@ fn remedy(want: Want<'_>) -> &'static str {
              LimitNOFILE= of systemd)"
         }
         Want::Descriptors(_) => "raise the limit of open files (ulimit -n, LimitNOFILE= of systemd)",
+        Want::Memory => {
+            "lower --threads or --client-memory, or raise the limit of memory (ulimit -v, LimitAS= of systemd)"
+        }
     }
 }
