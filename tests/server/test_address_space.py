@@ -116,6 +116,8 @@ def test_a_response_that_does_not_fit_is_an_error_of_the_application(shape, argu
 def test_an_allocation_of_cpython_that_fails_costs_a_response_at_most(count):
     pytest.importorskip("_testcapi")
     with Server("srv_memory:app", threads=2) as server:
+        # pyo3 panics where CPython gives it no object.
+        server.may_panic = True
         pid = bounded(server, 1024 * MIB)
         outcomes = set()
         for number in range(300):
@@ -123,7 +125,7 @@ def test_an_allocation_of_cpython_that_fails_costs_a_response_at_most(count):
                 with server.client() as client:
                     client.send(f"GET {target} HTTP/1.1\r\nHost: {count}\r\n\r\n".encode())
                     outcomes.add(outcome(client))
-            # By now at most a part of the failing ones is left, which are fewer with each request.
+            # With each request fewer failing ones are left.
             for _ in range(count):
                 with server.client() as client:
                     client.send(request("/"))
