@@ -6,21 +6,31 @@ Thread: any; no function changes what it is given.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 Counts = Mapping[str, Mapping[str, int]]
 
 # The groups that are histograms of times, in the order of a request.
 PHASES: Final = ("queued", "application", "iterating", "blocked", "total")
 _SUM: Final = "sum_ns"
+_REST: Final = "+Inf"
+# The bounds that Prometheus is given, from 0.12 ms to 64 s, in seconds: an eighth of the bounds of the scoreboard, since
+# each is a series of its own for each phase.
+_COARSE: Final = tuple((4 + step) / 4 * 2.0**power for power in range(-13, 6) for step in range(4)) + (64.0,)
+# The last finite bound of the scoreboard.
+_LONGEST: Final = 128.0
+# The percentiles that are shown.
+PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """buckets: by their upper bound as text, each with the responses of those before. sum: of all values."""
+    """buckets: by their upper bound as text, each with the responses of those before; the last bound is `+Inf`. Those of
+    times only have bounds of buckets with a response. sum: of all values."""
 
     buckets: dict[str, int]
     sum: float
@@ -44,8 +54,37 @@ def added(each: Iterable[Counts]) -> dict[str, dict[str, int]]:
 
 def phase(counts: Counts, name: str) -> Histogram:
     """The times of a phase, in seconds."""
-    buckets = {bound: count for bound, count in counts[name].items() if bound != _SUM}
-    return Histogram(_cumulated(buckets), counts[name][_SUM] / 1e9)
+    buckets = {_REST: 0, **counts[name]}
+    total = buckets.pop(_SUM)
+    return Histogram(_cumulated({bound: buckets[bound] for bound in sorted(buckets, key=float)}), total / 1e9)
+
+
+def coarse(found: Histogram) -> Histogram:
+    """The same times with fewer bounds, which are always the same."""
+    bounds, numbers = [float(bound) for bound in found.buckets], [0, *found.buckets.values()]
+    buckets = {repr(bound): numbers[bisect_right(bounds, bound)] for bound in _COARSE}
+    return Histogram({**buckets, _REST: found.count}, found.sum)
+
+
+def percentiles(now: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, float] | None:
+    """Of the times that were added to a histogram between two documents: each percentile, as the upper bound of its
+    bucket, and the mean, in seconds. None: no time was added."""
+    number = now["count"] - before["count"]
+    # The counts of a worker that was killed may be lost.
+    if number <= 0:
+        return None
+    bounds, numbers, earlier = [], [], 0
+    for bound, count in now["buckets"].items():
+        # A bound that was not there had no responses yet.
+        earlier = before["buckets"].get(bound, earlier)
+        bounds.append(float(bound))
+        numbers.append(count - earlier)
+    found = {}
+    for name, part in PERCENTILES.items():
+        bound = next(bound for bound, count in zip(bounds, numbers, strict=True) if count >= part * number)
+        # Of a longer time no more is known.
+        found[name] = min(bound, _LONGEST)
+    return {**found, "mean": (now["sum_seconds"] - before["sum_seconds"]) / number}
 
 
 def writes(counts: Counts) -> Histogram:

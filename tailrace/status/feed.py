@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tailrace.process import log
+from tailrace.status import counts
 
 SECONDS: Final = 1.0
 # Two minutes, and the sample before.
@@ -28,7 +29,9 @@ MOST_VIEWERS: Final = 16
 # Then the page connects again, which takes the place of a viewer that nobody knows to be gone (seconds).
 LONGEST: Final = 50.0
 # What a sample has of the document; the page derives from two samples what it draws.
-_SAMPLED: Final = ("time", "master", "totals", "paths", "latency")
+_SAMPLED: Final = ("time", "master", "totals", "paths")
+# The percentiles of a sample are those of the requests that ended in this time before it (seconds).
+_PERCENTILES: Final = 10.0
 # For how long a document serves the next viewer, too (seconds).
 _FRESH: Final = 0.5
 
@@ -41,6 +44,8 @@ class Feed:
         self._changed = threading.Condition()
         # As JSON: each is encoded once, and not for each viewer.
         self._samples: deque[str] = deque(maxlen=KEPT)
+        # Histograms of the last seconds, with their times.
+        self._latencies: deque[tuple[float, Mapping[str, Any]]] = deque()
         self._event, self._taken, self._serial = b"", float("-inf"), 0
         self._viewers = 0
         self._is_over = False
@@ -109,8 +114,11 @@ class Feed:
         """Looks at the server. is_regular: the look of this second, which the history has and every viewer is sent;
         else it is for new viewers alone."""
         with self._looking:
-            document = self._look(with_requests)
-            sample = _json(sampled(document))
+            now, document = time.monotonic(), dict(self._look(with_requests))
+            # The page draws the percentiles of the sample.
+            latency = document.pop("latency")
+            sample = _json({**sampled(document), "latency": self._percentiles(now, latency)})
+            self._latencies.append((now, latency))
             event = _event_of("state", f'{{"sample":{sample},"document":{_json(document)}}}') if with_requests else b""
             with self._changed:
                 if is_regular:
@@ -120,6 +128,15 @@ class Feed:
                 if with_requests and is_regular:
                     self._serial += 1
                     self._changed.notify_all()
+
+
+    def _percentiles(self, now: float, latency: Mapping[str, Any]) -> dict[str, Any]:
+        """By phase; None: no request has ended in this time."""
+        # Samples are not exactly a second apart.
+        while self._latencies and now - self._latencies[0][0] > _PERCENTILES + self._seconds / 2:
+            self._latencies.popleft()
+        before = self._latencies[0][1] if self._latencies else latency
+        return {phase: counts.percentiles(found, before[phase]) for phase, found in latency.items()}
 
 
 class Viewer:
@@ -157,7 +174,7 @@ class Viewer:
 
 
 def sampled(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of a document."""
+    """What is kept of a document, beside percentiles."""
     sample = {key: document[key] for key in _SAMPLED}
     sample["classes"] = document["responses"]["classes"]
     sample["rss_bytes"] = sum(worker["rss_bytes"] or 0 for worker in document["workers"])

@@ -61,7 +61,7 @@ class _Collector:
         said = "How long requests of the application took, by phase."
         phases = HistogramMetricFamily("tailrace_request_phase_seconds", said, labels=["phase"])
         for phase in counts.PHASES:
-            _add(phases, [phase], counts.phase(delivered, phase))
+            _add(phases, [phase], counts.coarse(counts.phase(delivered, phase)))
         yield phases
 
     def _memory_of_workers(self) -> Iterator[Metric]:

@@ -24,8 +24,9 @@ STATES: Final = (STARTING, SERVING, DRAINING, HUNG)
 
 # The serial number, the length of the text and its checksum.
 _HEAD: Final = struct.Struct("=QII")
-# Beside what workers need: longer numbers, and room for the counters of ended workers (bytes).
-_SPARE: Final = 16 << 10
+# Beside what workers need: longer numbers, and room for the counts of ended workers, whose 3,850 buckets of times are
+# only written when they have responses (bytes).
+_SPARE: Final = 256 << 10
 # At most so much is one worker in JSON (bytes).
 _WORKER: Final = 512
 _ATTEMPTS: Final = 1000
@@ -52,7 +53,7 @@ class State:
     run at once, in threads or greenlets. stopping: draining has begun. has_served: a worker has served at some time.
     may_hang: no heartbeat for some time means that a worker hangs. gevent: requests run in greenlets. restarts: how
     many workers were replaced, by reason. ended: the counters of the workers that have ended, added; delivered: the
-    counts of their responses, which have each name from the start.
+    counts of their responses, which have each name from the start, except for buckets of times.
     """
 
     application: str

@@ -55,11 +55,12 @@ def _counters(taken: Snapshot) -> Iterator[tuple[str, float]]:
     for each in series.of(taken):
         if each.is_counter:
             yield from _values(each)
+    delivered = taken.deliveries
     for phase in counts.PHASES:
-        found = counts.phase(taken.deliveries, phase)
+        found = counts.phase(delivered, phase)
         yield f"tailrace.request_phase.count|#phase:{phase}", found.count
         yield f"tailrace.request_phase.milliseconds|#phase:{phase}", found.sum * 1000
-    yield "tailrace.response_writes", counts.writes(taken.deliveries).sum
+    yield "tailrace.response_writes", counts.writes(delivered).sum
 
 
 def _values(each: series.Series) -> Iterator[tuple[str, float]]:

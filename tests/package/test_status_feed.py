@@ -17,6 +17,11 @@ class Server:
         self.looks = []
         self.fails = False
 
+    def buckets(self):
+        """A request ends before each look: one of a second, one of two seconds, and so on."""
+        numbers = range(1, len(self.looks) + 1)
+        return {str(float(number)): number for number in numbers} | {"+Inf": len(self.looks)}
+
     def __call__(self, with_requests):
         if self.fails:
             raise OSError("the master has not finished writing its state")
@@ -26,7 +31,7 @@ class Server:
             "master": 99,
             "totals": {"requests": len(self.looks)},
             "paths": {"one-write": 1},
-            "latency": {},
+            "latency": {"total": {"count": len(self.looks), "sum_seconds": 0.0, "buckets": self.buckets()}},
             "responses": {"classes": {"2xx": 1}},
             "workers": [{"rss_bytes": 5}, {"rss_bytes": None}],
             "requests": ["\n<script>"] if with_requests else [],
@@ -71,6 +76,21 @@ def test_the_history_is_of_two_minutes():
     ((_, samples), _) = events(next(told.viewer()))
     assert len(samples) == feed.KEPT == 121
     assert [sample["totals"]["requests"] for sample in samples] == list(range(80, 201))
+
+
+def test_the_percentiles_of_a_sample_are_those_of_the_last_ten_seconds(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(feed.time, "monotonic", lambda: now[0])
+    told = Feed(Server())
+    for second in range(30):
+        now[0] = float(second)
+        told._take(with_requests=False, is_regular=True)
+    ((_, samples), (_, state)) = events(next(told.viewer()))
+    shown = [sample["latency"]["total"] for sample in samples]
+    assert shown[0] is None
+    assert [each["p50"] for each in (shown[1], shown[4], shown[29])] == [2.0, 3.0, 25.0]
+    assert shown[29]["p99"] == 30.0
+    assert "latency" not in state["document"]
 
 
 def test_a_look_for_a_new_viewer_is_neither_in_the_history_nor_sent_to_others(monkeypatch):

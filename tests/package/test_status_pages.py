@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import itertools
 import json
 import re
 import sys
@@ -12,7 +13,7 @@ from package.in_status import COUNTERS, Board, ended, endpoint, shared, worker
 from prometheus_client.parser import text_string_to_metric_families
 
 from tailrace.process.addresses import parse
-from tailrace.status import metrics, pages, series
+from tailrace.status import counts, metrics, pages, series
 from tailrace.status.snapshot import GROWING
 
 DOCS = (Path(__file__).resolve().parents[2] / "docs/status.md").read_text()
@@ -181,7 +182,8 @@ def test_metrics_follow_the_conventions_of_prometheus():
 
 def test_a_histogram_has_in_each_bucket_what_is_at_most_its_bound():
     delivered = {
-        "queued": {"0.001": 2, "0.1": 3, "+Inf": 1, "sum_ns": 90_250_000_000},
+        # Of two workers, so not in order.
+        "queued": {"0.125": 3, "0.001007080078125": 2, "+Inf": 1, "sum_ns": 190_250_000_000},
         "calls": {"1.0": 4, "2.0": 2},
         "sizes": {"writes": 8},
     }
@@ -190,15 +192,41 @@ def test_a_histogram_has_in_each_bucket_what_is_at_most_its_bound():
     phases = [each for each in found["tailrace_request_phase_seconds"].samples if each.labels["phase"] == "queued"]
     buckets = {float(each.labels["le"]): each.value for each in phases if "le" in each.labels}
     assert list(buckets) == sorted(buckets)
-    assert [buckets[bound] for bound in (0.0005, 0.001, 0.05, 0.1, 60.0, float("inf"))] == [0, 2, 2, 5, 5, 6]
-    assert [each.value for each in phases if "le" not in each.labels] == [6, 90.25]
+    bounds = (0.0009765625, 0.001220703125, 0.109375, 0.125, 1.0, 64.0, float("inf"))
+    assert [buckets[bound] for bound in bounds] == [0, 2, 2, 5, 5, 5, 6]
+    # Fine enough for `histogram_quantile`, and few enough to be stored by the thousand.
+    finite = list(buckets)[:-1]
+    assert (len(buckets), max(later / bound for bound, later in itertools.pairwise(finite))) == (78, 1.25)
+    empty = [each for each in found["tailrace_request_phase_seconds"].samples if each.labels["phase"] == "total"]
+    assert len(empty) == len(phases)
+    assert [each.value for each in phases if "le" not in each.labels] == [6, 190.25]
     writes = [each.value for each in found["tailrace_response_writes"].samples]
     assert writes[:4] == [0, 4, 6, 6]
     assert writes[-2:] == [6, 8]
     document = json.loads(get(board, "/status.json")[2])
     queued = document["latency"]["queued"]
-    assert (queued["count"], queued["sum_seconds"], queued["buckets"]["0.1"]) == (6, 90.25, 5)
+    assert queued == {
+        "count": 6,
+        "sum_seconds": 190.25,
+        "buckets": {"0.001007080078125": 2, "0.125": 5, "+Inf": 6},
+    }
+    assert list(queued["buckets"]) == ["0.001007080078125", "0.125", "+Inf"]
+    assert document["latency"]["total"]["buckets"] == {"+Inf": 0}
     assert document["responses"]["writes"]["buckets"]["1.0"] == 4
+
+
+def test_percentiles_are_those_of_the_times_between_two_documents():
+    def histogram(buckets, seconds=0.0):
+        return {"count": buckets["+Inf"], "sum_seconds": seconds, "buckets": buckets}
+
+    before = histogram({"0.5": 100, "60.0": 1000, "+Inf": 1000}, 7.0)
+    # 80 in 2 ms, none in half a second, 15 in three seconds, 5 in a hundred.
+    now = histogram({"0.002": 80, "0.5": 180, "3.0": 195, "60.0": 1095, "100.0": 1100, "+Inf": 1100}, 17.0)
+    assert counts.percentiles(now, before) == {"p50": 0.002, "p90": 3.0, "p99": 100.0, "mean": 0.1}
+    longer = histogram({**now["buckets"], "+Inf": 5000}, 17.0)
+    assert counts.percentiles(longer, now)["p50"] == 128.0
+    assert counts.percentiles(now, now) is None
+    assert counts.percentiles(before, now) is None
 
 
 def test_every_counter_of_the_scoreboard_has_a_metric():

@@ -7,6 +7,7 @@ import signal
 import pytest
 from package.in_status import shared, told, worker
 
+from tailrace.status.counts import PHASES
 from tailrace.status.state import SharedState
 
 
@@ -32,7 +33,11 @@ def test_every_place_has_room():
         "clock": 5e9 / 3,
     }
     memory = shared(places=4096)
-    state = told(*(worker(**large) for _ in range(4096)), ended=dict.fromkeys("abcdef", 1 << 63))
+    # Each bucket of each phase has responses.
+    bounds = [repr((32 + step) / 32 * 2.0**power) for power in range(-17, 7) for step in range(32)]
+    delivered = {phase: dict.fromkeys([*bounds, "128.0", "+Inf", "sum_ns"], 1 << 63) for phase in PHASES}
+    ended = dict.fromkeys("abcdef", 1 << 63)
+    state = told(*(worker(**large) for _ in range(4096)), ended=ended, delivered=delivered)
     memory.write(state)
     assert memory.read()[1] == state
 

@@ -29,18 +29,6 @@ class Samples {
   get last() {
     return this.list.at(-1);
   }
-
-  // The sample so many milliseconds before this one, or the oldest one since; of the same server.
-  before(place, milliseconds) {
-    const sample = this.list[place];
-    let found = null;
-    for (let at = place - 1; at >= 0; at -= 1) {
-      const earlier = this.list[at];
-      if (earlier.master !== sample.master || sample.at - earlier.at > milliseconds + 500) break;
-      found = earlier;
-    }
-    return found;
-  }
 }
 
 // What a counter has grown per second; null where that is not known.
@@ -51,29 +39,6 @@ function perSecond(counter) {
     // A worker that was killed may take its last counts with it.
     return (Math.max(0, grown) * 1000) / (sample.at - before.at);
   };
-}
-
-// What was added to a histogram (`buckets`: by upper bound, those below included) between two samples: the bounds in
-// seconds with the counts up to them, the mean, and how many; null if nothing was.
-function added(now, before) {
-  if (!now || !before) return null;
-  const buckets = Object.entries(now.buckets)
-    .map(([bound, number]) => ({ bound: bound === "+Inf" ? Infinity : Number(bound), number: number - before.buckets[bound] }))
-    .sort((one, other) => one.bound - other.bound);
-  const number = now.count - before.count;
-  return number > 0 ? { buckets, number, mean: (now.sum_seconds - before.sum_seconds) / number } : null;
-}
-
-// The value that this part of a histogram does not exceed. It is taken to be evenly spread within a bucket; past the
-// last bound that bound is all that is known.
-function quantile(histogram, part) {
-  const wanted = part * histogram.number;
-  let [lower, below] = [0, 0];
-  for (const { bound, number } of histogram.buckets) {
-    if (number >= wanted) return bound === Infinity ? lower : lower + ((bound - lower) * (wanted - below)) / (number - below || 1);
-    [lower, below] = [bound, number];
-  }
-  return lower;
 }
 
 // The smallest round number that is at least `value`; `steps` of one power of the base.

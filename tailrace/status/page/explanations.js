@@ -26,11 +26,11 @@ const EXPLANATIONS = {
   rss: "Resident memory of all workers, added. A page that several share counts for each.",
   held: "Memory that is held for clients: request heads, bodies and responses that clients have not accepted.",
 
-  latency: "How long the requests of the last 10 seconds took, from the complete request to the last byte for the kernel; estimated from a histogram.",
+  latency: "How long the requests of the last 10 seconds took, from the complete request to the last byte for the kernel; to within 4 %.",
   p50: "Half of the requests took at most this long.",
   p90: "9 of 10 requests took at most this long.",
   p99: "99 of 100 requests took at most this long.",
-  phases: "How long the requests of the last 10 seconds spent in each of their phases; estimated from histograms.",
+  phases: "How long the requests of the last 10 seconds spent in each of their phases; to within 4 %.",
   latency_phase: "The phases of a request, in their order. blocked is a part of the two before it.",
   latency_p50: "Half of the requests spent at most this long in the phase.",
   latency_p90: "9 of 10 requests spent at most this long in the phase.",

@@ -333,9 +333,7 @@ class Phases {
   }
 
   draw() {
-    const { list, last } = this.samples;
-    const before = this.samples.before(list.length - 1, PERCENTILES);
-    const found = Object.keys(last.latency ?? {}).map((name) => [name, added(last.latency[name], before?.latency?.[name])]);
+    const found = Object.entries(this.samples.last.latency ?? {});
     const whole = found.find(([name]) => name === "total")?.[1]?.mean;
     keep(
       this.body,
@@ -347,11 +345,11 @@ class Phases {
         cells[3].append(element("span"), element("i", { className: "gauge", "aria-hidden": "true" }, element("b")));
         return element("tr", {}, element("th", { scope: "row" }, term(`latency-${name}`, name)), ...cells);
       },
-      (row, [, histogram]) => {
-        [0.5, 0.9, 0.99].forEach((part, place) => say(row.cells[place + 1], histogram ? atMost(quantile(histogram, part)) : "–"));
+      (row, [, latency]) => {
+        ["p50", "p90", "p99"].forEach((kind, place) => say(row.cells[place + 1], latency ? atMost(latency[kind]) : "–"));
         const [text, gauge] = row.cells[4].children;
-        say(text, histogram ? time(histogram.mean) : "–");
-        gauge.firstChild.style.width = `${whole && histogram ? Math.min(100, (histogram.mean / whole) * 100) : 0}%`;
+        say(text, latency ? time(latency.mean) : "–");
+        gauge.firstChild.style.width = `${whole && latency ? Math.min(100, (latency.mean / whole) * 100) : 0}%`;
       },
     );
   }

@@ -34,8 +34,8 @@ function time(seconds) {
   return lasting(seconds);
 }
 
-// The same of a quantile: the first bucket of the histograms ends at 0.1 ms.
-const atMost = (seconds) => (seconds <= 0.0001 ? "< 0.1 ms" : time(seconds));
+// The same of a percentile: the first bucket of the histograms ends at 2^-17 s.
+const atMost = (seconds) => (seconds <= 2 ** -17 ? "< 8 µs" : time(seconds));
 
 // For how long something has lasted, in seconds.
 function lasting(seconds) {

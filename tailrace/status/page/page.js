@@ -5,7 +5,6 @@ const SILENCE = 5_000;
 const RETRY = 1_000;
 // A page that nobody sees gives its place to another viewer.
 const HIDDEN = 60_000;
-const PERCENTILES = 10_000;
 
 const samples = new Samples();
 const workers = new Workers();
@@ -51,18 +50,15 @@ const CHARTS = [
 ];
 
 const PATHS = ["one-write", "direct", "coalesced", "sendfile", "spilled", "none"];
-const total = (part) => (sample, before, place) => {
-  const found = added(sample.latency?.total, samples.before(place, PERCENTILES)?.latency?.total);
-  return found && quantile(found, part);
-};
+const total = (kind) => (sample) => sample.latency?.total?.[kind] ?? null;
 // Those that a server draws which counts responses.
 const DELIVERY = [
   {
     ...{ id: "latency", explain: "latency", title: "Latency", show: atMost, scale: (value) => time(value).replace(/\.0+ /, " "), top: seconds },
     series: [
-      { explain: "p50", name: "p50", of: total(0.5) },
-      { explain: "p90", name: "p90", of: total(0.9) },
-      { explain: "p99", name: "p99", of: total(0.99) },
+      { explain: "p50", name: "p50", of: total("p50") },
+      { explain: "p90", name: "p90", of: total("p90") },
+      { explain: "p99", name: "p99", of: total("p99") },
     ],
   },
   {
@@ -87,7 +83,7 @@ function draw() {
   workers.draw(latest);
   flights.draw(latest);
   responses.draw(latest);
-  if (latest.latency && !phases) {
+  if (samples.last.latency && !phases) {
     phases = new Phases(samples);
     addCharts(DELIVERY);
     byId("charts").append(phases.node);

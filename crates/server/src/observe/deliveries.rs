@@ -10,28 +10,17 @@ use std::time::Instant;
 use crate::observe::record::{ENDINGS, PATHS, Path, Record};
 use crate::os::clock::nanos;
 
-/// Upper bounds of the buckets for times: nanoseconds, and the same in seconds as text. A last bucket has the rest.
-const TIMES: [(u64, &str); 18] = [
-    (100_000, "0.0001"),
-    (200_000, "0.0002"),
-    (500_000, "0.0005"),
-    (1_000_000, "0.001"),
-    (2_000_000, "0.002"),
-    (5_000_000, "0.005"),
-    (10_000_000, "0.01"),
-    (20_000_000, "0.02"),
-    (50_000_000, "0.05"),
-    (100_000_000, "0.1"),
-    (200_000_000, "0.2"),
-    (500_000_000, "0.5"),
-    (1_000_000_000, "1.0"),
-    (2_000_000_000, "2.0"),
-    (5_000_000_000, "5.0"),
-    (10_000_000_000, "10.0"),
-    (20_000_000_000, "20.0"),
-    (60_000_000_000, "60.0"),
-];
-/// The same for the write calls of a response.
+/// Times are counted in buckets of 1/32 of a power of two, from 2^-17 s (7.6 µs) to 2^7 s (128 s). So the upper bound of
+/// a bucket exceeds the times in it by 3.2 % at most. The first bucket has all shorter times, the last one all longer.
+const STEPS: usize = 32;
+/// The first bound as a power of two, in units of 2^-30 s, and that of the last.
+const FIRST_POWER: u32 = 13;
+const LAST_POWER: u32 = 37;
+/// Buckets of a phase.
+const TIMES: usize = (LAST_POWER - FIRST_POWER) as usize * STEPS + 2;
+/// Units in a nanosecond, times 2^63, rounded up.
+const UNITS: u128 = (1u128 << 93).div_ceil(1_000_000_000);
+/// Upper bounds of the buckets for the write calls of a response, and the same as text. A last bucket has the rest.
 const CALLS: [(u64, &str); 10] = [
     (0, "0.0"),
     (1, "1.0"),
@@ -60,7 +49,7 @@ const SIZE: usize = PATH + PATHS.len();
 const CALL: usize = SIZE + SIZES.len();
 const PHASE: usize = CALL + CALLS.len() + 1;
 /// Words of a phase: its buckets, and the sum in nanoseconds.
-const PHASE_WORDS: usize = TIMES.len() + 2;
+const PHASE_WORDS: usize = TIMES + 1;
 /// Words of all.
 pub(crate) const WORDS: usize = PHASE + PHASES.len() * PHASE_WORDS;
 
@@ -123,7 +112,7 @@ impl Deliveries {
                 self.add(SIZE + place, size);
             }
         }
-        self.add(CALL + bucket(&CALLS, writes), 1);
+        self.add(CALL + calls_bucket(writes), 1);
         let times = Times::of(record)?;
         let Times { queued, application, iterating, blocked, total } = times;
         for (phase, nanos) in [queued, application, iterating, blocked, total].into_iter().enumerate() {
@@ -134,7 +123,7 @@ impl Deliveries {
 
     fn time(&self, phase: usize, nanos: u64) {
         let begin = PHASE + phase * PHASE_WORDS;
-        self.add(begin + bucket(&TIMES, nanos), 1);
+        self.add(begin + time_bucket(nanos), 1);
         if nanos > 0 {
             self.add(begin + PHASE_WORDS - 1, nanos);
         }
@@ -144,13 +133,13 @@ impl Deliveries {
         self.words[word].fetch_add(value, Ordering::Relaxed);
     }
 
-    /// Calls `show` with the group, the name and the value of each count. Buckets are named by their upper bounds, and
-    /// have no responses of the buckets before; the sum of a phase is in nanoseconds.
-    pub fn visit<E>(&self, mut show: impl FnMut(&'static str, &'static str, u64) -> Result<(), E>) -> Result<(), E> {
+    /// Calls `show` with the group, the name and the value of each count. Buckets are named by their upper bounds, those
+    /// of times in seconds, and have no responses of the buckets before; the sum of a phase is in nanoseconds. Buckets of
+    /// times without responses are left out.
+    pub fn visit<E>(&self, mut show: impl FnMut(&'static str, &str, u64) -> Result<(), E>) -> Result<(), E> {
         let endings = ENDINGS.map(|ending| ending.name());
         let paths = PATHS.map(Path::name);
         let calls = CALLS.map(|(_, name)| name);
-        let times = TIMES.map(|(_, name)| name);
         let mut words = self.words.iter().map(|word| word.load(Ordering::Relaxed));
         let mut group = |group: &'static str, names: &[&'static str], last: &[&'static str]| {
             names.iter().chain(last).try_for_each(|name| show(group, name, words.next().unwrap_or(0)))
@@ -160,13 +149,47 @@ impl Deliveries {
         group("paths", &paths, &[])?;
         group("sizes", &SIZES, &[])?;
         group("calls", &calls, &[REST])?;
-        PHASES.iter().try_for_each(|phase| group(phase, &times, &[REST, "sum_ns"]))
+        for phase in PHASES {
+            for bucket in 0..TIMES {
+                match words.next().unwrap_or(0) {
+                    0 => {}
+                    count => show(phase, &time_bound(bucket), count)?,
+                }
+            }
+            show(phase, "sum_ns", words.next().unwrap_or(0))?;
+        }
+        Ok(())
     }
 }
 
 /// The first bucket whose bound is not below the value.
-fn bucket(bounds: &[(u64, &str)], value: u64) -> usize {
-    bounds.iter().position(|(bound, _)| value <= *bound).unwrap_or(bounds.len())
+fn calls_bucket(value: u64) -> usize {
+    CALLS.iter().position(|(bound, _)| value <= *bound).unwrap_or(CALLS.len())
+}
+
+/// The bucket of a time, without a branch for each bound: the power of two says where its buckets begin, and the bits
+/// behind the first one which of them it is.
+#[inline]
+fn time_bucket(nanos: u64) -> usize {
+    // A time that equals a bound belongs to the bucket below the bound.
+    let units = (u128::from(nanos.saturating_sub(1)) * UNITS) >> 63;
+    let units = u64::try_from(units).unwrap_or(u64::MAX);
+    let power = units.checked_ilog2().unwrap_or(0);
+    if power < FIRST_POWER {
+        return 0;
+    }
+    let step = (units >> (power - STEPS.ilog2())) as usize % STEPS;
+    (1 + (power - FIRST_POWER) as usize * STEPS + step).min(TIMES - 1)
+}
+
+/// The upper bound of a bucket in seconds, as text.
+fn time_bound(bucket: usize) -> String {
+    let (power, step) = (bucket / STEPS, bucket % STEPS);
+    if bucket == TIMES - 1 {
+        return REST.to_owned();
+    }
+    let units = (STEPS + step) << (FIRST_POWER as usize - STEPS.ilog2() as usize + power);
+    format!("{:?}", units as f64 / f64::from(1 << 30))
 }
 
 #[cfg(test)]
@@ -176,7 +199,7 @@ mod tests {
     use std::convert::Infallible;
     use std::time::Duration;
 
-    use super::{CALLS, Deliveries, TIMES, WORDS, bucket};
+    use super::{CALLS, Deliveries, TIMES, WORDS, calls_bucket, time_bound, time_bucket};
     use crate::observe::record::{ENDINGS, Ending, PATHS, Path, Record};
     use crate::os::clock::now;
     use crate::os::shared_memory::shared_words;
@@ -202,16 +225,30 @@ mod tests {
 
     #[test]
     fn a_bucket_has_what_is_at_most_its_bound_and_the_last_one_the_rest() {
-        for (place, (bound, text)) in TIMES.iter().enumerate() {
-            assert_eq!((bucket(&TIMES, *bound), bucket(&TIMES, bound + 1)), (place, place + 1));
-            let nanos = text.parse::<f64>().unwrap() * 1e9;
-            assert!((nanos - *bound as f64).abs() < 0.5, "{text}");
+        let bounds: Vec<f64> = (0..TIMES - 1).map(|bucket| time_bound(bucket).parse().unwrap()).collect();
+        assert!(bounds.is_sorted_by(|one, other| one < other));
+        assert_eq!((bounds[0], bounds[TIMES - 2]), (2f64.powi(-17), 128.0));
+        for (place, bound) in bounds.iter().enumerate() {
+            let nanos = (bound * 1e9).floor() as u64;
+            assert_eq!((time_bucket(nanos), time_bucket(nanos + 2)), (place, place + 1), "{bound}");
         }
-        assert_eq!((bucket(&TIMES, 0), bucket(&TIMES, u64::MAX)), (0, TIMES.len()));
+        assert_eq!((time_bucket(0), time_bucket(u64::MAX), time_bound(TIMES - 1).as_str()), (0, TIMES - 1, "+Inf"));
         for (place, (bound, text)) in CALLS.iter().enumerate() {
-            assert_eq!((bucket(&CALLS, *bound), text.parse::<f64>().unwrap()), (place, *bound as f64));
+            assert_eq!((calls_bucket(*bound), text.parse::<f64>().unwrap()), (place, *bound as f64));
         }
-        assert!(TIMES.is_sorted() && CALLS.is_sorted());
+        assert_eq!(calls_bucket(u64::MAX), CALLS.len());
+        assert!(CALLS.is_sorted());
+    }
+
+    #[test]
+    fn the_bound_of_a_time_is_at_most_5_percent_above_it_from_10_us_to_100_s() {
+        let mut nanos = 10_000;
+        while nanos <= 100_000_000_000 {
+            let (bound, seconds) = (time_bound(time_bucket(nanos)).parse::<f64>().unwrap(), nanos as f64 / 1e9);
+            // A bound that is not a whole number of nanoseconds may have one more.
+            assert!((seconds - 1e-9..=seconds * 1.032).contains(&bound), "{seconds} s is in the bucket to {bound} s");
+            nanos += nanos / 500;
+        }
     }
 
     #[test]
@@ -230,7 +267,7 @@ mod tests {
             drained: Some(after(144)),
             writes: 5,
             path: Path::Coalesced,
-            waited: Duration::from_secs(90),
+            waited: Duration::from_secs(190),
             ending: Ending::ClientGone,
             ..Record::new(queued)
         };
@@ -245,15 +282,15 @@ mod tests {
                 ("sizes blocks", 3),
                 ("sizes writes", 5),
                 ("calls 8.0", 1),
-                ("queued 0.001", 1),
+                ("queued 0.001007080078125", 1),
                 ("queued sum_ns", 1_000_000),
-                ("application 0.005", 1),
+                ("application 0.0030517578125", 1),
                 ("application sum_ns", 3_000_000),
-                ("iterating 0.05", 1),
+                ("iterating 0.0400390625", 1),
                 ("iterating sum_ns", 40_000_000),
                 ("blocked +Inf", 1),
-                ("blocked sum_ns", 90_000_000_000),
-                ("total 0.2", 1),
+                ("blocked sum_ns", 190_000_000_000),
+                ("total 0.14453125", 1),
                 ("total sum_ns", 144_000_000),
             ])
         );
