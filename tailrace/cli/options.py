@@ -959,6 +959,17 @@ OPTIONS: Final[tuple[Option, ...]] = (
         example="1s",
     ),
     Option(
+        "query_masking",
+        values.choice("secrets", "all", "none"),
+        "secrets",
+        "Which query string values are shown as *** in the server's own log, on the status pages and by the commands "
+        "that read them: those of parameters with names such as token, key, password, code or signature; all; or none. "
+        "The access log is not affected: its format decides.",
+        LOGS,
+        core="query_masking",
+        example="all",
+    ),
+    Option(
         "log_level",
         values.choice("debug", "info", "warning", "error"),
         "info",

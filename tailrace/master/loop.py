@@ -88,7 +88,7 @@ class Master:
         self._began = time.monotonic()
         self._states = States()
         threads = chosen["max_greenlets" if chosen["gevent"] else "threads"]
-        self._board = Scoreboard(places, threads)
+        self._board = Scoreboard(places, threads, chosen["query_masking"])
         self._threads_each = 1 if chosen["debug"] else threads
         self._tally = Tally(self._board.deliveries(0))
         self._plan = Plan(count, places, chosen["graceful_timeout"])

@@ -4,9 +4,9 @@ from tailrace._tailrace import Scoreboard
 from tailrace.status import state
 from tailrace.status.state import SharedState, State, WorkerState
 
-COUNTERS = Scoreboard(1, 1).counters(0)
-STATES = Scoreboard(1, 1).states(0)
-DELIVERIES = Scoreboard(1, 1).deliveries(0)
+COUNTERS = Scoreboard(1, 1, "secrets").counters(0)
+STATES = Scoreboard(1, 1, "secrets").states(0)
+DELIVERIES = Scoreboard(1, 1, "secrets").deliveries(0)
 
 
 class Board:

@@ -1,5 +1,6 @@
 """The status process: it answers while workers are stuck, hung, dead, replaced or draining, and nobody waits for it."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -410,7 +411,6 @@ def test_the_figures_of_responses_are_those_of_what_was_asked(tmp_path):
         server.stop()
 
 
-def test_what_responses_have_cost_and_the_last_broken_ones_outlive_their_worker_and_a_reload_begins_anew(tmp_path):
 TIMES = """
 import time
 
@@ -442,6 +442,7 @@ def test_percentiles_are_within_5_percent_of_what_the_records_measured(tmp_path,
         server.stop()
 
 
+def test_what_responses_have_cost_and_the_last_broken_ones_outlive_their_worker_and_a_reload_begins_anew(tmp_path):
     (tmp_path / "app.py").write_text(RESPONSES)
     at = free_address()
     with Operated(tmp_path, "app:app", "--workers", "1", "--status", at.bind) as server:
@@ -556,3 +557,77 @@ def test_run_has_it_too(tmp_path):
     finally:
         process.kill()
         process.wait()
+
+
+SECRET = "/pay?page=7&%74oken=s3cr3t;more=s3cr3t&api_key=s3cr3t&api_key=s3cr3t"
+SHOWN = "/pay?page=7&%74oken=***;more=***&api_key=***&api_key=***"
+FAILS = """
+import os, time
+
+def app(environ, start_response):
+    while not os.path.exists("gate"):
+        time.sleep(0.01)
+    raise LookupError("no such report")
+"""
+
+
+@contextlib.contextmanager
+def failing(directory, *arguments):
+    """A server with one request in flight that has a secret in its query string, and the address of `--status`."""
+    (directory / "app.py").write_text(FAILS)
+    at = free_address()
+    given = ("--workers", "1", "--slow", "0.05", "--access-log", "access", "--status", at.bind)
+    with Operated(directory, "app:app", *given, *arguments) as server:
+        eventually(lambda: reachable(at) and document(at)["ready"], "the worker serves")
+        with Client(server.address) as client:
+            client.send(f"GET {SECRET} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            eventually(lambda: document(at)["requests"], "the request in flight")
+            yield server, at, client
+
+
+@pytest.mark.parametrize("mode", [(), ("--gevent",), ("--debug", "--reload")], ids=" ".join)
+def test_secrets_in_query_strings_are_shown_nowhere_but_in_the_access_log(tmp_path, mode):
+    with failing(tmp_path, *mode) as (server, at, client):
+        (request,) = document(at)["requests"]
+        assert request["target"] == SHOWN
+        for accepted in ("application/json", "text/plain"):
+            assert SHOWN in ask(at, "/stacks", "GET", f"Accept: {accepted}").body.decode()
+        # With --debug, where a debugger may stop, no request is slow in the log.
+        is_logged = "--debug" not in mode
+        if is_logged:
+            eventually(lambda: f"GET {SHOWN}: slow: it has run for" in server.log, "the line while it runs")
+        (tmp_path / "gate").touch()
+        assert client.response().status == 500
+        if is_logged:
+            eventually(lambda: f"GET {SHOWN}: slow: done" in server.log, "the line when it is done")
+        eventually(lambda: document(at)["broken"], "the record")
+        found = document(at)
+        assert [found[kind][0]["target"] for kind in ("slow", "broken")] == [SHOWN, SHOWN]
+        assert f"GET {SHOWN}: exception in the application" in server.log
+        eventually(lambda: SECRET in (tmp_path / "access").read_text(), "the line of the access log")
+        pages = [ask(at, page).body.decode() for page in ("/status.json", "/stacks", "/metrics")]
+        assert [page for page in (*pages, server.log) if "s3cr3t" in page] == []
+        server.stop()
+
+
+def test_a_worker_that_dies_is_named_with_its_request_without_secrets(tmp_path):
+    with failing(tmp_path) as (server, at, _):
+        (worker,) = document(at)["workers"]
+        os.kill(worker["pid"], signal.SIGKILL)
+        eventually(lambda: f"  GET {SHOWN} from" in server.log, "the request that it was running")
+        assert "s3cr3t" not in server.log
+        (tmp_path / "gate").touch()
+
+
+@pytest.mark.parametrize(
+    ("masking", "shown"), [("all", SHOWN.replace("page=7", "page=***")), ("none", SECRET)], ids=["all", "none"]
+)
+def test_other_query_masking_hides_all_values_or_none(tmp_path, masking, shown):
+    with failing(tmp_path, "--query-masking", masking) as (server, at, client):
+        assert document(at)["requests"][0]["target"] == shown
+        eventually(lambda: f"GET {shown}: slow: it has run for" in server.log, "the line while it runs")
+        (tmp_path / "gate").touch()
+        assert client.response().status == 500
+        eventually(lambda: document(at)["broken"], "the record")
+        assert document(at)["broken"][0]["target"] == shown
+        server.stop()

@@ -101,6 +101,7 @@ pub mod limits;
 pub mod named_file;
 mod octets;
 pub mod proxy_protocol;
+pub mod query;
 pub mod range;
 pub mod request_head;
 pub mod selection;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use tailrace_http::limits::Limits;
+use tailrace_http::query::QueryMasking;
 use tailrace_http::trust::Trust;
 
 /// Where the application runs.
@@ -80,6 +81,8 @@ pub struct Config {
     pub request_timeout: Duration,
     /// A request that has run for this long is reported; zero: none is.
     pub slow: Duration,
+    /// Which values of query strings are hidden where requests are shown, the access log aside.
+    pub query_masking: QueryMasking,
     /// Most requests that wait for a thread; more are answered 503.
     pub max_queue: usize,
     /// A request that has waited this long for a thread is answered 503; zero: no limit.
@@ -141,6 +144,7 @@ impl Default for Config {
             stream_body: false,
             request_timeout: Duration::ZERO,
             slow: Duration::ZERO,
+            query_masking: QueryMasking::default(),
             max_queue: 2048,
             queue_timeout: Duration::ZERO,
             max_connections: usize::MAX,

@@ -21,6 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tailrace_http::query::QueryMasking;
+
 use self::accepting::BLOCKED;
 pub use self::accounting::CutRequest;
 use self::ending::Drained;
@@ -458,6 +460,11 @@ impl Server {
     /// True when the application may be interrupted in this request: it runs it, and has not yet entered `close()`.
     pub fn is_interruptible(&self, slot: usize, serial: u64) -> bool {
         self.parts.dispatcher.runners.is_interruptible(slot, serial)
+    }
+
+    /// Which values of query strings are hidden where requests are shown.
+    pub fn query_masking(&self) -> QueryMasking {
+        self.parts.context.config.query_masking
     }
 
     /// The requests that runners run, each with the slot of its runner.

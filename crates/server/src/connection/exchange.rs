@@ -125,7 +125,7 @@ impl Exchange {
         let due = time.map_or(NEVER, |time| connection.shared().clock.millis_of(now).saturating_add(millis(time)));
         connection.host().set_request_deadline(runner, due, &mut || Task {
             since: transaction.record.started.unwrap_or(now),
-            request: transaction.request.line(),
+            request: transaction.request.line(connection.shared().config.query_masking),
             facts: transaction.facts,
             connection: Some(connection.clone()),
         });
@@ -195,6 +195,12 @@ impl Exchange {
     /// The request.
     pub fn request(&self) -> &Request {
         &self.parts().transaction.request
+    }
+
+    /// Method and target of the request for the log.
+    pub fn request_line(&self) -> String {
+        let Parts { transaction, connection } = self.parts();
+        transaction.request.line(connection.shared().config.query_masking)
     }
 
     /// Takes the body out of the request, leaving `Empty`.

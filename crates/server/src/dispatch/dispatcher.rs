@@ -156,7 +156,8 @@ impl Dispatcher {
             begun.get_or_init(find).contains(&runner.packed())
         };
         let shared_now = self.context.clock.monotonic_of(self.context.clock.recent());
-        let next = self.runners.find_slow(limit, shared_now, is_iterating, report);
+        let masking = self.context.config.query_masking;
+        let next = self.runners.find_slow(limit, shared_now, masking, is_iterating, report);
         self.context.timers.wake(SLOW, now + next / 1_000_000 + 1);
     }
 

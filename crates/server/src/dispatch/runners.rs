@@ -12,6 +12,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use tailrace_http::query::QueryMasking;
+
 use crate::connection::driver::Task;
 use crate::connection::runner::Runner;
 pub use crate::connection::transaction::Outcome;
@@ -291,6 +293,7 @@ impl RunnerTable {
         &self,
         limit: u64,
         now: u64,
+        masking: QueryMasking,
         is_iterating: impl Fn(Runner) -> bool,
         mut report: impl FnMut(Slow),
     ) -> u64 {
@@ -322,7 +325,7 @@ impl RunnerTable {
                 serial,
                 thread: slot.thread.load(Ordering::Acquire),
                 native: shown.thread,
-                request: format!("{} {}", shown.method.escape_ascii(), shown.target.escape_ascii()),
+                request: shown.line(masking),
                 time: Duration::from_nanos(time),
                 phase,
             });
@@ -560,7 +563,7 @@ mod tests {
         let look = |now, iterates: bool| {
             let mut found = Vec::new();
             let report = |slow: super::Slow| found.push((slow.slot, slow.native, slow.phase, slow.time.as_nanos()));
-            let next = table.find_slow(100, now, |_| iterates, report);
+            let next = table.find_slow(100, now, QueryMasking::Secrets, |_| iterates, report);
             (found, next)
         };
         assert_eq!(look(0, false), (vec![], 100));

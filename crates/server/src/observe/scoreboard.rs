@@ -14,6 +14,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tailrace_http::query::QueryMasking;
+
 use crate::observe::deliveries::{self, Deliveries};
 use crate::observe::endpoints::{self, Endpoints};
 use crate::observe::guarded::{Guarded, peer_of, text_of, word_of};
@@ -184,6 +186,13 @@ pub struct InFlight {
     pub target: Vec<u8>,
     /// Its runner waits until the client has accepted more of the response.
     pub is_sending: bool,
+}
+
+impl InFlight {
+    /// Method and target, printable, without what `masking` hides.
+    pub(crate) fn line(&self, masking: QueryMasking) -> String {
+        format!("{} {}", self.method.escape_ascii(), masking.shown(&self.target).escape_ascii())
+    }
 }
 
 /// The sections of all workers.

@@ -14,6 +14,7 @@ pub(crate) mod stream;
 use std::net::SocketAddr;
 
 use tailrace_http::framing::RequestFraming;
+use tailrace_http::query::QueryMasking;
 use tailrace_http::request_head::RequestHead;
 
 use crate::request::disk::TemporaryFile;
@@ -39,10 +40,10 @@ pub struct Request {
 }
 
 impl Request {
-    /// Method and target, printable.
-    pub fn line(&self) -> String {
+    /// Method and target, printable, without what `masking` hides.
+    pub(crate) fn line(&self, masking: QueryMasking) -> String {
         let (method, target) = (self.head.method.of(&self.bytes), self.head.target.of(&self.bytes));
-        format!("{} {}", method.escape_ascii(), target.escape_ascii())
+        format!("{} {}", method.escape_ascii(), masking.shown(target).escape_ascii())
     }
 }
 
@@ -96,12 +97,12 @@ mod tests {
         let mut request = Request { bytes: b"GE\x1bT /\xff\n HTTP/1.1".to_vec(), ..Request::default() };
         request.head.method = Span { start: 0, end: 4 };
         request.head.target = Span { start: 5, end: 8 };
-        assert_eq!(request.line(), "GE\\x1bT /\\xff\\n");
+        assert_eq!(request.line(QueryMasking::Secrets), "GE\\x1bT /\\xff\\n");
     }
 
     #[test]
     fn a_new_request_has_no_body() {
         assert!(matches!(Request::default().body, RequestBody::Empty));
-        assert_eq!(Request::default().line(), " ");
+        assert_eq!(Request::default().line(QueryMasking::All), " ");
     }
 }

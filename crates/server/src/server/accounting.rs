@@ -161,7 +161,7 @@ impl Accounting {
         if !takes {
             return;
         }
-        let text = format!("{}: slow: done, {record}", request.line());
+        let text = format!("{}: slow: done, {record}", request.line(self.context.config.query_masking));
         self.application.log(Level::Warning, &text);
     }
 
@@ -177,7 +177,7 @@ impl Accounting {
     }
 
     fn name_cut(&self, request: &Request, record: &Record) {
-        let mut name = request.line();
+        let mut name = request.line(self.context.config.query_masking);
         if name.len() > NAME {
             // Any index is the end of a character: the text is escaped, so it is ASCII.
             name.truncate(NAME);

@@ -60,9 +60,8 @@ pub(super) fn end_without_master(parts: &Parts, graceful: Duration, leaving: Dur
     write_stderr(&format!("process {id}, whose master has ended, did not end in time and is ended by force"));
     for request in parts.place.map(|place| place.in_flight()).unwrap_or_default() {
         write_stderr(&format!(
-            "process {id} was running the request {} {}",
-            request.method.escape_ascii(),
-            request.target.escape_ascii()
+            "process {id} was running the request {}",
+            request.line(parts.context.config.query_masking)
         ));
     }
     parts.accounting.save_log();
@@ -125,14 +124,14 @@ mod tests {
         fn enter(&self, turn: &mut Turn<'_>) {
             let mut interpreter = Some(self.interpreter.lock().unwrap_or_else(PoisonError::into_inner));
             while let Some(mut exchange) = turn.next() {
-                if exchange.request().line().contains("/wait") {
+                if exchange.request_line().contains("/wait") {
                     interpreter.take();
                     thread::sleep(Duration::from_secs(3600));
                 }
-                if exchange.request().line().contains("/stop") {
+                if exchange.request_line().contains("/stop") {
                     self.server.get().unwrap().stop(Duration::from_secs(3600));
                 }
-                if exchange.request().line().contains("/busy") {
+                if exchange.request_line().contains("/busy") {
                     let until = Instant::now() + Duration::from_micros(300);
                     while Instant::now() < until {
                         std::hint::spin_loop();

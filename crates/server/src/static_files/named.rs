@@ -140,7 +140,7 @@ impl Shared {
         if let Some(Refused { reason, status }) = refused {
             let shown: String = named.value.chars().take(SHOWN).collect();
             let dots = if shown.len() < named.value.len() { "..." } else { "" };
-            let (request, field) = (exchange.request().line(), named.by.field());
+            let (request, field) = (exchange.request_line(), named.by.field());
             let message = format!("{request}: {field} names {shown:?}{dots}, {reason}; answered {status}");
             exchange.log(Level::Error, &message);
             let sentence = if status == 404 { "There is no such file." } else { "The server cannot read the file." };

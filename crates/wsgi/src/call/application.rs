@@ -224,7 +224,7 @@ impl WsgiApplication {
                     self.surplus.warn_of_unsent_file(py, exchange);
                 }
                 let may_be_short = exchange.head().declared_length().unwrap_or(0) > body_bytes;
-                let request = (may_be_short && !response.gone).then(|| exchange.request().line());
+                let request = (may_be_short && !response.gone).then(|| exchange.request_line());
                 if let (Err(short), Some(request)) = (response.exchange.finish(), request) {
                     let message = format!(
                         "{request}: the body is {} bytes shorter than its Content-Length; the connection was broken",
@@ -260,7 +260,7 @@ impl WsgiApplication {
         if let Some((status, sentence)) = fault_of_the_client(py, error) {
             return exchange.fail(status, Some(&sentence));
         }
-        let request = exchange.request().line();
+        let request = exchange.request_line();
         let (message, page) = if exchange.head_sent() {
             (format!("{request}: exception after the head was sent; the connection was broken"), None)
         } else {
@@ -308,7 +308,7 @@ impl WsgiApplication {
         let message = format!(
             "{}: the application {} returned bytes, which PEP 3333 iterates to integers; it was sent as one block. \
              Return [body] instead of body. This is said once.",
-            exchange.request().line(),
+            exchange.request_line(),
             place_of(self.callable.bind(py)),
         );
         log::log(py, Level::Warning, &message, None);

@@ -52,7 +52,7 @@ impl SurplusWarnings {
             let message = format!(
                 "{}: the application gave more than its Content-Length of {declared}; {surplus} bytes were dropped. \
                  Correct the field, or leave it out: the server counts. This is said once for a path.",
-                request.line()
+                exchange.request_line()
             );
             log::log(py, Level::Warning, &message, None);
         }
@@ -65,7 +65,7 @@ impl SurplusWarnings {
             };
             let message = format!(
                 "{}: the application's field {field} was dropped: {remedy}. This is said once for a path.",
-                request.line()
+                exchange.request_line()
             );
             log::log(py, Level::Warning, &message, None);
         }
@@ -85,7 +85,7 @@ impl SurplusWarnings {
         let message = format!(
             "{}: the application names a file in {field}, which goes to the client, without the file: no folder is set \
              for it. Start with --sendfile-root FOLDER, unless a proxy in front reads the field. This is said once.",
-            exchange.request().line()
+            exchange.request_line()
         );
         log::log(py, Level::Warning, &message, None);
     }

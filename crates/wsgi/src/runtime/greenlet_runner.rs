@@ -154,7 +154,7 @@ impl GreenletRunner {
     fn in_flight<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let requests = PyList::empty(py);
         for (slot, request) in self.server.in_flight() {
-            let dict: Bound<'py, PyDict> = request_dict(py, &request)?;
+            let dict: Bound<'py, PyDict> = request_dict(py, &request, self.server.query_masking())?;
             dict.set_item("slot", slot)?;
             requests.append(dict)?;
         }

@@ -6,12 +6,16 @@ use std::time::Duration;
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
+use tailrace_http::query::QueryMasking;
 use tailrace_server::{Counter, Ended, InFlight, Scoreboard as Board, Section, client_text};
+
+use crate::runtime::settings::query_masking_of;
 
 /// What the workers of a master are doing, in memory that they share.
 #[pyclass(frozen, name = "Scoreboard", module = "tailrace._tailrace")]
 pub(crate) struct Scoreboard {
     board: Board,
+    masking: QueryMasking,
     /// The place of all workers that have ended, behind those of workers.
     ended: usize,
 }
@@ -34,12 +38,16 @@ impl Scoreboard {
 
 /// A request as Python sees it: id, method, target, client, seconds, phase ("running", or "sending" while it waits for
 /// its client).
-pub(crate) fn request_dict<'py>(py: Python<'py>, request: &InFlight) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn request_dict<'py>(
+    py: Python<'py>,
+    request: &InFlight,
+    masking: QueryMasking,
+) -> PyResult<Bound<'py, PyDict>> {
     let now = tailrace_server::shared_now();
     let dict = PyDict::new(py);
     dict.set_item("id", request.serial)?;
     dict.set_item("method", request.method.escape_ascii().to_string())?;
-    dict.set_item("target", request.target.escape_ascii().to_string())?;
+    dict.set_item("target", masking.shown(&request.target).escape_ascii().to_string())?;
     dict.set_item("client", client_text(request.peer))?;
     dict.set_item("phase", if request.is_sending { "sending" } else { "running" })?;
     dict.set_item("seconds", now.saturating_sub(request.since) as f64 / 1e9)?;
@@ -47,10 +55,10 @@ pub(crate) fn request_dict<'py>(py: Python<'py>, request: &InFlight) -> PyResult
 }
 
 /// A response that is over as Python sees it. `now`: by the clock of [`Ended::at`].
-fn ended_dict<'py>(py: Python<'py>, ended: &Ended, now: u64) -> PyResult<Bound<'py, PyDict>> {
+fn ended_dict<'py>(py: Python<'py>, ended: &Ended, now: u64, masking: QueryMasking) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("method", ended.method.escape_ascii().to_string())?;
-    dict.set_item("target", ended.target.escape_ascii().to_string())?;
+    dict.set_item("target", masking.shown(&ended.target).escape_ascii().to_string())?;
     dict.set_item("client", client_text(ended.peer))?;
     dict.set_item("status", ended.status)?;
     dict.set_item("ending", ended.ending.name())?;
@@ -70,11 +78,13 @@ fn ended_dict<'py>(py: Python<'py>, ended: &Ended, now: u64) -> PyResult<Bound<'
 
 #[pymethods]
 impl Scoreboard {
-    /// places: workers at most. threads: of each. Shared with processes that are forked later. Raises OSError.
+    /// places: workers at most. threads: of each. query_masking: the option. Shared with processes that are forked later.
+    /// Raises OSError, ValueError.
     #[new]
-    fn new(places: usize, threads: usize) -> PyResult<Self> {
+    fn new(places: usize, threads: usize, query_masking: &str) -> PyResult<Self> {
+        let masking = query_masking_of(query_masking)?;
         let board = Board::new(places.saturating_add(1), threads)?;
-        Ok(Self { board, ended: places })
+        Ok(Self { board, masking, ended: places })
     }
 
     /// Counters and gauges of the worker at a place, also after its death.
@@ -150,7 +160,7 @@ impl Scoreboard {
         for (name, responses) in self.place_or_ended(place)?.recent().all() {
             let list = PyList::empty(py);
             for ended in &responses {
-                list.append(ended_dict(py, ended, now)?)?;
+                list.append(ended_dict(py, ended, now, self.masking)?)?;
             }
             kinds.set_item(name, list)?;
         }
@@ -170,7 +180,7 @@ impl Scoreboard {
     fn in_flight<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyList>> {
         let requests = PyList::empty(py);
         for request in self.place(place)?.in_flight() {
-            let dict = request_dict(py, &request)?;
+            let dict = request_dict(py, &request, self.masking)?;
             dict.set_item("thread", request.thread)?;
             requests.append(dict)?;
         }

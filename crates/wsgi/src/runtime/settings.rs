@@ -9,6 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyMapping, PyString};
 use tailrace_http::limits::Limits;
+use tailrace_http::query::QueryMasking;
 use tailrace_http::static_path::DotFiles;
 use tailrace_http::trust::{ForwardedFields, Trust};
 use tailrace_server::resolve::Links;
@@ -34,6 +35,7 @@ pub(crate) const SETTINGS: &[&str] = &[
     "stream_body",
     "request_timeout",
     "slow",
+    "query_masking",
     "max_queue",
     "queue_timeout",
     "max_connections",
@@ -122,6 +124,7 @@ impl Settings {
                 stream_body: from.value("stream_body", "a bool")?,
                 request_timeout: from.seconds("request_timeout")?,
                 slow: from.seconds("slow")?,
+                query_masking: query_masking_of(&from.text("query_masking")?)?,
                 max_queue: from.whole("max_queue", 1)?,
                 queue_timeout: from.seconds("queue_timeout")?,
                 max_connections: from.whole("max_connections", 1)?,
@@ -367,6 +370,16 @@ pub(crate) fn check_access_log_format(text: &str) -> PyResult<()> {
 }
 
 /// Raises ValueError, with one line that says what is wrong with an entry of the trusted proxies.
+/// The value of the option with this name.
+pub(crate) fn query_masking_of(name: &str) -> PyResult<QueryMasking> {
+    match name {
+        "secrets" => Ok(QueryMasking::Secrets),
+        "all" => Ok(QueryMasking::All),
+        "none" => Ok(QueryMasking::None),
+        _ => Err(unfit("query_masking", "\"secrets\", \"all\" or \"none\"")),
+    }
+}
+
 #[pyfunction]
 #[pyo3(signature = (entry, /))]
 pub(crate) fn check_trusted_proxy(entry: &str) -> PyResult<()> {
@@ -383,7 +396,7 @@ mod tests {
     fn complete(py: Python<'_>) -> Bound<'_, PyDict> {
         let text = c"dict(executor='greenlets', threads=4, request_line_limit=8190, header_bytes_limit=65536,
             header_count_limit=128, max_body=1 << 30, client_memory=1 << 29, body_memory=1 << 20, body_buffer=1 << 27, stream_body=False,
-            request_timeout=0, slow=0, max_queue=2048, queue_timeout=0.0, max_connections=100000,
+            request_timeout=0, slow=0, query_masking='secrets', max_queue=2048, queue_timeout=0.0, max_connections=100000,
             header_timeout=15.0, body_timeout=30,
             idle_timeout=75.0, write_timeout=60.0, response_queue=1 << 20, response_buffer=1 << 28, response_spill=0,
             min_body_rate=240, min_response_rate=0, hold_writes=0.001, server_timing=False, server_header='tailrace',
