@@ -18,9 +18,9 @@ Counts = Mapping[str, Mapping[str, int]]
 PHASES: Final = ("queued", "application", "iterating", "blocked", "total")
 _SUM: Final = "sum_ns"
 _REST: Final = "+Inf"
-# The bounds that Prometheus is given, from 0.12 ms to 64 s, in seconds: an eighth of the bounds of the scoreboard, since
-# each is a series of its own for each phase.
-_COARSE: Final = tuple((4 + step) / 4 * 2.0**power for power in range(-13, 6) for step in range(4)) + (64.0,)
+# The bounds that Prometheus is given, from 0.12 ms to 64 s, in seconds: every eighth of the scoreboard, since each is a
+# series of its own for each phase.
+_COARSE: Final = (*((4 + step) / 4 * 2.0**power for power in range(-13, 6) for step in range(4)), 64.0)
 # The last finite bound of the scoreboard.
 _LONGEST: Final = 128.0
 # The percentiles that are shown.
@@ -29,8 +29,8 @@ PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 @dataclass(frozen=True)
 class Histogram:
-    """buckets: by their upper bound as text, each with the responses of those before; the last bound is `+Inf`. Those of
-    times only have bounds of buckets with a response. sum: of all values."""
+    """buckets: by their upper bound as text, each with the responses of those before; the last bound is `+Inf`. Empty
+    buckets of times are left out. sum: of all values."""
 
     buckets: dict[str, int]
     sum: float

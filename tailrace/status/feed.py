@@ -129,7 +129,6 @@ class Feed:
                     self._serial += 1
                     self._changed.notify_all()
 
-
     def _percentiles(self, now: float, latency: Mapping[str, Any]) -> dict[str, Any]:
         """By phase; None: no request has ended in this time."""
         # Samples are not exactly a second apart.
