@@ -142,10 +142,10 @@ def _doctor(
     json: bool,
     **given: Any,
 ) -> int:
-    """Explains how a response is delivered, and what to mend.
+    """Explains how a response is delivered, and what to fix.
 
     The application runs in this process, on the real server, and is called several times (--times and two more). A
-    finding says what it costs, as measured, and which change of the code mends it: see docs/doctor.md. It also takes
+    finding says what it costs, as measured, and which change of the code fixes it: see docs/doctor.md. It also takes
     the options of `tailrace serve`, and settings from the same places; --gevent, --debug, --reload and --workers have
     no effect.
 

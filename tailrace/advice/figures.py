@@ -1,4 +1,4 @@
-"""What is to be mended where only figures of the server's records are known: of the responses of an endpoint,
+"""What is to be fixed where only figures of the server's records are known: of the responses of an endpoint,
 or of one response.
 
 A record does not say what the application returned. So a finding here says what was seen of the delivery, and names the
@@ -46,8 +46,10 @@ _LARGE: Final = 4096
 class Figures:
     """Those of all responses of an endpoint, added; or of one response. Times are milliseconds.
 
-    held: the application had the request. delivery: the part of it after the first block. blocked: its thread waited
-    for the client. paths: responses by how their bodies were sent. chunked: those without a length.
+    held: the application had the request. delivery: the part of it after the first block, without that of event
+    streams. blocked: its thread waited for the client. paths: responses by how their bodies were sent. chunked: those
+    without a length. event_streams: those that were streams of server-sent events; streaming: how long the application
+    had them.
     """
 
     responses: int
@@ -61,6 +63,8 @@ class Figures:
     chunked: int = 0
     failed: int = 0
     gone: int = 0
+    event_streams: int = 0
+    streaming: float = 0.0
 
     def each(self, total: float) -> float:
         """Of one response, on average."""
@@ -78,8 +82,19 @@ class Figures:
 
     @property
     def is_streamed(self) -> bool:
-        """Whether that gives block after block."""
-        return self.path in STREAMED
+        """Whether that gives block after block, which an event stream does as it should."""
+        return self.path in STREAMED and not self.is_event_stream
+
+    @property
+    def is_event_stream(self) -> bool:
+        """Whether most responses are streams of events."""
+        return 2 * self.event_streams > self.responses
+
+    @property
+    def _may_cost_more(self) -> bool:
+        """Whether responses were sent block after block. What the kernel did not take at once of others costs nothing
+        that the application could avoid."""
+        return not self.is_event_stream and any(self.paths.get(path) for path in STREAMED)
 
     @property
     def floor_ms(self) -> float:
@@ -94,19 +109,23 @@ class Figures:
     @property
     def more_ms(self) -> float:
         """How much longer than the floor all responses have held threads."""
-        if not any(self.paths.get(path) for path in STREAMED):
+        if not self._may_cost_more:
             return 0.0
         return max(0.0, self.delivery - self.responses * self.floor_ms)
 
     @property
     def more_calls(self) -> float:
         """How many more system calls than the floor have sent them."""
+        if not self._may_cost_more:
+            return 0.0
         return max(0.0, float(self.writes - self.responses * self.floor_calls))
 
     @property
     def cost(self) -> float:
-        """By which endpoints are ordered: the milliseconds that their delivery has cost beyond the floor."""
-        return self.more_ms + CALL_MS * self.more_calls
+        """By which endpoints are ordered: the milliseconds until the first block, and what the delivery has cost beyond
+        the floor. Event streams cost nothing: they wait for events."""
+        before_delivery = max(0.0, self.held - self.streaming - self.delivery)
+        return before_delivery + self.more_ms + CALL_MS * self.more_calls
 
 
 def findings(figures: Figures, application: str) -> list[Finding]:

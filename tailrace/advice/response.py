@@ -1,4 +1,4 @@
-"""What is to be mended where the record of one response is known: one that was slow, or did not end well."""
+"""What is to be fixed where the record of one response is known: one that was slow, or did not end well."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ def findings(record: Mapping[str, Any], application: str) -> list[Finding]:
 
 
 def _figures(record: Mapping[str, Any]) -> Figures:
+    held = 1e3 * (record["application"] + record["iterating"])
     return Figures(
         responses=1,
-        held=1e3 * (record["application"] + record["iterating"]),
-        delivery=1e3 * record["iterating"],
+        held=held,
+        delivery=0.0 if record["event_stream"] else 1e3 * record["iterating"],
         blocked=1e3 * record["blocked"],
         blocks=record["blocks"],
         writes=record["writes"],
         bytes=record["body_bytes"],
         paths={record["path"]: 1},
+        event_streams=int(record["event_stream"]),
+        streaming=held if record["event_stream"] else 0.0,
     )
 
 
@@ -76,7 +79,7 @@ def _spent(record: Mapping[str, Any], application: str) -> list[Finding]:
                 f"tailrace {application} --workers 4 --threads 64\ntailrace threads --status ADDRESS",
             )
         ]
-    if called >= max(queued, iterating) and called >= 0.1:
+    if called >= max(queued, iterating) and called >= 0.1 and not record["event_stream"]:
         return [
             Finding(
                 "before-first-block",

@@ -1,4 +1,4 @@
-"""The findings: each a function of what was measured, which returns what to mend or None.
+"""The findings: each a function of what was measured, which returns what to fix or None.
 
 `RULES` is the table of them, the gravest first. docs/doctor.md has a section for each key.
 """
@@ -96,11 +96,12 @@ def _framework(measured: Measured) -> str:
     return next((name for name in ("django", "flask") if name in names), "")
 
 
-def _joined(measured: Measured) -> str:
+def joined_code(measured: Measured) -> str:
     """How all blocks are returned as one."""
     return {
-        "django": 'return HttpResponse("".join(blocks))  # in place of StreamingHttpResponse',
-        "flask": 'return Response("".join(blocks))',
+        "django": "return HttpResponse(blocks)  # instead of StreamingHttpResponse",
+        # It joins blocks of str and of bytes.
+        "flask": "response = Response(blocks)\nresponse.data = response.get_data()\nreturn response",
     }.get(_framework(measured), JOINED.code)
 
 
@@ -328,7 +329,9 @@ def write_used(key: str, measured: Measured) -> Finding | None:
 def small_blocks(key: str, measured: Measured) -> Finding | None:
     """Many small blocks that come quickly; those of a list cost little, those that come slowly belong to a stream."""
     known = measured.known
-    if known is None or not known.is_timed or known.quick < MANY or known.quick_bytes / known.quick >= SMALL:
+    if known is None or not known.is_timed or measured.is_event_stream:
+        return None
+    if known.quick < MANY or known.quick_bytes / known.quick >= SMALL:
         return None
     path = measured.delivery.path if measured.delivery else "none"
     where = " The server has collected them meanwhile (coalesced)." if path == "coalesced" else ""
@@ -337,7 +340,7 @@ def small_blocks(key: str, measured: Measured) -> Finding | None:
         f"{counted(known.count, 'block')} of {known.mean:,.0f} bytes on average, from {measured.producer}.",
         f"Each block is a step of Python.{where} {_more(measured)}",
         JOINED.change,
-        _joined(measured),
+        joined_code(measured),
         measured.more_time,
         measured.more_calls,
     )
@@ -346,7 +349,8 @@ def small_blocks(key: str, measured: Measured) -> Finding | None:
 def starving(key: str, measured: Measured) -> Finding | None:
     """A pause between two blocks, during which a thread is held."""
     known, delivery = measured.known, measured.delivery
-    if known is None or delivery is None or known.longest_gap < PAUSE:
+    # A stream of events waits for them.
+    if known is None or delivery is None or known.longest_gap < PAUSE or measured.is_event_stream:
         return None
     # A pause of the machine's is not there each time.
     if not measured.response.is_cut and delivery.handing < 0.8 * known.longest_gap:
@@ -367,6 +371,7 @@ def no_length(key: str, measured: Measured) -> Finding | None:
     response, known = measured.response, measured.known
     if (
         not measured.has_body
+        or measured.is_event_stream
         or response.is_cut
         or measured.shape not in (GENERATOR, ITERABLE)
         or response.header("Content-Length") is not None
@@ -384,7 +389,7 @@ def no_length(key: str, measured: Measured) -> Finding | None:
         f"They were sent in chunks: {counted(response.framing_bytes, 'byte')} of framing, and clients can show no "
         f"progress. {_more(measured)}",
         LISTED.change,
-        _joined(measured),
+        joined_code(measured),
         measured.more_time,
         measured.more_calls,
     )
@@ -393,7 +398,7 @@ def no_length(key: str, measured: Measured) -> Finding | None:
 def uncompressed(key: str, measured: Measured) -> Finding | None:
     """A body that gzip would make smaller, for a client that takes gzip."""
     response, gzip = measured.response, measured.compressed
-    if gzip is None or not measured.has_body or response.status == 206:
+    if gzip is None or not measured.has_body or response.status == 206 or measured.is_event_stream:
         return None
     if "gzip" not in (measured.request.header("Accept-Encoding") or "").lower():
         return None
@@ -420,7 +425,7 @@ def uncompressed(key: str, measured: Measured) -> Finding | None:
     return Finding(
         key,
         f"{kind} was sent uncompressed to a client that accepts gzip.",
-        f"gzip makes {gzip.into:,} of {counted(gzip.of, 'byte')}{part}, {100 * saved / gzip.of:.0f}% less, in "
+        f"gzip makes {counted(gzip.of, 'byte')}{part} {100 * saved // gzip.of}% smaller, {gzip.into:,} bytes, in "
         f"{time_of(gzip.ms)} of processor time. The client waits for {counted(saved, 'byte')} more.",
         "Compress it once and keep it, or in a middleware, or in the proxy. Not where a page shows a secret together "
         "with text of the client's (BREACH).",

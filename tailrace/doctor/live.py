@@ -1,4 +1,4 @@
-"""`tailrace doctor --live`: the endpoints of a running server whose delivery costs most, from its `/status.json`."""
+"""`tailrace doctor --live`: the endpoints of a running server that cost most, from its `/status.json`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def as_text(found: Mapping[str, Any], address: str) -> str:
     responses = sum(each["responses"] for each in found["endpoints"]) + found["other_responses"]
     which = f"the {len(endpoints)} endpoints" if len(endpoints) > 1 else "the endpoint"
     lines = show.wrapped(
-        f"{found['application']} at {address}: {which} whose delivery costs most, of "
+        f"{found['application']} at {address}: {which} that cost most, of "
         f"{counted(responses, 'response')} since its workers began.",
         "",
         "",
@@ -41,14 +41,14 @@ def as_text(found: Mapping[str, Any], address: str) -> str:
     for number, each in enumerate(numbered, 1):
         lines += ["", *_endpoint(number, each)]
     if well := [f"{each['endpoint']} ({each['responses']:,})" for each in endpoints if not each["findings"]]:
-        lines += ["", *show.wrapped(f"Nothing to mend in {', '.join(well)}.", "", "")]
+        lines += ["", *show.wrapped(f"Nothing to fix in {', '.join(well)}.", "", "")]
     number = sum(len(each["findings"]) for each in endpoints)
     lines += ["", f"{counted(number, 'finding')}."] if number else []
     return "\n".join(lines)
 
 
 def has_findings(found: Mapping[str, Any]) -> bool:
-    """Whether something is to be mended."""
+    """Whether something is to be fixed."""
     return any(each["findings"] for each in found["endpoints"][:MOST])
 
 
@@ -71,15 +71,21 @@ def _facts(each: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("responses", "; ".join([f"{responses:,}: {ways}", *bad])),
         ("held", _time(each["held_seconds"], responses) + " by the application"),
         ("delivery", _time(each["delivery_seconds"], responses) + " of that after the first block"),
+        ("events", _time(each["event_stream_seconds"], responses) + " of that for streams of events"),
         ("blocked", _time(each["blocked_seconds"], responses) + " on clients"),
         (
             "sent",
             f"{counted(each['blocks'], 'block')}, {counted(each['body_bytes'], 'byte')}, "
             f"{counted(each['writes'], 'system call')} ({each['writes'] / max(1, responses):,.1f} a response)",
         ),
-        ("cost", _time(each["cost_seconds"], responses) + " more than as one list, estimated"),
+        (
+            "cost",
+            _time(each["cost_seconds"], responses)
+            + " until the first block, and for a delivery that is not one list, estimated",
+        ),
     ]
-    small = {label for label in ("delivery", "blocked", "cost") if each[f"{label}_seconds"] < 0.00001}
+    seconds = {"delivery": "delivery", "events": "event_stream", "blocked": "blocked", "cost": "cost"}
+    small = {label for label, key in seconds.items() if each[f"{key}_seconds"] < 0.00001}
     return [(label, text) for label, text in facts if label not in small]
 
 

@@ -118,6 +118,11 @@ class Measured:
         return self.request.method != "HEAD" and self.response.status not in (204, 304) and self.response.status >= 200
 
     @property
+    def is_event_stream(self) -> bool:
+        """Whether it is a stream of server-sent events, by its Content-Type."""
+        return (self.response.header("Content-Type") or "").partition(";")[0].strip().lower() == "text/event-stream"
+
+    @property
     def more_time(self) -> float:
         """How much longer than the floor the application was held after its return (ms)."""
         if self.delivery is None or self.floor is None:

@@ -89,11 +89,11 @@ def as_text(measured: Measured, found: list[Finding]) -> str:
         lines += [click.style(first[: _LABEL + 2], dim=True) + first[_LABEL + 2 :], *more]
     for number, one in enumerate(found, 1):
         lines += ["", *finding(f"{number}. ", one)]
-    well = "Nothing to mend."
+    well = "Nothing to fix."
     if response.is_cut:
-        well = "Nothing to mend until then. A response that does not end is not measured further."
+        well = "Nothing to fix until then. A response that does not end is not measured further."
     elif response.status >= 400:
-        well = "Nothing to mend in the delivery of this error response."
+        well = "Nothing to fix in the delivery of this error response."
     verdict = well if not found else f"{counted(len(found), 'finding')}."
     shown = wrapped(verdict, "", "")
     return "\n".join([*lines, "", *(click.style(line, fg="yellow" if found else "green", bold=True) for line in shown)])
@@ -119,7 +119,12 @@ def _facts(measured: Measured) -> list[tuple[str, str]]:
     facts.append(("length", _length(measured)))
     if delivery is None:
         return facts
-    facts.append(("path", _PATHS.get(delivery.path, delivery.path)))
+    path = _PATHS.get(delivery.path, delivery.path)
+    if delivery.path == "one-write" and delivery.writes > 1:
+        path = (
+            f"one-write: head and body at once, of which the socket took a part in each of {delivery.writes:,} writes"
+        )
+    facts.append(("path", path))
     if response.body_bytes:
         facts.append(("first read", "head and body together" if response.shares_read else "the head alone"))
     listed = "" if floor is None else f"; as one list {floor.writes:,}"
@@ -165,7 +170,7 @@ def finding(first: str, one: Finding) -> list[str]:
         click.style(head, fg="yellow"),
         *(click.style(line, fg="yellow") for line in more),
         *wrapped(one.cost, f"{indent}Cost: ", indent),
-        *wrapped(one.change, f"{indent}Mend: ", indent),
+        *wrapped(one.change, f"{indent}Fix: ", indent),
         *(f"{indent}    {printable(line)}" for line in one.code.splitlines()),
         click.style(f"{indent}[{printable(one.key)}]", dim=True),
     ]

@@ -1,5 +1,5 @@
 """What the workers' responses have cost: by endpoint, the worst first, and the last slow and broken ones, each with
-what is to be mended. Keys of `/status.json`; docs/status.md describes each.
+what is to be fixed. Keys of `/status.json`; docs/status.md describes each.
 
 Thread: any; no function changes what it is given.
 """
@@ -18,7 +18,7 @@ from tailrace.status.clock import shown
 MOST_ENDPOINTS: Final = 20
 # Slow and broken responses that are listed of each kind.
 MOST_RESPONSES: Final = 16
-_COUNTS: Final = ("blocks", "writes", "body_bytes", "chunked", "failed", "client_gone")
+_COUNTS: Final = ("blocks", "writes", "body_bytes", "chunked", "failed", "client_gone", "event_streams")
 _PHASES: Final = ("queued", "application", "iterating", "blocked", "total")
 
 
@@ -57,6 +57,8 @@ def _figures(row: Mapping[str, Any]) -> Figures:
         chunked=row["chunked"],
         failed=row["failed"],
         gone=row["client_gone"],
+        event_streams=row["event_streams"],
+        streaming=row["event_stream_ns"] / 1e6,
     )
 
 
@@ -67,6 +69,7 @@ def _endpoint(name: str, row: Mapping[str, Any], of: Figures, application: str) 
         "held_seconds": round(of.held / 1e3, 6),
         "delivery_seconds": round(of.delivery / 1e3, 6),
         "blocked_seconds": round(of.blocked / 1e3, 6),
+        "event_stream_seconds": round(of.streaming / 1e3, 6),
         "cost_seconds": round(of.cost / 1e3, 6),
         **{key: row[key] for key in _COUNTS},
         "path": of.path,
@@ -111,7 +114,7 @@ def _response(record: Mapping[str, Any], now: float, application: str) -> dict[s
 
 def endpoint_text(found: Mapping[str, Any]) -> str:
     """The endpoints of a document, for a terminal."""
-    lines = [f"{'cost':>10} {'responses':>10} {'held':>9} {'calls':>7} {'path':9}  endpoint, each with what to mend"]
+    lines = [f"{'cost':>10} {'responses':>10} {'held':>9} {'calls':>7} {'path':9}  endpoint, each with what to fix"]
     for each in found["endpoints"]:
         number = max(1, each["responses"])
         lines.append(

@@ -336,7 +336,7 @@ class Top(App[None]):
         self.push_screen(Page(explanation))
 
     def action_endpoints(self) -> None:
-        """What the delivery of endpoints costs."""
+        """What endpoints cost."""
         self.push_screen(Page(lambda: self._of_status(responses.endpoint_text)))
 
     def action_slow(self) -> None:

@@ -44,7 +44,13 @@ def endpoint(name="GET /a", **more):
     return {
         "endpoint": name,
         "responses": 1,
-        **dict.fromkeys(("held_ns", "delivery_ns", "blocked_ns", "chunked", "failed", "client_gone"), 0),
+        **dict.fromkeys(
+            (
+                *("held_ns", "delivery_ns", "blocked_ns", "chunked", "failed", "client_gone"),
+                *("event_streams", "event_stream_ns"),
+            ),
+            0,
+        ),
         "blocks": 1,
         "writes": 1,
         "body_bytes": 1000,
@@ -60,6 +66,7 @@ def ended(**more):
         "target": "/report?x=1",
         "client": "192.0.2.7:4711",
         "status": 200,
+        "event_stream": False,
         "ending": "complete",
         "path": "one-write",
         "body_bytes": 5,

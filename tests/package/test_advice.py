@@ -1,4 +1,4 @@
-"""What is to be mended where only figures of the server's records are known: each rule, by figures that it fits and by
+"""What is to be fixed where only figures of the server's records are known: each rule, by figures that it fits and by
 such that it does not."""
 
 import re
@@ -73,6 +73,7 @@ CASES = {
 }
 RECORD = {
     "status": 200,
+    "event_stream": False,
     "ending": "complete",
     "path": "one-write",
     "body_bytes": 5,
@@ -110,12 +111,22 @@ def test_a_finding_has_the_milliseconds_and_system_calls_beyond_the_floor():
     assert Finding.of_dict(one.as_dict()) == replace(one, ms=round(one.ms, 3))
 
 
-def test_what_left_in_one_write_costs_nothing_however_long_its_thread_waited_for_the_interpreter():
-    assert replace(WELL, delivery=1000.0).cost == 0.0
-    assert replace(DIRECT, delivery=1000.0).cost > 900.0
+def test_the_delivery_of_what_left_as_a_whole_costs_nothing_however_long_its_thread_waited_for_the_interpreter():
+    assert replace(WELL, held=1000.0, delivery=1000.0).cost == 0.0
+    assert replace(DIRECT, held=1000.0, delivery=1000.0).cost > 900.0
     # One system call for each 256 KiB.
-    assert replace(WELL, bytes=10 << 20, writes=50).more_calls == 0.0
-    assert replace(WELL, writes=50).more_calls == 40.0
+    assert replace(DIRECT, bytes=10 << 20, writes=50).more_calls == 0.0
+    assert replace(DIRECT, writes=50).more_calls == 40.0
+    # A socket may take it in several writes.
+    assert replace(WELL, writes=50).more_calls == 0.0
+
+
+def test_what_the_application_takes_until_the_first_block_is_a_cost_and_a_stream_of_events_is_none():
+    assert replace(WELL, held=17_000.0, delivery=0.0).cost == 17_000.0
+    events = replace(DIRECT, held=17_000.0, delivery=0.0, event_streams=10, streaming=17_000.0, chunked=10, bytes=10)
+    assert (events.cost, figures.findings(events, "shop:app")) == (0.0, [])
+    # Some of the responses only.
+    assert replace(events, event_streams=4, streaming=7_000.0).cost == 10_000.0
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,27 @@
 """`tailrace doctor`: each finding by an application that causes it and by one that does not."""
 
+import gzip
+import importlib
 import json
 import random
 import re
 import sys
+import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
+import flask
 import pytest
 from click.testing import CliRunner
+from django.conf import settings
+from django.http import HttpResponse
+from harness.addresses import free_address
+from harness.operated import Operated
+from harness.status import reachable
 from package.in_status import endpoint
+from server.probes import eventually
 
 from tailrace.advice.finding import MANY, PAUSE
 from tailrace.cli.settings import from_keywords, plain
@@ -18,7 +29,8 @@ from tailrace.command import cli, main
 from tailrace.doctor import show
 from tailrace.doctor.asking import request
 from tailrace.doctor.examine import examine
-from tailrace.doctor.findings import RULES, findings
+from tailrace.doctor.findings import RULES, findings, joined_code
+from tailrace.doctor.measured import Named
 from tailrace.status import ask, responses
 from tailrace.worker import core
 
@@ -507,7 +519,7 @@ def run(*arguments):
 def test_the_exit_status_says_whether_something_was_found(shop):
     well, bare = run("shop:app"), run("shop:create('a')", "--url", "/bare", "--times", "1")
     assert (well.return_value, bare.return_value) == (0, 1)
-    assert "Nothing to mend." in well.stdout
+    assert "Nothing to fix." in well.stdout
     assert "[bare-bytes]" in bare.stdout
     assert "1 finding." in bare.stdout
 
@@ -554,6 +566,176 @@ def test_wrong_use_is_one_line_and_status_2(shop, monkeypatch, capsys, arguments
     assert len(lines) == 1 or (len(lines) == 2 and "--help" in lines[1])
 
 
+FRAMEWORKS = """
+import time
+
+from flask import Flask, Response
+
+app = Flask(__name__)
+ROWS = [b"%d,a name,a place\\n" % number for number in range(500)]
+
+
+@app.get("/events")
+def events():
+    def pausing():
+        for number in range(3):
+            yield f"data: {number}\\n\\n"
+            time.sleep(0.1)
+    return Response(pausing(), mimetype="text/event-stream")
+
+
+@app.get("/many-events")
+def many_events():
+    return Response((b"data: a\\n\\n" for _ in range(500)), mimetype="text/event-stream")
+
+
+@app.get("/bytes")
+def of_bytes():
+    return Response(row for row in ROWS)
+
+
+@app.get("/text")
+def of_text():
+    return Response(row.decode() for row in ROWS)
+
+
+@app.get("/slow")
+def slow():
+    time.sleep(0.3)
+    return "done"
+"""
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """An application of Flask in the module `site_of_flask`."""
+    (tmp_path / "site_of_flask.py").write_text(FRAMEWORKS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("site_of_flask")
+    sys.modules.pop("site_of_flask")
+
+
+@pytest.mark.parametrize("path", ["/events", "/many-events"])
+def test_a_stream_of_events_has_no_finding(site, path):
+    assert found(site.app, path) == {}
+    ended = run("site_of_flask:app", "--url", path)
+    assert (ended.return_value, "Nothing to fix." in ended.stdout) == (0, True)
+
+
+@pytest.mark.parametrize("path", ["/bytes", "/text"])
+def test_the_code_that_is_suggested_for_flask_gives_one_block(site, path):
+    one = found(site.app, path)["small-blocks"]
+    view = "def joined(blocks):\n" + textwrap.indent(one.code, "    ")
+    given = {"Response": flask.Response}
+    exec(view, given)
+    with site.app.test_request_context():
+        # A real view that is asked again.
+        blocks = [row if path == "/bytes" else row.decode() for row in site.ROWS]
+        response = given["joined"](block for block in blocks)
+        assert list(response.iter_encoded()) == [b"".join(site.ROWS)]
+
+    def joined():
+        return response
+
+    site.app.view_functions["of_bytes"] = joined
+    assert "small-blocks" not in found(site.app, "/bytes")
+
+
+@pytest.mark.parametrize("blocks", [ROWS, [row.decode() for row in ROWS]], ids=["bytes", "text"])
+def test_the_code_that_is_suggested_for_django_gives_one_block(blocks):
+    if not settings.configured:
+        settings.configure()
+    layers = (Named("django.core.handlers.wsgi.WSGIHandler"),)
+    code = joined_code(replace(measured(returns(ROWS)), layers=layers))
+    given = {"HttpResponse": HttpResponse}
+    exec("def joined(blocks):\n" + textwrap.indent(code, "    "), given)
+    assert list(given["joined"](block for block in blocks)) == [b"".join(ROWS)]
+
+
+def test_the_code_that_is_suggested_for_an_application_runs(stored):
+    for app, url, key in (
+        (returns(lambda: iter(map(bytes, ROWS))), "/", "small-blocks"),
+        (returns(lambda: (block for block in [b"a", b"b"])), "/", "no-length"),
+        (returns([b"".join(ROWS)]), "/", "uncompressed"),
+        (blocks_of(stored), "/", "file-through-python"),
+        (writes, "/", "write-used"),
+        (returns(b"abc"), "/", "bare-bytes"),
+        (returns(["text"]), "/", "not-bytes"),
+        (returns([b"abc"], length(1)), "/", "wrong-length"),
+    ):
+        code = found(app, url)[key].code.partition("\n# or")[0]
+
+        def fixed(environ, start_response, code=code):
+            fields = [("Content-Type", "text/plain")]
+            given = {
+                "environ": environ,
+                "fields": fields,
+                "gzip": gzip,
+                "path": stored,
+                "open": opened_file,
+                "blocks": [b"a", b"b"],
+                "block": b"a",
+                "body": b"a" * 9000,
+                "text": "a" * 9000,
+            }
+            names = ", ".join(given)
+            lines = code if "return" in code else f"{code}\nreturn [body]"
+            exec(f"def run({names}):\n" + textwrap.indent(lines, "    "), scope := {})
+            made = scope["run"](**given)
+            start_response("200 OK", fields)
+            return made
+
+        assert not {key, "exception", "not-bytes", "wrong-length"} & found(fixed, url).keys(), key
+
+
+def opened_file(path, mode):
+    OPENED.append(path.open(mode))
+    return OPENED[-1]
+
+
+def test_a_body_that_needs_several_writes_is_not_said_to_leave_in_one():
+    seen = measured(returns([NOISE]))
+    large = replace(seen, delivery=replace(seen.delivery, writes=13))
+    said = re.sub(r"\s+", " ", show.as_text(large, []))
+    assert "one-write: head and body at once, of which the socket took a part in each of 13 writes" in said
+    assert "in one write" not in said
+    assert "head and body in one write" in re.sub(r"\s+", " ", show.as_text(seen, []))
+
+
+def test_a_body_that_becomes_small_by_gzip_does_not_vanish():
+    one = found(returns([b"a" * 500_000]))["uncompressed"]
+    assert re.search(r"^gzip makes 500,000 bytes 99% smaller, \d+ bytes, in ", one.cost)
+
+
+def test_no_remedy_begins_with_the_word_before_it(site):
+    seen = [found(app).values() for apps in CAUSES.values() for app in apps]
+    for one in (each for all_of in seen for each in all_of):
+        shown = "\n".join(show.finding("1. ", one))
+        assert "Fix: " in shown
+        assert one.change.partition(" ")[0].lower() not in ("fix", "mend")
+
+
+def test_a_live_server_with_a_stream_of_events_and_a_slow_view_of_flask(site, tmp_path):
+    at = free_address()
+    with Operated(tmp_path, "site_of_flask:app", "--workers", "1", "--status", at.bind) as server:
+        server.serves()
+        eventually(lambda: reachable(at), "the address of --status")
+        assert [server.get(path).status for path in ("/events", "/slow")] == [200, 200]
+        told = lambda: run("--live", "--status", at.bind, "--json")  # noqa: E731
+        eventually(lambda: len(json.loads(told().stdout)["endpoints"]) >= 2, "both are counted")
+        endpoints = {each["endpoint"]: each for each in json.loads(told().stdout)["endpoints"]}
+        assert next(iter(endpoints)) == "GET /slow"
+        slow = endpoints["GET /slow"]
+        assert slow["cost_seconds"] == pytest.approx(slow["held_seconds"] - slow["delivery_seconds"], abs=2e-6)
+        events = endpoints["GET /events"]
+        assert (events["event_streams"], events["cost_seconds"], events["findings"]) == (1, 0.0, [])
+        assert events["event_stream_seconds"] == events["held_seconds"]
+        assert told().return_value == 0
+        assert "Nothing to fix in GET /slow (1), GET /events (1)" in run("--live", "--status", at.bind).stdout
+        server.stop()
+
+
 def running(monkeypatch, *endpoints):
     """The document of a running server with these endpoints."""
     document = {
@@ -590,7 +772,7 @@ def test_a_running_server_is_asked_for_the_endpoints_that_cost_most(monkeypatch)
     assert "sent         20,000 blocks, 400,000 bytes, 8 system calls (4.0 a response)" in lines
     assert "[small-blocks]" in lines
     assert 'return [b"".join(blocks)]' in lines
-    assert lines[-3:] == ["Nothing to mend in GET / (30).", "", "1 finding."]
+    assert lines[-3:] == ["Nothing to fix in GET / (30).", "", "1 finding."]
     assert all(len(line) < 80 for line in ended.stdout.splitlines())
 
 

@@ -16,10 +16,27 @@ def test_endpoints_of_all_workers_are_added_and_the_worst_is_first():
     assert [each["endpoint"] for each in told["endpoints"]] == ["GET /worst", "GET /a"]
     worst, other = told["endpoints"]
     assert (worst["held_seconds"], worst["delivery_seconds"], worst["path"]) == (2.0, 1.0, "direct")
-    assert 0.99 < worst["cost_seconds"] < 1.0
+    assert 1.99 < worst["cost_seconds"] < 2.0
     assert [one["key"] for one in worst["findings"]] == ["starving"]
     assert (other["responses"], other["failed"], other["paths"]) == (5, 1, {"one-write": 3, "none": 2})
     assert (told["endpoints_omitted"], told["other_responses"]) == (0, 7)
+
+
+def test_streams_of_events_cost_nothing_and_time_in_the_application_counts():
+    minutes = 222 * 10**9
+    rows = [
+        endpoint(
+            "GET /events", held_ns=minutes, event_streams=1, event_stream_ns=minutes, blocks=999, writes=999,
+            paths={"direct": 1}, chunked=1, client_gone=1,
+        ),
+        endpoint("GET /report", held_ns=1_700_000_000),
+        # What a slow client's socket has not taken at once is no cost of the application.
+        endpoint("GET /large", body_bytes=500_000, writes=13),
+    ]  # fmt: skip
+    worst, *others = responses.endpoints([rows], "shop:app")["endpoints"]
+    assert (worst["endpoint"], worst["cost_seconds"]) == ("GET /report", 1.7)
+    assert {each["endpoint"]: each["cost_seconds"] for each in others} == {"GET /events": 0.0, "GET /large": 0.0}
+    assert [each["findings"] for each in others] == [[], []]
 
 
 def test_the_worst_twenty_endpoints_are_listed():

@@ -221,6 +221,17 @@ impl ResponseHead {
         self.fields().any(|(given, _)| given.eq_ignore_ascii_case(name))
     }
 
+    /// True for a stream of server-sent events, by its Content-Type (HTML Living Standard, section 9.2).
+    #[must_use]
+    pub fn is_event_stream(&self) -> bool {
+        let kind = b"text/event-stream";
+        self.fields().any(|(name, value)| {
+            name.eq_ignore_ascii_case(b"Content-Type")
+                && value.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind))
+                && matches!(value.get(kind.len()), None | Some(b';' | b' '))
+        })
+    }
+
     /// Gives it another status (`None`: the same one) and keeps only those fields of whose names `keeps` is true. The
     /// Content-Length is not kept.
     ///

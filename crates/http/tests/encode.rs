@@ -335,6 +335,18 @@ fn a_head_is_rewritten_with_another_status_and_the_fields_that_are_kept() {
         (Some(&b"text/plain"[..]), None, None)
     );
     assert!(head.has(b"SET-COOKIE") && !head.has(b"Set"));
+    assert!(!head.is_event_stream());
+    for (kind, is) in [
+        ("text/event-stream", true),
+        ("Text/Event-Stream; charset=utf-8", true),
+        ("text/event-streams", false),
+        ("text/event", false),
+        ("", false),
+    ] {
+        let mut head = ResponseHead::default();
+        head.field(b"Content-Type", kind.as_bytes()).unwrap();
+        assert_eq!(head.is_event_stream(), is, "{kind}");
+    }
 
     let before = head.bytes().to_vec();
     head.rewrite(None, |_| true).unwrap();

@@ -1,5 +1,5 @@
-// Responses that are over: endpoints by what their delivery costs, and the last slow and broken ones. Each opens to its
-// figures and to what is to be mended.
+// Responses that are over: endpoints by what they cost, and the last slow and broken ones. Each opens to its
+// figures and to what is to be fixed.
 
 const each = (endpoint, key) => endpoint[key] / Math.max(1, endpoint.responses);
 const mean = (value) => (value >= 9.95 || Number.isInteger(value) ? decimals[0] : decimals[1]).format(value);
@@ -15,7 +15,7 @@ const ENDPOINT_COLUMNS = [
   { explain: "endpoint_bytes", name: "bytes", kind: "number wide", draw: (cell, endpoint) => say(cell, bytes(Math.round(each(endpoint, "body_bytes")))) },
   { explain: "endpoint_failed", name: "failed", kind: "number", draw: (cell, endpoint) => drawCount(cell, endpoint.failed, "warn") },
   { explain: "endpoint_path", name: "path", kind: "path", draw: (cell, endpoint) => say(cell, endpoint.path) },
-  { explain: "finding", name: "to mend", kind: "finding", draw: drawKeys },
+  { explain: "finding", name: "to fix", kind: "finding", draw: drawKeys },
 ];
 
 const ENDED_COLUMNS = [
@@ -26,7 +26,7 @@ const ENDED_COLUMNS = [
   { explain: "ended_ending", name: "ending", kind: "ending", draw: (cell, ended) => drawEnding(cell, ended) },
   { explain: "endpoint_path", name: "path", kind: "path wide", draw: (cell, ended) => say(cell, ended.path) },
   { explain: "request_worker", name: "worker", kind: "number wide", draw: (cell, ended) => say(cell, String(ended.worker)) },
-  { explain: "finding", name: "to mend", kind: "finding", draw: drawKeys },
+  { explain: "finding", name: "to fix", kind: "finding", draw: drawKeys },
 ];
 
 function drawRequest(button, text) {

@@ -26,7 +26,7 @@ const REACH: usize = 16;
 /// Requests whose keys are remembered. A power of two.
 const KNOWN: usize = 256;
 /// Names of the counts before those of the ways of sending.
-const COUNTS: [&str; 10] = [
+const COUNTS: [&str; 12] = [
     "responses",
     "held_ns",
     "delivery_ns",
@@ -37,6 +37,8 @@ const COUNTS: [&str; 10] = [
     "chunked",
     "failed",
     "client_gone",
+    "event_streams",
+    "event_stream_ns",
 ];
 
 // The words of a row; the first is its sequence number.
@@ -169,7 +171,8 @@ fn name_in(row: &[u64; ROW]) -> Vec<u8> {
 
 /// What the responses in a row have cost, in the unit of credits; 0: there are none.
 fn cost_in(row: &[u64; ROW]) -> u64 {
-    row[COUNT].saturating_add(row[COUNT + 2] >> 16).saturating_add(row[COUNT + 5])
+    let held = row[COUNT + 1].saturating_sub(row[COUNT + 11]);
+    row[COUNT].saturating_add(held >> 16).saturating_add(row[COUNT + 5])
 }
 
 /// Counts responses by endpoint.
@@ -200,7 +203,10 @@ impl EndpointTable {
         let path = &path[..path.len().min(LOOKED_AT)];
         let hash = hash_of(method, path);
         // Nanoseconds in units of 65 µs.
-        let cost = 1 + (times.iterating >> 16) + u64::from(record.writes);
+        let held = times.application + times.iterating;
+        // A stream of events pauses between them, as it should.
+        let (delivery, streaming) = if record.is_event_stream { (0, held) } else { (times.iterating, 0) };
+        let cost = 1 + ((held - streaming) >> 16) + u64::from(record.writes);
         let mut rows = lock(&self.rows);
         let key = rows.key(hash, method, path);
         let row = rows.find(key).unwrap_or_else(|| self.take(&mut rows, key, cost, || name_of(method, path)));
@@ -213,8 +219,8 @@ impl EndpointTable {
             word.store(word.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
         };
         add(COUNT, 1);
-        add(COUNT + 1, times.application + times.iterating);
-        add(COUNT + 2, times.iterating);
+        add(COUNT + 1, held);
+        add(COUNT + 2, delivery);
         add(COUNT + 4, record.blocks);
         add(COUNT + 5, u64::from(record.writes));
         add(COUNT + 6, record.body_bytes);
@@ -223,6 +229,10 @@ impl EndpointTable {
             add(COUNT + 7, u64::from(is_chunked));
             add(COUNT + 8, u64::from(is_broken(record)));
             add(COUNT + 9, u64::from(record.ending == Ending::ClientGone));
+        }
+        if record.is_event_stream {
+            add(COUNT + 10, 1);
+            add(COUNT + 11, streaming);
         }
         add(PATH + record.path as usize, 1);
     }
@@ -533,7 +543,7 @@ mod tests {
             ..Record::new(now())
         };
         table.count(b"GET", b"/export/7", &failed, &times, true);
-        let gone = Record { ending: Ending::ClientGone, path: Path::Direct, ..failed };
+        let gone = Record { ending: Ending::ClientGone, path: Path::Direct, is_event_stream: true, ..failed };
         table.count(b"GET", b"/export/8", &gone, &times, true);
         table.count(b"GET", b"/export/9", &Record { status: 503, ..record() }, &Times::default(), false);
         let all = endpoints.all();
@@ -542,7 +552,7 @@ mod tests {
         let counts = [
             ("responses", 3),
             ("held_ns", 84),
-            ("delivery_ns", 24),
+            ("delivery_ns", 12),
             ("blocked_ns", 8),
             ("blocks", 180),
             ("writes", 7),
@@ -550,6 +560,8 @@ mod tests {
             ("chunked", 2),
             ("failed", 2),
             ("client_gone", 1),
+            ("event_streams", 1),
+            ("event_stream_ns", 42),
         ];
         assert_eq!(all[0].counts, counts);
         let paths = [("none", 0), ("one-write", 1), ("direct", 1), ("coalesced", 1), ("sendfile", 0), ("spilled", 0)];

@@ -29,6 +29,7 @@ const KINDS: [&str; 2] = ["slow", "broken"];
 // The words of a cell; the first is its sequence number.
 const SERIAL: usize = 1;
 const AT: usize = 2;
+/// The status, and [`EVENT_STREAM`].
 const STATUS: usize = 3;
 const ENDING: usize = 4;
 const PATH: usize = 5;
@@ -44,6 +45,8 @@ const TARGET_WORDS: usize = 20;
 const WORKER: usize = TARGET + TARGET_WORDS;
 const PROCESS: usize = WORKER + 1;
 const CELL: usize = PROCESS + 1;
+/// The bit of [`STATUS`] that is set for a stream of events.
+const EVENT_STREAM: u64 = 1 << 16;
 /// A word before the cells: 1 once one was written.
 const USED: usize = 0;
 const FIRST: usize = 1;
@@ -65,6 +68,8 @@ pub struct Ended {
     pub peer: Option<SocketAddr>,
     /// The status that was sent; 0: none was.
     pub status: u16,
+    /// It was a stream of server-sent events, which pauses between them.
+    pub is_event_stream: bool,
     /// How it ended.
     pub ending: Ending,
     /// How its body was sent.
@@ -145,6 +150,7 @@ fn ended(words: &[u64; CELL]) -> Ended {
         target: text_of(&words[TARGET..WORKER], place(LENGTH)),
         peer: peer_of(&words[CLIENT..METHOD]),
         status: words[STATUS] as u16,
+        is_event_stream: words[STATUS] & EVENT_STREAM != 0,
         ending: ENDINGS.get(place(ENDING)).copied().unwrap_or_default(),
         path: PATHS.get(place(PATH)).copied().unwrap_or_default(),
         sizes: [("body_bytes", words[BYTES]), ("blocks", words[BLOCKS]), ("writes", words[WRITES])],
@@ -199,7 +205,7 @@ impl RecentResponses {
             cell.change(|| {
                 cell.store(SERIAL, *count);
                 cell.store(AT, at);
-                cell.store(STATUS, u64::from(record.status));
+                cell.store(STATUS, u64::from(record.status) | if record.is_event_stream { EVENT_STREAM } else { 0 });
                 cell.store(ENDING, ending as u64);
                 cell.store(PATH, record.path as u64);
                 cell.store(BYTES, record.body_bytes);
@@ -270,6 +276,7 @@ mod tests {
             blocks: 3,
             writes: 2,
             path: Path::Direct,
+            is_event_stream: true,
             ending: Ending::ClientGone,
             ..Record::new(now())
         };
@@ -284,6 +291,7 @@ mod tests {
             target: b"/report?a=1".to_vec(),
             peer: Some("192.0.2.7:4711".parse().unwrap()),
             status: 200,
+            is_event_stream: true,
             ending: Ending::ClientGone,
             path: Path::Direct,
             sizes: [("body_bytes", 70), ("blocks", 3), ("writes", 2)],

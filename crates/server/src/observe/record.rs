@@ -25,6 +25,11 @@ pub enum Path {
 }
 
 impl Path {
+    /// True when the blocks were sent one after the other.
+    pub(crate) fn is_streamed(self) -> bool {
+        matches!(self, Self::Direct | Self::Coalesced | Self::Spilled)
+    }
+
     /// Its name in logs.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -91,6 +96,8 @@ pub struct Record {
     pub waited: Duration,
     /// For how long the complete response was held while further requests waited; zero: it was not.
     pub held: Duration,
+    /// It was a stream of server-sent events. Known once it is over, and only if its blocks were sent one by one.
+    pub is_event_stream: bool,
     /// How it ended.
     pub ending: Ending,
 }
@@ -126,6 +133,7 @@ impl Record {
             path: Path::None,
             waited: Duration::ZERO,
             held: Duration::ZERO,
+            is_event_stream: false,
             ending: Ending::Open,
         }
     }

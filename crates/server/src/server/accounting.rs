@@ -114,6 +114,9 @@ impl Accounting {
         transaction.record.drained = Some(if is_exact { clock.read() } else { clock.recent() });
         probes::response_end(key, &transaction.record);
         if let Some(counts) = &self.counts {
+            if transaction.record.path.is_streamed() {
+                transaction.record.is_event_stream = transaction.response.head.is_event_stream();
+            }
             counts.count(&transaction.request, &transaction.record, transaction.response.is_chunked(), clock);
         }
         if is_followed {

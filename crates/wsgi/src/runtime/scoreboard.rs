@@ -61,6 +61,7 @@ fn ended_dict<'py>(py: Python<'py>, ended: &Ended, now: u64, masking: QueryMaski
     dict.set_item("target", masking.shown(&ended.target).escape_ascii().to_string())?;
     dict.set_item("client", client_text(ended.peer))?;
     dict.set_item("status", ended.status)?;
+    dict.set_item("event_stream", ended.is_event_stream)?;
     dict.set_item("ending", ended.ending.name())?;
     dict.set_item("path", ended.path.name())?;
     for (name, size) in ended.sizes {
