@@ -344,6 +344,7 @@ fn a_head_is_rewritten_with_another_status_and_the_fields_that_are_kept() {
         ("", false),
     ] {
         let mut head = ResponseHead::default();
+        head.status(b"200 OK").unwrap();
         head.field(b"Content-Type", kind.as_bytes()).unwrap();
         assert_eq!(head.is_event_stream(), is, "{kind}");
     }

@@ -377,6 +377,8 @@ impl RunnerTable {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use tailrace_http::query::QueryMasking;
+
     use std::io::Read;
     use std::sync::atomic::Ordering;
     use std::time::{Duration, Instant};

@@ -88,6 +88,7 @@ pub enum RequestBody {
 
 #[cfg(test)]
 mod tests {
+    use tailrace_http::query::QueryMasking;
     use tailrace_http::request_head::Span;
 
     use super::{Request, RequestBody};
