@@ -14,7 +14,7 @@ import pytest
 from harness.addresses import Address, free_address
 from harness.operated import Checking, Operated
 from harness.server import Server, children
-from harness.status import answer, ask, is_ready, status_process
+from harness.status import answer, ask, is_ready, reachable, status_process
 from harness.wire import Client
 from prometheus_client.parser import text_string_to_metric_families
 from server.probes import asking, eventually, told

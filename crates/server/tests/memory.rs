@@ -142,7 +142,7 @@ fn length_of(body: RequestBody) -> Option<usize> {
 }
 
 fn answer(mut exchange: Exchange) {
-    let line = with_memory(|| exchange.request().line());
+    let line = with_memory(|| exchange.request_line());
     let length = length_of(exchange.take_body());
     let (Some(length), Ok(())) = (length, exchange.head().status(b"200 OK")) else {
         return exchange.fail(500, None);
