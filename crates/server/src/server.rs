@@ -232,9 +232,9 @@ impl Server {
     }
 
     /// Frees memory that is held for clients if it is above its limit, and returns freed memory to the system.
-    fn reclaim_memory(self: &Arc<Self>) {
+    fn reclaim_memory(&self) {
         let Parts { context, application, .. } = &self.parts;
-        context.look_after_memory(&**self, |bytes| application.freed(bytes));
+        context.look_after_memory(|bytes| application.freed(bytes));
     }
 
     /// Updates the scoreboard if it is due, and obeys the master's order to drain.

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -48,8 +48,8 @@ pub(crate) struct Context {
 
 /// The moving of responses to files.
 pub(crate) struct Reclaim {
-    /// Responses that disk threads have been asked to move. Nothing is looked for meanwhile.
-    pub(crate) under_way: AtomicUsize,
+    /// Disk threads have been asked to move responses. No others are looked for meanwhile.
+    pub(crate) is_under_way: AtomicBool,
     /// When responses may be looked for again, in milliseconds.
     pub(crate) next_look: AtomicU64,
     /// Responses moved since that was last logged, and when it was.
@@ -60,7 +60,7 @@ pub(crate) struct Reclaim {
 impl Default for Reclaim {
     fn default() -> Self {
         Self {
-            under_way: AtomicUsize::new(0),
+            is_under_way: AtomicBool::new(false),
             next_look: AtomicU64::new(0),
             moved: AtomicU64::new(0),
             logged: AtomicU64::new(NEVER),

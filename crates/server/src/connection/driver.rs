@@ -32,7 +32,7 @@ use crate::connection::timers::Deadline;
 use crate::connection::transaction::{Outcome, Transaction};
 use crate::observe::level::Level;
 use crate::observe::probes;
-use crate::observe::record::{Ending, Path, Record};
+use crate::observe::record::{Ending, Record};
 use crate::observe::stats::Activity;
 use crate::os::clock::{Millis, NEVER, millis, with_date};
 use crate::os::socket::Io;
@@ -75,6 +75,19 @@ pub(crate) struct Ended {
     pub(crate) hand_over: bool,
     /// The response is held: all of it is queued, to be sent together with others.
     pub(crate) is_held: bool,
+}
+
+/// What [`Connection::reclaim`] has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reclaimed {
+    /// What is left of large blocks was copied, and the blocks are free.
+    Copied,
+    /// The response is in a file.
+    Moved,
+    /// Nothing is queued in memory, or it is being sent or written to a file at this moment.
+    Nothing,
+    /// The files have no room for it, or the disk has failed.
+    Impossible,
 }
 
 /// One client connection.
@@ -502,12 +515,8 @@ impl Connection {
     }
 
     /// Accounts for a request whose response has been sent, or never will be.
-    fn account(&self, mut transaction: Box<Transaction>) {
-        let (writes, has_spilled) = self.delivery.take_writes();
-        if has_spilled {
-            transaction.record.path = Path::Spilled;
-        }
-        self.host.account(self.key, transaction, writes);
+    fn account(&self, transaction: Box<Transaction>) {
+        self.host.account(self.key, transaction, self.delivery.take_writes());
     }
 
     /// Called by the thread that has written a part of the body, before it hands the connection over.
@@ -828,9 +837,16 @@ impl Connection {
 /// Methods for a disk thread, when responses have used up their memory.
 impl Connection {
     /// Frees the memory that the response holds while its client does not take it: copies what little is left of large
-    /// blocks, or moves all to a file. False: the files have no room, or the disk has failed.
-    pub(crate) fn reclaim(&self) -> bool {
-        self.delivery.copy_tails() || !matches!(self.spill_for_another(), Spilled::NoRoom | Spilled::Failed(_))
+    /// blocks, or moves all to a file.
+    pub(crate) fn reclaim(&self) -> Reclaimed {
+        if self.delivery.copy_tails() {
+            return Reclaimed::Copied;
+        }
+        match self.spill_for_another() {
+            Spilled::Done => Reclaimed::Moved,
+            Spilled::Nothing | Spilled::Busy => Reclaimed::Nothing,
+            Spilled::NoRoom | Spilled::Failed(_) => Reclaimed::Impossible,
+        }
     }
 }
 

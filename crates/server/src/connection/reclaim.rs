@@ -6,15 +6,14 @@
 //! Responses that wait for slow clients are moved to files, those that hold most memory first. The leader looks for them
 //! after each round of events in which responses hold more than their limit; disk threads do the work.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, TryLockError};
 use std::time::Duration;
 
 use tailrace_http::limits::Refusal;
 
 use crate::connection::context::{Context, Reclaim};
-use crate::connection::driver::{Connection, ConnectionHost};
-use crate::connection::room::RETRY;
+use crate::connection::driver::{Connection, ConnectionHost, Reclaimed};
 use crate::observe::level::Level;
 use crate::os::clock::{self, Millis, NEVER, millis};
 
@@ -22,6 +21,10 @@ use crate::os::clock::{self, Millis, NEVER, millis};
 const LOOK_PAUSE: u32 = 10;
 /// A response is not moved to a file for fewer bytes than this: the file costs the kernel as much.
 const LEAST_MOVED: usize = 4096;
+/// Responses that are moved before others are looked for.
+const MOST_MOVED: usize = 1024;
+/// How long until responses are looked for again after no memory could be freed.
+const FRUITLESS: Duration = Duration::from_secs(1);
 /// Time between two log lines about moved responses (milliseconds).
 const LOG_PAUSE: Millis = 60_000;
 /// Freed bytes are reported from this number on, so that the allocator returns them to the system.
@@ -40,13 +43,13 @@ impl Context {
 
     /// After a round of events: sheds incomplete requests and has responses moved to files if these have used up their
     /// memory, and reports freed bytes to `freed`.
-    pub(crate) fn look_after_memory(self: &Arc<Self>, host: &ConnectionHost, freed: impl FnOnce(usize)) {
+    pub(crate) fn look_after_memory(self: &Arc<Self>, freed: impl FnOnce(usize)) {
         if !self.memory.has_room(0) {
             self.shed_oldest(0);
         }
         let now = self.clock.recent_millis();
         if self.next_reclaim(now).is_some_and(|wait| wait.is_zero()) {
-            self.reclaim_responses(host, now);
+            self.reclaim_responses(now);
         }
         self.memory.pool.release_unused(self.clock.recent_millis());
         if let Some(bytes) = self.memory.take_freed(WORTH) {
@@ -57,66 +60,50 @@ impl Context {
     /// The time until responses are looked for that are to be moved to files. `None`: they keep within their memory, or
     /// are being moved.
     pub(crate) fn next_reclaim(&self, now: Millis) -> Option<Duration> {
-        let is_due = self.memory.response_excess() > 0 && self.reclaim.under_way.load(Ordering::Acquire) == 0;
+        let is_due = self.memory.response_excess() > 0 && !self.reclaim.is_under_way.load(Ordering::Acquire);
         let wait = || self.reclaim.next_look.load(Ordering::Relaxed).saturating_sub(now);
         is_due.then(|| Duration::from_millis(wait()))
     }
 
     /// Has disk threads free memory of responses that wait for their clients, those that hold most first.
     #[cold]
-    fn reclaim_responses(self: &Arc<Self>, host: &ConnectionHost, now: Millis) {
+    fn reclaim_responses(self: &Arc<Self>, now: Millis) {
         let begun = clock::now();
+        self.reclaim.is_under_way.store(true, Ordering::Release);
         let mut waiting = Vec::new();
         self.table.visit(|connection| {
             let held = connection.delivery().held();
-            if held >= LEAST_MOVED {
+            // Without memory some of them will do.
+            if held >= LEAST_MOVED && waiting.try_reserve(1).is_ok() {
                 waiting.push((held, connection.clone()));
             }
         });
         waiting.sort_unstable_by_key(|(held, _)| std::cmp::Reverse(*held));
         let pause = millis(clock::since(begun) * LOOK_PAUSE).max(1);
         self.reclaim.next_look.store(now.saturating_add(pause), Ordering::Relaxed);
-        let mut excess = self.memory.response_excess();
-        let mut chosen = 0;
-        for (held, connection) in waiting {
-            if excess == 0 {
-                break;
-            }
-            excess = excess.saturating_sub(held);
-            chosen += 1;
-            self.reclaim.under_way.fetch_add(1, Ordering::AcqRel);
-            let context = self.clone();
-            self.spill.run(move || context.reclaim_response(&connection));
-        }
-        self.log_reclaimed(host, now, chosen);
-    }
-
-    fn reclaim_response(&self, connection: &Connection) {
-        if !self.has_ended() && !connection.reclaim() {
-            let next_look = self.clock.now().saturating_add(millis(RETRY));
-            self.reclaim.next_look.fetch_max(next_look, Ordering::Relaxed);
-        }
-        if self.reclaim.under_way.fetch_sub(1, Ordering::AcqRel) == 1 && self.memory.response_excess() > 0 {
-            self.poller.wake();
+        let round = Arc::new(Round { context: self.clone(), has_freed: AtomicBool::new(false) });
+        for (_, connection) in waiting.into_iter().take(MOST_MOVED) {
+            let round = round.clone();
+            self.spill.run(move || round.reclaim(&connection));
         }
     }
 
     /// Logs that responses are moved to files, once a minute.
-    fn log_reclaimed(&self, host: &ConnectionHost, now: Millis, count: u64) {
+    fn log_reclaimed(&self, host: &ConnectionHost) {
         let Reclaim { moved, logged, .. } = &self.reclaim;
-        let total = moved.fetch_add(count, Ordering::Relaxed) + count;
-        let before = logged.load(Ordering::Relaxed);
-        if total == 0 || (before != NEVER && now.saturating_sub(before) < LOG_PAUSE) {
+        let total = moved.fetch_add(1, Ordering::Relaxed) + 1;
+        let (now, before) = (self.clock.now(), logged.load(Ordering::Relaxed));
+        let is_due = before == NEVER || now.saturating_sub(before) >= LOG_PAUSE;
+        if !is_due || logged.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return;
         }
-        logged.store(now, Ordering::Relaxed);
         moved.store(0, Ordering::Relaxed);
-        let limit = size(self.memory.response_limit());
+        let (limit, were) = (size(self.memory.response_limit()), if total == 1 { "was" } else { "were" });
         host.log(
             Level::Warning,
             &format!(
-                "responses that slow clients have not read hold more than --response-buffer ({limit}): moved {total} of \
-                 them to temporary files in {}",
+                "responses that slow clients have not read hold more than {limit} (--response-buffer): {total} {were} \
+                 moved to temporary files in {}",
                 self.disk.folder().display()
             ),
         );
@@ -139,7 +126,10 @@ impl Context {
         }
         let mut unfinished = Vec::new();
         self.table.visit(|connection| {
-            if let Some(request) = connection.unfinished() {
+            // Without memory some of them will do.
+            if let Some(request) = connection.unfinished()
+                && unfinished.try_reserve(1).is_ok()
+            {
                 unfinished.push((request, connection.clone()));
             }
         });
@@ -159,6 +149,42 @@ impl Context {
         if excess > 0 {
             let now = clock::now();
             *next_look = Some(now + (now - begun) * LOOK_PAUSE);
+        }
+    }
+}
+
+/// The tasks of one look. While it exists, no responses are looked for.
+struct Round {
+    context: Arc<Context>,
+    has_freed: AtomicBool,
+}
+
+impl Round {
+    /// Frees the memory of one response, if that is still needed.
+    fn reclaim(&self, connection: &Connection) {
+        let context = &self.context;
+        if context.has_ended() || context.memory.response_excess() == 0 {
+            return;
+        }
+        let reclaimed = connection.reclaim();
+        if let Reclaimed::Copied | Reclaimed::Moved = reclaimed {
+            self.has_freed.store(true, Ordering::Relaxed);
+        }
+        if reclaimed == Reclaimed::Moved {
+            context.log_reclaimed(connection.host());
+        }
+    }
+}
+
+impl Drop for Round {
+    fn drop(&mut self) {
+        let Reclaim { is_under_way, next_look, .. } = &self.context.reclaim;
+        if !self.has_freed.load(Ordering::Relaxed) {
+            next_look.fetch_max(self.context.clock.now().saturating_add(millis(FRUITLESS)), Ordering::Relaxed);
+        }
+        is_under_way.store(false, Ordering::Release);
+        if self.context.memory.response_excess() > 0 {
+            self.context.poller.wake();
         }
     }
 }

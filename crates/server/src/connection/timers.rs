@@ -19,9 +19,6 @@ use crate::os::sync::lock;
 /// How often a single-threaded server looks for signals.
 pub(crate) const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
-/// Entries of one connection, for which there is room.
-const ENTRIES: usize = 2;
-
 /// The deadline of one connection.
 pub(crate) struct Deadline {
     due: AtomicU64,
@@ -81,12 +78,9 @@ impl Timers {
         false
     }
 
-    /// Sees to it that so many connections can have their entries, of which each has few. False: the system has no
-    /// memory for them.
+    /// Reserves memory for a further entry of each of so many connections. False: the system has none.
     pub(crate) fn reserve(&self, connections: usize) -> bool {
-        let mut entries = lock(&self.entries);
-        let more = (ENTRIES * connections).saturating_sub(entries.len());
-        entries.capacity() - entries.len() >= more || entries.try_reserve(more).is_ok()
+        lock(&self.entries).try_reserve(connections).is_ok()
     }
 
     /// Adds an entry that is not for a connection.

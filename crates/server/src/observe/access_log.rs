@@ -25,6 +25,10 @@ use crate::os::socket::Io;
 use crate::os::sync::{lock, wait, wait_for};
 use crate::request::Request;
 
+/// An escaped byte has up to this many bytes in a line.
+const ESCAPED: usize = 6;
+/// Bytes of a line that are neither of the request nor of the response, at most.
+const OTHER: usize = 1024;
 /// Most bytes of lines that wait for the writer, those included that it is writing.
 const ROOM: usize = 4 << 20;
 /// Bytes of one write. Small, so that a slow destination can be told from one that accepts nothing.
@@ -123,7 +127,8 @@ impl AccessLog {
             return;
         }
         let before = lines.len();
-        if before + *being_written >= ROOM {
+        let most = ESCAPED * (request.bytes.len() + response.len()) + OTHER;
+        if before + *being_written >= ROOM || lines.try_reserve(most).is_err() {
             *dropped += 1;
             return;
         }

@@ -29,10 +29,25 @@ const SHORT: usize = SIZE / 4;
 
 static RESERVE: Reserve = Reserve::new();
 
-/// True while the system has no memory and a large part of the reserve is in use.
+/// True while a large part of the reserve is in use and the system has no memory.
 #[inline]
 pub fn is_short() -> bool {
-    RESERVE.in_use.load(Ordering::Relaxed) > SHORT
+    RESERVE.in_use.load(Ordering::Relaxed) > SHORT && !has_system_memory()
+}
+
+/// Blocks may stay in the reserve for long after the system has memory again.
+#[cold]
+fn has_system_memory() -> bool {
+    let Ok(layout) = Layout::from_size_align(2 * LARGEST, 1) else { return false };
+    // SAFETY: the layout is not empty, and the block is freed with it. The reserve has no block of this size.
+    unsafe {
+        let block = std::alloc::alloc(layout);
+        if block.is_null() {
+            return false;
+        }
+        std::alloc::dealloc(block, layout);
+    }
+    true
 }
 
 /// The global allocator of a program that serves: this one, and the reserve where that has no memory. See the module.
@@ -67,7 +82,11 @@ unsafe impl<S: GlobalAlloc> GlobalAlloc for WithReserve<S> {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if !RESERVE.contains(block) {
+        if RESERVE.contains(block) {
+            if RESERVE.resize(block, layout, size) {
+                return block;
+            }
+        } else {
             // SAFETY: as required of the caller; the block is not one of the reserve.
             let new = unsafe { self.0.realloc(block, layout, size) };
             if !new.is_null() {
@@ -140,7 +159,7 @@ impl Reserve {
         if layout.size() > LARGEST || layout.align() > UNIT {
             return ptr::null_mut();
         }
-        let units = units(layout);
+        let units = units(layout.size());
         for (number, word) in self.used.iter().enumerate() {
             let with = |used: u64| free_run(used, units).map(|at| used | run(at, units));
             if let Ok(before) = word.fetch_update(Ordering::Acquire, Ordering::Relaxed, with)
@@ -166,15 +185,26 @@ impl Reserve {
     /// Takes back a block of [`Reserve::take`].
     #[cold]
     fn give_back(&self, block: *mut u8, layout: Layout) {
-        let first = (block.addr() - self.start().addr()) / UNIT;
-        let units = units(layout);
+        self.free((block.addr() - self.start().addr()) / UNIT, units(layout.size()));
+    }
+
+    /// Gives a block another size in its place. False: it would need more units.
+    fn resize(&self, block: *mut u8, layout: Layout, size: usize) -> bool {
+        let (before, after) = (units(layout.size()), units(size));
+        if after < before {
+            self.free((block.addr() - self.start().addr()) / UNIT + after, before - after);
+        }
+        after <= before
+    }
+
+    fn free(&self, first: usize, units: usize) {
         self.used[first / WORD].fetch_and(!run(first % WORD, units), Ordering::Release);
         self.in_use.fetch_sub(units * UNIT, Ordering::Relaxed);
     }
 }
 
-fn units(layout: Layout) -> usize {
-    layout.size().div_ceil(UNIT).max(1)
+fn units(size: usize) -> usize {
+    size.div_ceil(UNIT).max(1)
 }
 
 /// The bits of `units` units from this one on.
@@ -261,12 +291,15 @@ mod tests {
             assert!(allocator.realloc(moved, of(5_000), LARGEST + 1).is_null());
             assert_eq!(std::slice::from_raw_parts(moved, 100), [7; 100]);
             assert_eq!(RESERVE.in_use.load(Ordering::Relaxed), 5_120 + 1_024);
+            assert_eq!(allocator.realloc(zeroed, of(1_000), 1_024), zeroed);
+            assert_eq!(allocator.realloc(zeroed, of(1_024), 100), zeroed);
+            assert_eq!(RESERVE.in_use.load(Ordering::Relaxed), 5_120 + 512);
             fails(false);
             let back = allocator.realloc(moved, of(5_000), 6_000);
             assert!(!RESERVE.contains(back));
             assert_eq!(std::slice::from_raw_parts(back, 100), [7; 100]);
             allocator.dealloc(back, of(6_000));
-            allocator.dealloc(zeroed, of(1_000));
+            allocator.dealloc(zeroed, of(100));
         }
         assert_eq!(RESERVE.in_use.load(Ordering::Relaxed), 0);
     }

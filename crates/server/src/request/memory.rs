@@ -132,14 +132,20 @@ impl Budget {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Charges a block that is held by reference, unless it is charged already.
-    pub(crate) fn charge_shared(&self, block: &[u8]) {
+    /// Charges a block that is held by reference, unless it is charged already. False: the system has no memory to note
+    /// that, and nothing was charged.
+    #[must_use]
+    pub(crate) fn charge_shared(&self, block: &[u8]) -> bool {
         let mut shared = lock(&self.shared);
+        if shared.try_reserve(1).is_err() {
+            return false;
+        }
         let (holders, length) = shared.entry(block.as_ptr() as usize).or_insert((0, block.len()));
         *holders += 1;
         if *holders == 1 {
             self.charge(*length);
         }
+        true
     }
 
     /// The part of a block that one of its holders accounts for, in bytes: the others keep the block alive.
@@ -292,9 +298,9 @@ mod tests {
     fn a_block_that_two_responses_hold_counts_once() {
         let budget = Budget::default();
         let block = [0; 100];
-        budget.charge_shared(&block);
+        assert!(budget.charge_shared(&block));
         assert_eq!(budget.share_of(&block), 100);
-        budget.charge_shared(&block);
+        assert!(budget.charge_shared(&block));
         budget.charge(7);
         assert_eq!((budget.used(), budget.share_of(&block)), (107, 50));
         budget.give_back_shared(&block);

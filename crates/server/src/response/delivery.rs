@@ -547,11 +547,9 @@ impl Delivery {
         lock(&self.sending).produced_so_far()
     }
 
-    /// Number of write calls since the last call of this method, and whether some of the response has been written to a
-    /// file since its producer ended it.
-    pub(crate) fn take_writes(&self) -> (u32, bool) {
-        let mut sending = lock(&self.sending);
-        (sending.take_writes(), sending.take_spilled())
+    /// Number of write calls since the last call of this method.
+    pub(crate) fn take_writes(&self) -> u32 {
+        lock(&self.sending).take_writes()
     }
 
     /// The memory that is free once the response is in a file, in bytes; see [`SendQueue::held`].
@@ -580,7 +578,7 @@ impl Delivery {
         // that were coalesced, and no event of the socket follows, so it is asked to send them.
         let is_for_io = !sending.is_blocked() && !sending.queue.is_empty();
         let after = After { push: is_for_io && sending.set_pushed(true), ..After::default() };
-        let is_whole = sending.is_complete();
+        let is_whole = sending.is_whole();
         let backlog = if sending.is_over() { None } else { sending.queue.backlog() };
         let Some(backlog) = backlog else {
             return (if sending.is_sent() { Spilled::Nothing } else { Spilled::Busy }, after);

@@ -141,15 +141,15 @@ impl SendQueue {
         self.bytes
     }
 
-    /// The memory that would be free if all blocks were in a file, in bytes. A block kept by reference counts whole,
-    /// whatever part of it is left, and in equal parts for all responses that hold it.
+    /// The memory that would be free if the [`SendQueue::backlog`] were in a file, in bytes. A block kept by reference
+    /// counts whole, whatever part of it is left, and in equal parts for all responses that hold it.
     pub(crate) fn held(&self) -> usize {
         let held = |block: &Block| match block {
             Block::Copied { bytes, at } => bytes.len() - at,
             Block::Kept { payload, .. } => self.budget.share_of(payload.bytes()),
             Block::File { .. } | Block::Spilled { .. } => 0,
         };
-        self.blocks.iter().map(held).sum()
+        self.blocks.iter().rev().take_while(|block| !block.is_file()).map(held).sum()
     }
 
     /// Copies what is left of blocks kept by reference, where that is little and much smaller than what it keeps. True:
@@ -184,7 +184,8 @@ impl SendQueue {
     }
 
     /// The blocks in memory after the last part of a file, for the caller to write to a file; it then calls
-    /// [`SendQueue::spill`] or [`SendQueue::keep`]. `None`: there are none, or a backlog is being written already.
+    /// [`SendQueue::spill`] or [`SendQueue::keep`]. `None`: there are none, a backlog is being written already, or the system
+    /// has no memory.
     pub(crate) fn backlog(&mut self) -> Option<Backlog> {
         let from = self.blocks.iter().rposition(Block::is_file).map_or(0, |last| last + 1);
         if self.is_spilling || from == self.blocks.len() {
@@ -197,13 +198,16 @@ impl SendQueue {
                 _ => None,
             },
         };
-        let mut parts = Vec::with_capacity(self.blocks.len() - from);
+        let mut parts = Vec::new();
+        parts.try_reserve_exact(self.blocks.len() - from).ok()?;
         for block in self.blocks.range_mut(from..) {
             let (shared, at, end): (Arc<dyn Payload>, usize, usize) = match block {
                 Block::Copied { bytes, at } => {
+                    if !self.budget.charge_shared(bytes) {
+                        return None;
+                    }
                     self.budget.give_back(bytes.len() - *at);
                     let shared = Arc::new(Shared::new(std::mem::take(bytes)));
-                    self.budget.charge_shared(shared.bytes());
                     let end = shared.bytes().len();
                     (shared, *at, end)
                 }
@@ -238,20 +242,19 @@ impl SendQueue {
             return false;
         }
         let offset = offset + backlog.len() - left;
-        let rest = self.blocks.split_off(to);
-        for block in self.blocks.split_off(from) {
+        // In place: there may be no memory for another queue.
+        for block in self.blocks.drain(from..to) {
             self.bytes -= usize::try_from(block.left()).unwrap_or(0);
-            self.release_block(block);
+            release(&self.budget, block);
         }
-        match self.blocks.back_mut() {
+        match from.checked_sub(1).and_then(|last| self.blocks.get_mut(last)) {
             Some(Block::Spilled { file: last, offset: begin, left: more })
                 if Arc::ptr_eq(last, &file) && *begin + *more == offset =>
             {
                 *more += left;
             }
-            _ => self.blocks.push_back(Block::Spilled { file, offset, left }),
+            _ => self.blocks.insert(from, Block::Spilled { file, offset, left }),
         }
-        self.blocks.extend(rest);
         true
     }
 
@@ -272,14 +275,7 @@ impl SendQueue {
 
     /// Gives back the memory charged for a block.
     fn release_block(&self, block: Block) {
-        match block {
-            Block::Copied { bytes, at } => {
-                self.budget.give_back(bytes.len() - at);
-                segments::give(bytes);
-            }
-            Block::Kept { payload, .. } => self.budget.give_back_shared(payload.bytes()),
-            Block::File { .. } | Block::Spilled { .. } => {}
-        }
+        release(&self.budget, block);
     }
 
     /// Appends a copy.
@@ -327,8 +323,10 @@ impl SendQueue {
             return Ok(());
         }
         self.blocks.try_reserve(1).map_err(|_| NoMemory)?;
+        if !self.budget.charge_shared(payload.bytes()) {
+            return Err(NoMemory);
+        }
         self.bytes += end - at;
-        self.budget.charge_shared(payload.bytes());
         self.blocks.push_back(Block::Kept { payload, at, end });
         Ok(())
     }
@@ -437,6 +435,17 @@ impl SendQueue {
 /// True when `bytes[at..]` is much less than the buffer's capacity.
 fn is_mostly_empty(bytes: &Vec<u8>, at: usize) -> bool {
     bytes.len() - at < bytes.capacity() / MOSTLY_EMPTY
+}
+
+fn release(budget: &Budget, block: Block) {
+    match block {
+        Block::Copied { bytes, at } => {
+            budget.give_back(bytes.len() - at);
+            segments::give(bytes);
+        }
+        Block::Kept { payload, .. } => budget.give_back_shared(payload.bytes()),
+        Block::File { .. } | Block::Spilled { .. } => {}
+    }
 }
 
 fn file_step(left: u64) -> usize {

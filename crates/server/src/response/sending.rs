@@ -218,6 +218,11 @@ impl Sending {
         matches!(self.state, State::Complete(_))
     }
 
+    /// True when no more of the response comes: all of it has been sent or queued, and its producer may have ended it.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self.state, State::Complete(_) | State::Idle)
+    }
+
     /// True when what the producer sends is discarded.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.state, State::Overruled(_) | State::Broken { .. })
@@ -359,10 +364,11 @@ impl Sending {
         if !self.queue.is_empty() && !terms.has_memory() {
             self.queue.copy_tails();
         }
-        let (has_spilled, is_sent, is_broken) = (self.take_spilled(), self.is_sent(), self.is_broken());
+        let (has_spilled, is_sent, is_broken) = (self.has_spilled, self.is_sent(), self.is_broken());
         if !is_broken {
             self.state = State::Idle;
         }
+        self.has_spilled = false;
         let is_held = std::mem::take(&mut self.is_held) && !is_sent && !is_broken;
         if is_sent {
             self.waiting_since = NEVER;
@@ -372,14 +378,9 @@ impl Sending {
         End { timed_out, has_spilled, is_sent, is_broken, is_left, is_held }
     }
 
-    /// Notes that some of the response has been written to a file.
+    /// Notes that some of the response has been written to a file, unless its producer has ended it.
     pub(crate) fn set_spilled(&mut self) {
-        self.has_spilled = true;
-    }
-
-    /// True when some of the response has been written to a file since the last call of this method.
-    pub(crate) fn take_spilled(&mut self) -> bool {
-        std::mem::take(&mut self.has_spilled)
+        self.has_spilled = self.state != State::Idle;
     }
 }
 

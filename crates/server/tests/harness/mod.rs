@@ -328,7 +328,7 @@ impl Server {
         }
         let mut state = std::mem::take(&mut *lock(&self.script.state));
         // Any slow client may cause it where a test gives responses little memory.
-        state.log.retain(|line| !line.contains("hold more than --response-buffer"));
+        state.log.retain(|line| !line.contains("(--response-buffer)"));
         if !has_failed {
             assert_eq!(fault, None, "the server failed");
             assert_eq!(connections, 0, "connections are left");

@@ -11,7 +11,7 @@ use std::thread;
 use pyo3::prelude::*;
 use tailrace_server::Server;
 
-use crate::python::memory;
+use crate::ffi::thread as thread_state;
 
 /// Requests checks of the thread.
 #[derive(Default)]
@@ -37,8 +37,8 @@ impl InterpreterProbe {
 
 fn attach_for_each(questions: &Receiver<Weak<Server>>) {
     while let Ok(server) = questions.recv() {
-        memory::await_attaching();
-        if Python::try_attach(|_| ()).is_none() {
+        // A worker that has no memory for the state of this thread is not one whose interpreter is held.
+        if thread_state::has_memory_to_attach() && Python::try_attach(|_| ()).is_none() {
             // The interpreter is being finalized.
             return;
         }

@@ -369,7 +369,6 @@ pub(crate) fn check_access_log_format(text: &str) -> PyResult<()> {
     Format::parse(text).map(drop).map_err(PyValueError::new_err)
 }
 
-/// Raises ValueError, with one line that says what is wrong with an entry of the trusted proxies.
 /// The value of the option with this name.
 pub(crate) fn query_masking_of(name: &str) -> PyResult<QueryMasking> {
     match name {
@@ -380,6 +379,7 @@ pub(crate) fn query_masking_of(name: &str) -> PyResult<QueryMasking> {
     }
 }
 
+/// Raises ValueError, with one line that says what is wrong with an entry of the trusted proxies.
 #[pyfunction]
 #[pyo3(signature = (entry, /))]
 pub(crate) fn check_trusted_proxy(entry: &str) -> PyResult<()> {
