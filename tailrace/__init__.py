@@ -17,7 +17,7 @@ import os
 import sys
 
 if os.path.basename(sys.argv[0]) == "tailrace" or (sys.argv[0] == "-m" and "tailrace" in sys.orig_argv):
-    # The import of the command takes a third of a second. `command.main` restores KeyboardInterrupt.
+    # Importing the command takes a third of a second. `command.main` restores KeyboardInterrupt.
     from tailrace.process import early
 
     early.protect()

@@ -121,8 +121,8 @@ class Scoreboard:
     """The state of all workers of a master, in memory that they share. Made by the master before it forks."""
 
     def __new__(cls, places: int, threads: int, query_masking: str) -> Scoreboard:
-        """A scoreboard for this many workers, each with this many threads. query_masking: the option. Raises OSError,
-        ValueError."""
+        """A scoreboard for this many workers, each with this many threads. query_masking: the value of the option.
+        Raises OSError, ValueError."""
 
     def counters(self, place: int, /) -> dict[str, int]:
         """Counters and gauges of the worker at a place, also after its death. Raises IndexError."""

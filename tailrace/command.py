@@ -85,7 +85,7 @@ def _serve(**given: Any) -> int:
     # Process 1 has a master also with --debug: the master reaps orphans, and the application its own children.
     if not settings["debug"].value or settings["reload"].value or os.getpid() == 1:
         return master.serve(settings, surroundings=surroundings)
-    # It never handles them. SIGUSR1 it does, once it serves.
+    # A server with --debug never handles these two. It handles SIGUSR1 once it serves.
     early.unprotect((signal.SIGHUP, signal.SIGUSR2))
     if not single.serve(settings):
         leave(0)
@@ -106,8 +106,8 @@ def _config(format: str, **given: Any) -> None:
 def _static_list(path: str | None, json: bool, **given: Any) -> None:
     """Prints which URL is answered with which static file, its length and the fields of the response.
 
-    Takes the options of `tailrace serve`, whose MODULE:CALLABLE has no effect; nothing is served. Also lists the files
-    of the folders that are not served, and why. PATH: only what fits, such as /assets, '/img/*.png' or '*.js'.
+    Takes the options of `tailrace serve`; MODULE:CALLABLE has no effect, and nothing is served. Also lists the files
+    in the folders that are not served, and why. PATH: only what fits, such as /assets, '/img/*.png' or '*.js'.
     """
     settings, warnings = arguments.settings_of(given)
     for warning in warnings:
@@ -126,8 +126,8 @@ def _static_list(path: str | None, json: bool, **given: Any) -> None:
     here = directory.named(chosen["chdir"])
     found = static_list.rows(chosen | folders.located(chosen, here), path)
     if not found and path is not None and not json:
-        application = "" if path.startswith("/") else ", and no application is needed"
-        raise ConfigError(f"{path}: no file of the folders fits; without PATH all are listed{application}")
+        application = "" if path.startswith("/") else " (no application is needed)"
+        raise ConfigError(f"{path}: no file in the folders matches; without PATH, all are listed{application}")
     click.echo(static_list.as_json(found) if json else static_list.as_text(found, here))
 
 
@@ -142,15 +142,14 @@ def _doctor(
     json: bool,
     **given: Any,
 ) -> int:
-    """Explains how a response is delivered, and what to fix.
+    """Explains how a response is delivered and what would make it faster.
 
-    The application runs in this process, on the real server, and is called several times (--times and two more). A
-    finding says what it costs, as measured, and which change of the code fixes it: see docs/doctor.md. It also takes
-    the options of `tailrace serve`, and settings from the same places; --gevent, --debug, --reload and --workers have
-    no effect.
+    The application runs in this process, on the real server, and is called several times (--times and two more). Each
+    finding states its measured cost and the code change that fixes it: see docs/doctor.md. It also takes the options of
+    `tailrace serve`, and settings from the same places; --gevent, --debug, --reload and --workers have no effect.
 
-    With --live a running server is asked instead, at the address of its --status: which ten of its endpoints cost most
-    to deliver, and why.
+    With --live a running server is asked instead, at the address of its --status: which ten of its endpoints cost the
+    most, and why.
 
     Exit status: 0 without findings, 1 with findings, 2 for wrong use or an application that cannot be loaded.
     """
@@ -185,7 +184,9 @@ def _doctor_of_running(status: str | None, config: str | None, json: bool) -> in
         found = asked.status()
         if "endpoints" not in found:
             version = printable(str(found.get("version")))
-            raise ConfigError(f"the server at {asked.address} is Tailrace {version}: it does not tell endpoints")
+            raise ConfigError(
+                f"the server at {asked.address} is Tailrace {version}, which does not report endpoints: upgrade it"
+            )
         with asked.understood():
             shown = live.as_json(found) if json else live.as_text(found, str(asked.address))
             has_findings = live.has_findings(found)

@@ -5,8 +5,8 @@
     listen = 127.0.0.1:6543 [::1]:6543
     threads = 32
 
-Keys are the options of docs/options.md, or `host` and `port`, or `listen` as another name of `bind`. The log shows
-`log_level`, by default info, unless the file has a section for the logger `tailrace` with another level.
+Keys are the options of docs/options.md, or `host` and `port`, or `listen` as another name of `bind`. The log level
+is `log_level`, else the level that the file sets for the logger `tailrace`, else info.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def serve(app: WSGIApplication, global_conf: Mapping[str, str] | None = None, **
     """
     given = keywords(local_conf)
     if log.logger.level == logging.NOTSET:
-        # Where the file has no logging, `pserve` shows warnings only, and nothing would name the address.
+        # If the file does not configure logging, `pserve` shows only warnings, and nothing would name the address.
         given.setdefault("log_level", "info")
     run(app, **given)
 

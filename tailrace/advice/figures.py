@@ -1,5 +1,5 @@
-"""What is to be fixed where only figures of the server's records are known: of the responses of an endpoint,
-or of one response.
+"""What to fix, as far as figures of the server's records show it: those of all responses of an endpoint, or of one
+response.
 
 A record does not say what the application returned. So a finding here says what was seen of the delivery, and names the
 cause that it has as a rule; `tailrace doctor APP --url PATH` looks at the application itself.
@@ -46,7 +46,7 @@ _LARGE: Final = 4096
 class Figures:
     """Those of all responses of an endpoint, added; or of one response. Times are milliseconds.
 
-    held: the application had the request. delivery: the part of it after the first block, without that of event
+    held: the application had the request. delivery: the part of it after the first block, excluding event
     streams. blocked: its thread waited for the client. paths: responses by how their bodies were sent. chunked: those
     without a length. event_streams: those that were streams of server-sent events; streaming: how long the application
     had them.
@@ -82,18 +82,18 @@ class Figures:
 
     @property
     def is_streamed(self) -> bool:
-        """Whether that gives block after block, which an event stream does as it should."""
+        """Whether bodies were sent block after block, although they are not event streams."""
         return self.path in STREAMED and not self.is_event_stream
 
     @property
     def is_event_stream(self) -> bool:
-        """Whether most responses are streams of events."""
+        """Whether most responses are event streams."""
         return 2 * self.event_streams > self.responses
 
     @property
     def _may_cost_more(self) -> bool:
-        """Whether responses were sent block after block. What the kernel did not take at once of others costs nothing
-        that the application could avoid."""
+        """Whether responses were sent block after block. If the kernel did not accept all of another response at once,
+        the application could not have avoided that cost."""
         return not self.is_event_stream and any(self.paths.get(path) for path in STREAMED)
 
     @property
@@ -122,8 +122,8 @@ class Figures:
 
     @property
     def cost(self) -> float:
-        """By which endpoints are ordered: the milliseconds until the first block, and what the delivery has cost beyond
-        the floor. Event streams cost nothing: they wait for events."""
+        """The key by which endpoints are ordered: the milliseconds until the first block, plus what the delivery cost
+        beyond the floor. Event streams cost nothing: they wait for events."""
         before_delivery = max(0.0, self.held - self.streaming - self.delivery)
         return before_delivery + self.more_ms + CALL_MS * self.more_calls
 

@@ -19,7 +19,7 @@ WHOLE: Final = 1 << 20
 
 @dataclass(frozen=True)
 class Finding:
-    """What is to be fixed.
+    """Something to fix.
 
     what: what was seen. cost: why it costs, with what was measured. ms, calls: the cost in milliseconds of the thread
     and in system calls, 0 where it has none. change: what to do; code: the lines of it.
@@ -61,7 +61,7 @@ class Remedy(NamedTuple):
 
 
 RAISED: Final = Remedy(
-    "Correct the cause, or catch the exception where the response can still be replaced: before the first block.",
+    "Correct the cause, or catch the exception while the response can still be replaced: before the first block.",
     "except ReportError as error:\n"
     '    start_response("500 Internal Server Error", fields, sys.exc_info())\n'
     "    return [page]",

@@ -1,4 +1,4 @@
-"""What is to be fixed where the record of one response is known: one that was slow, or did not end well."""
+"""What to fix, as the record of one response shows it: one that was slow, or did not end well."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Serving(click.Command):
         return left
 
     def check_arguments(self, ctx: click.Context) -> None:
-        """Refuses more arguments than one. Raises UsageError."""
+        """Rejects more than one argument. Raises UsageError."""
         if not ctx.args:
             return
         wanted = "one application can be served" if "app" in ctx.params else "one PATH can be given"
@@ -69,7 +69,7 @@ class Listing(Serving):
     groups: ClassVar[tuple[str, ...]] = (STATIC,)
 
     def check_arguments(self, ctx: click.Context) -> None:
-        """Leaves out the application of such a command line."""
+        """Ignores the application in such a command line."""
         given = [each for each in (ctx.params["path"], *ctx.args) if each and not _APPLICATION.fullmatch(each)]
         ctx.params["path"], ctx.args = given[0] if given else None, given[1:]
         super().check_arguments(ctx)
@@ -91,8 +91,8 @@ class ServeByDefault(click.Group):
         return super().parse_args(ctx, args)
 
     def meant(self, given: list[str]) -> str:
-        """The end of the message about several arguments of `serve`: the command line that was meant, if the first of
-        them is a misspelt command, or the word for `serve` of another server."""
+        """The end of the message about several arguments of `serve`: the intended command line, if the first argument
+        is a misspelt command, or what another server calls `serve`."""
         first, *rest = given
         command = "serve" if first in _SERVE else most_similar(first, self.commands)
         return f"; did you mean `{shlex.join(['tailrace', command, *rest])}`?" if command else ""

@@ -607,8 +607,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "response_buffer",
         values.size(65536),
         None,
-        "Maximum memory for all responses that wait for slow clients; at most three quarters of --client-memory. The"
-        " rest is kept in temporary files, see --response-spill. Unset: half of --client-memory.",
+        "Maximum memory for all responses that wait for slow clients, capped at three quarters of --client-memory. The"
+        " rest is kept in temporary files, see --response-spill. Default: half of --client-memory.",
         LIMITS,
         example="256MiB",
     ),
@@ -962,9 +962,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "query_masking",
         values.choice("secrets", "all", "none"),
         "secrets",
-        "Which query string values are shown as *** in the server's own log, on the status pages and by the commands "
-        "that read them: those of parameters with names such as token, key, password, code or signature; all; or none. "
-        "The access log is not affected: its format decides.",
+        "Query string values to mask as *** in the server's own log, on the status pages and in the output of the "
+        "commands that read them. secrets: those of parameters with names such as token, key, password, code or "
+        "signature. The access log is not affected; its format decides.",
         LOGS,
         core="query_masking",
         example="all",

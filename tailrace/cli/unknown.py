@@ -1,4 +1,4 @@
-"""Unknown names of options and commands: which one was most likely meant, also by a name of another server."""
+"""Unknown names of options and commands: which one was most likely meant, including names from other servers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ELSEWHERE: Final = {
 }
 
 
-# How the values of some of these differ from those of ours.
+# How the values of some of these options differ from ours.
 DIFFERENCES: Final = {
     theirs: difference
     for names, difference in {
@@ -63,8 +63,8 @@ DIFFERENCES: Final = {
         "fd": "as in fd://3",
         "reload_on_rss workers_max_rss": "with a unit: 512MiB",
         "py_autoreload": "which takes no number",
-        "static_map": "and answers 404 for what the folder does not have",
-        "static_map2": "with the folder of the files themselves: /a=FOLDER/a",
+        "static_map": "which answers 404 for files that the folder does not have",
+        "static_map2": "with the folder that contains the files: /a=FOLDER/a",
         "static_path_mount static_path_route": "with path and folder: /static=FOLDER",
         "x_sendfile xsendfile": "with the folder whose files may be sent",
     }.items()
@@ -72,46 +72,49 @@ DIFFERENCES: Final = {
 }
 
 
-# Options of theirs that have another effect than any of ours, or that Tailrace does not have, and what to do instead.
+# Options of other servers that Tailrace does not have, or whose effect differs from all of ours; and what to do
+# instead.
 REMEDIES: Final = {
     theirs: remedy
     for names, remedy in {
-        "listen": "--bind names an address, --backlog the length of the queue",
+        "listen": "--bind sets the address, --backlog the length of the accept queue",
         "socket uwsgi_socket s": "--bind uwsgi://127.0.0.1:3031 speaks the uwsgi protocol",
-        "wsgi_file module wsgi callable callable_object": "the application is an argument: `tailrace "
-        "mysite.wsgi:application`, or `tailrace ./hello.py`",
-        "pythonpath python_path app_dir pp": "--chdir searches modules in a directory, and makes it the current one; "
-        "the variable PYTHONPATH names further ones",
-        "virtualenv venv home H": "run the `tailrace` that is installed in the virtual environment",
-        "env e": "set the variable in the environment, or in the file of --env-file",
+        "wsgi_file module wsgi callable callable_object": "give the application as an argument: "
+        "`tailrace mysite.wsgi:application`, or `tailrace ./hello.py`",
+        "pythonpath python_path app_dir pp": "--chdir changes to a directory and imports modules from it; the "
+        "variable PYTHONPATH adds further directories",
+        "virtualenv venv home H": "run the `tailrace` command of the virtual environment",
+        "env e": "set the variable in the environment, or in the file that --env-file names",
         "c ini yaml": "--config takes a TOML file with the options, such as `tailrace config` prints",
-        "check_config print_config": "`tailrace config` reads the settings and prints them",
-        "paste paster ini_paste": "`pserve` reads the file, with `use = egg:tailrace` in its section [server:main]",
+        "check_config print_config": "`tailrace config` checks the settings and prints them",
+        "paste paster ini_paste": "`pserve` reads the file; its section [server:main] needs `use = egg:tailrace`",
         "worker_class k": "requests run in threads by default; --gevent runs them in greenlets, --threads 1 one at a "
         "time",
-        "worker_connections": "--max-connections limits connections; --max-greenlets limits the requests that run with "
-        "--gevent",
-        "limit_concurrency": "--max-connections limits connections; --max-queue limits the requests that wait, and "
-        "further ones get 503",
-        "p": "--pidfile writes the process id, --workers is the number of processes, and --bind names the port",
-        "master M": "there is a master process by default; --workers says how many processes it has",
+        "worker_connections": "--max-connections limits connections; with --gevent, --max-greenlets limits the "
+        "requests that run at once",
+        "limit_concurrency": "--max-connections limits connections; --max-queue limits queued requests, and "
+        "further requests get 503",
+        "p": "--pidfile writes the process id, --workers sets the number of processes, and --bind sets the port",
+        "master M": "a master process runs by default; --workers sets the number of its workers",
         "lazy_apps lazy": "each worker loads the application by default; --preload loads it before the fork",
-        "enable_threads": "threads of the application run by default",
+        "enable_threads": "threads that the application starts run by default",
         "respawn_failed_workers": "workers that die are replaced by default",
         "die_on_term": "SIGTERM stops the server by default",
-        "need_app": "a server without an application does not start",
-        "vacuum": "the files of UNIX sockets are removed by default",
-        "timeout t": "--request-timeout limits a request; --hang-timeout replaces a worker that does not respond",
-        "reuse_port": "the workers share the sockets of the master",
-        "limit_request_field_size": "--header-bytes-limit limits all header fields of a request together",
-        "header_map": "--underscore-headers drops, keeps or refuses such fields",
+        "need_app": "the server does not start without an application",
+        "vacuum": "UNIX socket files are removed by default",
+        "timeout t": "--request-timeout limits the time of a request; after --hang-timeout, a worker that does "
+        "not respond is replaced",
+        "reuse_port": "the workers share the listening sockets of the master",
+        "limit_request_field_size": "--header-bytes-limit limits the total size of a request's header fields",
+        "header_map": "--underscore-headers drops, keeps or refuses header fields with an underscore in their name",
         "proxy_headers": "--trusted-proxies names the proxies whose header fields are trusted",
-        "proxy_protocol": "an address takes it as an option: --bind 'http://127.0.0.1:8000?proxy=any'",
+        "proxy_protocol": "set it as an option of the address: --bind 'http://127.0.0.1:8000?proxy=any'",
         "no_server_header": "an empty value removes the field: --server-header ''",
-        "check_static_docroot": "--overlay serves the files of a folder that it names",
-        "static_gzip static_gzip_all": "files such as app.js.gz are sent by default (--static-precompressed)",
-        "mimefile": "--mime .EXT=TYPE states one type, and may be given several times",
-        "no_sendfile sendfile": "Tailrace uses sendfile where it gives what the file's read() gives",
+        "check_static_docroot": "--overlay serves the files of the folder that you name",
+        "static_gzip static_gzip_all": "compressed siblings such as app.js.gz are sent by default "
+        "(--static-precompressed)",
+        "mimefile": "--mime .EXT=TYPE sets the type of one extension, and may be repeated",
+        "no_sendfile sendfile": "Tailrace uses sendfile whenever it sends the same bytes as the file's read()",
         "expose_tracebacks": "--debug shows tracebacks in the browser",
         "certfile keyfile ssl_certfile ssl_certificate ssl_keyfile https https_port": "Tailrace speaks no TLS: a proxy "
         "in front does, and --url-scheme https tells the application",
@@ -133,7 +136,7 @@ def nearest(name: str, known: Mapping[str, str]) -> str:
     theirs = _plain(name)
     spellings = {_plain(spelling): spelling for spelling in known}
     if theirs not in ELSEWHERE and theirs not in REMEDIES:
-        # A misspelt name of theirs, too: `--prot` is nearer to `port` than to any of ours.
+        # The name of another server may be misspelt, too: `--prot` is closer to `port` than to any name of ours.
         near = most_similar(theirs, [*spellings, *ELSEWHERE, *REMEDIES])
         if near in spellings:
             return f"; did you mean {spellings[near]}?"
@@ -152,15 +155,15 @@ def _plain(name: str) -> str:
 
 
 def most_similar(name: str, known: Iterable[str]) -> str | None:
-    """The first of the nearest names; None: not even the nearest is near. A third of its letters may differ, and two at
-    most."""
+    """The first of the closest names; None: none is close enough. Up to a third of the letters may differ, but no more
+    than two."""
     by_edits = [(edits(name, each), each) for each in known if min(len(name), len(each)) > 2]
     near = [(number, each) for number, each in by_edits if number <= min(2, max(len(name), len(each)) // 3)]
     return min(near, key=lambda each: each[0])[1] if near else None
 
 
 def edits(one: str, other: str) -> int:
-    """How many letters must be inserted, removed, replaced or exchanged with the next one to turn one into the other
+    """How many letters must be inserted, removed, replaced or swapped with the next letter to turn one into the other
     (optimal string alignment distance)."""
     before: list[int] = []
     row = list(range(len(other) + 1))

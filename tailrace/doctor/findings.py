@@ -349,7 +349,7 @@ def small_blocks(key: str, measured: Measured) -> Finding | None:
 def starving(key: str, measured: Measured) -> Finding | None:
     """A pause between two blocks, during which a thread is held."""
     known, delivery = measured.known, measured.delivery
-    # A stream of events waits for them.
+    # An event stream waits for its events.
     if known is None or delivery is None or known.longest_gap < PAUSE or measured.is_event_stream:
         return None
     # A pause of the machine's is not there each time.
@@ -425,8 +425,8 @@ def uncompressed(key: str, measured: Measured) -> Finding | None:
     return Finding(
         key,
         f"{kind} was sent uncompressed to a client that accepts gzip.",
-        f"gzip makes {counted(gzip.of, 'byte')}{part} {100 * saved // gzip.of}% smaller, {gzip.into:,} bytes, in "
-        f"{time_of(gzip.ms)} of processor time. The client waits for {counted(saved, 'byte')} more.",
+        f"gzip shrinks {counted(gzip.of, 'byte')}{part} by {100 * saved // gzip.of}%, to {gzip.into:,} bytes, in "
+        f"{time_of(gzip.ms)} of processor time. Without it, the client waits for {counted(saved, 'byte')} more.",
         "Compress it once and keep it, or in a middleware, or in the proxy. Not where a page shows a secret together "
         "with text of the client's (BREACH).",
         code,

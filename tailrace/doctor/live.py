@@ -1,4 +1,4 @@
-"""`tailrace doctor --live`: the endpoints of a running server that cost most, from its `/status.json`."""
+"""`tailrace doctor --live`: the endpoints of a running server that cost the most, from its `/status.json`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def as_text(found: Mapping[str, Any], address: str) -> str:
     if not endpoints:
         return f"{found['application']} at {address}: its workers have sent no response yet."
     responses = sum(each["responses"] for each in found["endpoints"]) + found["other_responses"]
-    which = f"the {len(endpoints)} endpoints" if len(endpoints) > 1 else "the endpoint"
+    which = f"the {len(endpoints)} endpoints that cost" if len(endpoints) > 1 else "the endpoint that costs"
     lines = show.wrapped(
-        f"{found['application']} at {address}: {which} that cost most, of "
+        f"{found['application']} at {address}: {which} the most, of "
         f"{counted(responses, 'response')} since its workers began.",
         "",
         "",
@@ -48,7 +48,7 @@ def as_text(found: Mapping[str, Any], address: str) -> str:
 
 
 def has_findings(found: Mapping[str, Any]) -> bool:
-    """Whether something is to be fixed."""
+    """Whether there is something to fix."""
     return any(each["findings"] for each in found["endpoints"][:MOST])
 
 
@@ -71,7 +71,7 @@ def _facts(each: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("responses", "; ".join([f"{responses:,}: {ways}", *bad])),
         ("held", _time(each["held_seconds"], responses) + " by the application"),
         ("delivery", _time(each["delivery_seconds"], responses) + " of that after the first block"),
-        ("events", _time(each["event_stream_seconds"], responses) + " of that for streams of events"),
+        ("events", _time(each["event_stream_seconds"], responses) + " of that for event streams"),
         ("blocked", _time(each["blocked_seconds"], responses) + " on clients"),
         (
             "sent",
@@ -81,7 +81,7 @@ def _facts(each: Mapping[str, Any]) -> list[tuple[str, str]]:
         (
             "cost",
             _time(each["cost_seconds"], responses)
-            + " until the first block, and for a delivery that is not one list, estimated",
+            + " until the first block, plus delivery beyond that of one list (estimated)",
         ),
     ]
     seconds = {"delivery": "delivery", "events": "event_stream", "blocked": "blocked", "cost": "cost"}

@@ -91,7 +91,7 @@ def as_text(measured: Measured, found: list[Finding]) -> str:
         lines += ["", *finding(f"{number}. ", one)]
     well = "Nothing to fix."
     if response.is_cut:
-        well = "Nothing to fix until then. A response that does not end is not measured further."
+        well = "Nothing to fix up to that point. A response that does not end is not measured further."
     elif response.status >= 400:
         well = "Nothing to fix in the delivery of this error response."
     verdict = well if not found else f"{counted(len(found), 'finding')}."
@@ -121,9 +121,7 @@ def _facts(measured: Measured) -> list[tuple[str, str]]:
         return facts
     path = _PATHS.get(delivery.path, delivery.path)
     if delivery.path == "one-write" and delivery.writes > 1:
-        path = (
-            f"one-write: head and body at once, of which the socket took a part in each of {delivery.writes:,} writes"
-        )
+        path = f"one-write: head and body together, which the socket accepted in {delivery.writes:,} writes"
     facts.append(("path", path))
     if response.body_bytes:
         facts.append(("first read", "head and body together" if response.shares_read else "the head alone"))

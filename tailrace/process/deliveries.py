@@ -18,7 +18,7 @@ Function = TypeVar("Function", bound=Callable[[Record], object])
 _lock = threading.Lock()
 # Replaced, never changed: the core's thread reads it without the lock.
 _functions: tuple[Callable[[Record], object], ...] = ()
-# Those whose exception has been logged, by id(): a function may be unhashable.
+# The functions whose exception has been logged, by id(): a function may be unhashable.
 _failed: set[int] = set()
 
 
@@ -33,8 +33,8 @@ def on_delivery(function: Function) -> Function:
     Call it where the application is loaded; with `preload` that is the master, and the workers inherit it. The
     functions are called on a thread of their own, after the response has been sent, so no request waits for them; but
     they need the interpreter. If they are slower than the responses, records are dropped, and the log says so. With
-    `gevent` that thread is none of the hub's. An exception of a function is logged once, whatever it is: `SystemExit`
-    ends neither the worker nor that thread. At the end of a worker the last records are waited for, for up to a second.
+    `gevent` that thread is not the hub's. An exception from a function is logged once, whatever its type: `SystemExit`
+    ends neither the worker nor that thread. A worker that ends waits for the last records for up to a second.
 
     Raises TypeError when it cannot be called.
     """
@@ -57,7 +57,7 @@ def _tell(record: Record) -> None:
     for function in _functions:
         try:
             function(record)
-        # Also SystemExit and others that would end a thread: the core's goes on, and would log each of them.
+        # Also SystemExit and others that end a Python thread: the core's thread continues, and would log each of them.
         except BaseException:
             if id(function) not in _failed:
                 _failed.add(id(function))

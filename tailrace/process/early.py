@@ -1,8 +1,8 @@
-"""Signals before the command handles them: Ctrl-C ends it without a traceback, and the signals of a running server do
-nothing, since the pid file or the service manager may have named the process already.
+"""Signals before the command handles them. Ctrl-C ends it without a traceback. The signals of a running server do
+nothing, since the pid file or the service manager may have published the process id already.
 
-The package imports this file before anything else, and it imports nothing that Python has not loaded by then: `signal`
-takes milliseconds. What comes before that is Python's own start, whose signals nobody can handle.
+The package imports this file before anything else. The file imports nothing that Python has not loaded by then:
+importing `signal` takes milliseconds. Signals during Python's own start, before this file, cannot be handled.
 
 Thread: the main one.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-# What `signal` is made of. typeshed does not have it.
+# The C module behind `signal`, which typeshed does not have.
 from _signal import (  # type: ignore[import-not-found]
     SIG_DFL,
     SIG_IGN,
@@ -31,8 +31,8 @@ _OF_A_SERVER = (SIGHUP, SIGUSR1, SIGUSR2)
 
 
 def protect() -> None:
-    """From now on Ctrl-C ends the process, and the signals of a server do nothing; unless they have handlers of others
-    or are ignored."""
+    """From now on, Ctrl-C ends the process, and the signals of a server do nothing. A signal that already has another
+    handler, or is ignored, is left alone."""
     try:
         if getsignal(SIGINT) is default_int_handler:
             signal(SIGINT, _leave)
@@ -41,7 +41,7 @@ def protect() -> None:
                 # A handler instead of SIG_IGN, which programs that this process starts would inherit.
                 signal(number, _ignore)
     except ValueError:
-        # On another thread than the main one, Python allows no handlers.
+        # Python allows handlers only on the main thread.
         return
 
 
@@ -52,7 +52,7 @@ def interrupts_raise() -> None:
 
 
 def unprotect(numbers: tuple[int, ...] = _OF_A_SERVER) -> None:
-    """These signals of a server end the process again, as any program."""
+    """These signals of a server end the process again, as they end any program."""
     for number in numbers:
         if getsignal(number) is _ignore:
             signal(number, SIG_DFL)

@@ -104,7 +104,7 @@ def pid_file(path: str | None) -> Iterator[list[str]]:
 
 def _remedy(error: OSError, directory: str) -> str:
     if error.errno == errno.ENOENT and os.path.isdir(directory):
-        return f"no file can be created in {directory}, whose file system takes none; choose another directory"
+        return f"the file system of {directory} does not accept new files; choose another directory"
     if error.errno == errno.ENOENT:
         return f"the directory {directory} does not exist; create it (systemd: RuntimeDirectory=)"
     if error.errno in (errno.EACCES, errno.EPERM):

@@ -48,19 +48,19 @@ def handled(handlers: dict[signal.Signals, Handler]) -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-# The same signal again within this time does not count (seconds). timeout(1) signals its child, and then the group of
-# its child, so that one stop arrives twice.
+# A signal that is repeated within this time counts once (seconds). timeout(1) signals its child, and then the child's
+# process group, so one stop arrives twice.
 REPEATED: Final = 0.1
 
 
 class Stops:
-    """Which of the signals that stop a server count."""
+    """Decides which of the signals that stop a server count."""
 
     def __init__(self) -> None:
         self._counted: dict[int, float] = {}
 
     def counts(self, number: int, now: float) -> bool:
-        """Whether a signal is one of its own, and no repetition of the last one that counted. now: monotonic clock."""
+        """Whether a signal counts, rather than repeats the last one that counted. now: monotonic clock."""
         if now - self._counted.get(number, -math.inf) < REPEATED:
             return False
         self._counted[number] = now

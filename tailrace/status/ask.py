@@ -1,8 +1,8 @@
 """What `tailrace threads`, `top` and `doctor --live` ask: the address of `--status`, or a process by its number.
 
-Any process may answer at an address, so the length of an answer and the time for it are limited. What an answer says is
-returned as it is: whoever prints it calls `printable_document` first. Errors are `AskError`s with one line that names
-the remedy.
+Any process may answer at an address, so the length of an answer and the time for it are limited. Answers are returned
+unescaped: code that prints them calls `printable_document` first. Errors are `AskError`s with one line that names the
+remedy.
 
 Thread: any.
 """
@@ -30,12 +30,12 @@ from tailrace.status import threads
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-# Time limit for an answer, from the connection to the last byte (seconds): more than the status process gives the
-# reading of all stacks.
+# Time limit for an answer, from the connection to the last byte (seconds): more than the status process allows for
+# reading all stacks.
 TIMEOUT: Final = threads.BUDGET + 5.0
 # Maximum length of an answer (bytes): far more than the stacks of thousands of threads.
 LONGEST: Final = 64 << 20
-# Maximum length of the text of a refusal in an error (characters).
+# Maximum length of a refusal's text in an error (characters).
 _MOST_SAID: Final = 200
 WHICH: Final = (
     "which server? Name the address of its --status, as in `--status 127.0.0.1:9000`; a server has one when it is "
@@ -70,13 +70,13 @@ class Asked:
 
     @contextlib.contextmanager
     def understood(self) -> Iterator[None]:
-        """Inside the context, a document is read. Raises AskError if the document has another form."""
+        """A context for code that reads a document. Raises AskError if the document has an unexpected form."""
         try:
             yield
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise AskError(
-                f"{self.address} is not the --status address of Tailrace {__version__}: its document has another form "
-                f"({type(error).__name__})"
+                f"{self.address} is not the --status address of Tailrace {__version__}: its document has an unexpected "
+                f"form ({type(error).__name__})"
             ) from None
 
     def _get(self, target: str) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Asked:
             raise AskError(f"no answer from {self.address}: {_short(reason)}; {remedy}") from None
         if body is None:
             raise AskError(
-                f"the answer of {self.address} to {target} is longer than {LONGEST >> 20} MiB, so it is not a "
+                f"the answer from {self.address} to {target} is longer than {LONGEST >> 20} MiB, so this is not a "
                 f"--status address; {remedy}"
             )
         if status != 200:
@@ -105,7 +105,7 @@ class Asked:
         return found
 
     def _exchange(self, target: str) -> tuple[int, bytes | None]:
-        """The status and the body; None: there is more than LONGEST."""
+        """The status and the body; None: the body is longer than LONGEST."""
         deadline = time.monotonic() + TIMEOUT
         request = f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\nConnection: close\r\n\r\n"
         with self._connect() as connected:
@@ -114,7 +114,7 @@ class Asked:
             response = http.client.HTTPResponse(answer)  # type: ignore[arg-type]
             try:
                 response.begin()
-                # A limit, since http.client reserves memory for the length that a head announces.
+                # Limited, since http.client reserves memory for the length that the head announces.
                 body = response.read(LONGEST)
             except _TooLong:
                 return 0, None
@@ -141,13 +141,13 @@ class _TooLong(Exception):
 
 
 class _Answer(io.RawIOBase):
-    """What arrives at a socket, up to LONGEST bytes and up to a deadline. Raises _TooLong and TimeoutError."""
+    """The bytes that arrive at a socket, up to LONGEST and until a deadline. Raises _TooLong and TimeoutError."""
 
     def __init__(self, connected: socket.socket, deadline: float) -> None:
         self._socket, self._deadline, self._left = connected, deadline, LONGEST
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """What http.client asks of a socket."""
+        """Called by http.client."""
         return io.BufferedReader(self)
 
     def readable(self) -> bool:
@@ -166,7 +166,7 @@ class _Answer(io.RawIOBase):
 
 
 def _short(text: str) -> str:
-    """The beginning of a text of another process, for an error."""
+    """The beginning of a text from another process, for an error."""
     return printable(text[:_MOST_SAID]) + "..." * (len(text) > _MOST_SAID)
 
 

@@ -18,8 +18,8 @@ Counts = Mapping[str, Mapping[str, int]]
 PHASES: Final = ("queued", "application", "iterating", "blocked", "total")
 _SUM: Final = "sum_ns"
 _REST: Final = "+Inf"
-# The bounds that Prometheus is given, from 0.12 ms to 64 s, in seconds: every eighth of the scoreboard, since each is a
-# series of its own for each phase.
+# The bounds for Prometheus, from 0.12 ms to 64 s, in seconds: every eighth bound of the scoreboard, since each bound is
+# a separate series for each phase.
 _COARSE: Final = (*((4 + step) / 4 * 2.0**power for power in range(-13, 6) for step in range(4)), 64.0)
 # The last finite bound of the scoreboard.
 _LONGEST: Final = 128.0
@@ -30,7 +30,7 @@ PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 @dataclass(frozen=True)
 class Histogram:
     """buckets: by their upper bound as text, each with the responses of those before; the last bound is `+Inf`. Empty
-    buckets of times are left out. sum: of all values."""
+    buckets of times are omitted. sum: of all values."""
 
     buckets: dict[str, int]
     sum: float
@@ -67,22 +67,22 @@ def coarse(found: Histogram) -> Histogram:
 
 
 def percentiles(now: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, float] | None:
-    """Of the times that were added to a histogram between two documents: each percentile, as the upper bound of its
-    bucket, and the mean, in seconds. None: no time was added."""
+    """Percentiles and mean, in seconds, of the times that were added to a histogram between two documents. A percentile
+    is the upper bound of its bucket. None: no time was added."""
     number = now["count"] - before["count"]
     # The counts of a worker that was killed may be lost.
     if number <= 0:
         return None
     bounds, numbers, earlier = [], [], 0
     for bound, count in now["buckets"].items():
-        # A bound that was not there had no responses yet.
+        # A missing bound belongs to a bucket that was empty: the count up to the bound before it applies.
         earlier = before["buckets"].get(bound, earlier)
         bounds.append(float(bound))
         numbers.append(count - earlier)
     found = {}
     for name, part in PERCENTILES.items():
         bound = next(bound for bound, count in zip(bounds, numbers, strict=True) if count >= part * number)
-        # Of a longer time no more is known.
+        # Nothing more is known about a longer time.
         found[name] = min(bound, _LONGEST)
     return {**found, "mean": (now["sum_seconds"] - before["sum_seconds"]) / number}
 

@@ -30,7 +30,7 @@ MOST_VIEWERS: Final = 16
 LONGEST: Final = 50.0
 # What a sample has of the document; the page derives from two samples what it draws.
 _SAMPLED: Final = ("time", "master", "totals", "paths")
-# The percentiles of a sample are those of the requests that ended in this time before it (seconds).
+# The percentiles of a sample cover the requests that ended within this time before it (seconds).
 _PERCENTILES: Final = 10.0
 # For how long a document serves the next viewer, too (seconds).
 _FRESH: Final = 0.5
@@ -44,7 +44,7 @@ class Feed:
         self._changed = threading.Condition()
         # As JSON: each is encoded once, and not for each viewer.
         self._samples: deque[str] = deque(maxlen=KEPT)
-        # Histograms of the last seconds, with their times.
+        # Histograms of the last seconds, each with the time at which it was taken.
         self._latencies: deque[tuple[float, Mapping[str, Any]]] = deque()
         self._event, self._taken, self._serial = b"", float("-inf"), 0
         self._viewers = 0
@@ -115,7 +115,7 @@ class Feed:
         else it is for new viewers alone."""
         with self._looking:
             now, document = time.monotonic(), dict(self._look(with_requests))
-            # The page draws the percentiles of the sample.
+            # The page needs no histograms: it draws the percentiles of the sample.
             latency = document.pop("latency")
             sample = _json({**sampled(document), "latency": self._percentiles(now, latency)})
             self._latencies.append((now, latency))
@@ -130,7 +130,7 @@ class Feed:
                     self._changed.notify_all()
 
     def _percentiles(self, now: float, latency: Mapping[str, Any]) -> dict[str, Any]:
-        """By phase; None: no request has ended in this time."""
+        """By phase; None: no request ended within this time."""
         # Samples are not exactly a second apart.
         while self._latencies and now - self._latencies[0][0] > _PERCENTILES + self._seconds / 2:
             self._latencies.popleft()
@@ -173,7 +173,7 @@ class Viewer:
 
 
 def sampled(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of a document, beside percentiles."""
+    """What is kept of a document, apart from percentiles."""
     sample = {key: document[key] for key in _SAMPLED}
     sample["classes"] = document["responses"]["classes"]
     sample["rss_bytes"] = sum(worker["rss_bytes"] or 0 for worker in document["workers"])

@@ -24,8 +24,8 @@ STATES: Final = (STARTING, SERVING, DRAINING, HUNG)
 
 # The serial number, the length of the text and its checksum.
 _HEAD: Final = struct.Struct("=QII")
-# Beside what workers need: longer numbers, and room for the counts of ended workers, whose 3,850 buckets of times are
-# only written when they have responses (bytes).
+# In addition to what workers need: room for longer numbers, and for the counts of ended workers, whose 3,850 buckets of
+# times are written only if they have responses (bytes).
 _SPARE: Final = 256 << 10
 # At most so much is one worker in JSON (bytes).
 _WORKER: Final = 512

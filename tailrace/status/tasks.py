@@ -19,10 +19,10 @@ _PYTHON: Final = re.compile(r".*/libpython3[^/]*\.so[^/]*")
 _Range = tuple[int, int]
 
 
-# A thread that waits for the interpreter wakes every 5 ms to ask for it, which takes it some microseconds. On a busy
-# machine it then waits for a processor, and the kernel says that it runs: in a third of all looks with three times as
-# many threads as processors. So a thread runs if it uses this much processor time (nanoseconds) between two looks, or
-# if it never sleeps in so many looks, with pauses of so long (seconds).
+# A thread that waits for the interpreter wakes every 5 ms to request it, which takes a few microseconds. On a busy
+# machine it then waits for a processor, and the kernel reports it as running: in a third of all samples, with three
+# times as many threads as processors. So a thread counts as running only if it uses this much processor time
+# (nanoseconds) after the first sample, or if it does not sleep in any of this many samples, this far apart (seconds).
 _USED: Final = 1_000_000
 _LOOKS: Final = 25
 _PAUSE: Final = 0.002
@@ -60,7 +60,7 @@ def tasks(pid: int) -> dict[int, Task]:
 
 
 def _task(pid: int, number: int, ranges: Collection[_Range]) -> Task | None:
-    """A look at a thread; None: it has ended."""
+    """The thread at this moment; None: it has ended."""
     try:
         # The name is in parentheses and may contain any character.
         line = Path(f"/proc/{pid}/task/{number}/stat").read_text(errors="replace")
@@ -68,15 +68,15 @@ def _task(pid: int, number: int, ranges: Collection[_Range]) -> Task | None:
         return None
     before, _, after = line.rpartition(") ")
     called = _system_call(pid, number)
-    # It may wake, or begin to wait, between the two files.
+    # The thread may wake, or begin to wait, between the reads of the two files.
     waits = _is_wait_in(ranges, called)
     runs = not waits and (after[:1] in ("R", "D") or called[:1] == ["running"])
     return Task(before.partition(" (")[2], runs, waits)
 
 
 def _system_call(pid: int, number: int) -> list[str]:
-    """The number of the system call in which a thread waits, and its arguments; `running`; nothing where the kernel
-    does not tell."""
+    """The number of the system call in which a thread waits, and its arguments; or `running`; empty if the kernel does
+    not say."""
     try:
         return Path(f"/proc/{pid}/task/{number}/syscall").read_text().split()
     except OSError:
@@ -92,7 +92,7 @@ def _is_wait_in(ranges: Collection[_Range], called: Sequence[str]) -> bool:
 
 
 def _processor_time(pid: int, number: int) -> int:
-    """How long the thread has run so far, in nanoseconds; 0 where the kernel does not tell."""
+    """How long the thread has run so far, in nanoseconds; 0 if the kernel does not say."""
     try:
         return int(Path(f"/proc/{pid}/task/{number}/schedstat").read_text().split()[0])
     except OSError:

@@ -227,7 +227,7 @@ def _block(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def thread_lines(each: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of one thread; each: printable."""
+    """The lines of one thread, whose texts are printable already."""
     holds = ", holds the interpreter" if each["holds_interpreter"] else ""
     yield f"  thread {each['thread']} {each['name']}: {each['state']}{holds}"
     if asked := each["request"]:

@@ -157,8 +157,8 @@ class Look:
         return {name: found[name] for name in FIGURES}
 
     def check(self, before: Look | None) -> None:
-        """Makes every text that is drawn once. Raises LookupError, TypeError, ValueError or AttributeError if the
-        server's documents have another form: an error while drawing would end the program."""
+        """Builds every text that is drawn, as a trial. Raises LookupError, TypeError, ValueError or AttributeError if
+        the server's documents have an unexpected form: an error while drawing would end the program."""
         self.figures(before)
         list(self.faults())
         self.status["application"].strip()
@@ -336,7 +336,7 @@ class Top(App[None]):
         self.push_screen(Page(explanation))
 
     def action_endpoints(self) -> None:
-        """What endpoints cost."""
+        """The cost of endpoints."""
         self.push_screen(Page(lambda: self._of_status(responses.endpoint_text)))
 
     def action_slow(self) -> None:

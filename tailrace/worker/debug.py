@@ -49,7 +49,7 @@ class MainThreadStop(signals.OwnHandler):
         self._take(number, True)
 
     def _take(self, number: int, at_once: bool) -> None:
-        # At the end of the graceful time the signal is ours.
+        # When the graceful time is over, the server itself sends the signal.
         if not self._is_over and not self._counted.counts(number, time.monotonic()):
             return
         self._pending.append((number, at_once))

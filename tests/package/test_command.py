@@ -148,7 +148,7 @@ def test_aliases_and_negations(monkeypatch, directory):
         (
             ["shop:app", "--static-map", "/a=b"],
             2,
-            "no such option: --static-map; Tailrace calls it --static, and answers 404",
+            "no such option: --static-map; Tailrace calls it --static, which answers 404",
         ),
         (["shop:app", "--check-static", "b"], 2, "no such option: --check-static; Tailrace calls it --overlay\n"),
         (["shop:app", "--static-path-mount", "b"], 2, "--static-path-mount; Tailrace calls it --static, with"),
@@ -179,7 +179,7 @@ def test_a_mistake_is_one_line_and_a_status(monkeypatch, capsys, directory, argu
         ("--port", "Tailrace calls it --bind"),
         ("-k", "requests run in threads by default; --gevent"),
         ("--worker-class", "requests run in threads by default; --gevent"),
-        ("--timeout", "--request-timeout limits a request"),
+        ("--timeout", "--request-timeout limits the time of a request"),
         ("--forwarded-allow-ips", "Tailrace calls it --trusted-proxies"),
         ("--daemon", "stays in the foreground"),
         ("--certfile", "no TLS"),

@@ -698,14 +698,14 @@ def test_a_body_that_needs_several_writes_is_not_said_to_leave_in_one():
     seen = measured(returns([NOISE]))
     large = replace(seen, delivery=replace(seen.delivery, writes=13))
     said = re.sub(r"\s+", " ", show.as_text(large, []))
-    assert "one-write: head and body at once, of which the socket took a part in each of 13 writes" in said
+    assert "one-write: head and body together, which the socket accepted in 13 writes" in said
     assert "in one write" not in said
     assert "head and body in one write" in re.sub(r"\s+", " ", show.as_text(seen, []))
 
 
 def test_a_body_that_becomes_small_by_gzip_does_not_vanish():
     one = found(returns([b"a" * 500_000]))["uncompressed"]
-    assert re.search(r"^gzip makes 500,000 bytes 99% smaller, \d+ bytes, in ", one.cost)
+    assert re.search(r"^gzip shrinks 500,000 bytes by 99%, to \d+ bytes, in ", one.cost)
 
 
 def test_no_remedy_begins_with_the_word_before_it(site):

@@ -260,11 +260,11 @@ def test_the_application_of_a_command_line_is_no_path(application, path):
         ([], 2, "no folder is served: name one, as in --static /assets=./dist or --overlay ./public"),
         (["--static", "/=absent"], 2, "--static /=absent: there is no folder"),
         (["--static", "/=dist", "sub/x"], 2, "PATH is that of a URL and begins with a slash: /sub/x"),
-        (["--static", "/=dist", "/absent"], 2, "/absent: no file of the folders fits; without PATH all are listed"),
+        (["--static", "/=dist", "/absent"], 2, "/absent: no file in the folders matches; without PATH, all are listed"),
         (
             ["--static", "/=dist", "site.wsgi"],
             2,
-            "site.wsgi: no file of the folders fits; without PATH all are listed, and no application is needed",
+            "site.wsgi: no file in the folders matches; without PATH, all are listed (no application is needed)",
         ),
         (["--static", "/=dist", "/a", "app:app", "/b"], 2, "one PATH can be given, and there are several arguments: "),
         (["--static", "/=dist", "/a", "/b"], 2, "one PATH can be given, and there are several arguments: '/a', '/b'"),

@@ -71,8 +71,8 @@ def endless(head):
 def test_an_endless_answer_is_left(monkeypatch, head):
     monkeypatch.setattr(ask, "LONGEST", 1 << 20)
     assert refusal(endless(head)) == (
-        "the answer of ADDRESS to /status.json is longer than 1 MiB, so it is not a --status address; is the server "
-        "started with `--status ADDRESS`?"
+        "the answer from ADDRESS to /status.json is longer than 1 MiB, so this is not a --status address; is the "
+        "server started with `--status ADDRESS`?"
     )
 
 

@@ -185,9 +185,9 @@ def test_what_it_shows_has_nothing_that_a_terminal_obeys(server):
 def test_a_document_of_another_form_is_named_and_does_not_end_it(server):
     status, workers = answer(server, "/status.json"), answer(server, "/stacks")["workers"]
     for wrong in ({"workers": []}, {**status, "totals": []}, {**status, "application": 1}, {**status, "endpoints": 1}):
-        with pytest.raises(AskError, match="another form"):
+        with pytest.raises(AskError, match="unexpected form"):
             Top(Answering(wrong, workers), 1.0)._read()
-    with pytest.raises(AskError, match="another form"):
+    with pytest.raises(AskError, match="unexpected form"):
         Top(Answering(status, [{}]), 1.0)._read()
 
 

@@ -34,7 +34,7 @@ function time(seconds) {
   return lasting(seconds);
 }
 
-// The same of a percentile: the first bucket of the histograms ends at 2^-17 s.
+// The same for a percentile: the first bucket of the histograms ends at 2^-17 s.
 const atMost = (seconds) => (seconds <= 2 ** -17 ? "< 8 µs" : time(seconds));
 
 // For how long something has lasted, in seconds.

@@ -1,5 +1,5 @@
-// Responses that are over: endpoints by what they cost, and the last slow and broken ones. Each opens to its
-// figures and to what is to be fixed.
+// Finished responses: endpoints by cost, and the last slow and broken responses. Each row opens to show its figures and
+// what to fix.
 
 const each = (endpoint, key) => endpoint[key] / Math.max(1, endpoint.responses);
 const mean = (value) => (value >= 9.95 || Number.isInteger(value) ? decimals[0] : decimals[1]).format(value);
@@ -117,7 +117,7 @@ class Responses {
     const table = (id, columns, key, rows) =>
       new Table(byId(id), columns, { key, open: () => new ResponseDetails(rows) });
     this.endpoints = table("endpoints", ENDPOINT_COLUMNS, ({ endpoint }) => endpoint, endpointFacts);
-    // Not the time of its end, which the server estimates anew for each state.
+    // Without the time of its end, which the server estimates anew for each state.
     const key = (ended) => `${ended.pid} ${ended.client} ${ended.target} ${LASTED.map((phase) => ended[`${phase}_seconds`])}`;
     this.ended = ["slow", "broken"].map((id) => [id, table(id, ENDED_COLUMNS, key, endedFacts)]);
   }
