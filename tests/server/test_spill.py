@@ -191,7 +191,7 @@ def test_finished_responses_go_to_files_when_responses_exceed_their_memory(argum
         heads.append(crowd[-1].head())
         # Nobody asks anything meanwhile.
         eventually(lambda: files < deleted_files(server) < files + len(crowd), "some are moved")
-        assert server.logged("hold more than 22 MiB (--response-buffer): ") and moved(server) == 1
+        assert server.logged("exceed 22 MiB (--response-buffer): ") and moved(server) == 1
         for client, head in zip(crowd, heads, strict=True):
             assert taken(client, head) == digest(pattern(size))
             client.send(request("/"))

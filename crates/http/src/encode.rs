@@ -221,7 +221,7 @@ impl ResponseHead {
         self.fields().any(|(given, _)| given.eq_ignore_ascii_case(name))
     }
 
-    /// True for a stream of server-sent events, by its Content-Type (HTML Living Standard, section 9.2).
+    /// True if the Content-Type is that of a stream of server-sent events (HTML Living Standard, section 9.2).
     #[must_use]
     pub fn is_event_stream(&self) -> bool {
         let kind = b"text/event-stream";

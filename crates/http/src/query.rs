@@ -1,18 +1,18 @@
 //! Request targets as logs and status pages show them: without secrets in their query strings.
 //!
 //! Decisions:
-//! - A parameter is secret by its name, percent-decoded once, in lower case, without anything but letters and digits. So
-//!   `%74oken`, `access-token` and `user[accessToken]` are. A name that only may be one of a secret counts as one: a
-//!   hidden postal code (`zip_code`) costs less than a shown authorization code.
-//! - Parameters end at `&`. Some applications also end them at `;`: names behind it count, too, and behind a secret name
-//!   all values up to the next `&` are hidden, since they may be parts of the secret.
+//! - A parameter is secret by its name, which is percent-decoded once, lowercased and reduced to letters and digits. So
+//!   `%74oken`, `access-token` and `user[accessToken]` are secret. If a name may belong to a secret, it counts as one:
+//!   a hidden postal code (`zip_code`) costs less than a shown authorization code.
+//! - Parameters end at `&`. Some applications also end them at `;`. So names after a `;` count, too, and after a secret
+//!   name all values up to the next `&` are hidden, since they may be parts of the secret.
 
 use std::borrow::Cow;
 
 /// What is shown instead of a value.
 const HIDDEN: &[u8] = b"***";
 
-/// Parts of names that only secrets have.
+/// Parts that occur only in names of secrets.
 const PARTS: [&str; 15] = [
     "token",
     "password",
@@ -80,7 +80,7 @@ impl QueryMasking {
         Cow::Owned(shown)
     }
 
-    /// What stands between two `&`.
+    /// Shows what is between two `&`.
     fn show_part(self, part: &[u8], shown: &mut Vec<u8>) {
         let mut hides = self == Self::All;
         for (number, parameter) in part.split(|byte| *byte == b';').enumerate() {
@@ -104,7 +104,7 @@ impl QueryMasking {
     }
 }
 
-/// Whether a parameter of this name may be a secret.
+/// Whether a parameter with this name may be a secret.
 fn is_secret(raw: &[u8]) -> bool {
     let (mut name, mut last_word) = (String::new(), 0);
     let mut rest = raw;

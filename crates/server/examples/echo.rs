@@ -12,7 +12,7 @@ use tailrace_server::{
     Application, Config, Exchange, Level, Mount, Payload, Position, RequestBody, Scoreboard, Server, Turn,
 };
 
-// As the Python module has it.
+// The same allocator as the Python module's.
 #[global_allocator]
 static ALLOCATOR: WithReserve = WithReserve(std::alloc::System);
 

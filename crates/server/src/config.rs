@@ -81,7 +81,7 @@ pub struct Config {
     pub request_timeout: Duration,
     /// A request that has run for this long is reported; zero: none is.
     pub slow: Duration,
-    /// Which values of query strings are hidden where requests are shown, the access log aside.
+    /// Which values of query strings are hidden wherever requests are shown, except in the access log.
     pub query_masking: QueryMasking,
     /// Most requests that wait for a thread; more are answered 503.
     pub max_queue: usize,

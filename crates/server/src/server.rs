@@ -462,7 +462,7 @@ impl Server {
         self.parts.dispatcher.runners.is_interruptible(slot, serial)
     }
 
-    /// Which values of query strings are hidden where requests are shown.
+    /// Which values of query strings are hidden wherever requests are shown.
     pub fn query_masking(&self) -> QueryMasking {
         self.parts.context.config.query_masking
     }

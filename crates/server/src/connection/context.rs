@@ -46,14 +46,15 @@ pub(crate) struct Context {
     spill_failed: AtomicU64,
 }
 
-/// The moving of responses to files.
+/// The state of moving responses to files.
 pub(crate) struct Reclaim {
     /// Disk threads have been asked to move responses. No others are looked for meanwhile.
     pub(crate) is_under_way: AtomicBool,
     /// When responses may be looked for again, in milliseconds.
     pub(crate) next_look: AtomicU64,
-    /// Responses moved since that was last logged, and when it was.
+    /// Responses moved since the last log line about them.
     pub(crate) moved: AtomicU64,
+    /// When that line was logged, in milliseconds.
     pub(crate) logged: AtomicU64,
 }
 

@@ -762,8 +762,8 @@ impl Connection {
         self.runner.set(runner);
     }
 
-    /// How long a runner waits for its client before the queued bytes are moved to a file: not at all if some are in a
-    /// file already, or if responses have used up their memory, since then many runners wait.
+    /// How long a runner waits for its client before the queued bytes are moved to a file. It does not wait if some of
+    /// them are in a file already, or if responses have used up their memory, since many runners would wait then.
     pub(crate) fn patience(&self) -> Duration {
         if self.delivery.is_behind() || !self.terms().has_memory() { Duration::ZERO } else { PATIENCE }
     }
@@ -824,10 +824,10 @@ impl Connection {
         spilled
     }
 
-    /// The same for a thread that does not run the request. A runner that waits for room looks again.
+    /// The same for a thread that does not run the request. A runner that waits for room checks again.
     fn spill_for_another(&self) -> Spilled {
         let spilled = self.spill();
-        // A greenlet may be between its look for room and the note of its ticket: wait until it is not.
+        // A greenlet may have looked for room and not noted its ticket yet: wait until it has.
         self.delivery.sync();
         self.notify_room();
         spilled

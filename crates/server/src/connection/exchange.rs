@@ -197,7 +197,7 @@ impl Exchange {
         &self.parts().transaction.request
     }
 
-    /// Method and target of the request for the log.
+    /// Method and target of the request, for the log.
     pub fn request_line(&self) -> String {
         let Parts { transaction, connection } = self.parts();
         transaction.request.line(connection.shared().config.query_masking)
@@ -574,7 +574,7 @@ impl Parts {
         };
         let end = connection.delivery().end(connection.terms());
         if !end.is_sent && !connection.terms().has_memory() {
-            // The I/O side moves what waits for clients to files.
+            // The I/O side moves responses that wait for clients to files.
             connection.host().wake_io();
         }
         if let Some(page) = end.timed_out {

@@ -9,8 +9,8 @@ thread_local! {
     static LEADING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work` with the thread's read buffer of [`SCRATCH`] bytes; a smaller one if the system has no memory. Panics if
-/// it is nested.
+/// Runs `work` with the thread's read buffer of [`SCRATCH`] bytes, or with a smaller one if the system is out of
+/// memory. Panics if it is nested.
 pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut [u8]) -> T) -> T {
     READ.with_borrow_mut(|buffer| {
         if buffer.is_empty() {

@@ -3,8 +3,8 @@
 //! Incomplete requests are shed, the oldest first. So clients that send endless heads or bodies lose their own requests,
 //! and there is memory for the complete requests of other clients. A thread that receives bytes asks for room.
 //!
-//! Responses that wait for slow clients are moved to files, those that hold most memory first. The leader looks for them
-//! after each round of events in which responses hold more than their limit; disk threads do the work.
+//! Responses that wait for slow clients are moved to files, starting with those that hold the most memory. The leader
+//! looks for them after each round of events if responses hold more than their limit; disk threads move them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, TryLockError};
@@ -19,7 +19,7 @@ use crate::os::clock::{self, Millis, NEVER, millis};
 
 /// After a look at all connections that has freed too little, none is made for this many times its duration.
 const LOOK_PAUSE: u32 = 10;
-/// A response is not moved to a file for fewer bytes than this: the file costs the kernel as much.
+/// Minimum number of bytes for which a response is moved to a file: the file costs the kernel as much.
 const LEAST_MOVED: usize = 4096;
 /// Responses that are moved before others are looked for.
 const MOST_MOVED: usize = 1024;
@@ -57,15 +57,15 @@ impl Context {
         }
     }
 
-    /// The time until responses are looked for that are to be moved to files. `None`: they keep within their memory, or
-    /// are being moved.
+    /// The time until the next search for responses to move to files. `None`: responses keep within their limit, or are
+    /// being moved.
     pub(crate) fn next_reclaim(&self, now: Millis) -> Option<Duration> {
         let is_due = self.memory.response_excess() > 0 && !self.reclaim.is_under_way.load(Ordering::Acquire);
         let wait = || self.reclaim.next_look.load(Ordering::Relaxed).saturating_sub(now);
         is_due.then(|| Duration::from_millis(wait()))
     }
 
-    /// Has disk threads free memory of responses that wait for their clients, those that hold most first.
+    /// Has disk threads free memory of responses that wait for their clients, starting with those that hold the most.
     #[cold]
     fn reclaim_responses(self: &Arc<Self>, now: Millis) {
         let begun = clock::now();
@@ -102,8 +102,8 @@ impl Context {
         host.log(
             Level::Warning,
             &format!(
-                "responses that slow clients have not read hold more than {limit} (--response-buffer): {total} {were} \
-                 moved to temporary files in {}",
+                "responses that slow clients have not read exceed {limit} (--response-buffer): {total} {were} moved to \
+                 temporary files in {}",
                 self.disk.folder().display()
             ),
         );

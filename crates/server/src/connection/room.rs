@@ -14,9 +14,9 @@ use crate::response::sending::Terms;
 /// How long a runner waits for room before the queued bytes are moved to a file. A client that reads 8 MB per second
 /// makes enough room in half of that time.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
-/// How long until that is tried again while the bytes are being sent or written to a file.
+/// Time until the next attempt while the bytes are being sent or written to a file.
 pub(crate) const BUSY: Duration = Duration::from_millis(10);
-/// How long until that is tried again after it was not possible.
+/// Time until the next attempt after one that was not possible.
 pub const RETRY: Duration = Duration::from_secs(10);
 
 /// Counts a thread or greenlet as one that waits for its client, and shows that, until this is dropped.

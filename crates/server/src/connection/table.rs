@@ -30,7 +30,7 @@ impl Table {
         serial << 32 | descriptor
     }
 
-    /// False: the system has no memory for it.
+    /// Adds a connection. False: the system has no memory for it.
     #[must_use]
     pub(crate) fn insert(&self, connection: Arc<Connection>) -> bool {
         let place = place(connection.key());

@@ -17,7 +17,7 @@ struct Queue<T> {
     moved_at: Instant,
 }
 
-/// The memory of a queue of so many requests need not be asked for: the allocator's reserve has it.
+/// Up to this length, the queue need not ask for memory: the allocator's reserve has enough.
 const LONG: usize = 512;
 
 /// See the module. `T`: a request.
@@ -66,7 +66,7 @@ impl<T> RunQueue<T> {
         }
     }
 
-    /// True when there is memory for one more request. A queue that is not long needs little.
+    /// True when there is memory for one more request. A short queue needs little.
     pub(crate) fn has_memory(&self) -> bool {
         self.len() < LONG || lock(&self.queue).requests.try_reserve(1).is_ok()
     }

@@ -257,7 +257,7 @@ impl Writer {
                 pending.being_written = lines.len();
                 (pending.count, std::mem::take(&mut pending.reopen), pending.closed)
             };
-            // First, since a line may be of a response that began after the log was said to be reopened.
+            // Reopened first: a line may belong to a request that began after the server logged the reopening.
             if reopen {
                 self.reopen();
             }
@@ -349,7 +349,7 @@ mod tests {
         fs::rename(&path, &old).unwrap();
         let shared = Arc::new(Shared::default());
         {
-            // The writer finds all of it at once, as on a busy machine.
+            // The writer finds all of this at once, as on a busy machine.
             let mut pending = lock(&shared.pending);
             pending.reopen = true;
             pending.lines.extend(b"second\n");

@@ -10,11 +10,13 @@ use std::time::Instant;
 use crate::observe::record::{ENDINGS, PATHS, Path, Record};
 use crate::os::clock::nanos;
 
-/// Times are counted in buckets of 1/32 of a power of two, from 2^-17 s (7.6 µs) to 2^7 s (128 s). So the upper bound of
-/// a bucket exceeds the times in it by 3.2 % at most. The first bucket has all shorter times, the last one all longer.
+/// Times are counted in buckets, 32 for each power of two, from 2^-17 s (7.6 µs) to 2^7 s (128 s). So the upper bound
+/// of a bucket exceeds the times in it by at most 3.2 %. The first bucket has all shorter times, the last one all
+/// longer ones.
 const STEPS: usize = 32;
-/// The first bound as a power of two, in units of 2^-30 s, and that of the last.
+/// The first bound is this power of two, in units of 2^-30 s.
 const FIRST_POWER: u32 = 13;
+/// The last bound, likewise.
 const LAST_POWER: u32 = 37;
 /// Buckets of a phase.
 const TIMES: usize = (LAST_POWER - FIRST_POWER) as usize * STEPS + 2;
@@ -134,8 +136,8 @@ impl Deliveries {
     }
 
     /// Calls `show` with the group, the name and the value of each count. Buckets are named by their upper bounds, those
-    /// of times in seconds, and have no responses of the buckets before; the sum of a phase is in nanoseconds. Buckets of
-    /// times without responses are left out.
+    /// of times in seconds, and do not include the responses of lower buckets. The sum of a phase is in nanoseconds.
+    /// Empty buckets of times are omitted.
     pub fn visit<E>(&self, mut show: impl FnMut(&'static str, &str, u64) -> Result<(), E>) -> Result<(), E> {
         let endings = ENDINGS.map(|ending| ending.name());
         let paths = PATHS.map(Path::name);
@@ -167,8 +169,8 @@ fn calls_bucket(value: u64) -> usize {
     CALLS.iter().position(|(bound, _)| value <= *bound).unwrap_or(CALLS.len())
 }
 
-/// The bucket of a time, without a branch for each bound: the power of two says where its buckets begin, and the bits
-/// behind the first one which of them it is.
+/// The bucket of a time, without a branch for each bound: the power of two selects a group of buckets, and the bits
+/// after the leading one select the bucket.
 #[inline]
 fn time_bucket(nanos: u64) -> usize {
     // A time that equals a bound belongs to the bucket below the bound.
@@ -245,7 +247,7 @@ mod tests {
         let mut nanos = 10_000;
         while nanos <= 100_000_000_000 {
             let (bound, seconds) = (time_bound(time_bucket(nanos)).parse::<f64>().unwrap(), nanos as f64 / 1e9);
-            // A bound that is not a whole number of nanoseconds may have one more.
+            // The bucket of a bound that is not a whole number of nanoseconds may include the next nanosecond.
             assert!((seconds - 1e-9..=seconds * 1.032).contains(&bound), "{seconds} s is in the bucket to {bound} s");
             nanos += nanos / 500;
         }

@@ -204,7 +204,7 @@ impl EndpointTable {
         let hash = hash_of(method, path);
         // Nanoseconds in units of 65 µs.
         let held = times.application + times.iterating;
-        // A stream of events pauses between them, as it should.
+        // An event stream pauses between events, as it should.
         let (delivery, streaming) = if record.is_event_stream { (0, held) } else { (times.iterating, 0) };
         let cost = 1 + ((held - streaming) >> 16) + u64::from(record.writes);
         let mut rows = lock(&self.rows);

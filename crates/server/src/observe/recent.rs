@@ -45,7 +45,7 @@ const TARGET_WORDS: usize = 20;
 const WORKER: usize = TARGET + TARGET_WORDS;
 const PROCESS: usize = WORKER + 1;
 const CELL: usize = PROCESS + 1;
-/// The bit of [`STATUS`] that is set for a stream of events.
+/// The bit of [`STATUS`] that is set for an event stream.
 const EVENT_STREAM: u64 = 1 << 16;
 /// A word before the cells: 1 once one was written.
 const USED: usize = 0;
@@ -68,7 +68,7 @@ pub struct Ended {
     pub peer: Option<SocketAddr>,
     /// The status that was sent; 0: none was.
     pub status: u16,
-    /// It was a stream of server-sent events, which pauses between them.
+    /// Whether it was a stream of server-sent events, which pauses between events.
     pub is_event_stream: bool,
     /// How it ended.
     pub ending: Ending,

@@ -96,7 +96,7 @@ pub struct Record {
     pub waited: Duration,
     /// For how long the complete response was held while further requests waited; zero: it was not.
     pub held: Duration,
-    /// It was a stream of server-sent events. Known once it is over, and only if its blocks were sent one by one.
+    /// Whether it was a stream of server-sent events. Set once it is over, and only if its blocks were sent one by one.
     pub is_event_stream: bool,
     /// How it ended.
     pub ending: Ending,

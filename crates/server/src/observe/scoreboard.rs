@@ -189,7 +189,7 @@ pub struct InFlight {
 }
 
 impl InFlight {
-    /// Method and target, printable, without what `masking` hides.
+    /// Method and target, printable, without the values that `masking` hides.
     pub(crate) fn line(&self, masking: QueryMasking) -> String {
         format!("{} {}", self.method.escape_ascii(), masking.shown(&self.target).escape_ascii())
     }

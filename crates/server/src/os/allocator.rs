@@ -1,13 +1,13 @@
 //! The allocator: that of the C library, and a reserve for when it has no memory.
 //!
-//! Most of Rust cannot report that a small allocation failed: the process aborts. So a block of up to [`LARGEST`] bytes
-//! that the C library refuses is taken from the reserve. Larger blocks are asked for with `try_reserve` wherever a
-//! client decides their size, and are refused. While much of the reserve is in use ([`is_short`]), the server takes no
-//! further requests, and what is under way gives its blocks back.
+//! Most Rust code cannot report that a small allocation failed: the process aborts. So if the C library refuses a block
+//! of up to [`LARGEST`] bytes, the block is taken from the reserve. Wherever a client decides the size, larger blocks
+//! are requested with `try_reserve`, and the failure is handled. While much of the reserve is in use ([`is_short`]),
+//! the server takes no further requests, and those in progress return their blocks.
 //!
-//! The reserve is zero-initialized static memory: pages that were never used cost address space alone.
+//! The reserve is zero-initialized static memory: pages that were never used cost only address space.
 //!
-//! Any thread. There is no lock, which a child that the application forks could find taken for ever.
+//! Any thread. There is no lock: a child that the application forks could find it locked for ever.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -15,16 +15,16 @@ use std::cell::UnsafeCell;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// What the reserve is divided into, in bytes: most blocks that live for long need one.
+/// Size of the units of the reserve, in bytes: most long-lived blocks need one unit.
 const UNIT: usize = 512;
-/// Each word has a bit for each of its units, and a block is within one word.
+/// Units per word. A word has a bit for each of its units, and a block lies within one word.
 const WORD: usize = u64::BITS as usize;
 const WORDS: usize = 128;
 /// Size of the reserve.
 const SIZE: usize = UNIT * WORD * WORDS;
-/// Size of the largest block of the reserve.
+/// Size of the largest block in the reserve.
 const LARGEST: usize = UNIT * WORD;
-/// With so much of the reserve in use, no more requests are taken: a request that runs needs some kilobytes of it.
+/// With more than this in use, no further requests are taken: a running request needs a few kilobytes of the reserve.
 const SHORT: usize = SIZE / 4;
 
 static RESERVE: Reserve = Reserve::new();
@@ -42,7 +42,8 @@ fn has_system_memory() -> bool {
     // SAFETY: the layout is not empty, and the block is freed with it. The reserve has no block of this size.
     unsafe {
         let block = std::alloc::alloc(layout);
-        if block.is_null() {
+        // Without it the compiler would leave both calls out.
+        if std::hint::black_box(block).is_null() {
             return false;
         }
         std::alloc::dealloc(block, layout);
@@ -50,11 +51,12 @@ fn has_system_memory() -> bool {
     true
 }
 
-/// The global allocator of a program that serves: this one, and the reserve where that has no memory. See the module.
+/// The global allocator of a program that serves: the wrapped allocator, and the reserve when that has no memory. See
+/// the module.
 pub struct WithReserve<S = System>(pub S);
 
-// SAFETY: each block is either one of the wrapped allocator, or one of the reserve, which are told apart by their addresses. The
-// functions return null or a block that fits the layout, and do not unwind.
+// SAFETY: each block belongs either to the wrapped allocator or to the reserve, as its address shows. The functions
+// return null or a block that fits the layout, and do not unwind.
 unsafe impl<S: GlobalAlloc> GlobalAlloc for WithReserve<S> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -105,12 +107,12 @@ impl<S: GlobalAlloc> WithReserve<S> {
     /// As `realloc`.
     #[cold]
     unsafe fn move_block(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller of `realloc` has seen to it that the size is valid with this alignment.
+        // SAFETY: the caller of `realloc` ensures that the size is valid with this alignment.
         let layout_after = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         // SAFETY: the size is not 0, as required of the caller of `realloc`.
         let new = unsafe { self.alloc(layout_after) };
         if !new.is_null() {
-            // SAFETY: two different blocks, of at least so many bytes each; the former one is not used afterwards.
+            // SAFETY: two different blocks of at least this many bytes each; the old one is not used afterwards.
             unsafe {
                 ptr::copy_nonoverlapping(block, new, layout.size().min(size));
                 self.dealloc(block, layout);
@@ -153,7 +155,7 @@ impl Reserve {
         block.addr().wrapping_sub(self.start().addr()) < SIZE
     }
 
-    /// A block; null: it would be too large, or the reserve is used up.
+    /// Returns a block; null: the block would be too large, or the reserve is used up.
     #[cold]
     fn take(&self, layout: Layout) -> *mut u8 {
         if layout.size() > LARGEST || layout.align() > UNIT {
@@ -176,7 +178,7 @@ impl Reserve {
     fn take_zeroed(&self, layout: Layout) -> *mut u8 {
         let block = self.take(layout);
         if !block.is_null() {
-            // SAFETY: the block has this size, and nobody else uses it.
+            // SAFETY: the block has this size, and nothing else uses it.
             unsafe { ptr::write_bytes(block, 0, layout.size()) };
         }
         block
@@ -212,7 +214,7 @@ fn run(at: usize, units: usize) -> u64 {
     u64::MAX >> (WORD - units) << at
 }
 
-/// The first of `units` units in a row whose bits are not set.
+/// The first of `units` consecutive units whose bits are not set.
 fn free_run(used: u64, units: usize) -> Option<usize> {
     (0..=WORD - units).find(|&at| used & run(at, units) == 0)
 }
@@ -241,7 +243,7 @@ mod tests {
 
     use super::{LARGEST, RESERVE, Reserve, SIZE, UNIT, WithReserve, free_run, run};
 
-    /// The C library's, which has no memory while that is set.
+    /// The C library's allocator, which has no memory while the flag is set.
     struct Failing(AtomicBool);
 
     // SAFETY: null, or what the allocator of the C library does.

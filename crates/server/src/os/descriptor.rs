@@ -20,8 +20,8 @@ pub fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
     unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()
 }
 
-/// True when only one in eight of the numbers that the process may use comes after this descriptor's: those are for
-/// connections, and for the application.
+/// True when the descriptor is in the last eighth of the numbers that the process may use: those are for connections
+/// and the application.
 pub(crate) fn is_among_the_last(descriptor: BorrowedFd<'_>) -> bool {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.is_some_and(|limit| descriptor.as_raw_fd() as u64 >= limit - limit / 8)

@@ -56,7 +56,7 @@ impl Drop for Mapping {
     }
 }
 
-/// So much memory is left to others by what can do without: most of what else needs memory can only fail.
+/// Memory that optional allocations leave free (bytes): most other code can only fail without memory.
 pub(crate) const SPARE: usize = 16 << 20;
 
 /// True when the process may have so many more bytes of address space (`ulimit -v`). None of them is used.

@@ -7,8 +7,8 @@
 //! (the same `bytes` object) counts once. Any thread charges and gives back.
 //!
 //! All kinds together have one limit, [`ClientMemory`]. Two threads that check it at the same moment may together
-//! exceed it by what each of them has read. Responses have a limit of their own; what they hold beyond it is moved to
-//! files, and meanwhile takes no memory from requests.
+//! exceed it by what each of them has read. Responses have a limit of their own. What they hold beyond it is moved to
+//! files, and until then does not reduce the memory for requests.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use crate::request::pool::Pool;
 /// Unused segments of request bodies may have 1/16 of the limit. They are not counted: they are released when no body
 /// has used one for two seconds.
 const POOL: usize = 16;
-/// Responses may use all but 1/4 of the limit, whatever their own limit is: requests always have the rest.
+/// Responses may use all but 1/4 of the limit, even if their own limit is higher: the rest is always for requests.
 const FOR_REQUESTS: usize = 4;
 
 /// The memory that is held for clients, by kind.
@@ -59,7 +59,7 @@ impl ClientMemory {
         self.requests.used().saturating_add(self.bodies.used()).saturating_add(self.responses.used())
     }
 
-    /// Bytes held now, without what responses hold beyond their limit: that is no reason to refuse a request.
+    /// Bytes held now, without what responses hold beyond their limit: requests are not refused because of that.
     fn counted(&self) -> usize {
         let requests = self.requests.used().saturating_add(self.bodies.used());
         requests.saturating_add(self.responses.used().min(self.response_limit))
@@ -91,8 +91,8 @@ impl ClientMemory {
         self.response_limit
     }
 
-    /// How many bytes of responses must be freed, so that an eighth of their limit is free; 0 while they keep within
-    /// it.
+    /// How many bytes of responses must be freed so that an eighth of their limit is free; 0 while responses keep
+    /// within the limit.
     pub(crate) fn response_excess(&self) -> usize {
         let used = self.responses.used();
         if used <= self.response_limit { 0 } else { used - (self.response_limit - self.response_limit / 8) }
@@ -148,7 +148,7 @@ impl Budget {
         true
     }
 
-    /// The part of a block that one of its holders accounts for, in bytes: the others keep the block alive.
+    /// The part of a block that each of its holders accounts for, in bytes: the others keep the block alive.
     pub(crate) fn share_of(&self, block: &[u8]) -> usize {
         lock(&self.shared).get(&(block.as_ptr() as usize)).map_or(0, |(holders, length)| length / holders)
     }

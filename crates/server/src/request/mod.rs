@@ -40,7 +40,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Method and target, printable, without what `masking` hides.
+    /// Method and target, printable, without the values that `masking` hides.
     pub(crate) fn line(&self, masking: QueryMasking) -> String {
         let (method, target) = (self.head.method.of(&self.bytes), self.head.target.of(&self.bytes));
         format!("{} {}", method.escape_ascii(), masking.shown(target).escape_ascii())

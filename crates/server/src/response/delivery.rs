@@ -552,14 +552,14 @@ impl Delivery {
         lock(&self.sending).take_writes()
     }
 
-    /// The memory that is free once the response is in a file, in bytes; see [`SendQueue::held`].
+    /// The memory that moving the response to a file would free, in bytes; see [`SendQueue::held`].
     ///
     /// [`SendQueue::held`]: crate::response::send_queue::SendQueue::held
     pub(crate) fn held(&self) -> usize {
         lock(&self.sending).queue.held()
     }
 
-    /// Frees memory without a file, see [`SendQueue::copy_tails`]. False: there is none to be freed.
+    /// Frees memory without a file, see [`SendQueue::copy_tails`]. False: there is none to free.
     ///
     /// [`SendQueue::copy_tails`]: crate::response::send_queue::SendQueue::copy_tails
     pub(crate) fn copy_tails(&self) -> bool {

@@ -20,7 +20,7 @@ use crate::transport::Transport;
 const SLICES: usize = 64;
 /// Copies are appended to the last copied block up to this size in bytes; then a new one is begun.
 const TAIL: usize = 64 * 1024;
-/// What is left of a block is copied when it is less than the block's memory divided by this.
+/// The rest of a block is copied when it is smaller than the block's memory divided by this.
 const MOSTLY_EMPTY: usize = 4;
 /// At most this many bytes of a file are sent by one `sendfile`.
 const FILE_STEP: u64 = 1 << 20;
@@ -152,11 +152,11 @@ impl SendQueue {
         self.blocks.iter().rev().take_while(|block| !block.is_file()).map(held).sum()
     }
 
-    /// Copies what is left of blocks kept by reference, where that is little and much smaller than what it keeps. True:
-    /// memory is free.
+    /// Copies the rest of blocks kept by reference, if it is small and much smaller than the memory that it pins. True:
+    /// memory has been freed.
     pub(crate) fn copy_tails(&mut self) -> bool {
         let mut is_any = false;
-        // A backlog refers to the blocks.
+        // While a backlog is being written, it refers to the blocks.
         for block in self.blocks.iter_mut().filter(|_| !self.is_spilling) {
             let Block::Kept { payload, at, end } = block else { continue };
             let tail = payload.bytes().get(*at..*end).unwrap_or(&[]);
@@ -518,7 +518,7 @@ mod tests {
         let (socket, mut client) = socket();
         let mut small = queued(50_000);
         assert_eq!((small.0.queue.held(), budget.used()), (SIZE, SIZE));
-        // Too much is left of it to be copied; and what many hold costs each of them little.
+        // Too much of this one is left to be copied. A block that many responses hold costs each of them little.
         assert!(!queued(70_000).0.queue.copy_tails());
         let others: Vec<_> = (0..9).map(|_| queued(50_000)).collect();
         assert_eq!(small.0.queue.held(), SIZE / 10);

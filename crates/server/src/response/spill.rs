@@ -1,8 +1,8 @@
 //! Unlinked temporary files for bytes that slow clients have not read, from which the bytes are sent later.
 //!
-//! The thread that waits for its client writes the file, with the interpreter released; for a greenlet, and for a
-//! response that has ended, a disk thread does. All files of a process together may have `Spill::limit` bytes; a file
-//! returns its bytes when it is closed.
+//! The thread that waits for its client writes the file, with the interpreter released. For a greenlet, or for a
+//! response whose producer has ended, a disk thread writes it. All files of a process together may have `Spill::limit`
+//! bytes; a file returns its bytes when it is closed.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -53,7 +53,7 @@ pub(crate) struct Spill {
     limit: u64,
     used: Arc<AtomicU64>,
     disk: Arc<Disk>,
-    /// The disk threads that may write at once, so that others are left to request bodies.
+    /// Limits the disk threads that may write at once, so that others are left for request bodies.
     share: Arc<Share>,
 }
 
@@ -80,8 +80,8 @@ impl Spill {
     }
 
     /// Appends a backlog to its file, or writes it to a new one. Returns the file and the offset of the backlog;
-    /// `None`: there is no room, or no descriptor to spare. `is_whole`: the response is complete. Stops writing when `is_wanted`, which is called
-    /// before each write, returns false. Blocks on the disk.
+    /// `None`: there is no room, or no descriptor to spare. `is_whole`: the response is complete. Stops writing when
+    /// `is_wanted`, which is called before each write, returns false. Blocks on the disk.
     ///
     /// # Errors
     /// The disk is full or broken; no room is used.

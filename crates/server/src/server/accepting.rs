@@ -36,7 +36,7 @@ pub(super) const BLOCKED: Duration = Duration::from_millis(250);
 /// How long accepting pauses when no client can be accepted (milliseconds).
 const PAUSE: Millis = 100;
 /// Number of idle connections that are closed at once when the process has no descriptors or no memory left: the
-/// application needs some, too.
+/// application needs some of them, too.
 const ROOM_AT_ONCE: usize = 16;
 /// How long a worker that has more than its share of the connections leaves new clients to other workers
 /// (milliseconds).
@@ -181,8 +181,8 @@ impl Accepting {
     }
 
     /// Makes a connection for a client, and reads what it has sent. A client that may not state whose connection it is
-    /// is disconnected, and so is one for which there is no memory. A panic closes the connection. The poller gets to
-    /// know it before it is waited for: see [`Self::watch_accepted`].
+    /// is disconnected, and so is a client for which there is no memory. A panic closes the connection. The poller
+    /// learns of the connection before anything waits for it: see [`Self::watch_accepted`].
     fn open(&self, socket: OwnedFd, peer: Option<SocketAddr>, listener: usize, host: &Arc<ConnectionHost>) {
         let config = &self.context.config;
         if config.listener(listener).proxy != ProxyHeader::None && !config.trust.is_trusted(peer) {

@@ -115,8 +115,8 @@ mod tests {
     #[derive(Default)]
     struct Echo {
         server: OnceLock<Arc<Server>>,
-        /// A server without an interpreter whose thread was not on a processor for a while believes for ever that the
-        /// application waits, and holds nothing any more.
+        /// Stands for the interpreter's lock. Without one, a server whose thread was off the processor for a while
+        /// would assume for ever that the application waits, and would no longer hold responses.
         interpreter: Mutex<()>,
     }
 
@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_panic_while_a_held_response_is_sent_closes_its_connection_alone() {
-        // More than the server reads at once, so that it has little time to spare though clients come late.
+        // More than the server reads at once, so that it has little time to spare even if clients come late.
         const CLIENTS: usize = 64;
         let mut process = Process::start("", "held");
         let connect = |_| {

@@ -34,7 +34,7 @@ pub(super) fn in_order(
     Ok(responders)
 }
 
-/// Responds 503 to requests for which the run queue has no room, or the process no memory.
+/// Responds 503 to requests for which the run queue has no room or the process has no memory.
 struct Full {
     dispatcher: Arc<Dispatcher>,
 }

@@ -23,7 +23,7 @@ const LOOK_PAUSE: Millis = 100;
 /// A search may be repeated at once if it found at least one idle connection in this many: then each client that is
 /// accepted costs little.
 const WORTH: usize = 8;
-/// Idle connections that a search finds where there is no memory for all.
+/// Number of idle connections that a search finds when there is no memory for all.
 const SOME: usize = 256;
 /// How often the log says that idle connections are closed, or that none are left (milliseconds).
 const LOG_PAUSE: Millis = 60_000;
@@ -35,7 +35,7 @@ pub(super) enum Want<'a> {
     Connections,
     /// The process can open no more descriptors, or the kernel has no memory for them.
     Descriptors(&'a std::io::Error),
-    /// The process gets no more memory.
+    /// The process is out of memory.
     Memory,
 }
 
@@ -121,7 +121,7 @@ impl Room {
     fn look_for_idle(&self, looks: &mut Looks, now: Millis) {
         let open = self.context.table.len();
         let mut idle = Vec::new();
-        // Without memory some of them will do.
+        // Without memory for all, some of them will do.
         if idle.try_reserve_exact(open).is_err() && idle.try_reserve_exact(SOME).is_err() {
             return;
         }
@@ -163,7 +163,7 @@ impl Room {
                 format!("{} connections are open, which is the limit", self.context.config.max_connections)
             }
             Want::Descriptors(fault) => format!("no more connections can be opened ({fault})"),
-            Want::Memory => String::from("the process gets no more memory"),
+            Want::Memory => String::from("the process is out of memory"),
         }
     }
 }
@@ -176,7 +176,7 @@ fn remedy(want: Want<'_>) -> &'static str {
         }
         Want::Descriptors(_) => "raise the limit of open files (ulimit -n, LimitNOFILE= of systemd)",
         Want::Memory => {
-            "lower --threads or --client-memory, or raise the limit of memory (ulimit -v, LimitAS= of systemd)"
+            "lower --threads or --client-memory, or raise the memory limit (ulimit -v, LimitAS= of systemd)"
         }
     }
 }

@@ -17,13 +17,13 @@ pub(crate) fn is_attached() -> bool {
     unsafe { ffi::PyGILState_Check() != 0 }
 }
 
-/// At least the size of what CPython allocates for a thread that attaches and is none of its own.
+/// At least the size of what CPython allocates when a thread attaches that CPython did not start.
 const STATE: usize = 8 * 1024;
 
-/// True when a thread that is none of CPython's can attach: without memory for its state CPython ends the process. May
-/// be asked by any thread.
+/// True when a thread that CPython did not start can attach: without memory for its state, CPython ends the process.
+/// Any thread may call this.
 pub(crate) fn has_memory_to_attach() -> bool {
-    // SAFETY: may be called by any thread; a block is freed at once, and null need not be.
+    // SAFETY: any thread may call these functions; the block is freed at once, and freeing null does nothing.
     unsafe {
         let block = ffi::PyMem_RawMalloc(STATE);
         ffi::PyMem_RawFree(block);

@@ -33,8 +33,8 @@ pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     logger(py).map(drop)
 }
 
-/// Logs a line, and the traceback of `error`. Never fails: what logging itself raises is shown as unraisable,
-/// and a panic on standard error.
+/// Logs a line, and the traceback of `error`. Never fails: an exception that logging itself raises is shown as
+/// unraisable, and a panic is reported on standard error.
 pub(crate) fn log(py: Python<'_>, level: Level, message: &str, error: Option<&PyErr>) {
     let logged = || -> PyResult<()> {
         let method = match level {
@@ -54,10 +54,10 @@ pub(crate) fn log(py: Python<'_>, level: Level, message: &str, error: Option<&Py
         // Ctrl-C interrupted the logging itself: the signal is set again, and raises in the application's own code.
         Ok(Err(fault)) if is_interruption(py, &fault) => ffi::thread::interrupt_main(),
         Ok(Err(fault)) => fault.write_unraisable(py, None),
-        // Without memory pyo3 panics where CPython gives no object.
+        // Without memory, pyo3 panics when CPython returns no object.
         Err(panic) => {
             ffi::thread::clear_exception(py);
-            write_stderr(&format!("{message} (not logged, because of a panic: {panic})"));
+            write_stderr(&format!("{message} (not logged because of a panic: {panic})"));
         }
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn start() -> io::Result<()> {
     result
 }
 
-/// Waits until there is memory for a native thread to attach. To be called before it does.
+/// Waits until there is memory for a native thread to attach. The thread calls it before it attaches.
 pub(crate) fn await_attaching() {
     while !thread::has_memory_to_attach() {
         std::thread::sleep(GATHER);

@@ -79,8 +79,8 @@ fn ended_dict<'py>(py: Python<'py>, ended: &Ended, now: u64, masking: QueryMaski
 
 #[pymethods]
 impl Scoreboard {
-    /// places: workers at most. threads: of each. query_masking: the option. Shared with processes that are forked later.
-    /// Raises OSError, ValueError.
+    /// places: maximum number of workers. threads: of each. query_masking: the value of the option. Shared with
+    /// processes that are forked later. Raises OSError, ValueError.
     #[new]
     fn new(places: usize, threads: usize, query_masking: &str) -> PyResult<Self> {
         let masking = query_masking_of(query_masking)?;

@@ -57,8 +57,8 @@ const RECALL: Duration = Duration::from_millis(2);
 const FULL_NAP: Duration = Duration::from_millis(10);
 /// How often the log says that no thread can be started (milliseconds).
 const LOG_PAUSE: Millis = 60_000;
-/// Address space of a thread: its stack (`ulimit -s`, 8 MiB) and the arena that glibc's allocator sets up for it. A
-/// thread without an arena gets no block that was not mapped for it alone, which `ulimit -v` soon forbids.
+/// Address space of a thread: its stack (`ulimit -s`, 8 MiB) and the arena that glibc's allocator sets up for it. For a
+/// thread without an arena, glibc maps each block separately, which `ulimit -v` soon forbids.
 const THREAD: usize = 72 << 20;
 
 /// See the module.
@@ -183,7 +183,7 @@ impl Threads {
         self.context.config.threads > 1 || member.number == 0 || self.dispatcher.queue.running() > 0
     }
 
-    /// Logs that no thread could be started, once a minute: it is tried for each request that waits.
+    /// Logs at most once a minute that no thread could be started: each request that waits causes an attempt.
     #[cold]
     fn log_start_failure(&self, fault: &io::Error) {
         let now = self.context.clock.recent_millis();
