@@ -32,8 +32,8 @@ pub use static_files::types::media_type;
 
 // Requests and their responses.
 pub use connection::exchange::{
-    BodyFault, BodyStream, Client, Endpoints, Exchange, Payload, Position, RETRY, Request, RequestBody, Room, Segments,
-    Sent, Short, TemporaryFile, WaitingCount,
+    BodyFault, BodyStream, Client, Endpoints, Exchange, Payload, Position, Request, RequestBody, Room, Segments, Sent,
+    Short, TemporaryFile, WaitingCount, next_patience,
 };
 pub use connection::representation::{send_file, send_memory};
 pub use executor::turn::Turn;

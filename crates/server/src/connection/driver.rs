@@ -21,7 +21,7 @@ use crate::connection::host::{self, Host};
 use crate::connection::local;
 use crate::connection::notices::Untrusted;
 use crate::connection::preface::{Preface, Taken};
-use crate::connection::room::{BUSY, PATIENCE, RETRY, SlowClient, WaitingCount};
+use crate::connection::room::{PATIENCE, SlowClient, WaitingCount, next_patience};
 use crate::connection::runner::{Runner, RunnerOfConnection};
 use crate::connection::shared::Shared;
 pub(crate) use crate::connection::state::AfterResponse;
@@ -776,10 +776,15 @@ impl Connection {
             let (terms, patience) = (self.terms(), self.patience());
             let client = SlowClient { delivery: &self.delivery, terms, signal_check, patience };
             let write_timeout = self.shared.config.write_timeout;
-            return client.write_for_room(write_timeout, || self.host.must_end(), || self.spill_for_room());
+            return client.write_for_room(write_timeout, || self.host.must_end(), || _ = self.spill());
         }
         let _waiting = WaitingCount::new(&self.shared.waiting, shown);
-        self.delivery.wait_for_room(self.terms(), self.patience(), || self.spill_for_room())
+        let mut patience = self.patience();
+        self.delivery.wait_for_room(self.terms(), patience, || {
+            self.spill();
+            patience = next_patience(patience);
+            patience
+        })
     }
 
     /// Whether the send queue has room. On [`Room::Later`] the ticket is given out once, when there is room or never
@@ -791,17 +796,8 @@ impl Connection {
         self.delivery.ask_for_room(self.terms(), || self.runner.wait_for_room(ticket))
     }
 
-    /// Moves the queued bytes from memory to a file. Returns how long to wait before the next attempt.
-    fn spill_for_room(&self) -> Duration {
-        match self.spill() {
-            Spilled::Done => PATIENCE,
-            Spilled::Busy => BUSY,
-            Spilled::Nothing | Spilled::NoRoom | Spilled::Failed(_) => RETRY,
-        }
-    }
-
-    /// The same for a greenlet, whose thread must not wait for a disk. Its ticket is given out after the attempt,
-    /// whether or not that succeeded.
+    /// Has a disk thread move the queued bytes to a file, for a greenlet, whose thread must not wait for a disk. The
+    /// greenlet's ticket is given out after the attempt, whether or not that succeeded.
     pub(crate) fn spill_elsewhere(self: &Arc<Self>) {
         let connection = self.clone();
         self.shared.spill.run(move || _ = connection.spill_for_another());

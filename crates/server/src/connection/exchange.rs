@@ -11,7 +11,7 @@ use tailrace_http::framing::RequestFacts;
 
 use crate::connection::driver::{AfterResponse, Connection, Ended, Task};
 use crate::connection::room::PATIENCE;
-pub use crate::connection::room::{RETRY, WaitingCount};
+pub use crate::connection::room::{WaitingCount, next_patience};
 use crate::connection::runner::Runner;
 use crate::connection::state::Next;
 use crate::connection::transaction::Transaction;

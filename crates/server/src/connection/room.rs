@@ -14,10 +14,15 @@ use crate::response::sending::Terms;
 /// How long a runner waits for room before the queued bytes are moved to a file. A client that reads 8 MB per second
 /// makes enough room in half of that time.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
-/// Time until the next attempt while the bytes are being sent or written to a file.
-pub(crate) const BUSY: Duration = Duration::from_millis(10);
-/// Time until the next attempt after one that was not possible.
-pub const RETRY: Duration = Duration::from_secs(10);
+/// Shortest and longest time until that is tried again. Some of the bytes may have been in a write at that moment; or
+/// the disk is full.
+const RETRY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(10));
+
+/// How long until the queued bytes are moved to a file again, after an attempt that came `patience` after the one
+/// before and has not made room.
+pub fn next_patience(patience: Duration) -> Duration {
+    (2 * patience).clamp(RETRY.0, RETRY.1)
+}
 
 /// Counts a thread or greenlet as one that waits for its client, and shows that, until this is dropped.
 pub struct WaitingCount {
@@ -51,16 +56,16 @@ pub(crate) struct SlowClient<'a> {
 impl SlowClient<'_> {
     /// Sends until the queue has room. False: there never will be. Breaks the connection when the socket accepts
     /// nothing for `write_timeout`, or when `must_end` says that the server has to end. `spill` moves the queued bytes
-    /// to a file; it is called after `patience`, and returns the time until the next call.
+    /// to a file; it is called after `patience`, and again after [`next_patience`].
     pub(crate) fn write_for_room(
         &self,
         write_timeout: Duration,
         must_end: impl Fn() -> bool,
-        spill: impl Fn() -> Duration,
+        spill: impl Fn(),
     ) -> bool {
         let mut idle = Duration::ZERO;
         let mut waited = Duration::ZERO;
-        let mut patience = self.patience;
+        let (mut patience, mut due) = (self.patience, self.patience);
         loop {
             match self.delivery.write_for_room(self.terms) {
                 WrittenForRoom::Room => return true,
@@ -72,11 +77,32 @@ impl SlowClient<'_> {
                 self.delivery.break_off();
                 return false;
             }
-            if waited >= patience {
-                patience = waited + spill();
+            if waited >= due {
+                spill();
+                patience = next_patience(patience);
+                due = waited + patience;
             }
             waited += self.signal_check;
             self.delivery.socket().wait_writable(self.signal_check);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::next_patience;
+
+    #[test]
+    fn attempts_become_rarer_and_are_never_given_up() {
+        let mut patience = Duration::ZERO;
+        let seconds: Vec<f64> = std::iter::repeat_with(|| {
+            patience = next_patience(patience);
+            patience.as_secs_f64()
+        })
+        .take(13)
+        .collect();
+        assert_eq!((seconds[0], seconds[1], seconds[5], seconds[12]), (0.01, 0.02, 0.32, 10.0));
     }
 }

@@ -141,7 +141,7 @@ impl SendQueue {
         self.bytes
     }
 
-    /// The memory that would be free if the [`SendQueue::backlog`] were in a file, in bytes. A block kept by reference
+    /// The memory that would be free if all blocks were in a file, in bytes. A block kept by reference
     /// counts whole, whatever part of it is left, and in equal parts for all responses that hold it.
     pub(crate) fn held(&self) -> usize {
         let held = |block: &Block| match block {
@@ -149,7 +149,7 @@ impl SendQueue {
             Block::Kept { payload, .. } => self.budget.share_of(payload.bytes()),
             Block::File { .. } | Block::Spilled { .. } => 0,
         };
-        self.blocks.iter().rev().take_while(|block| !block.is_file()).map(held).sum()
+        self.blocks.iter().map(held).sum()
     }
 
     /// Copies the rest of blocks kept by reference, if it is small and much smaller than the memory that it pins. True:
@@ -183,24 +183,25 @@ impl SendQueue {
         self.sends_from.is_some() || self.blocks.iter().any(|block| matches!(block, Block::Spilled { .. }))
     }
 
-    /// The blocks in memory after the last part of a file, for the caller to write to a file; it then calls
-    /// [`SendQueue::spill`] or [`SendQueue::keep`]. `None`: there are none, a backlog is being written already, or the system
-    /// has no memory.
+    /// The last blocks in memory that follow each other, for the caller to write to a file; it then calls
+    /// [`SendQueue::spill`] or [`SendQueue::keep`]. A batch that was put back may leave blocks in memory before a part of
+    /// a file: these are a backlog of their own. `None`: there are none, a backlog is being written already, or the
+    /// system has no memory.
     pub(crate) fn backlog(&mut self) -> Option<Backlog> {
-        let from = self.blocks.iter().rposition(Block::is_file).map_or(0, |last| last + 1);
-        if self.is_spilling || from == self.blocks.len() {
+        if self.is_spilling {
             return None;
         }
-        let file = match from.checked_sub(1) {
-            None => self.sends_from.clone(),
-            Some(last) => match self.blocks.get(last) {
-                Some(Block::Spilled { file, .. }) => Some(file.clone()),
-                _ => None,
-            },
+        let to = self.blocks.iter().rposition(|block| !block.is_file())? + 1;
+        let from = self.blocks.range(..to).rposition(Block::is_file).map_or(0, |last| last + 1);
+        let spilled = |place: usize| match self.blocks.get(place) {
+            Some(Block::Spilled { file, .. }) => Some(file.clone()),
+            _ => None,
         };
+        let before = from.checked_sub(1).map_or_else(|| self.sends_from.clone(), spilled);
+        let file = before.or_else(|| spilled(to));
         let mut parts = Vec::new();
-        parts.try_reserve_exact(self.blocks.len() - from).ok()?;
-        for block in self.blocks.range_mut(from..) {
+        parts.try_reserve_exact(to - from).ok()?;
+        for block in self.blocks.range_mut(from..to) {
             let (shared, at, end): (Arc<dyn Payload>, usize, usize) = match block {
                 Block::Copied { bytes, at } => {
                     if !self.budget.charge_shared(bytes) {

@@ -22,13 +22,13 @@ const LEAST_SHARE: u64 = 16 << 20;
 /// Size of one write in bytes. Between two writes it is checked whether the client has disconnected.
 const STEP: usize = 1 << 20;
 
-/// The last blocks of a queue, all in memory, for the thread that writes them to a file. They stay in the queue and may
+/// Successive blocks of a queue, all in memory, for the thread that writes them to a file. They stay in the queue and may
 /// be sent from it meanwhile.
 pub(crate) struct Backlog {
     pub(crate) parts: Vec<(Arc<dyn Payload>, usize, usize)>,
     /// The number of the first block in the queue.
     pub(crate) first: u64,
-    /// The file of the block before, if that is in a spill file.
+    /// The file of the block before or behind, if that is in a spill file.
     pub(crate) file: Option<Arc<SpillFile>>,
 }
 
@@ -163,6 +163,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::{LEAST_SHARE, Spill};
+    use crate::os::socket::Io;
     use crate::request::disk::Disk;
     use crate::request::memory::Budget;
     use crate::response::sending::Flush;
@@ -242,6 +243,34 @@ mod tests {
         assert!(out.0.queue.is_behind() && out.0.queue.has_file());
         out.0.break_off();
         assert_eq!(used(&spill), 0);
+    }
+
+    #[test]
+    fn a_batch_that_is_put_back_before_its_rest_in_a_file_goes_to_that_file_too() {
+        let (socket, mut client) = socket();
+        let budget = Arc::new(Budget::default());
+        let spill = spill(1 << 30);
+        let mut out = Queued::new(budget.clone());
+        // More blocks than one write sends, and more bytes than the socket accepts.
+        let blocks: Vec<Vec<u8>> = (0..80).map(|number| vec![number; 50_000]).collect();
+        blocks.iter().for_each(|block| out.push_kept(block.clone(), 0));
+        assert!(out.0.begin_writing());
+        let batch = out.0.next_batch().unwrap();
+        let spill_all = |out: &mut Queued| {
+            let backlog = out.backlog().unwrap();
+            let (file, offset) = spill.write(&backlog, true, || true).unwrap().unwrap();
+            assert!(out.spill(&backlog, file, offset));
+        };
+        spill_all(&mut out);
+        assert!(out.0.wrote(batch, Io::WouldBlock).is_some());
+        assert!(!out.0.end_writing());
+        assert!(out.0.queue.bytes() > 3_000_000);
+        spill_all(&mut out);
+        assert_eq!((out.0.queue.bytes(), budget.used()), (0, 0));
+        let files = out.0.queue.spill_files();
+        assert_eq!(files, [files[0]; 2], "one file");
+        let all = blocks.concat();
+        assert!(take(&mut out, &socket, &mut client, all.len()) == all);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use tailrace_server::{Exchange, RETRY, Room, Sent, clock};
+use tailrace_server::{Exchange, Room, Sent, clock, next_patience};
 
 use crate::call::shared_body::{OtherReader, Reading};
 use crate::call::waiting::{self, Waits};
@@ -113,7 +113,7 @@ fn wait_for_room(py: Python<'_>, exchange: &mut Exchange) -> PyResult<Sent> {
         }
         if patience.is_zero() || !pause(py, ticket, Some(patience.as_secs_f64()))? {
             exchange.spill_elsewhere();
-            patience = RETRY;
+            patience = next_patience(patience);
         }
     }
 }
