@@ -169,7 +169,8 @@ def test_the_text_of_threads_has_nothing_that_a_terminal_obeys():
 def test_the_text_of_endpoints_has_nothing_that_a_terminal_obeys():
     finding = {"key": TITLE, "what": TITLE, "cost": TITLE, "change": TITLE, "code": f"a\n    {TITLE}"}
     finding |= {"cost_ms": 1.0, "cost_calls": 1}
-    seconds = dict.fromkeys(("held_seconds", "delivery_seconds", "blocked_seconds", "cost_seconds"), 1.0)
+    phases = ("held", "delivery", "blocked", "event_stream", "cost")
+    seconds = dict.fromkeys((f"{phase}_seconds" for phase in phases), 1.0)
     counts = dict.fromkeys(("responses", "blocks", "writes", "body_bytes", "chunked", "failed", "client_gone"), 1)
     endpoint = {"endpoint": TITLE, **seconds, **counts, "path": TITLE, "paths": {TITLE: 1}, "findings": [finding]}
     document = {"workers": [], "application": TITLE, "version": TITLE, "other_responses": 0, "endpoints": [endpoint]}
