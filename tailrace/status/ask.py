@@ -70,10 +70,14 @@ class Asked:
 
     @contextlib.contextmanager
     def understood(self) -> Iterator[None]:
-        """A context for code that reads a document. Raises AskError if the document has an unexpected form."""
+        """A context for code that reads a document. Raises AskError if the document has an unexpected form.
+
+        The JSON parser accepts integers that overflow a float (OverflowError), and values that nest too deeply for
+        code that visits them (RecursionError).
+        """
         try:
             yield
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
             raise AskError(
                 f"{self.address} is not the --status address of Tailrace {__version__}: its document has an unexpected "
                 f"form ({type(error).__name__})"

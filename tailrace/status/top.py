@@ -157,8 +157,8 @@ class Look:
         return {name: found[name] for name in FIGURES}
 
     def check(self, before: Look | None) -> None:
-        """Builds every text that is drawn, as a trial. Raises LookupError, TypeError, ValueError or AttributeError if
-        the server's documents have an unexpected form: an error while drawing would end the program."""
+        """Builds every text that is drawn, as a trial. Raises an error that `Asked.understood` catches if the server's
+        documents have an unexpected form: an error while drawing would end the program."""
         self.figures(before)
         list(self.faults())
         self.status["application"].strip()

@@ -132,14 +132,35 @@ def test_an_answer_that_breaks_off_is_named():
     assert said.startswith("no answer from ADDRESS: IncompleteRead(")
 
 
-@pytest.mark.parametrize("command", [("threads",), ("doctor", "--live")])
-@pytest.mark.parametrize("inner", [[{}], [[]], None, 1, "x"])
-def test_a_document_of_another_form_is_one_line(command, inner):
-    body = json.dumps({"workers": inner, "endpoints": inner, "other_responses": 0, "application": "x"}).encode()
+def nested(depth):
+    """JSON of so many lists inside one another. The parser of Python 3.11 itself refuses 1000, a later one does not."""
+    return "[" * depth + "]" * depth
+
+
+def endpoints(**more):
+    """The endpoints of a `/status.json` with one of them. more: its other figures."""
+    finding = {"key": TITLE, "what": TITLE, "cost": TITLE, "change": TITLE, "code": f"a\n    {TITLE}"}
+    finding |= {"cost_ms": 1.0, "cost_calls": 1}
+    phases = ("held", "delivery", "blocked", "event_stream", "cost")
+    seconds = dict.fromkeys((f"{phase}_seconds" for phase in phases), 1.0)
+    counts = dict.fromkeys(("responses", "blocks", "writes", "body_bytes", "chunked", "failed", "client_gone"), 1)
+    endpoint = {"endpoint": TITLE, **seconds, **counts, "path": TITLE, "paths": {TITLE: 1}, "findings": [finding]}
+    return {"application": TITLE, "version": TITLE, "other_responses": 0, "endpoints": [{**endpoint, **more}]}
+
+
+def assert_another_form(command, body):
     with answering(lambda connection: connection.sendall(response(body))) as address:
         ended = CliRunner().invoke(cli, [*command, "--status", address])
     assert isinstance(ended.exception, ask.AskError), ended.exception
-    assert str(ended.exception).startswith(f"{address} is not the --status address of Tailrace ")
+    assert str(ended.exception).startswith(f"{address} is not the --status address of Tailrace")
+    assert not ended.output
+
+
+@pytest.mark.parametrize("command", [("threads",), ("doctor", "--live")])
+@pytest.mark.parametrize("inner", ["[{}]", "[[]]", "null", "1", '"x"', nested(600), nested(2000)])
+def test_a_document_of_another_form_is_one_line(command, inner):
+    body = f'{{"workers": {inner}, "endpoints": {inner}, "other_responses": 0, "application": "x"}}'.encode()
+    assert_another_form(command, body)
 
 
 def thread(**more):
@@ -147,6 +168,15 @@ def thread(**more):
     asked = {"method": "GET", "target": "/" + TITLE, "client": TITLE, "seconds": 1.0, "id": 1}
     known = {"thread": 7, "name": TITLE, "request": asked, "state": "running" + TITLE, "holds_interpreter": False}
     return {**known, "frames": [frame], **more}
+
+
+def test_a_number_that_no_float_holds_is_one_line():
+    """`1e999` is infinite, and can be printed; an integer of so many digits cannot be divided."""
+    asked = {"method": "GET", "target": "/", "client": "", "seconds": 10**400, "id": 1}
+    worker = {"number": 1, "pid": 9, "error": "", "note": "", "threads": [thread(request=asked)]}
+    assert_another_form(("threads",), json.dumps({"workers": [worker]}).encode())
+    document = {"workers": [], **endpoints(writes=10**400)}
+    assert_another_form(("doctor", "--live"), json.dumps(document).encode())
 
 
 WORKERS = [{"number": 1, "pid": 9, "error": TITLE, "note": TITLE, "threads": [thread()]}]
@@ -167,13 +197,7 @@ def test_the_text_of_threads_has_nothing_that_a_terminal_obeys():
 
 
 def test_the_text_of_endpoints_has_nothing_that_a_terminal_obeys():
-    finding = {"key": TITLE, "what": TITLE, "cost": TITLE, "change": TITLE, "code": f"a\n    {TITLE}"}
-    finding |= {"cost_ms": 1.0, "cost_calls": 1}
-    phases = ("held", "delivery", "blocked", "event_stream", "cost")
-    seconds = dict.fromkeys((f"{phase}_seconds" for phase in phases), 1.0)
-    counts = dict.fromkeys(("responses", "blocks", "writes", "body_bytes", "chunked", "failed", "client_gone"), 1)
-    endpoint = {"endpoint": TITLE, **seconds, **counts, "path": TITLE, "paths": {TITLE: 1}, "findings": [finding]}
-    document = {"workers": [], "application": TITLE, "version": TITLE, "other_responses": 0, "endpoints": [endpoint]}
+    document = {"workers": [], **endpoints()}
     with answering(lambda connection: connection.sendall(response(json.dumps(document).encode()))) as address:
         ended = CliRunner().invoke(cli, ["doctor", "--live", "--status", address])
     assert ended.output.endswith("\n1 finding.\n")

@@ -184,11 +184,24 @@ def test_what_it_shows_has_nothing_that_a_terminal_obeys(server):
 
 def test_a_document_of_another_form_is_named_and_does_not_end_it(server):
     status, workers = answer(server, "/status.json"), answer(server, "/stacks")["workers"]
-    for wrong in ({"workers": []}, {**status, "totals": []}, {**status, "application": 1}, {**status, "endpoints": 1}):
+    deep = []
+    for _ in range(2000):
+        deep = [deep]
+    for wrong in (
+        {"workers": []},
+        {**status, "totals": []},
+        {**status, "application": 1},
+        {**status, "endpoints": 1},
+        {**status, "workers": deep},
+        {**status, "uptime_seconds": 10**400},
+        {**status, "endpoints": [{**status["endpoints"][0], "writes": 10**400}]},
+    ):
         with pytest.raises(AskError, match="unexpected form"):
             Top(Answering(wrong, workers), 1.0)._read()
     with pytest.raises(AskError, match="unexpected form"):
         Top(Answering(status, [{}]), 1.0)._read()
+    with pytest.raises(AskError, match="unexpected form"):
+        Top(Answering(status, deep), 1.0)._read()
 
 
 def test_without_a_terminal_it_names_the_other_command(server):
