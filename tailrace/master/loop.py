@@ -131,10 +131,10 @@ class Master:
                 # Signals are read before the ends of workers, since whoever stops the master may have stopped the
                 # workers, too. Reports are handled before signals, so that a worker that served before the signal
                 # counts as such.
-                numbers = self._signals()
+                arrived = self._signals()
                 self._read_reports()
-                for number in numbers:
-                    self._handle_signal(number)
+                for number, at in arrived:
+                    self._handle_signal(number, at)
                 self._handle_service_events()
                 self._reap()
                 try:
@@ -171,15 +171,17 @@ class Master:
         if behind is not None:
             log.catch_up()
 
-    def _signals(self) -> bytes:
-        try:
-            return self._wakeups.recv(4096)
-        except BlockingIOError:
-            return b""
+    def _signals(self) -> list[tuple[int, float]]:
+        """The signals that have come, each with the time of its arrival."""
+        found = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                found.append(signals.arrived(self._wakeups))
+        return found
 
-    def _handle_signal(self, number: int) -> None:
-        now = time.monotonic()
-        if number in _STOPS and not self._stops.counts(number, now):
+    def _handle_signal(self, number: int, at: float) -> None:
+        """at: when it arrived (seconds, CLOCK_REALTIME)."""
+        if number in _STOPS and not self._stops.counts(number, at):
             return
         if number in (signal.SIGTERM, signal.SIGINT):
             if number == signal.SIGINT and not self._plan.has_served:
@@ -208,7 +210,7 @@ class Master:
         elif self._plan.is_stopping:
             return
         elif number == signal.SIGHUP:
-            self._reload(now)
+            self._reload(time.monotonic())
         elif number == signal.SIGUSR2:
             self._service.begin_upgrade()
         elif number == signal.SIGTTIN:
@@ -548,10 +550,9 @@ def _log_with_requests(level: int, message: str, each: Worker, requests: list[st
 @contextlib.contextmanager
 def _wakeup_sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
     """Our signals arrive as bytes in the first of two sockets. At the end the previous handlers are set again."""
-    reader, writer = socket.socketpair()
+    reader, writer = signals.wakeup_sockets()
     with reader, writer:
         reader.setblocking(False)
-        writer.setblocking(False)
         forks.keep_from_children(reader, writer)
         with signals.woken(writer, SIGNALS):
             yield reader, writer

@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -85,22 +84,23 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> boo
 
 def _run(server: Server, graceful_timeout: float, begin: Callable[[], None]) -> None:
     """Pool threads serve; this thread waits for signals and for the end. begin: called once signals are handled."""
-    reader, writer = socket.socketpair()
+    reader, writer = signals.wakeup_sockets()
     with reader, writer:
-        writer.setblocking(False)
         forks.keep_from_children(reader, writer)
         with _signals(writer):
             begin()
             server.start()
             threading.Thread(target=core.announce_end, args=(server, writer), name="tailrace-end", daemon=True).start()
             stops, counted = 0, signals.Stops()
-            while (numbers := reader.recv(64)) and core.ENDED not in numbers:
-                for number in numbers:
-                    if number in STOP_SIGNALS and counted.counts(number, time.monotonic()):
-                        stops += 1
-                        core.begin_stop(server, graceful_timeout if stops == 1 else 0.0, number)
-                    elif number == signal.SIGUSR1:
-                        core.reopen_logs(server)
+            while True:
+                number, at = signals.arrived(reader)
+                if number == core.ENDED:
+                    break
+                if number in STOP_SIGNALS and counted.counts(number, at):
+                    stops += 1
+                    core.begin_stop(server, graceful_timeout if stops == 1 else 0.0, number)
+                elif number == signal.SIGUSR1:
+                    core.reopen_logs(server)
             server.join()
 
 

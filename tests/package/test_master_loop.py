@@ -203,8 +203,8 @@ def test_a_worker_whose_report_comes_after_the_signal_has_served(monkeypatch):
         sent.append(signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
         while not self._plan.is_stopping:
-            for number in self._signals():
-                self._handle_signal(number)
+            for number, at in self._signals():
+                self._handle_signal(number, at)
         # The report is read in the next round, or with the end of the worker.
 
     monkeypatch.setattr(loop.Master, "_read_reports", read_late)
