@@ -30,8 +30,8 @@ from tailrace.status import threads
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-# Time limit for an answer, from the connection to the last byte (seconds): more than the status process allows for
-# reading all stacks.
+# Time limit for an answer, from the first attempt to connect to the last byte (seconds): more than the status process
+# allows for reading all stacks.
 TIMEOUT: Final = threads.BUDGET + 5.0
 # Maximum length of an answer (bytes): far more than the stacks of thousands of threads.
 LONGEST: Final = 64 << 20
@@ -112,7 +112,8 @@ class Asked:
         """The status and the body; None: the body is longer than LONGEST."""
         deadline = time.monotonic() + TIMEOUT
         request = f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\nConnection: close\r\n\r\n"
-        with self._connect() as connected:
+        with self._connect(deadline) as connected:
+            connected.settimeout(_left(deadline))
             connected.sendall(request.encode())
             answer = _Answer(connected, deadline)
             response = http.client.HTTPResponse(answer)  # type: ignore[arg-type]
@@ -126,18 +127,38 @@ class Asked:
                 raise http.client.IncompleteRead(body, response.length)
             return response.status, body
 
-    def _connect(self) -> socket.socket:
-        if isinstance(self.address, TcpAddress):
-            return socket.create_connection((self.address.host or "127.0.0.1", self.address.port), TIMEOUT)
-        path = self.address.path
-        connected = socket.socket(socket.AF_UNIX)
-        try:
-            connected.settimeout(TIMEOUT)
-            connected.connect("\0" + path[1:] if self.address.is_abstract else path)
-        except OSError:
-            connected.close()
-            raise
-        return connected
+    def _connect(self, deadline: float) -> socket.socket:
+        """A connection to the first address that accepts one. Raises OSError."""
+        if not isinstance(self.address, TcpAddress):
+            path = self.address.path
+            return _connected(socket.AF_UNIX, "\0" + path[1:] if self.address.is_abstract else path, deadline)
+        # The resolver has only its own limits, resolv.conf(5).
+        host, port = self.address.host or "127.0.0.1", self.address.port
+        *others, last = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for family, _, _, _, at in others:
+            with contextlib.suppress(OSError):
+                return _connected(family, at, deadline)
+        return _connected(last[0], last[4], deadline)
+
+
+def _connected(family: int, at: Any, deadline: float) -> socket.socket:
+    """A connection to one address. Raises OSError, and TimeoutError at the deadline."""
+    connected = socket.socket(family)
+    try:
+        connected.settimeout(_left(deadline))
+        connected.connect(at)
+    except OSError:
+        connected.close()
+        raise
+    return connected
+
+
+def _left(deadline: float) -> float:
+    """The seconds until the deadline. Raises TimeoutError once there are none."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
 
 
 class _TooLong(Exception):
@@ -158,10 +179,7 @@ class _Answer(io.RawIOBase):
         return True
 
     def readinto(self, into: WriteableBuffer) -> int:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self._socket.settimeout(left)
+        self._socket.settimeout(_left(self._deadline))
         number = self._socket.recv_into(into)
         self._left -= number
         if self._left < 0:

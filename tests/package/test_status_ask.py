@@ -107,6 +107,42 @@ def test_an_answer_that_comes_byte_by_byte_has_the_time_of_one(monkeypatch):
     )
 
 
+def test_all_addresses_of_a_name_have_the_time_of_one(monkeypatch):
+    """Each look at the clock is a second later, and no address answers."""
+    given = []
+
+    class Unreachable(socket.socket):
+        def connect(self, _address):
+            given.append(self.gettimeout())
+            raise TimeoutError
+
+    seconds = itertools.count()
+    monkeypatch.setattr(ask.time, "monotonic", lambda: float(next(seconds)))
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (f"192.0.2.{last}", 80)) for last in range(1, 20)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_arguments, **_keywords: found)
+    monkeypatch.setattr(socket, "socket", Unreachable)
+    with pytest.raises(ask.AskError, match=r"no complete answer from many\.example:80 within 10 s"):
+        ask.Asked("many.example:80").status()
+    assert given == [9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]
+
+
+def test_the_next_address_of_a_name_is_tried(monkeypatch):
+    with answering(lambda connection: connection.sendall(response(b'{"workers": []}'))) as address:
+        port = int(address.partition(":")[2])
+        with socket.create_server(("127.0.0.2", 0)) as unused:
+            closed = unused.getsockname()
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", at) for at in (closed, ("127.0.0.1", port))]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_arguments, **_keywords: found)
+        assert ask.Asked("two.example:80").status() == {"workers": []}
+
+
+def test_an_address_at_which_no_process_listens_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    with pytest.raises(ask.AskError, match=f"no answer from 127.0.0.1:{port}: Connection refused; is the server"):
+        ask.Asked(f"127.0.0.1:{port}").status()
+
+
 def test_a_refusal_is_one_short_line_that_a_terminal_does_not_obey():
     said = refusal(lambda connection: connection.sendall(response(TITLE.encode() + b"x" * 5000, "404 Not Found")))
     assert said.startswith(r"ADDRESS answers /status.json with 404: \x1b]0;owned\x07\x1b[2J")
