@@ -4,8 +4,11 @@
 //! - A parameter is secret by its name, which is percent-decoded once, lowercased and reduced to letters and digits. So
 //!   `%74oken`, `access-token` and `user[accessToken]` are secret. If a name may belong to a secret, it counts as one:
 //!   a hidden postal code (`zip_code`) costs less than a shown authorization code.
+//! - A short name such as `key` or `pin` counts only as the last word, since other words end in it (`monkey`, `spin`).
+//!   Words are separated by characters other than letters and digits, or by camel case: `user_key`, `userKey`, `HMACKey`.
 //! - Parameters end at `&`. Some applications also end them at `;`. So names after a `;` count, too, and after a secret
 //!   name all values up to the next `&` are hidden, since they may be parts of the secret.
+//! - Userinfo needs no masking: targets with userinfo are refused before they are logged or shown (`target.rs`).
 
 use std::borrow::Cow;
 
@@ -13,7 +16,7 @@ use std::borrow::Cow;
 const HIDDEN: &[u8] = b"***";
 
 /// Parts that occur only in names of secrets.
-const PARTS: [&str; 15] = [
+const PARTS: [&str; 24] = [
     "token",
     "password",
     "passwd",
@@ -25,30 +28,23 @@ const PARTS: [&str; 15] = [
     "apikey",
     "accesskey",
     "privatekey",
+    "authkey",
+    "userkey",
+    "passkey",
+    "licensekey",
+    "sharedkey",
+    "signingkey",
+    "userpass",
+    "pwd",
     "session",
+    "sessid",
     "authcode",
     "codeverifier",
     "samlresponse",
 ];
 /// Names of secrets, or the last word of such a name.
-const WORDS: [&str; 16] = [
-    "key",
-    "code",
-    "sig",
-    "hmac",
-    "auth",
-    "authorization",
-    "pass",
-    "pwd",
-    "pw",
-    "sid",
-    "sessid",
-    "phpsessid",
-    "jwt",
-    "otp",
-    "pin",
-    "ticket",
-];
+const WORDS: [&str; 13] =
+    ["key", "code", "sig", "hmac", "auth", "authorization", "pass", "pw", "sid", "jwt", "otp", "pin", "ticket"];
 
 /// Which values of query strings are hidden.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,16 +104,19 @@ impl QueryMasking {
 fn is_secret(raw: &[u8]) -> bool {
     let (mut name, mut last_word) = (String::new(), 0);
     let mut rest = raw;
-    let mut is_between = true;
+    let mut before = b'_';
     while let Some((byte, after)) = next_octet(rest) {
         rest = after;
         if byte.is_ascii_alphanumeric() {
-            if is_between {
+            let is_capital = byte.is_ascii_uppercase();
+            // The last capital of several begins the next word: `HMACKey`.
+            let ends_capitals = is_capital && next_octet(after).is_some_and(|(next, _)| next.is_ascii_lowercase());
+            if !before.is_ascii_alphanumeric() || ends_capitals || is_capital && !before.is_ascii_uppercase() {
                 last_word = name.len();
             }
             name.push(char::from(byte.to_ascii_lowercase()));
         }
-        is_between = !byte.is_ascii_alphanumeric();
+        before = byte;
     }
     let is_word = |found: &str| WORDS.contains(&found);
     PARTS.iter().any(|part| name.contains(part)) || is_word(&name) || is_word(&name[last_word..])
@@ -179,13 +178,46 @@ mod tests {
             "JSESSIONID",
             "PHPSESSID",
             "+token",
+            "authkey",
+            "AUTHKEY",
+            "authKey",
+            "userkey",
+            "user_key",
+            "passkey",
+            "licensekey",
+            "licenseKey",
+            "license%4Bey",
+            "license[hmacKey]",
+            "storageKEY",
+            "HMACKey",
+            "userPIN",
+            "resetCode",
+            "userpwd",
         ] {
             assert_eq!(
                 shown(QueryMasking::Secrets, &format!("/a?x=1&{name}=s3&y=2")),
                 format!("/a?x=1&{name}=***&y=2")
             );
         }
-        for name in ["q", "page", "keyword", "monkey", "encode", "sort", "design", "%zz", "author", "spin", "bypass"] {
+        for name in [
+            "q",
+            "page",
+            "keyword",
+            "monkey",
+            "encode",
+            "sort",
+            "design",
+            "%zz",
+            "author",
+            "spin",
+            "bypass",
+            "monkeY",
+            "Monkey",
+            "MONKEY",
+            "keyWord",
+            "authorName",
+            "codePage",
+        ] {
             let target = format!("/token=1/a?{name}=s3");
             assert_eq!(shown(QueryMasking::Secrets, &target), target);
         }
