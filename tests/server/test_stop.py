@@ -221,7 +221,7 @@ def test_each_request_that_is_cut_is_logged_once_and_named(tmp_path, arguments, 
     path = tmp_path / "log"
     options = {"access_log": path, "access_log_format": "json", "graceful_timeout": 30 if twice else 0.5}
     with Server("srv_shapes:app", *arguments, **options) as server, ExitStack() as stack:
-        stack.enter_context(asking(server, NEVER + "&key=a"))
+        stack.enter_context(asking(server, NEVER + "&name=a"))
         slow = stack.enter_context(reading(server, "/generator?size=100000000&block=1000"))
         slow.head()
         upload = stack.enter_context(server.client())
@@ -235,7 +235,7 @@ def test_each_request_that_is_cut_is_logged_once_and_named(tmp_path, arguments, 
             server.send_signal(signal.SIGINT)
         assert server.wait() == 0
         log = server.log
-    cut = ["GET " + NEVER + "&key=a", "GET /generator?size=100000000&block=1000", "POST /body?upload"]
+    cut = ["GET " + NEVER + "&name=a", "GET /generator?size=100000000&block=1000", "POST /body?upload"]
     found = [entry for entry in entries(path) if entry["ending"] != "complete"]
     assert sorted(f"{entry['method']} {entry['target']}" for entry in found) == sorted(cut)
     assert {entry["ending"] for entry in found} == {"cut"}
@@ -254,12 +254,12 @@ def test_each_request_that_is_cut_is_logged_once_and_named(tmp_path, arguments, 
 def test_at_most_twenty_are_named_in_a_line_and_all_are_named():
     with Server("srv_shapes:app", threads=30, graceful_timeout=0.2) as server, ExitStack() as stack:
         for number in range(25):
-            stack.enter_context(asking(server, f"{NEVER}&key={number}"))
+            stack.enter_context(asking(server, f"{NEVER}&name={number}"))
         await_waiting(server, "/nowhere/never", 25)
         assert server.stop() == 0
         assert re.search(r"WARNING: 25 requests did not finish in time: .*; 5 more\n", server.log)
         found = [request for request, _ in named(server.log)]
-    assert sorted(found) == sorted(f"GET {NEVER}&key={number}" for number in range(25))
+    assert sorted(found) == sorted(f"GET {NEVER}&name={number}" for number in range(25))
 
 
 def test_a_request_that_debug_cuts_is_logged_once_and_named(tmp_path):
