@@ -60,7 +60,7 @@ impl Context {
     /// The time until the next search for responses to move to files. `None`: responses keep within their limit, or are
     /// being moved.
     pub(crate) fn next_reclaim(&self, now: Millis) -> Option<Duration> {
-        let is_due = self.memory.response_excess() > 0 && !self.reclaim.is_under_way.load(Ordering::Acquire);
+        let is_due = self.memory.is_response_limit_exceeded() && !self.reclaim.is_under_way.load(Ordering::Acquire);
         let wait = || self.reclaim.next_look.load(Ordering::Relaxed).saturating_sub(now);
         is_due.then(|| Duration::from_millis(wait()))
     }
@@ -69,7 +69,7 @@ impl Context {
     #[cold]
     fn reclaim_responses(self: &Arc<Self>, now: Millis) {
         let begun = clock::now();
-        self.reclaim.is_under_way.store(true, Ordering::Release);
+        let round = Arc::new(Round::new(self.clone()));
         let mut waiting = Vec::new();
         self.table.visit(|connection| {
             let held = connection.delivery().held();
@@ -81,7 +81,6 @@ impl Context {
         waiting.sort_unstable_by_key(|(held, _)| std::cmp::Reverse(*held));
         let pause = millis(clock::since(begun) * LOOK_PAUSE).max(1);
         self.reclaim.next_look.store(now.saturating_add(pause), Ordering::Relaxed);
-        let round = Arc::new(Round { context: self.clone(), has_freed: AtomicBool::new(false) });
         for (_, connection) in waiting.into_iter().take(MOST_MOVED) {
             let round = round.clone();
             self.spill.run(move || round.reclaim(&connection));
@@ -160,10 +159,15 @@ struct Round {
 }
 
 impl Round {
+    fn new(context: Arc<Context>) -> Self {
+        context.reclaim.is_under_way.store(true, Ordering::Release);
+        Self { context, has_freed: AtomicBool::new(false) }
+    }
+
     /// Frees the memory of one response, if that is still needed.
     fn reclaim(&self, connection: &Connection) {
         let context = &self.context;
-        if context.has_ended() || context.memory.response_excess() == 0 {
+        if context.has_ended() || context.memory.is_enough_of_responses_freed() {
             return;
         }
         let reclaimed = connection.reclaim();
@@ -183,7 +187,7 @@ impl Drop for Round {
             next_look.fetch_max(self.context.clock.now().saturating_add(millis(FRUITLESS)), Ordering::Relaxed);
         }
         is_under_way.store(false, Ordering::Release);
-        if self.context.memory.response_excess() > 0 {
+        if self.context.memory.is_response_limit_exceeded() {
             self.context.poller.wake();
         }
     }

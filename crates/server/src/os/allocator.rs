@@ -1,7 +1,7 @@
 //! The allocator: that of the C library, and a reserve for when it has no memory.
 //!
 //! Most Rust code cannot report that a small allocation failed: the process aborts. So if the C library refuses a block
-//! of up to [`LARGEST`] bytes, the block is taken from the reserve. Wherever a client decides the size, larger blocks
+//! of up to `LARGEST` bytes, the block is taken from the reserve. Wherever a client decides the size, larger blocks
 //! are requested with `try_reserve`, and the failure is handled. While much of the reserve is in use ([`is_short`]),
 //! the server takes no further requests, and those in progress return their blocks.
 //!

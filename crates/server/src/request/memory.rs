@@ -91,11 +91,15 @@ impl ClientMemory {
         self.response_limit
     }
 
-    /// How many bytes of responses must be freed so that an eighth of their limit is free; 0 while responses keep
-    /// within the limit.
-    pub(crate) fn response_excess(&self) -> usize {
-        let used = self.responses.used();
-        if used <= self.response_limit { 0 } else { used - (self.response_limit - self.response_limit / 8) }
+    /// True when responses hold more than their limit.
+    pub(crate) fn is_response_limit_exceeded(&self) -> bool {
+        self.responses.used() > self.response_limit
+    }
+
+    /// True when an eighth of the limit of responses is free. Once it has been exceeded, that much is freed, so that
+    /// this is not needed again at once.
+    pub(crate) fn is_enough_of_responses_freed(&self) -> bool {
+        self.responses.used() <= self.response_limit - self.response_limit / 8
     }
 
     /// Bytes that were given back since the most was held, if they are at least `worth`; then counted from now on.
@@ -240,12 +244,16 @@ mod tests {
     fn responses_beyond_their_limit_take_no_memory_from_requests() {
         let memory = ClientMemory::new(1_000, 400);
         memory.responses.charge(400);
-        assert_eq!((memory.response_excess(), memory.excess(0)), (0, 0));
+        assert!(!memory.is_response_limit_exceeded() && !memory.is_enough_of_responses_freed());
+        assert_eq!(memory.excess(0), 0);
         memory.responses.charge(5_000);
+        assert!(memory.is_response_limit_exceeded());
         assert!(memory.has_room(600) && !memory.has_room(601) && !memory.has_room_for_response(0));
-        // Up to 7/8 of their limit.
-        assert_eq!((memory.response_excess(), memory.excess(600)), (5_050, 125));
-        assert_eq!(memory.used(), 5_400);
+        assert_eq!((memory.used(), memory.excess(600)), (5_400, 125));
+        memory.responses.give_back(5_049);
+        assert!(!memory.is_enough_of_responses_freed());
+        memory.responses.give_back(1);
+        assert!(memory.is_enough_of_responses_freed());
     }
 
     #[test]
