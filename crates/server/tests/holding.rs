@@ -286,16 +286,25 @@ fn nothing_is_held_while_the_server_has_time_to_spare() {
 
 #[test]
 fn responses_are_held_again_after_a_request_that_waited_while_requests_keep_waiting() {
+    // A server whose only application thread is kept from the processor for a while takes the application for one that
+    // waits. On a busy machine another server is asked.
+    until_true(|| {
+        let server = Server::start(Config { threads: 1, ..Config::default() });
+        are_held_again(&server)
+    });
+}
+
+/// True when a response of the next requests is held.
+fn are_held_again(server: &Server) -> bool {
     const REQUESTS: usize = 4_000;
-    let server = Server::start(Config { threads: 1, ..Config::default() });
     let mut first = server.connect();
     first.begin("GET", "/pong?until=here", "");
     server.await_arrivals("here", 1);
     // Another thread leads meanwhile.
     std::thread::sleep(Duration::from_millis(50));
     let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for mut client in clients(&server) {
+    let held = std::thread::scope(|scope| {
+        for mut client in clients(server) {
             let is_over = &is_over;
             scope.spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
@@ -310,11 +319,11 @@ fn responses_are_held_again_after_a_request_that_waited_while_requests_keep_wait
         while server.held() == 0 && server.calls().len() < REQUESTS && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let held = server.held();
         is_over.store(true, Ordering::Relaxed);
-        assert!(held > 0, "nothing was held in {} calls", server.calls().len());
+        server.held()
     });
     assert_eq!(first.response().body, b"pong");
+    held > 0
 }
 
 #[test]
