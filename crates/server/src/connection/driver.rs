@@ -86,8 +86,10 @@ pub(crate) enum Reclaimed {
     Moved,
     /// Nothing is queued in memory, or it is being sent or written to a file at this moment.
     Nothing,
-    /// The files have no room for it, or the disk has failed.
-    Impossible,
+    /// The files have no room for it.
+    NoRoom,
+    /// The disk is full or broken.
+    Failed,
 }
 
 /// One client connection.
@@ -841,7 +843,8 @@ impl Connection {
         match self.spill_for_another() {
             Spilled::Done => Reclaimed::Moved,
             Spilled::Nothing | Spilled::Busy => Reclaimed::Nothing,
-            Spilled::NoRoom | Spilled::Failed(_) => Reclaimed::Impossible,
+            Spilled::NoRoom => Reclaimed::NoRoom,
+            Spilled::Failed(_) => Reclaimed::Failed,
         }
     }
 }

@@ -156,26 +156,31 @@ impl Context {
 struct Round {
     context: Arc<Context>,
     has_freed: AtomicBool,
+    /// The disk is full or broken: the rest of the round would write in vain.
+    has_failed: AtomicBool,
 }
 
 impl Round {
     fn new(context: Arc<Context>) -> Self {
         context.reclaim.is_under_way.store(true, Ordering::Release);
-        Self { context, has_freed: AtomicBool::new(false) }
+        Self { context, has_freed: AtomicBool::new(false), has_failed: AtomicBool::new(false) }
     }
 
     /// Frees the memory of one response, if that is still needed.
     fn reclaim(&self, connection: &Connection) {
         let context = &self.context;
-        if context.has_ended() || context.memory.is_enough_of_responses_freed() {
+        let is_over = self.has_failed.load(Ordering::Relaxed) || context.memory.is_enough_of_responses_freed();
+        if is_over || context.has_ended() {
             return;
         }
-        let reclaimed = connection.reclaim();
-        if let Reclaimed::Copied | Reclaimed::Moved = reclaimed {
-            self.has_freed.store(true, Ordering::Relaxed);
-        }
-        if reclaimed == Reclaimed::Moved {
-            context.log_reclaimed(connection.host());
+        match connection.reclaim() {
+            Reclaimed::Copied => self.has_freed.store(true, Ordering::Relaxed),
+            Reclaimed::Moved => {
+                self.has_freed.store(true, Ordering::Relaxed);
+                context.log_reclaimed(connection.host());
+            }
+            Reclaimed::Nothing | Reclaimed::NoRoom => {}
+            Reclaimed::Failed => self.has_failed.store(true, Ordering::Relaxed),
         }
     }
 }
@@ -183,7 +188,7 @@ impl Round {
 impl Drop for Round {
     fn drop(&mut self) {
         let Reclaim { is_under_way, next_look, .. } = &self.context.reclaim;
-        if !self.has_freed.load(Ordering::Relaxed) {
+        if self.has_failed.load(Ordering::Relaxed) || !self.has_freed.load(Ordering::Relaxed) {
             next_look.fetch_max(self.context.clock.now().saturating_add(millis(FRUITLESS)), Ordering::Relaxed);
         }
         is_under_way.store(false, Ordering::Release);

@@ -81,6 +81,8 @@ impl SlowClient<'_> {
                 spill();
                 patience = next_patience(patience);
                 due = waited + patience;
+                // That has made room, in most cases.
+                continue;
             }
             waited += self.signal_check;
             self.delivery.socket().wait_writable(self.signal_check);

@@ -59,6 +59,15 @@ impl Drop for Mapping {
 /// Memory that optional allocations leave free (bytes): most other code can only fail without memory.
 pub(crate) const SPARE: usize = 16 << 20;
 
+/// Address space of the arena that glibc's allocator sets up for a thread. For a thread without an arena, glibc maps each
+/// block separately, which `ulimit -v` soon forbids.
+const ARENA: usize = 64 << 20;
+
+/// True when there is memory for one more thread with a stack of this size.
+pub(crate) fn is_thread_possible(stack: usize) -> bool {
+    is_possible(stack + ARENA + SPARE)
+}
+
 /// True when the process may have so many more bytes of address space (`ulimit -v`). None of them is used.
 pub(crate) fn is_possible(length: usize) -> bool {
     // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.

@@ -17,6 +17,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use crate::os::file;
+use crate::os::mapping;
 use crate::os::process::{self, Process};
 use crate::os::sync::lock;
 use crate::os::sync::wait_for;
@@ -91,7 +92,8 @@ impl Disk {
         // holds.
         let shared = self.shared.clone();
         let thread = std::thread::Builder::new().name(String::from("tailrace-disk")).stack_size(STACK);
-        if thread.spawn(move || shared.work()).is_ok() {
+        // A thread that gets no memory for its thread-local variables ends the process.
+        if mapping::is_thread_possible(STACK) && thread.spawn(move || shared.work()).is_ok() {
             queue.threads += 1;
         } else if queue.threads == 0 {
             let own = queue.tasks.pop_back();

@@ -57,9 +57,8 @@ const RECALL: Duration = Duration::from_millis(2);
 const FULL_NAP: Duration = Duration::from_millis(10);
 /// How often the log says that no thread can be started (milliseconds).
 const LOG_PAUSE: Millis = 60_000;
-/// Address space of a thread: its stack (`ulimit -s`, 8 MiB) and the arena that glibc's allocator sets up for it. For a
-/// thread without an arena, glibc maps each block separately, which `ulimit -v` soon forbids.
-const THREAD: usize = 72 << 20;
+/// Bytes of the stack of an application thread (`ulimit -s`).
+const STACK: usize = 8 << 20;
 
 /// See the module.
 pub(crate) struct Threads {
@@ -278,7 +277,7 @@ impl Executor for Threads {
         if !self.roles.should_start_thread(most) {
             return;
         }
-        let started = if mapping::is_possible(THREAD + mapping::SPARE) {
+        let started = if mapping::is_thread_possible(STACK) {
             self.application.grow()
         } else {
             Err(io::ErrorKind::OutOfMemory.into())
