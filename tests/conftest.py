@@ -15,9 +15,13 @@ from harness.greenlets import embedded
 from harness.peers import PEER, peer_in_thread
 from harness.server import Server
 
-# A shell without job control starts its background commands with these signals ignored, and every server of the tests
-# would inherit that.
-for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+# A shell without job control, or nohup, starts its commands with some of these signals ignored, and every server of the
+# tests would inherit that.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, handler)
 

@@ -5,6 +5,7 @@ import importlib
 import json
 import random
 import re
+import subprocess
 import sys
 import textwrap
 import time
@@ -15,8 +16,6 @@ import click
 import flask
 import pytest
 from click.testing import CliRunner
-from django.conf import settings
-from django.http import HttpResponse
 from harness.addresses import free_address
 from harness.operated import Operated
 from harness.status import reachable
@@ -644,13 +643,21 @@ def test_the_code_that_is_suggested_for_flask_gives_one_block(site, path):
 
 @pytest.mark.parametrize("blocks", [ROWS, [row.decode() for row in ROWS]], ids=["bytes", "text"])
 def test_the_code_that_is_suggested_for_django_gives_one_block(blocks):
-    if not settings.configured:
-        settings.configure()
     layers = (Named("django.core.handlers.wsgi.WSGIHandler"),)
     code = joined_code(replace(measured(returns(ROWS)), layers=layers))
-    given = {"HttpResponse": HttpResponse}
-    exec("def joined(blocks):\n" + textwrap.indent(code, "    "), given)
-    assert list(given["joined"](block for block in blocks)) == [b"".join(ROWS)]
+    # In a process of its own: settings can be configured once.
+    program = "\n".join(
+        [
+            "from django.conf import settings",
+            "from django.http import HttpResponse",
+            "settings.configure()",
+            "def joined(blocks):",
+            textwrap.indent(code, "    "),
+            f"assert list(joined(block for block in {blocks!r})) == [{b''.join(ROWS)!r}]",
+        ]
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_the_code_that_is_suggested_for_an_application_runs(stored):
