@@ -559,10 +559,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "client_memory",
         values.size(1 << 20),
         None,
-        "Most memory that a worker holds for its clients: heads, bodies, responses, and requests that arrive before"
-        " their turn. Past it, the oldest incomplete requests are answered 503. Half of it is for responses"
-        " (--response-buffer), a quarter for bodies (--body-buffer), and a quarter for the rest. Unset: 512 MiB, or"
-        " more if those two options need it.",
+        "Maximum memory that a worker holds for its clients. Past it, the oldest incomplete requests get 503. Half of it"
+        " is for responses (--response-buffer; what they hold beyond that moves to files and does not count), a quarter"
+        " for request bodies (--body-buffer). Default: 512 MiB, or more if those two options need it.",
         LIMITS,
         example="1GiB",
     ),

@@ -87,7 +87,7 @@ impl Context {
         }
     }
 
-    /// Logs that responses are moved to files, once a minute.
+    /// Logs, at most once a minute, that responses are moved to files.
     fn log_reclaimed(&self, host: &ConnectionHost) {
         let Reclaim { moved, logged, .. } = &self.reclaim;
         let total = moved.fetch_add(1, Ordering::Relaxed) + 1;

@@ -78,7 +78,7 @@ impl Timers {
         false
     }
 
-    /// Reserves memory for a further entry of each of so many connections. False: the system has none.
+    /// Reserves memory for one more entry of each of this many connections. False: the system is out of memory.
     pub(crate) fn reserve(&self, connections: usize) -> bool {
         lock(&self.entries).try_reserve(connections).is_ok()
     }
