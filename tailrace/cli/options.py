@@ -559,9 +559,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "client_memory",
         values.size(1 << 20),
         None,
-        "Maximum memory that a worker holds for its clients. Past it, the oldest incomplete requests get 503. Half of it"
-        " is for responses (--response-buffer; what they hold beyond that moves to files and does not count), a quarter"
-        " for request bodies (--body-buffer). Default: 512 MiB, or more if those two options need it.",
+        "Maximum memory that a worker holds for its clients. Past it, the oldest incomplete requests get 503. Half of"
+        " it is for responses (--response-buffer; what they hold beyond that moves to files and does not count), a"
+        " quarter for request bodies (--body-buffer). Default: 512 MiB, or more if those two options need it.",
         LIMITS,
         example="1GiB",
     ),
