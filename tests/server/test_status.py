@@ -559,6 +559,7 @@ def test_run_has_it_too(tmp_path):
         process.wait()
 
 
+SLOW = 0.05
 SECRET = "/pay?page=7&%74oken=s3cr3t;more=s3cr3t&api_key=s3cr3t&api_key=s3cr3t"
 SHOWN = "/pay?page=7&%74oken=***;more=***&api_key=***&api_key=***"
 FAILS = """
@@ -576,7 +577,7 @@ def failing(directory, *arguments):
     """A server with one request in flight that has a secret in its query string, and the address of `--status`."""
     (directory / "app.py").write_text(FAILS)
     at = free_address()
-    given = ("--workers", "1", "--slow", "0.05", "--access-log", "access", "--status", at.bind)
+    given = ("--workers", "1", "--slow", str(SLOW), "--access-log", "access", "--status", at.bind)
     with Operated(directory, "app:app", *given, *arguments) as server:
         eventually(lambda: reachable(at) and document(at)["ready"], "the worker serves")
         with Client(server.address) as client:
@@ -596,6 +597,7 @@ def test_secrets_in_query_strings_are_shown_nowhere_but_in_the_access_log(tmp_pa
         is_logged = "--debug" not in mode
         if is_logged:
             eventually(lambda: f"GET {SHOWN}: slow: it has run for" in server.log, "the line while it runs")
+        eventually(lambda: document(at)["requests"][0]["seconds"] > SLOW, "the request has become slow")
         (tmp_path / "gate").touch()
         assert client.response().status == 500
         if is_logged:
