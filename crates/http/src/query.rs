@@ -8,6 +8,8 @@
 //!   Words are separated by characters other than letters and digits, or by camel case: `user_key`, `userKey`, `HMACKey`.
 //! - Parameters end at `&`. Some applications also end them at `;`. So names after a `;` count, too, and after a secret
 //!   name all values up to the next `&` are hidden, since they may be parts of the secret.
+//! - A value that is a URL with a secret in its query string or fragment (`next=/reset%3Ftoken%3D...`) is hidden. It is
+//!   percent-decoded once: a URL in the query string of that URL is not looked into.
 //! - Userinfo needs no masking: targets with userinfo are refused before they are logged or shown (`target.rs`).
 
 use std::borrow::Cow;
@@ -16,7 +18,7 @@ use std::borrow::Cow;
 const HIDDEN: &[u8] = b"***";
 
 /// Parts that occur only in names of secrets.
-const PARTS: [&str; 24] = [
+const PARTS: [&str; 25] = [
     "token",
     "password",
     "passwd",
@@ -39,12 +41,13 @@ const PARTS: [&str; 24] = [
     "session",
     "sessid",
     "authcode",
-    "codeverifier",
+    "verifier",
+    "assertion",
     "samlresponse",
 ];
-/// Names of secrets, or the last word of such a name.
-const WORDS: [&str; 13] =
-    ["key", "code", "sig", "hmac", "auth", "authorization", "pass", "pw", "sid", "jwt", "otp", "pin", "ticket"];
+/// Names of secrets, or the last word of such a name; digits may follow.
+const WORDS: [&str; 14] =
+    ["key", "code", "sig", "sign", "hmac", "auth", "authorization", "pass", "pw", "sid", "jwt", "otp", "pin", "ticket"];
 
 /// Which values of query strings are hidden.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,7 +93,8 @@ impl QueryMasking {
             match equals {
                 Some(equals) => {
                     shown.extend_from_slice(&parameter[..=equals]);
-                    shown.extend_from_slice(if hides { HIDDEN } else { &parameter[equals + 1..] });
+                    let value = &parameter[equals + 1..];
+                    shown.extend_from_slice(if hides || holds_secret(value) { HIDDEN } else { value });
                 }
                 // A value without a name, or the rest of a secret.
                 None if hid && !parameter.is_empty() => shown.extend_from_slice(HIDDEN),
@@ -98,6 +102,21 @@ impl QueryMasking {
             }
         }
     }
+}
+
+/// Whether a value is a URL with a parameter that may be a secret.
+fn holds_secret(value: &[u8]) -> bool {
+    let mut rest = value;
+    let octets = std::iter::from_fn(|| {
+        let (octet, after) = next_octet(rest)?;
+        rest = after;
+        Some(octet)
+    });
+    let decoded: Vec<u8> = octets.skip_while(|octet| !matches!(octet, b'?' | b'#')).collect();
+    decoded.split(|octet| matches!(octet, b'?' | b'#' | b'&' | b';')).any(|parameter| {
+        let equals = parameter.iter().position(|octet| *octet == b'=');
+        equals.is_some_and(|equals| is_secret(&parameter[..equals]))
+    })
 }
 
 /// Whether a parameter with this name may be a secret.
@@ -118,7 +137,7 @@ fn is_secret(raw: &[u8]) -> bool {
         }
         before = byte;
     }
-    let is_word = |found: &str| WORDS.contains(&found);
+    let is_word = |found: &str| WORDS.contains(&found.trim_end_matches(|letter: char| letter.is_ascii_digit()));
     PARTS.iter().any(|part| name.contains(part)) || is_word(&name) || is_word(&name[last_word..])
 }
 
@@ -193,6 +212,12 @@ mod tests {
             "userPIN",
             "resetCode",
             "userpwd",
+            "pass1",
+            "otp2",
+            "userKey3",
+            "oauth_verifier",
+            "client_assertion",
+            "sign",
         ] {
             assert_eq!(
                 shown(QueryMasking::Secrets, &format!("/a?x=1&{name}=s3&y=2")),
@@ -234,7 +259,11 @@ mod tests {
             ("/?a=1&token=s3&token=s4", "/?a=1&token=***&token=***", "/?a=***&token=***&token=***"),
             ("/?a=1;token=s3", "/?a=1;token=***", "/?a=***;token=***"),
             ("/?token=s3;b=s4;s5&c=1", "/?token=***;b=***;***&c=1", "/?token=***;b=***;***&c=***"),
-            ("/?token=s3==&&b=?token=1", "/?token=***&&b=?token=1", "/?token=***&&b=***"),
+            ("/?token=s3==&&b=?page=1", "/?token=***&&b=?page=1", "/?token=***&&b=***"),
+            ("/?next=/a?token=s3&b=1", "/?next=***&b=1", "/?next=***&b=***"),
+            ("/?next=%2Fa%3Fb%3D1%26t%6Fken%3Ds3&b=1", "/?next=***&b=1", "/?next=***&b=***"),
+            ("/?to=https://a/%23access_token%3Ds3", "/?to=***", "/?to=***"),
+            ("/?next=/token%3D1", "/?next=/token%3D1", "/?next=***"),
             ("/?a=1&token=s3%26b", "/?a=1&token=***", "/?a=***&token=***"),
             ("/?%7", "/?%7", "/?***"),
         ] {
