@@ -5,6 +5,7 @@ usage or settings error, 130 when interrupted before it served. `tailrace doctor
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json as as_json
 import os
@@ -81,6 +82,7 @@ def _serve(**given: Any) -> int:
     for warning in warnings:
         log.logger.warning("%s", warning)
     directory.leave_removed(settings["chdir"].value)
+    atexit.register(early.ignore_stops)
     settings, surroundings = service.from_environment(settings)
     # Process 1 has a master also with --debug: the master reaps orphans, and the application its own children.
     if not settings["debug"].value or settings["reload"].value or os.getpid() == 1:

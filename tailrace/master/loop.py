@@ -72,10 +72,16 @@ _LONGEST_WAIT: Final = 3600.0
 
 
 class Master:
-    """The master of one server. listeners: its bound sockets. setup: what all workers have in common."""
+    """The master of one server. listeners: its bound sockets. setup: what all workers have in common. stops: counts
+    also the signals before and after the loop."""
 
     def __init__(
-        self, chosen: dict[str, Any], listeners: list[sockets.Listener], setup: WorkerSetup, service: Service
+        self,
+        chosen: dict[str, Any],
+        listeners: list[sockets.Listener],
+        setup: WorkerSetup,
+        service: Service,
+        stops: signals.Stops,
     ) -> None:
         self._chosen = chosen
         self._listeners = listeners
@@ -100,7 +106,7 @@ class Master:
         self._check_interval = _SHORT_CHECK_INTERVAL if checks_often else _CHECK_INTERVAL
         self._check_at = 0.0
         self._urls = [listener.url for listener in listeners]
-        self._stops = signals.Stops()
+        self._stops = stops
         self._all_have_served = False
         self._last_failure: WorkerError | None = None
         self._status = 0

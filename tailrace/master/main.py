@@ -45,13 +45,13 @@ def serve(settings: Settings, application: WSGIApplication | None = None, surrou
     if settings["gevent"].value:
         patch.check()
     try:
-        with _terminable():
-            return _serve(plain(settings), application, Service() if surroundings is None else surroundings)
+        with _terminable() as stops:
+            return _serve(plain(settings), application, Service() if surroundings is None else surroundings, stops)
     except _Terminated:
         return 0
 
 
-def _serve(chosen: dict[str, Any], application: WSGIApplication | None, service: Service) -> int:
+def _serve(chosen: dict[str, Any], application: WSGIApplication | None, service: Service, stops: signals.Stops) -> int:
     if chosen["debug"]:
         chosen["workers"] = 1
     if chosen["reload"]:
@@ -76,7 +76,7 @@ def _serve(chosen: dict[str, Any], application: WSGIApplication | None, service:
                 variables.apply()
                 application = _preloaded(chosen)
             setup = WorkerSetup(application, named, found, variables)
-            return Master(chosen, listeners, setup, service).run()
+            return Master(chosen, listeners, setup, service, stops).run()
 
 
 def _for_development(chosen: dict[str, Any]) -> dict[str, Any]:
@@ -89,19 +89,19 @@ class _Terminated(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM raises _Terminated, so that files that were made until then, such as those of sockets, are removed."""
+def _terminable() -> Iterator[signals.Stops]:
+    """Before the loop and after it, SIGTERM raises _Terminated, so that files such as those of sockets are removed."""
 
     stops = signals.Stops()
 
     def terminated(number: int, frame: FrameType | None) -> None:
-        if stops.counts(number, time.monotonic()):
+        if stops.counts(number, time.time()):
             raise _Terminated
 
     # These do nothing yet. They may come early from log rotation or a deployment, since the pid file may exist already.
     early = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU)
     with signals.handled({**dict.fromkeys(early, signals.ignore), signal.SIGTERM: terminated}):
-        yield
+        yield stops
 
 
 def _preloaded(chosen: dict[str, Any]) -> WSGIApplication:

@@ -17,6 +17,7 @@ from _signal import (  # type: ignore[import-not-found]
     SIG_IGN,
     SIGHUP,
     SIGINT,
+    SIGTERM,
     SIGUSR1,
     SIGUSR2,
     default_int_handler,
@@ -49,6 +50,14 @@ def interrupts_raise() -> None:
     """SIGINT raises KeyboardInterrupt, as usual; also where a shell ignores it for background jobs."""
     if getsignal(SIGINT) in (_leave, SIG_IGN):
         signal(SIGINT, default_int_handler)
+
+
+def ignore_stops() -> None:
+    """For `atexit`: the server has ended, Python takes some milliseconds more, and a repeated signal must not change
+    the exit status."""
+    for number in (SIGINT, SIGTERM):
+        # No handler, since Python removes handlers before its last steps.
+        signal(number, SIG_IGN)
 
 
 def unprotect(numbers: tuple[int, ...] = _OF_A_SERVER) -> None:

@@ -25,7 +25,9 @@ numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def server():
-    with on_greenlets("srv_greenlets:app", "--stream-body", response_queue="1MiB", response_spill=0, query_masking="none") as server:
+    with on_greenlets(
+        "srv_greenlets:app", "--stream-body", response_queue="1MiB", response_spill=0, query_masking="none"
+    ) as server:
         yield server
 
 

@@ -11,6 +11,7 @@ import pytest
 from package.test_master_loop import Watch
 
 import tailrace
+from tailrace.master.main import _terminable, _Terminated
 from tailrace.process import signals
 from tailrace.process.signals import Stops, handled
 from tailrace.worker.debug import MainThreadStop
@@ -122,3 +123,14 @@ def test_the_end_of_the_graceful_time_is_no_repetition(monkeypatch):
         finally:
             stop.close()
     assert core.calls == [30.0, 0.0]
+
+
+def test_a_signal_after_the_loop_is_a_repetition_or_ends_what_follows(monkeypatch):
+    """An idle server stops within milliseconds, while timeout(1) sends its second signal."""
+    monkeypatch.setattr(signals, "REPEATED", 3600.0)
+    with _terminable() as stops:
+        assert stops.counts(signal.SIGTERM, time.time()), "in the loop"
+        signal.raise_signal(signal.SIGTERM)
+        monkeypatch.setattr(signals, "REPEATED", 0.0)
+        with pytest.raises(_Terminated):
+            signal.raise_signal(signal.SIGTERM)

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -210,6 +211,29 @@ def test_each_hook_runs_in_its_process_at_its_time(operated, tmp_path):
         f"worker_exit 1 {second} status 0 {master}",
         f"on_exit {master}",
     ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_the_last_steps_of_python_does_not_change_the_status(operated, tmp_path, number):
+    # timeout(1) signals twice, the second time perhaps when the server has just ended.
+    (tmp_path / "myhooks.py").write_text(
+        textwrap.dedent(f"""
+            import os
+
+            class Late:
+                # Modules may be gone by then.
+                master, own, kill = os.getpid(), os.getpid, os.kill
+
+                def __del__(self, number={number:d}):
+                    if Late.own() == Late.master:
+                        Late.kill(Late.master, number)
+
+            late = Late()
+        """)
+    )
+    with operated("--hooks", "myhooks") as server:
+        server.serves().stop()
+        assert server.process.returncode == 0
 
 
 @pytest.mark.parametrize("hook", ["on_start()", "post_fork(worker)", "worker_ready(worker)"])
