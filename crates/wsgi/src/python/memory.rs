@@ -22,8 +22,10 @@ const GATHER: Duration = Duration::from_millis(50);
 const WORTH: usize = 32 << 20;
 /// The least number shortly after a trim: the last part of a large amount may be smaller than `WORTH`.
 const WORTH_AFTER: usize = 4 << 20;
-/// Least time between two trims, each of which walks the whole heap.
-const TRIM_PAUSE: Duration = Duration::from_secs(2);
+/// Shortest and longest pause between two trims.
+const TRIM_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+/// The pause is this many times the duration of the last trim, which walks the whole heap.
+const PAUSES: u32 = 20;
 
 static STARTED: Once = Once::new();
 /// References wait until a thread attaches.
@@ -76,9 +78,10 @@ fn notify() {
 }
 
 fn run() {
-    let mut trimmed: Option<Instant> = None;
+    // When the pause after the last trim ends; `None`: there was none lately.
+    let mut pause: Option<Instant> = None;
     loop {
-        await_news(trimmed);
+        await_news(pause);
         std::thread::sleep(GATHER);
         if WAITING.swap(false, Ordering::AcqRel) {
             await_attaching();
@@ -88,33 +91,34 @@ fn run() {
                 write_stderr(&format!("memory was not returned to the system because of a panic: {panic}"));
             }
         }
-        let worth = if trimmed.is_some() { WORTH_AFTER } else { WORTH };
-        let is_due = trimmed.is_none_or(|trimmed| clock::since(trimmed) >= TRIM_PAUSE);
+        let worth = if pause.is_some() { WORTH_AFTER } else { WORTH };
+        let begun = clock::now();
+        let is_due = pause.is_none_or(|end| begun >= end);
         if is_due && FREED.load(Ordering::Acquire) >= worth {
             FREED.store(0, Ordering::Release);
             allocator::trim();
-            trimmed = Some(clock::now());
+            pause = Some(clock::now() + (clock::since(begun) * PAUSES).clamp(TRIM_PAUSE.0, TRIM_PAUSE.1));
         } else if is_due {
-            trimmed = None;
+            pause = None;
         }
     }
 }
 
-/// Returns when references wait, when a trim is due, or when the pause after the last one is over.
-fn await_news(trimmed: Option<Instant>) {
+/// Returns when references wait, when a trim is due, or at the end of the pause after the last one.
+fn await_news(pause: Option<Instant>) {
     let mut guard = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     while !WAITING.load(Ordering::Acquire) {
-        let Some(trimmed) = trimmed else {
+        let Some(end) = pause else {
             if FREED.load(Ordering::Acquire) >= WORTH {
                 return;
             }
             guard = NEWS.wait(guard).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
-        let pause = TRIM_PAUSE.saturating_sub(clock::since(trimmed));
-        if pause.is_zero() {
+        let left = end.saturating_duration_since(clock::now());
+        if left.is_zero() {
             return;
         }
-        guard = NEWS.wait_timeout(guard, pause).unwrap_or_else(PoisonError::into_inner).0;
+        guard = NEWS.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
     }
 }
