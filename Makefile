@@ -54,8 +54,8 @@ coverage: .venv/.made ## Print which lines the Rust tests run (installs cargo-ll
 	tools/coverage.sh
 
 bench: build bench-packages ## Compare with other servers: ratios, interleaved, on this machine
-	$(BIN)/python -m bench install
-	$(BIN)/python -m bench
+	$(BIN)/python -m tailrace.compare install
+	$(BIN)/python -m tailrace.compare
 	$(BIN)/python -m bench.protocols
 	$(BIN)/python -m bench.fronts
 

@@ -1,6 +1,6 @@
 """An open load: requests at times that are fixed beforehand, however long the answers take.
 
-    python -m bench.open_load [--options "--hold-writes 0"] [--app bench.flask_hello:app] [--slices 36] [--seconds 0.5]
+    python -m bench.open_load [--options "--hold-writes 0"] [--app served.flask_hello:app] [--slices 36] [--seconds 0.5]
 
 Compares two servers of this build, one with `--options` and one without, in slices in turn with the other stopped, at
 30, 60 and 90 % of the rate that the one with the options reached under a closed load of 16 connections. The arrivals
@@ -27,10 +27,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench import machine, peers, wrk
-from bench.answer import receive
 from bench.builds import spread
-from bench.launch import Server, stop
+from tailrace.compare import machine, peers, wrk
+from tailrace.compare.answer import receive
+from tailrace.compare.launch import Server, stop
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 CONNECTIONS = 64
@@ -201,7 +201,7 @@ def main() -> None:
         prog="python -m bench.open_load", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--options", default="--hold-writes 0", help="of the one server (--hold-writes 0)")
-    parser.add_argument("--app", default="bench.flask_hello:app", help="as module:name")
+    parser.add_argument("--app", default="served.flask_hello:app", help="as module:name")
     parser.add_argument("--slices", type=int, default=36, help="of each server at each rate")
     parser.add_argument("--seconds", type=float, default=0.5, help="of a slice that count")
     asked = parser.parse_args()

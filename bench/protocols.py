@@ -20,13 +20,13 @@ import statistics
 import time
 from typing import Final
 
-from bench import machine
-from bench.answer import Answer
-from bench.apps import WORDS
-from bench.launch import NotServing, Server, stop
-from bench.peers import GUNICORN, TAILRACE, UWSGI, Peer
+from tailrace.compare import machine
+from tailrace.compare.answer import Answer
+from tailrace.compare.launch import NotServing, Server, stop
+from tailrace.compare.peers import GUNICORN, TAILRACE, UWSGI, Peer
+from tailrace.compare.served.shapes import WORDS
 
-APP: Final = "bench.apps:words"
+APP: Final = "served.shapes:words"
 WARM: Final = 3
 TAILRACE_COMMAND: Final = "{bin}/tailrace {app} --trusted-proxies unix,127.0.0.1 --bind "
 GUNICORN_COMMAND: Final = GUNICORN + "--worker-class gthread --threads 8 {app} --bind "

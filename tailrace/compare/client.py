@@ -1,0 +1,43 @@
+"""A client in a process of its own, which is asked by lines and answers in lines."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+
+
+class Client:
+    """The process."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def line(self, seconds: float) -> str:
+        """What it says next. Raises OSError when it says nothing."""
+        assert self.process.stdout is not None
+        if not select.select([self.process.stdout], [], [], seconds)[0]:
+            raise OSError("the client says nothing")
+        return self.process.stdout.readline()
+
+    def ask(self, seconds: float) -> str:
+        """Its next line in answer to an empty one. Raises OSError."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return self.line(seconds)
+
+
+@contextlib.contextmanager
+def started(module: str, arguments: list[str], ready_within: float) -> Iterator[Client]:
+    """A client that has said that it is ready. Raises OSError when it does not."""
+    command = [sys.executable, "-m", module, *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=0) as process:
+        try:
+            client = Client(process)
+            client.line(ready_within)
+            yield client
+        finally:
+            process.kill()

@@ -1,0 +1,214 @@
+"""One running server: started on its core, watched until it answers, measured, stopped with all its children.
+
+Each server gets a process group of its own, and only that group is ever signalled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tailrace.compare import machine, nginx, served
+from tailrace.compare.peers import NGINX, Peer, commands
+from tailrace.compare.served import files
+
+HOST = "127.0.0.1"
+START_SECONDS = 20.0
+STOP_SECONDS = 1.5
+
+
+class NotServing(Exception):
+    """The server did not come up, or no longer answers; the text says what it printed last."""
+
+
+# Below the ports that the kernel gives to clients, which may be in TIME_WAIT by the thousand; each is used once.
+PORTS = iter(range(18000, 32000))
+
+
+def free_port() -> int:
+    for port in PORTS:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((HOST, port))
+            return port
+    raise NotServing("no free port")
+
+
+class Server:
+    """A peer that serves one application. Made by its constructor, ended by `stop`."""
+
+    def __init__(self, peer: Peer, app: str, over_unix: bool = False, many: bool = False, extra: str = "") -> None:
+        self.peer = peer
+        self.state = Path(tempfile.mkdtemp(prefix="tailrace-compare-"))
+        # Apache's process is another user's.
+        self.state.chmod(0o777)
+        self.port = free_port()
+        self.socket = str(self.state / "app.sock") if over_unix else None
+        self.many = many
+        if peer.name == NGINX:
+            nginx.configure(self.state, files.DIRECTORY, HOST, self.port)
+        values = {"app": app, "host": HOST, "port": str(self.port), "bin": str(commands()), "state": str(self.state)}
+        arguments = peer.arguments(over_unix, many, socket=str(self.socket), **values) + shlex.split(extra)
+        # Of this directory the applications alone: the Tailrace that is measured is the one of the environment, as the
+        # other servers are, and not the package that lies beside them.
+        (self.state / "path").mkdir()
+        (self.state / "path" / "served").symlink_to(Path(served.__file__).parent)
+        (self.state / "path" / files.BESIDE).symlink_to(files.DIRECTORY)
+        path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+        environment = dict(os.environ, PYTHONPATH=str(self.state / "path"), PATH=path)
+        self.log = (self.state / "log").open("wb")
+        self.begun = time.perf_counter()
+        self.ready_after: float | None = None
+        self.process = subprocess.Popen(
+            ["taskset", "-c", str(machine.SERVER_CORE), *arguments],
+            cwd=self.state / "path",
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    def connect(self, timeout: float = 5.0, source: str | None = None) -> socket.socket:
+        """A connection to the server. Raises OSError."""
+        if self.socket is not None:
+            connection = socket.socket(socket.AF_UNIX)
+            connection.settimeout(timeout)
+            connection.connect(self.socket)
+            return connection
+        connection = socket.create_connection((HOST, self.port), timeout, (source, 0) if source else None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def wait_until_ready(self) -> None:
+        """Returns when `/ready` has been answered. Raises NotServing."""
+        end = time.perf_counter() + START_SECONDS
+        while (left := end - time.perf_counter()) > 0:
+            if self.process.poll() is not None:
+                raise NotServing(f"ended with status {self.process.returncode}: {self.last_words()}")
+            if self.answers(min(left, 2.0)):
+                self.ready_after = time.perf_counter() - self.begun
+                return
+            time.sleep(0.005)
+        raise NotServing(f"did not answer within {START_SECONDS:.0f} s: {self.last_words()}")
+
+    def answers(self, timeout: float = 2.0) -> bool:
+        """Whether a request on a new connection is answered by the application in time."""
+        try:
+            with self.connect(timeout) as connection:
+                connection.sendall(b"GET /ready HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+                begin = b""
+                while len(begin) < 12 and (part := connection.recv(4096)):
+                    begin += part
+        except OSError:
+            return False
+        return begin[9:12] == b"200"
+
+    def closes(self, timeout: float = 2.0) -> bool:
+        """Whether it ends a connection after the response to a request with `Connection: close` (RFC 9112, 9.6)."""
+        try:
+            with self.connect(timeout) as connection:
+                connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+                while connection.recv(65536):
+                    pass
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    def pids(self) -> list[int]:
+        """The server's processes: the first one and all its descendants."""
+        children: dict[int, list[int]] = {}
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+        found, queue = [], [self.process.pid]
+        while queue:
+            pid = queue.pop()
+            found.append(pid)
+            queue += children.get(pid, [])
+        return found
+
+    def memory(self) -> int:
+        """Bytes of memory that are the server's: shared pages counted in proportion."""
+        return sum(proportional_set_size(pid) for pid in self.pids())
+
+    def processor_seconds(self) -> float:
+        """What all threads of all its processes have used so far, to the nanosecond; ended threads included."""
+        return sum(processor_seconds(pid) for pid in self.pids())
+
+    def last_words(self) -> str:
+        self.log.flush()
+        text = (self.state / "log").read_text(errors="replace")
+        # The report is read on other machines.
+        for path, short in ((self.state / "path", "."), (commands().parent, ".venv"), (Path.home(), "~")):
+            text = text.replace(str(path), short)
+        said = [line.strip() for line in text.splitlines() if line.strip()]
+        return said[-1][:200] if said else "it printed nothing"
+
+    def signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def signal_first(self, number: int) -> None:
+        """To the process that was started alone: the master, where there is one."""
+        self.process.send_signal(number)
+
+    def stop(self) -> None:
+        stop([self])
+
+
+def proportional_set_size(pid: int) -> int:
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return sum(1024 * int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
+
+
+def processor_seconds(pid: int) -> float:
+    # The number that clock_getcpuclockid(3) gives a process's clock: CPUCLOCK_SCHED of linux/posix-timers.h.
+    with contextlib.suppress(OSError):
+        return time.clock_gettime((~pid << 3) | 2)
+    return 0.0
+
+
+def stop(servers: list[Server]) -> None:
+    """Ends servers, politely at first, all at once."""
+    for server in servers:
+        server.signal(signal.SIGTERM)
+    end = time.perf_counter() + STOP_SECONDS
+    for server in servers:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.process.wait(max(0.0, end - time.perf_counter()))
+    for server in servers:
+        server.signal(signal.SIGKILL)
+        server.process.wait()
+        server.log.close()
+        shutil.rmtree(server.state, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def serving(peer: Peer, app: str, over_unix: bool = False, many: bool = False) -> Iterator[Server]:
+    """A server for the length of a `with`. Raises NotServing."""
+    server = Server(peer, app, over_unix, many)
+    try:
+        server.wait_until_ready()
+        yield server
+    finally:
+        server.stop()

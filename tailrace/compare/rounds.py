@@ -1,0 +1,149 @@
+"""The order of measurement: rounds in which every server has its turn, A B C A B C, so that a machine that changes its
+pace changes it for all.
+
+The servers of a scenario run side by side, halted but for the one whose turn it is. A server that fails is restarted
+for its next turn; one that fails twice without a figure is given up for the scenario.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+
+from tailrace.compare import curl, floor, launch
+from tailrace.compare.launch import NotServing, Server
+from tailrace.compare.peers import FLOOR, Peer
+from tailrace.compare.results import ITERATION, Cell, Column, Sample, columns_for
+from tailrace.compare.scenarios.scenario import Ask, Scenario
+
+GIVEN_UP_AFTER = 2
+
+Progress = Callable[[str], None]
+
+
+class Contest:
+    """One scenario between its servers."""
+
+    def __init__(self, scenario: Scenario, peers: tuple[Peer, ...], ask: Ask, progress: Progress) -> None:
+        self.scenario = scenario
+        self.ask = ask
+        self.progress = progress
+        self.columns = columns_for(scenario.metrics)
+        self.running: dict[str, Server] = {}
+        self.failures: dict[str, int] = {}
+        self.peers = [peer for peer in peers if scenario.admits(peer) and self.takes_part(peer)]
+        if scenario.nginx is not None and FLOOR.version() is not None:
+            self.peers.append(FLOOR)
+
+    def takes_part(self, peer: Peer) -> bool:
+        """A server that is missing, or that cannot do this at all, is in the table with its reason and no figure."""
+        reason = ""
+        if peer.version() is None:
+            reason = "not installed"
+        elif self.scenario.over_unix and peer.unix is None:
+            reason = "no UNIX socket"
+        if reason:
+            for column in self.columns.values():
+                column.cells.setdefault(peer.name, Cell()).fault(Sample(note=reason))
+        return not reason
+
+    def run(self, rounds: int, until: float) -> dict[str, Column]:
+        """Plays up to `rounds` rounds, at least one, and no further one that would likely end after `until`."""
+        begun = time.perf_counter()
+        try:
+            for number in range(rounds):
+                taken = time.perf_counter() - begun
+                if number and time.perf_counter() + taken / number > until:
+                    break
+                self.round(number, rounds)
+        finally:
+            self.halt_all_but(None)
+            launch.stop(list(self.running.values()))
+        return self.columns
+
+    def halt_all_but(self, turn: Server | None) -> None:
+        """Stops the servers whose turn it is not, for not all are idle when nobody asks them (socketify is busy on the
+        core that they share). None: all may go on."""
+        for server in self.running.values():
+            goes_on = turn is None or server is turn
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(server.process.pid, signal.SIGCONT if goes_on else signal.SIGSTOP)
+
+    def round(self, number: int, rounds: int) -> None:
+        if self.scenario.generator is not None:
+            self.progress(f"round {number + 1} of {rounds}: the floor")
+            values = self.scenario.floor_values(floor.measure(self.scenario.generator))
+            self.note(ITERATION, Sample(values), number)
+        if not self.scenario.fresh:
+            self.start_missing(f"round {number + 1} of {rounds}: starting")
+        # Another one begins each round: whoever follows a server meets what that one has left of the machine.
+        first = number % max(1, len(self.peers))
+        for peer in self.peers[first:] + self.peers[:first]:
+            if self.failures.get(peer.name, 0) < GIVEN_UP_AFTER:
+                self.progress(f"round {number + 1} of {rounds}: {peer.name}")
+                self.turn(peer, number)
+
+    def start_missing(self, what: str) -> None:
+        """Starts the servers that do not run, all at once, and waits for them: the first turn would else be measured
+        while the others still load on the same core. Who does not come up is told of at its own turn."""
+        self.progress(what)
+        for peer in self.peers:
+            if peer.name not in self.running and self.failures.get(peer.name, 0) < GIVEN_UP_AFTER:
+                self.running[peer.name] = self.server(peer)
+        for server in self.running.values():
+            if server.ready_after is None:
+                with contextlib.suppress(NotServing, OSError, subprocess.SubprocessError):
+                    server.wait_until_ready()
+                    self.check_body(server)
+
+    def server(self, peer: Peer) -> Server:
+        return Server(peer, self.scenario.app, self.scenario.over_unix, self.scenario.many, self.scenario.extra(peer))
+
+    def turn(self, peer: Peer, number: int) -> None:
+        """One round of one server."""
+        if self.scenario.fresh:
+            self.running[peer.name] = self.server(peer)
+        server = self.running[peer.name]
+        self.halt_all_but(server)
+        try:
+            if server.ready_after is None:
+                server.wait_until_ready()
+                self.check_body(server)
+            elif not server.answers():
+                raise NotServing("no longer answers")
+            sample = self.scenario.measure(server, self.ask)
+        except (NotServing, OSError, subprocess.SubprocessError) as error:
+            ended = server.process.poll()
+            fate = f"; ended with status {ended}: {server.last_words()}" if ended is not None else ""
+            sample = Sample(errors=1, note=f"{error}{fate}")
+        self.note(peer.name, sample, number)
+        if not sample.values:
+            self.failures[peer.name] = self.failures.get(peer.name, 0) + 1
+        if self.scenario.fresh or not sample.values:
+            server.stop()
+            del self.running[peer.name]
+
+    def check_body(self, server: Server) -> None:
+        """Compares the bytes of one response; what arrives wrong is an error beside whatever figure there is."""
+        expected = self.scenario.expected()
+        if expected is None or getattr(self.scenario, "upload", None):
+            return
+        path = self.scenario.nginx if server.peer is FLOOR else self.scenario.path
+        body = curl.body(f"{server.url}{path}", server.socket)
+        if body == expected:
+            return
+        what = f"{len(body):,} bytes instead of {len(expected):,}"
+        fault = Sample(errors=1, note="wrong bytes" if len(body) == len(expected) else what)
+        for column in self.columns.values():
+            column.cells.setdefault(server.peer.name, Cell()).fault(fault)
+
+    def note(self, name: str, sample: Sample, number: int) -> None:
+        for key, column in self.columns.items():
+            if name == ITERATION and key not in sample.values:
+                continue
+            cell = column.cells.setdefault(name, Cell())
+            cell.add(number, sample.values.get(key), sample)

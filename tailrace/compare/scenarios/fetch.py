@@ -1,0 +1,78 @@
+"""Milliseconds for one whole response, by curl; and the application's own time, where it takes it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from dataclasses import dataclass
+from statistics import median
+from typing import cast
+
+from tailrace.compare import curl
+from tailrace.compare.launch import Server
+from tailrace.compare.results import Sample
+from tailrace.compare.scenarios.scenario import Ask, Scenario
+from tailrace.compare.served import files
+
+MOST_FETCHES = 15
+# A failing fetch is tried no more often in one round.
+MOST_FAILURES = 2
+
+
+@dataclass(frozen=True)
+class Fetch(Scenario):
+    """content: the function of served.files with the response's bytes.
+    timed: the second metric is the time from the call of the application to close(), which `/times` tells.
+    upload: the file of served.files to send; the application answers its length.
+    """
+
+    content: str | None = None
+    timed: bool = False
+    upload: str | None = None
+
+    def measure(self, server: Server, ask: Ask) -> Sample:
+        path = self.nginx if server.peer.package is None and self.nginx else self.path
+        size = len(self.expected() or b"")
+        sent = files.DIRECTORY / self.upload if self.upload else None
+        end = time.perf_counter() + ask.seconds
+        taken: list[float] = []
+        failures: list[str] = []
+        while len(taken) < MOST_FETCHES and len(failures) < MOST_FAILURES:
+            one = curl.fetch(server.url + path, size, server.socket, sent)
+            if one.failure:
+                failures.append(one.failure)
+            else:
+                taken.append(one.ms)
+            if time.perf_counter() > end:
+                break
+        values = {self.metrics[0].key: median(taken)} if taken else {}
+        note = failures[0] if failures else ""
+        if self.timed and server.peer.package is not None and taken:
+            told = self.times(server)
+            if told:
+                values[self.metrics[1].key] = median(told)
+            else:
+                note = note or "close() was not called"
+        return Sample(values, len(failures), note)
+
+    def times(self, server: Server) -> list[float]:
+        """What the application has measured since it was asked last."""
+        try:
+            told = json.loads(curl.body(server.url + "/times", server.socket))
+        except ValueError:
+            return []
+        return [float(each) for each in told]
+
+    def floor_values(self, milliseconds: float) -> dict[str, float]:
+        return {self.metrics[-1].key: milliseconds}
+
+    def expected(self) -> bytes | None:
+        if self.upload:
+            return str(files.UPLOAD_BYTES).encode()
+        return cast(bytes, getattr(files, self.content)()) if self.content else None
+
+    def reproduce(self) -> str:
+        sent = files.DIRECTORY / self.upload if self.upload else None
+        line = curl.command(f"http://127.0.0.1:8000{self.path}", "/tmp/app.sock" if self.over_unix else None, sent)
+        return shlex.join(line).replace(str(files.DIRECTORY), "~/.cache/tailrace")

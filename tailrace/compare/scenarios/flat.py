@@ -1,0 +1,71 @@
+"""A response larger than memory ought to be, to a client that takes it as fast as it comes: what the server grows."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass
+
+from tailrace.compare.launch import Server
+from tailrace.compare.results import Sample
+from tailrace.compare.scenarios.scenario import Ask, Scenario
+from tailrace.compare.served import files
+
+MOST_SECONDS = 15.0
+SAMPLE_SECONDS = 0.05
+PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Flat(Scenario):
+    """The memory at its most while the response is under way, over that before it; both after a first such response has
+    been begun and left, so that what a server sets up once is no growth."""
+
+    def measure(self, server: Server, ask: Ask) -> Sample:
+        take(server, self.path, 64 * PIECE)
+        time.sleep(0.2)
+        before = server.memory()
+        begun = time.perf_counter()
+        taken, most = take(server, self.path, files.FLAT_BYTES)
+        seconds = time.perf_counter() - begun
+        most = max(most, server.memory())
+        if taken < PIECE:
+            return Sample({}, 1, f"{taken:,} bytes")
+        note = f"{taken:,} of {files.FLAT_BYTES:,} bytes in {seconds:.1f} s"
+        return Sample({self.metrics[0].key: (most - before) / 1e6}, int(taken < files.FLAT_BYTES), note)
+
+    def reproduce(self) -> str:
+        return f"tailrace compare --only {self.name}  # /proc/PID/smaps_rollup before and while it is read"
+
+
+def take(server: Server, path: str, size: int) -> tuple[int, int]:
+    """Takes up to `size` bytes of a response, dropped in the kernel, for no longer than MOST_SECONDS. Returns the bytes
+    of the body that came, and the most memory that the server had meanwhile. Raises OSError."""
+    most = taken = 0
+    begun = time.perf_counter()
+    look = begun + SAMPLE_SECONDS
+    space = bytearray(PIECE)
+    with server.connect(MOST_SECONDS) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        head = b""
+        while b"\r\n\r\n" not in head:
+            piece = connection.recv(4096)
+            if not piece:
+                return 0, 0
+            head += piece
+        taken = len(head) - head.index(b"\r\n\r\n") - 4
+        while taken < size:
+            try:
+                got = connection.recv_into(space, min(PIECE, size - taken), socket.MSG_TRUNC)
+            except OSError:
+                break
+            if not got:
+                break
+            taken += got
+            now = time.perf_counter()
+            if now > look:
+                most = max(most, server.memory())
+                look = time.perf_counter() + SAMPLE_SECONDS
+                if now - begun > MOST_SECONDS:
+                    break
+    return taken, most

@@ -1,0 +1,46 @@
+"""Thread growth: how long until 100 requests that sleep are all in flight, by the application's own clock."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from tailrace.compare import curl
+from tailrace.compare.launch import Server
+from tailrace.compare.results import Sample
+from tailrace.compare.scenarios.scenario import Ask, Scenario
+from tailrace.compare.served import shapes
+
+CLIENTS = 100
+
+
+@dataclass(frozen=True)
+class Growth(Scenario):
+    """The connections are open before the first request is sent. A server that never has all of them in flight has no
+    figure; the note says how many it had."""
+
+    def measure(self, server: Server, ask: Ask) -> Sample:
+        connections = [server.connect(timeout=4 * shapes.GROWTH_SECONDS) for _ in range(CLIENTS)]
+        unanswered = 0
+        try:
+            for connection in connections:
+                connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            for connection in connections:
+                try:
+                    unanswered += connection.recv(12)[9:12] != b"200"
+                except OSError:
+                    unanswered += 1
+                    connection.settimeout(0.01)
+        finally:
+            for connection in connections:
+                connection.close()
+        try:
+            told = json.loads(curl.body(server.url + "/growth"))
+        except ValueError:
+            return Sample({}, unanswered or 1, "no answer afterwards")
+        if told["most"] < CLIENTS:
+            return Sample({}, unanswered, f"{told['most']} of {CLIENTS} in flight")
+        return Sample({self.metrics[0].key: told["ms"]}, unanswered)
+
+    def reproduce(self) -> str:
+        return f"tailrace compare --only {self.name}"

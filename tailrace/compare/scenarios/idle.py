@@ -1,0 +1,76 @@
+"""Memory of an idle connection: 10,000 of them, each with one answered request behind it."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from dataclasses import dataclass
+
+from tailrace.compare.answer import receive
+from tailrace.compare.launch import Server
+from tailrace.compare.results import Sample
+from tailrace.compare.scenarios.scenario import Ask, Scenario
+
+CONNECTIONS = 10_000
+QUICK_CONNECTIONS = 2_000
+OPENING_SECONDS = 15.0
+# Source addresses of the loopback network share the connections, or one address could run out of ports.
+EACH_ADDRESS = 2_000
+# The server is given up after so many refusals one after the other, or when it has closed most of the first ones.
+MOST_REFUSALS = 3
+FIRST = 1_000
+
+
+@dataclass(frozen=True)
+class Idle(Scenario):
+    """The growth of the processes' memory (in proportion where pages are shared) over the connections still open."""
+
+    def measure(self, server: Server, ask: Ask) -> Sample:
+        wanted = QUICK_CONNECTIONS if ask.quick else CONNECTIONS
+        for _ in range(50):
+            one_request(server, None).close()
+        before = server.memory()
+        connections: list[socket.socket] = []
+        refused = 0
+        end = time.perf_counter() + OPENING_SECONDS
+        try:
+            while len(connections) < wanted and refused < MOST_REFUSALS and time.perf_counter() < end:
+                try:
+                    connections.append(one_request(server, f"127.0.0.{2 + len(connections) // EACH_ADDRESS}"))
+                    refused = 0
+                except OSError:
+                    refused += 1
+                if len(connections) == FIRST and still_open(connections) < FIRST / 2:
+                    break
+            held = still_open(connections)
+            grown = server.memory() - before
+        finally:
+            for connection in connections:
+                connection.close()
+        note = "" if held == wanted else f"{held:,} of {wanted:,} held"
+        # Of a few connections the figure would be noise.
+        return Sample({self.metrics[0].key: grown / held} if held > 500 else {}, wanted - held, note)
+
+    def reproduce(self) -> str:
+        return f"tailrace compare --only {self.name}  # /proc/PID/smaps_rollup before and after"
+
+
+def one_request(server: Server, source: str | None) -> socket.socket:
+    """A connection on which one request has been answered. Raises OSError."""
+    connection = server.connect(1.0, source)
+    try:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        receive(connection)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def still_open(connections: list[socket.socket]) -> int:
+    """Those on which the server has not said goodbye."""
+    poll = select.poll()
+    for connection in connections:
+        poll.register(connection, select.POLLIN)
+    return len(connections) - len(poll.poll(0))

@@ -1,0 +1,44 @@
+"""Ten times as many requests as the application can answer: what is still answered, how soon the rest is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailrace.compare import flood, sleepers
+from tailrace.compare.launch import HOST, Server
+from tailrace.compare.results import Sample
+from tailrace.compare.scenarios.scenario import Ask, Scenario
+from tailrace.compare.served import shapes
+
+TIMES = 10
+SECONDS = 4.0
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Overload(Scenario):
+    """Goodput as a part of the capacity just before; the slowest hundredth of the refusals; growth of memory."""
+
+    def measure(self, server: Server, ask: Ask) -> Sample:
+        seconds = SECONDS / 2 if ask.quick else SECONDS
+        # Two run and two wait: the threads are never without a request.
+        capacity, counted = sleepers.run((HOST, server.port), 4, 0.5, seconds / 2)
+        rate = TIMES * 2 / shapes.NAP_SECONDS
+        # What the first crowd makes the server keep is not growth.
+        flood.run(server.connect, rate, 1.0)
+        before = server.memory()
+        found = flood.run(server.connect, rate, seconds)
+        grown = server.memory() - before
+        values = {self.metrics[2].key: grown / MIB}
+        if capacity:
+            values[self.metrics[0].key] = 100 * found.count(200) / seconds / capacity
+        slow = found.percentile(503, 0.99)
+        if slow is not None:
+            values[self.metrics[1].key] = 1000 * slow
+        strange = sum(len(times) for status, times in found.times.items() if status not in (200, 503))
+        errors = sum(counted.errors.values()) + sum(found.faults.values()) + strange
+        kinds = {**counted.errors, **found.faults, **({"other answers": strange} if strange else {})}
+        return Sample(values, errors, ", ".join(f"{count} {kind}" for kind, count in kinds.items()))
+
+    def reproduce(self) -> str:
+        return f"tailrace compare --only {self.name}  # {TIMES} x the capacity of 2 threads, tailrace/compare/flood.py"

@@ -1,0 +1,59 @@
+"""Master and workers: how long a restart takes, and what each further worker costs."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+
+from tailrace.compare import machine, wrk
+from tailrace.compare.launch import NotServing, Server
+from tailrace.compare.results import Sample
+from tailrace.compare.scenarios.scenario import Ask, Scenario
+
+EXTRA = 3
+DEADLINE = 10.0
+
+
+@dataclass(frozen=True)
+class Processes(Scenario):
+    """One worker that has the application preloaded; then some more, by SIGTTIN; then a restart."""
+
+    def measure(self, server: Server, ask: Ask) -> Sample:
+        before = used(server, ask)
+        count = len(server.pids())
+        for _ in range(EXTRA):
+            server.signal_first(signal.SIGTTIN)
+            count += 1
+            await_processes(server, count)
+        grown = used(server, ask) - before
+        begun = time.perf_counter()
+        server.signal_first(signal.SIGTERM)
+        server.process.wait(DEADLINE)
+        again = Server(server.peer, self.app, extra=self.extra(server.peer))
+        try:
+            again.wait_until_ready()
+            restart = time.perf_counter() - begun
+        finally:
+            again.stop()
+        return Sample({self.metrics[0].key: 1000 * restart, self.metrics[1].key: grown / EXTRA / (1 << 20)})
+
+    def reproduce(self) -> str:
+        return f"tailrace compare --only {self.name}  # SIGTTIN {EXTRA} times; SIGTERM, and the same command again"
+
+
+def used(server: Server, ask: Ask) -> int:
+    """Bytes of memory after every worker has had requests. Raises NotServing."""
+    load = wrk.run(server.url, 32, ask.seconds, machine.LOAD_CORE, close=True)
+    if not load.rate:
+        raise NotServing(f"no answers: {load.detail}")
+    return server.memory()
+
+
+def await_processes(server: Server, count: int) -> None:
+    end = time.perf_counter() + DEADLINE
+    while len(server.pids()) < count:
+        if time.perf_counter() > end:
+            raise subprocess.TimeoutExpired("SIGTTIN", DEADLINE)
+        time.sleep(0.01)

@@ -1,0 +1,38 @@
+"""An application that sleeps: what share of clients / sleep a server lets through."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from tailrace.compare import sleepers
+from tailrace.compare.launch import HOST, Server
+from tailrace.compare.results import Sample
+from tailrace.compare.scenarios.scenario import Ask, Scenario
+from tailrace.compare.served import shapes
+
+WARM_SECONDS = 0.8
+WINDOW_SECONDS = 2.0
+# From so many on the client's own use of its core is told.
+MANY = 1000
+
+
+@dataclass(frozen=True)
+class Sleeping(Scenario):
+    """clients: each asks again as soon as it is answered."""
+
+    clients: int = 100
+
+    def measure(self, server: Server, ask: Ask) -> Sample:
+        window = WINDOW_SECONDS / 2 if ask.quick else WINDOW_SECONDS
+        begun, used = time.perf_counter(), time.process_time()
+        rate, counted = sleepers.run((HOST, server.port), self.clients, WARM_SECONDS, window)
+        client = (time.process_time() - used) / (time.perf_counter() - begun)
+        share = 100 * rate / (self.clients / shapes.SLEEP_SECONDS)
+        notes = [f"{count} {kind}" for kind, count in counted.errors.items()]
+        if self.clients >= MANY:
+            notes.append(f"client {100 * client:.0f}% of its core")
+        return Sample({self.metrics[0].key: share}, sum(counted.errors.values()), ", ".join(notes))
+
+    def reproduce(self) -> str:
+        return f"tailrace compare --only {self.name}  # {self.clients} clients, tailrace/compare/sleepers.py"

@@ -1,0 +1,59 @@
+"""Idle streams that get a block a second: how late each block is, and what a stream costs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from tailrace.compare import streams
+from tailrace.compare.client import started
+from tailrace.compare.launch import HOST, Server
+from tailrace.compare.results import Sample
+from tailrace.compare.scenarios.idle import one_request
+from tailrace.compare.scenarios.scenario import Ask, Scenario
+from tailrace.compare.use import watched
+
+PATH = "/events"
+QUICK_CLIENTS = 2_000
+# Times the seconds of a round.
+WINDOW = 10
+QUICK_WINDOW = 3
+
+
+@dataclass(frozen=True)
+class Streaming(Scenario):
+    """metrics: milliseconds from made to arrived, of the slowest block and of 99 %; the part of the streams that are
+    open at the end; blocks that did not come, or so late after the one before that they must have been made late; KiB
+    of the server's memory for each stream (in proportion where pages are shared).
+    """
+
+    clients: int = 10_000
+
+    def measure(self, server: Server, ask: Ask) -> Sample:
+        clients = QUICK_CLIENTS if ask.quick else self.clients
+        seconds = (QUICK_WINDOW if ask.quick else WINDOW) * ask.seconds
+        for _ in range(50):
+            one_request(server, None).close()
+        before = server.memory()
+        arguments = [HOST, str(server.port), PATH, str(clients), str(seconds)]
+        with started("tailrace.compare.streams", arguments, streams.RAMP_SECONDS + 10) as client:
+            # Before the window: reading it holds up the server.
+            grown = server.memory() - before
+            with watched(server) as use:
+                seen = streams.Seen(**json.loads(client.ask(seconds + 10)))
+        worst, p99, opened, missed, memory = (metric.key for metric in self.metrics)
+        values = {opened: 100 * seen.open / clients, missed: float(seen.missed)}
+        if seen.blocks:
+            values |= {worst: seen.worst, p99: seen.p99}
+        if seen.open:
+            values[memory] = grown / seen.open / 1024
+        notes = [
+            f"client's longest pause {seen.pause:.1f} ms",
+            f"client {100 * seen.processor:.0f}% of its core, {use.told()}",
+            f"{seen.open:,} of {clients:,} open, {seen.blocks:,} blocks, {seen.missed:,} missed",
+            *(f"{count:,} {kind}" for kind, count in seen.faults.items()),
+        ]
+        return Sample(values, clients - seen.open + seen.missed, ", ".join(notes))
+
+    def reproduce(self) -> str:
+        return f"python -m tailrace.compare.streams {HOST} 8000 {PATH} {self.clients} {WINDOW}"

@@ -1,0 +1,57 @@
+"""System calls of a response, counted by strace while one client asks again and again on one connection."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from tailrace.compare import strace
+from tailrace.compare.answer import receive
+from tailrace.compare.launch import Server
+from tailrace.compare.results import Sample
+from tailrace.compare.scenarios.scenario import Ask, Scenario
+
+# strace slows some servers a hundredfold.
+MOST_SECONDS = 12.0
+
+
+@dataclass(frozen=True)
+class Syscalls(Scenario):
+    """requests: how many share what the server does anyway."""
+
+    requests: int = 2_000
+
+    def measure(self, server: Server, ask: Ask) -> Sample:
+        wanted = max(1, self.requests // 4) if ask.quick else self.requests
+        # One before, so that what a first request costs is not counted.
+        answer_all(server, 1)
+        counting = strace.Count(server.pids(), server.state / "strace")
+        with counting:
+            answered = answer_all(server, wanted)
+        total = sum(counting.calls.values())
+        note = ", ".join(f"{name} {count / answered:.2f}" for name, count in list(counting.calls.items())[:5])
+        return Sample({self.metrics[0].key: total / answered} if total else {}, 0 if total else 1, note)
+
+    def reproduce(self) -> str:
+        return f"strace -c -f -p PID, {self.requests:,} requests on one connection"
+
+
+def answer_all(server: Server, requests: int) -> int:
+    """One request after the other, on a new connection where the server closes. Returns how many it was in the time
+    there is, at least one. Raises OSError."""
+    end = time.perf_counter() + MOST_SECONDS
+    connection = server.connect(MOST_SECONDS)
+    try:
+        answered = 0
+        while answered < requests:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            answer = receive(connection)
+            answered += 1
+            if time.perf_counter() > end:
+                break
+            if answer.closes:
+                connection.close()
+                connection = server.connect(MOST_SECONDS)
+    finally:
+        connection.close()
+    return answered

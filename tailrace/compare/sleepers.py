@@ -1,0 +1,132 @@
+"""Many clients that each ask, wait for the answer, and ask again: one loop, connections kept where the server does.
+
+They come at a steady pace, RAMP a second, so that thousands do not overrun a queue of connections to be accepted, where
+the kernel would have them try again a second later.
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import time
+from dataclasses import dataclass, field
+
+from tailrace.compare.answer import Answer
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+# A client that waits longer than this for an answer gives up in the count, as wrk does.
+PATIENCE = 2.0
+RAMP = 4000
+
+
+@dataclass
+class Counted:
+    """Answers (begin and end of each), and errors by kind."""
+
+    answers: list[tuple[float, float]] = field(default_factory=list)
+    errors: dict[str, int] = field(default_factory=dict)
+
+    def error(self, kind: str, count: int = 1) -> None:
+        if count:
+            self.errors[kind] = self.errors.get(kind, 0) + count
+
+    def rate(self, begin: float, end: float) -> float:
+        """Answers each second in the window. An answer that crosses its edge counts for the part of its time that is
+        inside, or a sleep of a twentieth of the window would make steps of 5%; where answers take as long as the
+        window, those that end inside are counted."""
+        inside = [(sent, done) for sent, done in self.answers if done > begin and sent < end]
+        if not inside:
+            return 0.0
+        if sum(done - sent for sent, done in inside) / len(inside) > (end - begin) / 4:
+            return sum(begin < done <= end for _, done in inside) / (end - begin)
+        return sum((min(done, end) - max(sent, begin)) / (done - sent) for sent, done in inside) / (end - begin)
+
+
+class Client:
+    """One of them: its connection and the answer it waits for."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.address = address
+        self.connection = socket.socket()
+        self.answer = Answer()
+        self.sent = 0.0
+
+    def connect(self, poll: select.epoll) -> None:
+        self.connection.close()
+        self.connection = socket.socket()
+        self.connection.setblocking(False)
+        code = self.connection.connect_ex(self.address)
+        if code not in (0, errno.EINPROGRESS):
+            raise OSError(code, "connect")
+        poll.register(self.connection, select.EPOLLOUT)
+        self.sent = time.perf_counter()
+
+    def ask(self) -> None:
+        self.answer = Answer()
+        self.sent = time.perf_counter()
+        self.connection.send(REQUEST)
+
+
+def run(address: tuple[str, int], clients: int, warm: float, window: float) -> tuple[float, Counted]:
+    """Answers each second once all clients have come and `warm` seconds have passed, for `window` seconds."""
+    counted = Counted()
+    poll = select.epoll()
+    by_descriptor: dict[int, Client] = {}
+
+    def start(client: Client) -> None:
+        by_descriptor.pop(client.connection.fileno(), None)
+        try:
+            client.connect(poll)
+        except OSError:
+            counted.error("connect")
+            return
+        by_descriptor[client.connection.fileno()] = client
+
+    came = 0
+    first = time.perf_counter()
+    begin = first + clients / RAMP + warm
+    end = begin + window
+    # Afterwards only what was under way is waited for, not longer than a sleep or two.
+    last = end + window / 4
+    while (now := time.perf_counter()) < last and (by_descriptor or came < clients):
+        while came < min(clients, 1 + (now - first) * RAMP):
+            start(Client(address))
+            came += 1
+        patience = last - now if came == clients else 1 / RAMP
+        for descriptor, event in poll.poll(max(0.001, patience), 4096):
+            client = by_descriptor.get(descriptor)
+            if client is None:
+                continue
+            try:
+                if event & select.EPOLLOUT:
+                    poll.modify(descriptor, select.EPOLLIN)
+                    client.ask()
+                    continue
+                data = client.connection.recv(65536)
+                done = client.answer.feed(data) if data else client.answer.end()
+            except OSError:
+                counted.error("reset")
+                start(client)
+                continue
+            if done:
+                moment = time.perf_counter()
+                if client.answer.status == 200:
+                    counted.answers.append((client.sent, moment))
+                else:
+                    counted.error("status")
+                if client.answer.closes:
+                    start(client)
+                else:
+                    client.ask()
+            elif not data:
+                # A connection kept alive may be closed before a request; anything else is a broken answer.
+                counted.error("closed")
+                start(client)
+        if sum(counted.errors.values()) > 20 * clients + 1000:
+            break
+    counted.error("unanswered", sum(now - client.sent > PATIENCE for client in by_descriptor.values()))
+    for client in by_descriptor.values():
+        client.connection.close()
+    poll.close()
+    return counted.rate(begin, end), counted

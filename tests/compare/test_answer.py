@@ -1,0 +1,51 @@
+"""Where a response ends, for every way of framing one, and however its bytes arrive."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.compare.answer import Answer
+
+WITH_LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nslept"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nslept\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("response", [WITH_LENGTH, CHUNKED], ids=["length", "chunked"])
+def test_complete_with_the_last_byte_and_not_before(response: bytes) -> None:
+    answer = Answer()
+    assert not any(answer.feed(bytes([byte])) for byte in response[:-1])
+    assert answer.feed(response[-1:])
+    assert answer.status == 200
+
+
+def test_empty_chunked_body() -> None:
+    assert Answer().feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+
+
+def test_without_framing_the_close_is_the_end() -> None:
+    answer = Answer()
+    assert not answer.feed(b"HTTP/1.1 200 OK\r\n\r\nslept")
+    assert answer.end()
+    assert answer.body == b"slept"
+
+
+@pytest.mark.parametrize("response", [WITH_LENGTH, CHUNKED], ids=["length", "chunked"])
+def test_a_close_before_the_end_is_not_an_answer(response: bytes) -> None:
+    answer = Answer()
+    answer.feed(response[:-1])
+    assert not answer.end()
+
+
+@pytest.mark.parametrize(
+    ("head", "closes"),
+    [
+        (b"HTTP/1.1 200 OK", False),
+        (b"HTTP/1.1 200 OK\r\nConnection: close", True),
+        (b"HTTP/1.0 200 OK", True),
+        (b"HTTP/1.0 200 OK\r\nConnection: Keep-Alive", False),
+    ],
+)
+def test_whether_the_connection_lives(head: bytes, closes: bool) -> None:
+    answer = Answer()
+    answer.feed(head + b"\r\nContent-Length: 0\r\n\r\n")
+    assert answer.closes is closes

@@ -1,0 +1,141 @@
+"""Figures, ratios and verdicts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.compare.goals import (
+    AtLeast,
+    AtMost,
+    FloorTimes,
+    NoErrors,
+    Times,
+    TimesBest,
+    Within,
+    WithinBest,
+    advantage,
+)
+from tailrace.compare.peers import TAILRACE, TAILRACE_GEVENT
+from tailrace.compare.results import Cell, Column, Goal, Metric, Sample, Spread, Verdict, percentile
+
+RATE = Metric("pong", "Pong", "pong", "requests/s", True)
+TIME = Metric("words", "Words", "words", "ms", False)
+
+
+def column(metric: Metric, /, **servers: list[float | None]) -> Column:
+    """The names with _ for a space."""
+    made = Column(metric)
+    for name, figures in ((name.replace("_", " "), figures) for name, figures in servers.items()):
+        cell = made.cells[name] = Cell()
+        for number, figure in enumerate(figures):
+            cell.add(number, figure, Sample(errors=figure is None))
+    return made
+
+
+def test_the_ratio_is_the_median_of_the_rounds_ratios() -> None:
+    # The machine is three times as slow in the second round, for both.
+    assert advantage(column(RATE, tailrace=[300, 100, 330], granian=[100, 50, 110]), "granian") == 3.0
+
+
+def test_less_time_is_an_advantage() -> None:
+    assert advantage(column(TIME, tailrace=[2.0], granian=[60.0]), "granian") == 30.0
+
+
+def test_a_round_that_one_of_them_lost_is_not_compared() -> None:
+    assert advantage(column(RATE, tailrace=[300, 400], granian=[100, None]), "granian") == 3.0
+
+
+def test_times_is_met_at_its_factor() -> None:
+    figures = column(RATE, tailrace=[120], granian=[100])
+    assert Times(1.2, "granian").judge(figures).met is True
+    assert Times(1.21, "granian").judge(figures).met is False
+
+
+def test_the_best_peer_is_no_floor_and_made_no_error() -> None:
+    figures = column(RATE, tailrace=[100], nginx=[900], bjoern=[80], fastwsgi=[200, None])
+    assert figures.best_peer() == "bjoern"
+    assert TimesBest(1.0).judge(figures).met is True
+
+
+def test_the_floor_is_a_bound_from_above() -> None:
+    figures = column(TIME, tailrace=[2.9], iteration=[1.5])
+    assert FloorTimes(2.0).judge(figures).met is True
+    assert FloorTimes(1.9).judge(figures).met is False
+
+
+def test_no_figure_after_a_round_is_a_goal_missed() -> None:
+    assert AtMost(1).judge(column(TIME, tailrace=[None])).met is False
+    assert Times(1.2, "granian").judge(column(RATE, tailrace=[None], granian=[1])).met is False
+
+
+def test_a_run_without_tailrace_tells_nothing() -> None:
+    assert AtMost(1).judge(column(TIME, granian=[5.0])).met is None
+
+
+def test_errors_are_not_forgotten_beside_a_figure() -> None:
+    assert NoErrors().judge(column(RATE, tailrace=[5.0, 6.0])).met is True
+    assert NoErrors().judge(column(RATE, tailrace=[5.0, None])).met is False
+
+
+def test_no_worse_than_another_row_is_a_bound_from_above() -> None:
+    slower = column(TIME, tailrace=[2.0], tailrace_gevent=[2.9])
+    assert Within(1.5, TAILRACE, of=TAILRACE_GEVENT).judge(slower).met is True
+    assert Within(1.4, TAILRACE, of=TAILRACE_GEVENT).judge(slower).met is False
+    fewer = column(RATE, tailrace=[290], tailrace_gevent=[200])
+    assert Within(1.5, TAILRACE, of=TAILRACE_GEVENT).judge(fewer).met is True
+    assert Within(1.4, TAILRACE, of=TAILRACE_GEVENT).judge(fewer).met is False
+
+
+def test_no_worse_than_the_best_peer_allows_a_factor() -> None:
+    figures = column(TIME, tailrace=[108], granian=[150], bjoern=[100], tailrace_gevent=[50])
+    assert WithinBest(1.1).judge(figures) == Verdict(
+        "within 1.1 x of the best peer", "1.08 x bjoern (1.08 - 1.08)", True
+    )
+    assert WithinBest(1.05).judge(figures).met is False
+
+
+def test_our_other_row_is_no_peer() -> None:
+    figures = column(RATE, tailrace=[100], tailrace_gevent=[200], granian=[90])
+    assert figures.best_peer() == "granian"
+    assert TimesBest(1.0).judge(figures).met is True
+
+
+@pytest.mark.parametrize(
+    ("goal", "met"),
+    [
+        (AtLeast(150, of=TAILRACE_GEVENT), True),
+        (AtMost(150, of=TAILRACE_GEVENT), False),
+        (NoErrors(of=TAILRACE_GEVENT), True),
+        (Times(2.0, "granian", of=TAILRACE_GEVENT), True),
+        (TimesBest(2.3, of=TAILRACE_GEVENT), False),
+        (WithinBest(1.0, of=TAILRACE_GEVENT), True),
+    ],
+)
+def test_a_goal_is_one_of_the_row_that_it_names(goal: Goal, met: bool) -> None:
+    verdict = goal.judge(column(RATE, tailrace=[1.0, None], tailrace_gevent=[200], granian=[90]))
+    assert verdict.goal.startswith("tailrace gevent: ")
+    assert verdict.met is met
+
+
+def test_the_others_are_compared_with_threads_where_they_take_part() -> None:
+    assert column(RATE, tailrace_gevent=[2], tailrace=[1], granian=[1]).ours() == TAILRACE
+    assert column(RATE, tailrace_gevent=[2], granian=[1]).ours() == TAILRACE_GEVENT
+    assert column(RATE, granian=[1]).ours() == TAILRACE
+
+
+def test_99_of_100_values_do_not_exceed_the_99th() -> None:
+    assert percentile(range(100, 0, -1), 0.99) == 99
+    assert percentile([7], 0.99) == 7
+
+
+def test_the_json_form_gives_the_same_column() -> None:
+    figures = column(TIME, tailrace=[2.0, None, 3.0], granian=[60.0])
+    assert Column.from_json(TIME, figures.as_json()) == figures
+
+
+def test_a_ratio_whose_quartiles_lie_on_both_sides_of_one_is_even() -> None:
+    assert not Spread.of([1.02, 1.10, 1.08, 1.12, 1.01]).is_even()
+    assert Spread.of([0.90, 0.95, 1.02, 1.08, 1.10]).is_even()
+    # Too few for quartiles: the extremes count.
+    assert Spread.of([0.99, 1.2, 1.3]).is_even()
+    assert Spread.of([1.1]) == Spread(1.1, 1.1, 1.1)
