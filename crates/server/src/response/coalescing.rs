@@ -19,7 +19,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(1);
 const IDLE_TICKS: u8 = 4;
 /// Capacity of the first buffer; a segment replaces it when it is full. If segments were used from the start, 2,000
 /// simultaneous responses of greenlets with one block each would have a peak of 73 MiB resident instead of 67
-/// (docs/benchmarks.md, "Mechanisms").
+/// (docs/internals/measurements.md, "Mechanisms").
 const SMALL: usize = 2 * 1024;
 /// Bytes reserved before the data for the size line of a chunk.
 const ROOM: usize = 20;

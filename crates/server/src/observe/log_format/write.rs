@@ -97,7 +97,7 @@ pub(super) fn push_json(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 /// A moment in the notations of the log. All but the milliseconds is rendered once a second: that takes 4,100
-/// instructions; a line that uses the result takes 320 (docs/benchmarks.md, "Mechanisms").
+/// instructions; a line that uses the result takes 320 (docs/internals/measurements.md, "Mechanisms").
 #[derive(Default)]
 pub(crate) struct Calendar {
     second: u64,
