@@ -26,6 +26,7 @@ __all__ = [
     "check_trusted_proxy",
     "end_with_parent",
     "follow_deliveries",
+    "load",
     "permit_tracing",
     "static_codings",
     "static_headers",
@@ -91,6 +92,25 @@ class RequestBodyError(OSError):
 def follow_deliveries(function: Callable[[dict[str, Any]], object], /) -> None:
     """From now on calls `function` for each response that is over, on a thread of its own; see `tailrace.on_delivery`.
     It must not raise. Later calls do nothing."""
+
+def load(
+    address: tuple[str, int] | str,
+    request: bytes,
+    /,
+    *,
+    connections: int,
+    seconds: float,
+    patience: float,
+) -> dict[str, Any]:
+    """Measures an HTTP/1.1 server: `connections` connections send the request, and again when each has its response.
+
+    address: an IP address and a port, or the path of a UNIX socket. request: its bytes, as they are sent. patience: a
+    response that takes longer (seconds) counts as a timeout. Returns `answers` (responses of any status), `refusals`
+    (those of status 400 or more), `bytes`, `seconds`, `connect_errors`, `read_errors` (the connection ended within a
+    response, or the response was not HTTP/1), `write_errors`, `timeouts`, and `latencies`: the microseconds of each
+    answer, ascending. Requests without a response at the end do not count. Releases the interpreter. Raises ValueError,
+    OSError, and what a signal handler raises.
+    """
 
 def end_with_parent(ends: bool, /) -> None:
     """Has the kernel kill the calling process when its parent ends; False: no longer. Raises OSError."""

@@ -2,7 +2,8 @@
 handlers.
 
 A permit is a folder (or a file), never a list of exceptions. Tests and examples may do anything. What talks to the
-operating system is in `os/`, also for `crates/wsgi`, whose `ffi/` calls CPython and nothing else. The macros of the
+operating system is in `os/`, also for `crates/wsgi`, whose `ffi/` calls CPython and nothing else. `crates/load` is a client,
+which shares no code with the server that it measures. The macros of the
 crate `probe` are assembly, which is `unsafe`, so one file names them.
 """
 
@@ -16,7 +17,7 @@ from structure.rust import Manifest
 from structure.sources import Use
 
 # Lowest first: a crate may use those before it.
-CRATE_ORDER: Final = ("tailrace-http", "tailrace-server", "tailrace-wsgi")
+CRATE_ORDER: Final = ("tailrace-http", "tailrace-server", "tailrace-load", "tailrace-wsgi")
 
 
 class Permit(NamedTuple):
@@ -67,8 +68,8 @@ def reads_clock(path: str) -> bool:
 
 PERMITS: Final = (
     Permit("unsafe", ".rs", "unsafe".__eq__, ("crates/server/src/os/", "crates/wsgi/src/ffi/")),
-    Permit("system calls", ".rs", makes_system_call, ("crates/server/src/os/",)),
-    Permit("the clock", ".rs", reads_clock, ("crates/server/src/os/clock.rs", "crates/server/src/os/clock/")),
+    Permit("system calls", ".rs", makes_system_call, ("crates/server/src/os/", "crates/load/src/")),
+    Permit("the clock", ".rs", reads_clock, ("crates/server/src/os/clock.rs", "crates/server/src/os/clock/", "crates/load/src/")),
     Permit("probes", ".rs", lambda path: path.startswith("probe::"), ("crates/server/src/observe/probes.rs",)),
     Permit("pyo3", ".rs", "pyo3".__eq__, ("crates/wsgi/",)),
     Permit("ctypes", ".py", lambda path: path.partition(".")[0] == "ctypes", ()),

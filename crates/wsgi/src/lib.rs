@@ -78,6 +78,7 @@ mod runtime {
     pub(crate) mod interpreter_probe;
     pub(crate) mod interruption;
     pub(crate) mod listeners;
+    pub(crate) mod load;
     pub(crate) mod log_stream;
     pub(crate) mod pausing;
     pub(crate) mod scoreboard;
@@ -96,7 +97,7 @@ use call::{error_stream, file_wrapper, input};
 use tailrace_server::allocator::WithReserve;
 
 use python::exceptions::{ClientDisconnected, RequestBodyError, RequestTimeout};
-use runtime::{deliveries, greenlet_runner, log_stream, scoreboard, server, settings, static_files};
+use runtime::{deliveries, greenlet_runner, load, log_stream, scoreboard, server, settings, static_files};
 
 #[global_allocator]
 static ALLOCATOR: WithReserve = WithReserve(std::alloc::System);
@@ -141,6 +142,7 @@ fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<scoreboard::Scoreboard>()?;
     module.add_function(wrap_pyfunction!(end_with_parent, module)?)?;
     module.add_function(wrap_pyfunction!(deliveries::follow_deliveries, module)?)?;
+    module.add_function(wrap_pyfunction!(load::load, module)?)?;
     module.add_function(wrap_pyfunction!(permit_tracing, module)?)?;
     module.add_class::<file_wrapper::FileWrapper>()?;
     module.add_class::<input::Input>()?;
