@@ -2,9 +2,9 @@
 handlers.
 
 A permit is a folder (or a file), never a list of exceptions. Tests and examples may do anything. What talks to the
-operating system is in `os/`, also for `crates/wsgi`, whose `ffi/` calls CPython and nothing else. `crates/load` is a client,
-which shares no code with the server that it measures. The macros of the
-crate `probe` are assembly, which is `unsafe`, so one file names them.
+operating system is in `os/`, also for `crates/wsgi`, whose `ffi/` calls CPython and nothing else. `crates/load` is a
+client, which shares no code with the server that it measures. The macros of the crate `probe` are assembly, which is
+`unsafe`, so one file names them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,12 @@ def reads_clock(path: str) -> bool:
 PERMITS: Final = (
     Permit("unsafe", ".rs", "unsafe".__eq__, ("crates/server/src/os/", "crates/wsgi/src/ffi/")),
     Permit("system calls", ".rs", makes_system_call, ("crates/server/src/os/", "crates/load/src/")),
-    Permit("the clock", ".rs", reads_clock, ("crates/server/src/os/clock.rs", "crates/server/src/os/clock/", "crates/load/src/")),
+    Permit(
+        "the clock",
+        ".rs",
+        reads_clock,
+        ("crates/server/src/os/clock.rs", "crates/server/src/os/clock/", "crates/load/src/"),
+    ),
     Permit("probes", ".rs", lambda path: path.startswith("probe::"), ("crates/server/src/observe/probes.rs",)),
     Permit("pyo3", ".rs", "pyo3".__eq__, ("crates/wsgi/",)),
     Permit("ctypes", ".py", lambda path: path.partition(".")[0] == "ctypes", ()),
