@@ -20,6 +20,7 @@ from tailrace.cli.settings import from_keywords
 from tailrace.master import loop, main, workers
 from tailrace.master.service import Service
 from tailrace.process.errors import ConfigError
+from tailrace.process.signals import Stops
 from tailrace.worker import hooks
 from tailrace.worker.main import WorkerSetup
 
@@ -172,7 +173,7 @@ def test_a_program_that_asks_for_workers_has_them_and_ends_once(tmp_path, keywor
 def test_a_breakpoint_does_not_count_as_a_hang(debug, hang_timeout):
     chosen = {option.name: option.default for option in OPTIONS} | {"debug": debug}
     setup = WorkerSetup(None, None, hooks.Hooks(), Variables(None))
-    assert loop.Master(chosen, [], setup, Service())._hang_timeout == hang_timeout
+    assert loop.Master(chosen, [], setup, Service(), Stops())._hang_timeout == hang_timeout
 
 
 def test_a_worker_that_was_ready_before_the_signal_has_served(monkeypatch):

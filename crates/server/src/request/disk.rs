@@ -8,14 +8,15 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek};
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, IntoRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::os::descriptor::is_among_the_last;
 use crate::os::file;
 use crate::os::mapping;
 use crate::os::process::{self, Process};
@@ -28,6 +29,10 @@ pub(crate) const THREADS: usize = 8;
 const IDLE: Duration = Duration::from_secs(5);
 /// Bytes of a thread's stack: system calls on files need little, and compressing a file less than 64 KiB.
 pub(crate) const STACK: usize = 256 * 1024;
+
+/// Empty files at most that are kept for the next use. A new file takes two to three times the processor time where
+/// many were deleted in the last minutes, for ext4 does not use their numbers again so soon, and passes over each.
+const SPARE: usize = 32;
 
 type Task = Box<dyn FnOnce() + Send>;
 
@@ -52,13 +57,15 @@ pub(crate) struct Disk {
     process: Process,
     /// Where temporary files are made.
     folder: PathBuf,
+    /// Empty temporary files.
+    spare: Mutex<Vec<File>>,
 }
 
 impl Disk {
     /// Starts no thread.
     pub(crate) fn new() -> Self {
         // Read at the start: reading the environment while the application changes it is not safe.
-        Self { shared: Arc::default(), process: Process::here(), folder: std::env::temp_dir() }
+        Self { shared: Arc::default(), process: Process::here(), folder: std::env::temp_dir(), spare: Mutex::default() }
     }
 
     /// The folder for temporary files.
@@ -111,12 +118,49 @@ impl Disk {
             self.shared.added.notify_all();
         }
     }
+
+    /// An empty file that children do not have.
+    fn spare(&self) -> Option<File> {
+        if self.process.is_here() { lock(&self.spare).pop() } else { None }
+    }
+
+    /// Empties a file that children do not have, and keeps it, or closes it. Blocks on the disk.
+    fn give_back(&self, file: File) {
+        let is_empty = file.set_len(0).is_ok() && (&file).rewind().is_ok();
+        if is_empty && self.process.is_here() && !is_among_the_last(file.as_fd()) {
+            let mut spare = lock(&self.spare);
+            if spare.len() < SPARE && !lock(&self.shared.queue).ended {
+                spare.push(file);
+                return;
+            }
+        }
+        close(file);
+    }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
         self.end();
+        let spare = self.spare.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for file in spare.drain(..) {
+            if self.process.is_here() {
+                close(file);
+            } else {
+                forget(file);
+            }
+        }
     }
+}
+
+/// Closes a file that children do not have.
+fn close(file: File) {
+    process::share(file.as_fd());
+    drop(file);
+}
+
+/// For a child, in which the file was closed inside of fork(2): the number may be that of another file by now.
+fn forget(file: File) {
+    let _ = file.into_raw_fd();
 }
 
 impl Shared {
@@ -146,8 +190,8 @@ impl Shared {
     }
 }
 
-/// An unlinked temporary file. Closing it frees its blocks on the disk, which can take as long as a write, so a disk
-/// thread closes it.
+/// An unlinked temporary file. To free its blocks on the disk can take as long as a write, so a disk thread does that,
+/// and keeps the empty file for the next use.
 pub struct TemporaryFile {
     /// Some until it is dropped.
     file: Option<File>,
@@ -162,8 +206,14 @@ impl TemporaryFile {
     /// # Errors
     /// The temporary folder cannot be written or has no space.
     pub(crate) fn create(disk: &Arc<Disk>) -> io::Result<Self> {
-        let file = file::temporary_file(&disk.folder)?;
-        process::unshare(file.as_fd());
+        let file = match disk.spare() {
+            Some(file) => file,
+            None => {
+                let file = file::temporary_file(&disk.folder)?;
+                process::unshare(file.as_fd());
+                file
+            }
+        };
         Ok(Self { file: Some(file), disk: Some(disk.clone()), keeper: Some(Process::here()) })
     }
 
@@ -208,14 +258,11 @@ impl Drop for TemporaryFile {
     fn drop(&mut self) {
         let (Some(file), Some(disk)) = (self.file.take(), &self.disk) else { return };
         match self.keeper {
-            // In a child it was closed inside of fork(2), and the number may be that of another file by now.
-            Some(keeper) if !keeper.is_here() => {
-                let _ = file.into_raw_fd();
+            Some(keeper) if !keeper.is_here() => forget(file),
+            Some(_) => {
+                let keeper = disk.clone();
+                disk.run(move || keeper.give_back(file));
             }
-            Some(_) => disk.run(move || {
-                process::share(file.as_fd());
-                drop(file);
-            }),
             None => disk.run(move || drop(file)),
         }
     }
@@ -224,11 +271,15 @@ impl Drop for TemporaryFile {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::FileExt;
     use std::sync::mpsc;
     use std::sync::{Arc, Barrier};
     use std::thread;
+    use std::time::{Duration, Instant};
 
-    use super::{Disk, THREADS};
+    use super::{Disk, SPARE, THREADS, TemporaryFile};
     use crate::os::sync::lock;
 
     #[test]
@@ -264,6 +315,58 @@ mod tests {
         while lock(&disk.shared.queue).threads > 0 {
             thread::yield_now();
         }
+    }
+
+    #[test]
+    fn a_file_is_used_again_without_what_was_in_it() {
+        let disk = Arc::new(Disk::new());
+        let file = TemporaryFile::create(&disk).unwrap();
+        let number = file.as_raw_fd();
+        (&*file).write_all(b"of another client").unwrap();
+        drop(file);
+        let until = Instant::now() + Duration::from_secs(20);
+        while lock(&disk.spare).is_empty() {
+            assert!(Instant::now() < until, "no file was kept");
+            thread::sleep(Duration::from_millis(1));
+        }
+        let again = TemporaryFile::create(&disk).unwrap();
+        assert_eq!((again.as_raw_fd(), again.metadata().unwrap().len()), (number, 0));
+        let another = TemporaryFile::create(&disk).unwrap();
+        assert_ne!(another.as_raw_fd(), number);
+        (&*again).write_all(b"mine").unwrap();
+        let mut bytes = [0; 100];
+        assert_eq!(again.read_at(&mut bytes, 0).unwrap(), 4);
+        assert_eq!(&bytes[..4], b"mine");
+        // One that children may have is closed.
+        let mut shared = another;
+        shared.share();
+        drop(shared);
+        let (done, is_done) = mpsc::channel();
+        for _ in 0..2 * THREADS {
+            let done = done.clone();
+            disk.run(move || done.send(()).unwrap());
+        }
+        drop(done);
+        assert_eq!(is_done.iter().count(), 2 * THREADS);
+        assert!(lock(&disk.spare).is_empty());
+    }
+
+    #[test]
+    fn few_files_are_kept_and_none_after_the_end() {
+        let disk = Arc::new(Disk::new());
+        for _ in 0..2 * SPARE {
+            disk.give_back(TemporaryFile::create(&disk).unwrap().file.take().unwrap());
+        }
+        assert_eq!(lock(&disk.spare).len(), 1, "each was the one before");
+        let files: Vec<_> = (0..2 * SPARE).map(|_| TemporaryFile::create(&disk).unwrap()).collect();
+        for mut file in files {
+            disk.give_back(file.file.take().unwrap());
+        }
+        assert_eq!(lock(&disk.spare).len(), SPARE);
+        let last = disk.spare().unwrap();
+        disk.end();
+        disk.give_back(last);
+        assert_eq!(lock(&disk.spare).len(), SPARE - 1);
     }
 
     #[test]
