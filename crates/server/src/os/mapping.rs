@@ -63,9 +63,13 @@ pub(crate) const SPARE: usize = 16 << 20;
 /// block separately, which `ulimit -v` soon forbids.
 const ARENA: usize = 64 << 20;
 
+/// Memory that one more thread leaves free (bytes), for large objects of the application: fewer threads serve more slowly,
+/// but an application without memory serves nothing.
+const SPARE_OF_THREADS: usize = 64 << 20;
+
 /// True when there is memory for one more thread with a stack of this size.
 pub(crate) fn is_thread_possible(stack: usize) -> bool {
-    is_possible(stack + ARENA + SPARE)
+    is_possible(stack + ARENA + SPARE_OF_THREADS)
 }
 
 /// True when the process may have so many more bytes of address space (`ulimit -v`). None of them is used.
