@@ -715,7 +715,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "graceful_timeout",
         values.seconds(zero=True),
         30.0,
-        "How long requests in flight may take to finish after SIGTERM or SIGINT. A second signal stops at once.",
+        "How long requests in flight may take to finish after SIGTERM or SIGINT. A second signal stops at once. With "
+        "--reload the default is 1 s, and it also applies when files have changed.",
         TIMES,
     ),
     Option(

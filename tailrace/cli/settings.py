@@ -27,6 +27,8 @@ else:
 
 CONFIG_VARIABLE: Final = "TAILRACE_CONFIG"
 DEFAULT: Final = "default"
+# The default of graceful_timeout with --reload (seconds): who saves a file waits for the new code.
+_RELOAD_GRACE: Final = 1.0
 # An error shows at most this many characters of a wrong value.
 _MOST_SHOWN: Final = 200
 _NAMES: Final = {name: name for name in BY_NAME}
@@ -89,6 +91,8 @@ def resolve(
         option = BY_NAME[name]
         source = option.kind.metavar if option.positional else option.flag
         settings[name] = Setting(_read(option, raw, source), f"command line: {source}")
+    if settings["reload"].value and settings["graceful_timeout"].source == DEFAULT:
+        settings["graceful_timeout"] = Setting(_RELOAD_GRACE, f"{DEFAULT} with --reload")
     return settings
 
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tailrace.cli import load
 from tailrace.cli.envfile import Variables
@@ -27,9 +27,6 @@ from tailrace.worker.main import WorkerSetup
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
-
-# How long requests in flight may take when files have changed (seconds).
-_RELOAD_GRACE: Final = 1.0
 
 
 def serve(settings: Settings, application: WSGIApplication | None = None, surroundings: Service | None = None) -> int:
@@ -52,10 +49,8 @@ def serve(settings: Settings, application: WSGIApplication | None = None, surrou
 
 
 def _serve(chosen: dict[str, Any], application: WSGIApplication | None, service: Service, stops: signals.Stops) -> int:
-    if chosen["debug"]:
+    if chosen["debug"] or chosen["reload"]:
         chosen["workers"] = 1
-    if chosen["reload"]:
-        chosen |= _for_development(chosen)
     wanted = binds.parse_all(chosen["bind"])
     descriptors.open_standard()
     named = None if application is not None else directory.named(chosen["chdir"])
@@ -77,11 +72,6 @@ def _serve(chosen: dict[str, Any], application: WSGIApplication | None, service:
                 application = _preloaded(chosen)
             setup = WorkerSetup(application, named, found, variables)
             return Master(chosen, listeners, setup, service, stops).run()
-
-
-def _for_development(chosen: dict[str, Any]) -> dict[str, Any]:
-    """What `--reload` changes in the settings."""
-    return {"workers": 1, "graceful_timeout": min(chosen["graceful_timeout"], _RELOAD_GRACE)}
 
 
 class _Terminated(KeyboardInterrupt):

@@ -63,6 +63,19 @@ def test_a_named_file_replaces_the_found_one(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("command_line", "environ", "found"),
+    [
+        ({"reload": True}, {}, (1.0, "default with --reload")),
+        ({"reload": True, "graceful_timeout": 30}, {}, (30.0, "command line: --graceful-timeout")),
+        ({"reload": True}, {"TAILRACE_GRACEFUL_TIMEOUT": "20"}, (20.0, "TAILRACE_GRACEFUL_TIMEOUT")),
+        ({}, {}, (30.0, "default")),
+    ],
+)
+def test_with_reload_the_default_of_the_graceful_timeout_is_a_second(tmp_path, command_line, environ, found):
+    assert resolve(command_line, environ, directory=tmp_path)["graceful_timeout"] == found
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("thread = 3", r"unknown key 'thread'; did you mean threads\?"),

@@ -146,6 +146,19 @@ def test_the_debugger_works_and_the_next_save_ends_its_request(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "for up to 1 s;"),
+        (("--graceful-timeout", "20"), "for up to 20 s;"),
+    ],
+)
+def test_a_graceful_timeout_that_is_set_counts(developed, arguments, said):
+    with developed(*arguments) as server:
+        server.serves().stop()
+        assert f"SIGTERM: finishing the requests in flight, {said}" in server.log
+
+
+@pytest.mark.parametrize(
     ("arguments", "source", "said"),
     [
         (
