@@ -54,21 +54,47 @@ class Finding:
 
 
 class Remedy(NamedTuple):
-    """What to do, and lines of code for it."""
+    """What to do, and lines of code for it: for each framework, since records do not say which one the application
+    uses."""
 
     change: str
     code: str
 
 
-RAISED: Final = Remedy(
-    "Correct the cause, or catch the exception while the response can still be replaced: before the first block.",
-    "except ReportError as error:\n"
+# Lines of code by framework; "" is an application without one of these.
+RAISED_CODE: Final = {
+    "": "except ReportError:\n"
     '    start_response("500 Internal Server Error", fields, sys.exc_info())\n'
     "    return [page]",
+    "flask": "except ReportError:\n    return page, 500",
+    "django": "except ReportError:\n    return HttpResponse(page, status=500)",
+}
+# Flask and Django join blocks of str and of bytes.
+JOINED_CODE: Final = {
+    "": 'return [b"".join(blocks)]',
+    "flask": "response = Response(blocks)\nresponse.data = response.get_data()\nreturn response",
+    "django": "return HttpResponse(blocks)  # instead of StreamingHttpResponse",
+}
+WRAPPED_CODE: Final = {
+    "": 'return environ["wsgi.file_wrapper"](open(path, "rb"))',
+    "flask": "return send_file(path)",
+    "django": 'return FileResponse(open(path, "rb"))',
+}
+_FRAMEWORKS: Final = {"": "plain WSGI", "flask": "Flask", "django": "Django"}
+
+
+def for_each_framework(codes: Mapping[str, str]) -> str:
+    """The lines of code for each framework, with its name in a comment above."""
+    return "\n".join(f"# {name}:\n{codes[framework]}" for framework, name in _FRAMEWORKS.items())
+
+
+RAISED: Final = Remedy(
+    "Correct the cause, or catch the exception while the response can still be replaced: before the first block.",
+    for_each_framework(RAISED_CODE),
 )
 JOINED: Final = Remedy(
     "Return them as one block; or, if the whole is too large for memory, in blocks of 64 KiB.",
-    'return [b"".join(blocks)]',
+    for_each_framework(JOINED_CODE),
 )
 PAUSED: Final = Remedy(
     "Do what takes long before the first block. If it is a stream of events, serve it with greenlets: waiting then "
@@ -79,8 +105,7 @@ LISTED: Final = Remedy(
     "Return a list; the server adds Content-Length and sends head and body in one write.", JOINED.code
 )
 WRAPPED: Final = Remedy(
-    "Give the file to the server, which sends it without reading it.",
-    'return environ["wsgi.file_wrapper"](open(path, "rb"))',
+    "Give the file to the server, which sends it without reading it.", for_each_framework(WRAPPED_CODE)
 )
 
 

@@ -44,7 +44,9 @@ def _ended(record: Mapping[str, Any]) -> list[Finding]:
                 "The deadline of the request passed.",
                 "The client was answered 504, or its response broke off. The log has the stack of the thread.",
                 "Make it quicker, or give this request more time.",
-                'environ["tailrace.set_deadline"](120)  # seconds\n# or for all: --request-timeout 120',
+                'environ["tailrace.set_deadline"](120)  # seconds\n'
+                "# Flask and Django have environ as request.environ\n"
+                "# or for all: --request-timeout 120",
             )
         ]
     if ending == "cut":

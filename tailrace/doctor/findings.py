@@ -12,14 +12,17 @@ from typing import Final
 
 from tailrace.advice.finding import (
     JOINED,
+    JOINED_CODE,
     LISTED,
     MANY,
     PAUSE,
     PAUSED,
     RAISED,
+    RAISED_CODE,
     SMALL,
     WHOLE,
     WRAPPED,
+    WRAPPED_CODE,
     Finding,
     counted,
     time_of,
@@ -98,11 +101,7 @@ def _framework(measured: Measured) -> str:
 
 def joined_code(measured: Measured) -> str:
     """How all blocks are returned as one."""
-    return {
-        "django": "return HttpResponse(blocks)  # instead of StreamingHttpResponse",
-        # It joins blocks of str and of bytes.
-        "flask": "response = Response(blocks)\nresponse.data = response.get_data()\nreturn response",
-    }.get(_framework(measured), JOINED.code)
+    return JOINED_CODE[_framework(measured)]
 
 
 def exception(key: str, measured: Measured) -> Finding | None:
@@ -119,7 +118,8 @@ def exception(key: str, measured: Measured) -> Finding | None:
             key,
             f"The application raised {failure.type} {where}{at}: {failure.message or 'without a message'}",
             f"{status} Nothing else was measured.",
-            *RAISED,
+            RAISED.change,
+            RAISED_CODE[_framework(measured)],
         )
     if measured.shape == NOTHING and measured.is_asked:
         return Finding(
@@ -246,10 +246,7 @@ def _served_instead(measured: Measured) -> str:
     same = 0
     while same < min(len(url), len(path)) - 1 and url[-1 - same] == path[-1 - same]:
         same += 1
-    wrapper = {
-        "django": 'return FileResponse(open(path, "rb"))',
-        "flask": "return send_file(path)",
-    }.get(_framework(measured), WRAPPED.code)
+    wrapper = WRAPPED_CODE[_framework(measured)]
     if not same or not url[-1]:
         return wrapper
     # A folder as deep as possible: all that is in it becomes public.

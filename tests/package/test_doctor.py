@@ -22,7 +22,7 @@ from harness.status import reachable
 from package.in_status import endpoint
 from server.probes import eventually
 
-from tailrace.advice.finding import MANY, PAUSE
+from tailrace.advice.finding import JOINED, LISTED, MANY, PAUSE, RAISED, WRAPPED
 from tailrace.cli.settings import from_keywords, plain
 from tailrace.command import cli, main
 from tailrace.doctor import show
@@ -658,6 +658,47 @@ def test_the_code_that_is_suggested_for_django_gives_one_block(blocks):
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
+
+
+def code_for(framework, remedy):
+    """What a remedy of records has below the name of a framework, as a function."""
+    code = remedy.code.partition(f"# {framework}:\n")[2].partition("\n# ")[0]
+    code = f"try:\n    raise ReportError\n{code}" if code.startswith("except") else code
+    return f"def view(blocks, path, page, ReportError):\n{textwrap.indent(code, '    ')}\n"
+
+
+@pytest.mark.parametrize(
+    ("remedy", "status", "body"),
+    [(JOINED, 200, b"ab"), (LISTED, 200, b"ab"), (WRAPPED, 200, LINES), (RAISED, 500, b"sorry")],
+    ids=["joined", "listed", "wrapped", "raised"],
+)
+def test_the_code_of_a_running_server_is_given_for_each_framework(site, stored, remedy, status, body):
+    given = {"Response": flask.Response, "send_file": flask.send_file}
+    exec(code_for("Flask", remedy), given)
+    site.app.view_functions["slow"] = lambda: given["view"](iter([b"a", b"b"]), stored, b"sorry", LookupError)
+    got = site.app.test_client().get("/slow")
+    assert (got.status_code, got.data) == (status, body)
+    got.close()
+    program = "\n".join(
+        [
+            "from django.conf import settings",
+            "from django.http import FileResponse, HttpResponse",
+            "settings.configure()",
+            code_for("Django", remedy),
+            f"got = view(iter([b'a', b'b']), {str(stored)!r}, b'sorry', LookupError)",
+            f"assert (got.status_code, b''.join(got)) == ({status}, {body!r})",
+            "got.close()",
+        ]
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert remedy.code.startswith("# plain WSGI:\n")
+
+
+@pytest.mark.parametrize(("name", "line"), [("flask.app.Flask", "return page, 500"), ("shop.app", "sys.exc_info()")])
+def test_the_code_for_an_exception_is_that_of_the_framework(name, line):
+    seen = replace(measured(raises), layers=(Named(name),))
+    assert line in next(iter(findings(seen))).code
 
 
 def test_the_code_that_is_suggested_for_an_application_runs(stored):

@@ -245,7 +245,7 @@ def test_endpoints_are_shown_by_what_they_cost_and_open_to_what_to_fix(browser, 
     )
     assert found[0] == "10,000 blocks of 20 bytes on average."
     assert "After the first block the thread was held for 6.00 ms, and 4 system calls" in found[1]
-    assert found[3] == 'return [b"".join(blocks)]'
+    assert 'return [b"".join(blocks)]' in found[3].splitlines()
     # What is open follows the figures.
     shown.board.counted = [{**SMALL_BLOCKS, "responses": 4, "blocks": 80_000, "body_bytes": 1_600_000}]
     blocks = text("#endpoints .findings h3")
