@@ -13,6 +13,8 @@ SMALL: Final = 1024
 QUICK: Final = 1.0
 # A pause between two blocks in which a thread is held for nothing (ms).
 PAUSE: Final = 50.0
+# The application took long until its first block (ms).
+SLOW: Final = 100.0
 # A body up to this length is better sent as a whole than in chunks (bytes).
 WHOLE: Final = 1 << 20
 
@@ -107,6 +109,20 @@ LISTED: Final = Remedy(
 WRAPPED: Final = Remedy(
     "Give the file to the server, which sends it without reading it.", for_each_framework(WRAPPED_CODE)
 )
+
+
+def before_first_block(ms: float, application: str, on_average: str = "") -> Finding:
+    """What is to be known where most of the time passes before there is anything to deliver. application: as it was
+    named."""
+    wanted = f"{ms / 2e3:.0f}s" if ms >= 2e3 else f"{ms / 2:.0f}ms"
+    return Finding(
+        "before-first-block",
+        f"The application took {time_of(ms)} until its first block{on_average}.",
+        "It computed, or waited: for a database, a lock, another service. Its thread is held meanwhile.",
+        "See where it is while it runs.",
+        f"tailrace threads --status ADDRESS\n# or in the log, with the stack:\ntailrace {application} --slow {wanted}",
+        ms,
+    )
 
 
 def counted(number: int, noun: str) -> str:

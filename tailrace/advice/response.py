@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tailrace.advice import figures
 from tailrace.advice.figures import Figures
-from tailrace.advice.finding import RAISED, Finding, time_of
+from tailrace.advice.finding import RAISED, SLOW, Finding, before_first_block, time_of
 
 COMPLETE: Final = "complete"
 
@@ -81,14 +81,6 @@ def _spent(record: Mapping[str, Any], application: str) -> list[Finding]:
                 f"tailrace {application} --workers 4 --threads 64\ntailrace threads --status ADDRESS",
             )
         ]
-    if called >= max(queued, iterating) and called >= 0.1 and not record["event_stream"]:
-        return [
-            Finding(
-                "before-first-block",
-                f"The application took {time_of(1e3 * called)} until its first block.",
-                "It computed, or waited: for a database, a lock, another service.",
-                "See where it is while it runs.",
-                "tailrace threads --status ADDRESS\n# or in the log, with the stack: --slow 1s",
-            )
-        ]
+    if called >= max(queued, iterating) and 1e3 * called >= SLOW and not record["event_stream"]:
+        return [before_first_block(1e3 * called, application)]
     return []

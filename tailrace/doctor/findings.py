@@ -19,11 +19,13 @@ from tailrace.advice.finding import (
     PAUSED,
     RAISED,
     RAISED_CODE,
+    SLOW,
     SMALL,
     WHOLE,
     WRAPPED,
     WRAPPED_CODE,
     Finding,
+    before_first_block,
     counted,
     time_of,
 )
@@ -59,6 +61,15 @@ def findings(measured: Measured) -> list[Finding]:
         if not any(key in found for key in rule.unless) and (one := rule.find(rule.key, measured)) is not None:
             found[rule.key] = one
     return list(found.values())
+
+
+def hints(measured: Measured) -> list[Finding]:
+    """What is true, too, and is no mistake in the delivery: time that passes before there is anything to deliver."""
+    delivery = measured.delivery
+    if delivery is None or measured.failures or measured.response.is_cut or measured.is_event_stream:
+        return []
+    ms = max(delivery.called, delivery.first_block)
+    return [before_first_block(ms, measured.application)] if ms >= SLOW else []
 
 
 def _more(measured: Measured) -> str:

@@ -8,11 +8,14 @@ from typing import Any, Final
 
 import click
 
-from tailrace.advice.finding import Finding, counted, time_of
+from tailrace.advice.finding import SLOW, Finding, before_first_block, counted, time_of
 from tailrace.doctor import show
 
 # Endpoints that are shown.
 MOST: Final = 10
+# Without a finding, an endpoint is shown with its figures if it has this share of their cost, and this cost (seconds).
+_SHARE: Final = 0.01
+_LEAST: Final = 0.001
 _KEYS: Final = ("application", "version", "endpoints_omitted", "other_responses")
 
 
@@ -37,11 +40,13 @@ def as_text(found: Mapping[str, Any], address: str) -> str:
         "",
         "",
     )
-    numbered = [each for each in endpoints if each["findings"]]
-    for number, each in enumerate(numbered, 1):
-        lines += ["", *_endpoint(number, each)]
-    if well := [f"{each['endpoint']} ({each['responses']:,})" for each in endpoints if not each["findings"]]:
-        lines += ["", *show.wrapped(f"Nothing to fix in {', '.join(well)}.", "", "")]
+    least = _SHARE * sum(each["cost_seconds"] for each in endpoints)
+    shown = [each for each in endpoints if each["findings"] or each["cost_seconds"] >= max(least, _LEAST)]
+    for number, each in enumerate(shown, 1):
+        lines += ["", *_endpoint(number, each, found["application"])]
+    if cheap := [f"{each['endpoint']} ({each['responses']:,})" for each in endpoints if each not in shown]:
+        also = "Also nothing" if shown else "Nothing"
+        lines += ["", *show.wrapped(f"{also} to fix, at little cost: {', '.join(cheap)}.", "", "")]
     number = sum(len(each["findings"]) for each in endpoints)
     lines += ["", f"{counted(number, 'finding')}."] if number else []
     return "\n".join(lines)
@@ -52,14 +57,26 @@ def has_findings(found: Mapping[str, Any]) -> bool:
     return any(each["findings"] for each in found["endpoints"][:MOST])
 
 
-def _endpoint(number: int, each: Mapping[str, Any]) -> list[str]:
+def _endpoint(number: int, each: Mapping[str, Any], application: str) -> list[str]:
     title = show.wrapped(each["endpoint"], f"{number}. ", "   ")
     lines = [click.style(line, bold=True) for line in title]
     for label, text in _facts(each):
         lines += show.wrapped(text, f"   {label:13}", " " * 16)
     for one in each["findings"]:
         lines += show.finding("   - ", Finding.of_dict(one))
+    if not each["findings"]:
+        lines += ["   Nothing to fix in its delivery."]
+    for one in _hints(each, application):
+        lines += show.finding("   - ", one)
     return lines
+
+
+def _hints(each: Mapping[str, Any], application: str) -> list[Finding]:
+    """What is to be known of an endpoint that is slow before there is anything to deliver."""
+    others = each["responses"] - each["event_streams"]
+    seconds = each["held_seconds"] - each["event_stream_seconds"] - each["delivery_seconds"]
+    ms = 1e3 * seconds / max(1, others)
+    return [before_first_block(ms, application, " on average" * (others > 1))] if others and ms >= SLOW else []
 
 
 def _facts(each: Mapping[str, Any]) -> list[tuple[str, str]]:

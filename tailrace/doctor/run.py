@@ -12,7 +12,7 @@ from tailrace.cli.envfile import Variables
 from tailrace.doctor import show
 from tailrace.doctor.asking import request
 from tailrace.doctor.examine import examine
-from tailrace.doctor.findings import findings
+from tailrace.doctor.findings import findings, hints
 from tailrace.process import directory, folders, log
 from tailrace.process.errors import ConfigError, LoadError
 from tailrace.worker import core
@@ -57,8 +57,8 @@ def run(
                 "threads; name a module that does not patch"
             )
         measured = examine(application, asked, chosen, times=times, seconds=timeout)
-    found = findings(measured)
-    return (show.as_json if as_json else show.as_text)(measured, found), FOUND if found else WELL
+    found, beside = findings(measured), hints(measured)
+    return (show.as_json if as_json else show.as_text)(measured, found, beside), FOUND if found else WELL
 
 
 def _body(name: str | None) -> bytes | None:

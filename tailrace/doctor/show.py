@@ -24,7 +24,7 @@ _PATHS: Final = {
 }
 
 
-def as_json(measured: Measured, found: list[Finding]) -> str:
+def as_json(measured: Measured, found: list[Finding], hints: list[Finding]) -> str:
     """A JSON object."""
     request, response, known = measured.request, measured.response, measured.known
     shown: dict[str, Any] = {
@@ -56,6 +56,7 @@ def as_json(measured: Measured, found: list[Finding]) -> str:
         "floor": _delivery(measured.floor),
         "as_file": _delivery(measured.as_file),
         "findings": [one.as_dict() for one in found],
+        "hints": [one.as_dict() for one in hints],
     }
     return json.dumps(shown, indent=2)
 
@@ -77,7 +78,7 @@ def _delivery(delivery: Delivery | None) -> dict[str, Any] | None:
     }
 
 
-def as_text(measured: Measured, found: list[Finding]) -> str:
+def as_text(measured: Measured, found: list[Finding], hints: list[Finding]) -> str:
     """Lines for people, with the colours of a terminal (which `click.echo` removes elsewhere)."""
     request, response = measured.request, measured.response
     title = f"{request.method} {request.target}: {response.status} {response.reason}"
@@ -89,7 +90,9 @@ def as_text(measured: Measured, found: list[Finding]) -> str:
         lines += [click.style(first[: _LABEL + 2], dim=True) + first[_LABEL + 2 :], *more]
     for number, one in enumerate(found, 1):
         lines += ["", *finding(f"{number}. ", one)]
-    well = "Nothing to fix."
+    for one in hints:
+        lines += ["", *finding("- ", one)]
+    well = "Nothing to fix in the delivery." if hints else "Nothing to fix."
     if response.is_cut:
         well = "Nothing to fix up to that point. A response that does not end is not measured further."
     elif response.status >= 400:

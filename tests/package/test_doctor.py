@@ -2,6 +2,7 @@
 
 import gzip
 import importlib
+import inspect
 import json
 import random
 import re
@@ -28,7 +29,7 @@ from tailrace.command import cli, main
 from tailrace.doctor import show
 from tailrace.doctor.asking import request
 from tailrace.doctor.examine import examine
-from tailrace.doctor.findings import RULES, findings, joined_code
+from tailrace.doctor.findings import RULES, findings, hints, joined_code
 from tailrace.doctor.measured import Named
 from tailrace.status import ask, responses
 from tailrace.worker import core
@@ -272,6 +273,30 @@ def test_an_application_that_does_not_cause_a_finding_does_not_get_it(key, app):
     assert key not in found(app)
 
 
+def slow(environ, start_response):
+    time.sleep(0.15)
+    start_response("200 OK", [])
+    return [b"a"]
+
+
+def test_a_slow_application_gets_a_hint_where_to_look_and_no_finding(modules, monkeypatch):
+    modules(sluggish=f"import time\n{inspect.getsource(slow)}")
+    (one,) = hints(measured(slow))
+    assert re.fullmatch(r"The application took 1\d\d ms until its first block\.", one.what)
+    ended = run("sluggish:slow")
+    assert ended.return_value == 0
+    assert "[before-first-block]" in ended.stdout
+    assert re.search(r"tailrace threads --status ADDRESS\n.*\n *tailrace sluggish:slow --slow \d+ms", ended.stdout)
+    assert ended.stdout.endswith("Nothing to fix in the delivery.\n")
+    (told,) = json.loads(run("sluggish:slow", "--json").stdout)["hints"]
+    assert (told["key"], told["cost_ms"] >= 150) == ("before-first-block", True)
+
+
+@pytest.mark.parametrize("app", [returns([b"a"]), raises, paused(2 * PAUSE / 1e3)])
+def test_an_application_that_is_not_slow_gets_no_hint(app):
+    assert hints(measured(app)) == []
+
+
 def test_every_finding_has_an_application_that_causes_it_and_one_that_does_not():
     keys = {rule.key for rule in RULES}
     assert keys == CAUSES.keys() | OF_FILES == CAUSES_NOT.keys() | OF_FILES
@@ -454,7 +479,7 @@ def endless(seconds):
 def test_a_response_that_does_not_end_is_left_after_the_time_out():
     seen = measured(endless(0.001), seconds=0.3)
     assert seen.response.is_cut
-    assert "does not end" in show.as_text(seen, [])
+    assert "does not end" in show.as_text(seen, [], [])
 
 
 def test_a_response_that_neither_ends_nor_goes_on_holds_a_thread():
@@ -465,7 +490,7 @@ def test_a_path_that_the_server_answers_itself_is_said_to_be_so(stored):
     chosen = plain(from_keywords({"static": {"/files": str(stored.parent)}})) | {"app": "shop:app"}
     seen = examine(returns([b"a"]), request("/files/noise.bin", None, (), None), chosen)
     assert not findings(seen)
-    assert "application was not asked" in show.as_text(seen, [])
+    assert "application was not asked" in show.as_text(seen, [], [])
 
 
 def test_what_is_printed_fits_80_columns(stored, monkeypatch, tmp_path):
@@ -473,7 +498,7 @@ def test_what_is_printed_fits_80_columns(stored, monkeypatch, tmp_path):
     apps = [app for apps in CAUSES.values() for app in apps] + [Upper(wraps(stored)), lines_of(stored)]
     for app in apps:
         seen = measured(app)
-        for line in show.as_text(seen, findings(seen)).splitlines():
+        for line in show.as_text(seen, findings(seen), hints(seen)).splitlines():
             assert len(click.unstyle(line)) < 80, line
 
 
@@ -488,7 +513,7 @@ def test_the_docs_have_each_key_of_the_json(stored):
         return set().union(*map(keys, value)) if isinstance(value, list) else set()
 
     seen = measured(Upper(wraps(stored)))
-    found = keys(json.loads(show.as_json(seen, findings(seen))))
+    found = keys(json.loads(show.as_json(seen, findings(seen), hints(seen))))
     assert "cost_ms" in found
     described = DOCS.partition("## `--json`")[2]
     assert found == set(re.findall(r"^\| `(\w+)` \|", described, re.MULTILINE))
@@ -745,10 +770,10 @@ def opened_file(path, mode):
 def test_a_body_that_needs_several_writes_is_not_said_to_leave_in_one():
     seen = measured(returns([NOISE]))
     large = replace(seen, delivery=replace(seen.delivery, writes=13))
-    said = re.sub(r"\s+", " ", show.as_text(large, []))
+    said = re.sub(r"\s+", " ", show.as_text(large, [], []))
     assert "one-write: head and body together, which the socket accepted in 13 writes" in said
     assert "in one write" not in said
-    assert "head and body in one write" in re.sub(r"\s+", " ", show.as_text(seen, []))
+    assert "head and body in one write" in re.sub(r"\s+", " ", show.as_text(seen, [], []))
 
 
 def test_a_body_that_becomes_small_by_gzip_does_not_vanish():
@@ -780,7 +805,10 @@ def test_a_live_server_with_a_stream_of_events_and_a_slow_view_of_flask(site, tm
         assert (events["event_streams"], events["cost_seconds"], events["findings"]) == (1, 0.0, [])
         assert events["event_stream_seconds"] == events["held_seconds"]
         assert told().return_value == 0
-        assert "Nothing to fix in GET /slow (1), GET /events (1)" in run("--live", "--status", at.bind).stdout
+        shown = run("--live", "--status", at.bind).stdout
+        assert "1. GET /slow\n" in shown
+        assert "[before-first-block]" in shown
+        assert shown.endswith("Also nothing to fix, at little cost: GET /events (1).\n")
         server.stop()
 
 
@@ -820,8 +848,27 @@ def test_a_running_server_is_asked_for_the_endpoints_that_cost_most(monkeypatch)
     assert "sent         20,000 blocks, 400,000 bytes, 8 system calls (4.0 a response)" in lines
     assert "[small-blocks]" in lines
     assert 'return [b"".join(blocks)]' in lines
-    assert lines[-3:] == ["Nothing to fix in GET / (30).", "", "1 finding."]
+    assert lines[-3:] == ["Also nothing to fix, at little cost: GET / (30).", "", "1 finding."]
     assert all(len(line) < 80 for line in ended.stdout.splitlines())
+
+
+def test_endpoints_of_a_running_server_are_shown_by_cost_also_those_without_a_finding(monkeypatch):
+    slow = endpoint("GET /slow", responses=40, held_ns=79_000_000_000, delivery_ns=4_000_000)
+    running(monkeypatch, endpoint("GET /", responses=30), SLOW_EXPORT, slow)
+    ended = run("--live", "--status", "127.0.0.1:9000")
+    lines = [line.strip() for line in ended.stdout.splitlines()]
+    titles = [line for line in lines if re.match(r"\d+\. ", line)]
+    assert titles == ["1. GET /slow", "2. GET /export/*.csv"]
+    first = lines[lines.index(titles[0]) : lines.index(titles[1])]
+    assert "held         79.00 s (1,975 ms each) by the application" in first
+    assert any(line.startswith("cost         79.00 s") for line in first)
+    assert "Nothing to fix in its delivery." in first
+    assert "- The application took 1,975 ms until its first block on average." in first
+    assert "tailrace shop:app --slow 987ms" in first
+    # The time before the first block is a hint, and no finding.
+    assert lines[-1] == "1 finding."
+    running(monkeypatch, slow)
+    assert run("--live", "--status", "127.0.0.1:9000").return_value == 0
 
 
 def test_what_a_running_server_tells_is_to_be_had_as_json(monkeypatch):

@@ -179,7 +179,8 @@ def endpoints(**more):
     finding |= {"cost_ms": 1.0, "cost_calls": 1}
     phases = ("held", "delivery", "blocked", "event_stream", "cost")
     seconds = dict.fromkeys((f"{phase}_seconds" for phase in phases), 1.0)
-    counts = dict.fromkeys(("responses", "blocks", "writes", "body_bytes", "chunked", "failed", "client_gone"), 1)
+    names = ("responses", "blocks", "writes", "body_bytes", "chunked", "failed", "client_gone", "event_streams")
+    counts = dict.fromkeys(names, 1)
     endpoint = {"endpoint": TITLE, **seconds, **counts, "path": TITLE, "paths": {TITLE: 1}, "findings": [finding]}
     return {"application": TITLE, "version": TITLE, "other_responses": 0, "endpoints": [{**endpoint, **more}]}
 
