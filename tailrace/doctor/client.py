@@ -9,6 +9,7 @@ the package, since it is started without it.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 import time
@@ -60,7 +61,11 @@ def main() -> None:
             answer = ask(**json.loads(line))
         except OSError as error:
             answer = {"error": str(error)}
-        print(json.dumps(answer), flush=True)
+        try:
+            print(json.dumps(answer), flush=True)
+        except BrokenPipeError:
+            # The doctor has ended, by its application. Python would report this pipe again at its own end.
+            os._exit(1)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,11 @@ def of_error(error: BaseException) -> str:
     return place
 
 
+def of_caller(frame: FrameType) -> str:
+    """`file:line` where a frame is."""
+    return _shown(frame.f_code.co_filename, frame.f_lineno)
+
+
 def is_own(code: CodeType) -> bool:
     """Whether this is code of the doctor."""
     return code.co_filename.startswith(_OWN)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
+
+import click
 
 from tailrace.cli import load
 from tailrace.cli.envfile import Variables
-from tailrace.doctor import show
+from tailrace.doctor import places, show
 from tailrace.doctor.asking import request
 from tailrace.doctor.examine import examine
 from tailrace.doctor.findings import findings, hints
@@ -43,7 +47,7 @@ def run(
     chosen |= folders.located(chosen)
     Variables(chosen["env_file"]).apply()
     # What the application prints must not get among the output.
-    with contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr), _exits_are_told(chosen["app"]):
         try:
             application = load.load(chosen["app"], factory=chosen["factory"])
         except LoadError as error:
@@ -59,6 +63,30 @@ def run(
         measured = examine(application, asked, chosen, times=times, seconds=timeout)
     found, beside = findings(measured), hints(measured)
     return (show.as_json if as_json else show.as_text)(measured, found, beside), FOUND if found else WELL
+
+
+@contextlib.contextmanager
+def _exits_are_told(application: str) -> Iterator[None]:
+    """Inside the context, an application that ends its process by `os._exit` is named, and the status is WRONG_USE."""
+    process, leave = os.getpid(), os._exit
+
+    def told(status: int) -> NoReturn:
+        # A process that the application has forked ends as usual.
+        if os.getpid() == process:
+            place = places.of_caller(sys._getframe(1))
+            click.echo(
+                f"tailrace: error: {application} ended its process with os._exit({status}) at {place}, so there is no "
+                "response to measure; ask for a URL that does not do that",
+                err=True,
+            )
+            status = WRONG_USE
+        leave(status)
+
+    os._exit = told
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 def _body(name: str | None) -> bytes | None:

@@ -590,6 +590,24 @@ def test_wrong_use_is_one_line_and_status_2(shop, monkeypatch, capsys, arguments
     assert len(lines) == 1 or (len(lines) == 2 and "--help" in lines[1])
 
 
+@pytest.mark.parametrize(("place", "line"), [("view", 6), ("import", 2)])
+def test_an_application_that_ends_its_process_is_named_in_one_line(tmp_path, place, line):
+    (tmp_path / "ending.py").write_text(
+        f"import os\n{'os._exit(3)' if place == 'import' else ''}\n"
+        "def app(environ, start_response):\n"
+        "    if (child := os.fork()) == 0:\n"
+        "        os._exit(7)\n"
+        "    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    command = [sys.executable, "-m", "tailrace", "doctor", "ending:app"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    status = 3 if place == "import" else 7
+    said = f"tailrace: error: ending:app ended its process with os._exit({status}) at ending.py:{line}, so there is no "
+    assert ended.stderr.startswith(said)
+    assert ended.stderr.count("\n") == 1
+
+
 FRAMEWORKS = """
 import time
 
