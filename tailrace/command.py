@@ -200,7 +200,7 @@ def _doctor_of_running(status: str | None, config: str | None, json: bool) -> in
     return run.FOUND if has_findings else run.WELL
 
 
-static = click.Group(
+static = arguments.Group(
     "static", help="Commands for the files that are served without the application.", no_args_is_help=False
 )
 static.add_command(
@@ -214,7 +214,8 @@ static.add_command(
             click.Option(["--json"], is_flag=True, help="Print a JSON list."),
         ],
         help=_static_list.__doc__,
-        context_settings=arguments.SERVING,
+        short_help="Prints which URL is answered with which static file.",
+        context_settings=arguments.OPEN,
     )
 )
 cli.add_command(static)
@@ -247,7 +248,8 @@ cli.add_command(
             click.Option(["--json"], is_flag=True, help="Print a JSON object."),
         ],
         help=_doctor.__doc__,
-        context_settings=arguments.SERVING,
+        short_help="Explains why a response is slow, and what to change.",
+        context_settings=arguments.OPEN,
     )
 )
 cli.add_command(
@@ -257,7 +259,7 @@ cli.add_command(
         params=[*map(arguments.parameter, OPTIONS), arguments.CONFIG],
         help=_serve.__doc__,
         epilog=_EXAMPLES,
-        context_settings=arguments.SERVING,
+        context_settings=arguments.OPEN,
     )
 )
 cli.add_command(
@@ -272,7 +274,7 @@ cli.add_command(
             ),
         ],
         help=_config.__doc__,
-        context_settings=arguments.SERVING,
+        context_settings=arguments.OPEN,
     )
 )
 
@@ -313,9 +315,11 @@ def _asked(status: str | None, config: str | None) -> Asked:
 
 _STATUS: Final = click.Option(["--status"], metavar="ADDRESS", help="Address of the server's --status.")
 cli.add_command(
-    click.Command(
+    arguments.Command(
         "threads",
         callback=_threads,
+        context_settings=arguments.OPEN,
+        short_help="Prints what each thread of a running server does.",
         params=[
             _STATUS,
             click.Option(["--pid"], type=click.IntRange(1), metavar="PID", help="Read this process instead."),
@@ -352,9 +356,11 @@ def _top(status: str | None, interval: float, config: str | None) -> None:
 
 
 cli.add_command(
-    click.Command(
+    arguments.Command(
         "top",
         callback=_top,
+        context_settings=arguments.OPEN,
+        short_help="Shows what each thread of a running server does, live.",
         params=[
             _STATUS,
             click.Option(
@@ -396,9 +402,11 @@ def _trace(script: str, pid: int | None, over: str | None, print: bool) -> None:
 
 _OVER: Final = values.seconds(zero=False)
 cli.add_command(
-    click.Command(
+    arguments.Command(
         "trace",
         callback=_trace,
+        context_settings=arguments.OPEN,
+        short_help="Shows what servers do, by their probes and bpftrace.",
         params=[
             click.Argument(["script"], type=click.Choice(list(trace.SCRIPTS)), metavar="SCRIPT"),
             click.Option(
@@ -433,7 +441,7 @@ def main() -> NoReturn:
         early.interrupts_raise()
         status = cli.main(prog_name="tailrace", standalone_mode=False)
     except click.ClickException as error:
-        click.echo(f"tailrace: error: {error.format_message()}", err=True)
+        click.echo(f"tailrace: error: {arguments.message(error)}", err=True)
         if isinstance(error, click.UsageError):
             command = error.ctx.command_path if error.ctx is not None and error.ctx.parent is not None else _SERVE
             click.echo(f"`{command} --help` shows how it is used", err=True)

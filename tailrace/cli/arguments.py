@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 import click
@@ -12,7 +13,7 @@ import click
 from tailrace.cli import envfile
 from tailrace.cli.options import APPLICATION, BY_NAME, GROUPS, OPTIONS, STATIC, Option
 from tailrace.cli.settings import CONFIG_VARIABLE, Settings, resolve
-from tailrace.cli.unknown import most_similar, nearest
+from tailrace.cli.unknown import most_similar, nearest, similar
 
 # What other servers and frameworks call `serve`.
 _SERVE: Final = ("run", "runserver", "start")
@@ -20,24 +21,70 @@ _SERVE: Final = ("run", "runserver", "start")
 _APPLICATION: Final = re.compile(r"(?:[\w.]+|[^*]*\.(?:py|wsgi)):[A-Za-z_][\w.]*(?:\(.*\))?")
 
 
-class Serving(click.Command):
+class Command(click.Command):
+    """A command whose errors name the remedy.
+
+    It refuses further arguments itself, so its context settings are `OPEN`.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Names the option that was most likely meant, and an option that another one has taken as its value."""
+        options = {flag: each for each in self.get_params(ctx) for flag in (*each.opts, *each.secondary_opts)}
+        _check_values(ctx, args, options)
+        try:
+            left = super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            flags = {flag: str(each.name) for flag, each in options.items() if flag.startswith("-")}
+            raise click.UsageError(
+                f"no such option: {error.option_name}{self.remedy(error.option_name, flags)}", ctx
+            ) from None
+        self.check_arguments(ctx)
+        return left
+
+    def remedy(self, name: str, flags: Mapping[str, str]) -> str:
+        """The end of the message about an unknown option. flags: the known ones, with the names of the options."""
+        near = similar(name, flags)
+        return f"; did you mean {near}?" if near else ""
+
+    def check_arguments(self, ctx: click.Context) -> None:
+        """Rejects arguments that the command does not take. Raises UsageError."""
+        if ctx.args:
+            raise click.UsageError(f"unexpected argument: {shlex.join(ctx.args)}", ctx)
+
+
+def _check_values(ctx: click.Context, args: list[str], options: Mapping[str, click.Parameter]) -> None:
+    """Rejects an option that stands where another one has its value, as in `--access-log --bind :80`. Raises
+    UsageError."""
+    left = iter(args)
+    for arg in left:
+        if arg == "--":
+            return
+        option = options.get(arg) if arg.startswith("-") else None
+        if not isinstance(option, click.Option) or option.is_flag:
+            continue
+        value = next(left, None)
+        if value is None:
+            raise click.UsageError(f"{arg} needs a value: {arg} {option.metavar or 'VALUE'}", ctx)
+        if value.startswith("-") and value.partition("=")[0] in options:
+            remedy = _VALUES.get(str(option.name), f"give it one: {arg} {option.metavar or 'VALUE'}")
+            raise click.UsageError(f"{arg} takes a value, and took {value} as that; {remedy}", ctx)
+
+
+# What is most likely meant by an option without its value.
+_VALUES: Final = {"access_log": "`--access-log -` writes to standard output"}
+
+
+class Serving(Command):
     """A command that takes every option of the table, shown by group."""
 
     # Those whose options --help shows.
     groups: ClassVar[tuple[str, ...]] = GROUPS
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Of an unknown option, names the option that was most likely meant."""
-        try:
-            left = super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            flags = {
-                flag: str(each.name) for each in self.get_params(ctx) for flag in (*each.opts, *each.secondary_opts)
-            }
-            remedy = nearest(error.option_name, flags)
-            raise click.UsageError(f"no such option: {error.option_name}{remedy}", ctx) from None
-        self.check_arguments(ctx)
-        return left
+    def remedy(self, name: str, flags: Mapping[str, str]) -> str:
+        """Knows the names of other servers, too."""
+        # Where the command has options of its own, `tailrace config` does not list them.
+        listing = "; `tailrace config` lists all options" if self.groups == GROUPS else ""
+        return nearest(name, flags, listing)
 
     def check_arguments(self, ctx: click.Context) -> None:
         """Rejects more than one argument. Raises UsageError."""
@@ -85,7 +132,9 @@ class ServeByDefault(click.Group):
     """A group whose arguments, when they do not begin with one of its commands, belong to `serve`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Puts `serve` in front where it was left out."""
+        """Puts `serve` in front where it was left out. `help` shows the help, of a command if it names one."""
+        if args[:1] == ["help"] and (args[1:2] == [] or args[1] in self.commands):
+            args = [*args[1:], "--help"]
         if not args or (args[0] not in self.commands and args[0] not in ("--help", "-h", "--version")):
             args = ["serve", *args]
         return super().parse_args(ctx, args)
@@ -96,6 +145,37 @@ class ServeByDefault(click.Group):
         first, *rest = given
         command = "serve" if first in _SERVE else most_similar(first, self.commands)
         return f"; did you mean `{shlex.join(['tailrace', command, *rest])}`?" if command else ""
+
+
+class Group(click.Group):
+    """A group of commands, whose errors are those of `Command`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without a command, says which there are."""
+        if not args:
+            raise click.UsageError(f"name a command: {', '.join(self.commands)}", ctx)
+        return super().parse_args(ctx, args)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        """Raises UsageError for an unknown one."""
+        if cmd_name not in self.commands:
+            near = most_similar(cmd_name, self.commands) or ", ".join(self.commands)
+            raise click.UsageError(f"no such command: {ctx.command_path} {cmd_name}; did you mean {near}?", ctx)
+        return self.commands[cmd_name]
+
+
+def message(error: click.ClickException) -> str:
+    """What is wrong with the command line, in the style of the other errors: lower case, without a full stop."""
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        is_option = isinstance(error.param, click.Option)
+        name = error.param.opts[0] if is_option else error.param.metavar
+        said = error.message.rstrip(".")
+        return (
+            f"{name} is missing"
+            if isinstance(error, click.MissingParameter)
+            else f"{name}: {said[:1].lower()}{said[1:]}"
+        )
+    return error.format_message()
 
 
 def parameter(option: Option) -> click.Parameter:
@@ -136,8 +216,8 @@ CONFIG: Final = click.Option(
 CONTEXT: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-# `Serving` refuses further arguments itself, with a better message than click's.
-SERVING: Final[dict[str, Any]] = {"allow_extra_args": True}
+# Commands refuse further arguments themselves, with a better message than click's.
+OPEN: Final[dict[str, Any]] = {"allow_extra_args": True}
 
 
 def settings_of(given: dict[str, Any]) -> tuple[Settings, list[str]]:

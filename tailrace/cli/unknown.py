@@ -169,10 +169,11 @@ REMEDIES: Final = {
 }
 
 
-def nearest(name: str, known: Mapping[str, str]) -> str:
+def nearest(name: str, known: Mapping[str, str], listing: str = "; `tailrace config` lists all options") -> str:
     """The end of a message about an unknown name: the option that other servers call so, or the most similar name.
 
-    known: option names by the spellings that are possible where the unknown name was found.
+    known: option names by the spellings that are possible where the unknown name was found. listing: what is said if
+    there is neither.
     """
     theirs = _plain(name)
     spellings = {_plain(spelling): spelling for spelling in known}
@@ -181,13 +182,29 @@ def nearest(name: str, known: Mapping[str, str]) -> str:
         near = most_similar(theirs, [*spellings, *ELSEWHERE, *REMEDIES])
         if near in spellings:
             return f"; did you mean {spellings[near]}?"
+        if near is None and (near := _continued(theirs, spellings)):
+            return f"; did you mean {spellings[near]}?"
         theirs = near or theirs
     if remedy := REMEDIES.get(theirs):
         return f"; {remedy}"
     if ours := [spelling for spelling, option in known.items() if option == ELSEWHERE.get(theirs)]:
         difference = DIFFERENCES.get(theirs)
         return f"; Tailrace calls it {ours[0]}{f', {difference}' if difference else ''}"
-    return "; `tailrace config` lists all options"
+    return listing
+
+
+def similar(name: str, known: Iterable[str]) -> str | None:
+    """The option that was most likely meant, among those of a command that has only its own; None: none is near."""
+    spellings = {_plain(spelling): spelling for spelling in known}
+    near = most_similar(_plain(name), spellings) or _continued(_plain(name), spellings)
+    return spellings[near] if near else None
+
+
+def _continued(beginning: str, known: Iterable[str]) -> str | None:
+    """The shortest of the names that begin so, if the others begin like that one."""
+    found = sorted((each for each in known if each.startswith(beginning)), key=len)
+    is_clear = len(beginning) > 1 and found and all(each.startswith(found[0]) for each in found)
+    return found[0] if is_clear else None
 
 
 def _plain(name: str) -> str:

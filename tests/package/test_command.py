@@ -51,6 +51,18 @@ def test_help_shows_the_commands_and_examples():
         assert "tailrace mysite.wsgi" in shown
 
 
+@pytest.mark.parametrize("arguments", [[], ["doctor"], ["static", "list"]], ids=" ".join)
+def test_the_word_help_shows_the_help(arguments):
+    assert run("help", *arguments).output == run(*arguments, "--help").output
+
+
+@pytest.mark.parametrize("group", [[], ["static"]], ids=" ".join)
+def test_each_command_has_a_whole_sentence_in_80_columns(group):
+    lines = run(*group, "--help", COLUMNS="80").output.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert lines
+    assert all(re.fullmatch(r"  [a-z]+ +[A-Z].*[^.]\.", line) for line in lines), lines
+
+
 def test_help_of_serve_shows_every_option_under_its_group():
     shown = run("serve", "--help").output
     for option in OPTIONS:
@@ -160,6 +172,31 @@ def test_aliases_and_negations(monkeypatch, directory):
             2,
             "tailrace: error: --static 'assets=x': must begin with a slash, as the path of a URL does: /assets=x\n",
         ),
+        (
+            ["shop:app", "--access-log", "--bind", "127.0.0.1:8323"],
+            2,
+            "--access-log takes a value, and took --bind as that; `--access-log -` writes to standard output\n",
+        ),
+        (["shop:app", "--max-body", "--threads=3"], 2, "--max-body takes a value, and took --threads=3 as that; give"),
+        (["shop:app", "--threads", "-b", ":80"], 2, "--threads takes a value, and took -b as that; give it one"),
+        (["shop:app", "--bind"], 2, "tailrace: error: --bind needs a value: --bind ADDRESS\n"),
+        (["config", "--access-log", "-", "--threads", "0"], 2, "--threads '0': must be at least 1\n"),
+        (["config", "--access-log=--bind", "--threads", "0"], 2, "--threads '0': must be at least 1\n"),
+        (["doctor", "shop:app", "--ur", "/"], 2, "no such option: --ur; did you mean --url?\n`tailrace doctor --help`"),
+        (["doctor", "shop:app", "--unheard"], 2, "no such option: --unheard\n`tailrace doctor --help` shows"),
+        (["doctor", "--times", "0"], 2, "tailrace: error: --times: 0 is not in the range 1<=x<=100\n"),
+        (
+            ["threads", "--statsu", "x"],
+            2,
+            "no such option: --statsu; did you mean --status?\n`tailrace threads --help`",
+        ),
+        (["threads", "--pid"], 2, "tailrace: error: --pid needs a value: --pid PID\n"),
+        (["threads", "--unheard"], 2, "tailrace: error: no such option: --unheard\n"),
+        (["threads", "4711"], 2, "tailrace: error: unexpected argument: 4711\n`tailrace threads --help` shows"),
+        (["top", "--statsu", "x"], 2, "no such option: --statsu; did you mean --status?\n`tailrace top --help`"),
+        (["trace"], 2, "tailrace: error: SCRIPT is missing\n"),
+        (["trace", "gill"], 2, "tailrace: error: SCRIPT: 'gill' is not one of 'latency',"),
+        (["static", "lst"], 2, "tailrace: error: no such command: tailrace static lst; did you mean list?\n"),
         (["absent:app", "--bind", "127.0.0.1:0"], 1, "tailrace: error: no module named 'absent'"),
         (["./absent.py", "--bind", "127.0.0.1:0"], 1, "tailrace: error: ./absent.py: no such file"),
         (["shop:app", "--bind", "fd://987"], 1, "tailrace: error: cannot listen on fd://987"),

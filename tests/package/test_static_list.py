@@ -287,4 +287,4 @@ def test_without_a_command_the_help_is_named(monkeypatch, capsys):
         main()
     assert ended.value.code == 2
     shown = capsys.readouterr().err
-    assert shown == "tailrace: error: Missing command.\n`tailrace static --help` shows how it is used\n"
+    assert shown == "tailrace: error: name a command: list\n`tailrace static --help` shows how it is used\n"

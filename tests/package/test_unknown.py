@@ -21,6 +21,9 @@ FLAGS |= {"--no-" + option.flag[2:]: option.name for option in OPTIONS if isinst
         ("--access-log-fromat", "did you mean --access-log-format?"),
         ("--prot", "Tailrace calls it --bind, as in 127.0.0.1:8000"),
         ("--forwarded-alow-ips", "Tailrace calls it --trusted-proxies"),
+        ("--acc", "did you mean --access-log?"),
+        # Several options begin so, and none of them is the beginning of all.
+        ("--reque", "`tailrace config` lists all options"),
         ("--unheard-of", "`tailrace config` lists all options"),
         # Of these, no option of ours is near.
         ("--chunk", "`tailrace config` lists all options"),
