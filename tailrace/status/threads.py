@@ -35,7 +35,7 @@ FOR_INTERPRETER: Final = "waiting for the interpreter"
 SENDING: Final = "sending"
 IDLE: Final = "idle"
 GREENLET: Final = "in a greenlet"
-# A state that says nothing: the thread has ended meanwhile.
+# A state that says nothing.
 UNKNOWN: Final = "unknown"
 
 # What a state means, in one line.
@@ -46,14 +46,17 @@ EXPLAINED: Final = {
     SENDING: "the thread waits until its client has read more of the response",
     IDLE: "the thread has nothing to do",
     GREENLET: "the request runs in a greenlet of this thread; stacks of greenlets that wait are not read",
-    UNKNOWN: "the thread has ended",
+    UNKNOWN: "the thread has ended; or it waits, and neither its request nor its stack is known",
 }
 
 _OURS: Final = str(Path(__file__).parent.parent) + "/"
 _IN_GREENLETS: Final = (
     "requests run in greenlets: a stack is that of the greenlet that runs; `kill -URG %d` logs those of all"
 )
-NO_REQUESTS: Final = "requests are known to the status process: start the server with --status to see them"
+NO_REQUESTS: Final = (
+    "a process does not tell its requests; `tailrace threads --status ADDRESS` shows them, with the address of the "
+    "server's --status"
+)
 
 
 class Busy(Exception):
@@ -103,7 +106,8 @@ class Reader:
 def of_process(number: int, pid: int) -> dict[str, Any]:
     """One process, as `worker` has it, without a scoreboard: the requests are not known."""
     found, error, threads = _read(pid, stacks.TIMEOUT)
-    shown = [_thread(each, threads.get(each), found.get(each), None) for each in sorted(threads.keys() | found.keys())]
+    numbers = sorted(threads.keys() | found.keys())
+    shown = [_thread(each, threads.get(each), found.get(each), None, is_known=error is None) for each in numbers]
     return {"number": number, "pid": pid, "error": error, "note": NO_REQUESTS, "threads": _sorted(shown)}
 
 
@@ -144,14 +148,18 @@ def _read(pid: int, left: float) -> tuple[dict[int, Stack], str | None, dict[int
     return found, error, tasks.tasks(pid)
 
 
-def _thread(number: int, task: Task | None, stack: Stack | None, asked: Mapping[str, Any] | None) -> dict[str, Any]:
+def _thread(
+    number: int, task: Task | None, stack: Stack | None, asked: Mapping[str, Any] | None, *, is_known: bool = True
+) -> dict[str, Any]:
+    """is_known: False: neither requests nor stacks could be read, so a thread that waits may be idle or not."""
     if stack is not None:
         stack = dataclasses.replace(stack, frames=_of_application(stack.frames))
+    state = _state(task, stack, asked)
     return {
         "thread": number,
         "name": _name(task, stack),
         "request": asked,
-        "state": _state(task, stack, asked),
+        "state": UNKNOWN if not is_known and state == IDLE else state,
         "holds_interpreter": stack.holds_interpreter if stack is not None else None,
         "frames": stacks.as_json(stack) if stack is not None else [],
     }

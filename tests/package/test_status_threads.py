@@ -6,7 +6,7 @@ import pytest
 from package.in_status import Board, shared
 from package.in_status import worker as told
 
-from tailrace.status import snapshot, stacks, threads
+from tailrace.status import snapshot, stacks, tasks, threads
 from tailrace.status.stacks import Frame, Stack, Unreadable
 from tailrace.status.tasks import Task
 
@@ -115,6 +115,24 @@ def test_text_has_a_block_for_each_thread():
         "  thread 43 tailrace-1: idle\n"
     )
     assert "no stacks: why\n" in threads.text([{**worker, "error": "why"}])
+
+
+def test_what_a_thread_of_a_process_does_is_not_known_without_its_stack(monkeypatch):
+    def read(pid, timeout):
+        raise Unreadable("not here")
+
+    monkeypatch.setattr(stacks, "read", read)
+    monkeypatch.setattr(tasks, "tasks", lambda pid: {42: SLEEPS, 43: RUNS, 44: WANTS})
+    found = threads.of_process(1, 101)
+    assert {each["thread"]: each["state"] for each in found["threads"]} == {
+        42: "unknown",
+        43: "running",
+        44: "waiting for the interpreter",
+    }
+    assert "`tailrace threads --status ADDRESS` shows them" in found["note"]
+    # A stack that can be read tells.
+    monkeypatch.setattr(stacks, "read", lambda pid, timeout: {42: Stack(None, False, [])})
+    assert threads.of_process(1, 101)["threads"][-1]["state"] == "idle"
 
 
 @pytest.fixture
