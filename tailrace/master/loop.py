@@ -34,7 +34,7 @@ from typing import Any, Final
 from tailrace._tailrace import Scoreboard
 from tailrace.cli import options
 from tailrace.master import hang, plan, recycle, watch, workers
-from tailrace.master.plan import FAILURES, Drain, Fork, Kill, Plan, Reloaded, SlowBoot, Verdict
+from tailrace.master.plan import FAILURES, Drain, Fork, Kill, Loading, Plan, SlowBoot, Verdict
 from tailrace.master.service import FilesChanged, Service, Upgraded
 from tailrace.master.status import States
 from tailrace.master.tally import HANG, RELOAD, Tally
@@ -46,7 +46,7 @@ from tailrace.status.snapshot import Snapshot
 from tailrace.status.state import State
 from tailrace.worker import main as worker_main
 from tailrace.worker import report
-from tailrace.worker.announce import announce
+from tailrace.worker.announce import announce, announce_loading
 from tailrace.worker.hooks import WorkerInfo
 from tailrace.worker.main import WorkerSetup, WorkerStart
 from tailrace.worker.report import Failure
@@ -195,6 +195,9 @@ class Master:
             graceful = self._chosen["graceful_timeout"]
             if self._plan.is_stopping or not graceful:
                 self._stop_now(number)
+            elif not self._plan.has_served:
+                log.logger.info("%s: stopping before the application has loaded", signal.Signals(number).name)
+                self._stop()
             else:
                 log.logger.info(
                     "%s: finishing the requests in flight, for up to %g s; a second signal stops at once",
@@ -307,7 +310,7 @@ class Master:
 
     # Actions
 
-    def _do(self, action: Fork | Drain | Kill | SlowBoot | Reloaded, now: float) -> None:
+    def _do(self, action: plan.Action, now: float) -> None:
         if isinstance(action, Fork):
             self._fork(action, now)
         elif isinstance(action, Drain):
@@ -320,6 +323,9 @@ class Master:
                 message = f"{killed} did not end in time and is killed"
                 _log_with_requests(logging.WARNING, message, killed, self._requests(killed))
             killed.send(signal.SIGKILL)
+        elif isinstance(action, Loading):
+            if self._setup.application is None:
+                announce_loading(self._chosen)
         elif isinstance(action, SlowBoot):
             log.logger.warning(
                 "%s still loads the application after %.0f s; `kill -HUP %d` ends it and tries again",

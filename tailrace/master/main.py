@@ -23,6 +23,7 @@ from tailrace.master.service import Service
 from tailrace.process import binds, descriptors, directory, folders, log, signals, sockets
 from tailrace.process.errors import ConfigError
 from tailrace.worker import hooks
+from tailrace.worker.announce import announce_loading
 from tailrace.worker.main import WorkerSetup
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def _serve(chosen: dict[str, Any], application: WSGIApplication | None, service:
             found = hooks.read(chosen["hooks"])
             if application is None and chosen["preload"]:
                 variables.apply()
+                announce_loading(chosen)
                 application = _preloaded(chosen)
             setup = WorkerSetup(application, named, found, variables)
             return Master(chosen, listeners, setup, service, stops).run()

@@ -24,6 +24,7 @@ from typing import Final
 
 from tailrace.master.hang import WRITING
 from tailrace.master.workers import Draining, Hung, Killed, Serving, Worker
+from tailrace.worker.announce import LOADING_AFTER
 
 # A worker that failed before it served is tried again after the first delay, then each time after twice as long, up to
 # the longest delay (seconds).
@@ -81,6 +82,11 @@ class Kill:
 
 
 @dataclass(frozen=True)
+class Loading:
+    """Log that the application is still loaded for the first time."""
+
+
+@dataclass(frozen=True)
 class SlowBoot:
     """Log that this worker still loads after so many seconds."""
 
@@ -95,7 +101,7 @@ class Reloaded:
     seconds: float
 
 
-Action = Fork | Drain | Kill | SlowBoot | Reloaded
+Action = Fork | Drain | Kill | Loading | SlowBoot | Reloaded
 
 
 class Verdict(enum.Enum):
@@ -136,6 +142,7 @@ class Plan:
         self._waits: dict[int, Wait] = {}
         self._failures = 0
         self._named: set[Worker] = set()
+        self._has_told_loading = False
 
     @property
     def is_over(self) -> bool:
@@ -291,6 +298,9 @@ class Plan:
             elif worker.is_booting and now >= worker.forked + SLOW_BOOT_AFTER and worker not in self._named:
                 self._named.add(worker)
                 actions.append(SlowBoot(worker, now - worker.forked))
+        if (at := self._tells_loading_at()) is not None and now >= at:
+            self._has_told_loading = True
+            actions.append(Loading())
         for worker in self._surplus():
             worker.phase = Draining(now + self._graceful + LEAVING)
             actions.append(Drain(worker))
@@ -309,9 +319,16 @@ class Plan:
         if not self._stopping:
             boots = (worker for worker in self.workers if worker.is_booting and worker not in self._named)
             times += [worker.forked + SLOW_BOOT_AFTER for worker in boots]
+            times += [at] if (at := self._tells_loading_at()) is not None else []
             # `next` has returned the forks that are due; one that failed is due again later.
             times += [max(now, self._fork_at(fork.number)) for fork in self._forks()]
         return min(times, default=None)
+
+    def _tells_loading_at(self) -> float | None:
+        """When `Loading` is due; None: it was logged, or a worker has served, or none loads."""
+        if self._ever_ready or self._has_told_loading:
+            return None
+        return min((worker.forked + LOADING_AFTER for worker in self.workers if worker.is_booting), default=None)
 
     def _surplus_boots(self) -> list[Worker]:
         """The loading workers that are too many, the highest numbers first, when fewer workers are wanted than before.

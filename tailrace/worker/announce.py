@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 from tailrace._tailrace import __version__
 from tailrace.cli.options import static_mounts
@@ -12,6 +15,10 @@ from tailrace.process import log, sockets
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
+
+
+# Until the server has served, the log says that the application is loaded, if that takes longer (seconds).
+LOADING_AFTER: Final = 1.0
 
 
 def announce(
@@ -35,6 +42,25 @@ def announce(
         log.logger.info("listening on %s", listener.shown)
     if files := _files(chosen):
         log.logger.info("files: %s", ", ".join(files))
+
+
+def announce_loading(chosen: dict[str, Any]) -> None:
+    """Logs that the application is being loaded."""
+    log.logger.info("loading %s", chosen["app"])
+
+
+@contextlib.contextmanager
+def loading(chosen: dict[str, Any]) -> Iterator[None]:
+    """A context in which the application is loaded: logs that if it takes longer than LOADING_AFTER. Uses a thread,
+    so it is not for a master, which forks."""
+    late = threading.Timer(LOADING_AFTER, announce_loading, (chosen,))
+    late.daemon = True
+    late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
+        late.join()
 
 
 def _files(chosen: dict[str, Any]) -> list[str]:

@@ -24,7 +24,7 @@ from tailrace.process import binds, descriptors, directory, folders, forks, iden
 from tailrace.process.errors import ConfigError
 from tailrace.process.pidfile import pid_file
 from tailrace.worker import core, debug
-from tailrace.worker.announce import announce
+from tailrace.worker.announce import announce, loading
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -60,7 +60,8 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> boo
         identity.change_user(chosen, listeners, paths)
         variables.apply()
         if application is None:
-            application = load.load(chosen["app"], factory=chosen["factory"])
+            with loading(chosen):
+                application = load.load(chosen["app"], factory=chosen["factory"])
             log.revive()
         server = core.make(application, chosen, listeners)
 

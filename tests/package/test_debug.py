@@ -233,6 +233,16 @@ def test_options_that_debug_drops_are_warnings_with_the_reason(pong, command):
     server.address()
 
 
+def test_an_application_that_takes_long_to_load_is_said_to_be_loaded(pong, command):
+    (pong / "slow.py").write_text(f"open('gate').read()\n{(pong / 'pong.py').read_text()}")
+    os.mkfifo(pong / "gate")
+    server = command("slow", "--bind", "127.0.0.1:0", "--debug")
+    server.until("INFO: loading slow$")
+    with (pong / "gate").open("w"):
+        pass
+    server.address()
+
+
 def test_debug_keeps_a_pid_file(pong, command):
     server = command("pong", "--bind", "127.0.0.1:0", "--debug", "--pidfile", "pid")
     server.address()

@@ -17,12 +17,14 @@ from tailrace.master.plan import (
     Drain,
     Fork,
     Kill,
+    Loading,
     Plan,
     Reloaded,
     SlowBoot,
     Verdict,
 )
 from tailrace.master.workers import Draining, Killed, Worker
+from tailrace.worker.announce import LOADING_AFTER
 
 GRACEFUL = 30.0
 
@@ -247,14 +249,32 @@ def test_a_worker_that_loads_for_long_is_named_once():
     bench = Bench(1)
     bench.step()
     (slow,) = bench.booting()
-    assert bench.plan.wake_at(bench.now) == bench.now + SLOW_BOOT_AFTER
-    bench.now += SLOW_BOOT_AFTER
+    bench.now += LOADING_AFTER
+    assert bench.step() == [Loading()]
+    assert bench.plan.wake_at(bench.now) == slow.forked + SLOW_BOOT_AFTER
+    bench.now = slow.forked + SLOW_BOOT_AFTER
     assert bench.step() == [SlowBoot(slow, SLOW_BOOT_AFTER)]
     bench.now += SLOW_BOOT_AFTER
     assert bench.step() == []
     assert bench.plan.wake_at(bench.now) is None
     bench.all_ready()
     assert bench.plan.is_complete
+
+
+def test_until_a_worker_has_served_it_is_said_once_that_the_application_is_loaded():
+    bench = Bench(2)
+    bench.step()
+    assert bench.plan.wake_at(bench.now) == bench.now + LOADING_AFTER
+    bench.now += LOADING_AFTER
+    assert bench.step() == [Loading()]
+    bench.now += LOADING_AFTER
+    assert bench.step() == []
+    bench.all_ready()
+    bench.step()
+    bench.plan.reload(bench.now)
+    bench.step()
+    bench.now += LOADING_AFTER
+    assert bench.step() == [], "others serve"
 
 
 def test_a_worker_that_becomes_ready_at_a_stop_has_the_time_of_one_that_serves():

@@ -274,9 +274,13 @@ def test_a_stop_while_the_workers_load(state, number, status):
     with start(state, workers=2) as server:
         workers = server.workers(2)
         eventually(lambda: len(notes(state)) == 2, "they load")
+        assert server.logged(f"INFO: loading {APP}")
         server.send_signal(number)
         assert server.wait() == status
         assert all(map(is_gone, workers))
+        said = "stopping now" if number == signal.SIGQUIT else "stopping before the application has loaded"
+        assert f"{number.name}: {said}\n" in server.log
+        assert "in flight" not in server.log
 
 
 def test_a_worker_that_does_not_end_is_killed_and_its_requests_are_logged(tmp_path):
