@@ -2,6 +2,7 @@
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -300,3 +301,10 @@ def test_a_package_with_a_module_for_wsgi_is_answered_with_it(modules):
     modules({"mysite/__init__": "", "mysite/wsgi": "def application(environ, start_response): ..."})
     with pytest.raises(LoadError, match=r"neither `application` nor `app`; did you mean mysite\.wsgi\?$"):
         load("mysite")
+
+
+def test_the_file_that_the_readme_shows_is_an_application(modules):
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    modules(hello=readme.partition("asks for it:\n\n```python\n")[2].partition("```")[0])
+    application = load("./hello.py")
+    assert application({}, lambda status, fields: None) == [b"Hello, World!\n"]
