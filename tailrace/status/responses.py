@@ -121,7 +121,7 @@ def endpoint_text(found: Mapping[str, Any]) -> str:
             f"{_time(each['cost_seconds']):>10} {each['responses']:>10,} {_time(each['held_seconds'] / number):>9} "
             f"{each['writes'] / number:>7,.1f} {each['path']:9}  {each['endpoint']}"
         )
-        lines += [f"{'':52}{one['key']}: {one['change']}" for one in each["findings"]]
+        lines += [f"{'':52}{one['key']}: {one['what']} {one['change']}" for one in each["findings"]]
     return "\n".join(lines if found["endpoints"] else ["no response of the application has been sent yet"])
 
 
@@ -135,7 +135,7 @@ def recent_text(found: Mapping[str, Any]) -> str:
             lines += [
                 f"  {each['method']} {each['target']}",
                 f"    {each['time'][11:19]} UTC, worker {each['worker']}: {each['status']} {each['ending']}; {phases}",
-                *(f"    {one['key']}: {one['change']}" for one in each["findings"]),
+                *(f"    {one['key']}: {one['what']} {one['change']}" for one in each["findings"]),
                 "",
             ]
     return "\n".join(lines)
