@@ -405,8 +405,7 @@ class Master:
 
     def _reload(self, now: float) -> None:
         if self._setup.application is not None:
-            log.logger.info("SIGHUP: the application was loaded in the master (--preload), so a new master is started")
-            self._service.begin_upgrade()
+            self._service.begin_upgrade("SIGHUP, with --preload an upgrade")
             return
         log.logger.info("SIGHUP: replacing the workers%s", " once more" if self._plan.is_reloading else "")
         self._service.reloading()

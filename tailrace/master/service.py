@@ -58,6 +58,8 @@ class Service:
         self._predecessor = predecessor
         self._successor: upgrade.Successor | None = None
         self._failed: list[upgrade.Successor] = []
+        # The signal that has asked for the successor.
+        self._asked = ""
         self._watcher: watch.Watcher | None = None
         self._status: status.Status | None = None
         self._former: status.Process | None = None
@@ -169,7 +171,7 @@ class Service:
         try:
             return successor.read() is True
         except UpgradeError as error:
-            log.logger.error("SIGUSR2: %s; this master (process %d) keeps serving", error, os.getpid())
+            log.logger.error("%s: %s; this master (process %d) keeps serving", self._asked, error, os.getpid())
             self._tell_ready(f"upgrade failed: {error}")
             successor.close()
             self._failed.append(successor)
@@ -234,20 +236,22 @@ class Service:
 
     # Upgrade
 
-    def begin_upgrade(self) -> None:
-        """Starts the successor; `events` has Upgraded when it serves."""
+    def begin_upgrade(self, asked: str = "SIGUSR2") -> None:
+        """Starts the successor; `events` has Upgraded when it serves. asked: the signal, for the log."""
         if self.origin is None:
             log.logger.error(
-                "SIGUSR2: ignored, since only a server that the command `tailrace` has started can be replaced"
+                "%s: ignored, since only a server that the command `tailrace` has started can be replaced", asked
             )
         elif self._predecessor:
             log.logger.error(
-                "SIGUSR2: ignored, since the previous master (process %d) has not handed over yet; try again later",
+                "%s: ignored, since the previous master (process %d) has not handed over yet; try again later",
+                asked,
                 self._predecessor.pid,
             )
         elif self._successor:
             log.logger.error(
-                "SIGUSR2: ignored, since a new master (process %d) is starting; to cancel that, send it SIGTERM",
+                "%s: ignored, since a new master (process %d) is starting; to cancel that, send it SIGTERM",
+                asked,
                 self._successor.pid,
             )
         else:
@@ -255,10 +259,11 @@ class Service:
             try:
                 self._successor = upgrade.start(self.origin, [*self._listeners, *others], self._passed)
             except UpgradeError as error:
-                log.logger.error("SIGUSR2: %s", error)
+                log.logger.error("%s: %s", asked, error)
             else:
                 self._manager.reloading(f"process {self._successor.pid} is to take over")
-                log.logger.info("SIGUSR2: process %d starts, and takes over once it serves", self._successor.pid)
+                self._asked = asked
+                log.logger.info("%s: process %d starts, and takes over once it serves", asked, self._successor.pid)
 
     def hand_over(self) -> None:
         """Makes the successor the master. The sockets stay open here until this master closes them."""
