@@ -30,6 +30,8 @@ error_logger: Final = logging.getLogger("tailrace.error")
 # How long the end of the process waits for a reader of the log (seconds).
 _LAST_LINES: Final = 1.0
 _STDERR: Final = 2
+# Made beforehand, since there is no memory when it is needed.
+_LOST: Final = b"tailrace: a line of the log was lost: there is no memory for it\n"
 
 
 class StderrHandler(logging.Handler):
@@ -48,6 +50,14 @@ class StderrHandler(logging.Handler):
             self.stream.write(line.encode(self._encoding, "backslashreplace"))
         except Exception:
             self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is of `logging`
+        """Says in one line that a record was lost for lack of memory; the traceback of `logging` would need more."""
+        if not isinstance(sys.exc_info()[1], MemoryError):
+            super().handleError(record)
+            return
+        with contextlib.suppress(MemoryError):
+            self.stream.write(_LOST)
 
     def flush(self) -> None:
         """Writes what waits, for at most _LAST_LINES seconds. `logging.shutdown` calls this."""

@@ -9,6 +9,7 @@ import signal
 import threading
 import weakref
 from contextlib import contextmanager
+from unittest.mock import Mock
 
 import pytest
 from harness.server import Server
@@ -127,3 +128,23 @@ def test_a_handler_of_the_log_is_kept_by_nobody_when_it_is_not_needed_any_more()
     handler = weakref.ref(log.StderrHandler("utf-8"))
     gc.collect()
     assert handler() is None
+
+
+def test_a_line_that_is_lost_for_lack_of_memory_is_one_short_line(monkeypatch):
+    written = []
+
+    class Stream:
+        def write(self, line):
+            written.append(line)
+
+    monkeypatch.setattr(log, "LogStream", Stream)
+    handler = log.StderrHandler("utf-8")
+    monkeypatch.setattr(handler, "format", Mock(side_effect=MemoryError))
+    handler.handle(logging.makeLogRecord({"msg": "an entry"}))
+    assert written == [b"tailrace: a line of the log was lost: there is no memory for it\n"]
+    # Another mistake is shown as `logging` shows it.
+    shown = Mock()
+    monkeypatch.setattr(logging.Handler, "handleError", shown)
+    monkeypatch.setattr(handler, "format", Mock(side_effect=TypeError))
+    handler.handle(logging.makeLogRecord({"msg": "an entry"}))
+    assert (len(written), shown.call_count) == (1, 1)
