@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tailrace.compare import chart, machine, peers, report, scenarios
+from tailrace.compare import machine, peers, report, scenarios
 from tailrace.compare.results import Column
 from tailrace.compare.rounds import Contest
 from tailrace.compare.scenarios.scenario import Ask, Scenario
@@ -61,7 +61,7 @@ def main() -> int:
         print(report.write(json.loads(asked.output.read_text()), asked.output))
         return 0
     if asked.task == "chart":
-        chart.draw(json.loads(asked.output.read_text()), asked.chart)
+        report.draw(json.loads(asked.output.read_text()), asked.chart)
         print(asked.chart)
         return 0
     return run(asked)

@@ -1,0 +1,180 @@
+"""The report in Markdown, for the documentation: compact, one table for each group."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from statistics import median
+
+from tailrace.compare.peers import TAILRACE_GEVENT
+from tailrace.compare.report.findings import FLOOR_LABELS, Standing, absent, label, tally
+from tailrace.compare.report.run import Experiment, Run, is_ours
+from tailrace.compare.report.terminal import WORDS, factor
+from tailrace.compare.results import Column
+from tailrace.process.printable import printable
+
+MOST_NOTES = 2
+
+
+def markdown(run: Run, data: str | None = None) -> str:
+    """The report. data: where the JSON file is, seen from the report."""
+    ranked = run.refusal is None
+    parts = ["# Comparison", " ".join([f"{run.measured_by()}, by `{command_of(run)}`.", linked(data)]).strip()]
+    parts.append(how_to_read(run) if ranked else f"> **No ranking.** {plain(run.refusal or '')} Figures only.")
+    parts.append(table(["", ""], [[plain(key), plain(value)] for key, value in run.machine.items()]))
+    if ranked and run.experiments:
+        parts.append(losses(run))
+    names = run.names()
+    if run.lead():
+        parts += [f"## {lead_title(run)}", *group(run.lead(), names, ranked)]
+    for title, experiments in run.groups().items():
+        parts += [f"## {plain(title)}", *group(experiments, names, ranked)]
+    if ranked and run.goals:
+        columns = run.columns
+        judged = [
+            [
+                plain(columns[goal["metric"]].metric.title if goal["metric"] in columns else goal["metric"]),
+                plain(goal["goal"]),
+                plain(goal["measured"]),
+                WORDS[goal["met"]],
+            ]
+            for goal in run.goals
+        ]
+        parts += ["## Goals", table(["", "goal", "measured", ""], judged)]
+    parts += ["## Notes", notes(run.columns) or "None.", "## To reproduce", reproduce(run, names)]
+    return "\n\n".join(parts) + "\n"
+
+
+def lead_title(run: Run) -> str:
+    return "Flask and Django as people run them" if run.lead_is_usual() else "Flask and Django, on one core"
+
+
+def command_of(run: Run) -> str:
+    return printable(str(run.asked.get("command", "tailrace compare"))).replace("`", "'")
+
+
+def linked(data: str | None) -> str:
+    return f"All figures of all rounds: [{data}]({data})." if data else ""
+
+
+def how_to_read(run: Run) -> str:
+    return (
+        "Every figure is the median of its rounds. Under it is how many times better Tailrace was: the median of the "
+        "ratios of single rounds and their quartiles; below 1 Tailrace was worse, and *even* means that the quartiles "
+        "lie on both sides of 1. **!** marks errors, time-outs or wrong answers, which the notes name. A dash means "
+        f"that there was no whole answer. Where Tailrace did not take part with threads, {TAILRACE_GEVENT} is compared."
+    )
+
+
+def losses(run: Run) -> str:
+    """Where another server was better, worst first."""
+    found = tally(run.experiments)
+    counts = ", ".join(f"{standing.value} in {len(each)}" for standing, each in found.items() if each)
+    text = f"Beside the best other server without errors, in {len(run.experiments)} experiments: {counts}."
+    lines = [f"- {plain(experiment.title)}: {plain(told.text)}" for experiment, told in found[Standing.BEHIND]]
+    return "\n".join([text, "", *lines]).strip()
+
+
+def group(experiments: Iterable[Experiment], names: list[str], ranked: bool) -> list[str]:
+    """What the experiments mean, and one table of their metrics."""
+    several = list(experiments)
+    said = dict.fromkeys(each.meaning for each in several if each.meaning)
+    columns = [column for each in several for column in each.columns]
+    return [plain(" ".join(said)), matrix(columns, names, ranked)] if said else [matrix(columns, names, ranked)]
+
+
+def plain(text: str) -> str:
+    """Text of others, in which nothing is markup."""
+    return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", printable(text)).replace("&", "&amp;").replace("<", "&lt;")
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Of cells that are Markdown."""
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *rows])
+
+
+def matrix(columns: list[Column], names: list[str], ranked: bool = True) -> str:
+    """Servers downwards, metrics across; the other way round where there are many metrics. Servers that took no part
+    in any of them are left out."""
+    titles = [plain(f"{column.metric.title}, {column.metric.unit}") for column in columns]
+    there = [name for name in names if any(name in each.cells and not absent(each.cells[name]) for each in columns)]
+    if not there:
+        return "Not measured: no server took part."
+    labels = [named(name) for name in there]
+    entries = [[entry(column, name, ranked) for column in columns] for name in there]
+    if len(titles) > 2 * len(labels):
+        turned = zip(*entries, strict=True)
+        return table(["", *labels], [[title, *row] for title, row in zip(titles, turned, strict=True)])
+    return table(["", *titles], [[name, *row] for name, row in zip(labels, entries, strict=True)])
+
+
+def named(name: str) -> str:
+    if name in FLOOR_LABELS:
+        return f"*{label(name)}*"
+    return f"**{plain(name)}**" if is_ours(name) else plain(name)
+
+
+def entry(column: Column, name: str, ranked: bool = True) -> str:
+    cell = column.cells.get(name)
+    if cell is None:
+        return ""
+    figure = column.figure(name)
+    shown = column.metric.show(figure) if figure is not None else "-"
+    if cell.errors:
+        shown += " **!**"
+    ratio = factor(column, name) if ranked else ""
+    return f"{shown}<br>{ratio}" if ratio else shown
+
+
+def notes(columns: dict[str, Column]) -> str:
+    """What was wrong with each server's rounds; a scenario with several metrics says it once."""
+    lines: dict[str, dict[str, str]] = {}
+    for column in columns.values():
+        for name, cell in column.cells.items():
+            if cell.notes and (cell.errors or not cell.values):
+                said = "; ".join(cell.notes[:MOST_NOTES])
+                lines.setdefault(name, {}).setdefault(said, column.metric.short)
+    for name, shares in others(columns).items():
+        half, most = 100 * median(shares), 100 * max(shares)
+        told = f"others used {half:.0f} % of its core in half of the rounds, {most:.0f} % at most"
+        lines.setdefault(name, {})[told] = "core"
+    said_by = {name: ". ".join(f"{short}: {said}" for said, short in told.items()) for name, told in lines.items()}
+    return "\n".join(f"- **{plain(name)}**: {plain(said)}." for name, said in said_by.items())
+
+
+def others(columns: dict[str, Column]) -> dict[str, list[float]]:
+    """By the server, how much of its core others used, in all rounds that tell; once for a scenario."""
+    found: dict[str, list[float]] = {}
+    seen = set()
+    for column in columns.values():
+        for name, cell in column.cells.items():
+            rounds = (name, *cell.others)
+            if cell.others and rounds not in seen:
+                seen.add(rounds)
+                found.setdefault(name, []).extend(cell.others)
+    return found
+
+
+def code(text: str) -> str:
+    """A cell of a table that is typed as it stands."""
+    return f"`{printable(text).replace('`', chr(39))}`".replace("|", "\\|") if text else ""
+
+
+def reproduce(run: Run, names: list[str]) -> str:
+    """The commands of the servers, with their reasons, and of the loads."""
+    told = run.document
+    versions, commands, reasons = (told.get(key, {}) for key in ("versions", "commands", "reasons"))
+    rows = [
+        [plain(name), plain(versions.get(name) or "not installed"), code(commands[name]), plain(reasons.get(name, ""))]
+        for name in names
+        if name in commands
+    ]
+    loads = [[plain(each.title), code(each.again()), code(each.app), code(each.load)] for each in run.experiments]
+    return "\n\n".join(
+        [
+            "From the root of the repository, after `tailrace compare install` has installed the servers; the "
+            "application's name is that of the scenario.",
+            table(["server", "version", "command", "why so"], rows),
+            table(["scenario", "all of it", "application", "load"], loads),
+        ]
+    )

@@ -1,0 +1,445 @@
+"""The report as one HTML page that asks for nothing from elsewhere.
+
+Its policy (Content Security Policy Level 3) allows neither scripts nor requests: what servers print reaches the page as
+text, and could do nothing if it did not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import median
+
+from tailrace.compare.report import chart
+from tailrace.compare.report.chart import Heads, Row, text
+from tailrace.compare.report.findings import (
+    FLOOR_LABELS,
+    SIGN,
+    Finding,
+    Standing,
+    absent,
+    better_with_errors,
+    finding,
+    is_even,
+    label,
+    ratio_to,
+    reason,
+    tally,
+    times,
+)
+from tailrace.compare.report.markdown import lead_title, others
+from tailrace.compare.report.meanings import part_of
+from tailrace.compare.report.run import Experiment, Run, is_ours
+from tailrace.compare.report.scale import Scale
+from tailrace.compare.report.terminal import WORDS
+from tailrace.compare.results import Cell, Column, Spread
+from tailrace.process.printable import printable
+
+STYLE = Path(__file__).with_name("page.css")
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+MOST_REASON = 300
+STANDINGS = {
+    Standing.AHEAD: "ahead",
+    Standing.EVEN: "even",
+    Standing.BEHIND: "behind",
+    Standing.UNKNOWN: "without a comparison",
+}
+
+
+def page(run: Run, data: str | None = None) -> str:
+    """The whole document. data: where the JSON file is, seen from the page."""
+    sections = [*lead(run), *glance(run)]
+    sections += [section(run, title, each) for title, each in run.groups().items()]
+    sections += [method(run, data), servers(run), *goals(run)]
+    body = "\n".join([head(run, data), contents(run), "<main>", *sections, "</main>"])
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
+        f"<title>{text(title_of(run))}</title>\n<style>\n{STYLE.read_text()}</style>\n</head>\n<body>\n"
+        f'<a class="skip" href="#contents">Skip to the contents</a>\n{body}\n</body>\n</html>\n'
+    )
+
+
+def title_of(run: Run) -> str:
+    number = len(run.measured())
+    return f"Tailrace beside {number} WSGI server{'s' if number != 1 else ''}" if number else "WSGI servers compared"
+
+
+def head(run: Run, data: str | None) -> str:
+    """The title, what was found, and whether it may be believed."""
+    facts = ", ".join(filter(None, (run.machine.get("processor", ""), run.machine.get("python", ""))))
+    lines = [f"<header><h1>{text(title_of(run))}</h1>"]
+    if run.refusal is not None:
+        lines.append(
+            f'<div class="noise" role="note"><strong>Too noisy to compare.</strong> {clean(run.refusal)} '
+            "The figures below are in no order, and nothing should be concluded from their differences.</div>"
+        )
+    elif run.experiments:
+        lines.append(f'<p class="summary">{summary(run)}</p>')
+    else:
+        lines.append('<p class="summary">Nothing has been measured yet.</p>')
+    lines.append(f'<p class="dim">{clean(run.measured_by())}. {clean(facts)}.</p></header>')
+    return "\n".join(lines)
+
+
+def summary(run: Run) -> str:
+    """How often Tailrace is ahead, even and behind."""
+    found = tally(run.experiments)
+    counts = ", ".join(f"<b>{STANDINGS[standing]} in {len(each)}</b>" for standing, each in found.items() if each)
+    number = len(run.experiments)
+    return (
+        f"Beside the best other server of each experiment, Tailrace is {counts} of {number} "
+        f"experiment{'s' if number != 1 else ''}."
+    )
+
+
+def contents(run: Run) -> str:
+    """Links to the sections; those to the experiments are in the second one."""
+    entries = [("lead", lead_title(run))] if run.lead() else []
+    entries += [("glance", "All results at a glance")] if has_glance(run) else []
+    entries += [(slug("group", title), title) for title in run.groups()]
+    entries += [("method", "Method and machine"), ("servers", "Servers and their commands")]
+    entries += [("goals", "Goals of the project")] if shows_goals(run) else []
+    links = "".join(f'<li><a href="#{target}">{clean(title)}</a></li>' for target, title in entries)
+    return f'<nav id="contents" aria-label="Contents"><ul>{links}</ul></nav>'
+
+
+def slug(kind: str, name: str) -> str:
+    return f"{kind}-{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}"
+
+
+def anchor(experiment: Experiment) -> str:
+    return slug("experiment", experiment.name)
+
+
+def clean(value: str) -> str:
+    """Text of others as HTML, without characters that have no shape or change the direction of text."""
+    return text(printable(value))
+
+
+def lead(run: Run) -> list[str]:
+    """What matters most, first."""
+    if not run.lead():
+        return []
+    said = "" if run.lead_is_usual() else '<p class="dim">This run has no experiment with a worker for each core.</p>'
+    articles = "".join(article(run, experiment) for experiment in run.lead())
+    return [f'<section id="lead"><h2>{text(lead_title(run))}</h2>{said}{articles}</section>']
+
+
+def has_glance(run: Run) -> bool:
+    return run.refusal is None and any(told.ratio is not None for _, told in standings(run))
+
+
+def standings(run: Run) -> list[tuple[Experiment, Finding]]:
+    """Every experiment, the worst first."""
+    found = [(each, finding(each.columns[0])) for each in run.experiments]
+    return sorted(found, key=lambda pair: pair[1].ratio.middle if pair[1].ratio is not None else 0.0)
+
+
+def glance(run: Run) -> list[str]:
+    """One row for each experiment: the ratio to the best other server, the worst first."""
+    if not has_glance(run):
+        return []
+    rows, without = [], []
+    for experiment, told in standings(run):
+        if told.ratio is None or told.ratio.low <= 0:
+            without.append((experiment, told))
+            continue
+        rows.append(
+            Row(
+                experiment.title,
+                f"{times(told.ratio.middle)} {label(told.rival or '')}",
+                told.ratio.middle,
+                told.ratio,
+                "ours",
+                STANDINGS[told.standing],
+                worse=told.standing is Standing.BEHIND,
+                faulty=bool(experiment.columns[0].cells[experiment.columns[0].ours()].errors),
+                link=f"#{anchor(experiment)}",
+            )
+        )
+    scale = Scale.of([figure for row in rows if row.range for figure in (row.range.low, row.range.high, 1.0)], log=True)
+    axis = "times better than the best other server, log scale; left of the line at 1 Tailrace is worse"
+    drawn = chart.plot(rows, scale, axis, Heads("experiment", "Tailrace", ""), baseline=1.0)
+    rest = "".join(
+        f'<li><a href="#{anchor(each)}">{clean(each.title)}</a>: {clean(told.text)}</li>' for each, told in without
+    )
+    return [
+        '<section id="glance"><h2>All results at a glance, losses first</h2>'
+        f"<p>The first figure of each experiment, beside the best other server that made no error. {legend()}</p>"
+        f'<div class="chart wide">{drawn}</div>{f"<ul>{rest}</ul>" if rest else ""}</section>'
+    ]
+
+
+def legend() -> str:
+    return (
+        "A diamond and ▶ mark Tailrace, a dot another server, a bar a floor that no server can reach; the line "
+        "through a mark joins the quartiles of the rounds. A hollow mark with <b>!</b> had errors. <b>Even</b> means "
+        "that the quartiles of the ratio lie on both sides of 1."
+    )
+
+
+def section(run: Run, title: str, experiments: list[Experiment]) -> str:
+    articles = "".join(article(run, experiment) for experiment in experiments)
+    return f'<section id="{slug("group", title)}"><h2>{clean(title)}</h2>{articles}</section>'
+
+
+def article(run: Run, experiment: Experiment) -> str:
+    """One experiment: what was found, what it means, a chart of each metric, and how to repeat it."""
+    ranked = run.refusal is None
+    title = clean(experiment.title)
+    heading = f"<h3>{title}</h3>"
+    if ranked:
+        heading = f'<h3><span class="kicker">{title}</span> {clean(finding(experiment.columns[0]).text)}</h3>'
+    meaning = f'<p class="meaning">{clean(experiment.meaning)}</p>' if experiment.meaning else ""
+    several = len(experiment.columns) > 1
+    titles = [short_title(experiment, column) if several else "" for column in experiment.columns]
+    figures = "".join(
+        figure(run, column, title, told=number > 0)
+        for number, (title, column) in enumerate(zip(titles, experiment.columns, strict=True))
+    )
+    return (
+        f'<article id="{anchor(experiment)}">{heading}{meaning}'
+        f'<div class="figures{" several" if several else ""}">{figures}</div>{reproduce(experiment)}</article>'
+    )
+
+
+def short_title(experiment: Experiment, column: Column) -> str:
+    """What tells a metric from the others of its experiment."""
+    title = column.metric.title
+    own = title.rpartition(": ")[2] if ": " in title and title != experiment.title else ""
+    if not own:
+        own = column.metric.unit if column is experiment.columns[0] else title
+    return own[:1].upper() + own[1:]
+
+
+def figure(run: Run, column: Column, title: str = "", told: bool = False) -> str:
+    """One metric: its chart, what went wrong, and the figures as a table. told: with its finding beside the title."""
+    metric = column.metric
+    ranked = run.refusal is None
+    names = [name for name in run.order(column) if not absent(column.cells[name])]
+    rows = [row(column, name, ranked) for name in names]
+    known = [value for each in rows if each.range is not None for value in (each.range.low, each.range.high)]
+    known += [each.figure for each in rows if each.figure is not None]
+    scale = Scale.of(known)
+    found = f'. <span class="found">{clean(finding(column).text)}</span>' if ranked and told else ""
+    said = part_of(metric) if title else ""
+    sense = "further right is better" if metric.more_is_better else "further left is better"
+    axis = f"{metric.unit}{', log scale' if scale.log else ''}; {sense}"
+    if scale.log and any(value <= 0 for value in known):
+        axis += "; an arrow at the left edge stands for zero or less"
+    shown = "".join(
+        [
+            f"<h4>{clean(title)}{found}</h4>" if title else "",
+            f'<p class="part">{text(said)}</p>' if said else "",
+            chart.plot(rows, scale, axis, Heads("server", metric.unit, "Tailrace is" if ranked else ""))
+            if known
+            else failures(rows),
+            remarks(column, ranked),
+        ]
+    )
+    described = (
+        f"{metric.title}, {metric.unit}. {finding(column).text if ranked else ''} The figures follow as a table."
+    )
+    picture = f'<div class="picture" role="img" aria-label="{clean(described)}">{shown}</div>'
+    return (
+        f'<figure class="chart" data-metric="{clean(metric.key)}" data-low="{scale.low!r}" data-high="{scale.high!r}" '
+        f'data-log="{int(scale.log)}">{picture}{table(column, names, ranked)}</figure>'
+    )
+
+
+def row(column: Column, name: str, ranked: bool) -> Row:
+    """One server in one chart."""
+    cell = column.cells[name]
+    kind = "floor" if name in FLOOR_LABELS else "ours" if is_ours(name) else ""
+    value = column.figure(name)
+    if value is None:
+        return Row(label(name), kind=kind, why=shortened(cell))
+    ratio, worse = ratio_text(column, name) if ranked else ("", False)
+    shown = column.metric.show(value)
+    return Row(label(name), shown, value, quartiles(cell), kind, ratio, worse, faulty=bool(cell.errors))
+
+
+def ratio_text(column: Column, name: str) -> tuple[str, bool]:
+    """What stands at the end of a row, and whether Tailrace is worse."""
+    found = ratio_to(column, name)
+    if found is None or found.low <= 0:
+        return "", False
+    if is_even(found):
+        return "even", False
+    worse = found.middle < 1
+    return f"{times(found.middle)}{' ▼' if worse else ''}", worse
+
+
+def quartiles(cell: Cell) -> Spread | None:
+    return Spread.of(cell.values.values()) if cell.values else None
+
+
+def shortened(cell: Cell) -> str:
+    told = reason(cell)
+    return told if len(told) <= MOST_REASON else f"{told[:MOST_REASON]}…"
+
+
+def failures(rows: list[Row]) -> str:
+    """Where there is nothing to draw: who failed, and why."""
+    if not rows:
+        return '<p class="dim">No server took part.</p>'
+    body = "".join(chart.row_of(each, Scale.of([]), "") for each in rows)
+    return f'<div class="plot">{body}</div>'
+
+
+def remarks(column: Column, ranked: bool) -> str:
+    """Below a chart: errors behind the marks, servers that are left out for them, servers that took no part."""
+    lines = []
+    for name, cell in column.cells.items():
+        if cell.errors and cell.values:
+            told = f": {shortened(cell)}" if cell.notes else ""
+            lines.append(
+                f"<li><b>!</b> {text(label(name))}: {cell.errors:,} error{'s' if cell.errors != 1 else ''}"
+                f"{text(told)}</li>"
+            )
+    if ranked:
+        rival = finding(column).rival
+        left = better_with_errors(column, rival)
+        if rival and left:
+            lines.append(f"<li>Left out of the comparison for their errors: {clean(', '.join(left))}.</li>")
+    missing: dict[str, list[str]] = {}
+    for name, cell in column.cells.items():
+        if absent(cell):
+            missing.setdefault(reason(cell), []).append(label(name))
+    for why, names in missing.items():
+        lines.append(f"<li>Did not take part ({text(why)}): {text(', '.join(names))}.</li>")
+    return f'<ul class="remarks">{"".join(lines)}</ul>' if lines else ""
+
+
+def table(column: Column, names: list[str], ranked: bool) -> str:
+    """The figures of a chart, and what it has no room for."""
+    if not names:
+        return ""
+    show = column.metric.show
+    heads = ["server", f"median, {column.metric.unit}", "quartiles", "lowest - highest", "rounds"]
+    heads += [*(["Tailrace is"] if ranked else []), "errors", "remarks"]
+    lines = []
+    for name in names:
+        cell = column.cells[name]
+        value, range_ = column.figure(name), quartiles(cell)
+        figures = sorted(cell.values.values())
+        told = [
+            show(value) if value is not None else "-",
+            f"{show(range_.low)} - {show(range_.high)}" if range_ else "",
+            f"{show(figures[0])} - {show(figures[-1])}" if figures else "",
+            f"{len(figures)} of {cell.rounds}" if len(figures) != cell.rounds else str(cell.rounds),
+        ]
+        if ranked:
+            told.append(ratio_in_full(column, name))
+        told.append(f"{cell.errors:,}" if cell.errors else "")
+        cells = "".join(f"<td>{clean(each)}</td>" for each in told)
+        note = f'<td class="note">{clean("; ".join(cell.notes))}</td>'
+        lines.append(f'<tr><th scope="row">{clean(label(name))}</th>{cells}{note}</tr>')
+    top = "".join(f'<th scope="col">{text(each)}</th>' for each in heads)
+    return (
+        f'<details class="data"><summary>Figures<span class="hidden"> of {clean(column.metric.title)}</span></summary>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="Figures of {clean(column.metric.title)}"><table>'
+        f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table></div></details>"
+    )
+
+
+def ratio_in_full(column: Column, name: str) -> str:
+    found = ratio_to(column, name)
+    if found is None:
+        return ""
+    bounds = f"({found.low:,.2f} - {found.high:,.2f})"
+    return f"even {bounds}" if is_even(found) else f"{found.middle:,.2f} {SIGN} {bounds}"
+
+
+def reproduce(experiment: Experiment) -> str:
+    """The commands: of everything, of the load alone, of each server."""
+    lines = [("All of it", experiment.again())]
+    if experiment.load:
+        lines.append(("The load alone", experiment.load))
+    lines += [(label(name), command) for name, command in experiment.commands.items()]
+    shown = "".join(f"<dt>{clean(name)}</dt><dd><code>{clean(command)}</code></dd>" for name, command in lines)
+    return f'<details class="again"><summary>Reproduce</summary><dl>{shown}</dl></details>'
+
+
+def method(run: Run, data: str | None) -> str:
+    facts = "".join(f"<dt>{clean(key)}</dt><dd>{clean(value)}</dd>" for key, value in run.machine.items())
+    asked = clean(str(run.asked.get("command", "tailrace compare")))
+    link = f' <a href="{text(data)}">The JSON file</a> has the figure of every round.' if data else ""
+    busy = "".join(
+        f"<li>{clean(name)}: {100 * median(shares):.0f} % in half of the rounds, {100 * max(shares):.0f} % at most</li>"
+        for name, shares in others(run.columns).items()
+    )
+    used = (
+        f"<details><summary>How much of the servers' core other processes used</summary><ul>{busy}</ul></details>"
+        if busy
+        else ""
+    )
+    ratios = (
+        " A ratio is the median of the ratios of single rounds, so that a machine that changes its pace changes it "
+        "for both. Above 1, Tailrace is better."
+        if run.refusal is None
+        else ""
+    )
+    return (
+        f'<section id="method"><h2>Method and machine</h2><p class="command"><code>{asked}</code></p>'
+        "<p>The servers of an experiment take turns: each is measured once in a round, while the others are stopped, "
+        "and another one begins each round. A figure is the median of its rounds. With fewer than four rounds the line "
+        f"through a mark joins the extremes, otherwise the quartiles.{ratios} A server whose answer is wrong has an "
+        f'error, whatever its speed.{link}</p><dl class="facts">{facts}</dl>{used}</section>'
+    )
+
+
+def servers(run: Run) -> str:
+    """Each server that took part: its version, its command, and why it is run so."""
+    told = run.document
+    versions, commands, reasons = (told.get(key) or {} for key in ("versions", "commands", "reasons"))
+    columns = run.columns.values()
+    took_part = [
+        name for name in run.names() if any(name in each.cells and not absent(each.cells[name]) for each in columns)
+    ]
+    blocks = []
+    for name in took_part:
+        if name not in commands:
+            continue
+        version = versions.get(name) or "unknown version"
+        why = reasons.get(name, "")
+        blocks.append(
+            f'<div class="server"><h3>{clean(name)} <span class="dim">{clean(version)}</span></h3>'
+            f"<p><code>{clean(commands[name])}</code></p>{f'<p>{clean(why)}</p>' if why else ''}</div>"
+        )
+    missing = [name for name in commands if name not in took_part and not versions.get(name)]
+    rest = f'<p class="dim">Not installed: {clean(", ".join(missing))}.</p>' if missing else ""
+    return (
+        '<section id="servers"><h2>Servers and their commands</h2><p>As each server\'s documentation recommends for '
+        "this machine. The application in these commands is an example; each experiment lists its own under "
+        f"“Reproduce”.</p>{''.join(blocks)}{rest}</section>"
+    )
+
+
+def shows_goals(run: Run) -> bool:
+    return bool(run.goals) and run.refusal is None
+
+
+def goals(run: Run) -> list[str]:
+    if not shows_goals(run):
+        return []
+    columns = run.columns
+    lines = []
+    for goal in run.goals:
+        column = columns.get(goal["metric"])
+        title = column.metric.title if column is not None else goal["metric"]
+        word = WORDS[goal["met"]]
+        lines.append(
+            f'<tr><th scope="row">{clean(title)}</th><td>{clean(goal["goal"])}</td><td>{clean(goal["measured"])}</td>'
+            f'<td class="{"worse" if goal["met"] is False else ""}">{word}</td></tr>'
+        )
+    heads = "".join(f'<th scope="col">{each}</th>' for each in ("figure", "goal", "measured", "verdict"))
+    return [
+        '<section id="goals"><h2>Goals of the project</h2><p>What Tailrace is meant to reach, and whether it did.</p>'
+        '<div class="scroll" tabindex="0" role="region" aria-label="Goals of the project"><table>'
+        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table></div></section>"
+    ]

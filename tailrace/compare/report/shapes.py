@@ -1,0 +1,218 @@
+"""The README's chart: the time that each server spends on each shape of response, as one SVG.
+
+An image on a page knows neither the page's width nor its theme: the drawing is narrow, so that a phone hardly shrinks
+its text, and has a background of its own, which follows the colours that the system prefers.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from typing import Any
+
+from tailrace.compare.peers import NGINX, TAILRACE
+from tailrace.compare.report.findings import Standing, finding, label, others, times
+from tailrace.compare.report.run import Run
+from tailrace.compare.report.scale import Scale, tick_label
+from tailrace.compare.results import ITERATION, Column
+
+# From the shape that everybody measures to the one that nobody does.
+SHAPES = {
+    "pong_c64": "Pong, 15 header fields",
+    "flask_c16": "Flask hello",
+    "django_c16": "Django hello",
+    "page_c16": "Page of 21 KB, read",
+    "list_c4": "688 KB as a list",
+    "file_c4": "688 KB as a file object",
+    "wrapper_c4": "688 KB by file_wrapper",
+    "blocks_c64": "25 blocks of 4 KiB",
+    "words": "2.5 MB in 128-byte blocks",
+    "bytes": "688,128 one-byte blocks",
+    "upload": "Upload of 20 MB",
+}
+WIDTH = 480
+MARGIN = 18
+TOP = 148
+ROW = 54
+STRIP = 26
+FAILED = 16
+
+STYLE = """
+text { font: 15px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif; fill: #1b2026 }
+.back { fill: #ffffff; stroke: #d9dee4 } .title { font-size: 20px; font-weight: 700 }
+.small { font-size: 13px; fill: #56606b } .ours { fill: #0a58a8; stroke: #0a58a8 } text.ours { stroke: none }
+.strong { font-weight: 700 } .bad { fill: #a8330b } .grid { stroke: #d9dee4 }
+.dot { fill: #66717d; stroke: #66717d; stroke-width: 1.5 } .floor { fill: #1b2026 } .faulty { fill: #ffffff }
+@media (prefers-color-scheme: dark) {
+  text { fill: #e3e8ee } .back { fill: #0f1317; stroke: #303943 } .small { fill: #9ca8b4 }
+  .ours { fill: #6db5ff; stroke: #6db5ff } .bad { fill: #ff9d78 } .grid { stroke: #303943 }
+  .dot { fill: #a3afbb; stroke: #a3afbb } .floor { fill: #e3e8ee } .faulty { fill: #0f1317 }
+}
+"""
+
+
+def readme_chart(document: Mapping[str, Any]) -> str:
+    """The SVG. Raises ValueError when the run has none of the shapes, or refuses a ranking."""
+    run = Run.of(dict(document))
+    if run.refusal is not None:
+        raise ValueError(f"no chart of a run that ranks no servers: {run.refusal}")
+    columns = run.columns
+    shapes = {key: columns[key] for key in SHAPES if key in columns}
+    known = [time for key, column in shapes.items() for time in all_times(columns, key, column).values()]
+    if not known:
+        raise ValueError("the run has none of the chart's shapes: " + ", ".join(SHAPES))
+    scale = Scale.of(known, log=True)
+    tops, bottom = [], TOP
+    for column in shapes.values():
+        tops.append(bottom)
+        bottom += ROW + (FAILED if failed(column) else 0)
+    height = bottom + 92
+    ticks = scale.ticks()
+    parts = [f'<rect class="back" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>', head(shapes)]
+    parts += [
+        f'<line class="grid" x1="{at(scale, tick):.1f}" x2="{at(scale, tick):.1f}" y1="{TOP - 6}" y2="{bottom}"/>'
+        for tick in ticks
+    ]
+    parts += [shape(run, scale, key, column, top) for (key, column), top in zip(shapes.items(), tops, strict=True)]
+    parts += [
+        f'<text class="small" x="{at(scale, tick):.1f}" y="{bottom + 16}" text-anchor="{anchor(scale, tick)}">'
+        f"{tick_label(tick)}</text>"
+        for tick in ticks
+    ]
+    parts.append(caption(run, bottom))
+    title = f"Time per response by shape, {title_of(shapes)}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        f'role="img" aria-labelledby="title description"><title id="title">{html.escape(title)}</title>'
+        f'<desc id="description">{html.escape(described(shapes))}</desc><style>{STYLE}</style>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )
+
+
+def milliseconds(column: Column, name: str) -> float | None:
+    """The time of one response: as measured, or what a rate comes to."""
+    figure = column.figure(name)
+    if figure is None or figure <= 0:
+        return None
+    return 1000 / figure if column.metric.more_is_better else figure
+
+
+def all_times(columns: Mapping[str, Column], key: str, column: Column) -> dict[str, float]:
+    """Of every row that is drawn: Tailrace with threads, the others, the floors. The floor without a server is in the
+    column that counts the time within the application."""
+    names = [TAILRACE, *others(column), NGINX]
+    found = {name: time for name in names if (time := milliseconds(column, name)) is not None}
+    within = columns.get(f"{key}_app")
+    floor = milliseconds(within, ITERATION) if within is not None else None
+    return found if floor is None else {**found, ITERATION: floor}
+
+
+def at(scale: Scale, figure: float) -> float:
+    return MARGIN + 8 + (WIDTH - 2 * MARGIN - 16) * scale.place(figure)
+
+
+def anchor(scale: Scale, tick: float) -> str:
+    place = scale.place(tick)
+    return "start" if place < 0.04 else "end" if place > 0.96 else "middle"
+
+
+def title_of(shapes: Mapping[str, Column]) -> str:
+    """What was found, counted."""
+    standings = [finding(column).standing for column in shapes.values()]
+    words = {Standing.AHEAD: "ahead in", Standing.EVEN: "even in", Standing.BEHIND: "behind in"}
+    counts = [f"{word} {number}" for each, word in words.items() if (number := standings.count(each))]
+    return f"Tailrace {', '.join(counts)} of {len(shapes)}" if counts else f"{len(shapes)} shapes"
+
+
+def head(shapes: Mapping[str, Column]) -> str:
+    rivals = {name for column in shapes.values() for name in others(column) if column.figure(name) is not None}
+    beside = f"A dot for each of {len(rivals)} other server{'s' if len(rivals) != 1 else ''}; right: against the best"
+    y = 106
+    return (
+        f'<text class="title" x="{MARGIN}" y="34">Time per response, by its shape</text>'
+        f'<text class="strong" x="{MARGIN}" y="57">{html.escape(title_of(shapes))}</text>'
+        f'<text class="small" x="{MARGIN}" y="78">{html.escape(beside)}</text>'
+        f'<path class="ours" transform="translate({MARGIN + 7},{y})" d="M0-7L7 0L0 7L-7 0Z"/>'
+        f'<text class="ours strong" x="{MARGIN + 20}" y="{y + 5}">Tailrace</text>'
+        f'<circle class="dot" cx="{MARGIN + 112}" cy="{y}" r="4.5"/>'
+        f'<text class="small" x="{MARGIN + 122}" y="{y + 5}">other</text>'
+        f'<circle class="dot faulty" cx="{MARGIN + 178}" cy="{y}" r="4.5"/>'
+        f'<text class="small" x="{MARGIN + 188}" y="{y + 5}">with errors</text>'
+        f'<rect class="floor" x="{MARGIN + 279}" y="{y - 8}" width="3" height="16"/>'
+        f'<text class="small" x="{MARGIN + 289}" y="{y + 5}">nginx, or no server</text>'
+    )
+
+
+def failed(column: Column) -> str:
+    """Who gave no whole answer, in one line."""
+    silent = [label(name) for name in [TAILRACE, *others(column)] if has_failed(column, name)]
+    if not silent:
+        return ""
+    named, rest = silent[:3], len(silent) - 3
+    return f"no whole answer: {', '.join(named)}{f' and {rest} more' if rest > 0 else ''}"
+
+
+def has_failed(column: Column, name: str) -> bool:
+    cell = column.cells.get(name)
+    return cell is not None and cell.rounds > 0 and not cell.values
+
+
+def shape(run: Run, scale: Scale, key: str, column: Column, y: int) -> str:
+    """One shape: its name, how Tailrace stands, and a mark for every server on a line of its own."""
+    name = html.escape(SHAPES[key])
+    parts = [f'<text class="strong" x="{MARGIN}" y="{y + 12}">{name}</text>', standing(column, y + 12)]
+    middle = y + STRIP
+    points = all_times(run.columns, key, column)
+    for server in (NGINX, ITERATION):
+        if server in points:
+            left = at(scale, points[server]) - 1.5
+            parts.append(f'<rect class="floor" x="{left:.1f}" y="{middle - 8}" width="3" height="16"/>')
+    for server, time in points.items():
+        if server not in (TAILRACE, NGINX, ITERATION):
+            faulty = " faulty" if column.cells[server].errors else ""
+            title = f"<title>{html.escape(label(server))}: {time:,.3g} ms</title>"
+            x = f"{at(scale, time):.1f}"
+            parts.append(f'<circle class="dot{faulty}" cx="{x}" cy="{middle}" r="4.5">{title}</circle>')
+    if TAILRACE in points:
+        faulty = " faulty" if column.cells[TAILRACE].errors else ""
+        x = f"{at(scale, points[TAILRACE]):.1f}"
+        title = f"<title>Tailrace: {points[TAILRACE]:,.3g} ms</title>"
+        parts.append(
+            f'<path class="ours{faulty}" transform="translate({x},{middle})" d="M0-7L7 0L0 7L-7 0Z">{title}</path>'
+        )
+    if silent := failed(column):
+        parts.append(f'<text class="small bad" x="{MARGIN}" y="{y + STRIP + 22}">{html.escape(silent)}</text>')
+    return "".join(parts)
+
+
+def standing(column: Column, y: int) -> str:
+    """At the end of a shape's first line: the ratio to the best other server."""
+    told = finding(column)
+    tone = " bad" if told.standing is Standing.BEHIND else ""
+    if told.rival is None:
+        text = "failed" if told.standing is Standing.BEHIND else ""
+    elif told.standing is Standing.EVEN:
+        text = f"even with {label(told.rival)}"
+    elif told.ratio is not None:
+        text = f"{times(told.ratio.middle)} {label(told.rival)}"
+    else:
+        text = f"beside {label(told.rival)}"
+    return f'<text class="small{tone}" x="{WIDTH - MARGIN}" y="{y}" text-anchor="end">{html.escape(text)}</text>'
+
+
+def caption(run: Run, bottom: int) -> str:
+    lines = [
+        "milliseconds for one response, log scale; left is better",
+        f"One core; medians of up to {run.rounds()} interleaved rounds; {run.when[:10]}",
+        ", ".join(filter(None, (run.machine.get("processor", ""), run.machine.get("python", "")))),
+    ]
+    return "".join(
+        f'<text class="small" x="{MARGIN}" y="{bottom + 38 + 19 * number}">{html.escape(line)}</text>'
+        for number, line in enumerate(lines)
+    )
+
+
+def described(shapes: Mapping[str, Column]) -> str:
+    """The chart in words."""
+    return " ".join(f"{SHAPES[key]}: {finding(column).text}." for key, column in shapes.items())
