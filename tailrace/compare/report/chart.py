@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tailrace.compare.report.scale import Scale, tick_label
 from tailrace.compare.results import Spread
+from tailrace.process.printable import printable
 
 # In percent of a strip: so that marks at an end are whole.
 MARGIN = 2.0
@@ -18,8 +19,8 @@ MARGIN = 2.0
 
 @dataclass(frozen=True)
 class Row:
-    """One server. kind: `ours`, `floor` or empty. figure: its median, shown as `value`. range: its quartiles.
-    ratio: what stands at the end, and `worse` its tone. why: in place of the figure, where there is none. link: to
+    """One server. kind: `ours`, `floor`, `glance` or empty. figure: its median, shown as `value`. range: its quartiles.
+    ratio: what stands at the end. worse: Tailrace is. why: in place of the figure, where there is none. link: to
     where more is said."""
 
     name: str
@@ -44,8 +45,8 @@ class Heads:
 
 
 def text(value: str) -> str:
-    """Text as HTML."""
-    return html.escape(value)
+    """Text of anyone as HTML, without characters that have no shape or change the direction of text."""
+    return html.escape(printable(value))
 
 
 def percent(scale: Scale, figure: float) -> str:
@@ -72,7 +73,12 @@ def plot(rows: Sequence[Row], scale: Scale, axis: str, heads: Heads, baseline: f
 
 
 def row_of(row: Row, scale: Scale, lines: str) -> str:
-    kinds = " ".join(filter(None, ("row", row.kind, "faulty" if row.faulty else "", "failed" if row.why else "")))
+    kinds = " ".join(
+        filter(
+            None,
+            ("row", row.kind, "faulty" if row.faulty else "", "lost" if row.worse else "", "failed" if row.why else ""),
+        )
+    )
     sign = '<span class="sign">▶ </span>' if row.kind == "ours" else ""
     name = f'<a href="{text(row.link)}">{text(row.name)}</a>' if row.link else text(row.name)
     begin = f'<div class="{kinds}"><span class="name">{sign}{name}</span>'
@@ -80,7 +86,7 @@ def row_of(row: Row, scale: Scale, lines: str) -> str:
         return f'{begin}<span class="why"><b>✕</b> {text(row.why)}</span></div>'
     marks = f'<svg class="marks" aria-hidden="true">{lines}{mark(row, scale)}</svg>'
     value = f"{text(row.value)}{' <b>!</b>' if row.faulty else ''}"
-    ratio = f'<span class="ratio{" worse" if row.worse else ""}">{text(row.ratio)}</span>'
+    ratio = f'<span class="ratio">{text(row.ratio)}</span>'
     return f'{begin}<span class="strip">{marks}</span><span class="value">{value}</span>{ratio}</div>'
 
 
@@ -102,9 +108,11 @@ def mark(row: Row, scale: Scale) -> str:
     )
 
 
+DIAMOND = '<path d="M0-7L7 0L0 7L-7 0Z"/>'
 SHAPES = {
     "": '<circle r="4.5"/>',
-    "ours": '<path d="M0-7L7 0L0 7L-7 0Z"/>',
+    "ours": DIAMOND,
+    "glance": DIAMOND,
     "floor": '<path d="M-1.5-8H1.5V8H-1.5Z"/>',
     # Zero on a logarithmic axis.
     "outside": '<path d="M5-6L-4 0L5 6Z"/>',
@@ -112,7 +120,4 @@ SHAPES = {
 
 
 def tick_at(scale: Scale, tick: float) -> str:
-    """A label below the axis, which does not leave the strip at its ends."""
-    place = scale.place(tick)
-    side = " first" if place < 0.06 else " last" if place > 0.94 else ""
-    return f'<span class="tick{side}" style="left:{percent(scale, tick)}">{tick_label(tick)}</span>'
+    return f'<span class="tick" style="left:{percent(scale, tick)}">{tick_label(tick)}</span>'

@@ -62,18 +62,23 @@ def amount(middle: float) -> str:
     return f"{middle:,.0f}" if middle >= 100 else f"{middle:,.1f}" if middle >= 10 else f"{middle:,.2f}"
 
 
+def inverse(middle: float, of: str) -> str:
+    """A ratio of something of which less is better, as a part of it."""
+    return f"1/{middle:,.0f} of the {of}" if middle >= 10 else f"{times(1 / middle)} the {of}"
+
+
 def comparison(metric: Metric, middle: float, rival: str) -> str:
     """A ratio as a clause, in the words of its unit."""
     if metric.more_is_better:
         what = "as many requests a second as" if metric.unit == "requests/s" else "the figure of"
         return f"{times(middle)} {what} {rival}"
     if metric.unit == "us":
-        return f"{times(1 / middle)} the processor time of {rival}"
+        return f"{inverse(middle, 'processor time')} of {rival}"
     if metric.unit in MEMORY:
-        return f"{times(1 / middle)} the memory of {rival}"
+        return f"{inverse(middle, 'memory')} of {rival}"
     if metric.unit in ("ms", "s"):
         return f"{times(middle)} as fast as {rival}"
-    return f"{times(1 / middle)} the {metric.unit} of {rival}"
+    return f"{inverse(middle, metric.unit)} of {rival}"
 
 
 def finding(column: Column) -> Finding:
@@ -155,8 +160,8 @@ def better_with_errors(column: Column, rival: str | None) -> list[str]:
 
 
 def reason(cell: Cell) -> str:
-    """Why a cell has no figure."""
-    return printable("; ".join(cell.notes[:2])) or "no whole answer"
+    """Why a cell has no figure, or errors beside it: what was noted first."""
+    return printable(cell.notes[0]) if cell.notes else "no whole answer"
 
 
 def absent(cell: Cell) -> bool:

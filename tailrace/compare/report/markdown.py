@@ -78,9 +78,13 @@ def losses(run: Run) -> str:
 def group(experiments: Iterable[Experiment], names: list[str], ranked: bool) -> list[str]:
     """What the experiments mean, and one table of their metrics."""
     several = list(experiments)
-    said = dict.fromkeys(each.meaning for each in several if each.meaning)
+    said: dict[str, list[str]] = {}
+    for each in several:
+        if each.meaning:
+            said.setdefault(each.meaning, []).append(each.title)
     columns = [column for each in several for column in each.columns]
-    return [plain(" ".join(said)), matrix(columns, names, ranked)] if said else [matrix(columns, names, ranked)]
+    lines = [f"- {plain('; '.join(titles))}: {plain(meaning)}" for meaning, titles in said.items()]
+    return [*(["\n".join(lines)] if lines else []), matrix(columns, names, ranked)]
 
 
 def plain(text: str) -> str:

@@ -42,9 +42,9 @@ MEANINGS = {
 }
 # What a further figure of a scenario means, by the end of its key.
 PARTS = {
-    "_cost": "Processor time of the server for one response, that of the application included.",
-    "_p50": "Half of the requests take longer.",
-    "_p99": "One request of a hundred takes longer.",
+    "_cost": "Microseconds of a core, the time of the application included.",
+    "_p50": "Half of them take longer.",
+    "_p99": "One of a hundred takes longer.",
     "_app": "How long the response occupies a thread of the application.",
     "_memory": "What the server needs beyond its idle state.",
     "_held": "Threads of the application that slow clients occupy.",

@@ -7,7 +7,6 @@ text, and could do nothing if it did not.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
@@ -34,7 +33,6 @@ from tailrace.compare.report.run import Experiment, Run, is_ours
 from tailrace.compare.report.scale import Scale
 from tailrace.compare.report.terminal import WORDS
 from tailrace.compare.results import Cell, Column, Spread
-from tailrace.process.printable import printable
 
 STYLE = Path(__file__).with_name("page.css")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -74,14 +72,14 @@ def head(run: Run, data: str | None) -> str:
     lines = [f"<header><h1>{text(title_of(run))}</h1>"]
     if run.refusal is not None:
         lines.append(
-            f'<div class="noise" role="note"><strong>Too noisy to compare.</strong> {clean(run.refusal)} '
+            f'<div class="noise" role="note"><strong>Too noisy to compare.</strong> {text(run.refusal)} '
             "The figures below are in no order, and nothing should be concluded from their differences.</div>"
         )
     elif run.experiments:
         lines.append(f'<p class="summary">{summary(run)}</p>')
     else:
         lines.append('<p class="summary">Nothing has been measured yet.</p>')
-    lines.append(f'<p class="dim">{clean(run.measured_by())}. {clean(facts)}.</p></header>')
+    lines.append(f'<p class="dim">{text(run.measured_by())}. {text(facts)}.</p></header>')
     return "\n".join(lines)
 
 
@@ -103,7 +101,7 @@ def contents(run: Run) -> str:
     entries += [(slug("group", title), title) for title in run.groups()]
     entries += [("method", "Method and machine"), ("servers", "Servers and their commands")]
     entries += [("goals", "Goals of the project")] if shows_goals(run) else []
-    links = "".join(f'<li><a href="#{target}">{clean(title)}</a></li>' for target, title in entries)
+    links = "".join(f'<li><a href="#{target}">{text(title)}</a></li>' for target, title in entries)
     return f'<nav id="contents" aria-label="Contents"><ul>{links}</ul></nav>'
 
 
@@ -115,18 +113,13 @@ def anchor(experiment: Experiment) -> str:
     return slug("experiment", experiment.name)
 
 
-def clean(value: str) -> str:
-    """Text of others as HTML, without characters that have no shape or change the direction of text."""
-    return text(printable(value))
-
-
 def lead(run: Run) -> list[str]:
     """What matters most, first."""
     if not run.lead():
         return []
     said = "" if run.lead_is_usual() else '<p class="dim">This run has no experiment with a worker for each core.</p>'
     articles = "".join(article(run, experiment) for experiment in run.lead())
-    return [f'<section id="lead"><h2>{text(lead_title(run))}</h2>{said}{articles}</section>']
+    return [f'<section class="group" id="lead"><h2>{text(lead_title(run))}</h2>{said}{articles}</section>']
 
 
 def has_glance(run: Run) -> bool:
@@ -134,44 +127,50 @@ def has_glance(run: Run) -> bool:
 
 
 def standings(run: Run) -> list[tuple[Experiment, Finding]]:
-    """Every experiment, the worst first."""
-    found = [(each, finding(each.columns[0])) for each in run.experiments]
-    return sorted(found, key=lambda pair: pair[1].ratio.middle if pair[1].ratio is not None else 0.0)
+    """Every experiment: where Tailrace is behind, even, ahead, each the worst first."""
+    order = (Standing.BEHIND, Standing.EVEN, Standing.AHEAD, Standing.UNKNOWN)
+    found = tally(run.experiments)
+    return [pair for standing in order for pair in found[standing]]
 
 
 def glance(run: Run) -> list[str]:
-    """One row for each experiment: the ratio to the best other server, the worst first."""
+    """One row for each experiment: the ratio to the best other server, losses first."""
     if not has_glance(run):
         return []
     rows, without = [], []
     for experiment, told in standings(run):
         if told.ratio is None or told.ratio.low <= 0:
             without.append((experiment, told))
-            continue
-        rows.append(
-            Row(
-                experiment.title,
-                f"{times(told.ratio.middle)} {label(told.rival or '')}",
-                told.ratio.middle,
-                told.ratio,
-                "ours",
-                STANDINGS[told.standing],
-                worse=told.standing is Standing.BEHIND,
-                faulty=bool(experiment.columns[0].cells[experiment.columns[0].ours()].errors),
-                link=f"#{anchor(experiment)}",
-            )
-        )
+        else:
+            rows.append(glance_row(experiment, told, told.ratio))
     scale = Scale.of([figure for row in rows if row.range for figure in (row.range.low, row.range.high, 1.0)], log=True)
     axis = "times better than the best other server, log scale; left of the line at 1 Tailrace is worse"
-    drawn = chart.plot(rows, scale, axis, Heads("experiment", "Tailrace", ""), baseline=1.0)
+    drawn = chart.plot(rows, scale, axis, Heads("experiment", "Tailrace is"), baseline=1.0)
     rest = "".join(
-        f'<li><a href="#{anchor(each)}">{clean(each.title)}</a>: {clean(told.text)}</li>' for each, told in without
+        f'<li><a href="#{anchor(each)}">{text(each.title)}</a>: {text(told.text)}</li>' for each, told in without
     )
     return [
         '<section id="glance"><h2>All results at a glance, losses first</h2>'
         f"<p>The first figure of each experiment, beside the best other server that made no error. {legend()}</p>"
         f'<div class="chart wide">{drawn}</div>{f"<ul>{rest}</ul>" if rest else ""}</section>'
     ]
+
+
+def glance_row(experiment: Experiment, told: Finding, ratio: Spread) -> Row:
+    rival = label(told.rival or "")
+    behind = told.standing is Standing.BEHIND
+    column = experiment.columns[0]
+    beside = f"even with {rival}" if told.standing is Standing.EVEN else f"{times(ratio.middle)} {rival}"
+    return Row(
+        experiment.title,
+        f"{'▼ ' if behind else ''}{beside}",
+        ratio.middle,
+        ratio,
+        "glance",
+        worse=behind,
+        faulty=bool(column.cells[column.ours()].errors),
+        link=f"#{anchor(experiment)}",
+    )
 
 
 def legend() -> str:
@@ -184,17 +183,17 @@ def legend() -> str:
 
 def section(run: Run, title: str, experiments: list[Experiment]) -> str:
     articles = "".join(article(run, experiment) for experiment in experiments)
-    return f'<section id="{slug("group", title)}"><h2>{clean(title)}</h2>{articles}</section>'
+    return f'<section class="group" id="{slug("group", title)}"><h2>{text(title)}</h2>{articles}</section>'
 
 
 def article(run: Run, experiment: Experiment) -> str:
     """One experiment: what was found, what it means, a chart of each metric, and how to repeat it."""
     ranked = run.refusal is None
-    title = clean(experiment.title)
+    title = text(experiment.title)
     heading = f"<h3>{title}</h3>"
     if ranked:
-        heading = f'<h3><span class="kicker">{title}</span> {clean(finding(experiment.columns[0]).text)}</h3>'
-    meaning = f'<p class="meaning">{clean(experiment.meaning)}</p>' if experiment.meaning else ""
+        heading = f'<h3><span class="kicker">{title}</span> {text(finding(experiment.columns[0]).text)}</h3>'
+    meaning = f'<p class="meaning">{text(experiment.meaning)}</p>' if experiment.meaning else ""
     several = len(experiment.columns) > 1
     titles = [short_title(experiment, column) if several else "" for column in experiment.columns]
     figures = "".join(
@@ -202,18 +201,18 @@ def article(run: Run, experiment: Experiment) -> str:
         for number, (title, column) in enumerate(zip(titles, experiment.columns, strict=True))
     )
     return (
-        f'<article id="{anchor(experiment)}">{heading}{meaning}'
-        f'<div class="figures{" several" if several else ""}">{figures}</div>{reproduce(experiment)}</article>'
+        f'<article id="{anchor(experiment)}" class="{"several" if several else "single"}">{heading}{meaning}'
+        f'<div class="figures">{figures}</div>{reproduce(experiment)}</article>'
     )
 
 
 def short_title(experiment: Experiment, column: Column) -> str:
     """What tells a metric from the others of its experiment."""
-    title = column.metric.title
-    own = title.rpartition(": ")[2] if ": " in title and title != experiment.title else ""
-    if not own:
-        own = column.metric.unit if column is experiment.columns[0] else title
-    return own[:1].upper() + own[1:]
+    title, unit = column.metric.title, column.metric.unit
+    if column is experiment.columns[0] and unit == "requests/s":
+        return "Requests per second"
+    own = title.removeprefix(experiment.title).lstrip(":, ").rpartition(": ")[2] or unit
+    return own if re.match(r"p\d", own) else own[:1].upper() + own[1:]
 
 
 def figure(run: Run, column: Column, title: str = "", told: bool = False) -> str:
@@ -225,7 +224,7 @@ def figure(run: Run, column: Column, title: str = "", told: bool = False) -> str
     known = [value for each in rows if each.range is not None for value in (each.range.low, each.range.high)]
     known += [each.figure for each in rows if each.figure is not None]
     scale = Scale.of(known)
-    found = f'. <span class="found">{clean(finding(column).text)}</span>' if ranked and told else ""
+    found = f'. <span class="found">{text(finding(column).text)}</span>' if ranked and told else ""
     said = part_of(metric) if title else ""
     sense = "further right is better" if metric.more_is_better else "further left is better"
     axis = f"{metric.unit}{', log scale' if scale.log else ''}; {sense}"
@@ -233,9 +232,11 @@ def figure(run: Run, column: Column, title: str = "", told: bool = False) -> str
         axis += "; an arrow at the left edge stands for zero or less"
     shown = "".join(
         [
-            f"<h4>{clean(title)}{found}</h4>" if title else "",
+            f"<h4>{text(title)}{found}</h4>" if title else "",
             f'<p class="part">{text(said)}</p>' if said else "",
-            chart.plot(rows, scale, axis, Heads("server", metric.unit, "Tailrace is" if ranked else ""))
+            chart.plot(
+                rows, scale, axis, Heads("server", metric.unit, "Tailrace is" if any(row.ratio for row in rows) else "")
+            )
             if known
             else failures(rows),
             remarks(column, ranked),
@@ -244,9 +245,9 @@ def figure(run: Run, column: Column, title: str = "", told: bool = False) -> str
     described = (
         f"{metric.title}, {metric.unit}. {finding(column).text if ranked else ''} The figures follow as a table."
     )
-    picture = f'<div class="picture" role="img" aria-label="{clean(described)}">{shown}</div>'
+    picture = f'<div class="picture" role="img" aria-label="{text(described)}">{shown}</div>'
     return (
-        f'<figure class="chart" data-metric="{clean(metric.key)}" data-low="{scale.low!r}" data-high="{scale.high!r}" '
+        f'<figure class="chart" data-metric="{text(metric.key)}" data-low="{scale.low!r}" data-high="{scale.high!r}" '
         f'data-log="{int(scale.log)}">{picture}{table(column, names, ranked)}</figure>'
     )
 
@@ -264,13 +265,14 @@ def row(column: Column, name: str, ranked: bool) -> Row:
 
 
 def ratio_text(column: Column, name: str) -> tuple[str, bool]:
-    """What stands at the end of a row, and whether Tailrace is worse."""
+    """What stands at the end of a row, and whether Tailrace is worse than a competitor. A figure with errors is no
+    measure of anything."""
     found = ratio_to(column, name)
-    if found is None or found.low <= 0:
+    if found is None or found.low <= 0 or column.cells[name].errors:
         return "", False
     if is_even(found):
         return "even", False
-    worse = found.middle < 1
+    worse = found.middle < 1 and name not in FLOOR_LABELS
     return f"{times(found.middle)}{' ▼' if worse else ''}", worse
 
 
@@ -305,7 +307,7 @@ def remarks(column: Column, ranked: bool) -> str:
         rival = finding(column).rival
         left = better_with_errors(column, rival)
         if rival and left:
-            lines.append(f"<li>Left out of the comparison for their errors: {clean(', '.join(left))}.</li>")
+            lines.append(f"<li>Left out of the comparison for their errors: {text(', '.join(left))}.</li>")
     missing: dict[str, list[str]] = {}
     for name, cell in column.cells.items():
         if absent(cell):
@@ -336,13 +338,13 @@ def table(column: Column, names: list[str], ranked: bool) -> str:
         if ranked:
             told.append(ratio_in_full(column, name))
         told.append(f"{cell.errors:,}" if cell.errors else "")
-        cells = "".join(f"<td>{clean(each)}</td>" for each in told)
-        note = f'<td class="note">{clean("; ".join(cell.notes))}</td>'
-        lines.append(f'<tr><th scope="row">{clean(label(name))}</th>{cells}{note}</tr>')
+        cells = "".join(f"<td>{text(each)}</td>" for each in told)
+        note = f'<td class="note">{text("; ".join(cell.notes))}</td>'
+        lines.append(f'<tr><th scope="row">{text(label(name))}</th>{cells}{note}</tr>')
     top = "".join(f'<th scope="col">{text(each)}</th>' for each in heads)
     return (
-        f'<details class="data"><summary>Figures<span class="hidden"> of {clean(column.metric.title)}</span></summary>'
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Figures of {clean(column.metric.title)}"><table>'
+        f'<details class="data"><summary>Figures<span class="hidden"> of {text(column.metric.title)}</span></summary>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="Figures of {text(column.metric.title)}"><table>'
         f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table></div></details>"
     )
 
@@ -358,19 +360,19 @@ def ratio_in_full(column: Column, name: str) -> str:
 def reproduce(experiment: Experiment) -> str:
     """The commands: of everything, of the load alone, of each server."""
     lines = [("All of it", experiment.again())]
-    if experiment.load:
+    if experiment.load and not experiment.load.startswith(experiment.again()):
         lines.append(("The load alone", experiment.load))
     lines += [(label(name), command) for name, command in experiment.commands.items()]
-    shown = "".join(f"<dt>{clean(name)}</dt><dd><code>{clean(command)}</code></dd>" for name, command in lines)
+    shown = "".join(f"<dt>{text(name)}</dt><dd><code>{text(command)}</code></dd>" for name, command in lines)
     return f'<details class="again"><summary>Reproduce</summary><dl>{shown}</dl></details>'
 
 
 def method(run: Run, data: str | None) -> str:
-    facts = "".join(f"<dt>{clean(key)}</dt><dd>{clean(value)}</dd>" for key, value in run.machine.items())
-    asked = clean(str(run.asked.get("command", "tailrace compare")))
+    facts = "".join(f"<dt>{text(key)}</dt><dd>{text(value)}</dd>" for key, value in run.machine.items())
+    asked = text(str(run.asked.get("command", "tailrace compare")))
     link = f' <a href="{text(data)}">The JSON file</a> has the figure of every round.' if data else ""
     busy = "".join(
-        f"<li>{clean(name)}: {100 * median(shares):.0f} % in half of the rounds, {100 * max(shares):.0f} % at most</li>"
+        f"<li>{text(name)}: {100 * median(shares):.0f} % in half of the rounds, {100 * max(shares):.0f} % at most</li>"
         for name, shares in others(run.columns).items()
     )
     used = (
@@ -408,11 +410,11 @@ def servers(run: Run) -> str:
         version = versions.get(name) or "unknown version"
         why = reasons.get(name, "")
         blocks.append(
-            f'<div class="server"><h3>{clean(name)} <span class="dim">{clean(version)}</span></h3>'
-            f"<p><code>{clean(commands[name])}</code></p>{f'<p>{clean(why)}</p>' if why else ''}</div>"
+            f'<div class="server"><h3>{text(name)} <span class="dim">{text(version)}</span></h3>'
+            f"<p><code>{text(commands[name])}</code></p>{f'<p>{text(why)}</p>' if why else ''}</div>"
         )
     missing = [name for name in commands if name not in took_part and not versions.get(name)]
-    rest = f'<p class="dim">Not installed: {clean(", ".join(missing))}.</p>' if missing else ""
+    rest = f'<p class="dim">Not installed: {text(", ".join(missing))}.</p>' if missing else ""
     return (
         '<section id="servers"><h2>Servers and their commands</h2><p>As each server\'s documentation recommends for '
         "this machine. The application in these commands is an example; each experiment lists its own under "
@@ -434,7 +436,7 @@ def goals(run: Run) -> list[str]:
         title = column.metric.title if column is not None else goal["metric"]
         word = WORDS[goal["met"]]
         lines.append(
-            f'<tr><th scope="row">{clean(title)}</th><td>{clean(goal["goal"])}</td><td>{clean(goal["measured"])}</td>'
+            f'<tr><th scope="row">{text(title)}</th><td>{text(goal["goal"])}</td><td>{text(goal["measured"])}</td>'
             f'<td class="{"worse" if goal["met"] is False else ""}">{word}</td></tr>'
         )
     heads = "".join(f'<th scope="col">{each}</th>' for each in ("figure", "goal", "measured", "verdict"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 LOG_FROM = 100
 MOST_TICKS = 5
+MOST_LOG_TICKS = 6
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,9 @@ class Scale:
                 for mantissa in mantissas
                 if self.low <= mantissa * 10.0**power <= self.high
             ]
-            if len(found) <= MOST_TICKS:
+            if len(found) <= MOST_LOG_TICKS:
                 return found
-        return found[:: math.ceil(len(found) / MOST_TICKS)]
+        return found[:: math.ceil(len(found) / MOST_LOG_TICKS)]
 
 
 def tick_label(figure: float) -> str:

@@ -6,11 +6,11 @@ its text, and has a background of its own, which follows the colours that the sy
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from typing import Any
 
 from tailrace.compare.peers import NGINX, TAILRACE
+from tailrace.compare.report.chart import text
 from tailrace.compare.report.findings import Standing, finding, label, others, times
 from tailrace.compare.report.run import Run
 from tailrace.compare.report.scale import Scale, tick_label
@@ -83,8 +83,8 @@ def readme_chart(document: Mapping[str, Any]) -> str:
     title = f"Time per response by shape, {title_of(shapes)}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        f'role="img" aria-labelledby="title description"><title id="title">{html.escape(title)}</title>'
-        f'<desc id="description">{html.escape(described(shapes))}</desc><style>{STYLE}</style>\n'
+        f'role="img" aria-labelledby="title description"><title id="title">{text(title)}</title>'
+        f'<desc id="description">{text(described(shapes))}</desc><style>{STYLE}</style>\n'
         + "\n".join(parts)
         + "\n</svg>\n"
     )
@@ -131,8 +131,8 @@ def head(shapes: Mapping[str, Column]) -> str:
     y = 106
     return (
         f'<text class="title" x="{MARGIN}" y="34">Time per response, by its shape</text>'
-        f'<text class="strong" x="{MARGIN}" y="57">{html.escape(title_of(shapes))}</text>'
-        f'<text class="small" x="{MARGIN}" y="78">{html.escape(beside)}</text>'
+        f'<text class="strong" x="{MARGIN}" y="57">{text(title_of(shapes))}</text>'
+        f'<text class="small" x="{MARGIN}" y="78">{text(beside)}</text>'
         f'<path class="ours" transform="translate({MARGIN + 7},{y})" d="M0-7L7 0L0 7L-7 0Z"/>'
         f'<text class="ours strong" x="{MARGIN + 20}" y="{y + 5}">Tailrace</text>'
         f'<circle class="dot" cx="{MARGIN + 112}" cy="{y}" r="4.5"/>'
@@ -160,7 +160,7 @@ def has_failed(column: Column, name: str) -> bool:
 
 def shape(run: Run, scale: Scale, key: str, column: Column, y: int) -> str:
     """One shape: its name, how Tailrace stands, and a mark for every server on a line of its own."""
-    name = html.escape(SHAPES[key])
+    name = text(SHAPES[key])
     parts = [f'<text class="strong" x="{MARGIN}" y="{y + 12}">{name}</text>', standing(column, y + 12)]
     middle = y + STRIP
     points = all_times(run.columns, key, column)
@@ -171,7 +171,7 @@ def shape(run: Run, scale: Scale, key: str, column: Column, y: int) -> str:
     for server, time in points.items():
         if server not in (TAILRACE, NGINX, ITERATION):
             faulty = " faulty" if column.cells[server].errors else ""
-            title = f"<title>{html.escape(label(server))}: {time:,.3g} ms</title>"
+            title = f"<title>{text(label(server))}: {time:,.3g} ms</title>"
             x = f"{at(scale, time):.1f}"
             parts.append(f'<circle class="dot{faulty}" cx="{x}" cy="{middle}" r="4.5">{title}</circle>')
     if TAILRACE in points:
@@ -182,7 +182,7 @@ def shape(run: Run, scale: Scale, key: str, column: Column, y: int) -> str:
             f'<path class="ours{faulty}" transform="translate({x},{middle})" d="M0-7L7 0L0 7L-7 0Z">{title}</path>'
         )
     if silent := failed(column):
-        parts.append(f'<text class="small bad" x="{MARGIN}" y="{y + STRIP + 22}">{html.escape(silent)}</text>')
+        parts.append(f'<text class="small bad" x="{MARGIN}" y="{y + STRIP + 22}">{text(silent)}</text>')
     return "".join(parts)
 
 
@@ -191,14 +191,14 @@ def standing(column: Column, y: int) -> str:
     told = finding(column)
     tone = " bad" if told.standing is Standing.BEHIND else ""
     if told.rival is None:
-        text = "failed" if told.standing is Standing.BEHIND else ""
+        words = "failed" if told.standing is Standing.BEHIND else ""
     elif told.standing is Standing.EVEN:
-        text = f"even with {label(told.rival)}"
+        words = f"even with {label(told.rival)}"
     elif told.ratio is not None:
-        text = f"{times(told.ratio.middle)} {label(told.rival)}"
+        words = f"{times(told.ratio.middle)} {label(told.rival)}"
     else:
-        text = f"beside {label(told.rival)}"
-    return f'<text class="small{tone}" x="{WIDTH - MARGIN}" y="{y}" text-anchor="end">{html.escape(text)}</text>'
+        words = f"beside {label(told.rival)}"
+    return f'<text class="small{tone}" x="{WIDTH - MARGIN}" y="{y}" text-anchor="end">{text(words)}</text>'
 
 
 def caption(run: Run, bottom: int) -> str:
@@ -208,7 +208,7 @@ def caption(run: Run, bottom: int) -> str:
         ", ".join(filter(None, (run.machine.get("processor", ""), run.machine.get("python", "")))),
     ]
     return "".join(
-        f'<text class="small" x="{MARGIN}" y="{bottom + 38 + 19 * number}">{html.escape(line)}</text>'
+        f'<text class="small" x="{MARGIN}" y="{bottom + 38 + 19 * number}">{text(line)}</text>'
         for number, line in enumerate(lines)
     )
 
