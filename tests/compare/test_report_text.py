@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from pathlib import Path
@@ -163,11 +164,12 @@ def test_a_document_tells_all_that_reports_need_of_its_scenarios() -> None:
     assert experiment.columns[0].metric.show(5.0) == pong.metrics[0].show(5.0)
 
 
-def test_a_scenario_may_say_what_its_figures_mean() -> None:
-    made = document((scenario("pong", metric("pong"), meaning="It matters."), {"pong": {"tailrace": cell(1)}}))
+def test_a_scenario_says_what_its_figures_mean() -> None:
+    pong = copy.copy(scenarios.SCENARIOS[0])
+    object.__setattr__(pong, "meaning", "It matters.")
+    measured = {each.key: Column(each, {"tailrace": Cell(rounds=1, values={0: 5.0})}) for each in pong.metrics}
+    made = report.document(measured, {}, {}, 1.0, [pong])
     assert Run.of(made).experiments[0].meaning == "It matters."
-    made["scenarios"][0]["meaning"] = ""
-    assert Run.of(made).experiments[0].meaning.startswith("The application does nothing")
 
 
 def test_figures_of_no_scenario_are_shown_all_the_same() -> None:
@@ -187,6 +189,17 @@ def test_frameworks_with_a_worker_for_each_core_lead() -> None:
 def test_frameworks_on_one_core_lead_under_that_name_where_nothing_else_is_measured() -> None:
     made = document((scenario("django_c16", metric("django_c16")), {"django_c16": {"tailrace": cell(1)}}))
     assert "## Flask and Django, on one core" in markdown(Run.of(made))
+
+
+def test_flask_and_django_are_found_in_whatever_group_they_are() -> None:
+    name = "everyday_django_json"
+    made = document((scenario(name, metric(name), group="As people run it: a worker for each core"), {name: {}}))
+    assert Run.of(made).lead_is_usual()
+
+
+def test_a_run_that_goes_on_says_so() -> None:
+    assert "not all experiments" in markdown(Run.of(usual(run={"complete": False})))
+    assert "not all experiments" not in markdown(Run.of(usual(run={"complete": True})))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """What becomes of a run: tables for the terminal, the JSON file, a page, a report in Markdown and the README's chart.
 
-`run` makes and reads the document; `findings` and `meanings` say in words what is in it; `scale` and `chart` draw it;
+`run` makes and reads the document; `findings` and `parts` say in words what is in it; `scale` and `chart` draw it;
 `terminal`, `page`, `markdown` and `shapes` are the reports.
 """
 

@@ -7,6 +7,7 @@ text, and could do nothing if it did not.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
@@ -28,7 +29,7 @@ from tailrace.compare.report.findings import (
     times,
 )
 from tailrace.compare.report.markdown import lead_title, others
-from tailrace.compare.report.meanings import part_of
+from tailrace.compare.report.parts import part_of
 from tailrace.compare.report.run import Experiment, Run, is_ours
 from tailrace.compare.report.scale import Scale
 from tailrace.compare.report.terminal import WORDS
@@ -50,7 +51,7 @@ def page(run: Run, data: str | None = None) -> str:
     sections = [*lead(run), *glance(run)]
     sections += [section(run, title, each) for title, each in run.groups().items()]
     sections += [method(run, data), servers(run), *goals(run)]
-    body = "\n".join([head(run, data), contents(run), "<main>", *sections, "</main>"])
+    body = "\n".join([head(run), contents(run), legend(run), "<main>", *sections, "</main>"])
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
@@ -66,7 +67,7 @@ def title_of(run: Run) -> str:
     return f"Tailrace beside {number} WSGI server{'s' if number != 1 else ''}" if number else "WSGI servers compared"
 
 
-def head(run: Run, data: str | None) -> str:
+def head(run: Run) -> str:
     """The title, what was found, and whether it may be believed."""
     facts = ", ".join(filter(None, (run.machine.get("processor", ""), run.machine.get("python", ""))))
     lines = [f"<header><h1>{text(title_of(run))}</h1>"]
@@ -119,7 +120,9 @@ def lead(run: Run) -> list[str]:
         return []
     said = "" if run.lead_is_usual() else '<p class="dim">This run has no experiment with a worker for each core.</p>'
     articles = "".join(article(run, experiment) for experiment in run.lead())
-    return [f'<section class="group" id="lead"><h2>{text(lead_title(run))}</h2>{said}{articles}</section>']
+    several = run.refusal is None and len(run.lead()) > 1
+    drawn = glance_chart([(each, finding(each.columns[0])) for each in run.lead()]) if several else ""
+    return [f'<section class="group" id="lead"><h2>{text(lead_title(run))}</h2>{said}{drawn}{articles}</section>']
 
 
 def has_glance(run: Run) -> bool:
@@ -134,26 +137,35 @@ def standings(run: Run) -> list[tuple[Experiment, Finding]]:
 
 
 def glance(run: Run) -> list[str]:
-    """One row for each experiment: the ratio to the best other server, losses first."""
+    """Every experiment, losses first."""
     if not has_glance(run):
         return []
-    rows, without = [], []
-    for experiment, told in standings(run):
-        if told.ratio is None or told.ratio.low <= 0:
-            without.append((experiment, told))
-        else:
-            rows.append(glance_row(experiment, told, told.ratio))
-    scale = Scale.of([figure for row in rows if row.range for figure in (row.range.low, row.range.high, 1.0)], log=True)
-    axis = "times better than the best other server, log scale; left of the line at 1 Tailrace is worse"
-    drawn = chart.plot(rows, scale, axis, Heads("experiment", "Tailrace is"), baseline=1.0)
+    found = standings(run)
     rest = "".join(
-        f'<li><a href="#{anchor(each)}">{text(each.title)}</a>: {text(told.text)}</li>' for each, told in without
+        f'<li><a href="#{anchor(each)}">{text(each.title)}</a>: {text(told.text)}</li>'
+        for each, told in found
+        if not has_ratio(told)
     )
     return [
         '<section id="glance"><h2>All results at a glance, losses first</h2>'
-        f"<p>The first figure of each experiment, beside the best other server that made no error. {legend()}</p>"
-        f'<div class="chart wide">{drawn}</div>{f"<ul>{rest}</ul>" if rest else ""}</section>'
+        "<p>The first figure of each experiment, beside the best other server that made no error.</p>"
+        f"{glance_chart(found)}{f'<ul>{rest}</ul>' if rest else ''}</section>"
     ]
+
+
+def has_ratio(told: Finding) -> bool:
+    return told.ratio is not None and told.ratio.low > 0
+
+
+def glance_chart(found: Sequence[tuple[Experiment, Finding]]) -> str:
+    """One row for each experiment: the ratio to the best other server. Empty where there is none."""
+    rows = [glance_row(each, told, told.ratio) for each, told in found if told.ratio is not None and has_ratio(told)]
+    if not rows:
+        return ""
+    scale = Scale.of([figure for row in rows if row.range for figure in (row.range.low, row.range.high, 1.0)], log=True)
+    axis = "times better than the best other server, log scale; left of the line at 1 Tailrace is worse"
+    drawn = chart.plot(rows, scale, axis, Heads("experiment", "Tailrace is"), baseline=1.0)
+    return f'<div class="chart wide">{drawn}</div>'
 
 
 def glance_row(experiment: Experiment, told: Finding, ratio: Spread) -> Row:
@@ -173,11 +185,12 @@ def glance_row(experiment: Experiment, told: Finding, ratio: Spread) -> Row:
     )
 
 
-def legend() -> str:
+def legend(run: Run) -> str:
+    even = " <b>Even</b>: the quartiles of the ratio lie on both sides of 1." if run.refusal is None else ""
     return (
-        "A diamond and ▶ mark Tailrace, a dot another server, a bar a floor that no server can reach; the line "
-        "through a mark joins the quartiles of the rounds. A hollow mark with <b>!</b> had errors. <b>Even</b> means "
-        "that the quartiles of the ratio lie on both sides of 1."
+        '<p class="legend">A diamond and ▶ mark Tailrace, a dot another server, a bar a floor that no server can '
+        "reach. The line through a mark joins the quartiles of the rounds. A hollow mark with <b>!</b> had errors; ✕ "
+        f"gave no figure.{even}</p>"
     )
 
 

@@ -18,12 +18,13 @@ from typing import Any
 
 from tailrace.compare import machine, scenarios
 from tailrace.compare.peers import FLOOR, PEERS, TAILRACE, Peer
-from tailrace.compare.report.meanings import meaning_of
 from tailrace.compare.results import FLOORS, Column, Metric, Verdict
 from tailrace.compare.scenarios.scenario import Scenario
 
+# Where `served` is, from the root of the repository.
+APPLICATIONS = "PYTHONPATH=tailrace/compare"
 OTHER = "Other measurements"
-FRAMEWORK_KEYS = ("flask", "django")
+FRAMEWORKS = re.compile(r"(^|_)(flask|django)(_|$)")
 AS_PEOPLE_RUN_IT = re.compile(r"worker for each core|worker per core|all cores|each core", re.IGNORECASE)
 TOO_NOISY = "The machine was too noisy for a ranking."
 
@@ -102,9 +103,13 @@ class Run:
             return None
         return str(noise.get("reason") or noise.get("why") or TOO_NOISY)
 
+    def is_complete(self) -> bool:
+        """False while a run goes on, and where it was interrupted."""
+        return bool(self.document.get("run", {}).get("complete", True))
+
     def lead(self) -> tuple[Experiment, ...]:
         """Flask and Django, with a worker for each core where that was measured."""
-        frameworks = [each for each in self.experiments if each.name.startswith(FRAMEWORK_KEYS)]
+        frameworks = [each for each in self.experiments if FRAMEWORKS.search(each.name)]
         usual = [each for each in frameworks if AS_PEOPLE_RUN_IT.search(f"{each.title} {each.group}")]
         return tuple(usual or frameworks)
 
@@ -156,7 +161,7 @@ class Run:
             parts.append(f"in {self.document['minutes']:g} minutes")
         if asked.get("rounds"):
             parts.append(f"with up to {asked['rounds']} interleaved rounds of {asked.get('seconds', 1):g} s")
-        return " ".join(parts)
+        return " ".join(parts) + ("" if self.is_complete() else "; not all experiments have been measured yet")
 
 
 def is_ours(name: str) -> bool:
@@ -187,7 +192,7 @@ def experiment_of(told: dict[str, Any], columns: tuple[Column, ...]) -> Experime
         told["title"],
         told["group"],
         columns,
-        told.get("meaning") or meaning_of(told["name"]),
+        told.get("meaning", ""),
         told.get("app", ""),
         told.get("load", ""),
         told.get("commands", {}),
@@ -256,11 +261,13 @@ def command(peer: Peer, scenario: Scenario) -> str:
     """A server's command in one scenario, as a reader would type it from the root of the repository."""
     values = {"bin": ".venv/bin", "host": "127.0.0.1", "port": "8000", "socket": "/tmp/app.sock", "state": "/tmp/x"}
     line = peer.arguments(scenario.over_unix, scenario.many, app=scenario.app, **values)
-    return pinned(shlex.join([*line, *shlex.split(scenario.extra(peer))]))
+    shown = shlex.join([*line, *shlex.split(scenario.extra(peer))])
+    # With a worker for each core, nothing is pinned.
+    return f"{APPLICATIONS} {shown}" if getattr(scenario, "everyday", False) else pinned(shown)
 
 
 def pinned(line: str) -> str:
-    return f"PYTHONPATH=tailrace/compare taskset -c {machine.SERVER_CORE} {line}"
+    return f"{APPLICATIONS} taskset -c {machine.SERVER_CORE} {line}"
 
 
 def save(document: dict[str, Any], path: Path) -> None:
