@@ -67,7 +67,7 @@ class Scale:
                 if self.low <= mantissa * 10.0**power <= self.high
             ]
             if len(found) <= MOST_LOG_TICKS:
-                return found
+                return found if len(found) > 2 else self.linear_ticks()
         return found[:: math.ceil(len(found) / MOST_LOG_TICKS)]
 
 
