@@ -65,7 +65,7 @@ def test_the_page_asks_for_nothing_and_runs_nothing(browser: Browser, show: Show
     assert browser.problems == []
 
 
-@pytest.mark.parametrize("edge", ["usual", "twenty servers", "alone", "noisy"])
+@pytest.mark.parametrize("edge", ["usual", "twenty servers", "alone", "noisy", "narrow charts"])
 def test_the_tables_have_the_figures_of_the_marks(browser: Browser, show: Shown, edge: str) -> None:
     document = EDGES[edge]()
     show(document)
@@ -91,6 +91,9 @@ def test_the_tables_have_the_figures_of_the_marks(browser: Browser, show: Shown,
         places = sorted((float(mark["figure"]), mark["x"]) for mark in chart["marks"])
         assert [x for _, x in places] == sorted(x for _, x in places)
         assert all(2 <= x <= 98 for _, x in places)
+        for mark in chart["marks"]:
+            low, high = float(mark.get("low", mark["figure"])), float(mark.get("high", mark["figure"]))
+            assert float(chart["low"]) <= low <= float(mark["figure"]) <= high <= float(chart["high"])
 
 
 def test_a_factor_of_10_000_has_a_logarithmic_axis_that_says_so(browser: Browser, show: Shown) -> None:
@@ -189,19 +192,20 @@ def test_all_text_has_enough_contrast(browser: Browser, show: Shown, scheme: str
         assert [what for what, text, back in pairs if contrast(tuple(text), tuple(back)) < 4.5] == []
 
 
-def test_no_label_of_an_axis_meets_its_neighbour(browser: Browser, show: Shown) -> None:
-    for width in WIDTHS:
-        browser.emulate(width=width)
-        for edge in ("usual", "twenty servers"):
-            show(EDGES[edge]())
-            meeting = browser.value(
-                "Array.from(document.querySelectorAll('.axis')).flatMap(axis => {"
-                "const boxes = Array.from(axis.querySelectorAll('.tick'))"
-                ".filter(each => getComputedStyle(each).visibility === 'visible')"
-                ".map(each => each.getBoundingClientRect());"
-                "return boxes.slice(1).filter((box, at) => box.left < boxes[at].right + 2).map(box => box.left)})"
-            )
-            assert meeting == []
+@pytest.mark.parametrize(("width", "media"), [*((width, "screen") for width in WIDTHS), (680, "print")])
+def test_no_label_of_an_axis_meets_its_neighbour(browser: Browser, show: Shown, width: int, media: str) -> None:
+    browser.emulate(width=width)
+    browser.call("Emulation.setEmulatedMedia", media=media)
+    for edge in ("usual", "twenty servers", "narrow charts"):
+        show(EDGES[edge]())
+        meeting = browser.value(
+            "Array.from(document.querySelectorAll('.axis')).flatMap(axis => {"
+            "const boxes = Array.from(axis.querySelectorAll('.tick'))"
+            ".filter(each => getComputedStyle(each).visibility === 'visible')"
+            ".map(each => each.getBoundingClientRect());"
+            "return boxes.slice(1).filter((box, at) => box.left < boxes[at].right + 2).map(box => box.left)})"
+        )
+        assert meeting == []
 
 
 def test_paper_shows_charts_figures_and_commands_in_light_colours(browser: Browser, show: Shown) -> None:

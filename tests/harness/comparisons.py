@@ -144,6 +144,17 @@ def alone() -> dict[str, Any]:
     return document((scenario("pong", metric("pong", "Pong")), {"pong": {"tailrace": cell(5, 6)}}))
 
 
+def narrow() -> dict[str, Any]:
+    """Charts beside each other, with long names and axes of many ticks."""
+    metrics = [metric(f"m{number}", f"Metric {number}", "requests/s", True) for number in range(4)]
+    cells = {
+        "tailrace": cell(1234567.0, 1300000.0),
+        "a server with a long name": cell(12.0, 5.0),
+        "another, at our defaults": cell(900.0, 1000.0),
+    }
+    return document((scenario("narrow", *metrics), {each["key"]: cells for each in metrics}))
+
+
 EDGES = {
     "usual": usual,
     "twenty servers": lambda: crowd(20),
@@ -151,5 +162,6 @@ EDGES = {
     "empty": empty,
     "all failed": all_failed,
     "alone": alone,
+    "narrow charts": narrow,
     "noisy": lambda: usual(noise={"refused": True, "reason": "The rounds differ by 31 %."}),
 }
