@@ -132,9 +132,14 @@ def test_failures_errors_and_absence_are_told_with_their_reasons(browser: Browse
     assert texts(browser, f"{chart} .failed .name") == ["waitress"]
     assert texts(browser, f"{chart} .why") == ["✕ ended with status 1: no such module"]
     assert texts(browser, f"{chart} .faulty .value") == ["90 !"]
-    assert texts(browser, f"{chart} .remarks li") == [
+    assert texts(browser, f"{chart} .picture .remarks li") == [
         "! bjoern: 3 errors: 3 time-outs",
         "Did not take part (not installed): uwsgi http.",
+    ]
+    browser.value(f"document.querySelector('{chart} details').open = true")
+    assert texts(browser, f"{chart} details li") == [
+        "bjoern: 3 time-outs",
+        "waitress: ended with status 1: no such module",
     ]
     # No ratio to a figure that has errors.
     assert texts(browser, f"{chart} .row:not(.heads) .ratio") == ["", "2.00 \N{MULTIPLICATION SIGN}", ""]

@@ -336,7 +336,7 @@ def table(column: Column, names: list[str], ranked: bool) -> str:
         return ""
     show = column.metric.show
     heads = ["server", f"median, {column.metric.unit}", "quartiles", "lowest - highest", "rounds"]
-    heads += [*(["Tailrace is"] if ranked else []), "errors", "remarks"]
+    heads += [*(["Tailrace is"] if ranked else []), "errors"]
     lines = []
     for name in names:
         cell = column.cells[name]
@@ -352,13 +352,18 @@ def table(column: Column, names: list[str], ranked: bool) -> str:
             told.append(ratio_in_full(column, name))
         told.append(f"{cell.errors:,}" if cell.errors else "")
         cells = "".join(f"<td>{text(each)}</td>" for each in told)
-        note = f'<td class="note">{text("; ".join(cell.notes))}</td>'
-        lines.append(f'<tr><th scope="row">{text(label(name))}</th>{cells}{note}</tr>')
+        lines.append(f'<tr><th scope="row">{text(label(name))}</th>{cells}</tr>')
+    notes = "".join(
+        f"<li>{text(label(name))}: {text('; '.join(column.cells[name].notes))}</li>"
+        for name in names
+        if column.cells[name].notes
+    )
+    told_by = f'<p>Remarks of the rounds:</p><ul class="remarks">{notes}</ul>' if notes else ""
     top = "".join(f'<th scope="col">{text(each)}</th>' for each in heads)
     return (
         f'<details class="data"><summary>Figures<span class="hidden"> of {text(column.metric.title)}</span></summary>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="Figures of {text(column.metric.title)}"><table>'
-        f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table></div></details>"
+        f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>{told_by}</details>"
     )
 
 
