@@ -276,15 +276,15 @@ RECOMMENDED = (
         "uwsgi http",
         "uwsgi",
         UWSGI + "--http {host}:{port} --http-keepalive --http-auto-chunked",
-        "Its documentation's way to face clients without a web server (Things to know): the HTTP router in front of the "
-        f"workers, {QUICKSTART}. Keep-alive needs --http-auto-chunked for responses without a length (HTTP support).",
+        "Its documentation's way to face clients without a web server (Things to know): the HTTP router in front of "
+        f"the workers, {QUICKSTART}. Keep-alive needs --http-auto-chunked where a response has no length.",
         threads=(0, 2),
     ),
     Peer(
         "uwsgi http-socket",
         "uwsgi",
         UWSGI + "--http-socket {host}:{port}",
-        f"Its workers speak HTTP/1.0 themselves, meant for a proxy in front (Things to know); {QUICKSTART}.",
+        f"Its workers speak HTTP themselves, without keep-alive: meant for a proxy in front (Things to know); {QUICKSTART}.",
         unix=UWSGI + "--http-socket {socket}",
         threads=(0, 2),
     ),
@@ -358,8 +358,8 @@ RECOMMENDED = (
         "pyruvate",
         "pyruvate",
         "{python} {serve} pyruvate {app} {host}:{port} --threads {threads}",
-        "2 worker threads, as in its README's examples; the number has no default. No connection is reused, its default "
-        f"(max_reuse_count). {ONE_PROCESS}",
+        "2 worker threads, as in its README's examples; the number has no default. No connection is reused, its "
+        f"default (max_reuse_count). {ONE_PROCESS}",
         unix="{python} {serve} pyruvate {app} unix:{socket} --threads {threads}",
         threads=(0, 2),
     ),
@@ -373,14 +373,14 @@ RECOMMENDED = (
         WSGIREF,
         WSGIREF,
         "{python} {serve} wsgiref {app} {host}:{port}",
-        "The standard library's reference server, by `make_server` as in its documentation, without its log of requests.",
+        "The standard library's reference server, by `make_server` as in its documentation, without its request log.",
     ),
     Peer(
         "mod_wsgi",
         "mod_wsgi",
         MOD_WSGI,
-        "mod_wsgi-express in daemon mode, all defaults, with a process for each core: 5 threads each, and one and a half "
-        "times as many clients and 10, at least 20 (--help, and the code of 6.1 for the 10). "
+        "mod_wsgi-express in daemon mode, all defaults, with a process for each core: 5 threads each, and one and a "
+        "half times as many clients and 10, at least 20 (--help; the 10 are in the code of 6.1). "
         "The body limit of 10 MB would refuse the upload.",
         many=MOD_WSGI_MANY,
         threads=(0, 5),

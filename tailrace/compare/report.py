@@ -19,7 +19,11 @@ LABELS = {NGINX: "*floor: nginx, sendfile*", ITERATION: "*floor: iterating, no s
 
 
 def document(
-    columns: dict[str, Column], asked: dict[str, Any], facts: dict[str, str], minutes: float
+    columns: dict[str, Column],
+    asked: dict[str, Any],
+    facts: dict[str, str],
+    minutes: float,
+    chosen: Iterable[Scenario] | None = None,
 ) -> dict[str, Any]:
     """What goes into the JSON file."""
     return {
@@ -87,20 +91,29 @@ def factor(column: Column, name: str) -> str:
     return f"{found.middle:,.2f} x" + (f" ({found.low:.2f}-{found.high:.2f})" if found.low != found.high else "")
 
 
-def terminal(column: Column) -> str:
-    """One metric as a table, best first."""
+def terminal(column: Column, ranked: bool = True) -> str:
+    """One metric as a table, best first; without ranking in the order of measurement, and without ratios."""
     metric = column.metric
     rounds = max((len(cell.values) for cell in column.cells.values()), default=0)
     sense = "more is better" if metric.more_is_better else "less is better"
     head = f"{metric.title}: {metric.unit}, {sense}, median of {rounds} round{'s' if rounds != 1 else ''}"
-    rows = [("server", "median", "lowest - highest", f"{column.ours()} is", "", "")]
-    for name in column.ranked():
+    rows = [("server", "median", "lowest - highest", f"{column.ours()} is" if ranked else "", "", "")]
+    for name in column.ranked() if ranked else column.cells:
         cell = column.cells[name]
         figure = column.figure(name)
         shown = metric.show(figure) if figure is not None else "-"
         label = LABELS.get(name, name).strip("*")
         bang = f"! {cell.errors}" if cell.errors else ""
-        rows.append((label, shown, range_of(cell, metric), factor(column, name), bang, "; ".join(cell.notes)[:90]))
+        rows.append(
+            (
+                label,
+                shown,
+                range_of(cell, metric),
+                factor(column, name) if ranked else "",
+                bang,
+                "; ".join(cell.notes)[:90],
+            )
+        )
     widths = [max(len(row[at]) for row in rows) for at in range(5)]
     lines = []
     for row in rows:

@@ -8,7 +8,7 @@ python -m served.serve gevent served.shapes:pong 127.0.0.1:8000 --backlog 4096
 from __future__ import annotations
 
 import argparse
-import os
+import multiprocessing
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -34,10 +34,12 @@ def bjoern(asked: argparse.Namespace) -> None:
         server.run(application, asked.address)
         return
     host, port = host_and_port(asked.address)
+    shared = {"reuse_port": asked.workers > 1}
     for _ in range(asked.workers - 1):
-        if not os.fork():
-            break
-    server.run(application, host, port, reuse_port=asked.workers > 1)
+        # Forked, as in its README.
+        process = multiprocessing.get_context("fork").Process
+        process(target=server.run, args=(application, host, port), kwargs=shared, daemon=True).start()
+    server.run(application, host, port, **shared)
 
 
 def fastwsgi(asked: argparse.Namespace) -> None:
