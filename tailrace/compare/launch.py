@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,8 +123,9 @@ class Server:
             stdout=self.log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            # By the new process itself: nothing can end this one between a start and its note.
+            preexec_fn=SURVIVOR.told_of(self.state),
         )
-        SURVIVOR.note("+", self)
 
     @property
     def url(self) -> str:
@@ -251,7 +252,7 @@ def stop(servers: list[Server]) -> None:
         server.signal(signal.SIGKILL)
         server.process.wait()
         server.log.close()
-        SURVIVOR.note("-", server)
+        SURVIVOR.forget(server.process.pid)
         shutil.rmtree(server.state, ignore_errors=True)
 
 
@@ -270,25 +271,36 @@ class Survivor:
     """A process that is told of each server, and ends those that are left when this one is gone."""
 
     def __init__(self) -> None:
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
 
-    def note(self, sign: str, server: Server) -> None:
-        """That a server has been started (+), or has ended (-)."""
+    def pipe(self) -> int:
+        """Where it reads; starts it."""
         if self.process is None:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", SURVIVES], stdin=subprocess.PIPE, text=True, start_new_session=True
+                [sys.executable, "-c", SURVIVES], stdin=subprocess.PIPE, start_new_session=True
             )
         assert self.process.stdin is not None
-        with contextlib.suppress(OSError):
-            self.process.stdin.write(f"{sign} {server.process.pid} {server.state}\n")
-            self.process.stdin.flush()
+        return self.process.stdin.fileno()
+
+    def told_of(self, state: Path) -> Callable[[], None]:
+        """What a server's process does before it becomes the server."""
+        pipe = self.pipe()
+        return lambda: tell(pipe, f"+ {os.getpid()} {state}\n")
+
+    def forget(self, pid: int) -> None:
+        tell(self.pipe(), f"- {pid} \n")
+
+
+def tell(pipe: int, line: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(pipe, line.encode())
 
 
 SURVIVES = """
 import os, shutil, signal, sys
 left = {}
 for line in sys.stdin:
-    sign, pid, state = line.rstrip().split(" ", 2)
+    sign, pid, state = line.rstrip("\\n").split(" ", 2)
     if sign == "+":
         left[int(pid)] = state
     else:

@@ -99,6 +99,7 @@ def listing() -> str:
         asked = " (only where --only names it)" if scenario.asked else ""
         lines.append(f"  {scenario.name:{wide}}  {scenario.title}{asked}")
     lines += [f"  {name:{wide}}  all of: {group}" for name, group in scenarios.GROUPS.items()]
+    lines += ["", f"Experiments of an application of yours: {', '.join(own.KINDS)}"]
     wide = max(len(peer.name) for peer in peers.PEERS)
     lines += ["", "Servers:"]
     lines += [f"  {peer.name:{wide}}  {peer.version() or 'not installed'}" for peer in peers.PEERS]
@@ -141,9 +142,11 @@ def run(asked: Asked) -> int:
     targets = tuple(dict.fromkeys(map(own.target, asked.urls or ("/",))))
     if asked.urls and app is None:
         raise ConfigError("--url needs an application: tailrace compare mysite.wsgi:application --url /report")
-    if asked.only and app is not None:
-        raise ConfigError("--only chooses among Tailrace's own experiments: leave it out for an application")
-    chosen = own.experiments(app, Path.cwd(), dict.fromkeys(targets)) if app else chosen_experiments(asked)
+    if app:
+        own.kinds(asked.only)
+        chosen = own.experiments(app, Path.cwd(), dict.fromkeys(targets), asked.only)
+    else:
+        chosen = chosen_experiments(asked)
     need_tools(chosen)
     identity = resume.identity(asked.options(), servers)
     earlier, told = (Earlier(), "") if asked.fresh else resume.earlier(asked.results, chosen, identity)
@@ -157,7 +160,7 @@ def run(asked: Asked) -> int:
             for target, surveyed in surveys.items():
                 print(surveyed.told(target), file=sys.stderr)
                 facts[f"the answer to {target}"] = surveyed.told(target).partition(": ")[2]
-            chosen = own.experiments(app, Path.cwd(), surveys)
+            chosen = own.experiments(app, Path.cwd(), surveys, asked.only)
         else:
             files.make()
         return measure(Session(asked, servers, chosen, facts, identity, earlier))

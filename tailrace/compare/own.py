@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from tailrace.compare import curl, launch
 from tailrace.compare.launch import HOST, NotServing, Place, Server
-from tailrace.compare.peers import Peer
+from tailrace.compare.peers import TAILRACE_GEVENT, Peer
 from tailrace.compare.results import Metric, Sample
 from tailrace.compare.scenarios.rate import Rate
 from tailrace.compare.scenarios.scenario import Ask, Scenario
@@ -33,6 +33,8 @@ MOST_FETCHES = 15
 # Two lengths within a tenth, or 64 bytes, are about the same.
 LENGTH_PART = 0.1
 LENGTH_BYTES = 64
+# For --only.
+KINDS = ("c64", "c1", "new", "fetch")
 
 
 @dataclass(frozen=True)
@@ -208,11 +210,15 @@ class OwnFetch(Scenario):
         return " ".join(curl.command(f"http://127.0.0.1:8000{self.path}"))
 
 
-def experiments(app: str, directory: Path, surveys: Mapping[str, Survey | None]) -> tuple[Scenario, ...]:
-    """What is measured of each URL."""
+def experiments(
+    app: str, directory: Path, surveys: Mapping[str, Survey | None], only: Iterable[str] = ()
+) -> tuple[Scenario, ...]:
+    """What is measured of each URL; `only` has names of KINDS, and nothing for all."""
     found: list[Scenario] = []
+    wanted = tuple(only) or KINDS
     for number, (target, surveyed) in enumerate(surveys.items(), 1):
-        found += of_url(f"url{number}", app, target, place(directory, target), surveyed)
+        every = of_url(f"url{number}", app, target, place(directory, target), surveyed)
+        found += [each for each in every if each.name.rpartition("_")[2] in wanted]
     return tuple(found)
 
 
@@ -229,6 +235,7 @@ def of_url(key: str, app: str, target: str, where: Place, surveyed: Survey | Non
             target,
             app,
             (metric, *latencies),
+            also=(TAILRACE_GEVENT,),
             path=target,
             connections=connections,
             close=close,
@@ -246,6 +253,7 @@ def of_url(key: str, app: str, target: str, where: Place, surveyed: Survey | Non
             Metric(f"{key}_first", f"{target}: first byte of one fetch", f"{target}, first byte", "ms", False, 2),
             Metric(f"{key}_whole", f"{target}: whole response of one fetch", f"{target}, whole", "ms", False, 2),
         ),
+        also=(TAILRACE_GEVENT,),
         path=target,
         place=where,
         survey=surveyed,
@@ -275,3 +283,9 @@ def target(given: str) -> str:
     if "#" in given:
         raise ConfigError(f"--url {given}: a fragment (#) is not sent to servers")
     return quote(given, safe="/?&=%+,;:@!$'()*~-._")
+
+
+def kinds(given: Iterable[str]) -> None:
+    """Raises ConfigError for names that --only does not have for an application."""
+    if unknown := [name for name in given if name not in KINDS]:
+        raise ConfigError(f"--only: no such experiment of an application: {unknown[0]} (there are {', '.join(KINDS)})")

@@ -284,7 +284,7 @@ RECOMMENDED = (
         "uwsgi http-socket",
         "uwsgi",
         UWSGI + "--http-socket {host}:{port}",
-        f"Its workers speak HTTP themselves, without keep-alive: meant for a proxy in front (Things to know); {QUICKSTART}.",
+        f"Its workers speak HTTP themselves, without keep-alive: for a proxy in front (Things to know); {QUICKSTART}.",
         unix=UWSGI + "--http-socket {socket}",
         threads=(0, 2),
     ),
