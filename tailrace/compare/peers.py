@@ -151,6 +151,7 @@ CLOSED = ("served.django_hello", "served.flask_hello")
 COUNTING = (
     "served.shapes:words",
     "served.shapes:deck_bytes",
+    "served.shapes:payload",
     "served.shapes:growth",
     "served.shapes:crowd",
 )

@@ -115,7 +115,7 @@ class Contest:
 
     def cores(self) -> int | None:
         """How many cores the servers have, with a worker for each; None for one core and one process."""
-        return len(machine.CORES) if getattr(self.scenario, "all_cores", False) else None
+        return len(machine.CORES) if getattr(self.scenario, "everyday", False) else None
 
     def turn(self, peer: Peer, number: int) -> None:
         """One round of one server."""
