@@ -440,6 +440,7 @@ def _compare(
     list: bool,
     install: bool,
     render: bool,
+    chart: Path | None,
 ) -> int:
     """Measures the WSGI servers of this environment beside Tailrace.
 
@@ -459,6 +460,9 @@ def _compare(
         return compare.install()
     if render:
         click.echo(compare.render(output))
+        return 0
+    if chart is not None:
+        compare.draw(output, chart)
         return 0
     return compare.run(
         compare.Asked(
@@ -532,6 +536,8 @@ cli.add_command(
             click.Option(["--list"], is_flag=True, help="Print the experiments and the servers, and exit."),
             click.Option(["--install"], is_flag=True, help="Install the servers into this environment, and exit."),
             click.Option(["--render"], is_flag=True, help="Write the reports again from DIR/results.json, and exit."),
+            # For the README of Tailrace.
+            click.Option(["--chart"], type=click.Path(dir_okay=False, path_type=Path), hidden=True),
         ],
         help=_compare.__doc__,
         epilog="""\b

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tailrace.compare import machine, noise, own, peers, report, resume, scenarios
+from tailrace.compare import chart, machine, noise, own, peers, report, resume, scenarios
 from tailrace.compare.peers import Peer
 from tailrace.compare.progress import Progress, shown
 from tailrace.compare.results import Column
@@ -124,12 +124,22 @@ def install() -> int:
 
 def render(output: Path) -> Path:
     """Writes the reports of results.json again. Raises ConfigError."""
+    return write(stored(output), output / "results.json")
+
+
+def draw(output: Path, path: Path) -> None:
+    """Writes the README's chart. Raises ConfigError."""
+    chart.draw(stored(output), path)
+
+
+def stored(output: Path) -> dict[str, Any]:
+    """What is in results.json. Raises ConfigError."""
     path = output / "results.json"
     try:
-        document = json.loads(path.read_text())
+        document: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
-    return write(document, path)
+    return document
 
 
 def run(asked: Asked) -> int:
