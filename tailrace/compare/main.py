@@ -162,7 +162,8 @@ def run(asked: Asked) -> int:
     earlier, told = (Earlier(), "") if asked.fresh else resume.earlier(asked.results, chosen, identity)
     if told:
         print(told, file=sys.stderr)
-    with handled({signal.SIGTERM: interrupt}):
+    interrupt = Interrupt()
+    with handled({signal.SIGINT: interrupt, signal.SIGTERM: interrupt}):
         facts = machine.facts()
         machine.take_load_core()
         if app:
@@ -173,7 +174,7 @@ def run(asked: Asked) -> int:
             chosen = own.experiments(app, Path.cwd(), surveys, asked.only)
         else:
             files.make()
-        return measure(Session(asked, servers, chosen, facts, identity, earlier))
+        return measure(Session(asked, servers, chosen, facts, identity, earlier, interrupt))
 
 
 @dataclass
@@ -186,6 +187,7 @@ class Session:
     facts: dict[str, str]
     identity: dict[str, dict[str, str]]
     so_far: Earlier
+    interrupt: Interrupt
 
     def __post_init__(self) -> None:
         self.begun = time.perf_counter()
@@ -229,6 +231,7 @@ def measure(session: Session) -> int:
                 share = (session.ends() - time.perf_counter()) / (len(left) - at)
                 progress.experiment(len(session.chosen) - len(left) + at + 1, scenario.title)
                 found = play(session, scenario, progress, time.perf_counter() + share)
+                session.interrupt.check()
                 session.so_far.columns |= found
                 session.so_far.finished.append(scenario.name)
                 session.save(complete=False)
@@ -255,7 +258,12 @@ def play(session: Session, scenario: Scenario, progress: Progress, until: float)
     """One experiment, with a look at the machine before it. Rounds end before `until`."""
     session.so_far.looks.append(noise.look(scenario.name))
     asked = session.asked
-    contest = Contest(scenario, session.servers, Ask(asked.seconds, asked.quick), progress.step)
+
+    def step(text: str) -> None:
+        session.interrupt.check()
+        progress.step(text)
+
+    contest = Contest(scenario, session.servers, Ask(asked.seconds, asked.quick), step)
     rounds = asked.effective_rounds()
     return contest.run(min(rounds, scenario.rounds or rounds), until)
 
@@ -336,6 +344,17 @@ def need_tools(chosen: Iterable[Scenario]) -> None:
         raise ConfigError(f"`tailrace compare` needs {', '.join(missing)}: sudo apt-get install {packages}")
 
 
-def interrupt(number: int, frame: FrameType | None) -> None:
-    """SIGTERM ends a run as Ctrl-C does: servers are stopped, and what is finished is kept."""
-    raise KeyboardInterrupt
+class Interrupt:
+    """What SIGINT and SIGTERM do: the run ends, servers are stopped, and what is finished is kept."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        raise KeyboardInterrupt
+
+    def check(self) -> None:
+        """Raises it again: Python drops what is raised in a finalizer or a hook of a fork."""
+        if self.asked:
+            raise KeyboardInterrupt

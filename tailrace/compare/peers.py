@@ -108,7 +108,7 @@ class Peer:
         number = re.search(r"\d+(\.\w+)+", told.stdout + told.stderr)
         return f"{number.group(0)} on PATH" if number else "of unknown version, on PATH"
 
-    def arguments(self, over_unix: bool = False, many: bool = False, cores: int = 1, **values: str) -> list[str]:
+    def arguments(self, over_unix: bool = False, many: bool = False, cores: int = 1, /, **values: str) -> list[str]:
         """The command line with its values filled in. Asks for `unix` only where there is one."""
         template = self.unix if over_unix and self.unix is not None else self.command
         line = as_ordinary_user() + template if self.package == "mod_wsgi" else template
@@ -138,10 +138,8 @@ class Peer:
 
     def shown(self, app: str = "served.shapes:pong", cores: int = 1) -> str:
         """The command as a reader would type it from the repository root."""
-        line = self.arguments(
-            app=app, bin=".venv/bin", host="127.0.0.1", port="8000", socket="/tmp/app.sock", state="/tmp/x", cores=cores
-        )
-        return shlex.join(line)
+        values = {"bin": ".venv/bin", "host": "127.0.0.1", "port": "8000", "socket": "/tmp/app.sock", "state": "/tmp/x"}
+        return shlex.join(self.arguments(False, False, cores, app=app, **values))
 
 
 # Applications that have a twin by the name of `closed`, which calls `close()` itself.

@@ -21,7 +21,7 @@ from harness.tools import need_tool
 import tailrace
 from tailrace.command import cli
 from tailrace.compare import main, peers
-from tailrace.compare.main import Asked
+from tailrace.compare.main import Asked, Interrupt
 
 ROOT = Path(tailrace.__file__).parents[1]
 APP = """
@@ -165,6 +165,15 @@ def test_two_servers_from_start_to_report(tmp_path: Path) -> None:
     (tmp_path / "comparison" / "report.md").unlink()
     run(tmp_path, "--render")
     assert (tmp_path / "comparison" / "report.md").exists()
+
+
+def test_an_interruption_that_python_drops_is_repeated() -> None:
+    interrupt = Interrupt()
+    interrupt.check()
+    with pytest.raises(KeyboardInterrupt):
+        interrupt(signal.SIGTERM, None)
+    with pytest.raises(KeyboardInterrupt):
+        interrupt.check()
 
 
 @pytest.mark.slow
