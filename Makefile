@@ -53,9 +53,9 @@ test-python: build .venv/.test ## Run the tests of the package and of whole serv
 coverage: .venv/.made ## Print which lines the Rust tests run (installs cargo-llvm-cov and LLVM's tools)
 	tools/coverage.sh
 
-bench: build bench-packages ## Compare with other servers: ratios, interleaved, on this machine
-	$(BIN)/python -m tailrace.compare install
-	$(BIN)/python -m tailrace.compare
+bench: build bench-packages ## Compare with other servers on this machine (tailrace compare), about an hour
+	$(BIN)/tailrace compare --install
+	$(BIN)/tailrace compare
 	$(BIN)/python -m bench.protocols
 	$(BIN)/python -m bench.fronts
 

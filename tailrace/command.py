@@ -12,6 +12,7 @@ import os
 import shlex
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
@@ -428,6 +429,134 @@ cli.add_command(
 Examples:
   sudo $(which tailrace) trace latency
   sudo $(which tailrace) trace gil --pid 4711 --over 20ms
+""",
+    )
+)
+
+
+def _compare(
+    app: str | None,
+    urls: tuple[str, ...],
+    only: str | None,
+    servers: str | None,
+    quick: bool,
+    rounds: int | None,
+    seconds: float,
+    minutes: float | None,
+    output: Path,
+    fresh: bool,
+    list: bool,
+    install: bool,
+    render: bool,
+    chart: Path | None,
+) -> int:
+    """Measures the WSGI servers of this environment beside Tailrace.
+
+    Each server runs as its own documentation recommends, and once more with Tailrace's defaults. Servers take turns,
+    every answer is checked, and results.json, report.md and report.html are written after each experiment. After an
+    interruption, the same command continues where it was.
+
+    With MODULE:CALLABLE, your own application is measured: imported from the current directory, asked for each --url.
+    """
+    # Nothing of it is needed to serve.
+    from tailrace.compare import main as compare
+
+    if list:
+        click.echo(compare.listing())
+        return 0
+    if install:
+        return compare.install()
+    if render:
+        click.echo(compare.render(output))
+        return 0
+    if chart is not None:
+        compare.draw(output, chart)
+        return 0
+    return compare.run(
+        compare.Asked(
+            app=app,
+            urls=urls,
+            only=_names(only),
+            servers=_names(servers),
+            quick=quick,
+            rounds=rounds,
+            seconds=seconds,
+            minutes=minutes,
+            output=output,
+            fresh=fresh,
+        )
+    )
+
+
+def _names(given: str | None) -> tuple[str, ...]:
+    """Those of a list with commas."""
+    return tuple(name for each in (given or "").split(",") if (name := each.strip()))
+
+
+cli.add_command(
+    click.Command(
+        "compare",
+        callback=_compare,
+        params=[
+            click.Argument(["app"], required=False, metavar="[MODULE:CALLABLE]"),
+            click.Option(
+                ["--url", "urls"],
+                metavar="PATH",
+                multiple=True,
+                help="Path and query to ask your application for; repeatable. [default: /]",
+            ),
+            click.Option(["--only"], metavar="NAMES", help="Run these experiments, separated by commas; see --list."),
+            click.Option(
+                ["--servers"],
+                metavar="NAMES",
+                help="Run these servers, separated by commas; a word of a name is enough. [default: all installed]",
+            ),
+            click.Option(
+                ["--quick"], is_flag=True, help="Run one round of the main experiments and servers: under two minutes."
+            ),
+            click.Option(
+                ["--rounds"],
+                type=click.IntRange(1, 1000),
+                metavar="N",
+                help="Interleaved rounds of each experiment. [default: 5; with --quick 1]",
+            ),
+            click.Option(
+                ["--seconds"],
+                type=click.FloatRange(0.05, 600),
+                default=1.0,
+                metavar="SECONDS",
+                help="Load in one round of one server; wrk counts whole seconds. [default: 1]",
+            ),
+            click.Option(
+                ["--minutes"],
+                type=click.FloatRange(0.05, 10_000),
+                metavar="MINUTES",
+                help="Start no further round that would end later. [default: 60; with --quick 1.6]",
+            ),
+            click.Option(
+                ["--output"],
+                type=click.Path(file_okay=False, path_type=Path),
+                default=Path("comparison"),
+                metavar="DIR",
+                help="Directory for results.json and the reports. [default: comparison]",
+            ),
+            click.Option(["--fresh"], is_flag=True, help="Measure all again; do not continue an interrupted run."),
+            click.Option(["--list"], is_flag=True, help="Print the experiments and the servers, and exit."),
+            click.Option(["--install"], is_flag=True, help="Install the servers into this environment, and exit."),
+            click.Option(["--render"], is_flag=True, help="Write the reports again from DIR/results.json, and exit."),
+            # For the README of Tailrace.
+            click.Option(["--chart"], type=click.Path(dir_okay=False, path_type=Path), hidden=True),
+        ],
+        help=_compare.__doc__,
+        epilog="""\b
+Examples:
+  pip install 'tailrace[compare]'
+  tailrace compare --install                           the other servers
+  tailrace compare --quick                             a first look
+  tailrace compare                                     everything, an hour
+  tailrace compare --only pong_c64,flask_c16 --rounds 12
+  tailrace compare --servers tailrace,granian,gthread
+  tailrace compare mysite.wsgi:application --url /report --url /api/items
 """,
     )
 )

@@ -1,6 +1,7 @@
 """One running server: started on its core, watched until it answers, measured, stopped with all its children.
 
-Each server gets a process group of its own, and only that group is ever signalled.
+Each server gets a process group of its own, and only that group is ever signalled. A process of this module outlives
+the command when it is killed, and then ends the servers that are left: some are halted and would stay so.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.compare import machine, nginx, served
@@ -43,11 +46,41 @@ def free_port() -> int:
     raise NotServing("no free port")
 
 
-class Server:
-    """A peer that serves one application. Made by its constructor, ended by `stop`."""
+@dataclass(frozen=True)
+class Place:
+    """Where an application is, and how one sees that it is served.
 
-    def __init__(self, peer: Peer, app: str, over_unix: bool = False, many: bool = False, extra: str = "") -> None:
+    directory: the one to start servers in, which is searched for modules first; None for `served`. ready: the target
+    that is asked for. any_status: it may answer any, because it is the user's.
+    """
+
+    directory: Path | None = None
+    ready: str = "/ready"
+    any_status: bool = False
+
+
+SERVED = Place()
+
+
+class Server:
+    """A peer that serves one application. Made by its constructor, ended by `stop`.
+
+    cores: None for one process on the server's core; otherwise nothing is pinned, and there is a worker for each of
+    that many cores.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        app: str,
+        over_unix: bool = False,
+        many: bool = False,
+        extra: str = "",
+        place: Place = SERVED,
+        cores: int | None = None,
+    ) -> None:
         self.peer = peer
+        self.place = place
         self.state = Path(tempfile.mkdtemp(prefix="tailrace-compare-"))
         # Apache's process is another user's.
         self.state.chmod(0o777)
@@ -56,26 +89,42 @@ class Server:
         self.many = many
         if peer.name == NGINX:
             nginx.configure(self.state, files.DIRECTORY, HOST, self.port)
-        values = {"app": app, "host": HOST, "port": str(self.port), "bin": str(commands()), "state": str(self.state)}
-        arguments = peer.arguments(over_unix, many, socket=str(self.socket), **values) + shlex.split(extra)
+        else:
+            nginx.configure_front(self.state, HOST, self.port, cores or 1)
+        values = {"app": app, "host": HOST, "port": str(self.port), "state": str(self.state)}
+        values |= {"bin": str(peer.directory()), "python": str(commands() / "python")}
         # Of this directory the applications alone: the Tailrace that is measured is the one of the environment, as the
         # other servers are, and not the package that lies beside them.
-        (self.state / "path").mkdir()
-        (self.state / "path" / "served").symlink_to(Path(served.__file__).parent)
-        (self.state / "path" / files.BESIDE).symlink_to(files.DIRECTORY)
-        path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-        environment = dict(os.environ, PYTHONPATH=str(self.state / "path"), PATH=path)
+        modules = self.state / "path"
+        modules.mkdir()
+        directory = modules
+        if place.directory is None:
+            (modules / "served").symlink_to(Path(served.__file__).parent)
+            (modules / files.BESIDE).symlink_to(files.DIRECTORY)
+        else:
+            # By a name that no application has, and without what is imported from beside it.
+            program = modules / "tailrace_compare_serve.py"
+            shutil.copy(Path(served.__file__).with_name("serve.py"), program)
+            values["serve"] = str(program)
+            directory = place.directory
+        arguments = peer.arguments(over_unix, many, cores or 1, socket=str(self.socket), **values)
+        arguments += shlex.split(extra)
+        environment = dict(os.environ, PATH=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+        before = [] if place.directory is None else [os.environ.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(each for each in (str(directory), *before) if each)
         self.log = (self.state / "log").open("wb")
         self.begun = time.perf_counter()
         self.ready_after: float | None = None
         self.process = subprocess.Popen(
-            ["taskset", "-c", str(machine.SERVER_CORE), *arguments],
-            cwd=self.state / "path",
+            [*(machine.pinned(machine.SERVER_CORE) if cores is None else machine.everywhere()), *arguments],
+            cwd=directory,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            # By the new process itself: nothing can end this one between a start and its note.
+            preexec_fn=SURVIVOR.told_of(self.state),
         )
 
     @property
@@ -94,7 +143,7 @@ class Server:
         return connection
 
     def wait_until_ready(self) -> None:
-        """Returns when `/ready` has been answered. Raises NotServing."""
+        """Returns when its target has been answered. Raises NotServing."""
         end = time.perf_counter() + START_SECONDS
         while (left := end - time.perf_counter()) > 0:
             if self.process.poll() is not None:
@@ -109,13 +158,14 @@ class Server:
         """Whether a request on a new connection is answered by the application in time."""
         try:
             with self.connect(timeout) as connection:
-                connection.sendall(b"GET /ready HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+                head = f"GET {self.place.ready} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+                connection.sendall(head.encode())
                 begin = b""
                 while len(begin) < 12 and (part := connection.recv(4096)):
                     begin += part
         except OSError:
             return False
-        return begin[9:12] == b"200"
+        return begin[9:12].isdigit() if self.place.any_status else begin[9:12] == b"200"
 
     def closes(self, timeout: float = 2.0) -> bool:
         """Whether it ends a connection after the response to a request with `Connection: close` (RFC 9112, 9.6)."""
@@ -192,6 +242,8 @@ def stop(servers: list[Server]) -> None:
     """Ends servers, politely at first, all at once."""
     for server in servers:
         server.signal(signal.SIGTERM)
+        # One that is halted ends no sooner.
+        server.signal(signal.SIGCONT)
     end = time.perf_counter() + STOP_SECONDS
     for server in servers:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -200,6 +252,7 @@ def stop(servers: list[Server]) -> None:
         server.signal(signal.SIGKILL)
         server.process.wait()
         server.log.close()
+        SURVIVOR.forget(server.process.pid)
         shutil.rmtree(server.state, ignore_errors=True)
 
 
@@ -212,3 +265,51 @@ def serving(peer: Peer, app: str, over_unix: bool = False, many: bool = False) -
         yield server
     finally:
         server.stop()
+
+
+class Survivor:
+    """A process that is told of each server, and ends those that are left when this one is gone."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def pipe(self) -> int:
+        """Where it reads; starts it."""
+        if self.process is None:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", SURVIVES], stdin=subprocess.PIPE, start_new_session=True
+            )
+        assert self.process.stdin is not None
+        return self.process.stdin.fileno()
+
+    def told_of(self, state: Path) -> Callable[[], None]:
+        """What a server's process does before it becomes the server."""
+        pipe = self.pipe()
+        return lambda: tell(pipe, f"+ {os.getpid()} {state}\n")
+
+    def forget(self, pid: int) -> None:
+        tell(self.pipe(), f"- {pid} \n")
+
+
+def tell(pipe: int, line: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(pipe, line.encode())
+
+
+SURVIVES = """
+import os, shutil, signal, sys
+left = {}
+for line in sys.stdin:
+    sign, pid, state = line.rstrip("\\n").split(" ", 2)
+    if sign == "+":
+        left[int(pid)] = state
+    else:
+        left.pop(int(pid), None)
+for pid, state in left.items():
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except OSError:
+        pass
+    shutil.rmtree(state, ignore_errors=True)
+"""
+SURVIVOR = Survivor()

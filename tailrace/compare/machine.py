@@ -9,7 +9,8 @@ import resource
 import subprocess
 from pathlib import Path
 
-# The server has one core and the load another; where there is only one, they share it and the report says so.
+# The server has one core and the load another; where there is only one, they share it, nothing is pinned, and the
+# report says so.
 CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE = CORES[0]
 LOAD_CORE = CORES[-1]
@@ -19,7 +20,9 @@ def facts() -> dict[str, str]:
     """What to print above every result."""
     return {
         "processor": processor(),
-        "cores": f"{len(CORES)}; server on core {SERVER_CORE}, load on core {LOAD_CORE}",
+        "cores": f"{len(CORES)}; server on core {SERVER_CORE}, load on core {LOAD_CORE}"
+        if len(CORES) > 1
+        else "1, which server and load share: figures say more about the two together than about the server",
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         "kernel": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
@@ -54,6 +57,16 @@ def idle_seconds(core: int) -> float:
     fields = found.group(1).split() if found else ["0"] * 5
     # Waiting for a disk is no work.
     return (int(fields[3]) + int(fields[4])) / os.sysconf("SC_CLK_TCK")
+
+
+def pinned(core: int) -> list[str]:
+    """What a command begins with that has one core, where there are several."""
+    return ["taskset", "-c", str(core)] if len(CORES) > 1 else []
+
+
+def everywhere() -> list[str]:
+    """What a command begins with that has all cores; its parent may have one."""
+    return ["taskset", "-c", ",".join(map(str, CORES))] if len(CORES) > 1 else []
 
 
 def take_load_core() -> None:

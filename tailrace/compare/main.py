@@ -1,137 +1,351 @@
-"""The benchmark's command line.
-
-tailrace compare                                     everything, under 40 minutes
-tailrace compare --quick --peers tailrace,fastwsgi   a look, under 3 minutes
-tailrace compare --only pong_c64,flask_c16 --rounds 5 --seconds 3
-tailrace compare --only frameworks --rounds 12 --minutes 60
-tailrace compare list | install | report | chart
-"""
+"""The command: what is chosen, what is missing, the experiments one after the other, and the reports after each."""
 
 from __future__ import annotations
 
-import argparse
+import importlib.util
 import json
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
-from tailrace.compare import machine, peers, report, scenarios
+from tailrace.compare import machine, noise, own, peers, report, resume, scenarios
+from tailrace.compare.peers import Peer
+from tailrace.compare.progress import Progress, shown
 from tailrace.compare.results import Column
+from tailrace.compare.resume import Earlier
 from tailrace.compare.rounds import Contest
 from tailrace.compare.scenarios.scenario import Ask, Scenario
+from tailrace.compare.scenarios.syscalls import Syscalls
 from tailrace.compare.served import files
+from tailrace.process.errors import ConfigError
+from tailrace.process.signals import handled
 
-RESULTS = Path("comparison/latest.json")
-CHART = Path("docs/images/shapes.svg")
-TOOLS = ("wrk", "curl", "strace", "taskset")
-QUICK_PEERS = ["tailrace", "gthread", "granian", "fastwsgi"]
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="tailrace compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("task", nargs="?", default="run", choices=["run", "list", "install", "report", "chart"])
-    parser.add_argument("--only", metavar="NAMES", help="scenarios, separated by commas (see `list`)")
-    parser.add_argument("--peers", metavar="NAMES", help="servers, separated by commas; a word of a name is enough")
-    parser.add_argument("--rounds", type=int, help="interleaved rounds (5; 1 with --quick)")
-    parser.add_argument("--seconds", type=float, help="load in a round (1); wrk counts whole seconds")
-    parser.add_argument("--minutes", type=float, help="no round begins that would end later (38; 2.5 with --quick)")
-    parser.add_argument("--quick", action="store_true", help=f"one round of {', '.join(QUICK_PEERS)}")
-    parser.add_argument(
-        "--output", type=Path, default=RESULTS, help=f"the JSON file ({RESULTS}); the report is beside it"
-    )
-    parser.add_argument("--chart", type=Path, default=CHART, help=f"the chart that `chart` writes ({CHART})")
-    return parser.parse_args()
+OUTPUT = Path("comparison")
+# Tools by their Debian packages.
+PACKAGES = {"wrk": "wrk", "curl": "curl", "taskset": "util-linux", "strace": "strace"}
+ROUNDS, QUICK_ROUNDS = 5, 1
+MINUTES, QUICK_MINUTES = 60.0, 1.6
+QUICK_SERVERS = ("tailrace", "gunicorn gthread", "granian", "uwsgi http", "fastwsgi")
+QUICK_EXPERIMENTS = ("flask_c16", "django_c16", "pong_c64", "list_c4", "words", "blocks_c64", "sleep_c100", "startup")
+# Modules of `served` that need a framework.
+FRAMEWORKS = {"served.flask_hello": "flask", "served.django_hello": "django"}
 
 
-def main() -> int:
-    asked = arguments()
-    if asked.task == "list":
-        for scenario in scenarios.SCENARIOS:
-            print(f"{scenario.name:20} {scenario.title}{' (if asked for)' if scenario.asked else ''}")
-        return 0
-    if asked.task == "install":
-        return install()
-    if asked.task == "report":
-        print(report.write(json.loads(asked.output.read_text()), asked.output))
-        return 0
-    if asked.task == "chart":
-        report.draw(json.loads(asked.output.read_text()), asked.chart)
-        print(asked.chart)
-        return 0
-    return run(asked)
+@dataclass(frozen=True)
+class Asked:
+    """The options of the command; empty where it takes all."""
+
+    app: str | None = None
+    urls: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+    quick: bool = False
+    rounds: int | None = None
+    seconds: float = 1.0
+    minutes: float | None = None
+    output: Path = OUTPUT
+    fresh: bool = False
+
+    def effective_rounds(self) -> int:
+        return self.rounds or (QUICK_ROUNDS if self.quick else ROUNDS)
+
+    def effective_minutes(self) -> float:
+        return self.minutes or (QUICK_MINUTES if self.quick else MINUTES)
+
+    def options(self) -> dict[str, Any]:
+        """Those that decide what is measured."""
+        return {
+            "application": self.app or "",
+            "directory": Path.cwd() if self.app else "",
+            "url": self.urls,
+            "only": self.only,
+            "servers": self.servers,
+            "quick": self.quick,
+            "rounds": self.effective_rounds(),
+            "seconds": self.seconds,
+            "minutes": self.effective_minutes(),
+        }
+
+    def command(self) -> str:
+        """The command line that asks for this again."""
+        words = ["tailrace", "compare", *([self.app] if self.app else [])]
+        words += [word for url in self.urls for word in ("--url", url)]
+        for name in ("only", "servers"):
+            words += [f"--{name}", ",".join(getattr(self, name))] if getattr(self, name) else []
+        words += ["--quick"] if self.quick else []
+        words += ["--rounds", str(self.rounds)] if self.rounds else []
+        words += ["--seconds", f"{self.seconds:g}"] if self.seconds != 1.0 else []
+        words += ["--minutes", f"{self.minutes:g}"] if self.minutes else []
+        return shlex.join(words)
+
+    @property
+    def results(self) -> Path:
+        return self.output / "results.json"
+
+
+def listing() -> str:
+    """The experiments and the servers, for --list."""
+    wide = max(len(scenario.name) for scenario in scenarios.SCENARIOS)
+    lines = ["Experiments:"]
+    for scenario in scenarios.SCENARIOS:
+        asked = " (only where --only names it)" if scenario.asked else ""
+        lines.append(f"  {scenario.name:{wide}}  {scenario.title}{asked}")
+    lines += [f"  {name:{wide}}  all of: {group}" for name, group in scenarios.GROUPS.items()]
+    lines += ["", f"Experiments of an application of yours: {', '.join(own.KINDS)}"]
+    wide = max(len(peer.name) for peer in peers.PEERS)
+    lines += ["", "Servers:"]
+    lines += [f"  {peer.name:{wide}}  {peer.version() or 'not installed'}" for peer in peers.PEERS]
+    return "\n".join(lines)
 
 
 def install() -> int:
-    """Installs the peers one by one: one that does not build leaves the others alone, and is missing in the tables."""
+    """Installs the servers one by one: one that does not build leaves the others alone. Returns the exit status."""
     failed = []
     for line in Path(__file__).with_name("requirements.txt").read_text().splitlines():
-        requirement = line.partition("#")[0].strip()
-        if requirement:
+        requirement = line.partition("  #")[0].strip()
+        if requirement and not requirement.startswith("#"):
+            print(f"pip install {shlex.quote(requirement)}", file=sys.stderr, flush=True)
             command = [sys.executable, "-m", "pip", "install", "--quiet", requirement]
             if subprocess.run(command, check=False).returncode:
                 failed.append(requirement)
     if failed:
         print(f"not installed: {', '.join(failed)}", file=sys.stderr)
+        print("bjoern is built with libev-dev, mod_wsgi with apache2-dev, uwsgi with gcc (Debian)", file=sys.stderr)
     return 0
 
 
-def run(asked: argparse.Namespace) -> int:
-    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
-    if missing:
-        print(f"the benchmark needs {', '.join(missing)}", file=sys.stderr)
-        return 2
+def render(output: Path) -> Path:
+    """Writes the reports of results.json again. Raises ConfigError."""
+    return report.write(stored(output), output / "results.json")
+
+
+def draw(output: Path, path: Path) -> None:
+    """Writes the README's chart. Raises ConfigError."""
     try:
-        chosen = scenarios.by_name(asked.only.split(",")) if asked.only else scenarios.usual()
-        wanted = asked.peers.split(",") if asked.peers else QUICK_PEERS if asked.quick else None
-        servers = peers.by_name(wanted) if wanted else peers.PEERS
+        report.draw(stored(output), path)
     except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    rounds = asked.rounds or (1 if asked.quick else 5)
-    seconds = asked.seconds or 1.0
-    limit = 60 * (asked.minutes or (2.5 if asked.quick else 38))
-    facts = machine.facts()
-    machine.take_load_core()
-    files.make()
-    begun = time.perf_counter()
-    what = {"command": shlex.join(["tailrace", "compare", *sys.argv[1:]]), "rounds": rounds, "seconds": seconds}
-    columns: dict[str, Column] = {}
-    for found in play(chosen, servers, rounds, Ask(seconds, asked.quick), begun + limit):
-        columns |= found
-        # After each scenario, so that a run that is interrupted has been worth its time.
-        report.write(report.document(columns, what, facts, (time.perf_counter() - begun) / 60), asked.output)
-    print(f"Goals\n{report.goals_terminal(columns)}\n")
-    print(f"{asked.output}\n{asked.output.with_suffix('.md')}")
+        raise ConfigError(str(error)) from None
+
+
+def stored(output: Path) -> dict[str, Any]:
+    """What is in results.json. Raises ConfigError."""
+    path = output / "results.json"
+    try:
+        document: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    return document
+
+
+def run(asked: Asked) -> int:
+    """Measures, and prints a table for each figure. Returns the exit status; an interruption has said how to go on.
+
+    Raises ConfigError, before anything is started, for what is missing or unknown.
+    """
+    servers = chosen_servers(asked)
+    app = own.application(asked.app) if asked.app else None
+    targets = tuple(dict.fromkeys(map(own.target, asked.urls or ("/",))))
+    if asked.urls and app is None:
+        raise ConfigError("--url needs an application: tailrace compare mysite.wsgi:application --url /report")
+    if app:
+        own.kinds(asked.only)
+        chosen = own.experiments(app, Path.cwd(), dict.fromkeys(targets), asked.only)
+    else:
+        chosen = chosen_experiments(asked)
+    need_tools(chosen)
+    identity = resume.identity(asked.options(), servers)
+    earlier, told = (Earlier(), "") if asked.fresh else resume.earlier(asked.results, chosen, identity)
+    if told:
+        print(told, file=sys.stderr)
+    interrupt = Interrupt()
+    with handled({signal.SIGINT: interrupt, signal.SIGTERM: interrupt}):
+        facts = machine.facts()
+        machine.take_load_core()
+        if app:
+            surveys = own.survey(app, Path.cwd(), targets, servers)
+            for target, surveyed in surveys.items():
+                print(surveyed.told(target), file=sys.stderr)
+                facts[f"the answer to {target}"] = surveyed.told(target).partition(": ")[2]
+            chosen = own.experiments(app, Path.cwd(), surveys, asked.only)
+        else:
+            files.make()
+        return measure(Session(asked, servers, chosen, facts, identity, earlier, interrupt))
+
+
+@dataclass
+class Session:
+    """A run, and what it has so far."""
+
+    asked: Asked
+    servers: tuple[Peer, ...]
+    chosen: tuple[Scenario, ...]
+    facts: dict[str, str]
+    identity: dict[str, dict[str, str]]
+    so_far: Earlier
+    interrupt: Interrupt
+
+    def __post_init__(self) -> None:
+        self.begun = time.perf_counter()
+        self.minutes_before = self.so_far.minutes
+
+    def minutes(self) -> float:
+        return self.minutes_before + (time.perf_counter() - self.begun) / 60
+
+    def ends(self) -> float:
+        return self.begun + 60 * (self.asked.effective_minutes() - self.minutes_before)
+
+    def left(self) -> list[Scenario]:
+        return [scenario for scenario in self.chosen if scenario.name not in self.so_far.finished]
+
+    def document(self, complete: bool) -> dict[str, Any]:
+        """What goes into results.json."""
+        asked = {
+            "command": self.asked.command(),
+            "rounds": self.asked.effective_rounds(),
+            "seconds": self.asked.seconds,
+        }
+        made = report.document(self.so_far.columns, asked, self.facts, self.minutes(), self.chosen)
+        made["noise"] = noise.as_json(self.so_far.looks)
+        made["run"] = {"complete": complete, "finished": self.so_far.finished, "identity": self.identity}
+        return made
+
+    def save(self, complete: bool) -> Path:
+        return report.write(self.document(complete), self.asked.results)
+
+
+def measure(session: Session) -> int:
+    """The experiments that are left, in turn."""
+    left = session.left()
+    skipped: list[str] = []
+    try:
+        with shown(len(session.chosen)) as progress:
+            for at, scenario in enumerate(left):
+                if time.perf_counter() > session.ends():
+                    skipped = [each.name for each in left[at:]]
+                    break
+                share = (session.ends() - time.perf_counter()) / (len(left) - at)
+                progress.experiment(len(session.chosen) - len(left) + at + 1, scenario.title)
+                found = play(session, scenario, progress, time.perf_counter() + share)
+                session.interrupt.check()
+                session.so_far.columns |= found
+                session.so_far.finished.append(scenario.name)
+                session.save(complete=False)
+                ranked = not noise.judge(session.so_far.looks).refused
+                for column in found.values():
+                    print(report.terminal(column, ranked) + "\n", flush=True)
+    except KeyboardInterrupt:
+        finished, count = len(session.so_far.finished), len(session.chosen)
+        print(
+            f"\ninterrupted: {finished} of {count} experiments are in {session.asked.results}; the same command "
+            "continues there",
+            file=sys.stderr,
+        )
+        raise
+    if skipped:
+        print(f"out of time, not measured (see --minutes): {', '.join(skipped)}", file=sys.stderr)
+    session.so_far.looks.append(noise.look("the end"))
+    made = session.save(complete=True)
+    summary(session, made)
     return 0
 
 
-def play(
-    chosen: tuple[Scenario, ...], servers: tuple[peers.Peer, ...], rounds: int, ask: Ask, end: float
-) -> Iterator[dict[str, Column]]:
-    """Every scenario, each with its share of the time that is left, until there is none."""
-    for at, scenario in enumerate(chosen):
-        head = f"[{at + 1}/{len(chosen)}] {scenario.title}"
+def play(session: Session, scenario: Scenario, progress: Progress, until: float) -> dict[str, Column]:
+    """One experiment, with a look at the machine before it. Rounds end before `until`."""
+    session.so_far.looks.append(noise.look(scenario.name))
+    asked = session.asked
 
-        def progress(text: str, head: str = head) -> None:
-            if sys.stderr.isatty():
-                print(f"\r\x1b[K{head}: {text}", end="", file=sys.stderr, flush=True)
-            else:
-                print(f"{head}: {text}", file=sys.stderr, flush=True)
+    def step(text: str) -> None:
+        session.interrupt.check()
+        progress.step(text)
 
-        now = time.perf_counter()
-        if now > end:
-            print(f"out of time, not measured: {', '.join(left.name for left in chosen[at:])}", flush=True)
-            break
-        until = now + (end - now) / (len(chosen) - at)
-        found = Contest(scenario, servers, ask, progress).run(min(rounds, scenario.rounds or rounds), until)
-        if sys.stderr.isatty():
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-        for column in found.values():
-            print(report.terminal(column) + "\n", flush=True)
-        yield found
+    contest = Contest(scenario, session.servers, Ask(asked.seconds, asked.quick), step)
+    rounds = asked.effective_rounds()
+    return contest.run(min(rounds, scenario.rounds or rounds), until)
+
+
+def summary(session: Session, made: Path) -> None:
+    """The last lines."""
+    verdict = noise.judge(session.so_far.looks)
+    if verdict.refused:
+        print(f"No ranking. {verdict.reason}")
+    elif goals := report.goals_terminal(session.so_far.columns):
+        print(f"Goals\n{goals}\n")
+    print(session.asked.results)
+    print(made)
+
+
+def chosen_servers(asked: Asked) -> tuple[Peer, ...]:
+    """Those that are named, or all that are installed. Raises ConfigError."""
+    names = asked.servers or (QUICK_SERVERS if asked.quick and not asked.app else ())
+    try:
+        rows = peers.by_name(list(names)) if names else peers.PEERS
+    except ValueError as error:
+        raise ConfigError(f"--servers: {error}") from None
+    if not asked.servers and asked.quick:
+        rows = tuple(peer for peer in rows if not peer.of)
+    if asked.app:
+        rows = tuple(peer for peer in rows if peer.name != peers.VIEW)
+    missing = [peer.name for peer in rows if peer.version() is None]
+    if missing and asked.servers:
+        raise ConfigError(f"not installed: {', '.join(missing)}; `tailrace compare --install` installs all servers")
+    if missing:
+        left_out = [peer.name for peer in rows if peer.name in missing and not peer.of]
+        print(f"not installed, and left out: {', '.join(left_out)}", file=sys.stderr)
+    return tuple(peer for peer in rows if peer.name not in missing)
+
+
+def chosen_experiments(asked: Asked) -> tuple[Scenario, ...]:
+    """Those that are named, or the usual ones. Raises ConfigError."""
+    try:
+        chosen = scenarios.by_name(list(asked.only)) if asked.only else scenarios.usual()
+    except ValueError as error:
+        raise ConfigError(f"--only: {error}") from None
+    if asked.quick and not asked.only:
+        chosen = tuple(scenario for scenario in chosen if scenario.name in QUICK_EXPERIMENTS)
+    lacking = {
+        scenario.name: framework
+        for scenario in chosen
+        if (framework := FRAMEWORKS.get(scenario.app.partition(":")[0])) and not importlib.util.find_spec(framework)
+    }
+    if lacking:
+        packages = " ".join(sorted(set(lacking.values())))
+        said = f"{', '.join(lacking)}: pip install {packages}, or 'tailrace[compare]'"
+        if asked.only:
+            raise ConfigError(said)
+        print(f"not measured: {said}", file=sys.stderr)
+    return tuple(scenario for scenario in chosen if scenario.name not in lacking)
+
+
+def need_tools(chosen: Iterable[Scenario]) -> None:
+    """Raises ConfigError for tools that are missing, with the packages that have them."""
+    needed = ["wrk", "curl", "taskset"]
+    if any(isinstance(scenario, Syscalls) for scenario in chosen):
+        needed.append("strace")
+    missing = [tool for tool in needed if shutil.which(tool) is None]
+    if missing:
+        packages = " ".join(PACKAGES[tool] for tool in missing)
+        raise ConfigError(f"`tailrace compare` needs {', '.join(missing)}: sudo apt-get install {packages}")
+
+
+class Interrupt:
+    """What SIGINT and SIGTERM do: the run ends, servers are stopped, and what is finished is kept."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        raise KeyboardInterrupt
+
+    def check(self) -> None:
+        """Raises it again: Python drops what is raised in a finalizer or a hook of a fork."""
+        if self.asked:
+            raise KeyboardInterrupt

@@ -1,4 +1,5 @@
-"""nginx as the floor for files: what one core delivers with sendfile and no application at all."""
+"""nginx as the floor for files, what one core delivers with sendfile and no application at all; and nginx in front of a
+server that speaks the uwsgi protocol."""
 
 from __future__ import annotations
 
@@ -36,6 +37,45 @@ http {{
 }}
 """
 
+# The parameters are those of nginx's own uwsgi_params.
+FRONT = """
+worker_processes {workers};
+daemon off;
+pid {state}/nginx.pid;
+error_log stderr warn;
+{user}
+events {{ worker_connections 20000; }}
+http {{
+    access_log off;
+    client_max_body_size 100m;
+    client_body_temp_path {state}/body;
+    proxy_temp_path {state}/proxy;
+    fastcgi_temp_path {state}/fastcgi;
+    uwsgi_temp_path {state}/uwsgi;
+    scgi_temp_path {state}/scgi;
+    server {{
+        listen {host}:{port} backlog=1024;
+        location / {{
+            uwsgi_pass unix:{state}/front.sock;
+            uwsgi_param QUERY_STRING $query_string;
+            uwsgi_param REQUEST_METHOD $request_method;
+            uwsgi_param CONTENT_TYPE $content_type;
+            uwsgi_param CONTENT_LENGTH $content_length;
+            uwsgi_param REQUEST_URI $request_uri;
+            uwsgi_param PATH_INFO $document_uri;
+            uwsgi_param DOCUMENT_ROOT $document_root;
+            uwsgi_param SERVER_PROTOCOL $server_protocol;
+            uwsgi_param REQUEST_SCHEME $scheme;
+            uwsgi_param HTTPS $https if_not_empty;
+            uwsgi_param REMOTE_ADDR $remote_addr;
+            uwsgi_param REMOTE_PORT $remote_port;
+            uwsgi_param SERVER_PORT $server_port;
+            uwsgi_param SERVER_NAME $server_name;
+        }}
+    }}
+}}
+"""
+
 
 def find() -> str | None:
     """Debian puts it into sbin, which is not on everyone's PATH."""
@@ -56,3 +96,9 @@ def configure(state: Path, files: Path, host: str, port: int) -> None:
     user = "user root;" if os.getuid() == 0 else ""
     text = CONFIGURATION.format(state=state, files=files, host=host, port=port, user=user)
     (state / "nginx.conf").write_text(text)
+
+
+def configure_front(state: Path, host: str, port: int, workers: int) -> None:
+    """Writes front.conf into `state`: nginx in front of a uwsgi socket there."""
+    user = "user root;" if os.getuid() == 0 else ""
+    (state / "front.conf").write_text(FRONT.format(state=state, host=host, port=port, user=user, workers=workers))

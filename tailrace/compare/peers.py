@@ -1,21 +1,26 @@
-"""Every server of the comparison: how its own documentation runs it with one process and 8 threads, and why so.
+"""Every server of the comparison, started as its own documentation recommends for a number of cores, and why so.
 
-A row may name what a command needs and no more: a peer is never given less than its documentation advises. Access logs
-are off everywhere, which is every server's default unless a flag says so here. `many` are the options that raise a
-peer's limits where a scenario holds thousands of connections.
+A row never gives a server less than its documentation advises. Where a server has threads or limits, a second row has
+Tailrace's defaults for them, so that a difference between defaults is seen as one. Access logs are off everywhere,
+which is every server's default unless a flag says so here. `many` are the options that raise a server's limits where a
+scenario holds thousands of connections.
 
-In a command {bin} is the environment's directory of commands, {app} the application as module:name, {module} and
-{name} its parts, {host} and {port} the address, {socket} a UNIX socket, {state} a directory for the server's own files,
-{many} the place of the options of that name where it is not the end.
+In a command {bin} is the directory of the server's command, {python} the environment's interpreter, {serve} the program
+that starts servers without a command line, {app} the application as module:name, {module} and {name} its parts, {host}
+and {port} the address, {socket} a UNIX socket, {state} a directory for the server's own files, {workers} the number of
+processes, {threads} that of threads, {many} the place of the options of that name where it is not the end.
 """
 
 from __future__ import annotations
 
 import os
+import platform
+import re
 import shlex
 import shutil
+import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -27,16 +32,29 @@ TAILRACE_GEVENT = "tailrace gevent"
 VIEW = "tailrace, read by a view"
 OURS = (TAILRACE, TAILRACE_GEVENT)
 NGINX = "nginx"
+# The standard library has it.
+WSGIREF = "wsgiref"
+
+# Tailrace's defaults: --threads, --max-connections, --backlog, --idle-timeout; with --gevent, requests at once.
+THREADS = 128
+CONNECTIONS = 100_000
+BACKLOG = 2048
+IDLE_SECONDS = 75
+GREENLETS = 10_000
 
 
 @dataclass(frozen=True)
 class Peer:
     """One way to run one server.
 
-    name: in tables. package: the distribution whose version is reported; None for a Debian package.
-    command: its command line. unix: the same on a UNIX socket; None where it cannot.
-    why: the reason for each flag. asked: takes part only where a scenario names it. calls_close: it calls
-    `close()` of iterables; one that does not gets the application with `served.closing` around it, where there is one.
+    name: in tables. package: the distribution whose version is reported; None for nginx.
+    command: its command line. unix: the same on a UNIX socket; None where it cannot. scaled: what is added for more
+    cores than one. why: the reason for the command, with its source. asked: takes part only where a scenario names it.
+    calls_close: it calls `close()` of iterables; one that does not gets the application with `served.closing` around
+    it, where there is one. of: the row that this one repeats at Tailrace's defaults.
+    workers: processes for each core, and how many more. threads: the same of the threads of a process.
+    needs: further distributions without which it does not run. beside: one that makes it faster; the version says
+    whether it is there.
     """
 
     name: str
@@ -47,38 +65,94 @@ class Peer:
     many: str = ""
     asked: bool = False
     calls_close: bool = True
+    scaled: str = ""
+    of: str = ""
+    workers: tuple[int, int] = (1, 0)
+    threads: tuple[int, int] = (0, 1)
+    needs: tuple[str, ...] = ()
+    beside: str = ""
 
     def version(self) -> str | None:
-        """The installed version, None when it is not installed."""
+        """The installed version, None when the server or what it needs is not installed."""
         if self.package is None:
             return nginx.version()
-        try:
-            return metadata.version(self.package)
-        except metadata.PackageNotFoundError:
+        if any(version_of(name) is None for name in self.needs):
             return None
+        found = version_of(self.package) or self.told_version()
+        if found is None or not self.beside:
+            return found
+        faster = version_of(self.beside)
+        return f"{found} with {self.beside} {faster}" if faster else f"{found} without {self.beside}"
 
-    def arguments(self, over_unix: bool = False, many: bool = False, **values: str) -> list[str]:
+    def program(self) -> str | None:
+        """The server's own command, None where it has none."""
+        found = re.search(r"\{bin\}/([\w-]+)", self.command)
+        return found.group(1) if found else None
+
+    def directory(self) -> Path:
+        """Where its command is: in this environment, or else on PATH."""
+        program = self.program()
+        if program is not None and not (commands() / program).exists() and (elsewhere := shutil.which(program)):
+            return Path(elsewhere).parent
+        return commands()
+
+    def told_version(self) -> str | None:
+        """The version that a command on PATH prints, which belongs to another environment."""
+        program = self.program()
+        if program is None or (path := shutil.which(program)) is None:
+            return None
+        try:
+            told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=20)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        number = re.search(r"\d+(\.\w+)+", told.stdout + told.stderr)
+        return f"{number.group(0)} on PATH" if number else "of unknown version, on PATH"
+
+    def arguments(self, over_unix: bool = False, many: bool = False, cores: int = 1, /, **values: str) -> list[str]:
         """The command line with its values filled in. Asks for `unix` only where there is one."""
         template = self.unix if over_unix and self.unix is not None else self.command
         line = as_ordinary_user() + template if self.package == "mod_wsgi" else template
+        if cores > 1 and self.scaled:
+            line += f" {self.scaled}"
         module, _, name = values["app"].partition(":")
+        workers = cores * self.workers[0] + self.workers[1]
+        if values["app"] in COUNTING:
+            workers = 1
         if not self.calls_close and module in CLOSED:
             name = "closed"
             values["app"] = f"{module}:{name}"
         if "{many}" not in line:
             line += " {many}"
-        return shlex.split(line.format(module=module, name=name, many=self.many if many else "", **values))
-
-    def shown(self, app: str = "served.shapes:pong") -> str:
-        """The command as a reader would type it from the repository root."""
-        line = self.arguments(
-            app=app, bin=".venv/bin", host="127.0.0.1", port="8000", socket="/tmp/app.sock", state="/tmp/x"
+        values.setdefault("python", f"{values['bin']}/python")
+        values.setdefault("serve", "-m served.serve")
+        return shlex.split(
+            line.format(
+                module=module,
+                name=name,
+                many=self.many if many else "",
+                workers=workers,
+                threads=cores * self.threads[0] + self.threads[1],
+                **values,
+            )
         )
-        return shlex.join(line)
+
+    def shown(self, app: str = "served.shapes:pong", cores: int = 1) -> str:
+        """The command as a reader would type it from the repository root."""
+        values = {"bin": ".venv/bin", "host": "127.0.0.1", "port": "8000", "socket": "/tmp/app.sock", "state": "/tmp/x"}
+        return shlex.join(self.arguments(False, False, cores, app=app, **values))
 
 
 # Applications that have a twin by the name of `closed`, which calls `close()` itself.
 CLOSED = ("served.django_hello", "served.flask_hello")
+
+# Applications that keep figures in their process, and are asked for them: they get one process of every server.
+COUNTING = (
+    "served.shapes:words",
+    "served.shapes:deck_bytes",
+    "served.shapes:payload",
+    "served.shapes:growth",
+    "served.shapes:crowd",
+)
 
 
 def as_ordinary_user() -> str:
@@ -90,30 +164,64 @@ def as_ordinary_user() -> str:
     return f"setpriv --reuid nobody --regid nogroup --clear-groups {keep} "
 
 
-GUNICORN = "{bin}/gunicorn --workers 1 --no-control-socket "
+def version_of(package: str) -> str | None:
+    """That of a distribution in this environment."""
+    if package == WSGIREF:
+        return f"of Python {platform.python_version()}"
+    if package == NGINX:
+        return nginx.version()
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+GUNICORN = "{bin}/gunicorn --workers {workers} --no-control-socket "
+# Its documentation, "Design", "How Many Workers?": (2 x cores) + 1.
+GUNICORN_WORKERS = (2, 1)
 # Keep-alive of two seconds and 1,000 connections are gunicorn's defaults behind a proxy.
 GUNICORN_MANY = "--keep-alive 75 --worker-connections 20000"
-UWSGI = (
-    "{bin}/uwsgi --master --processes 1 --threads 8 --need-app --die-on-term --disable-logging --listen 1024"
-    " --virtualenv {bin}/.. --module {app} "
+GUNICORN_WHY = (
+    "(2 x cores) + 1 workers (docs.gunicorn.org, Design, How many workers?); its C parser is used where gunicorn[fast] "
+    "is installed (--http-parser auto, its default). The control socket only adds a thread and a file."
 )
-GRANIAN = "{bin}/granian --interface wsgi --workers 1 --blocking-threads 8 "
+UWSGI = (
+    "{bin}/uwsgi --master --processes {workers} --threads {threads} --need-app --die-on-term --disable-logging"
+    f" --listen 1024 {'--virtualenv ' + sys.prefix if sys.prefix != sys.base_prefix else ''}"
+    " --module {module} --callable {name} "
+)
+GRANIAN = "{bin}/granian --interface wsgi --workers {workers} "
+MOD_WSGI = (
+    "{bin}/mod_wsgi-express start-server --application-type module {module} --callable-object {name}"
+    " --host {host} --port {port} --processes {workers} --threads {threads} --python-path . "
+    "--limit-request-body 104857600 --server-root {state}/apache --log-to-terminal"
+)
+MOD_WSGI_MANY = "--max-clients 12000 --keep-alive-timeout 75 --server-backlog 4096 --daemon-backlog 4096"
+QUICKSTART = (
+    "a process for each core with 2 threads each (uwsgi-docs.readthedocs.io, Quickstart for Python/WSGI applications, "
+    "Adding concurrency)"
+)
+ONE_PROCESS = "It has no worker processes: one process whatever the number of cores."
 
-PEERS = (
+
+RECOMMENDED = (
     Peer(
         TAILRACE,
         "tailrace",
         "{bin}/tailrace {app} --bind {host}:{port}",
-        "All defaults: one process, threads as the application needs them.",
+        "All defaults: one process, threads as the application needs them; a worker for each core with several cores.",
         unix="{bin}/tailrace {app} --bind unix:{socket}",
+        scaled="--workers {workers}",
     ),
     Peer(
         TAILRACE_GEVENT,
         "tailrace",
         "{bin}/tailrace {app} --gevent --bind {host}:{port}",
-        "A greenlet for each request in place of a thread; all else by default, 10,000 requests at once included.",
+        "A greenlet for each request instead of a thread; all else by default, 10,000 requests at once included.",
         unix="{bin}/tailrace {app} --gevent --bind unix:{socket}",
+        scaled="--workers {workers}",
         asked=True,
+        needs=("gevent",),
     ),
     Peer(
         VIEW,
@@ -125,102 +233,244 @@ PEERS = (
     Peer(
         "gunicorn gthread",
         "gunicorn",
-        GUNICORN + "--worker-class gthread --threads 8 --bind {host}:{port} {app}",
-        "Its documentation: gthread for applications that wait, one process here. The control socket only adds a "
-        "thread and a file.",
-        unix=GUNICORN + "--worker-class gthread --threads 8 --bind unix:{socket} {app}",
+        GUNICORN + "--worker-class gthread --threads {threads} --bind {host}:{port} {app}",
+        "2 to 4 threads for each core (its setting `threads`): 4. " + GUNICORN_WHY,
+        unix=GUNICORN + "--worker-class gthread --threads {threads} --bind unix:{socket} {app}",
         many=GUNICORN_MANY,
+        workers=GUNICORN_WORKERS,
+        threads=(4, 0),
+        beside="gunicorn_h1c",
     ),
     Peer(
         "gunicorn gevent",
         "gunicorn",
         GUNICORN + "--worker-class gevent --bind {host}:{port} {app}",
-        "Greenlets in place of threads; 1,000 connections by default.",
+        "Greenlets instead of threads, 1,000 connections by default. " + GUNICORN_WHY,
         unix=GUNICORN + "--worker-class gevent --bind unix:{socket} {app}",
         many=GUNICORN_MANY,
+        workers=GUNICORN_WORKERS,
+        needs=("gevent",),
+        beside="gunicorn_h1c",
     ),
     Peer(
         "gunicorn sync",
         "gunicorn",
         GUNICORN + "--bind {host}:{port} {app}",
-        "Its default worker: one request at a time, no keep-alive. Its documentation wants a proxy in front.",
+        "Its default worker: one request at a time, no keep-alive; its documentation wants a buffering proxy in front. "
+        + GUNICORN_WHY,
         unix=GUNICORN + "--bind unix:{socket} {app}",
+        workers=GUNICORN_WORKERS,
+        beside="gunicorn_h1c",
     ),
     Peer(
         "granian",
         "granian",
         GRANIAN + "--host {host} --port {port} {app}",
-        "Its documentation: for WSGI set the blocking threads, leave runtime threads at their default.",
+        "A worker for each core, and its thread pool left alone (README, Workers and threads): "
+        "512 blocking threads with one worker.",
         unix=GRANIAN + "--uds {socket} {app}",
         many="--backlog 4096 --backpressure 20000",
     ),
     Peer(
         "uwsgi http",
         "uwsgi",
-        UWSGI + "--http {host}:{port} --http-keepalive",
-        "Its quickstart's way to face clients without a web server: the HTTP router in front of the workers.",
+        UWSGI + "--http {host}:{port} --http-keepalive --http-auto-chunked",
+        "Its documentation's way to face clients without a web server (Things to know): the HTTP router in front of "
+        f"the workers, {QUICKSTART}. Keep-alive needs --http-auto-chunked where a response has no length.",
+        threads=(0, 2),
+    ),
+    Peer(
+        "uwsgi http-socket",
+        "uwsgi",
+        UWSGI + "--http-socket {host}:{port}",
+        f"Its workers speak HTTP themselves, without keep-alive: for a proxy in front (Things to know); {QUICKSTART}.",
+        unix=UWSGI + "--http-socket {socket}",
+        threads=(0, 2),
     ),
     Peer(
         "uwsgi http11",
         "uwsgi",
         UWSGI + "--http11-socket {host}:{port}",
-        "Its workers speak HTTP/1.1 themselves: the fast way, which its documentation hardly mentions.",
+        f"Its workers speak HTTP/1.1 themselves: its fastest way, hardly mentioned in its documentation; {QUICKSTART}.",
         unix=UWSGI + "--http11-socket {socket}",
+        threads=(0, 2),
+    ),
+    Peer(
+        "uwsgi behind nginx",
+        "uwsgi",
+        # In one process group, which is stopped as one.
+        "sh -c 'nginx -p {state} -c front.conf & exec \"$@\"' sh " + UWSGI + "--socket {state}/front.sock",
+        "Its protocol behind nginx, as its quickstart deploys it (Putting behind a full webserver): nginx with one "
+        f"worker for each core, on the same cores; {QUICKSTART}.",
+        threads=(0, 2),
+        needs=(NGINX,),
     ),
     Peer(
         "waitress",
         "waitress",
-        "{bin}/waitress-serve --threads 8 {many} --listen {host}:{port} {app}",
-        "All defaults but the threads.",
-        unix="{bin}/waitress-serve --threads 8 --unix-socket {socket} {app}",
+        "{bin}/waitress-serve {many} --listen {host}:{port} {app}",
+        f"All defaults: 4 threads, 100 connections (its documentation, Arguments). {ONE_PROCESS}",
+        unix="{bin}/waitress-serve {many} --unix-socket {socket} {app}",
         many="--connection-limit 20000 --asyncore-use-poll",
     ),
     Peer(
         "cheroot",
         "cheroot",
-        "{bin}/cheroot {app} --bind {host}:{port} --threads 8",
-        "All defaults but the threads (10).",
-        unix="{bin}/cheroot {app} --bind {socket} --threads 8",
+        "{bin}/cheroot {app} --bind {host}:{port}",
+        f"All defaults: 10 threads (cheroot.cli). {ONE_PROCESS}",
+        unix="{bin}/cheroot {app} --bind {socket}",
         many="--timeout 75 --request-queue-size 4096",
     ),
     Peer(
         "gevent pywsgi",
         "gevent",
-        "{bin}/python -m served.serve gevent {app} {host}:{port}",
-        "Its guide's example: everything patched, serve_forever, no log.",
-        unix="{bin}/python -m served.serve gevent {app} unix:{socket}",
+        "{python} {serve} gevent {app} {host}:{port}",
+        f"Its guide's example: everything patched, serve_forever, no log. {ONE_PROCESS}",
+        unix="{python} {serve} gevent {app} unix:{socket}",
         many="--backlog 4096",
     ),
     Peer(
         "bjoern",
         "bjoern",
-        "{bin}/python -m served.serve bjoern {app} {host}:{port}",
-        "It has one function, run(), and one thread.",
-        unix="{bin}/python -m served.serve bjoern {app} unix:{socket}",
+        "{python} {serve} bjoern {app} {host}:{port}",
+        "It has one function, run(), and one thread; with several cores, a process for each shares the port (README: "
+        "reuse_port).",
+        unix="{python} {serve} bjoern {app} unix:{socket}",
+        scaled="--workers {workers}",
     ),
     Peer(
         "fastwsgi",
         "fastwsgi",
-        "{bin}/fastwsgi {app} --host {host} --port {port}",
-        "Its documentation's command. One thread. It never calls `close()`.",
+        "{python} {serve} fastwsgi {app} {host}:{port}",
+        "Its README's `fastwsgi.run`, with a worker for each core; one thread each. It never calls `close()`.",
         calls_close=False,
+        scaled="--workers {workers}",
     ),
     Peer(
         "socketify",
         "socketify",
-        "{bin}/python -m socketify {app} --interface wsgi --host {host} --port {port} --workers 1",
-        "Its documentation's command. One thread.",
-        unix="{bin}/python -m socketify {app} --interface wsgi --uds {socket} --workers 1",
+        "{python} -m socketify {app} --interface wsgi --host {host} --port {port} --workers {workers}",
+        "Its documentation's command (docs.socketify.dev, CLI), a worker for each core; one thread each.",
+        unix="{python} -m socketify {app} --interface wsgi --uds {socket} --workers {workers}",
+    ),
+    Peer(
+        "pyruvate",
+        "pyruvate",
+        "{python} {serve} pyruvate {app} {host}:{port} --threads {threads}",
+        "2 worker threads, as in its README's examples; the number has no default. No connection is reused, its "
+        f"default (max_reuse_count). {ONE_PROCESS}",
+        unix="{python} {serve} pyruvate {app} unix:{socket} --threads {threads}",
+        threads=(0, 2),
+    ),
+    Peer(
+        "paste",
+        "Paste",
+        "{python} {serve} paste {app} {host}:{port}",
+        f"`paste.httpserver.serve` with its defaults: 10 threads, HTTP/1.0. {ONE_PROCESS}",
+    ),
+    Peer(
+        WSGIREF,
+        WSGIREF,
+        "{python} {serve} wsgiref {app} {host}:{port}",
+        "The standard library's reference server, by `make_server` as in its documentation, without its request log.",
     ),
     Peer(
         "mod_wsgi",
         "mod_wsgi",
-        "{bin}/mod_wsgi-express start-server --application-type module {module} --callable-object {name}"
-        " --host {host} --port {port} --processes 1 --threads 8 --python-path . --limit-request-body 104857600"
-        " --server-root {state}/apache --log-to-terminal",
-        "Daemon mode, its default. The body limit of 10 MB would refuse the upload.",
-        many="--max-clients 12000 --keep-alive-timeout 75 --server-backlog 4096 --daemon-backlog 4096",
+        MOD_WSGI,
+        "mod_wsgi-express in daemon mode, all defaults, with a process for each core: 5 threads each, and one and a "
+        "half times as many clients and 10, at least 20 (--help; the 10 are in the code of 6.1). "
+        "The body limit of 10 MB would refuse the upload.",
+        many=MOD_WSGI_MANY,
+        threads=(0, 5),
     ),
+    Peer(
+        "mod_wsgi embedded",
+        "mod_wsgi",
+        MOD_WSGI + " --embedded-mode",
+        "mod_wsgi-express with the application in Apache's own processes, 5 threads by default, which are also all "
+        "its clients (--help). The body limit of 10 MB would refuse the upload.",
+        threads=(0, 5),
+    ),
+)
+
+
+# The second rows: name, what is changed, further options, a number of {threads}. Later options win.
+AT_OUR_DEFAULTS = (
+    (
+        "gunicorn gthread",
+        f"{THREADS} threads a worker, connections and keep-alive",
+        f"--worker-connections {CONNECTIONS} --keep-alive {IDLE_SECONDS} --backlog {BACKLOG}",
+    ),
+    (
+        "gunicorn gevent",
+        "requests at once and keep-alive",
+        f"--worker-connections {GREENLETS} --keep-alive {IDLE_SECONDS} --backlog {BACKLOG}",
+    ),
+    (
+        "granian",
+        f"{THREADS} blocking threads, connections",
+        f"--blocking-threads {THREADS} --backlog {BACKLOG} --backpressure {CONNECTIONS}",
+    ),
+    ("uwsgi http", f"{THREADS} threads", ""),
+    ("uwsgi http-socket", f"{THREADS} threads", ""),
+    ("uwsgi http11", f"{THREADS} threads", ""),
+    ("uwsgi behind nginx", f"{THREADS} threads", ""),
+    (
+        "waitress",
+        f"{THREADS} threads, connections (by poll, since select ends at 1,024)",
+        f"--threads {THREADS} --connection-limit {CONNECTIONS} --asyncore-use-poll --backlog {BACKLOG}",
+    ),
+    (
+        "cheroot",
+        f"{THREADS} threads, connections that wait, keep-alive",
+        f"--threads {THREADS} --request-queue-size {BACKLOG} --timeout {IDLE_SECONDS}",
+    ),
+    (
+        "pyruvate",
+        f"{THREADS} worker threads, connections that are reused (255 times, its maximum)",
+        "--reuse 255",
+    ),
+    ("paste", f"{THREADS} threads, connections that wait", f"--threads {THREADS} --backlog {BACKLOG}"),
+    (
+        "mod_wsgi",
+        f"{THREADS} threads, 1,024 clients (each takes a thread of Apache's), keep-alive",
+        f"--max-clients 1024 --keep-alive-timeout {IDLE_SECONDS} --server-backlog {BACKLOG} --daemon-backlog {BACKLOG}",
+    ),
+    (
+        "mod_wsgi embedded",
+        f"{THREADS} threads, keep-alive",
+        f"--keep-alive-timeout {IDLE_SECONDS} --server-backlog {BACKLOG}",
+    ),
+)
+
+
+def at_our_defaults(name: str, what: str, options: str) -> Peer:
+    """The second row of a server."""
+    peer = next(peer for peer in RECOMMENDED if peer.name == name)
+    return replace(
+        peer,
+        name=f"{name} at Tailrace's defaults",
+        command=with_options(peer.command, options),
+        unix=None if peer.unix is None else with_options(peer.unix, options),
+        why=f"As {name}, but with Tailrace's defaults: {what}.",
+        of=name,
+        threads=(0, THREADS),
+    )
+
+
+def with_options(template: str, options: str) -> str:
+    """Where options end before the arguments, {many} says so."""
+    if "{many}" in template:
+        return template.replace("{many}", f"{options} {{many}}")
+    return f"{template} {options}".rstrip()
+
+
+# Each second row behind its first.
+PEERS = tuple(
+    row
+    for peer in RECOMMENDED
+    for row in (peer, *(at_our_defaults(*second) for second in AT_OUR_DEFAULTS if second[0] == peer.name))
 )
 
 # Not a WSGI server: the floor for files.
@@ -233,12 +483,15 @@ FLOOR = Peer(
 
 
 def by_name(names: list[str]) -> tuple[Peer, ...]:
-    """The rows with these names; a word of a name is enough ("gunicorn" is three rows). Raises ValueError."""
-    found = [peer for peer in PEERS if any(name == peer.name or name in peer.name.split() for name in names)]
+    """The rows with these names; a word of a name is enough ("gunicorn" is five rows). Raises ValueError."""
+
+    def meant(peer: Peer, name: str) -> bool:
+        return name == peer.name or name in peer.name.replace(" at Tailrace's defaults", "").split()
+
     for name in names:
-        if not any(name == peer.name or name in peer.name.split() for peer in PEERS):
-            raise ValueError(f"no such server: {name} (there are {', '.join(peer.name for peer in PEERS)})")
-    return tuple(found)
+        if not any(meant(peer, name) for peer in PEERS):
+            raise ValueError(f"no such server: {name} (there are {', '.join(peer.name for peer in RECOMMENDED)})")
+    return tuple(peer for peer in PEERS if any(meant(peer, name) for name in names))
 
 
 def commands() -> Path:

@@ -13,9 +13,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
-from tailrace.compare import curl, floor, launch
-from tailrace.compare.launch import NotServing, Server
+from tailrace.compare import curl, floor, launch, machine
+from tailrace.compare.launch import SERVED, NotServing, Server
 from tailrace.compare.peers import FLOOR, Peer
 from tailrace.compare.results import ITERATION, Cell, Column, Sample, columns_for
 from tailrace.compare.scenarios.scenario import Ask, Scenario
@@ -35,9 +36,15 @@ class Contest:
         self.columns = columns_for(scenario.metrics)
         self.running: dict[str, Server] = {}
         self.failures: dict[str, int] = {}
-        self.peers = [peer for peer in peers if scenario.admits(peer) and self.takes_part(peer)]
+        self.peers = [peer for peer in peers if self.admits(peer) and self.takes_part(peer)]
         if scenario.nginx is not None and FLOOR.version() is not None:
             self.peers.append(FLOOR)
+
+    def admits(self, peer: Peer) -> bool:
+        """Whether a server is in this scenario. A second row is where its first one is, if several clients are served
+        at once: one alone does not see how many threads there are."""
+        several = max(getattr(self.scenario, "connections", 1), getattr(self.scenario, "clients", 1)) > 1
+        return self.scenario.admits(first_row(peer)) and (several or not peer.of)
 
     def takes_part(self, peer: Peer) -> bool:
         """A server that is missing, or that cannot do this at all, is in the table with its reason and no figure."""
@@ -101,7 +108,14 @@ class Contest:
                     self.check_body(server)
 
     def server(self, peer: Peer) -> Server:
-        return Server(peer, self.scenario.app, self.scenario.over_unix, self.scenario.many, self.scenario.extra(peer))
+        scenario = self.scenario
+        place = getattr(scenario, "place", None) or SERVED
+        extra = scenario.extra(first_row(peer))
+        return Server(peer, scenario.app, scenario.over_unix, scenario.many, extra, place, self.cores())
+
+    def cores(self) -> int | None:
+        """How many cores the servers have, with a worker for each; None for one core and one process."""
+        return len(machine.CORES) if getattr(self.scenario, "everyday", False) else None
 
     def turn(self, peer: Peer, number: int) -> None:
         """One round of one server."""
@@ -147,3 +161,8 @@ class Contest:
                 continue
             cell = column.cells.setdefault(name, Cell())
             cell.add(number, sample.values.get(key), sample)
+
+
+def first_row(peer: Peer) -> Peer:
+    """The row by whose name scenarios know a server."""
+    return replace(peer, name=peer.of) if peer.of else peer

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 import pytest
 
+from tailrace.cli.options import OPTIONS
 from tailrace.compare import peers, scenarios
+from tailrace.compare.rounds import Contest
+from tailrace.compare.scenarios.scenario import Ask
 
 
 @pytest.mark.parametrize("peer", [*peers.PEERS, peers.FLOOR], ids=lambda peer: peer.name)
@@ -30,7 +34,11 @@ def test_a_server_that_does_not_call_close_gets_an_application_that_does(module:
 
 
 def test_a_word_of_a_name_chooses() -> None:
-    assert [peer.name for peer in peers.by_name(["gthread", "bjoern"])] == ["gunicorn gthread", "bjoern"]
+    assert [peer.name for peer in peers.by_name(["gthread", "bjoern"])] == [
+        "gunicorn gthread",
+        "gunicorn gthread at Tailrace's defaults",
+        "bjoern",
+    ]
 
 
 def test_an_unknown_name_is_refused() -> None:
@@ -61,3 +69,75 @@ def test_a_row_that_waits_to_be_asked_takes_part_where_it_is_named() -> None:
 def test_no_two_metrics_share_a_key() -> None:
     keys = [metric.key for scenario in scenarios.SCENARIOS for metric in scenario.metrics]
     assert len(keys) == len(set(keys))
+
+
+def line(name: str, cores: int = 1, app: str = "a:b") -> str:
+    peer = next(peer for peer in peers.PEERS if peer.name == name)
+    return peer.shown(app, cores)
+
+
+def test_each_server_runs_as_its_documentation_recommends_for_the_cores() -> None:
+    # (2 x cores) + 1 workers, and 4 threads for each core.
+    assert "--workers 3 " in line("gunicorn gthread")
+    assert "--workers 9 " in line("gunicorn gthread", cores=4)
+    assert "--threads 16 " in line("gunicorn gthread", cores=4)
+    assert "--processes 4 --threads 2 " in line("uwsgi http", cores=4)
+    assert "--workers 4 " in line("granian", cores=4)
+    # Its README asks not to tune it.
+    assert "threads" not in line("granian")
+    assert line("tailrace").endswith("--bind 127.0.0.1:8000")
+    assert line("tailrace", cores=4).endswith("--workers 4")
+    assert "--threads 5 " in line("mod_wsgi")
+    assert "--embedded-mode" in line("mod_wsgi embedded")
+
+
+@pytest.mark.parametrize("peer", [peer for peer in peers.PEERS if peer.of], ids=lambda peer: peer.name)
+def test_a_second_row_has_our_defaults(peer: peers.Peer) -> None:
+    first = next(each for each in peers.PEERS if each.name == peer.of)
+    assert peer.shown() != first.shown()
+    expected = peers.GREENLETS if "gevent" in peer.name else peers.THREADS
+    assert f" {expected}" in peer.shown()
+    assert peer.why.startswith(f"As {peer.of}, but with Tailrace's defaults: ")
+    assert peers.PEERS.index(peer) == peers.PEERS.index(first) + 1
+
+
+def test_the_defaults_of_the_second_rows_are_those_of_the_options() -> None:
+    defaults = {option.name: option.default for option in OPTIONS}
+    assert (defaults["threads"], defaults["max_connections"]) == (peers.THREADS, peers.CONNECTIONS)
+    assert (defaults["backlog"], defaults["idle_timeout"]) == (peers.BACKLOG, peers.IDLE_SECONDS)
+
+
+def test_an_application_that_counts_in_its_process_gets_one() -> None:
+    assert "--workers 1 " in line("gunicorn sync", app="served.shapes:words")
+    assert "--workers 3 " in line("gunicorn sync", app="served.shapes:pong")
+
+
+def test_every_row_says_why() -> None:
+    assert all(peer.why.endswith(".") for peer in (*peers.PEERS, peers.FLOOR))
+
+
+def contest(scenario: str) -> list[str]:
+    (chosen,) = scenarios.by_name([scenario])
+    rows = tuple(peer for peer in peers.PEERS if peer.name.startswith(("tailrace", "granian")))
+    made = Contest(chosen, rows, Ask(1.0, quick=False), lambda text: None)
+    return [peer.name for peer in rows if made.admits(peer)]
+
+
+def test_a_second_row_takes_part_where_several_clients_are_served_at_once() -> None:
+    second = "granian at Tailrace's defaults"
+    assert contest("pong_c64") == [peers.TAILRACE, peers.TAILRACE_GEVENT, "granian", second]
+    assert contest("pong_c1") == [peers.TAILRACE, "granian"]
+    assert second in contest("crowd_list")
+    assert second not in contest("startup")
+
+
+def test_a_command_on_path_of_another_environment_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "frobnicate"
+    program.write_text("#!/bin/sh\necho frobnicate 3.1.4\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    peer = peers.Peer("frobnicate", "frobnicate", "{bin}/frobnicate {app}", "")
+    assert peer.version() == "3.1.4 on PATH"
+    assert peer.directory() == tmp_path
+    monkeypatch.setenv("PATH", "")
+    assert peer.version() is None

@@ -19,11 +19,11 @@ __all__ = ["document", "draw", "goals_terminal", "readme_chart", "terminal", "wr
 
 
 def write(document: dict[str, Any], path: Path) -> Path:
-    """Writes the JSON file, and the reports beside it; returns the path of the page."""
+    """Writes the JSON file, and report.md and report.html beside it; returns the path of the page."""
     save(document, path)
     run = Run.of(document)
-    path.with_suffix(".md").write_text(markdown(run, path.name))
-    made = path.with_suffix(".html")
+    path.with_name("report.md").write_text(markdown(run, path.name))
+    made = path.with_name("report.html")
     made.write_text(page(run, path.name))
     return made
 

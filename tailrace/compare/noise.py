@@ -1,0 +1,132 @@
+"""Whether the machine is quiet enough for a ranking: looked at before each experiment, while no server runs.
+
+A fixed piece of work is timed in short slices on the server's core and on the load's. A quiet core takes nearly the
+same time for each. A look also reads the time that the hypervisor gave to other guests, and how many other processes
+wanted a core.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean, median, quantiles
+from typing import Any
+
+from tailrace.compare import machine
+
+# Of each core. A slice takes about a millisecond: shorter than the kernel's time slices, so that some meet an
+# interruption and some do not.
+SLICES = 100
+STEPS = 12_000
+# What the run queue is read after.
+QUEUE_SLICES = 10
+
+# Beyond these, differences between servers are no larger than those between two runs of the same one.
+MOST_SPREAD = 0.15
+MOST_STEAL = 0.03
+MOST_WAITING = 0.5
+
+
+@dataclass(frozen=True)
+class Look:
+    """before: the experiment that came next. spread: the slices' times from the 10th to the 90th percentile, over the
+    median. steal: the part of the cores' time that the hypervisor gave to others. waiting: other processes that ran or
+    wanted to run."""
+
+    before: str
+    spread: float
+    steal: float
+    waiting: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether servers may not be ranked, and why."""
+
+    refused: bool
+    reason: str
+
+
+def look(before: str) -> Look:
+    """Measures now, for a quarter of a second."""
+    allowed = os.sched_getaffinity(0)
+    steal, begun = stolen_seconds(), time.perf_counter()
+    spreads, queue = [], []
+    try:
+        for core in sorted({machine.SERVER_CORE, machine.LOAD_CORE}):
+            os.sched_setaffinity(0, {core})
+            taken = []
+            for number in range(SLICES):
+                taken.append(timed_slice())
+                if number % QUEUE_SLICES == 0:
+                    queue.append(running() - 1)
+            spreads.append(spread(taken))
+    finally:
+        os.sched_setaffinity(0, allowed)
+    cores_seconds = len(machine.CORES) * (time.perf_counter() - begun)
+    return Look(before, max(spreads), (stolen_seconds() - steal) / cores_seconds, max(0.0, mean(queue)))
+
+
+def judge(looks: Sequence[Look]) -> Verdict:
+    """The rule: a ranking is refused where a quarter of the looks, or the only one, exceeds a limit."""
+    told = [
+        (upper_quartile([each.spread for each in looks]), MOST_SPREAD, "a fixed piece of work varied by {}"),
+        (upper_quartile([each.steal for each in looks]), MOST_STEAL, "other guests of the hypervisor took {}"),
+    ]
+    reasons = [f"{text.format(percent(found))} (limit {percent(most)})" for found, most, text in told if found > most]
+    waiting = upper_quartile([each.waiting for each in looks])
+    if waiting > MOST_WAITING:
+        reasons.append(f"{waiting:.1f} other processes wanted a core (limit {MOST_WAITING:g})")
+    if not reasons:
+        return Verdict(False, "")
+    return Verdict(True, f"The machine was too noisy: in a quarter of its checks, {', and '.join(reasons)}.")
+
+
+def as_json(looks: Sequence[Look]) -> dict[str, Any]:
+    return {**asdict(judge(looks)), "looks": [asdict(each) for each in looks]}
+
+
+def from_json(document: dict[str, Any]) -> list[Look]:
+    return [Look(**each) for each in document["looks"]]
+
+
+def percent(part: float) -> str:
+    return f"{100 * part:.0f} %"
+
+
+def upper_quartile(values: Sequence[float]) -> float:
+    """0 of nothing."""
+    if len(values) < 2:
+        return max(values, default=0.0)
+    return quantiles(values, n=4, method="inclusive")[2]
+
+
+def spread(taken: Sequence[float]) -> float:
+    """From the 10th to the 90th percentile, in parts of the median."""
+    tenths = quantiles(taken, n=10, method="inclusive")
+    return (tenths[-1] - tenths[0]) / median(taken)
+
+
+def timed_slice() -> float:
+    """Seconds for the fixed piece of work."""
+    begun = time.perf_counter()
+    value = 1
+    for step in range(STEPS):
+        value = (31 * value + step) & 0xFFFF
+    return time.perf_counter() - begun
+
+
+def stolen_seconds() -> float:
+    """What other guests have had of this machine's cores."""
+    found = re.search(r"^cpu +(.+)", Path("/proc/stat").read_text(), re.MULTILINE)
+    fields = found.group(1).split() if found else []
+    return int(fields[7]) / os.sysconf("SC_CLK_TCK") if len(fields) > 7 else 0.0
+
+
+def running() -> int:
+    """Threads of all processes that run or want to, this one included."""
+    return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])

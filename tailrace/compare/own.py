@@ -1,0 +1,291 @@
+"""The user's own application: what its clients get from each server.
+
+All servers must give the same answer. Each is asked twice for each URL first: a page that differs between two answers
+of one server is compared by its status and by about its length, every other one byte for byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from urllib.parse import quote
+
+from tailrace.compare import curl, launch
+from tailrace.compare.launch import HOST, NotServing, Place, Server
+from tailrace.compare.peers import TAILRACE_GEVENT, Peer
+from tailrace.compare.results import Metric, Sample
+from tailrace.compare.scenarios.rate import Rate
+from tailrace.compare.scenarios.scenario import Ask, Scenario
+from tailrace.process.errors import ConfigError
+
+# As others take it too: no call, no file.
+APPLICATION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+SECONDS = 30.0
+MOST_FETCHES = 15
+# Two lengths within a tenth, or 64 bytes, are about the same.
+LENGTH_PART = 0.1
+LENGTH_BYTES = 64
+# For --only.
+KINDS = ("c64", "c1", "new", "fetch")
+
+
+@dataclass(frozen=True)
+class Page:
+    """One answer."""
+
+    status: int
+    length: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What every server has to answer. varies: the page differs each time."""
+
+    page: Page
+    varies: bool
+
+    def fault(self, page: Page) -> str:
+        """What is wrong with an answer, empty where nothing is."""
+        if page.status != self.page.status:
+            return f"status {page.status} instead of {self.page.status}"
+        if self.varies:
+            if not similar(page.length, self.page.length):
+                return f"{page.length:,} bytes, where the others give about {self.page.length:,}"
+        elif page.length != self.page.length:
+            return f"{page.length:,} bytes instead of {self.page.length:,}"
+        elif page != self.page:
+            return "other bytes than the other servers"
+        return ""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Of one URL: the reference, and by server what was wrong."""
+
+    reference: Reference
+    faults: Mapping[str, str]
+
+    def told(self, target: str) -> str:
+        """In a line."""
+        page = self.reference.page
+        if self.reference.varies:
+            how = f"differs each time: only the status and about the length ({page.length:,} bytes) are compared"
+        else:
+            how = f"{page.length:,} bytes, compared byte for byte"
+        return f"{target}: status {page.status}, {how}"
+
+
+def similar(one: int, other: int) -> bool:
+    return abs(one - other) <= max(LENGTH_BYTES, LENGTH_PART * max(one, other))
+
+
+def agree(answers: Mapping[str, tuple[Page, Page]]) -> Survey:
+    """The answer of most servers, of equals that of the first one. Of at least one server."""
+    varying = [name for name, (first, second) in answers.items() if first != second]
+    varies = 2 * len(varying) > len(answers)
+    if varies:
+        status = Counter(first.status for first, _ in answers.values()).most_common(1)[0][0]
+        lengths = [page.length for pages in answers.values() for page in pages if page.status == status]
+        reference = Reference(Page(status, round(median(lengths)), ""), True)
+    else:
+        steady = [first for name, (first, _) in answers.items() if name not in varying]
+        reference = Reference(Counter(steady).most_common(1)[0][0], False)
+    faults = {}
+    for name, pages in answers.items():
+        if found := next(filter(None, map(reference.fault, pages)), ""):
+            faults[name] = found
+    return Survey(reference, faults)
+
+
+def place(directory: Path, target: str) -> Place:
+    return Place(directory, target, any_status=True)
+
+
+def fetch(server: Server, target: str) -> tuple[Page, float, float]:
+    """One answer on a connection of its own, and milliseconds from the request to its first byte and its last. Raises
+    OSError."""
+    connection = http.client.HTTPConnection(HOST, server.port, timeout=SECONDS)
+    connection.sock = server.connect(SECONDS)
+    try:
+        begun = time.perf_counter()
+        connection.request("GET", target, headers={"Connection": "close"})
+        answer = connection.getresponse()
+        first = time.perf_counter() - begun
+        body = answer.read()
+        taken = time.perf_counter() - begun
+    except http.client.HTTPException as error:
+        raise OSError(f"no whole answer: {type(error).__name__} {error}".rstrip()) from error
+    finally:
+        connection.close()
+    return Page(answer.status, len(body), hashlib.sha256(body).hexdigest()), 1000 * first, 1000 * taken
+
+
+def survey(app: str, directory: Path, targets: Iterable[str], peers: Iterable[Peer]) -> dict[str, Survey]:
+    """Starts every server and asks it for each URL twice. Raises ConfigError where none answers with success."""
+    servers = [Server(peer, app, place=place(directory, next(iter(targets)))) for peer in peers]
+    answers: dict[str, dict[str, tuple[Page, Page]]] = {target: {} for target in targets}
+    silent: dict[str, str] = {}
+    try:
+        for server in servers:
+            try:
+                server.wait_until_ready()
+            except NotServing as error:
+                silent[server.peer.name] = str(error)
+                continue
+            for target in targets:
+                with contextlib.suppress(OSError):
+                    answers[target][server.peer.name] = (fetch(server, target)[0], fetch(server, target)[0])
+    finally:
+        launch.stop(servers)
+    found = {}
+    for target, given in answers.items():
+        if not given:
+            said = next((f": {name} {text}" for name, text in silent.items()), "")
+            raise ConfigError(f"no server answers {target} of {app}{said}")
+        found[target] = agree(given)
+        status = found[target].reference.page.status
+        if not 200 <= status < 400:
+            raise ConfigError(f"{target} answers with status {status}: choose another path with --url")
+    return found
+
+
+def check(server: Server, target: str, surveyed: Survey) -> None:
+    """Raises NotServing for another answer than the reference."""
+    fault = surveyed.faults.get(server.peer.name) or surveyed.reference.fault(fetch(server, target)[0])
+    if fault:
+        raise NotServing(f"disqualified: {fault}")
+
+
+@dataclass(frozen=True)
+class OwnRate(Rate):
+    """Requests a second for one URL."""
+
+    place: Place | None = None
+    survey: Survey | None = None
+
+    def measure(self, server: Server, ask: Ask) -> Sample:
+        self.check(server)
+        return super().measure(server, ask)
+
+    def check(self, server: Server) -> None:
+        if self.survey is not None:
+            check(server, self.path, self.survey)
+
+
+@dataclass(frozen=True)
+class OwnFetch(Scenario):
+    """One fetch at a time, each on a connection of its own: its first byte and its last, in milliseconds."""
+
+    place: Place | None = None
+    survey: Survey | None = None
+
+    def measure(self, server: Server, ask: Ask) -> Sample:
+        self.check(server)
+        firsts: list[float] = []
+        wholes: list[float] = []
+        end = time.perf_counter() + ask.seconds
+        while len(wholes) < MOST_FETCHES and (not wholes or time.perf_counter() < end):
+            page, first, whole = fetch(server, self.path)
+            if self.survey is not None and (fault := self.survey.reference.fault(page)):
+                raise NotServing(f"disqualified: {fault}")
+            firsts.append(first)
+            wholes.append(whole)
+        first_key, whole_key = (metric.key for metric in self.metrics)
+        return Sample({first_key: median(firsts), whole_key: median(wholes)})
+
+    def check(self, server: Server) -> None:
+        if self.survey is not None:
+            check(server, self.path, self.survey)
+
+    def reproduce(self) -> str:
+        return " ".join(curl.command(f"http://127.0.0.1:8000{self.path}"))
+
+
+def experiments(
+    app: str, directory: Path, surveys: Mapping[str, Survey | None], only: Iterable[str] = ()
+) -> tuple[Scenario, ...]:
+    """What is measured of each URL; `only` has names of KINDS, and nothing for all."""
+    found: list[Scenario] = []
+    wanted = tuple(only) or KINDS
+    for number, (target, surveyed) in enumerate(surveys.items(), 1):
+        every = of_url(f"url{number}", app, target, place(directory, target), surveyed)
+        found += [each for each in every if each.name.rpartition("_")[2] in wanted]
+    return tuple(found)
+
+
+def of_url(key: str, app: str, target: str, where: Place, surveyed: Survey | None) -> list[Scenario]:
+    def rate(name: str, what: str, connections: int, close: bool = False) -> OwnRate:
+        metric = Metric(f"{key}_{name}", f"{target}: {what}", f"{target}, {what}", "requests/s", True)
+        latencies = [
+            Metric(f"{key}_{name}_{part}", f"{target}: {what}: {part}", f"{target}, {what}, {part}", "ms", False, 2)
+            for part in ("p50", "p99")
+        ]
+        return OwnRate(
+            f"{key}_{name}",
+            f"{target}: {what}",
+            target,
+            app,
+            (metric, *latencies),
+            also=(TAILRACE_GEVENT,),
+            path=target,
+            connections=connections,
+            close=close,
+            same_core=connections == 1,
+            place=where,
+            survey=surveyed,
+        )
+
+    fetching = OwnFetch(
+        f"{key}_fetch",
+        f"{target}: one fetch",
+        target,
+        app,
+        (
+            Metric(f"{key}_first", f"{target}: first byte of one fetch", f"{target}, first byte", "ms", False, 2),
+            Metric(f"{key}_whole", f"{target}: whole response of one fetch", f"{target}, whole", "ms", False, 2),
+        ),
+        also=(TAILRACE_GEVENT,),
+        path=target,
+        place=where,
+        survey=surveyed,
+    )
+    return [
+        rate("c64", "64 connections", 64),
+        rate("c1", "one connection, client on the server's core", 1),
+        rate("new", "a new connection for each of 16 clients' requests", 16, close=True),
+        fetching,
+    ]
+
+
+def application(given: str) -> str:
+    """The name as every server takes it. Raises ConfigError."""
+    if APPLICATION.fullmatch(given):
+        return given
+    raise ConfigError(
+        f"{given}: the other servers need the application as MODULE:CALLABLE, such as mysite.wsgi:application; for a "
+        "factory or a file, write a module with `application = create_app()`"
+    )
+
+
+def target(given: str) -> str:
+    """A path and query as a client sends it. Raises ConfigError."""
+    if not given.startswith("/") or given.startswith("//"):
+        raise ConfigError(f"--url {given}: give the path and query, such as /report?year=2026")
+    if "#" in given:
+        raise ConfigError(f"--url {given}: a fragment (#) is not sent to servers")
+    return quote(given, safe="/?&=%+,;:@!$'()*~-._")
+
+
+def kinds(given: Iterable[str]) -> None:
+    """Raises ConfigError for names that --only does not have for an application."""
+    if unknown := [name for name in given if name not in KINDS]:
+        raise ConfigError(f"--only: no such experiment of an application: {unknown[0]} (there are {', '.join(KINDS)})")

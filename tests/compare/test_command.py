@@ -1,0 +1,216 @@
+"""`tailrace compare`: wrong use, and short runs with real servers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from harness.tools import need_tool
+
+import tailrace
+from tailrace.command import cli
+from tailrace.compare import main, peers
+from tailrace.compare.main import Asked, Interrupt
+
+ROOT = Path(tailrace.__file__).parents[1]
+APP = """
+def application(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "5")])
+    return [b"hello"]
+"""
+BOTH = ("--servers", "tailrace,wsgiref", "--rounds", "1")
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["compare", *arguments])
+
+
+def wrong(*arguments: str) -> str:
+    """The message of a run that does not begin."""
+    result = invoke(*arguments)
+    assert result.exception is not None
+    return str(result.exception)
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "tailrace", "compare", *arguments]
+
+
+def environment(directory: Path) -> dict[str, str]:
+    """The servers' directories are in this one."""
+    (directory / "temporary").mkdir(exist_ok=True)
+    return {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(directory / "temporary")}
+
+
+def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, since it chooses a core for itself."""
+    for tool in ("wrk", "curl", "taskset"):
+        need_tool(tool)
+    done = subprocess.run(
+        command(*arguments), cwd=directory, env=environment(directory), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def results(directory: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((directory / "comparison" / "results.json").read_text())
+    return found
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def below(directory: Path) -> list[int]:
+    """Processes whose working directory is in this one."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and (entry / "cwd").readlink().is_relative_to(directory):
+                found.append(int(entry.name))
+    return found
+
+
+def test_unknown_names_are_refused_with_those_that_there_are() -> None:
+    assert "--servers: no such server: unicorn (there are tailrace, " in wrong("--servers", "unicorn")
+    assert "--only: no such scenario: ping (there are " in wrong("--only", "ping")
+
+
+def test_a_url_needs_an_application_and_an_application_has_experiments_of_its_own() -> None:
+    assert "--url needs an application" in wrong("--url", "/", "--servers", "wsgiref")
+    said = wrong("shop:app", "--only", "startup", "--servers", "wsgiref")
+    assert said == "--only: no such experiment of an application: startup (there are c64, c1, new, fetch)"
+    assert "MODULE:CALLABLE" in wrong("shop:create()", "--servers", "wsgiref")
+
+
+def test_a_server_that_is_named_and_not_installed_is_an_error_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "version_of", lambda name: None)
+    monkeypatch.setattr(peers.Peer, "told_version", lambda peer: None)
+    assert "not installed: bjoern; `tailrace compare --install`" in wrong("--servers", "bjoern")
+
+
+def test_a_missing_tool_is_an_error_with_its_debian_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, **more: None if name in PACKAGED else found(name, **more))
+    said = wrong("--servers", "wsgiref", "--only", "calls")
+    assert said == "`tailrace compare` needs curl, taskset, strace: sudo apt-get install curl util-linux strace"
+
+
+PACKAGED = ("curl", "taskset", "strace")
+
+
+@pytest.mark.parametrize("option", [("--rounds", "0"), ("--seconds", "0"), ("--minutes", "-1"), ("--unknown",)])
+def test_wrong_values_are_usage_errors(option: tuple[str, ...]) -> None:
+    assert invoke(*option).exit_code == 2
+
+
+def test_the_list_has_experiments_and_servers_with_their_versions() -> None:
+    listed = invoke("--list").output
+    assert "pong_c64 " in listed
+    assert "frameworks" in listed
+    assert "wsgiref " in listed
+    assert "of Python 3." in listed
+
+
+def test_the_command_in_the_report_is_the_one_that_was_given() -> None:
+    asked = Asked(app="a:b", urls=("/x", "/y z"), servers=("granian", "wsgiref"), quick=True, rounds=3, seconds=0.5)
+    assert asked.command() == (
+        "tailrace compare a:b --url /x --url '/y z' --servers granian,wsgiref --quick --rounds 3 --seconds 0.5"
+    )
+
+
+def test_a_quick_run_has_the_first_rows_of_the_main_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers.Peer, "version", lambda peer: "1")
+    names = [peer.name for peer in main.chosen_servers(Asked(quick=True))]
+    assert "granian" in names
+    assert not [name for name in names if " at Tailrace's defaults" in name]
+
+
+def test_starting_the_server_imports_nothing_of_it() -> None:
+    line = "import sys, tailrace.command; print([name for name in sys.modules if name.startswith('tailrace.compare')])"
+    told = subprocess.run([sys.executable, "-c", line], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert told.strip() == "[]"
+
+
+def test_two_servers_from_start_to_report(tmp_path: Path) -> None:
+    told = run(tmp_path, "--only", "segments,startup", *BOTH, "--seconds", "0.1")
+    document = results(tmp_path)
+    assert document["run"]["complete"] is True
+    assert document["run"]["finished"] == ["segments", "startup"]
+    assert document["columns"]["segments"]["servers"]["tailrace"]["median"] == 1
+    assert document["columns"]["startup"]["servers"]["wsgiref"]["median"] > 0
+    assert document["versions"]["wsgiref"].startswith("of Python 3")
+    assert "wsgiref" in document["commands"]["wsgiref"]
+    assert [look["before"] for look in document["noise"]["looks"]] == ["segments", "startup", "the end"]
+    assert "Start-up: ms, less is better" in told.stdout
+    assert ("No ranking." in told.stdout) == document["noise"]["refused"]
+    assert (tmp_path / "comparison" / "report.md").exists()
+    assert not list((tmp_path / "temporary").iterdir())
+    # The reports alone, again.
+    (tmp_path / "comparison" / "report.md").unlink()
+    run(tmp_path, "--render")
+    assert (tmp_path / "comparison" / "report.md").exists()
+
+
+def test_an_interruption_that_python_drops_is_repeated() -> None:
+    interrupt = Interrupt()
+    interrupt.check()
+    with pytest.raises(KeyboardInterrupt):
+        interrupt(signal.SIGTERM, None)
+    with pytest.raises(KeyboardInterrupt):
+        interrupt.check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_run_is_continued_and_leaves_no_server(tmp_path: Path, number: int) -> None:
+    need_tool("wrk")
+    arguments = ("--only", "segments,list_c4", *BOTH)
+    path = tmp_path / "comparison" / "results.json"
+    with subprocess.Popen(
+        command(*arguments), cwd=tmp_path, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
+    ) as process:
+        # `segments` is finished, and a server of list_c4 is running.
+        until(lambda: path.exists() and bool(below(tmp_path / "temporary")))
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == (-number if number == signal.SIGKILL else 130)
+    assert number == signal.SIGKILL or "interrupted: 1 of 2 experiments are in comparison/results.json" in said
+    until(lambda: not below(tmp_path / "temporary"))
+    before = results(tmp_path)
+    assert before["run"]["finished"] == ["segments"]
+    told = run(tmp_path, *arguments)
+    assert "continuing comparison/results.json: 1 finished" in told.stderr
+    assert "[2/2]" in told.stderr
+    assert "[1/2]" not in told.stderr
+    after = results(tmp_path)
+    assert after["run"]["complete"] is True
+    assert after["columns"]["segments"] == before["columns"]["segments"]
+
+
+@pytest.mark.slow
+def test_an_application_of_ones_own_is_measured_on_each_server(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    told = run(tmp_path, "shop:application", "--url", "/report", "--only", "c64,fetch", *BOTH, "--seconds", "0.1")
+    assert "/report: status 200, 5 bytes, compared byte for byte" in told.stderr
+    document = results(tmp_path)
+    columns = document["columns"]
+    assert columns.keys() == {"url1_c64", "url1_c64_p50", "url1_c64_p99", "url1_first", "url1_whole"}
+    for key in ("url1_c64", "url1_first", "url1_whole"):
+        assert all(columns[key]["servers"][name]["median"] > 0 for name in ("tailrace", "wsgiref"))
+    assert document["machine"]["the answer to /report"] == "status 200, 5 bytes, compared byte for byte"
