@@ -197,6 +197,8 @@ def test_the_application_says_what_is_expected() -> None:
     upload = checks.of_application("served.shapes:upload", method="POST", sent=b"12345")
     assert upload.body == b"5"
     assert upload.request().endswith(b"\r\nContent-Length: 5\r\n\r\n12345")
+    shapes = [checks.of_application("served.shapes:payload", f"/100k/{shape}") for shape in ("bare", "wrapper", "128")]
+    assert {len(shape.body or b"") for shape in shapes} == {102_400}
 
 
 def test_of_an_unknown_application_the_framing_is_checked() -> None:

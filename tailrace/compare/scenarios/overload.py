@@ -21,7 +21,7 @@ class Overload(Scenario):
 
     times: float = 10
 
-    def measure(self, server: Server, ask: Ask) -> Sample:
+    def load(self, server: Server, ask: Ask) -> Sample:
         seconds = SECONDS / 2 if ask.quick else SECONDS
         # Two run and two wait: the threads are never without a request.
         capacity, counted = sleepers.run((HOST, server.port), 4, 0.5, seconds / 2)
