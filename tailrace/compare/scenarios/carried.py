@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from tailrace.compare import checks, curl, machine, nginx
-from tailrace.compare.checks import Expected
+from tailrace.compare.checks import Expected, Wrong
 from tailrace.compare.launch import HOST, Server, free_port
 from tailrace.compare.results import Sample
 from tailrace.compare.scenarios.fetch import MOST_FAILURES, Fetch
@@ -88,14 +88,17 @@ class Carried(Fetch):
             for size in self.sizes:
                 client, application = next(keys), next(keys)
                 self.times(server)
-                taken = self.fetches(f"{url}/{size}", path, ask.seconds, failures)
+                taken, failed = self.fetches(f"{url}/{size}", path, ask.seconds)
+                failures += failed
                 told = self.times(server)
                 values |= {client: median(taken)} if taken else {}
                 values |= {application: median(told)} if taken and told else {}
         return Sample(values, len(failures), "; ".join(dict.fromkeys(failures)))
 
-    def fetches(self, url: str, path: str | None, seconds: float, failures: list[str]) -> list[float]:
+    def fetches(self, url: str, path: str | None, seconds: float) -> tuple[list[float], list[str]]:
+        """Milliseconds, and what failed."""
         taken: list[float] = []
+        failures: list[str] = []
         end = time.perf_counter() + seconds
         size = len(self.expected(self.sizes[0]).body or b"")
         while len(taken) < FETCHES and len(failures) < MOST_FAILURES:
@@ -106,7 +109,7 @@ class Carried(Fetch):
                 taken.append(one.ms)
             if time.perf_counter() > end:
                 break
-        return taken
+        return taken, failures
 
     @contextlib.contextmanager
     def reached(self, server: Server) -> Iterator[tuple[str, str | None]]:
@@ -130,7 +133,10 @@ class Carried(Fetch):
         with subprocess.Popen(line, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
                 await_port(port)
-                checks.check(lambda: socket.create_connection((HOST, port), 5.0), self.expected(self.sizes[0]))
+                try:
+                    checks.check(lambda: socket.create_connection((HOST, port), 5.0), self.expected(self.sizes[0]))
+                except Wrong as wrong:
+                    raise Wrong(f"behind nginx, {wrong.args[0]}") from wrong
                 yield f"http://{HOST}:{port}", None
             finally:
                 process.terminate()
