@@ -56,7 +56,6 @@ coverage: .venv/.made ## Print which lines the Rust tests run (installs cargo-ll
 bench: build bench-packages ## Compare with other servers on this machine (tailrace compare), about an hour
 	$(BIN)/tailrace compare --install
 	$(BIN)/tailrace compare
-	$(BIN)/python -m bench.protocols
 	$(BIN)/python -m bench.fronts
 
 # Before the peers themselves: some are built from source.

@@ -17,31 +17,20 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
-import random
-import select
 import signal
-import socket
 import statistics
-import time
-from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.builds import spread
-from tailrace.compare import machine, peers, wrk
-from tailrace.compare.answer import receive
-from tailrace.compare.launch import Server, stop
+from tailrace.compare import flood, machine, peers, wrk
+from tailrace.compare.launch import HOST, Server, stop
 
-REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-CONNECTIONS = 64
 SHARES = (0.3, 0.6, 0.9)
 # Of the closed load that tells how much the server can do.
 CLOSED = 16
 CLOSED_SLICES = 6
 # Of a slice, at its begin, which does not count: the server was stopped until then.
 WARM = 0.15
-# An answer that takes longer ends the measurement.
-PATIENCE = 5.0
 TIMER_SLACK = 29
 
 
@@ -54,96 +43,20 @@ class Told:
     late: float
 
 
-def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
-    """Times of requests, in seconds from the begin: as many as come by chance, `rate` each second on average."""
-    chance = random.Random(seed)
-    times, at = [], chance.expovariate(rate)
-    while at < seconds:
-        times.append(at)
-        at += chance.expovariate(rate)
-    return times
-
-
-def quantile(values: list[float], share: float) -> float:
-    """The value that this share of them does not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def play(
-    connections: list[socket.socket], times: list[float], size: int, clock: Callable[[], float] = time.perf_counter
-) -> tuple[list[float], list[float]]:
-    """Sends a request at each of these times, on a connection that has no request under way, or on the first one that
-    becomes free. For each the seconds from its time to the end of its answer, and to its sending. Raises OSError when
-    an answer is not a 200 of `size` bytes, its head included, or does not come."""
-    poll = select.epoll()
-    by_descriptor = {connection.fileno(): connection for connection in connections}
-    for descriptor in by_descriptor:
-        poll.register(descriptor, select.EPOLLIN)
-    free = deque(by_descriptor)
-    numbers = dict.fromkeys(by_descriptor, 0)
-    parts = dict.fromkeys(by_descriptor, b"")
-    taken, late = [0.0] * len(times), [0.0] * len(times)
-    sent = done = 0
-    begin = clock()
-    try:
-        while done < len(times):
-            now = clock() - begin
-            while free and sent < len(times) and times[sent] <= now:
-                descriptor = free.popleft()
-                by_descriptor[descriptor].send(REQUEST)
-                numbers[descriptor] = sent
-                late[sent] = now - times[sent]
-                sent += 1
-                now = clock() - begin
-            events = poll.poll(0)
-            if not events:
-                # A poll's own time-out is of whole milliseconds.
-                wait = times[sent] - now if free and sent < len(times) else PATIENCE
-                if wait > 0 and not select.select([poll], [], [], wait)[0] and wait == PATIENCE:
-                    raise TimeoutError("an answer does not come")
-                continue
-            for descriptor, _ in events:
-                data = by_descriptor[descriptor].recv(65536)
-                if len(data) < size or parts[descriptor]:
-                    parts[descriptor] = whole = parts[descriptor] + data
-                    if data and len(whole) < size:
-                        continue
-                    data, parts[descriptor] = whole, b""
-                if len(data) != size or not data.startswith(b"HTTP/1.1 200"):
-                    raise ConnectionResetError(f"an answer of {len(data)} bytes: {data[:20]!r}")
-                number = numbers[descriptor]
-                taken[number] = clock() - begin - times[number]
-                free.append(descriptor)
-                done += 1
-    finally:
-        poll.close()
-    return taken, late
-
-
-def answer_size(connection: socket.socket) -> int:
-    """Bytes of an answer and its head, which are the same each time. Raises OSError."""
-    connection.sendall(REQUEST)
-    answer = receive(connection)
-    if answer.status != 200 or answer.closes:
-        raise ConnectionResetError(f"status {answer.status}")
-    return len(answer.received)
-
-
 def measure(server: Server, rate: float, seconds: float, seed: int) -> Told:
-    """One slice. The server is not stopped. Raises OSError."""
-    times = arrivals(rate, WARM + seconds, seed)
-    connections = [server.connect() for _ in range(CONNECTIONS)]
+    """One slice. The server is not stopped. Raises OSError when an answer is missing."""
+    load = flood.Load((HOST, server.port), flood.arrivals(rate, WARM + seconds, seed))
     # Its pauses would be the server's.
     gc.disable()
     try:
-        taken, late = play(connections, times, answer_size(connections[0]))
+        found = load.run()
     finally:
         gc.enable()
-        for connection in connections:
-            connection.close()
-    first = sum(at < WARM for at in times)
-    return Told(quantile(taken[first:], 0.5), quantile(taken[first:], 0.99), quantile(late[first:], 0.99))
+    if found.faults or set(found.times) != {200}:
+        raise ConnectionResetError(f"{dict(found.faults)}, statuses {sorted(found.times)}")
+    first = int(WARM * rate)
+    times, late = found.times[200][first:], found.late[first:]
+    return Told(flood.quantile(times, 0.5), flood.quantile(times, 0.99), flood.quantile(late, 0.99))
 
 
 def compare(options: str, app: str, slices: int, seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 python -m tailrace.compare.crowd read 127.0.0.1 8000 /list 1000 100000 10000000
 python -m tailrace.compare.crowd upload 127.0.0.1 8000 /upload 500 20000 1000000
+python -m tailrace.compare.crowd both 127.0.0.1 8000 /list,/upload 1000 50000 10000000,1000000
 
 It shares the load's core with the client that is measured, and stands for clients on machines of their own. So it takes
 little of that core: two system calls for each client and half second, bytes dropped in the kernel without a copy
@@ -237,16 +238,19 @@ def main() -> None:
     os.nice(19)
     seen = Seen()
     clients: list[Client] = []
+    kinds = ("read", "upload") if what == "both" else (what,)
+    paths, sizes = path.split(","), [int(each) for each in size.split(",")]
     for index in range(int(count)):
+        kind = kinds[index % len(kinds)]
+        at, each = paths[index % len(paths)], sizes[index % len(sizes)]
         # What the kernel takes in for a reader is no burden of the server's: some turns' worth. With less, the pace
         # would be that of the kernel's window probes.
-        receive = int(4 * float(pace) * TURN_SECONDS) if what == "read" else 0
+        receive = int(4 * float(pace) * TURN_SECONDS) if kind == "read" else 0
         connection = connect((host, int(port)), receive)
-        if what == "read":
-            clients.append(Reader(connection, seen, path, float(pace), int(size)))
+        if kind == "read":
+            clients.append(Reader(connection, seen, at, float(pace), each))
         else:
-            ahead = index / int(count)
-            clients.append(Uploader(connection, seen, path, float(pace), int(size), ahead))
+            clients.append(Uploader(connection, seen, at, float(pace), each, index / int(count)))
     Crowd(clients, seen).run(sys.stdin.fileno(), lambda line: print(line, flush=True))
 
 

@@ -19,6 +19,7 @@ from statistics import median
 from urllib.parse import quote
 
 from tailrace.compare import curl, launch
+from tailrace.compare.checks import Wrong
 from tailrace.compare.launch import HOST, NotServing, Place, Server
 from tailrace.compare.peers import TAILRACE_GEVENT, Peer
 from tailrace.compare.results import Metric, Sample
@@ -159,22 +160,17 @@ def survey(app: str, directory: Path, targets: Iterable[str], peers: Iterable[Pe
 
 
 def check(server: Server, target: str, surveyed: Survey) -> None:
-    """Raises NotServing for another answer than the reference."""
+    """Raises Wrong for another answer than the reference."""
     fault = surveyed.faults.get(server.peer.name) or surveyed.reference.fault(fetch(server, target)[0])
     if fault:
-        raise NotServing(f"disqualified: {fault}")
+        raise Wrong(fault)
 
 
 @dataclass(frozen=True)
 class OwnRate(Rate):
     """Requests a second for one URL."""
 
-    place: Place | None = None
     survey: Survey | None = None
-
-    def measure(self, server: Server, ask: Ask) -> Sample:
-        self.check(server)
-        return super().measure(server, ask)
 
     def check(self, server: Server) -> None:
         if self.survey is not None:
@@ -185,18 +181,16 @@ class OwnRate(Rate):
 class OwnFetch(Scenario):
     """One fetch at a time, each on a connection of its own: its first byte and its last, in milliseconds."""
 
-    place: Place | None = None
     survey: Survey | None = None
 
-    def measure(self, server: Server, ask: Ask) -> Sample:
-        self.check(server)
+    def load(self, server: Server, ask: Ask) -> Sample:
         firsts: list[float] = []
         wholes: list[float] = []
         end = time.perf_counter() + ask.seconds
         while len(wholes) < MOST_FETCHES and (not wholes or time.perf_counter() < end):
             page, first, whole = fetch(server, self.path)
             if self.survey is not None and (fault := self.survey.reference.fault(page)):
-                raise NotServing(f"disqualified: {fault}")
+                raise Wrong(fault)
             firsts.append(first)
             wholes.append(whole)
         first_key, whole_key = (metric.key for metric in self.metrics)

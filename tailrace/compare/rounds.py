@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from tailrace.compare import curl, floor, launch, machine
-from tailrace.compare.launch import SERVED, NotServing, Server
+from tailrace.compare import floor, launch, machine
+from tailrace.compare.checks import CheckedCell, Wrong
+from tailrace.compare.launch import NotServing, Server
 from tailrace.compare.peers import FLOOR, Peer
 from tailrace.compare.results import ITERATION, Cell, Column, Sample, columns_for
 from tailrace.compare.scenarios.scenario import Ask, Scenario
@@ -109,13 +110,9 @@ class Contest:
 
     def server(self, peer: Peer) -> Server:
         scenario = self.scenario
-        place = getattr(scenario, "place", None) or SERVED
         extra = scenario.extra(first_row(peer))
-        return Server(peer, scenario.app, scenario.over_unix, scenario.many, extra, place, self.cores())
-
-    def cores(self) -> int | None:
-        """How many cores the servers have, with a worker for each; None for one core and one process."""
-        return len(machine.CORES) if getattr(self.scenario, "everyday", False) else None
+        cores = len(machine.CORES) if scenario.all_cores else None
+        return Server(peer, scenario.app, scenario.over_unix, scenario.many, extra, scenario.place, cores)
 
     def turn(self, peer: Peer, number: int) -> None:
         """One round of one server."""
@@ -142,18 +139,18 @@ class Contest:
             del self.running[peer.name]
 
     def check_body(self, server: Server) -> None:
-        """Compares the bytes of one response; what arrives wrong is an error beside whatever figure there is."""
-        expected = self.scenario.expected()
-        if expected is None or getattr(self.scenario, "upload", None):
-            return
-        path = self.scenario.nginx if server.peer is FLOOR else self.scenario.path
-        body = curl.body(f"{server.url}{path}", server.socket)
-        if body == expected:
-            return
-        what = f"{len(body):,} bytes instead of {len(expected):,}"
-        fault = Sample(errors=1, note="wrong bytes" if len(body) == len(expected) else what)
+        """Raises Wrong for an answer that is not correct, OSError where there is none. The server's turn says so; it is
+        the last one of a server whose answer is wrong."""
+        name = server.peer.name
         for column in self.columns.values():
-            column.cells.setdefault(server.peer.name, Cell()).fault(fault)
+            column.cells[name] = CheckedCell.of(column.cells.get(name))
+        try:
+            self.scenario.check(server)
+        except (Wrong, OSError) as error:
+            server.ready_after = None
+            if isinstance(error, Wrong):
+                self.failures[name] = GIVEN_UP_AFTER - 1
+            raise
 
     def note(self, name: str, sample: Sample, number: int) -> None:
         for key, column in self.columns.items():

@@ -42,6 +42,15 @@ class Counted:
             return sum(begin < done <= end for _, done in inside) / (end - begin)
         return sum((min(done, end) - max(sent, begin)) / (done - sent) for sent, done in inside) / (end - begin)
 
+    def success(self) -> float:
+        """The part of the requests, from 0 to 1, that were answered with 200."""
+        tried = len(self.answers) + sum(self.errors.values())
+        return len(self.answers) / tried if tried else 0.0
+
+    def times(self, begin: float) -> list[float]:
+        """Seconds that each answer took, of those that came after a moment."""
+        return [done - sent for sent, done in self.answers if done > begin]
+
 
 class Client:
     """One of them: its connection and the answer it waits for."""

@@ -6,7 +6,9 @@ import re
 import resource
 import subprocess
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+UPLOAD = Path(__file__).with_name("upload.lua")
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
 
 
@@ -26,18 +28,32 @@ class Load:
 
 
 def command(
-    url: str, connections: int, seconds: float, core: int, close: bool = False, fields: tuple[str, ...] = ()
+    url: str,
+    connections: int,
+    seconds: float,
+    core: int | str,
+    close: bool = False,
+    fields: tuple[str, ...] = (),
+    upload: bool = False,
 ) -> list[str]:
-    """The command line; `close` asks for a new connection each time. `fields`: further ones of each request."""
+    """The command line; `close` asks for a new connection each time. `fields`: further ones of each request. `upload`:
+    each is a POST of `served.files.FORM_BYTES`."""
     line = ["taskset", "-c", str(core), "wrk", "-t1", "--latency", f"-c{connections}", f"-d{max(1, round(seconds))}s"]
     all_fields = (*fields, "Connection: close") if close else fields
+    line += ["-s", str(UPLOAD)] if upload else []
     return [*line, *(word for field in all_fields for word in ("-H", field)), url]
 
 
 def run(
-    url: str, connections: int, seconds: float, core: int, close: bool = False, fields: tuple[str, ...] = ()
+    url: str,
+    connections: int,
+    seconds: float,
+    core: int | str,
+    close: bool = False,
+    fields: tuple[str, ...] = (),
+    upload: bool = False,
 ) -> Load:
-    line = command(url, connections, seconds, core, close, fields)
+    line = command(url, connections, seconds, core, close, fields, upload)
     before = children_seconds()
     done = subprocess.run(line, capture_output=True, text=True, timeout=seconds + 30, check=False)
     if done.returncode:

@@ -136,7 +136,7 @@ def test_a_server_with_another_answer_is_not_measured(directory: Path) -> None:
     with serving(directory, "/report") as server:
         for experiment in own.experiments("shop:application", directory, {"/report": survey}):
             with pytest.raises(NotServing, match="disqualified: 700 bytes instead of 4"):
-                experiment.measure(server, Ask(0.05, quick=True))
+                experiment.check(server)
 
 
 def test_the_module_beside_the_program_that_starts_servers_is_the_users(directory: Path) -> None:

@@ -247,8 +247,8 @@ def test_markdown_is_no_markup_of_others() -> None:
 @pytest.mark.parametrize("edge", EDGES)
 def test_all_files_are_written_of_any_run(edge: str, tmp_path: Path) -> None:
     made = report.write(EDGES[edge](), tmp_path / "deep" / "run.json")
-    assert made == tmp_path / "deep" / "run.html"
-    assert sorted(path.name for path in made.parent.iterdir()) == ["run.html", "run.json", "run.md"]
+    assert made == tmp_path / "deep" / "report.html"
+    assert sorted(path.name for path in made.parent.iterdir()) == ["report.html", "report.md", "run.json"]
     assert json.loads((made.parent / "run.json").read_text()) == EDGES[edge]()
 
 

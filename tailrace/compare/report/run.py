@@ -239,7 +239,7 @@ def described(scenario: Scenario, columns: dict[str, Column]) -> dict[str, Any]:
         "name": scenario.name,
         "title": scenario.title,
         "group": scenario.group,
-        "meaning": getattr(scenario, "meaning", ""),
+        "meaning": scenario.meaning,
         "app": scenario.app,
         "load": scenario.reproduce() if metrics else "",
         "commands": {peer.name: command(peer, scenario) for peer in (*PEERS, FLOOR) if peer.name in names},
@@ -260,10 +260,11 @@ def described(scenario: Scenario, columns: dict[str, Column]) -> dict[str, Any]:
 def command(peer: Peer, scenario: Scenario) -> str:
     """A server's command in one scenario, as a reader would type it from the root of the repository."""
     values = {"bin": ".venv/bin", "host": "127.0.0.1", "port": "8000", "socket": "/tmp/app.sock", "state": "/tmp/x"}
-    line = peer.arguments(scenario.over_unix, scenario.many, app=scenario.app, **values)
+    cores = len(machine.CORES) if scenario.all_cores else 1
+    line = peer.arguments(scenario.over_unix, scenario.many, cores, app=scenario.app, **values)
     shown = shlex.join([*line, *shlex.split(scenario.extra(peer))])
     # With a worker for each core, nothing is pinned.
-    return f"{APPLICATIONS} {shown}" if getattr(scenario, "everyday", False) else pinned(shown)
+    return f"{APPLICATIONS} {shown}" if scenario.all_cores else pinned(shown)
 
 
 def pinned(line: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tailrace.compare.goals import AtLeast, AtMost, FloorTimes, NoErrors, Times, TimesBest, WithinBest
+from tailrace.compare.goals import AtLeast, AtMost, NoErrors, Times, TimesBest, WithinBest
 from tailrace.compare.peers import NGINX, TAILRACE, TAILRACE_GEVENT
 from tailrace.compare.results import Metric
+from tailrace.compare.scenarios.delay import Delay
 from tailrace.compare.scenarios.discard import Discard
 from tailrace.compare.scenarios.fetch import Fetch
 from tailrace.compare.scenarios.growth import Growth
@@ -16,7 +17,11 @@ from tailrace.compare.scenarios.rows import (
     AS_THREADS,
     BLOCKS,
     COST,
+    EVERYDAY,
+    FILE_SERVERS,
     FILES,
+    FRAMEWORK_APPS,
+    FRAMEWORK_REQUESTS,
     FRAMEWORK_SERVERS,
     FRAMEWORKS,
     GEVENT,
@@ -25,19 +30,24 @@ from tailrace.compare.scenarios.rows import (
     LARGE,
     LATENESS,
     OVERLOAD,
+    PAYLOAD,
     SMALL,
+    STEADY,
     WAITING,
+    carried,
     cost,
     crowded,
+    everyday,
     flat,
     frameworks,
     greenlets,
     lateness,
     milliseconds,
+    payloads,
     rate,
     sleeping,
     static,
-    words,
+    steady,
 )
 from tailrace.compare.scenarios.scenario import Scenario
 from tailrace.compare.scenarios.segments import Segments
@@ -46,6 +56,7 @@ from tailrace.compare.scenarios.streaming import Streaming
 from tailrace.compare.scenarios.syscalls import Syscalls
 
 SCENARIOS: tuple[Scenario, ...] = (
+    *everyday(),
     Rate(
         "pong_c64",
         "Pong: 4 bytes, 15 header fields, 64 connections",
@@ -62,6 +73,10 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
         also=GEVENT,
         connections=64,
+        meaning=(
+            "The most requests per second that one core can take when the application does next to nothing: the "
+            "overhead of the server itself."
+        ),
     ),
     Rate(
         "pong_c1",
@@ -71,6 +86,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         rate("pong_c1", "Pong, one connection, same core", "pong c1", Times(1.1, "fastwsgi")),
         connections=1,
         same_core=True,
+        meaning="The time of one request from one client without the network: what the server adds to each answer.",
     ),
     Rate(
         "connections",
@@ -80,6 +96,10 @@ SCENARIOS: tuple[Scenario, ...] = (
         rate("connections", "New connections", "new conns"),
         connections=64,
         close=True,
+        meaning=(
+            "Requests per second when no client keeps its connection, such as load balancers and scripts without "
+            "keep-alive."
+        ),
     ),
     Rate(
         "connections_c16",
@@ -90,6 +110,10 @@ SCENARIOS: tuple[Scenario, ...] = (
         connections=16,
         close=True,
         among=FRAMEWORK_SERVERS,
+        meaning=(
+            "Requests per second when no client keeps its connection, such as load balancers and scripts without "
+            "keep-alive."
+        ),
     ),
     Segments(
         "segments",
@@ -98,15 +122,22 @@ SCENARIOS: tuple[Scenario, ...] = (
         "served.shapes:pong",
         (Metric("segments", "TCP segments of one pong", "segments", "segments", False, 0, (AtMost(1),)),),
         rounds=2,
+        meaning=(
+            "How many packets one small answer takes. More than one costs the client time on slow lines, and the "
+            "server system calls."
+        ),
     ),
-    *frameworks("flask", "Flask hello", "served.flask_hello:app"),
-    *frameworks("flask_page", "Flask, a page from a template", "served.flask_hello:app", "/page"),
-    *frameworks("django", "Django hello, usual middleware", "served.django_hello:app"),
+    *(
+        row
+        for name, title, app in FRAMEWORK_APPS
+        for part, words, path, upload in FRAMEWORK_REQUESTS
+        for row in frameworks(f"{name}{part}", f"{title}, {words}", app, path, upload)
+    ),
     *frameworks("json", "100 rows as JSON", "served.shapes:rows"),
     *static("static_page", "A file of 21 KB", "page", 1.2),
     *static("static_deck", "A file of 688 KB", "deck", 1.0),
     *static("static_words", "A file of 2.5 MB", "words", 1.0),
-    *static("static_304", "304 for a file of 21 KB", "page", 1.3, ("If-None-Match: *",), checked=False),
+    *static("static_304", "304 for a file of 21 KB", "page", 1.3, ("If-None-Match: *",), status=304),
     Rate(
         "page_c16",
         "A page of 21,324 bytes read from its file, 16 connections",
@@ -114,80 +145,65 @@ SCENARIOS: tuple[Scenario, ...] = (
         "served.shapes:page",
         rate("page_c16", "Page of 21 KB, 16 connections", "page c16"),
         connections=16,
-        content="page",
         nginx="/page",
+        meaning="Requests per second of a page that the application reads from a file each time.",
     ),
     Rate(
         "list_c4",
         "688,128 bytes as a list, 4 connections",
         LARGE,
-        "served.shapes:deck_list",
+        "served.shapes:payload",
         (
             *rate("list_c4", "688 KB as a list, 4 connections", "list c4", TimesBest(1.0), AS_THREADS),
             cost("list_c4", "688 KB as a list", "list c4", WithinBest(1.1)),
         ),
         also=GEVENT,
         connections=4,
-        content="deck",
+        path="/688k/list",
+        meaning="The rate and the processor time for large answers: which server delivers more of them from one core.",
     ),
     Discard(
         "list_discard",
         "688,128 bytes as a list, 4 connections, discarded by the client's kernel",
         LARGE,
-        "served.shapes:deck_list",
+        "served.shapes:payload",
         (
             *rate("list_discard", "688 KB as a list, discarded", "list discard", TimesBest(1.0), AS_THREADS),
             cost("list_discard", "688 KB as a list, discarded", "list discard"),
         ),
         also=GEVENT,
-    ),
-    Fetch(
-        "file",
-        "688,128 bytes as a file object, one fetch",
-        LARGE,
-        "served.shapes:deck_file",
-        (milliseconds("file", "688 KB file object", "file", AS_THREADS),),
-        also=GEVENT,
-        content="deck",
-        nginx="/deck",
+        path="/688k/list",
+        meaning="The same answers to clients that cost no time: how fast the server alone is.",
     ),
     Rate(
         "file_c4",
         "688,128 bytes as a file object, 4 connections",
         LARGE,
-        "served.shapes:deck_file",
+        "served.shapes:payload",
         (
             *rate("file_c4", "688 KB file object, 4 connections", "file c4", Times(0.9, NGINX), AS_THREADS),
             cost("file_c4", "688 KB file object", "file c4"),
         ),
         also=GEVENT,
         connections=4,
-        content="deck",
         nginx="/deck",
-    ),
-    Fetch(
-        "wrapper",
-        "688,128 bytes through wsgi.file_wrapper, one fetch",
-        LARGE,
-        "served.shapes:deck_wrapper",
-        (milliseconds("wrapper", "688 KB file_wrapper", "wrapper", AS_THREADS),),
-        also=GEVENT,
-        content="deck",
-        nginx="/deck",
+        path="/688k/file",
+        meaning="The rate and the processor time for large answers: which server delivers more of them from one core.",
     ),
     Rate(
         "wrapper_c4",
         "688,128 bytes through wsgi.file_wrapper, 4 connections",
         LARGE,
-        "served.shapes:deck_wrapper",
+        "served.shapes:payload",
         (
             *rate("wrapper_c4", "688 KB file_wrapper, 4 connections", "wrapper c4", Times(0.9, NGINX), AS_THREADS),
             cost("wrapper_c4", "688 KB file_wrapper", "wrapper c4"),
         ),
         also=GEVENT,
         connections=4,
-        content="deck",
         nginx="/deck",
+        path="/688k/wrapper",
+        meaning="The rate and the processor time for large answers: which server delivers more of them from one core.",
     ),
     Fetch(
         "upload",
@@ -196,41 +212,48 @@ SCENARIOS: tuple[Scenario, ...] = (
         "served.shapes:upload",
         (milliseconds("upload", "20 MB upload", "upload"),),
         upload="upload",
+        meaning="How long one client waits for an upload of 20 MB until the application has read all of it.",
     ),
-    words("words", "2.5 MB in blocks of 128 bytes", "128 B blocks", over_unix=False),
-    words("words_unix", "2.5 MB in blocks of 128 bytes, UNIX socket", "128 B unix", over_unix=True),
-    Fetch(
-        "bytes",
-        "688,128 blocks of one byte",
-        BLOCKS,
-        "served.shapes:deck_bytes",
-        (
-            milliseconds("bytes", "688,128 blocks of one byte: whole response", "1 B blocks"),
-            milliseconds(
-                "bytes_app", "688,128 blocks of one byte: in the application", "1 B blocks, app", FloorTimes(1.6)
-            ),
-        ),
-        content="deck",
-        timed=True,
-        generator="deck_byte_blocks",
-        rounds=3,
-    ),
-    Fetch(
-        "bare",
-        "688,128 bytes as bare bytes, the brackets forgotten",
-        BLOCKS,
-        "served.shapes:deck_bare",
-        (milliseconds("bare", "688 KB of bare bytes", "bare bytes"),),
-        content="deck",
-        rounds=3,
-    ),
+    steady("steady_read", "A page of 21 KB, read by the application", "/files/page"),
+    steady("steady_wrapper", "A page of 21 KB, through wsgi.file_wrapper", "/wrapped/page"),
+    steady("steady_static", "A page of 21 KB, served by the server itself", "/files/page", among=FILE_SERVERS),
+    *payloads(),
+    carried("words", "TCP", "blocks"),
+    carried("words_unix", "UNIX socket", "blocks unix", over_unix=True),
+    carried("words_front", "behind nginx", "blocks front", over_unix=True, front=True),
     Rate(
         "blocks_c64",
         "25 blocks of 4 KiB, 64 connections",
         BLOCKS,
-        "served.shapes:blocks",
+        "served.shapes:payload",
         rate("blocks_c64", "25 blocks of 4 KiB, 64 connections", "25 x 4 KiB", Times(2.0, "granian")),
         connections=64,
+        path="/100k/4096",
+        meaning="Requests per second of an application that makes its answer in blocks, as templates and exports do.",
+    ),
+    Delay(
+        "delay",
+        "Blocks after which the application waits",
+        BLOCKS,
+        "served.shapes:awaited",
+        (
+            Metric(
+                "delay",
+                "Blocks that arrive while the application waits",
+                "there",
+                "% of blocks",
+                True,
+                0,
+                (AtLeast(100),),
+            ),
+            milliseconds("delay_p50", "A block before a wait: half of them", "delay", AtMost(1.0)),
+            milliseconds("delay_p99", "A block before a wait: 99 % of them", "delay, p99", AtMost(6.0)),
+        ),
+        also=GEVENT,
+        meaning=(
+            "Whether progress, log lines and events reach the client when they are made, and how soon. Below 100 % the "
+            "server holds blocks back until the next one or the end."
+        ),
     ),
     lateness("late", "Blocks in random rhythms", "late", over_unix=False, among=LATENESS),
     lateness(
@@ -286,6 +309,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         many=True,
         rounds=2,
         among=GREENLET_SERVERS,
+        meaning="Whether thousands of open event streams get each event at once, and how much memory a stream takes.",
     ),
     Growth(
         "growth",
@@ -295,6 +319,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         (Metric("growth", "100 sleeping requests in flight", "growth", "ms", False, 0, (AtMost(200),)),),
         fresh=True,
         rounds=2,
+        meaning="How soon the server has a thread for each of 100 requests that arrive at once and wait.",
     ),
     Overload(
         "overload",
@@ -318,6 +343,10 @@ SCENARIOS: tuple[Scenario, ...] = (
         rounds=2,
         among=(TAILRACE,),
         flags=((TAILRACE, "--threads 2 --max-queue 8"),),
+        meaning=(
+            "What a server does with ten times the load that it can take: how much it still answers, and how soon "
+            "it refuses the rest."
+        ),
     ),
     Processes(
         "processes",
@@ -332,6 +361,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         rounds=3,
         among=(TAILRACE, "gunicorn gthread"),
         flags=((TAILRACE, "--preload"), ("gunicorn gthread", "--preload")),
+        meaning="How long a restart leaves clients without answers, and how much memory each further worker takes.",
     ),
     crowded("crowd_list", "1,000 read a list of 10 MB at 100 KB/s", "crowd, list"),
     crowded("crowd_file", "1,000 read a file of 10 MB at 100 KB/s", "crowd, file", path="/file", nginx="/crowd"),
@@ -349,6 +379,15 @@ SCENARIOS: tuple[Scenario, ...] = (
         pace=20_000,
         size=1_000_000,
     ),
+    crowded(
+        "crowd_both",
+        "500 read a file of 10 MB beside 500 that send 1 MB, at 50 KB/s each",
+        "crowd, both",
+        what="both",
+        path="/file,/upload",
+        pace=50_000,
+        size="10000000,1000000",
+    ),
     flat("flat_file", "2 GiB through wsgi.file_wrapper: growth", "2 GiB file"),
     flat("flat_generator", "2 GiB from a generator: growth", "2 GiB blocks"),
     # Three, and what attaching and the one connection add to 2,000 requests.
@@ -359,6 +398,10 @@ SCENARIOS: tuple[Scenario, ...] = (
         "served.shapes:hello",
         (Metric("calls", "System calls of a hello", "calls", "calls", False, 2, (AtMost(3.01),)),),
         rounds=1,
+        meaning=(
+            "The system calls for a small answer: each costs processor time, and more where the kernel is "
+            "protected against side channels."
+        ),
     ),
     Syscalls(
         "calls_words",
@@ -368,16 +411,27 @@ SCENARIOS: tuple[Scenario, ...] = (
         (Metric("calls_words", "System calls of 19,478 blocks", "calls blocks", "calls", False, 0, (AtMost(599),)),),
         rounds=1,
         requests=4,
+        meaning=(
+            "The system calls for an answer in many small blocks. About one for each block means that nothing is "
+            "coalesced."
+        ),
     ),
     Idle(
         "idle",
         "Memory of an idle connection, of 10,000",
         COST,
         "served.shapes:hello",
-        (Metric("idle", "Memory of an idle connection", "idle", "bytes", False, 0, (AtMost(1023),)),),
+        (
+            Metric("idle", "Memory of an idle connection", "idle", "bytes", False, 0, (AtMost(1023),)),
+            Metric("idle_worker", "Memory of a server with one worker", "worker", "MiB", False, 1),
+        ),
         fresh=True,
         many=True,
         rounds=1,
+        meaning=(
+            "What an open connection without requests costs, and the memory of a server with one worker and a "
+            "small application."
+        ),
     ),
     Startup(
         "startup",
@@ -387,6 +441,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         (Metric("startup", "Start-up", "start-up", "ms", False, 0),),
         fresh=True,
         rounds=3,
+        meaning="How long a deployment, a crash or a new container waits for the first answer.",
     ),
 )
 
@@ -397,7 +452,7 @@ def usual() -> tuple[Scenario, ...]:
 
 
 # Groups that are measured where they are asked for, by a name of their own.
-GROUPS = {"frameworks": FRAMEWORKS, "static": FILES}
+GROUPS = {"everyday": EVERYDAY, "frameworks": FRAMEWORKS, "static": FILES, "payload": PAYLOAD, "steady": STEADY}
 
 
 def by_name(names: list[str]) -> tuple[Scenario, ...]:

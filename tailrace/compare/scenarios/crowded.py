@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from tailrace.compare import crowd, machine, wrk
+from tailrace.compare import checks, crowd, machine, wrk
 from tailrace.compare.answer import receive
+from tailrace.compare.checks import Expected
 from tailrace.compare.client import Client, started
 from tailrace.compare.launch import HOST, Server
 from tailrace.compare.results import Sample
@@ -73,7 +74,8 @@ class Watch:
 
 @dataclass(frozen=True)
 class Crowded(Scenario):
-    """what: "read" or "upload", from `crowd_path`. clients, pace (bytes a second of each), size (of each body).
+    """what: "read" or "upload", from `crowd_path`, or "both", from two paths. clients, pace (bytes a second of each),
+    size (of each body, for "both" two).
 
     metrics: the part of its pongs that the server keeps, MB/s of the crowd, MiB of memory, threads held.
     """
@@ -82,9 +84,9 @@ class Crowded(Scenario):
     crowd_path: str = "/list"
     clients: int = 1000
     pace: float = 100_000
-    size: int = files.CROWD_BYTES
+    size: int | str = files.CROWD_BYTES
 
-    def measure(self, server: Server, ask: Ask) -> Sample:
+    def load(self, server: Server, ask: Ask) -> Sample:
         seconds = ask.seconds / 2 if ask.quick else ask.seconds
         is_floor = server.peer.package is None
         pong = "/pong" if is_floor else "/"
@@ -101,6 +103,8 @@ class Crowded(Scenario):
         first, first_cost = pongs(ALONE)
         if not first.rate:
             return Sample({}, 1, "no pongs without the crowd")
+        # The connections of the pongs are closed by then.
+        time.sleep(SETTLE_SECONDS)
         memory, threads = server.memory(), threads_of(server)
         arguments = [self.what, HOST, server.port, path, self.clients, self.pace, self.size]
         command = [str(argument) for argument in arguments]
@@ -137,6 +141,17 @@ class Crowded(Scenario):
         if during.detail:
             said.append(f"pong: {during.detail}")
         return Sample(values, self.clients - after.served + after.lost + during.errors, ", ".join(said))
+
+    def answers(self, server: Server) -> tuple[Expected, ...]:
+        if server.peer.package is None:
+            return (self.of_nginx(),)
+        sizes = dict(zip(self.crowd_path.split(","), str(self.size).split(","), strict=True))
+        uploads = [path for path in sizes if "upload" in path]
+        return (
+            checks.of_application(self.app, "/"),
+            *(checks.of_application(self.app, path) for path in sizes if path not in uploads),
+            *(checks.of_application(self.app, path, method="POST", sent=bytes(int(sizes[path]))) for path in uploads),
+        )
 
     def reproduce(self) -> str:
         crowd = f"{self.what} 127.0.0.1 8000 {self.crowd_path} {self.clients} {self.pace:g} {self.size}"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 from tailrace.compare import drain
 from tailrace.compare.launch import Server
 from tailrace.compare.results import Sample
 from tailrace.compare.scenarios.rate import client
 from tailrace.compare.scenarios.scenario import Ask, Scenario
-from tailrace.compare.served import files
 from tailrace.compare.use import watched
 
 
@@ -19,9 +17,8 @@ class Discard(Scenario):
     """As Rate, with the client of tailrace.compare.drain in place of wrk. The notes say which of the cores was full."""
 
     connections: int = 4
-    content: str = "deck"
 
-    def measure(self, server: Server, ask: Ask) -> Sample:
+    def load(self, server: Server, ask: Ask) -> Sample:
         with watched(server) as use:
             found = drain.run(server.connect, self.path, self.connections, ask.seconds)
         if not found.answers:
@@ -30,9 +27,6 @@ class Discard(Scenario):
         values = {rate: found.answers / found.seconds, cost: 1e6 * use.server / found.answers}
         note = f"{use.told()}, {client(found.processor, found.seconds, found.answers)}"
         return Sample(values, found.errors, note)
-
-    def expected(self) -> bytes | None:
-        return cast(bytes, getattr(files, self.content)())
 
     def reproduce(self) -> str:
         return f"tailrace compare --only {self.name}  # {self.connections} connections, tailrace/compare/drain.py"

@@ -7,9 +7,9 @@ import shlex
 import time
 from dataclasses import dataclass
 from statistics import median
-from typing import cast
 
-from tailrace.compare import curl
+from tailrace.compare import checks, curl
+from tailrace.compare.checks import Expected
 from tailrace.compare.launch import Server
 from tailrace.compare.results import Sample
 from tailrace.compare.scenarios.scenario import Ask, Scenario
@@ -22,24 +22,25 @@ MOST_FAILURES = 2
 
 @dataclass(frozen=True)
 class Fetch(Scenario):
-    """content: the function of served.files with the response's bytes.
-    timed: the second metric is the time from the call of the application to close(), which `/times` tells.
+    """timed: the second metric is the time from the call of the application to close(), which `/times` tells.
     upload: the file of served.files to send; the application answers its length.
     """
 
-    content: str | None = None
     timed: bool = False
     upload: str | None = None
 
-    def measure(self, server: Server, ask: Ask) -> Sample:
-        path = self.nginx if server.peer.package is None and self.nginx else self.path
-        size = len(self.expected() or b"")
+    def load(self, server: Server, ask: Ask) -> Sample:
+        (answer,) = self.answers(server)
+        size = len(answer.body or b"")
+        if self.timed and server.peer.package is not None:
+            # What the checks have left there.
+            self.times(server)
         sent = files.DIRECTORY / self.upload if self.upload else None
         end = time.perf_counter() + ask.seconds
         taken: list[float] = []
         failures: list[str] = []
         while len(taken) < MOST_FETCHES and len(failures) < MOST_FAILURES:
-            one = curl.fetch(server.url + path, size, server.socket, sent)
+            one = curl.fetch(server.url + answer.path, size, server.socket, sent)
             if one.failure:
                 failures.append(one.failure)
             else:
@@ -64,13 +65,15 @@ class Fetch(Scenario):
             return []
         return [float(each) for each in told]
 
+    def answers(self, server: Server) -> tuple[Expected, ...]:
+        if not self.upload:
+            return super().answers(server)
+        sent = (files.DIRECTORY / self.upload).read_bytes()
+        fields = ("Content-Type: application/x-bytes",)
+        return (checks.of_application(self.app, self.path, method="POST", fields=fields, sent=sent),)
+
     def floor_values(self, milliseconds: float) -> dict[str, float]:
         return {self.metrics[-1].key: milliseconds}
-
-    def expected(self) -> bytes | None:
-        if self.upload:
-            return str(files.UPLOAD_BYTES).encode()
-        return cast(bytes, getattr(files, self.content)()) if self.content else None
 
     def reproduce(self) -> str:
         sent = files.DIRECTORY / self.upload if self.upload else None

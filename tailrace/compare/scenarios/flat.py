@@ -6,6 +6,8 @@ import socket
 import time
 from dataclasses import dataclass
 
+from tailrace.compare import checks
+from tailrace.compare.checks import Expected
 from tailrace.compare.launch import Server
 from tailrace.compare.results import Sample
 from tailrace.compare.scenarios.scenario import Ask, Scenario
@@ -21,18 +23,23 @@ class Flat(Scenario):
     """The memory at its most while the response is under way, over that before it; both after a first such response has
     been begun and left, so that what a server sets up once is no growth."""
 
-    def measure(self, server: Server, ask: Ask) -> Sample:
+    size: int = files.FLAT_BYTES
+
+    def load(self, server: Server, ask: Ask) -> Sample:
         take(server, self.path, 64 * PIECE)
         time.sleep(0.2)
         before = server.memory()
         begun = time.perf_counter()
-        taken, most = take(server, self.path, files.FLAT_BYTES)
+        taken, most = take(server, self.path, self.size)
         seconds = time.perf_counter() - begun
         most = max(most, server.memory())
         if taken < PIECE:
             return Sample({}, 1, f"{taken:,} bytes")
-        note = f"{taken:,} of {files.FLAT_BYTES:,} bytes in {seconds:.1f} s"
-        return Sample({self.metrics[0].key: (most - before) / 1e6}, int(taken < files.FLAT_BYTES), note)
+        note = f"{taken:,} of {self.size:,} bytes in {seconds:.1f} s"
+        return Sample({self.metrics[0].key: (most - before) / 1e6}, int(taken < self.size), note)
+
+    def answers(self, server: Server) -> tuple[Expected, ...]:
+        return (checks.of_application(self.app, self.path, most=PIECE),)
 
     def reproduce(self) -> str:
         return f"tailrace compare --only {self.name}  # /proc/PID/smaps_rollup before and while it is read"

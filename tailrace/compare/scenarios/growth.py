@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from tailrace.compare import curl
+from tailrace.compare import checks, curl
+from tailrace.compare.checks import Expected
 from tailrace.compare.launch import Server
 from tailrace.compare.results import Sample
 from tailrace.compare.scenarios.scenario import Ask, Scenario
@@ -19,7 +20,7 @@ class Growth(Scenario):
     """The connections are open before the first request is sent. A server that never has all of them in flight has no
     figure; the note says how many it had."""
 
-    def measure(self, server: Server, ask: Ask) -> Sample:
+    def load(self, server: Server, ask: Ask) -> Sample:
         connections = [server.connect(timeout=4 * shapes.GROWTH_SECONDS) for _ in range(CLIENTS)]
         unanswered = 0
         try:
@@ -41,6 +42,10 @@ class Growth(Scenario):
         if told["most"] < CLIENTS:
             return Sample({}, unanswered, f"{told['most']} of {CLIENTS} in flight")
         return Sample({self.metrics[0].key: told["ms"]}, unanswered)
+
+    def answers(self, server: Server) -> tuple[Expected, ...]:
+        # The first of the measured requests begins the count.
+        return (checks.of_application(self.app, "/ready"),)
 
     def reproduce(self) -> str:
         return f"tailrace compare --only {self.name}"

@@ -24,10 +24,13 @@ FIRST = 1_000
 
 @dataclass(frozen=True)
 class Idle(Scenario):
-    """The growth of the processes' memory (in proportion where pages are shared) over the connections still open."""
+    """The growth of the processes' memory (in proportion where pages are shared) over the connections still open, and
+    the memory of the server before them."""
 
-    def measure(self, server: Server, ask: Ask) -> Sample:
-        wanted = QUICK_CONNECTIONS if ask.quick else CONNECTIONS
+    connections: int = CONNECTIONS
+
+    def load(self, server: Server, ask: Ask) -> Sample:
+        wanted = min(QUICK_CONNECTIONS, self.connections) if ask.quick else self.connections
         for _ in range(50):
             one_request(server, None).close()
         before = server.memory()
@@ -50,7 +53,8 @@ class Idle(Scenario):
                 connection.close()
         note = "" if held == wanted else f"{held:,} of {wanted:,} held"
         # Of a few connections the figure would be noise.
-        return Sample({self.metrics[0].key: grown / held} if held > 500 else {}, wanted - held, note)
+        values = {self.metrics[0].key: grown / held} if held > wanted / 20 else {}
+        return Sample(values | {self.metrics[1].key: before / 2**20}, wanted - held, note)
 
     def reproduce(self) -> str:
         return f"tailrace compare --only {self.name}  # /proc/PID/smaps_rollup before and after"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tailrace.compare import checks
+from tailrace.compare.checks import Expected
 from tailrace.compare.launch import Server
 from tailrace.compare.results import Sample, percentile
 from tailrace.compare.scenarios.scenario import Ask, Scenario
@@ -20,7 +22,7 @@ class Lateness(Scenario):
     the same. A figure over several rounds is the median of the rounds' worst: the machine may not be ours alone.
     """
 
-    def measure(self, server: Server, ask: Ask) -> Sample:
+    def load(self, server: Server, ask: Ask) -> Sample:
         last: list[int] = []
         every: list[int] = []
         faults: list[str] = []
@@ -42,6 +44,10 @@ class Lateness(Scenario):
         counts = f"{len(every):,} blocks, {len(last)} before a pause"
         notes = [*faults, f"client's longest pause {pause / 1e6:.2f} ms", use.told(), counts]
         return Sample(values, len(faults), ", ".join(notes))
+
+    def answers(self, server: Server) -> tuple[Expected, ...]:
+        # The bytes are checked block by block.
+        return (replace(checks.of_application(self.app, "/?0", most=1), body=None),)
 
     def reproduce(self) -> str:
         return f"tailrace compare --only {self.name}  # tailrace/compare/served/rhythm.py"

@@ -10,24 +10,27 @@ from tailrace.compare.results import Sample
 from tailrace.compare.scenarios.scenario import Ask, Scenario
 from tailrace.compare.served import shapes
 
-TIMES = 10
 SECONDS = 4.0
 MIB = 1 << 20
 
 
 @dataclass(frozen=True)
 class Overload(Scenario):
-    """Goodput as a part of the capacity just before; the slowest hundredth of the refusals; growth of memory."""
+    """Goodput as a part of the capacity just before; the slowest hundredth of the refusals; growth of memory. times:
+    of the capacity of two threads."""
 
-    def measure(self, server: Server, ask: Ask) -> Sample:
+    times: float = 10
+
+    def load(self, server: Server, ask: Ask) -> Sample:
         seconds = SECONDS / 2 if ask.quick else SECONDS
         # Two run and two wait: the threads are never without a request.
         capacity, counted = sleepers.run((HOST, server.port), 4, 0.5, seconds / 2)
-        rate = TIMES * 2 / shapes.NAP_SECONDS
+        rate = self.times * 2 / shapes.NAP_SECONDS
         # What the first crowd makes the server keep is not growth.
-        flood.run(server.connect, rate, 1.0)
+        address = (HOST, server.port)
+        flood.run(address, flood.steady(rate, 1.0))
         before = server.memory()
-        found = flood.run(server.connect, rate, seconds)
+        found = flood.run(address, flood.steady(rate, seconds))
         grown = server.memory() - before
         values = {self.metrics[2].key: grown / MIB}
         if capacity:
@@ -41,4 +44,4 @@ class Overload(Scenario):
         return Sample(values, errors, ", ".join(f"{count} {kind}" for kind, count in kinds.items()))
 
     def reproduce(self) -> str:
-        return f"tailrace compare --only {self.name}  # {TIMES} x the capacity of 2 threads, tailrace/compare/flood.py"
+        return f"tailrace compare --only {self.name}  # {self.times:g} x the capacity, tailrace/compare/flood.py"

@@ -20,7 +20,7 @@ DEADLINE = 10.0
 class Processes(Scenario):
     """One worker that has the application preloaded; then some more, by SIGTTIN; then a restart."""
 
-    def measure(self, server: Server, ask: Ask) -> Sample:
+    def load(self, server: Server, ask: Ask) -> Sample:
         before = used(server, ask)
         count = len(server.pids())
         for _ in range(EXTRA):
@@ -35,9 +35,14 @@ class Processes(Scenario):
         try:
             again.wait_until_ready()
             restart = time.perf_counter() - begun
+            super().check(again)
         finally:
             again.stop()
         return Sample({self.metrics[0].key: 1000 * restart, self.metrics[1].key: grown / EXTRA / (1 << 20)})
+
+    def check(self, server: Server) -> None:
+        if server.process.poll() is None:
+            super().check(server)
 
     def reproduce(self) -> str:
         return f"tailrace compare --only {self.name}  # SIGTTIN {EXTRA} times; SIGTERM, and the same command again"

@@ -8,10 +8,11 @@ it. So the processor time of the server is a figure of its own there, and the no
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from tailrace.compare import machine, wrk
+from tailrace.compare import checks, machine, wrk
+from tailrace.compare.checks import Expected
 from tailrace.compare.launch import Server
 from tailrace.compare.results import Sample
 from tailrace.compare.scenarios.scenario import Ask, Scenario
@@ -23,7 +24,7 @@ from tailrace.compare.use import watched
 class Rate(Scenario):
     """connections: how many wrk keeps. close: each request on a connection of its own.
     same_core: client and server share a core; across cores one connection measures how fast a sleeping core wakes.
-    content: the function of served.files with the response's bytes, to compare once. fields: further ones of a request.
+    fields: further ones of a request. upload: each is a POST of 100 KB.
 
     The first metric is the rate. Others are told by the ends of their keys: `_cost` is the server's processor time for
     a response in microseconds, `_p50` and `_p99` are what half and 99 % of the responses took at most, in milliseconds.
@@ -32,17 +33,16 @@ class Rate(Scenario):
     connections: int = 64
     close: bool = False
     same_core: bool = False
-    content: str | None = None
     fields: tuple[str, ...] = ()
+    upload: bool = False
 
-    def measure(self, server: Server, ask: Ask) -> Sample:
+    def load(self, server: Server, ask: Ask) -> Sample:
         path = self.nginx if server.peer.package is None and self.nginx else self.path
         with watched(server) as use:
-            load = wrk.run(server.url + path, self.connections, ask.seconds, self.core(), self.close, self.fields)
-        if self.close and not server.closes():
-            # Then its clients had no new connections, and its figure is not one of them.
-            return Sample({}, load.errors + 1, "ignores Connection: close and keeps the connection")
-        others = use.others / use.seconds if use.seconds else None
+            load = wrk.run(
+                server.url + path, self.connections, ask.seconds, self.core(), self.close, self.fields, self.upload
+            )
+        others = use.others / use.seconds if use.seconds and not self.all_cores else None
         if load.rate <= 0:
             return Sample({}, load.errors, load.detail, others)
         found = {
@@ -60,16 +60,51 @@ class Rate(Scenario):
                 notes.append(client(load.processor, load.seconds, load.answers))
         return Sample(values, load.errors, ", ".join(notes), others)
 
-    def core(self) -> int:
-        return machine.SERVER_CORE if self.same_core else machine.LOAD_CORE
+    def answers(self, server: Server) -> tuple[Expected, ...]:
+        fields = (*self.fields, "Connection: close") if self.close else self.fields
+        if server.peer.package is None:
+            return (replace(self.of_nginx(), fields=fields),)
+        if self.upload:
+            fields = (*fields, "Content-Type: application/x-bytes")
+            sent = b"x" * files.FORM_BYTES
+            return (checks.of_application(self.app, self.path, method="POST", fields=fields, sent=sent),)
+        return (checks.of_application(self.app, self.path, fields=fields),)
 
-    def expected(self) -> bytes | None:
-        return cast(bytes, getattr(files, self.content)()) if self.content else None
+    def core(self) -> int | str:
+        if self.all_cores:
+            return ",".join(map(str, machine.CORES))
+        return machine.SERVER_CORE if self.same_core else machine.LOAD_CORE
 
     def reproduce(self) -> str:
         return shlex.join(
-            wrk.command(f"http://127.0.0.1:8000{self.path}", self.connections, 1, self.core(), self.close, self.fields)
-        )
+            wrk.command(
+                f"http://127.0.0.1:8000{self.path}",
+                self.connections,
+                1,
+                self.core(),
+                self.close,
+                self.fields,
+                self.upload,
+            )
+        ).replace(str(wrk.UPLOAD.parent), "tailrace/compare")
+
+
+@dataclass(frozen=True)
+class Static(Rate):
+    """A file that the server itself serves, or an application where a server has no options for that."""
+
+    status: int = 200
+
+    def answers(self, server: Server) -> tuple[Expected, ...]:
+        if server.peer.package is None:
+            file = self.of_nginx()
+        elif self.extra(server.peer):
+            file = Expected(self.path, body=(files.DIRECTORY / Path(self.path).name).read_bytes())
+        else:
+            return super().answers(server)
+        if self.status == 304:
+            file = replace(file, status=304, body=b"")
+        return (replace(file, fields=self.fields),)
 
 
 def client(processor: float, seconds: float, answers: int) -> str:

@@ -5,15 +5,20 @@ from __future__ import annotations
 from tailrace.compare.goals import AtLeast, AtMost, FloorTimes, NoErrors, Times, TimesBest, Within, WithinBest
 from tailrace.compare.peers import NGINX, TAILRACE, TAILRACE_GEVENT, VIEW
 from tailrace.compare.results import Goal, Metric
+from tailrace.compare.scenarios.carried import UWSGI_SOCKET, Carried
 from tailrace.compare.scenarios.crowded import Crowded
 from tailrace.compare.scenarios.fetch import Fetch
 from tailrace.compare.scenarios.flat import Flat
 from tailrace.compare.scenarios.lateness import Lateness
-from tailrace.compare.scenarios.rate import Rate
+from tailrace.compare.scenarios.rate import Rate, Static
 from tailrace.compare.scenarios.sleeping import Sleeping
+from tailrace.compare.scenarios.steady import Steady
 from tailrace.compare.served import files
 
+EVERYDAY = "As people run it: a worker for each core"
 SMALL = "Small responses"
+PAYLOAD = "One payload in every shape"
+STEADY = "A file at steady rates"
 FRAMEWORKS = "Frameworks"
 LARGE = "Large responses"
 BLOCKS = "Many blocks"
@@ -31,6 +36,14 @@ CROWD_MEMORY = 256 + 50
 CROWDED = (TAILRACE, "gunicorn gthread", "granian", "uwsgi http", "waitress")
 # The fastest, and the most used.
 FRAMEWORK_SERVERS = (TAILRACE, "bjoern", "fastwsgi", "granian", "uwsgi http11", "gunicorn gthread")
+STEADY_RATES = (500, 1000, 2000, 4000)
+BLOCK_SIZES = (128, 1024, 8192, 65536)
+# Who speaks the uwsgi protocol, and how, beside HTTP.
+UWSGI_FLAGS = (
+    (TAILRACE, f"--bind uwsgi+unix:{UWSGI_SOCKET} --trusted-proxies unix"),
+    (TAILRACE_GEVENT, f"--bind uwsgi+unix:{UWSGI_SOCKET} --trusted-proxies unix"),
+    ("uwsgi http11", f"--socket {UWSGI_SOCKET}"),
+)
 # A round is some seconds of pauses.
 LATENESS = (
     TAILRACE,
@@ -58,7 +71,53 @@ def cost(key: str, title: str, short: str, *goals: Goal) -> Metric:
     return Metric(f"{key}_cost", title, f"{short}, cost", "us", False, 0, goals)
 
 
-def frameworks(name: str, title: str, app: str, path: str = "/") -> tuple[Rate, ...]:
+# What is asked of Flask and of Django: name, words, path, whether it is an upload.
+FRAMEWORK_REQUESTS = (
+    ("", "hello", "/", False),
+    ("_page", "a page from a template", "/page", False),
+    ("_json", "JSON", "/json", False),
+    ("_upload", "an upload of 100 KB", "/upload", True),
+)
+FRAMEWORK_APPS = (("flask", "Flask", "served.flask_hello:app"), ("django", "Django", "served.django_hello:app"))
+
+
+def everyday() -> tuple[Rate, ...]:
+    """Flask and Django as people run them."""
+    return tuple(
+        Rate(
+            key,
+            load,
+            EVERYDAY,
+            app,
+            rate_and_latency(key, load, key.replace("_", " ")),
+            "The requests per second and the waiting times to expect of this server on a machine like this one, with "
+            "one worker for each core and 32 busy clients.",
+            path=path,
+            among=(*FRAMEWORK_SERVERS, "waitress"),
+            connections=32,
+            upload=upload,
+            all_cores=True,
+        )
+        for name, title, app in FRAMEWORK_APPS
+        for part, words, path, upload in FRAMEWORK_REQUESTS[1:]
+        for key, load in [(f"everyday_{name}{part}", f"{title}, {words}, a worker for each core, 32 connections")]
+    )
+
+
+def rate_and_latency(
+    key: str, load: str, short: str, *goals: Goal, within: tuple[Goal, ...] = ()
+) -> tuple[Metric, ...]:
+    return (
+        *rate(key, load, short, *goals),
+        cost(key, load, short),
+        *(
+            Metric(f"{key}_{part}", f"{load}: {part}", f"{short}, {part}", "ms", False, 2, within)
+            for part in ("p50", "p99")
+        ),
+    )
+
+
+def frameworks(name: str, title: str, app: str, path: str = "/", upload: bool = False) -> tuple[Rate, ...]:
     """An application at 1, 4, 16 and 64 connections, its client on the other core and on the server's own. Without
     being asked for, 16 connections from the other core alone are measured."""
     found = []
@@ -67,26 +126,22 @@ def frameworks(name: str, title: str, app: str, path: str = "/") -> tuple[Rate, 
             key = f"{name}_c{connections}{'_same' if same_core else ''}"
             where = ", same core" if same_core else ""
             load = f"{title}, {connections} connection{'s' if connections > 1 else ''}{where}"
-            short = key.replace("_", " ")
+            goal = TimesBest(1.05 if connections >= 16 else 0.98)
             found.append(
                 Rate(
                     key,
                     load,
                     FRAMEWORKS,
                     app,
-                    (
-                        *rate(key, load, short, TimesBest(1.05 if connections >= 16 else 0.98)),
-                        cost(key, load, short),
-                        *(
-                            Metric(f"{key}_{part}", f"{load}: {part}", f"{short}, {part}", "ms", False, 2, (within,))
-                            for part, within in (("p50", WithinBest(1.05)), ("p99", WithinBest(1.05)))
-                        ),
-                    ),
+                    rate_and_latency(key, load, key.replace("_", " "), goal, within=(WithinBest(1.05),)),
+                    "How many requests one core answers when the framework takes most of the time, and how long "
+                    "clients wait: what remains of a server's speed once an application does its work.",
                     path=path,
                     among=FRAMEWORK_SERVERS,
                     asked=same_core or connections != 16,
                     connections=connections,
                     same_core=same_core,
+                    upload=upload,
                 )
             )
     return tuple(found)
@@ -104,7 +159,7 @@ FILE_FLAGS = (
 
 
 def static(
-    name: str, title: str, file: str, times_nginx: float, fields: tuple[str, ...] = (), checked: bool = True
+    name: str, title: str, file: str, times_nginx: float, fields: tuple[str, ...] = (), status: int = 200
 ) -> tuple[Rate, ...]:
     """A file that the server itself serves, to 64 connections from the other core and from the server's own."""
     found = []
@@ -114,12 +169,13 @@ def static(
         short = key.replace("_", " ")
         goals = (Times(times_nginx, NGINX), Times(3.0, "granian"), Times(3.0, "uwsgi http11"))
         found.append(
-            Rate(
+            Static(
                 key,
                 load,
                 FILES,
                 "served.shapes:view",
                 (*rate(key, load, short, *goals), cost(key, load, short)),
+                "How many files per second the server delivers by itself, so that you may not need a web server.",
                 path=f"/files/{file}",
                 nginx=f"/{file}",
                 among=FILE_SERVERS,
@@ -127,34 +183,129 @@ def static(
                 asked=True,
                 same_core=same_core,
                 fields=fields,
-                content=file if checked else None,
+                status=status,
             )
         )
     return tuple(found)
+
+
+def steady(name: str, title: str, path: str, *, among: tuple[str, ...] = ()) -> Steady:
+    """The page of 21 KB. among: those that serve it by themselves, by their options."""
+    metrics = []
+    for each in STEADY_RATES:
+        key, load, short = f"{name}_{each}", f"{title}, {each:,} requests/s", f"{name.replace('_', ' ')} {each}"
+        metrics.append(Metric(key, f"{load}: replies in time", short, "%", True, 1, (AtLeast(99.9),)))
+        metrics.append(milliseconds(f"{key}_p99", f"{load}: 99 % of the replies", f"{short}, p99"))
+    return Steady(
+        name,
+        title,
+        STEADY,
+        "served.shapes:view",
+        tuple(metrics),
+        "Up to which steady rate of new visitors all of them get the file in time. Where replies fall behind requests, "
+        "the server is overloaded and visitors see time-outs.",
+        path=path,
+        nginx="/page",
+        rounds=2,
+        among=among,
+        flags=FILE_FLAGS if among else (),
+        rates=STEADY_RATES,
+    )
 
 
 def milliseconds(key: str, title: str, short: str, *goals: Goal) -> Metric:
     return Metric(key, title, short, "ms", False, 1, goals)
 
 
+# The shape in `served.shapes.PAYLOAD_SHAPES`, the name of its row for 688 KB, and words.
+PAYLOADS = (
+    ("bare", "bare", "bare bytes, the brackets forgotten"),
+    ("list", "list", "a list"),
+    ("file", "file", "a file object"),
+    ("wrapper", "wrapper", "wsgi.file_wrapper"),
+    ("4096", "blocks", "blocks of 4 KiB"),
+    ("128", "small", "blocks of 128 bytes"),
+    ("1", "bytes", "blocks of one byte"),
+)
+PAYLOAD_GOALS: dict[str, tuple[Goal, ...]] = {"file": (AS_THREADS,), "wrapper": (AS_THREADS,)}
+PAYLOAD_MEANING = (
+    "How long one client waits for the same bytes when the application returns them in this shape. A server for which "
+    "all shapes take the same time spares you from writing applications for the server."
+)
+
+
+def payloads() -> tuple[Fetch, ...]:
+    """One payload of 100 KB and of 688 KB, in every shape."""
+    found = []
+    for size, shown, end in (("100k", "100 KB", "_100k"), ("688k", "688 KB", "")):
+        for shape, name, words in PAYLOADS:
+            key, title = f"{name}{end}", f"{shown} as {words}"
+            metrics = [milliseconds(key, title, f"{shown} {name}", *PAYLOAD_GOALS.get(key, ()))]
+            floor = key == "bytes"
+            if floor:
+                app = f"{title}: in the application"
+                metrics.append(milliseconds("bytes_app", app, "1 B blocks, app", FloorTimes(1.6)))
+            found.append(
+                Fetch(
+                    key,
+                    title,
+                    PAYLOAD,
+                    # The one that counts has an application of its own.
+                    "served.shapes:deck_bytes" if floor else "served.shapes:payload",
+                    tuple(metrics),
+                    PAYLOAD_MEANING,
+                    path="/" if floor else f"/{size}/{shape}",
+                    also=GEVENT,
+                    nginx=f"/{'part' if end else 'deck'}" if shape in ("file", "wrapper") else None,
+                    timed=floor,
+                    generator="deck_byte_blocks" if floor else None,
+                    rounds=3,
+                )
+            )
+    return tuple(found)
+
+
 def sleeping(clients: int, *goals: Goal) -> Sleeping:
     title = f"0.1 s of sleep, {clients:,} client{'s' if clients > 1 else ''}"
-    metric = Metric(f"sleep_c{clients}", title, f"sleep c{clients}", "% of clients / sleep", True, 1, goals)
     return Sleeping(
-        metric.key, title, WAITING, "served.shapes:sleep", (metric,), clients=clients, many=clients >= 1000, rounds=2
+        f"sleep_c{clients}",
+        title,
+        WAITING,
+        "served.shapes:sleep",
+        sleeping_metrics(f"sleep_c{clients}", title, f"sleep c{clients}", goals),
+        SLEEPING_MEANING,
+        clients=clients,
+        many=clients >= 1000,
+        rounds=2,
+    )
+
+
+SLEEPING_MEANING = (
+    "Whether users who wait for a slow database or another service delay each other. At 100 % and 0.1 s each user "
+    "waits as long as the application needs; a lower share means that requests queue behind too few threads."
+)
+
+
+def sleeping_metrics(key: str, title: str, short: str, goals: tuple[Goal, ...]) -> tuple[Metric, ...]:
+    return (
+        Metric(key, title, short, "% of clients / sleep", True, 1, goals),
+        Metric(f"{key}_ok", f"{title}: requests that succeed", f"{short}, ok", "%", True, 1),
+        milliseconds(f"{key}_p50", f"{title}: half of the answers", f"{short}, p50"),
+        milliseconds(f"{key}_p99", f"{title}: 99 % of the answers", f"{short}, p99"),
     )
 
 
 def greenlets(clients: int, *goals: Goal) -> Sleeping:
     """As `sleeping`, of those servers that have a greenlet for each request."""
+    key = f"gevent_c{clients}"
     title = f"Greenlets: two blocks, 0.1 s of sleep between, {clients:,} clients"
-    metric = Metric(f"gevent_c{clients}", title, f"gevent c{clients}", "% of clients / sleep", True, 1, goals)
     return Sleeping(
-        metric.key,
+        key,
         title,
         GREENLETS,
         "served.shapes:between",
-        (metric,),
+        sleeping_metrics(key, title, f"gevent c{clients}", goals),
+        SLEEPING_MEANING,
         among=GREENLET_SERVERS,
         clients=clients,
         many=clients >= 1000,
@@ -162,28 +313,31 @@ def greenlets(clients: int, *goals: Goal) -> Sleeping:
     )
 
 
-def words(name: str, title: str, short: str, over_unix: bool) -> Fetch:
-    return Fetch(
+def carried(name: str, title: str, short: str, *, over_unix: bool = False, front: bool = False) -> Carried:
+    """The row for blocks of 128 bytes has the name alone."""
+    metrics = []
+    for size in BLOCK_SIZES:
+        key = name if size == BLOCK_SIZES[0] else f"{name}_{size}"
+        words = f"2.5 MB in blocks of {size:,} bytes, {title}"
+        goals = (FloorTimes(2.0), TimesBest(4.0), AS_THREADS) if size == BLOCK_SIZES[0] and not front else ()
+        metrics.append(milliseconds(key, f"{words}: whole response", f"{size} B {short}"))
+        metrics.append(milliseconds(f"{key}_app", f"{words}: in the application", f"{size} B {short}, app", *goals))
+    return Carried(
         name,
-        title,
+        f"2.5 MB in blocks of 128 bytes to 64 KiB, {title}",
         BLOCKS,
         "served.shapes:words",
-        (
-            milliseconds(name, f"{title}: whole response", short),
-            milliseconds(
-                f"{name}_app",
-                f"{title}: in the application",
-                f"{short}, app",
-                FloorTimes(2.0),
-                TimesBest(4.0),
-                AS_THREADS,
-            ),
-        ),
+        tuple(metrics),
+        "How soon a streamed response is with the client, and how soon the thread that made it is free for the next "
+        "request. The size of the blocks should not matter.",
         also=GEVENT,
         over_unix=over_unix,
-        content="words",
+        flags=UWSGI_FLAGS if front else (),
+        generator=None if front else "word_blocks",
+        rounds=3,
         timed=True,
-        generator="word_blocks",
+        front=front,
+        sizes=BLOCK_SIZES,
     )
 
 
@@ -196,7 +350,7 @@ def crowded(
     path: str = "/list",
     clients: int = 1000,
     pace: int = 100_000,
-    size: int = files.CROWD_BYTES,
+    size: int | str = files.CROWD_BYTES,
     nginx: str | None = None,
     fits: bool = True,
 ) -> Crowded:
@@ -226,6 +380,8 @@ def crowded(
             Metric(f"{name}_memory", f"{title}: memory", f"{short}, memory", "MiB", False, 1, (AtMost(CROWD_MEMORY),)),
             Metric(f"{name}_held", f"{title}: threads held", f"{short}, held", "threads", False, 0, goals(AtMost(0))),
         ),
+        "What quick clients notice while a crowd on slow lines is served: how much speed is left for them, and how "
+        "much memory and how many threads the crowd takes.",
         fresh=True,
         many=True,
         rounds=2 if fits else 1,
@@ -257,11 +413,27 @@ def lateness(name: str, title: str, short: str, *, over_unix: bool, among: tuple
             metric("_every", "the worst"),
             metric("_every_p99", "99 % of all"),
         ),
+        "How long a block of a streamed response is on its way to the client, whatever the rhythm in which it is made.",
         over_unix=over_unix,
         among=among,
     )
 
 
+FLAT_MEANING = (
+    "Whether the server passes a large download on, or collects it in memory first: then a few such downloads end the "
+    "worker."
+)
+
+
 def flat(name: str, title: str, short: str) -> Flat:
     metric = Metric(name, title, short, "MB", False, 1, (AtMost(1.0), NoErrors()))
-    return Flat(name, title, SIZE, "served.shapes:flat", (metric,), path=f"/{name.removeprefix('flat_')}", rounds=2)
+    return Flat(
+        name,
+        title,
+        SIZE,
+        "served.shapes:flat",
+        (metric,),
+        FLAT_MEANING,
+        path=f"/{name.removeprefix('flat_')}",
+        rounds=2,
+    )

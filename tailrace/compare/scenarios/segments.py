@@ -6,6 +6,7 @@ import socket
 import struct
 from dataclasses import dataclass
 
+from tailrace.compare import checks
 from tailrace.compare.answer import receive
 from tailrace.compare.launch import Server
 from tailrace.compare.results import Sample
@@ -25,14 +26,16 @@ def data_segments_in(connection: socket.socket) -> int:
 class Segments(Scenario):
     """The most that any of several connections saw."""
 
-    def measure(self, server: Server, ask: Ask) -> Sample:
+    def load(self, server: Server, ask: Ask) -> Sample:
         seen = []
         for _ in range(TIMES):
             with server.connect() as connection:
                 connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
                 receive(connection)
                 seen.append(data_segments_in(connection))
-        return Sample({self.metrics[0].key: float(max(seen))})
+        (expected,) = self.answers(server)
+        said = checks.remarks(checks.check(server.connect, expected))
+        return Sample({self.metrics[0].key: float(max(seen))}, note=", ".join(said))
 
     def reproduce(self) -> str:
         return "tailrace compare --only segments  # getsockopt(TCP_INFO), tcpi_data_segs_in"

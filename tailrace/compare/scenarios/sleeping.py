@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from tailrace.compare import sleepers
+from tailrace.compare import flood, sleepers
 from tailrace.compare.launch import HOST, Server
 from tailrace.compare.results import Sample
 from tailrace.compare.scenarios.scenario import Ask, Scenario
@@ -13,17 +13,22 @@ from tailrace.compare.served import shapes
 
 WARM_SECONDS = 0.8
 WINDOW_SECONDS = 2.0
+PARTS = (0.5, 0.99)
 # From so many on the client's own use of its core is told.
 MANY = 1000
 
 
 @dataclass(frozen=True)
 class Sleeping(Scenario):
-    """clients: each asks again as soon as it is answered."""
+    """clients: each asks again as soon as it is answered.
+
+    metrics: the part of what these clients could get at most, the part of the requests that succeeded, and the
+    milliseconds that half of the answers and 99 % of them took at most.
+    """
 
     clients: int = 100
 
-    def measure(self, server: Server, ask: Ask) -> Sample:
+    def load(self, server: Server, ask: Ask) -> Sample:
         window = WINDOW_SECONDS / 2 if ask.quick else WINDOW_SECONDS
         begun, used = time.perf_counter(), time.process_time()
         rate, counted = sleepers.run((HOST, server.port), self.clients, WARM_SECONDS, window)
@@ -32,7 +37,12 @@ class Sleeping(Scenario):
         notes = [f"{count} {kind}" for kind, count in counted.errors.items()]
         if self.clients >= MANY:
             notes.append(f"client {100 * client:.0f}% of its core")
-        return Sample({self.metrics[0].key: share}, sum(counted.errors.values()), ", ".join(notes))
+        values = {self.metrics[0].key: share}
+        # Without the clients that came while the others were already served.
+        times = counted.times(begun + self.clients / sleepers.RAMP + WARM_SECONDS)
+        figures = [100 * counted.success(), *(1000 * flood.quantile(times, part) for part in PARTS if times)]
+        values |= {metric.key: figure for metric, figure in zip(self.metrics[1:], figures, strict=False)}
+        return Sample(values, sum(counted.errors.values()), ", ".join(notes))
 
     def reproduce(self) -> str:
         return f"tailrace compare --only {self.name}  # {self.clients} clients, tailrace/compare/sleepers.py"

@@ -13,7 +13,7 @@ from tailrace.compare.scenarios.scenario import Ask, Scenario
 class Startup(Scenario):
     """The server's start is the measurement."""
 
-    def measure(self, server: Server, ask: Ask) -> Sample:
+    def load(self, server: Server, ask: Ask) -> Sample:
         return Sample({self.metrics[0].key: 1000 * server.ready_after} if server.ready_after is not None else {})
 
     def reproduce(self) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from tailrace.compare import streams
+from tailrace.compare import checks, streams
+from tailrace.compare.checks import Expected
 from tailrace.compare.client import started
 from tailrace.compare.launch import HOST, Server
 from tailrace.compare.results import Sample
@@ -29,8 +30,8 @@ class Streaming(Scenario):
 
     clients: int = 10_000
 
-    def measure(self, server: Server, ask: Ask) -> Sample:
-        clients = QUICK_CLIENTS if ask.quick else self.clients
+    def load(self, server: Server, ask: Ask) -> Sample:
+        clients = min(QUICK_CLIENTS, self.clients) if ask.quick else self.clients
         seconds = (QUICK_WINDOW if ask.quick else WINDOW) * ask.seconds
         for _ in range(50):
             one_request(server, None).close()
@@ -54,6 +55,10 @@ class Streaming(Scenario):
             *(f"{count:,} {kind}" for kind, count in seen.faults.items()),
         ]
         return Sample(values, clients - seen.open + seen.missed, ", ".join(notes))
+
+    def answers(self, server: Server) -> tuple[Expected, ...]:
+        # The first event and its number; a stamp follows.
+        return (checks.of_application(self.app, PATH, most=len("data: 0 ")),)
 
     def reproduce(self) -> str:
         return f"python -m tailrace.compare.streams {HOST} 8000 {PATH} {self.clients} {WINDOW}"

@@ -21,7 +21,7 @@ class Syscalls(Scenario):
 
     requests: int = 2_000
 
-    def measure(self, server: Server, ask: Ask) -> Sample:
+    def load(self, server: Server, ask: Ask) -> Sample:
         wanted = max(1, self.requests // 4) if ask.quick else self.requests
         # One before, so that what a first request costs is not counted.
         answer_all(server, 1)

@@ -1,12 +1,17 @@
-"""The smallest Django project, with the middleware that `startproject` lists; none of it needs the database here."""
+"""The smallest Django project, with the middleware that `startproject` lists; none of it needs the database here.
+Beside hello a page from a template, JSON, and an upload."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import django  # type: ignore[import-untyped,unused-ignore]
 from django.conf import settings  # type: ignore[import-untyped,unused-ignore]
 from django.core.wsgi import get_wsgi_application  # type: ignore[import-untyped,unused-ignore]
-from django.http import HttpRequest, HttpResponse  # type: ignore[import-untyped,unused-ignore]
+from django.http import HttpRequest, HttpResponse, JsonResponse  # type: ignore[import-untyped,unused-ignore]
+from django.shortcuts import render  # type: ignore[import-untyped,unused-ignore]
 from django.urls import path  # type: ignore[import-untyped,unused-ignore]
+from django.views.decorators.csrf import csrf_exempt  # type: ignore[import-untyped,unused-ignore]
 
 from .closing import closing
 
@@ -30,6 +35,13 @@ settings.configure(
     ],
     ROOT_URLCONF=__name__,
     SECRET_KEY="not a secret: this project has nothing to protect",
+    TEMPLATES=[
+        {
+            "BACKEND": "django.template.backends.django.DjangoTemplates",
+            "DIRS": [Path(__file__).parent / "templates"],
+        }
+    ],
+    DATA_UPLOAD_MAX_MEMORY_SIZE=None,
     SESSION_ENGINE="django.contrib.sessions.backends.signed_cookies",
 )
 
@@ -38,7 +50,29 @@ def hello(request: HttpRequest) -> HttpResponse:
     return HttpResponse("Hello, World!", content_type="text/plain")
 
 
-urlpatterns = [path("", hello), path("ready", hello)]
+ORDERS = [{"number": n, "customer": f"Customer <{n}> & Sons", "total": 19.5 * n} for n in range(1, 21)]
+
+
+def page(request: HttpRequest) -> HttpResponse:
+    return render(request, "django_orders.html", {"title": "Orders", "orders": ORDERS})
+
+
+def orders(request: HttpRequest) -> HttpResponse:
+    return JsonResponse(ORDERS, safe=False)
+
+
+@csrf_exempt  # type: ignore[untyped-decorator,unused-ignore]
+def upload(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(str(len(request.body)), content_type="text/plain")
+
+
+urlpatterns = [
+    path("", hello),
+    path("ready", hello),
+    path("page", page),
+    path("json", orders),
+    path("upload", upload),
+]
 
 django.setup()
 app = get_wsgi_application()

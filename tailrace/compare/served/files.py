@@ -11,9 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 DECK_BYTES = 688_128
+# The beginning of the same bytes: 25 blocks of 4 KiB.
+PART_BYTES = 102_400
 WORDS_BYTES = 2_493_109
 PAGE_BYTES = 21_324
 UPLOAD_BYTES = 20_000_000
+# What upload.lua sends.
+FORM_BYTES = 100_000
 # What each of a crowd of slow readers asks for.
 CROWD_BYTES = 10_000_000
 # Larger than any server keeps in memory. The file is sparse: it takes no room on the disk.
@@ -53,6 +57,7 @@ def make() -> Path:
     DIRECTORY.mkdir(mode=0o755, parents=True, exist_ok=True)
     contents: dict[str, Callable[[], bytes]] = {
         "deck": deck,
+        "part": lambda: deck()[:PART_BYTES],
         "page": page,
         "words": words,
         "upload": lambda: bytes(UPLOAD_BYTES),

@@ -1,8 +1,8 @@
-"""Flask's own first example, and a page from a template."""
+"""Flask's own first example, a page from a template, JSON, and an upload."""
 
 from __future__ import annotations
 
-from flask import Flask, render_template
+from flask import Flask, Response, jsonify, render_template, request
 
 from .closing import closing
 
@@ -20,6 +20,16 @@ def hello_world() -> str:
 @app.route("/page")
 def page() -> str:
     return render_template("orders.html", title="Orders", orders=ORDERS)
+
+
+@app.route("/json")
+def orders() -> Response:
+    return jsonify(ORDERS)
+
+
+@app.route("/upload", methods=["POST"])
+def upload() -> str:
+    return str(len(request.get_data()))
 
 
 closed = closing(app)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +23,6 @@ Body = Iterable[bytes]
 
 DECK = files.deck()
 WORDS = files.words()
-DECK_PATH = files.DIRECTORY / "deck"
 PAGE_PATH = files.DIRECTORY / "page"
 SLEEP_SECONDS = 0.1
 NAP_SECONDS = 0.02
@@ -42,8 +42,9 @@ PONG_HEADERS = [
     ("Referrer-Policy", "same-origin"),
     ("Cross-Origin-Opener-Policy", "same-origin"),
     ("Content-Security-Policy", "default-src 'self'"),
-    ("Permissions-Policy", "geolocation=()"),
+    # Two, which no server may join (RFC 9110, section 5.3).
     ("Set-Cookie", "seen=1; Path=/; HttpOnly; SameSite=Lax"),
+    ("Set-Cookie", "theme=dark; Path=/; SameSite=Lax"),
 ]
 
 
@@ -70,47 +71,21 @@ def rows(environ: Environ, start_response: Start) -> Body:
 
 
 def view(environ: Environ, start_response: Start) -> Body:
-    """A file as an application hands it out that knows nothing better: read whole, from /files/NAME."""
-    name = environ["PATH_INFO"].rpartition("/")[2]
-    content = (files.DIRECTORY / name).read_bytes() if name in ("page", "deck", "words") else b"ready"
-    start_response("200 OK", [("Content-Type", "application/octet-stream"), ("Content-Length", str(len(content)))])
-    return [content]
+    """A file from /files/NAME, read whole by an application that knows nothing better; /wrapped/NAME is the same
+    through wsgi.file_wrapper."""
+    _, folder, name = f"{environ['PATH_INFO']}//".split("/")[:3]
+    if name not in ("page", "deck", "words"):
+        return small(start_response, b"ready")
+    path = files.DIRECTORY / name
+    if folder == "wrapped":
+        return of_length(start_response, path.stat().st_size, wrapped(environ, path))
+    content = path.read_bytes()
+    return of_length(start_response, len(content), [content])
 
 
 def small(start_response: Start, content: bytes) -> Body:
     start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(len(content)))])
     return [content]
-
-
-def deck_headers() -> list[tuple[str, str]]:
-    return [("Content-Type", "application/vnd.ms-powerpoint"), ("Content-Length", str(len(DECK)))]
-
-
-def deck_list(environ: Environ, start_response: Start) -> Body:
-    start_response("200 OK", deck_headers())
-    return [DECK]
-
-
-def deck_bare(environ: Environ, start_response: Start) -> Body:
-    """The forgotten brackets: iterating bytes gives numbers."""
-    if environ["PATH_INFO"] == "/ready":
-        return small(start_response, b"ready")
-    start_response("200 OK", deck_headers())
-    return DECK  # type: ignore[return-value]
-
-
-def deck_file(environ: Environ, start_response: Start) -> Body:
-    if environ["PATH_INFO"] == "/ready":
-        return small(start_response, b"ready")
-    start_response("200 OK", deck_headers())
-    return DECK_PATH.open("rb")
-
-
-def deck_wrapper(environ: Environ, start_response: Start) -> Body:
-    if environ["PATH_INFO"] == "/ready":
-        return small(start_response, b"ready")
-    start_response("200 OK", deck_headers())
-    return wrapped(environ, DECK_PATH)
 
 
 def page(environ: Environ, start_response: Start) -> Body:
@@ -144,46 +119,58 @@ class Timed:
 
 
 def word_blocks() -> Iterator[bytes]:
-    for index in range(0, len(WORDS), 128):
-        yield WORDS[index : index + 128]
+    return pieces(WORDS, 128)
 
 
 def deck_byte_blocks() -> Iterator[bytes]:
-    for index in range(len(DECK)):
-        yield DECK[index : index + 1]
+    return pieces(DECK, 1)
 
 
 def words(environ: Environ, start_response: Start) -> Body:
-    """19,478 blocks of 128 bytes and no Content-Length."""
+    """2.5 MB in blocks of as many bytes as the path says, 128 by default, and no Content-Length."""
     begun = time.perf_counter()
     if environ["PATH_INFO"] == "/times":
         return Timed.answer(start_response)
     if environ["PATH_INFO"] == "/ready":
         return small(start_response, b"ready")
     start_response("200 OK", [("Content-Type", "text/plain; charset=utf-8")])
-    return Timed(begun, word_blocks())
+    return Timed(begun, pieces(WORDS, int(environ["PATH_INFO"].strip("/") or 128)))
+
+
+def pieces(content: bytes, size: int) -> Iterator[bytes]:
+    return (content[index : index + size] for index in range(0, len(content), size))
+
+
+# One payload in every shape, at /SIZE/SHAPE.
+PAYLOADS = {"100k": ("part", DECK[: files.PART_BYTES]), "688k": ("deck", DECK)}
+PAYLOAD_SHAPES: dict[str, Callable[[Environ, bytes, Path], Any]] = {
+    # The forgotten brackets: iterating bytes gives numbers.
+    "bare": lambda _, content, __: content,
+    "list": lambda _, content, __: [content],
+    "file": lambda _, __, path: path.open("rb"),
+    "wrapper": lambda environ, _, path: wrapped(environ, path),
+    "4096": lambda _, content, __: pieces(content, 4096),
+    "128": lambda _, content, __: pieces(content, 128),
+    "1": lambda _, content, __: pieces(content, 1),
+}
+
+
+def payload(environ: Environ, start_response: Start) -> Body:
+    _, size, shape = f"{environ['PATH_INFO']}//".split("/")[:3]
+    if size not in PAYLOADS:
+        return small(start_response, b"ready")
+    name, content = PAYLOADS[size]
+    return of_length(start_response, len(content), PAYLOAD_SHAPES[shape](environ, content, files.DIRECTORY / name))
 
 
 def deck_bytes(environ: Environ, start_response: Start) -> Body:
-    """688,128 blocks of one byte."""
+    """688,128 blocks of one byte, which are timed."""
     begun = time.perf_counter()
     if environ["PATH_INFO"] == "/times":
         return Timed.answer(start_response)
     if environ["PATH_INFO"] == "/ready":
         return small(start_response, b"ready")
-    start_response("200 OK", deck_headers())
-    return Timed(begun, deck_byte_blocks())
-
-
-BLOCK = DECK[:4096]
-
-
-def blocks(environ: Environ, start_response: Start) -> Body:
-    """25 blocks of 4 KiB from a generator."""
-    if environ["PATH_INFO"] == "/ready":
-        return small(start_response, b"ready")
-    start_response("200 OK", [("Content-Type", "application/octet-stream"), ("Content-Length", "102400")])
-    return (BLOCK for _ in range(25))
+    return of_length(start_response, len(DECK), Timed(begun, deck_byte_blocks()))
 
 
 def sleep(environ: Environ, start_response: Start) -> Body:
@@ -237,6 +224,33 @@ def rhythmic(seed: int) -> Iterator[bytes]:
         time.sleep(burst.pause)
 
 
+def awaited(environ: Environ, start_response: Start) -> Body:
+    """Blocks, each followed by a wait until the client says by a datagram that it has the block. The query is the
+    number of blocks and for how many seconds to wait for each."""
+    if environ["PATH_INFO"] == "/ready":
+        return small(start_response, b"ready")
+    count, patience = environ["QUERY_STRING"].split(",")
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return awaiting(int(count), float(patience))
+
+
+def awaiting(count: int, patience: float) -> Iterator[bytes]:
+    """Each block has its number, the port for the datagram, the moment when it was made, and how many were there."""
+    there = 0
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as word:
+        word.bind(("127.0.0.1", 0))
+        for number in range(count):
+            word.settimeout(patience)
+            yield b"block %d %d %d %d\n" % (number, word.getsockname()[1], time.perf_counter_ns(), there)
+            try:
+                while int(word.recv(16)) < number:
+                    pass
+                there += 1
+            except TimeoutError:
+                pass
+        yield b"block %d 0 %d %d\n" % (count, time.perf_counter_ns(), there)
+
+
 def nap(environ: Environ, start_response: Start) -> Body:
     """Of a known capacity: threads / NAP_SECONDS."""
     if environ["PATH_INFO"] != "/ready":
@@ -286,13 +300,17 @@ def growth(environ: Environ, start_response: Start) -> Body:
 
 def upload(environ: Environ, start_response: Start) -> Body:
     """Reads the body in blocks of 64 KiB and answers its length."""
+    return small(start_response, str(read_length(environ)).encode())
+
+
+def read_length(environ: Environ) -> int:
     left = int(environ.get("CONTENT_LENGTH") or 0)
     total = 0
     stream = environ["wsgi.input"]
     while left > 0 and (block := stream.read(min(left, 65536))):
         left -= len(block)
         total += len(block)
-    return small(start_response, str(total).encode())
+    return total
 
 
 class Meeting:
@@ -355,12 +373,12 @@ def crowd(environ: Environ, start_response: Start) -> Body:
 
 
 def flat(environ: Environ, start_response: Start) -> Body:
-    """2 GiB as a file, or in blocks of 64 KiB."""
+    """2 GiB, or as many bytes as the query says, as a file, or in blocks of 64 KiB."""
+    size = int(environ.get("QUERY_STRING") or files.FLAT_BYTES)
     if environ["PATH_INFO"] == "/file":
         return of_length(start_response, files.FLAT_BYTES, wrapped(environ, FLAT_PATH))
     if environ["PATH_INFO"] == "/generator":
-        blocks = (FLAT_BLOCK for _ in range(files.FLAT_BYTES // len(FLAT_BLOCK)))
-        return of_length(start_response, files.FLAT_BYTES, blocks)
+        return of_length(start_response, size, (FLAT_BLOCK for _ in range(size // len(FLAT_BLOCK))))
     return small(start_response, b"ready")
 
 

@@ -1,0 +1,72 @@
+"""Whether the client has a block while the application waits after it, and how soon."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from dataclasses import dataclass, replace
+
+from tailrace.compare import checks
+from tailrace.compare.checks import Expected
+from tailrace.compare.launch import HOST, Server
+from tailrace.compare.results import Sample, percentile
+from tailrace.compare.scenarios.scenario import Ask, Scenario
+
+BLOCK = re.compile(rb"block (\d+) (\d+) (\d+) (\d+)\n")
+
+
+@dataclass(frozen=True)
+class Delay(Scenario):
+    """The application waits after each block until the client says that it has it, `patience` seconds at most.
+
+    metrics: the part of the blocks that the client had meanwhile; the milliseconds from made to arrived of half of all
+    blocks, and of 99 %.
+    """
+
+    blocks: int = 20
+    patience: float = 0.25
+
+    def load(self, server: Server, ask: Ask) -> Sample:
+        path = f"/?{self.blocks},{self.patience:g}"
+        with server.connect() as connection, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as word:
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode())
+            there, ages = self.take(connection, word)
+        if len(ages) <= self.blocks:
+            return Sample({}, 1, f"{len(ages)} of {self.blocks + 1} blocks arrived")
+        had, half, most = (metric.key for metric in self.metrics)
+        values = {had: 100 * there / self.blocks, half: percentile(ages, 0.5) / 1e6, most: percentile(ages, 0.99) / 1e6}
+        held = self.blocks - there
+        note = f"{held} of {self.blocks} blocks held back while the application waited" if held else ""
+        return Sample(values, int(held > 0), note)
+
+    def take(self, connection: socket.socket, word: socket.socket) -> tuple[int, list[int]]:
+        """How many blocks were there in time, by the last block, and nanoseconds from made to arrived. Raises
+        OSError."""
+        connection.setblocking(False)
+        received = bytearray()
+        there, ages = 0, list[int]()
+        end = time.perf_counter() + 5 + 2 * self.blocks * self.patience
+        # It never sleeps: a machine's time to wake a core is no server's.
+        while time.perf_counter() < end and len(ages) <= self.blocks:
+            try:
+                data = connection.recv(1 << 16)
+            except BlockingIOError:
+                continue
+            now = time.perf_counter_ns()
+            if not data:
+                break
+            received += data
+            for found in list(BLOCK.finditer(received))[len(ages) :]:
+                number, port, made, there = map(int, found.groups())
+                ages.append(now - made)
+                if port:
+                    word.sendto(b"%d" % number, (HOST, port))
+        return there, ages
+
+    def answers(self, server: Server) -> tuple[Expected, ...]:
+        # The blocks are counted and have stamps.
+        return (replace(checks.of_application(self.app, "/?0,0"), body=None),)
+
+    def reproduce(self) -> str:
+        return f"tailrace compare --only {self.name}  # tailrace/compare/scenarios/delay.py"
