@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tailrace.compare import machine, wrk
+from tailrace.compare import load, machine
+from tailrace.compare.work import Work
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -142,14 +143,14 @@ def measured(ways: dict[str, Way], rounds: int, seconds: float) -> dict[str, lis
     """The turns of each way, one in each round."""
     turns: dict[str, list[Turn]] = {name: [] for name in ways}
     for way in ways.values():
-        wrk.run(way.url + TARGET, CONNECTIONS, 1, machine.LOAD_CORE)
+        load.run(Work(way.url + TARGET, CONNECTIONS, 1, machine.LOAD_CORE))
     for _ in range(rounds):
         for name, way in ways.items():
             before = way.processor()
-            load = wrk.run(way.url + TARGET, CONNECTIONS, seconds, machine.LOAD_CORE)
-            if load.errors:
-                raise SystemExit(f"{name}: {load.errors} errors: {load.detail}")
-            turns[name].append(Turn(load.rate, (way.processor() - before) / load.answers))
+            done = load.run(Work(way.url + TARGET, CONNECTIONS, seconds, machine.LOAD_CORE))
+            if done.errors:
+                raise SystemExit(f"{name}: {done.errors} errors: {done.detail}")
+            turns[name].append(Turn(done.rate, (way.processor() - before) / done.answers))
     return turns
 
 

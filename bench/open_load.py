@@ -22,8 +22,9 @@ import statistics
 from dataclasses import dataclass
 
 from bench.builds import spread
-from tailrace.compare import flood, machine, peers, wrk
+from tailrace.compare import flood, load, machine, peers
 from tailrace.compare.launch import HOST, Server, stop
+from tailrace.compare.work import Work
 
 SHARES = (0.3, 0.6, 0.9)
 # Of the closed load that tells how much the server can do.
@@ -45,11 +46,11 @@ class Told:
 
 def measure(server: Server, rate: float, seconds: float, seed: int) -> Told:
     """One slice. The server is not stopped. Raises OSError when an answer is missing."""
-    load = flood.Load((HOST, server.port), flood.arrivals(rate, WARM + seconds, seed))
+    arriving = flood.Load((HOST, server.port), flood.arrivals(rate, WARM + seconds, seed))
     # Its pauses would be the server's.
     gc.disable()
     try:
-        found = load.run()
+        found = arriving.run()
     finally:
         gc.enable()
     if found.faults or set(found.times) != {200}:
@@ -70,7 +71,7 @@ def compare(options: str, app: str, slices: int, seconds: float) -> None:
         for _ in range(CLOSED_SLICES):
             for server, rates in zip(servers, closed, strict=True):
                 server.signal(signal.SIGCONT)
-                rates.append(wrk.run(server.url, CLOSED, 1, machine.LOAD_CORE).rate)
+                rates.append(load.run(Work(server.url, CLOSED, 1, machine.LOAD_CORE)).rate)
                 server.signal(signal.SIGSTOP)
         capacity, other = map(statistics.median, closed)
         print(f"{machine.processor()}; {CLOSED} connections that ask again and again: {capacity:.0f} requests/s")

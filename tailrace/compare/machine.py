@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import resource
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def facts() -> dict[str, str]:
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         "kernel": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "wrk": first_line("wrk", "-v"),
+        "load": first_line("wrk", "-v") if shutil.which("wrk") else "Tailrace's own client",
         "curl": first_line("curl", "--version"),
         "load before": f"{os.getloadavg()[0]:.2f} processes wanted a core in the last minute",
     }

@@ -30,7 +30,7 @@ from tailrace.process.signals import handled
 
 OUTPUT = Path("comparison")
 # Tools by their Debian packages.
-PACKAGES = {"wrk": "wrk", "curl": "curl", "taskset": "util-linux", "strace": "strace"}
+PACKAGES = {"curl": "curl", "taskset": "util-linux", "strace": "strace"}
 ROUNDS, QUICK_ROUNDS = 5, 1
 MINUTES, QUICK_MINUTES = 60.0, 1.6
 QUICK_SERVERS = ("tailrace", "gunicorn gthread", "granian", "uwsgi http", "fastwsgi")
@@ -326,7 +326,7 @@ def chosen_experiments(asked: Asked) -> tuple[Scenario, ...]:
 
 def need_tools(chosen: Iterable[Scenario]) -> None:
     """Raises ConfigError for tools that are missing, with the packages that have them."""
-    needed = ["wrk", "curl", "taskset"]
+    needed = ["curl", "taskset"]
     if any(isinstance(scenario, Syscalls) for scenario in chosen):
         needed.append("strace")
     missing = [tool for tool in needed if shutil.which(tool) is None]

@@ -55,7 +55,7 @@ def environment(directory: Path) -> dict[str, str]:
 
 def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own, since it chooses a core for itself."""
-    for tool in ("wrk", "curl", "taskset"):
+    for tool in ("curl", "taskset"):
         need_tool(tool)
     done = subprocess.run(
         command(*arguments), cwd=directory, env=environment(directory), capture_output=True, text=True, check=False
@@ -179,7 +179,6 @@ def test_an_interruption_that_python_drops_is_repeated() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_run_is_continued_and_leaves_no_server(tmp_path: Path, number: int) -> None:
-    need_tool("wrk")
     arguments = ("--only", "segments,list_c4", *BOTH)
     path = tmp_path / "comparison" / "results.json"
     with subprocess.Popen(

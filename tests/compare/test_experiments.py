@@ -70,17 +70,16 @@ def row(
     return Experiment(name, smaller, patient or {}, needs, seconds)
 
 
-WRK = ("wrk",)
 EXPERIMENTS = {
     each.name: each
     for each in (
-        row("everyday_flask_page", needs=(*WRK, "flask"), connections=8),
-        row("everyday_django_upload", needs=(*WRK, "django"), connections=8),
-        row("pong_c64", needs=WRK, connections=8),
-        row("connections", needs=WRK, connections=8),
+        row("everyday_flask_page", needs=("flask",), connections=8),
+        row("everyday_django_upload", needs=("django",), connections=8),
+        row("pong_c64", connections=8),
+        row("connections", connections=8),
         row("segments"),
-        row("static_page", needs=WRK, connections=8),
-        row("page_c16", needs=WRK, connections=8),
+        row("static_page", connections=8),
+        row("page_c16", connections=8),
         row("list_discard"),
         row("upload", needs=("curl",)),
         *(row(f"{shape}_100k", needs=("curl",)) for shape in ("bare", "list", "file", "wrapper", "blocks", "small")),
@@ -88,7 +87,7 @@ EXPERIMENTS = {
         row("words", needs=("curl",), sizes=(8192,), metrics=TABLE["words"].metrics[:2]),
         row("words_unix", needs=("curl",), sizes=(8192,), metrics=TABLE["words_unix"].metrics[:2]),
         row("words_front", needs=("curl", "nginx"), sizes=(8192,), metrics=TABLE["words_front"].metrics[:2]),
-        row("blocks_c64", needs=WRK, connections=8),
+        row("blocks_c64", connections=8),
         # A page that takes a while, so that a small rate is a load.
         row(
             "steady_read", app="served.shapes:sleep", path="/", rates=(40, 60), metrics=TABLE["steady_read"].metrics[:4]
@@ -100,10 +99,10 @@ EXPERIMENTS = {
         row("streams", clients=8, seconds=0.6),
         row("growth", needs=("curl",)),
         row("overload", times=0.5),
-        row("processes", needs=WRK, app="served.shapes:hello"),
-        row("crowd_list", needs=WRK, clients=6, crowd_path="/list"),
-        row("crowd_upload", needs=WRK, clients=6, pace=1_000_000, size=100_000),
-        row("crowd_both", needs=WRK, clients=6, pace=1_000_000, size="10000000,100000"),
+        row("processes", app="served.shapes:hello"),
+        row("crowd_list", clients=6, crowd_path="/list"),
+        row("crowd_upload", clients=6, pace=1_000_000, size=100_000),
+        row("crowd_both", clients=6, pace=1_000_000, size="10000000,100000"),
         row("flat_generator", path=f"/generator?{128 << 20}", size=128 << 20),
         row("calls", needs=("strace",), requests=80),
         row("idle", connections=40),

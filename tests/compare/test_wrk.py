@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tailrace.compare import wrk
+from tailrace.compare.work import Load
 
 REPORT = """Running 1s test @ http://127.0.0.1:8000/
   1 threads and 64 connections
@@ -14,7 +15,7 @@ REPORT = """Running 1s test @ http://127.0.0.1:8000/
 
 
 def test_the_rate_is_requests_over_the_time_they_took() -> None:
-    assert wrk.read(REPORT) == wrk.Load(600.0, 0, "", answers=750, seconds=1.25)
+    assert wrk.read(REPORT) == Load(600.0, 0, "", answers=750, seconds=1.25)
 
 
 def test_answers_that_are_not_2xx_are_errors_and_not_in_the_rate() -> None:

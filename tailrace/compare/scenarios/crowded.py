@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from tailrace.compare import checks, crowd, machine, wrk
+from tailrace.compare import checks, crowd, load, machine
 from tailrace.compare.answer import receive
 from tailrace.compare.checks import Expected
 from tailrace.compare.client import Client, started
@@ -28,6 +28,7 @@ from tailrace.compare.launch import HOST, Server
 from tailrace.compare.results import Sample
 from tailrace.compare.scenarios.scenario import Ask, Scenario
 from tailrace.compare.served import files, shapes
+from tailrace.compare.work import Load, Work
 
 PONG_CONNECTIONS = 8
 # Times the seconds of a round.
@@ -92,12 +93,12 @@ class Crowded(Scenario):
         pong = "/pong" if is_floor else "/"
         path = self.nginx if is_floor and self.nginx else self.crowd_path
 
-        def pongs(times: float) -> tuple[wrk.Load, float]:
-            """What wrk counts, and the processor time that each answer cost the server, crowd included."""
+        def pongs(times: float) -> tuple[Load, float]:
+            """What the client counts, and the processor time that each answer cost the server, crowd included."""
             before = server.processor_seconds()
-            load = wrk.run(server.url + pong, PONG_CONNECTIONS, times * seconds, machine.LOAD_CORE)
+            done = load.run(Work(server.url + pong, PONG_CONNECTIONS, times * seconds, machine.LOAD_CORE))
             used = server.processor_seconds() - before
-            return load, used / load.answers if load.answers else 0.0
+            return done, used / done.answers if done.answers else 0.0
 
         free = 0 if is_floor else free_threads(server)
         first, first_cost = pongs(ALONE)
@@ -118,7 +119,7 @@ class Crowded(Scenario):
             still_free = 0 if is_floor else free_threads(server)
         time.sleep(SETTLE_SECONDS)
         last, last_cost = pongs(ALONE)
-        rates = [load.rate for load in (first, last) if load.rate]
+        rates = [each.rate for each in (first, last) if each.rate]
         costs = [cost for cost in (first_cost, last_cost) if cost]
         kept, pace, grown, held = (metric.key for metric in self.metrics)
         values = {

@@ -7,10 +7,11 @@ import subprocess
 import time
 from dataclasses import dataclass
 
-from tailrace.compare import machine, wrk
+from tailrace.compare import load, machine
 from tailrace.compare.launch import NotServing, Server
 from tailrace.compare.results import Sample
 from tailrace.compare.scenarios.scenario import Ask, Scenario
+from tailrace.compare.work import Work
 
 EXTRA = 3
 DEADLINE = 10.0
@@ -50,9 +51,9 @@ class Processes(Scenario):
 
 def used(server: Server, ask: Ask) -> int:
     """Bytes of memory after every worker has had requests. Raises NotServing."""
-    load = wrk.run(server.url, 32, ask.seconds, machine.LOAD_CORE, close=True)
-    if not load.rate:
-        raise NotServing(f"no answers: {load.detail}")
+    done = load.run(Work(server.url, 32, ask.seconds, machine.LOAD_CORE, close=True))
+    if not done.rate:
+        raise NotServing(f"no answers: {done.detail}")
     return server.memory()
 
 

@@ -1,4 +1,4 @@
-"""Requests each second, by wrk; what one of them costs the server, and how long the client waits for it.
+"""Requests each second; what one of them costs the server, and how long the client waits for it.
 
 The rate of large responses is that of the busier core, and how the kernel shares its work on a connection between the
 cores of server and client is not the server's choice alone: whoever takes in an acknowledgement sends what waited for
@@ -8,21 +8,23 @@ it. So the processor time of the server is a figure of its own there, and the no
 from __future__ import annotations
 
 import shlex
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tailrace.compare import checks, machine, wrk
+from tailrace.compare import checks, load, machine, wrk
 from tailrace.compare.checks import Expected
 from tailrace.compare.launch import Server
 from tailrace.compare.results import Sample
 from tailrace.compare.scenarios.scenario import Ask, Scenario
 from tailrace.compare.served import files
 from tailrace.compare.use import watched
+from tailrace.compare.work import Work
 
 
 @dataclass(frozen=True)
 class Rate(Scenario):
-    """connections: how many wrk keeps. close: each request on a connection of its own.
+    """connections: how many the client keeps. close: each request on a connection of its own.
     same_core: client and server share a core; across cores one connection measures how fast a sleeping core wakes.
     fields: further ones of a request. upload: each is a POST of 100 KB.
 
@@ -39,26 +41,24 @@ class Rate(Scenario):
     def load(self, server: Server, ask: Ask) -> Sample:
         path = self.nginx if server.peer.package is None and self.nginx else self.path
         with watched(server) as use:
-            load = wrk.run(
-                server.url + path, self.connections, ask.seconds, self.core(), self.close, self.fields, self.upload
-            )
+            done = load.run(self.work(server.url + path, ask.seconds))
         others = use.others / use.seconds if use.seconds and not self.all_cores else None
-        if load.rate <= 0:
-            return Sample({}, load.errors, load.detail, others)
+        if done.rate <= 0:
+            return Sample({}, done.errors, done.detail, others)
         found = {
-            "_cost": 1e6 * use.server / load.answers if load.answers else None,
-            "_p50": load.p50,
-            "_p99": load.p99,
+            "_cost": 1e6 * use.server / done.answers if done.answers else None,
+            "_p50": done.p50,
+            "_p99": done.p99,
         }
-        values = {self.metrics[0].key: load.rate}
-        notes = [load.detail] if load.detail else []
+        values = {self.metrics[0].key: done.rate}
+        notes = [done.detail] if done.detail else []
         for metric in self.metrics[1:]:
             end = metric.key[metric.key.rindex("_") :]
             if (value := found[end]) is not None:
                 values[metric.key] = value
             if end == "_cost":
-                notes.append(client(load.processor, load.seconds, load.answers))
-        return Sample(values, load.errors, ", ".join(notes), others)
+                notes.append(client(done.processor, done.seconds, done.answers))
+        return Sample(values, done.errors, ", ".join(notes), others)
 
     def answers(self, server: Server) -> tuple[Expected, ...]:
         fields = (*self.fields, "Connection: close") if self.close else self.fields
@@ -76,17 +76,11 @@ class Rate(Scenario):
         return machine.SERVER_CORE if self.same_core else machine.LOAD_CORE
 
     def reproduce(self) -> str:
-        return shlex.join(
-            wrk.command(
-                f"http://127.0.0.1:8000{self.path}",
-                self.connections,
-                1,
-                self.core(),
-                self.close,
-                self.fields,
-                self.upload,
-            )
-        ).replace(str(wrk.UPLOAD.parent), "tailrace/compare")
+        line = load.command(self.work(f"http://127.0.0.1:8000{self.path}", 1))
+        return shlex.join(line).replace(str(wrk.UPLOAD.parent), "tailrace/compare").replace(sys.executable, "python")
+
+    def work(self, url: str, seconds: float) -> Work:
+        return Work(url, self.connections, seconds, self.core(), self.close, self.fields, self.upload)
 
 
 @dataclass(frozen=True)
