@@ -17,6 +17,11 @@ pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 /// The interim response that a client with `Expect: 100-continue` waits for.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
+/// The field of a chunked body, as it is in a head.
+const CHUNKED_FIELD: &[u8] = b"Transfer-Encoding: chunked\r\n";
+/// A head is at most this many bytes longer after [`ResponseHead::state_length`].
+pub const LENGTH_ROOM: usize = "Content-Length: 18446744073709551615\r\n".len() - CHUNKED_FIELD.len();
+
 /// Bytes reserved for what the server adds to a head: framing fields, `Date`, line ends, and a `Server` field unless it
 /// is long.
 const OWN_ROOM: usize = 256;
@@ -34,6 +39,8 @@ pub struct ResponseHead {
     has_server: bool,
     closes: bool,
     dropped: Option<&'static str>,
+    /// Where the Transfer-Encoding field begins, once [`ResponseHead::finish`] has written it.
+    chunked_at: Option<usize>,
 }
 
 /// What is wrong with a status or a field that the application gave. `Display` gives one line, its input escaped.
@@ -337,6 +344,7 @@ impl ResponseHead {
             self.append(b"Content-Length", decimal_text(length, &mut digits));
         }
         if body == ResponseBody::Chunked {
+            self.chunked_at = Some(self.buffer.len());
             self.append(b"Transfer-Encoding", b"chunked");
         }
         match (keep_alive, facts.format) {
@@ -349,6 +357,16 @@ impl ResponseHead {
         }
         self.buffer.extend_from_slice(b"\r\n");
         ResponseFraming { body, keep_alive }
+    }
+
+    /// Changes a complete head of a chunked body that has not been sent: the length of the body has become known. The
+    /// head of another body is not changed.
+    pub fn state_length(&mut self, length: u64) {
+        if let Some(at) = self.chunked_at.take() {
+            let mut digits = [0; 20];
+            let field = [b"Content-Length: ", decimal_text(length, &mut digits), b"\r\n"];
+            self.buffer.splice(at..at + CHUNKED_FIELD.len(), field.into_iter().flatten().copied());
+        }
     }
 
     /// The Content-Length to state and how the body ends (RFC 9112 section 6.3, RFC 9110 section 8.6).

@@ -1,7 +1,9 @@
 //! Response heads, chunks and error pages: RFC 9110 sections 6 to 15, RFC 9112 sections 4, 6 and 9, PEP 3333.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use tailrace_http::encode::{CHUNK_END, CONTINUE, HeadFault, LAST_CHUNK, ResponseHead, chunk_header, error_response};
+use tailrace_http::encode::{
+    CHUNK_END, CONTINUE, HeadFault, LAST_CHUNK, LENGTH_ROOM, ResponseHead, chunk_header, error_response,
+};
 use tailrace_http::framing::{RequestFacts, ResponseBody, ResponseFormat, ResponseFraming};
 
 const DATE: &[u8] = b"Sat, 21 Nov 2026 12:00:00 GMT";
@@ -363,4 +365,28 @@ fn a_head_is_rewritten_with_another_status_and_the_fields_that_are_kept() {
     let wanted = "HTTP/1.1 206 Partial Content\r\nContent-Type: text/plain\r\nDate: now\r\nContent-Length: 3\r\n\
                   Connection: close\r\n\r\n";
     assert_eq!(text, wanted);
+}
+
+#[test]
+fn a_chunked_body_whose_length_becomes_known_has_the_same_head_with_its_length() {
+    for (facts, fields) in [(GET, ""), (LAST_GET, "Connection: close\r\n")] {
+        for length in [0, 5, u64::MAX] {
+            let mut heads = [(); 2].map(|()| ResponseHead::default());
+            for head in &mut heads {
+                head.status(b"200 OK").unwrap();
+                head.field(b"X-Field", b"value").unwrap();
+            }
+            let [known, chunked] = &mut heads;
+            known.finish(facts, Some(length), DATE, b"tailrace");
+            let framing = chunked.finish(facts, None, DATE, b"tailrace");
+            assert_eq!(framing.body, ResponseBody::Chunked);
+            let before = chunked.bytes().len();
+            chunked.state_length(length);
+            assert_eq!(chunked.bytes(), known.bytes());
+            assert!(chunked.bytes().ends_with(format!("\r\nContent-Length: {length}\r\n{fields}\r\n").as_bytes()));
+            assert!(chunked.bytes().len() <= before + LENGTH_ROOM);
+            chunked.state_length(7);
+            assert_eq!(chunked.bytes(), known.bytes(), "it has a length already");
+        }
+    }
 }
