@@ -108,6 +108,13 @@ impl EventLoop for Arc<Server> {
         });
     }
 
+    fn send_coalesced(&self) {
+        let Parts { context, guard, .. } = &self.parts;
+        guard.stage(Stage::Flush, || {
+            context.flush_list.tick_coalescing(|connection, work| guard.connection(connection, work));
+        });
+    }
+
     fn end(&self) {
         // The master adds the counters of a worker that has ended to those of the others: these are its last ones.
         self.parts.guard.stage(Stage::Scoreboard, || self.publish_last());
@@ -125,13 +132,14 @@ impl Server {
         if let Some(left) = context.held.time_left(|| context.clock.peek()) {
             return Some(left);
         }
+        let tick = context.flush_list.are_any().then_some(TICK);
         if dispatcher.queue.len() > 0
             && let Some(wait) = executor.longest_wait()
         {
-            return Some(wait);
+            return Some(tick.map_or(wait, |tick| tick.min(wait)));
         }
-        if context.flush_list.are_any() {
-            return Some(TICK);
+        if tick.is_some() {
+            return tick;
         }
         let now = context.clock.recent_millis();
         let waits = [

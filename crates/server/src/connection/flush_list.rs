@@ -6,10 +6,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::connection::claim;
 use crate::connection::driver::Connection;
+use crate::connection::watch::Watch;
 use crate::os::clock;
 use crate::os::sync::lock;
 use crate::response::coalescing::TICK;
@@ -20,6 +21,8 @@ struct Lists {
     handed_over: Vec<Arc<Connection>>,
     queued: Vec<Arc<Connection>>,
     ticked: Option<Instant>,
+    /// The server has ended.
+    is_cleared: bool,
 }
 
 /// See the module.
@@ -28,13 +31,16 @@ pub(crate) struct FlushList {
     lists: Mutex<Lists>,
     count: AtomicUsize,
     urgent: AtomicUsize,
+    watch: Watch,
 }
 
 impl FlushList {
-    /// The response of the connection coalesces its blocks from now on.
-    pub(crate) fn add_coalescing(&self, connection: Arc<Connection>) {
+    /// The response of the connection coalesces its blocks from now on. True: unless another thread polls, the caller
+    /// wakes the watcher, which may sleep for longer than a tick.
+    pub(crate) fn add_coalescing(&self, connection: Arc<Connection>) -> bool {
         self.count.fetch_add(1, Ordering::AcqRel);
         lock(&self.lists).coalescing.push(connection);
+        self.watch.note_use()
     }
 
     /// As [`FlushList::add_coalescing`], but its bytes are sent a whole tick from now, because more blocks may follow
@@ -78,10 +84,29 @@ impl FlushList {
 
     /// Empties the list, when the server ends.
     pub(crate) fn clear(&self) {
-        let lists = std::mem::take(&mut *lock(&self.lists));
+        let mut lists = lock(&self.lists);
+        let cleared = std::mem::replace(&mut *lists, Lists { is_cleared: true, ..Lists::default() });
         self.count.store(0, Ordering::Release);
         self.urgent.store(0, Ordering::Release);
         drop(lists);
+        drop(cleared);
+    }
+
+    /// Called by the watcher: how long it may sleep so that no coalesced block waits for longer than a tick. `None`: any
+    /// time; the next [`FlushList::add_coalescing`] has it woken.
+    pub(crate) fn longest_sleep(&self) -> Option<Duration> {
+        // A thread that ticks has taken the list, and may put connections back.
+        self.watch.is_in_use(|| self.are_any()).then(|| {
+            let lists = lock(&self.lists);
+            let ticked = lists.ticked.filter(|_| !lists.coalescing.is_empty());
+            ticked.map_or(TICK, |ticked| TICK.saturating_sub(clock::now().saturating_duration_since(ticked)))
+        })
+    }
+
+    /// Called by the watcher when it ceases to watch, or sleeps until it is called: the next
+    /// [`FlushList::add_coalescing`] has it woken.
+    pub(crate) fn leave_watch(&self) {
+        self.watch.leave();
     }
 
     /// Sends coalesced blocks, if a tick has passed, and serves the connections that do not wait for a tick. `guard`
@@ -90,17 +115,9 @@ impl FlushList {
         if !self.are_any() {
             return;
         }
-        let now = clock::now();
-        let (handed_over, queued, coalescing) = {
+        let (handed_over, queued) = {
             let mut lists = lock(&self.lists);
-            let due = lists.ticked.is_none_or(|ticked| now.duration_since(ticked) >= TICK);
-            let coalescing = if due {
-                lists.ticked = Some(now);
-                std::mem::take(&mut lists.coalescing)
-            } else {
-                Vec::new()
-            };
-            (std::mem::take(&mut lists.handed_over), std::mem::take(&mut lists.queued), coalescing)
+            (std::mem::take(&mut lists.handed_over), std::mem::take(&mut lists.queued))
         };
         self.count.fetch_sub(handed_over.len() + queued.len(), Ordering::AcqRel);
         self.urgent.fetch_sub(handed_over.len() + queued.len(), Ordering::AcqRel);
@@ -110,6 +127,23 @@ impl FlushList {
         for connection in handed_over {
             guard(&connection, &mut || connection.take_over());
         }
+        self.tick_coalescing(guard);
+    }
+
+    /// Sends coalesced blocks, if a tick has passed.
+    pub(crate) fn tick_coalescing(&self, guard: impl Fn(&Arc<Connection>, &mut dyn FnMut())) {
+        if !self.are_any() {
+            return;
+        }
+        let now = clock::now();
+        let coalescing = {
+            let mut lists = lock(&self.lists);
+            if lists.ticked.is_some_and(|ticked| now.saturating_duration_since(ticked) < TICK) {
+                return;
+            }
+            lists.ticked = Some(now);
+            std::mem::take(&mut lists.coalescing)
+        };
         let before = coalescing.len();
         let mut listed: Vec<_> = coalescing
             .into_iter()
@@ -119,9 +153,11 @@ impl FlushList {
                 stays
             })
             .collect();
-        self.count.fetch_sub(before - listed.len(), Ordering::AcqRel);
-        if !listed.is_empty() {
-            lock(&self.lists).coalescing.append(&mut listed);
+        let mut lists = lock(&self.lists);
+        // If the server has ended meanwhile, the connections are dropped, and no longer counted.
+        if !lists.is_cleared {
+            self.count.fetch_sub(before - listed.len(), Ordering::AcqRel);
+            lists.coalescing.append(&mut listed);
         }
     }
 }
@@ -175,7 +211,7 @@ mod tests {
         let listed = clock::now();
         assert!(list.add_coalescing_anew(first), "the I/O side may wait for longer");
         assert!(!list.add_coalescing_anew(second), "it comes for the first already");
-        list.add_coalescing(third);
+        assert!(list.add_coalescing(third), "the watcher does not watch");
         assert!(list.are_any() && !list.has_urgent());
         let keys = loop {
             let keys = tick(&list);
@@ -192,12 +228,36 @@ mod tests {
         let list = FlushList::default();
         let [first, second, third] = connections();
         let weak = [&first, &second, &third].map(Arc::downgrade);
-        list.add_coalescing(first);
+        assert!(list.add_coalescing(first));
         list.add_handed_over(second);
         list.add_queued(third);
         list.clear();
         assert!(weak.iter().all(|connection| connection.upgrade().is_none()));
         assert!(!list.are_any() && !list.has_urgent() && tick(&list).is_empty());
+    }
+
+    #[test]
+    fn a_list_that_is_cleared_during_a_tick_keeps_no_connection() {
+        let list = FlushList::default();
+        let [first, ..] = connections();
+        let weak = Arc::downgrade(&first);
+        first.delivery().list(true);
+        assert!(list.add_coalescing(first));
+        list.tick(|_, work| {
+            work();
+            list.clear();
+        });
+        assert!(weak.upgrade().is_none() && !list.are_any());
+    }
+
+    #[test]
+    fn the_watcher_comes_at_each_tick_while_another_thread_sends_what_is_listed() {
+        let list = FlushList::default();
+        let [first, ..] = connections();
+        assert!(list.longest_sleep().is_none() && list.add_coalescing(first));
+        assert_eq!(list.longest_sleep(), Some(TICK));
+        list.tick(|_, _| assert!(list.longest_sleep().is_some_and(|most| most <= TICK), "it stays listed, maybe"));
+        assert_eq!(list.longest_sleep(), None);
     }
 
     #[test]

@@ -22,9 +22,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::connection::driver::Connection;
+use crate::connection::watch::Watch;
 use crate::observe::level::Level;
 use crate::os::panics::{catch, may_panic};
-use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::os::sync::atomic::{AtomicUsize, Ordering};
 use crate::os::sync::{Mutex, lock};
 
 #[derive(Default)]
@@ -61,7 +62,7 @@ impl Held {
         list.connections.push(connection);
         self.count.store(list.connections.len(), Ordering::SeqCst);
         drop(list);
-        self.watch.note_hold()
+        self.watch.note_use()
     }
 
     /// True when nothing is held.
@@ -121,7 +122,7 @@ impl Held {
     /// Called by the watcher when it ceases to watch, or sleeps until it is called: the next [`Held::hold`] has it
     /// woken.
     pub(crate) fn leave_watch(&self) {
-        self.watch.is_awake.store(false, Ordering::SeqCst);
+        self.watch.leave();
     }
 
     /// Called by the watcher: how long it may sleep so that no response is held for longer than `limit`. `None`: any
@@ -132,61 +133,5 @@ impl Held {
         }
         let is_in_use = self.watch.is_in_use(|| !self.is_empty());
         is_in_use.then(|| self.time_left(now).unwrap_or(self.limit))
-    }
-}
-
-/// Whether the watcher wakes within the limit, which it does only while responses are held from time to time.
-#[derive(Default)]
-struct Watch {
-    /// A response has been held since the watcher last looked.
-    is_used: AtomicBool,
-    /// The watcher wakes within the limit.
-    is_awake: AtomicBool,
-}
-
-impl Watch {
-    /// Notes that a response is held. True: the watcher has to be woken.
-    fn note_hold(&self) -> bool {
-        self.is_used.store(true, Ordering::SeqCst);
-        // This thread and the watcher store first and then load, so that at least one of them sees the store of the
-        // other.
-        !self.is_awake.load(Ordering::SeqCst)
-    }
-
-    /// Called by the watcher before it sleeps: whether it has to wake within the limit.
-    fn is_in_use(&self, holds: impl Fn() -> bool) -> bool {
-        let is_in_use = self.is_used.swap(false, Ordering::SeqCst);
-        self.is_awake.store(is_in_use, Ordering::SeqCst);
-        if !is_in_use && (holds() || self.is_used.load(Ordering::SeqCst)) {
-            self.is_awake.store(true, Ordering::SeqCst);
-            return true;
-        }
-        is_in_use
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Watch;
-
-    #[test]
-    fn the_watcher_is_woken_only_if_it_may_sleep_for_longer_than_the_limit() {
-        let watch = Watch::default();
-        assert!(watch.note_hold(), "the watcher has not looked yet");
-        assert!(watch.is_in_use(|| true));
-        assert!(!watch.note_hold(), "the watcher wakes within the limit");
-        assert!(watch.is_in_use(|| false), "something was held meanwhile");
-        assert!(!watch.is_in_use(|| false), "nothing was held meanwhile");
-        assert!(watch.note_hold());
-    }
-
-    #[test]
-    fn a_response_held_while_the_watcher_decides_to_sleep_keeps_it_within_the_limit() {
-        let watch = Watch::default();
-        assert!(watch.is_in_use(|| {
-            watch.note_hold();
-            true
-        }));
-        assert!(!watch.note_hold());
     }
 }

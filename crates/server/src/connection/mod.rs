@@ -32,3 +32,4 @@ pub(crate) mod table;
 pub(crate) mod testing;
 pub(crate) mod timers;
 pub(crate) mod transaction;
+mod watch;

@@ -20,6 +20,9 @@ pub(crate) trait EventLoop {
     /// Handles what came, and all that is due. Does not panic.
     fn handle(&self, events: &Events);
 
+    /// Sends coalesced blocks that are due. Does not panic.
+    fn send_coalesced(&self);
+
     /// Ends the server now.
     fn end(&self);
 }

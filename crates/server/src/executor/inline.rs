@@ -91,7 +91,7 @@ impl Executor for Inline {
     fn wake_runners(&self) {}
 
     fn add_coalescing(&self, connection: Arc<Connection>) {
-        self.context.flush_list.add_coalescing(connection);
+        let _ = self.context.flush_list.add_coalescing(connection);
     }
 
     fn count(&self) -> (u64, u64) {

@@ -237,9 +237,10 @@ impl Executor for Threads {
     }
 
     fn add_coalescing(&self, connection: Arc<Connection>) {
-        self.context.flush_list.add_coalescing(connection);
-        self.wake_io();
-        if !self.roles.is_led() {
+        let is_watched = !self.context.flush_list.add_coalescing(connection);
+        if self.roles.is_led() {
+            self.wake_io();
+        } else if !is_watched {
             self.roles.alert();
         }
     }
@@ -305,7 +306,9 @@ impl Watched for Watching<'_> {
 
     fn longest_nap(&self) -> Option<Duration> {
         let context = &self.threads.context;
-        context.held.longest_sleep(|| context.clock.peek())
+        let (held, coalesced) =
+            (context.held.longest_sleep(|| context.clock.peek()), context.flush_list.longest_sleep());
+        held.into_iter().chain(coalesced).min()
     }
 
     fn send_held(&self) {
@@ -313,10 +316,12 @@ impl Watched for Watching<'_> {
         if context.held.is_due(|| context.clock.peek()) {
             context.held.send();
         }
+        self.events.send_coalesced();
     }
 
     fn leave_watch(&self) {
         self.threads.context.held.leave_watch();
+        self.threads.context.flush_list.leave_watch();
     }
 
     fn relieve(&mut self) {

@@ -48,7 +48,7 @@ pub(crate) trait Watched {
     fn longest_nap(&self) -> Option<Duration> {
         None
     }
-    /// Sends the responses that have been held for as long as they may be.
+    /// Sends the responses that have been held, and the blocks that have been coalesced, for as long as they may be.
     fn send_held(&self) {}
     /// The watcher leads from now on, or sleeps until it is called.
     fn leave_watch(&self) {}
