@@ -26,6 +26,7 @@ from typing import Final
 APPLICATIONS: Final = """
 import tempfile, time
 HEAD = [("Content-Type", "text/plain")]
+PAGE = bytes(range(256)) * 16
 KEPT = tempfile.NamedTemporaryFile()
 KEPT.write(b"y" * 200_000)
 KEPT.flush()
@@ -35,6 +36,9 @@ def pong(environ, start_response):
 def blocks(environ, start_response):
     start_response("200 OK", HEAD)
     return (b"x" * 128 for _ in range(2_000))
+def pages(environ, start_response):
+    start_response("200 OK", HEAD)
+    return (PAGE for _ in range(25))
 def ones(environ, start_response):
     start_response("200 OK", HEAD)
     return (b"x" for _ in range(2_000))
@@ -63,6 +67,7 @@ class Load:
 LOADS: Final = (
     Load("pong c64", "pong", 64),
     Load("pong c1", "pong", 1),
+    Load("25 blocks of 4 KiB c64", "pages", 64),
     Load("blocks of 128 bytes c4", "blocks", 4),
     Load("blocks of one byte c4", "ones", 4),
     Load("list c16", "parts", 16),
