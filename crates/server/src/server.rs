@@ -347,6 +347,11 @@ impl Host<Connection> for Server {
         has_enough && context.held.is_on() && executor.may_hold() && context.lifecycle.is_running()
     }
 
+    fn may_delay(&self) -> bool {
+        let Parts { context, dispatcher, executor, .. } = &self.parts;
+        dispatcher.queue.len() > 0 && executor.may_delay() && context.lifecycle.is_running()
+    }
+
     fn hold(&self, connection: Arc<Connection>) {
         if self.parts.context.hold(connection) {
             self.parts.executor.watch_held();

@@ -223,6 +223,12 @@ impl Exchange {
         self.parts().transaction.response.surplus()
     }
 
+    /// The application has failed: drops its response, if nothing of it has been sent. [`Exchange::head_sent`] is false
+    /// then, and an error page can be sent.
+    pub fn withdraw(&mut self) {
+        self.parts_mut().withdraw();
+    }
+
     /// The record so far.
     pub fn record(&self) -> Record {
         self.parts().transaction.record_so_far()
@@ -491,6 +497,7 @@ impl Parts {
                 let took = |started| shared.clock.peek().saturating_duration_since(started) >= HOLD_AFTER;
                 is_safe && incoming.is_none() && self.connection.host().may_hold() && started.is_some_and(took)
             },
+            may_delay: &|| self.connection.host().may_delay(),
             facts: &|| {
                 let is_readable = incoming.as_ref().is_none_or(|incoming| incoming.answered());
                 RequestFacts { keep_alive: facts.keep_alive && !shared.is_stopping() && is_readable, ..facts }
@@ -499,6 +506,12 @@ impl Parts {
         let (sent, after) = send(response, &outlet, record);
         self.connection.follow_up(after);
         sent
+    }
+
+    /// See [`Exchange::withdraw`].
+    fn withdraw(&mut self) {
+        let Transaction { response, record, .. } = &mut *self.transaction;
+        response.withdraw(self.connection.delivery(), self.connection.terms(), record);
     }
 
     /// The application is done with the request, if it was called.
@@ -517,6 +530,7 @@ impl Parts {
             self.transaction.response.set_gone();
             return self.close(Ending::ClientGone, finish);
         }
+        self.withdraw();
         if self.transaction.response.is_committed() {
             return self.close(Ending::Broken, finish);
         }

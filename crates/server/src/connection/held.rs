@@ -9,8 +9,9 @@
 //!
 //! PEP 3333, "Buffering and Streaming": servers "must either fully transmit the block to the client, or guarantee that
 //! they will continue transmission even while the application is producing its next block". A complete response has no
-//! next block, and a block of one that is not complete is never held. The guarantee is given nevertheless: another
-//! thread, the watcher, sends what has been held for `limit`, even while the application runs.
+//! next block, and a block of one that is not complete is never held here ([`crate::response::coalescing`] delays
+//! some). The guarantee is given nevertheless: another thread, the watcher, sends what has been held for `limit`, even
+//! while the application runs.
 //!
 //! A process that dies loses the responses that it holds. So only responses to safe methods are held (RFC 9110 section
 //! 9.2.1): a client may send such a request again.

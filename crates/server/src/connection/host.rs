@@ -47,6 +47,10 @@ pub(crate) trait Host<C>: Send + Sync + 'static {
     /// True when a complete response may be held: further requests wait, and the calling runner runs them next.
     fn may_hold(&self) -> bool;
 
+    /// True when the opening of a response may be delayed: further requests wait, and while the calling runner makes the
+    /// next block, another thread is certain to send what is coalesced at its next tick.
+    fn may_delay(&self) -> bool;
+
     /// Holds the complete response of a connection that the caller owns, until it is sent with others.
     fn hold(&self, connection: Arc<C>);
 

@@ -80,6 +80,12 @@ pub(crate) trait Executor: Send + Sync + 'static {
         false
     }
 
+    /// Whether the opening of a response may be delayed: another thread looks through the flush list at the next tick,
+    /// whatever the calling runner does.
+    fn may_delay(&self) -> bool {
+        false
+    }
+
     /// Something is held, and nobody looks after it in time.
     fn watch_held(&self) {}
 

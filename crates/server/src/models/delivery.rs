@@ -463,3 +463,23 @@ fn a_deadline_answers_in_place_of_a_response_or_breaks_it_off_or_comes_too_late(
 fn a_runner_that_waits_for_room_is_woken_by_the_deadline() {
     explore("delivery: a deadline, no room", 3, || overrule(threads::POLICY, 0));
 }
+
+#[test]
+fn a_delayed_opening_is_sent_once_by_its_producer_or_by_a_tick() {
+    explore("delivery: a delayed opening", 3, || {
+        let connection = Arc::new(Connection { has_two_pollers: true, ..Connection::new(threads::POLICY, 100, 100) });
+        assert!(connection.delivery.open(b"chunked ", 200, true, b"ab", &connection.terms));
+        let ticker = connection.clone();
+        let ticker = thread::spawn(move || {
+            let (_, after) = ticker.delivery.tick(&ticker.terms, &*ticker);
+            ticker.follow_up(after);
+            ticker.poll();
+        });
+        let is_whole = connection.delivery.close(|| Some(b"length "));
+        connection.send(if is_whole { b"" } else { b"end" }, true);
+        connection.finish();
+        connection.mailbox.put(|mail| mail.has_ended = true);
+        ticker.join().unwrap();
+        connection.check(if is_whole { b"length ab" } else { b"chunked 2\r\nab\r\nend" });
+    });
+}

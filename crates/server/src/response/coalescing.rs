@@ -1,13 +1,17 @@
 //! The buffer in which many quick blocks of a response are coalesced. The producer appends copies of small blocks; the
 //! I/O side sends them, at most [`TICK`] later.
 //!
+//! Before the first block the buffer may have the head of the response, too: the **opening** of the response is then
+//! delayed. If the response ends before the I/O side comes, its length is stated in the head, and all of it is sent
+//! together.
+//!
 //! Plain data behind the lock of [`crate::response::delivery`], which is never held across a system call, so the
 //! producer does not wait for a send. While the buffer is listed, the I/O side looks at it at every tick. After some
 //! ticks that find it empty, the buffer is unlisted, and the producer sends the next block directly.
 
 use std::time::Duration;
 
-use tailrace_http::encode;
+use tailrace_http::encode::{self, LENGTH_ROOM};
 
 use crate::request::memory::Budget;
 use crate::response::segments::{self, SEGMENT};
@@ -24,15 +28,26 @@ const SMALL: usize = 2 * 1024;
 /// Bytes reserved before the data for the size line of a chunk.
 const ROOM: usize = 20;
 
+/// The head of a response whose opening is delayed. It is at the start of the first segment.
+#[derive(Clone, Copy)]
+struct Head {
+    status: u16,
+    length: usize,
+}
+
 /// The coalesced bytes of one response.
 #[derive(Default)]
 pub(crate) struct Coalescing {
-    /// The segment being filled. If it is the first, [`ROOM`] bytes precede the data.
+    /// The segment being filled. If it is the first, [`Coalescing::before`] bytes precede the data; they begin
+    /// with the head, if there is one.
     current: Vec<u8>,
     /// Full segments before it.
     full_segments: Vec<Vec<u8>>,
     /// Bytes of data in all segments.
     length: usize,
+    /// Bytes of the first segment before the data.
+    before: usize,
+    head: Option<Head>,
     chunked: bool,
     listed: bool,
     /// Number of ticks in a row that found nothing.
@@ -43,6 +58,15 @@ pub(crate) struct Coalescing {
 pub(crate) struct Coalesced {
     pub(crate) segments: Vec<Vec<u8>>,
     pub(crate) at: usize,
+    /// This is the opening of the response.
+    pub(crate) opening: Option<Opening>,
+}
+
+/// Status of a response and length of the body in its opening.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Opening {
+    pub(crate) status: u16,
+    pub(crate) length: usize,
 }
 
 /// The result of [`Coalescing::append`].
@@ -65,6 +89,46 @@ impl Coalescing {
         self.idle = 0;
     }
 
+    /// Called by the producer: lists the buffer, and delays the opening of the response: its head and its first block,
+    /// which is not empty. False: nothing was done, because they are too large, something is coalesced already, or the
+    /// system has no memory.
+    pub(crate) fn open(&mut self, head: &[u8], status: u16, chunked: bool, block: &[u8], budget: &Budget) -> bool {
+        // The head may be replaced by one that states a length.
+        let room = head.len() + LENGTH_ROOM + ROOM;
+        let fits = room + block.len() + encode::CHUNK_END.len() <= SEGMENT;
+        if self.length > 0 || !fits || !self.begin(room, block.len(), budget) {
+            return false;
+        }
+        self.list(chunked);
+        self.current[..head.len()].copy_from_slice(head);
+        self.current.extend_from_slice(block);
+        self.length = block.len();
+        self.head = Some(Head { status, length: head.len() });
+        true
+    }
+
+    /// Called by the producer at the end of its response. True: the opening of the response is still here. Only then is
+    /// `head` called, which may give another head, at most [`LENGTH_ROOM`] longer, that states the length of the body:
+    /// the body is then not sent in a chunk.
+    pub(crate) fn close<'h>(&mut self, head: impl FnOnce() -> Option<&'h [u8]>) -> bool {
+        let Some(delayed) = &mut self.head else { return false };
+        if let Some(head) = head() {
+            self.full_segments.first_mut().unwrap_or(&mut self.current)[..head.len()].copy_from_slice(head);
+            delayed.length = head.len();
+            self.chunked = false;
+        }
+        true
+    }
+
+    /// Called by the producer: drops the opening of its response, of which nothing has been sent. False: there is none.
+    pub(crate) fn drop_opening(&mut self, budget: &Budget) -> bool {
+        let is_any = self.head.is_some();
+        if is_any {
+            self.reset(budget);
+        }
+        is_any
+    }
+
     /// Called by the producer: appends a block. Its memory is charged to `budget` until [`Coalescing::take`].
     pub(crate) fn append(&mut self, block: &[u8], budget: &Budget) -> Appended {
         if !self.listed {
@@ -72,7 +136,7 @@ impl Coalescing {
         }
         let needed = self.current.len() + block.len() + encode::CHUNK_END.len();
         let has_room = if self.length == 0 {
-            self.begin(block.len(), budget)
+            self.begin(ROOM, block.len(), budget)
         } else if needed > self.current.capacity() {
             self.grow(needed, budget)
         } else {
@@ -103,9 +167,9 @@ impl Coalescing {
     }
 
     #[cold]
-    fn begin(&mut self, length: usize, budget: &Budget) -> bool {
+    fn begin(&mut self, room: usize, length: usize, budget: &Budget) -> bool {
         let before = self.current.capacity();
-        let needed = ROOM + length + encode::CHUNK_END.len();
+        let needed = room + length + encode::CHUNK_END.len();
         if needed > before {
             let buffer = if needed <= SMALL { segments::with_capacity(SMALL) } else { segments::take() };
             let Some(buffer) = buffer else { return false };
@@ -114,7 +178,8 @@ impl Coalescing {
         budget.give_back(before);
         budget.charge(self.current.capacity());
         self.current.clear();
-        self.current.resize(ROOM, 0);
+        self.current.resize(room, 0);
+        self.before = room;
         true
     }
 
@@ -138,19 +203,25 @@ impl Coalescing {
         let length = std::mem::take(&mut self.length);
         let mut segments = std::mem::take(&mut self.full_segments);
         segments.push(std::mem::take(&mut self.current));
-        let mut at = ROOM;
+        let mut at = self.before;
         if self.chunked {
             let mut line = [0; 20];
             let end = encode::chunk_header(length, &mut line);
-            at = ROOM - end;
             if let Some(first) = segments.first_mut() {
-                first[at..ROOM].copy_from_slice(&line[..end]);
+                first[at - end..at].copy_from_slice(&line[..end]);
             }
+            at -= end;
             if let Some(last) = segments.last_mut() {
                 last.extend_from_slice(encode::CHUNK_END);
             }
         }
-        Some(Coalesced { segments, at })
+        let head = self.head.take();
+        if let (Some(head), Some(first)) = (&head, segments.first_mut()) {
+            first.copy_within(..head.length, at - head.length);
+            at -= head.length;
+        }
+        let opening = head.map(|head| Opening { status: head.status, length });
+        Some(Coalesced { segments, at, opening })
     }
 
     /// Called by the I/O side at a tick. `moved`: it found coalesced bytes. True: it is to look again at the next tick.
@@ -175,7 +246,7 @@ impl Coalescing {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{Appended, Coalescing, SEGMENT};
+    use super::{Appended, Coalescing, LENGTH_ROOM, Opening, SEGMENT};
     use crate::request::memory::Budget;
     use crate::response::segments::tests::without_memory;
 
@@ -291,5 +362,70 @@ mod tests {
         let taken = buffer.take(&budget).unwrap();
         assert_eq!(taken.segments.concat()[taken.at..], [b'x'; 70_010]);
         assert_eq!(budget.used(), 0);
+    }
+
+    const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+    #[test]
+    fn an_opening_that_is_taken_before_the_end_is_the_head_and_a_chunk() {
+        let budget = Budget::default();
+        let mut buffer = Coalescing::default();
+        assert!(buffer.open(HEAD, 200, true, b"abcd", &budget));
+        assert_eq!(buffer.append(b"efgh", &budget), Appended::Taken);
+        assert!(budget.used() > 0);
+        let taken = buffer.take(&budget).unwrap();
+        assert_eq!(taken.opening, Some(Opening { status: 200, length: 8 }));
+        assert_eq!(taken.segments.concat()[taken.at..], [HEAD, b"8\r\nabcdefgh\r\n"].concat());
+        // The head is sent once.
+        assert!(!buffer.close(|| unreachable!()) && !buffer.drop_opening(&budget));
+        assert_eq!(buffer.append(b"ij", &budget), Appended::Taken);
+        let taken = buffer.take(&budget).unwrap();
+        assert_eq!((&taken.segments.concat()[taken.at..], taken.opening), (b"2\r\nij\r\n".as_slice(), None));
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn an_opening_that_is_closed_has_the_new_head_and_no_chunks() {
+        // The new head is longer or shorter; the blocks fit in a small buffer, or take several segments.
+        for head in [[HEAD, &[b'x'; LENGTH_ROOM]].concat(), b"HTTP/1.1 200 OK\r\n\r\n".to_vec()] {
+            for count in [1, 2, 20] {
+                let budget = Budget::default();
+                let mut buffer = Coalescing::default();
+                let block = vec![b'b'; if count == 1 { 100 } else { 15_000 }];
+                assert!(buffer.open(HEAD, 200, true, &block, &budget));
+                for _ in 1..count {
+                    assert_eq!(buffer.append(&block, &budget), Appended::Taken);
+                }
+                assert!(buffer.close(|| Some(&head)));
+                let taken = buffer.take(&budget).unwrap();
+                assert!(taken.segments.concat()[taken.at..] == [head.clone(), block.repeat(count)].concat());
+                assert_eq!(budget.used(), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn an_opening_that_is_dropped_leaves_nothing() {
+        let budget = Budget::default();
+        let mut buffer = Coalescing::default();
+        assert!(!buffer.drop_opening(&budget));
+        assert!(buffer.open(HEAD, 200, false, b"abcd", &budget));
+        assert!(buffer.drop_opening(&budget));
+        assert!(buffer.take(&budget).is_none());
+        assert_eq!((buffer.append(b"ab", &budget), budget.used()), (Appended::Unlisted, 0));
+    }
+
+    #[test]
+    fn an_opening_is_not_delayed_behind_other_blocks_without_memory_or_if_it_is_large() {
+        let budget = Budget::default();
+        let mut buffer = Coalescing::default();
+        assert!(!without_memory(|| buffer.open(HEAD, 200, true, b"ab", &budget)));
+        assert!(!buffer.open(&[b'h'; SEGMENT], 200, true, b"ab", &budget));
+        assert_eq!((buffer.append(b"ab", &budget), budget.used()), (Appended::Unlisted, 0));
+        buffer.list(true);
+        buffer.append(b"ab", &budget);
+        assert!(!buffer.open(HEAD, 200, true, b"cd", &budget));
+        let taken = buffer.take(&budget).unwrap();
+        assert_eq!(&taken.segments.concat()[taken.at..], b"2\r\nab\r\n");
     }
 }

@@ -354,6 +354,21 @@ impl Delivery {
         sending.coalesce(block, terms)
     }
 
+    /// Delays the opening of a response, see [`Sending::open`]. The caller lists the response with the I/O side.
+    pub(crate) fn open(&self, head: &[u8], status: u16, chunked: bool, block: &[u8], terms: &Terms) -> bool {
+        lock(&self.sending).open(head, status, chunked, block, terms)
+    }
+
+    /// Called by the producer at the end of its response, see [`Sending::close`].
+    pub(crate) fn close<'h>(&self, head: impl FnOnce() -> Option<&'h [u8]>) -> bool {
+        lock(&self.sending).close(head)
+    }
+
+    /// See [`Sending::drop_opening`].
+    pub(crate) fn drop_opening(&self, terms: &Terms) -> bool {
+        lock(&self.sending).drop_opening(terms)
+    }
+
     /// Notes that the response is complete.
     pub(crate) fn complete(&self) {
         lock(&self.sending).complete();

@@ -74,6 +74,8 @@ pub(crate) struct Outlet<'a> {
     pub(crate) is_gone: bool,
     /// Whether a response may be held; called for one that is small and complete.
     pub(crate) may_hold: &'a dyn Fn() -> bool,
+    /// Whether the opening of a response may be delayed: another thread is certain to send it within a tick.
+    pub(crate) may_delay: &'a dyn Fn() -> bool,
     /// The facts of the request on which the head depends; called when the head is committed.
     pub(crate) facts: &'a dyn Fn() -> RequestFacts,
 }
@@ -108,6 +110,10 @@ enum Pace {
     Direct(u8, Instant),
     /// Blocks are coalesced, and the I/O side sends them.
     Coalescing,
+}
+
+fn is_chunked(framing: ResponseFraming) -> bool {
+    framing.body == ResponseBody::Chunked
 }
 
 /// See the module. Later requests use it again, with the capacity of its buffers.
@@ -211,6 +217,12 @@ impl Response {
         if allowed < total && self.has_known_length() {
             self.surplus += (total - allowed) as u64;
         }
+        if let [block] = blocks
+            && position == Position::More
+            && self.delay(outlet, record, block)
+        {
+            return (Sent::Taken, After { list: true, ..After::default() });
+        }
         if allowed > 0 {
             record.body_bytes += allowed as u64;
             self.plan.add_blocks(blocks, allowed, self.is_chunked());
@@ -262,6 +274,58 @@ impl Response {
         let (accepted, after) = outlet.delivery.transmit_file(part, outlet.terms, outlet.time);
         self.plan.clear();
         (self.sent(accepted), after)
+    }
+
+    /// Delays the opening of the response, its head and this first block. False: they are sent at once.
+    fn delay(&mut self, outlet: &Outlet<'_>, record: &mut Record, block: &[u8]) -> bool {
+        // The head is planned, so it is about to be sent.
+        let is_first = record.blocks == 0 && record.body_bytes == 0 && !self.plan.staging().is_empty();
+        let is_short = !block.is_empty() && block.len() < COALESCE_BELOW;
+        if !is_first || !is_short || self.has_ended() || self.ends_with_connection() || !(outlet.may_delay)() {
+            return false;
+        }
+        let head = self.plan.staging();
+        if !outlet.delivery.open(head, record.status, self.framing.is_some_and(is_chunked), block, outlet.terms) {
+            return false;
+        }
+        self.plan.clear();
+        self.pace = Pace::Coalescing;
+        record.path = Path::Coalesced;
+        record.blocks = 1;
+        record.body_bytes = block.len() as u64;
+        true
+    }
+
+    /// Drops a response of which nothing has been sent, since its opening is delayed. Its head can be changed again.
+    pub(crate) fn withdraw(&mut self, delivery: &Delivery, terms: &Terms, record: &mut Record) {
+        if matches!(self.pace, Pace::Coalescing) && delivery.drop_opening(terms) {
+            (self.framing, self.pace) = (None, Pace::Unknown);
+            if !self.is_gone() {
+                self.left = Left::Any;
+            }
+            (record.blocks, record.body_bytes, record.path, record.first_block) = (0, 0, Path::None, None);
+        }
+    }
+
+    /// The response is complete. If its opening is still delayed, it is sent as a whole, with its length.
+    fn close_opening(&mut self, outlet: &Outlet<'_>, record: &mut Record) {
+        if !matches!(self.pace, Pace::Coalescing) || self.missing() > 0 {
+            return;
+        }
+        let (is_chunked, length) = (self.is_chunked(), record.body_bytes);
+        let head = &mut self.head;
+        let is_whole = outlet.delivery.close(move || {
+            head.state_length(length);
+            is_chunked.then(|| head.bytes())
+        });
+        if !is_whole {
+            return;
+        }
+        record.path = Path::OneWrite;
+        if is_chunked && let Some(framing) = &mut self.framing {
+            framing.body = ResponseBody::Known(length);
+            self.left = Left::Ended { missing: 0 };
+        }
     }
 
     /// Appends a small block to those that the I/O side sends at its next tick, if blocks are coalesced. `None`: the
@@ -329,6 +393,7 @@ impl Response {
         if self.framing.is_none() {
             self.commit(outlet, record, Some(0), now);
         }
+        self.close_opening(outlet, record);
         self.end();
         let (_, after) = self.transmit(outlet, record, &[], &mut |_| Box::new(()), true);
         Some(after)
@@ -408,7 +473,7 @@ impl Response {
 
     /// True when the body is sent in chunks, as its length was not known.
     pub(crate) fn is_chunked(&self) -> bool {
-        matches!(self.framing, Some(ResponseFraming { body: ResponseBody::Chunked, .. }))
+        self.framing.is_some_and(is_chunked)
     }
 
     fn has_known_length(&self) -> bool {
@@ -498,7 +563,8 @@ impl Response {
         let progress = self.progress(record);
         let is_small = self.plan.len() <= HOLD_MOST;
         let is_all = ends && progress.is_complete && is_small;
-        let may_hold = is_all && (outlet.may_hold)();
+        // What was delayed is not held as well.
+        let may_hold = is_all && !matches!(self.pace, Pace::Coalescing) && (outlet.may_hold)();
         let is_end = is_all && !self.keeps_alive();
         let output = Output { plan: &mut self.plan, blocks, keep, progress, may_hold, is_end };
         let (accepted, after) = outlet.delivery.transmit(output, &mut record.writes, outlet.terms, outlet.time);

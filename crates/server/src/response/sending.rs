@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::os::clock::{Millis, NEVER};
 use crate::os::socket::Io;
 use crate::request::memory::{Budget, ClientMemory};
-use crate::response::coalescing::{Appended, Coalescing};
+use crate::response::coalescing::{Appended, Coalescing, Opening};
 use crate::response::payload::UnreadPart;
 use crate::response::policy::Policy;
 use crate::response::send_queue::{Batch, NoMemory, SendQueue};
@@ -391,6 +391,35 @@ impl Sending {
         self.coalescing.get_or_insert_default().list(chunked);
     }
 
+    /// Delays the opening of a response, see [`Coalescing::open`]. Until it is queued, the response has not begun: the
+    /// page of a deadline or of an error may take its place.
+    pub(crate) fn open(&mut self, head: &[u8], status: u16, chunked: bool, block: &[u8], terms: &Terms) -> bool {
+        // What is discarded needs no delay.
+        matches!(self.state, State::Idle)
+            && self.coalescing.get_or_insert_default().open(head, status, chunked, block, terms.budget())
+    }
+
+    /// The producer has produced all of the response. True: its opening has not been queued and will be sent, see
+    /// [`Coalescing::close`].
+    pub(crate) fn close<'h>(&mut self, head: impl FnOnce() -> Option<&'h [u8]>) -> bool {
+        !self.is_over() && self.coalescing.as_mut().is_some_and(|coalescing| coalescing.close(head))
+    }
+
+    /// Drops the delayed opening of the response. False: there is none.
+    pub(crate) fn drop_opening(&mut self, terms: &Terms) -> bool {
+        self.coalescing.as_mut().is_some_and(|coalescing| coalescing.drop_opening(terms.budget()))
+    }
+
+    /// The opening of the response is being queued.
+    fn note_opened(&mut self, produced: Produced) {
+        match &mut self.state {
+            State::Idle => self.state = State::Sending(produced),
+            // The producer has coalesced all of it.
+            State::Complete(before) if before.status == 0 => *before = produced,
+            _ => {}
+        }
+    }
+
     /// Appends a block to the coalescing buffer.
     pub(crate) fn coalesce(&mut self, block: &[u8], terms: &Terms) -> CoalesceResult {
         if self.is_over() {
@@ -415,6 +444,9 @@ impl Sending {
     pub(crate) fn flush_coalesced(&mut self, terms: &Terms) {
         let coalesced = self.coalescing.as_mut().and_then(|coalescing| coalescing.take(terms.budget()));
         let Some(coalesced) = coalesced else { return };
+        if let Some(Opening { status, length }) = coalesced.opening {
+            self.note_opened(Produced { status, body_bytes: length as u64 });
+        }
         let mut at = coalesced.at;
         for segment in coalesced.segments {
             let waits = !self.takes_writes();

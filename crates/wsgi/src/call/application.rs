@@ -243,7 +243,7 @@ impl WsgiApplication {
     }
 
     /// Logs an exception and responds with an error, or breaks the connection if the head has left.
-    fn fail(&self, py: Python<'_>, exchange: Exchange, error: &PyErr, policy: &dyn ExceptionPolicy) {
+    fn fail(&self, py: Python<'_>, mut exchange: Exchange, error: &PyErr, policy: &dyn ExceptionPolicy) {
         if exchange.is_forked_child() {
             // This is a child: another greenlet has forked, and the parent has this request.
             return;
@@ -261,6 +261,7 @@ impl WsgiApplication {
             return exchange.fail(status, Some(&sentence));
         }
         let request = exchange.request_line();
+        exchange.withdraw();
         let (message, page) = if exchange.head_sent() {
             (format!("{request}: exception after the head was sent; the connection was broken"), None)
         } else {

@@ -245,6 +245,12 @@ impl Executor for Threads {
         }
     }
 
+    /// Only while the leader runs the application: a watcher then comes at each tick, and need not be woken. An
+    /// application that is known to wait would have its blocks wait for a tick in vain.
+    fn may_delay(&self) -> bool {
+        !self.roles.is_led() && !self.dispatcher.queue.is_eager()
+    }
+
     /// Only while the server has little time to spare: clients whose responses come together ask again together, and
     /// meanwhile another server would have nothing to do. Only the leader, which runs the application itself: it is the
     /// next to run, so it comes to what it holds soon. An application that is known to wait keeps it for longer than a

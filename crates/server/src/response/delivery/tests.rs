@@ -229,6 +229,44 @@ fn coalesced_bytes_that_are_spilled_before_their_tick_are_pushed() {
 }
 
 #[test]
+fn the_page_of_a_deadline_takes_the_place_of_a_delayed_opening() {
+    let case = Case::threads();
+    assert!(case.delivery.open(b"head ", 200, true, b"block", &case.terms));
+    assert_eq!(case.delivery.produced_so_far().0.status, 0, "it has not begun");
+    assert_eq!(case.delivery.overrule(|| (b"page".to_vec(), 4)).0, Overruled::Answered);
+    assert_eq!(case.delivery.coalesce(b"more", &case.terms), CoalesceResult::Gone);
+    let _ = case.delivery.tick(&case.terms, &*case);
+    assert_eq!(case.delivery.end(&case.terms).timed_out, Some(Some(4)));
+    assert_eq!(*lock(&case.socket.got), b"page");
+    assert_eq!(case.terms.memory.responses.used(), 0);
+}
+
+#[test]
+fn an_opening_in_whose_place_a_page_was_sent_or_whose_client_has_left_does_not_end_as_a_whole() {
+    for breaks in [false, true] {
+        let case = Case::threads();
+        assert!(case.delivery.open(b"head ", 200, true, b"block", &case.terms));
+        if breaks {
+            case.delivery.break_off();
+        } else {
+            assert_eq!(case.delivery.overrule(|| (b"page".to_vec(), 4)).0, Overruled::Answered);
+        }
+        assert!(!case.delivery.close(|| unreachable!()));
+    }
+}
+
+#[test]
+fn a_delayed_opening_has_begun_when_a_tick_has_sent_it() {
+    let case = Case::threads();
+    assert!(case.delivery.open(b"head ", 200, true, b"block", &case.terms));
+    let (stays, _) = case.delivery.tick(&case.terms, &*case);
+    assert!(stays && !case.delivery.close(|| unreachable!()) && !case.delivery.drop_opening(&case.terms));
+    assert_eq!(*lock(&case.socket.got), b"head 5\r\nblock\r\n");
+    assert_eq!(case.delivery.produced_so_far().0, Produced { status: 200, body_bytes: 5 });
+    assert_eq!(case.delivery.overrule(|| unreachable!()).0, Overruled::BrokenOff);
+}
+
+#[test]
 fn a_write_that_finds_the_socket_full_is_repeated_if_an_event_came_meanwhile() {
     let case = Case::threads();
     case.write(Io::WouldBlock, |case| assert_eq!(case.drain(true), After::default()));

@@ -554,6 +554,10 @@ impl World {
                 let holds = self.below(3) == 2;
                 move || holds
             })),
+            may_delay: Box::leak(Box::new({
+                let delays = self.below(3) == 1;
+                move || delays
+            })),
             facts: Box::leak(Box::new({
                 let facts = *facts;
                 move || facts
@@ -568,7 +572,10 @@ impl World {
         if !*has_failed {
             let after = response.finish(&outlet, record, now());
             self.follow_up(after.unwrap());
-        } else if !response.is_committed() && !response.is_gone() {
+        } else {
+            response.withdraw(&self.delivery, &self.terms, record);
+        }
+        if *has_failed && !response.is_committed() && !response.is_gone() {
             let after = response.send_error(&outlet, record, 500, "Failed.", now());
             self.follow_up(after);
         }
@@ -610,6 +617,8 @@ impl World {
             return producer.has_failed;
         }
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        // The access log has fields of it.
+        assert_eq!(head.as_bytes(), producer.response.head.bytes(), "the head has changed since it was sent");
         let given = &producer.body;
         if producer.kind == Kind::Head {
             assert!(body.is_empty());
