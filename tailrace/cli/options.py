@@ -725,7 +725,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         0.001,
         "While a loaded server has further requests, a complete response of up to 16 KiB to GET, HEAD, OPTIONS or"
         " TRACE is sent together with the next ones, at most this time later: it is faster so. 10ms at most. 0: each"
-        " response is sent at once.",
+        " response is sent at once, and so is the first block of a generator, which may otherwise wait for 1 ms.",
         RESPONSES,
         core="hold_writes",
         example=0,

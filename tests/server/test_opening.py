@@ -82,6 +82,16 @@ def test_a_quick_generator_is_sent_as_a_whole_with_its_length(gated: Gated, targ
     pytest.fail("all generators were streamed")
 
 
+@pytest.mark.parametrize("gated", [("--hold-writes", "0")], indirect=True)
+def test_nothing_is_delayed_when_that_is_off(gated: Gated) -> None:
+    for _ in range(ROUNDS // 10):
+        response = gated.ask("/blocks").response()
+        assert response.body == BODY
+        assert response["Transfer-Encoding"] == "chunked"
+        gated.await_others()
+    assert "one-write" not in gated.deliveries()
+
+
 @pytest.mark.parametrize("gated", [(), ("--threads", "1"), ("--debug",)], indirect=True)
 @pytest.mark.parametrize("query", ["", "?write"])
 @pytest.mark.parametrize("wait", ["compute", "sleep", "keep", "lock"])

@@ -349,7 +349,7 @@ impl Host<Connection> for Server {
 
     fn may_delay(&self) -> bool {
         let Parts { context, dispatcher, executor, .. } = &self.parts;
-        dispatcher.queue.len() > 0 && executor.may_delay() && context.lifecycle.is_running()
+        dispatcher.queue.len() > 0 && context.held.is_on() && executor.may_delay() && context.lifecycle.is_running()
     }
 
     fn hold(&self, connection: Arc<Connection>) {
