@@ -71,11 +71,11 @@ def fault(answer: bytes, expected: Expected = EXPECTED, *, stays: bool = False, 
         WITH_LENGTH.replace(b"200 OK", b"200 "),
         WITH_LENGTH.replace(b"HTTP/1.1 200", b"HTTP/1.0 200").replace(b"\r\n", b"\r\nConnection: keep-alive\r\n", 1),
         b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + WITH_LENGTH,
-        WITH_LENGTH.replace(b"\r\n", b"\r\nDate: " + formatdate(usegmt=True).encode() + b"\r\n", 1),
+        WITH_LENGTH.replace(b"\r\n", b"\r\nDate: NOW\r\n", 1),
     ],
 )
 def test_what_the_rfcs_allow_is_accepted_twice_on_a_connection(answer: bytes) -> None:
-    assert answered(answer).status == 200
+    assert answered(answer.replace(b"NOW", formatdate(usegmt=True).encode())).status == 200
 
 
 @pytest.mark.parametrize("answer", [CLOSED, CLOSED.replace(b"1.1", b"1.0").replace(b"Connection: close\r\n", b"")])

@@ -3,10 +3,12 @@ responses."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -64,9 +66,10 @@ def test_the_io_thread_does_not_sleep_between_sequential_requests(server, tmp_pa
 
 def _sleeps_of_the_io_thread(server, asked, path):
     """How often the I/O thread sleeps during so many requests of one connection."""
-    (task,) = [
-        task.parent for task in Path(f"/proc/{server.pid}/task").glob("*/comm") if task.read_text() == "tailrace-io\n"
-    ]
+    # A thread that it starts has its name at first.
+    while len(tasks := threads_called(server.pid, "tailrace-io")) > 1:
+        time.sleep(0.01)
+    (task,) = tasks
     sleeps = "trace=nanosleep,clock_nanosleep,futex"
     command = [need_tool("strace"), "-p", task.name, "-e", sleeps, "-o", str(path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as tracer, server.client() as client:
@@ -78,6 +81,16 @@ def _sleeps_of_the_io_thread(server, asked, path):
         tracer.communicate(timeout=20)
     # That the hub has done its work ends a wait; where it got no processor, time may have.
     return sum("nanosleep" in line or "ETIMEDOUT" in line for line in path.read_text().splitlines())
+
+
+def threads_called(pid, name):
+    """Their directories in /proc."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            if (task / "comm").read_text() == f"{name}\n":
+                found.append(task)
+    return found
 
 
 def test_the_hub_thread_sends_no_file_and_nothing_large(server, tmp_path):
