@@ -1,0 +1,945 @@
+"""The table of other servers' options: what each is in Tailrace, or why it is not needed, or what to do instead.
+
+Error messages, `tailrace migrate` and docs/migrate.md derive from it. A test compares it with what the installed
+servers print as their help.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace.foreign import values
+from tailrace.foreign.rows import Row, elsewhere, needless, option
+
+_ADDRESS: Final = "as in 127.0.0.1:8000"
+_TIMEOUT: Final = (
+    "--request-timeout limits the time of a request; after --hang-timeout, a worker that does not respond is replaced"
+)
+
+TABLE: Final[tuple[Row, ...]] = (
+    # Addresses.
+    option(
+        "bind",
+        gunicorn="-b/--bind=",
+        convert=values.gunicorn_bind,
+    ),
+    option(
+        "bind",
+        _ADDRESS,
+        waitress="--host= --port=",
+        convert=values.host_and_port("0.0.0.0", 8080),
+    ),
+    option("bind", _ADDRESS, mod_wsgi="--host= --port=", convert=values.host_and_port("0.0.0.0", 8000)),
+    option(
+        "bind",
+        _ADDRESS,
+        granian="--host= --port=",
+        other="--host= --port= --address= --insecure-bind=",
+        convert=values.host_and_port("127.0.0.1", 8000),
+    ),
+    option("bind", _ADDRESS, waitress="--listen=", convert=values.waitress_listen),
+    option("bind", _ADDRESS, uwsgi="--http= --http-socket= --http11-socket=", convert=values.uwsgi_bind("http")),
+    option(
+        "bind",
+        says="{ours} uwsgi://127.0.0.1:3031 speaks the uwsgi protocol",
+        uwsgi="-s/--socket=",
+        convert=values.uwsgi_bind("any"),
+    ),
+    option(
+        "bind",
+        says="{ours} uwsgi://127.0.0.1:3031 speaks the uwsgi protocol",
+        uwsgi="--uwsgi-socket=",
+        convert=values.uwsgi_bind("uwsgi"),
+    ),
+    option(
+        "bind",
+        says="{ours} uwsgi://127.0.0.1:3031 speaks the uwsgi protocol",
+        uwsgi="--protocol/--socket-protocol=",
+        convert=values.part_of("socket", reason="an address without a protocol speaks HTTP"),
+    ),
+    option(
+        "bind",
+        says="{ours} uwsgi://127.0.0.1:3031 speaks the uwsgi protocol",
+        gunicorn="--protocol=",
+        convert=values.gunicorn_protocol,
+    ),
+    option("bind", "as in unix:/run/app.sock", waitress="--unix-socket=", convert=values.to("bind", "unix:")),
+    option(
+        "bind",
+        "as in unix:/run/app.sock",
+        granian="--uds=",
+        other="--uds=",
+        convert=values.to("bind", "unix:"),
+    ),
+    option("bind", "as in fd://3", other="--fd=", convert=values.to("bind", "fd://")),
+    option(
+        "bind",
+        says="set it as an option of the address: {ours} 'http://127.0.0.1:8000?proxy=any'",
+        gunicorn="--proxy-protocol=?",
+        convert=values.gunicorn_protocol,
+    ),
+    option(
+        "bind",
+        says="set it as an option of the address: {ours} 'http://127.0.0.1:8000?proxy=any'",
+        uwsgi="--enable-proxy-protocol --http-enable-proxy-protocol",
+        convert=values.part_of(
+            "http_socket", reason='set it as an option of the address: `bind = ["http://127.0.0.1:8000?proxy=any"]`'
+        ),
+    ),
+    option(
+        "backlog",
+        gunicorn="--backlog=",
+        uwsgi="-l/--listen=",
+        mod_wsgi="--server-backlog=",
+        granian="--backlog=",
+        waitress="--backlog=",
+        other="--backlog=",
+    ),
+    option("socket_mode", waitress="--unix-socket-perms=", granian="--uds-permissions=", other="--unix-socket-perms="),
+    option("socket_mode", uwsgi="-C/--chmod-socket/--chmod=?", convert=values.socket_mode),
+    option("umask", gunicorn="-m/--umask=", convert=values.python_mode("umask")),
+    option("umask", uwsgi="--umask="),
+    elsewhere(
+        "the socket belongs to the user that starts the server: start it as that user, or set --socket-mode",
+        uwsgi="--chown-socket=",
+    ),
+    option(
+        "trusted_proxies",
+        gunicorn="--forwarded-allow-ips= --proxy-allow-from=:proxy_allow_ips --uwsgi-allow-from=:uwsgi_allow_ips "
+        "$FORWARDED_ALLOW_IPS",
+        mod_wsgi="--trust-proxy=",
+        waitress="--trusted-proxy=",
+        other="--forwarded-allow-ips= --trusted-hosts=",
+        convert=values.trusted,
+    ),
+    option(
+        "forwarded_fields",
+        mod_wsgi="--trust-proxy-header=",
+        waitress="--trusted-proxy-headers=",
+        convert=values.forwarded_fields,
+    ),
+    elsewhere(
+        "--forwarded-fields chooses the fields of trusted proxies; --root-path sets SCRIPT_NAME",
+        gunicorn="--forwarder-headers=",
+    ),
+    elsewhere(
+        "the scheme comes from X-Forwarded-Proto and Forwarded of the --trusted-proxies; --url-scheme https sets it "
+        "for "
+        "all requests",
+        gunicorn=":secure_scheme_headers",
+    ),
+    needless(
+        "the fields of proxies that are not trusted are removed by default, with a warning",
+        waitress="--clear-untrusted-proxy-headers --log-untrusted-proxy-headers",
+    ),
+    elsewhere(
+        "the address is the last one in X-Forwarded-For that --trusted-proxies does not list",
+        waitress="--trusted-proxy-count=",
+    ),
+    elsewhere("--trusted-proxies names the proxies whose header fields are trusted", other="--proxy-headers"),
+    needless("the workers share the listening sockets of the master", gunicorn="--reuse-port", uwsgi="--reuse-port"),
+    elsewhere(
+        "`localhost:8000` listens in both families, and an address in its own: name the addresses that you want",
+        waitress="--ipv4 --ipv6",
+    ),
+    elsewhere(
+        "Tailrace speaks HTTP and uwsgi only: let the web server use `proxy_pass` or `uwsgi_pass`",
+        uwsgi="--fastcgi-socket= --fastcgi-nph-socket= --scgi-socket= --scgi-nph-socket= --raw-socket= "
+        "--puwsgi-socket= "
+        "--fastcgi* --scgi*",
+    ),
+    elsewhere("open the socket in the parent process, and name it as --bind fd://3", uwsgi="--shared-socket="),
+    # The application.
+    option(
+        "app",
+        says="give the application as an argument: `tailrace mysite.wsgi:application`, or `tailrace ./hello.py`",
+        gunicorn=":wsgi_app",
+        mod_wsgi="--entry-point=",
+    ),
+    option(
+        "app",
+        says="give the application as an argument: `tailrace mysite.wsgi:application`, or `tailrace ./hello.py`",
+        uwsgi="-w/--module/--wsgi= --wsgi-file/--file=",
+        convert=values.uwsgi_app,
+    ),
+    option(
+        "app",
+        says="give the application as an argument: `tailrace mysite.wsgi:application`, or `tailrace ./hello.py`",
+        uwsgi="--callable=",
+        mod_wsgi="--callable-object=",
+        convert=values.part_of(
+            "module",
+            "wsgi_file",
+            "mount",
+            "entry_point",
+            reason='the name of the application follows its module: `app = "module:name"`',
+        ),
+    ),
+    option("app", "without its path: --root-path /app sets that", uwsgi="--mount=", convert=values.uwsgi_mount),
+    option(
+        "root_path",
+        waitress="--url-prefix=",
+        granian="--url-path-prefix=",
+        mod_wsgi="--mount-point=",
+        gunicorn="--root-path= $SCRIPT_NAME",
+        other="--root-path=",
+    ),
+    needless(
+        "--root-path is removed from PATH_INFO, and what a uwsgi packet states as SCRIPT_NAME counts",
+        uwsgi="--manage-script-name --ignore-script-name",
+    ),
+    option(
+        "factory",
+        waitress="--call",
+        granian="--factory",
+        other="--factory",
+        convert=values.switch("factory"),
+    ),
+    option(
+        "chdir",
+        gunicorn="--chdir=",
+        uwsgi="--chdir=",
+        mod_wsgi="--working-directory=",
+        granian="--working-dir=",
+    ),
+    elsewhere("--chdir changes to a directory before the application is loaded, and stays there", uwsgi="--chdir2="),
+    option(
+        "chdir",
+        says="{ours} changes to a directory and imports modules from it; the variable PYTHONPATH adds further "
+        "directories",
+        gunicorn="--pythonpath=",
+        uwsgi="--pythonpath/--python-path/--pp=",
+        mod_wsgi="--python-path=",
+        other="--app-dir=",
+        convert=values.search_path,
+    ),
+    option(
+        "env_file",
+        says="set the variable in the environment, or in the file that {ours} names",
+        gunicorn="-e/--env=:raw_env",
+        uwsgi="--env=",
+        convert=values.variables,
+    ),
+    option("env_file", granian="--env-files=", other="--env-file="),
+    elsewhere(
+        "set the variable in the environment, or in the file that --env-file names; the application reads os.environ",
+        mod_wsgi="--setenv== --passenv= --envvars-script= --locale=",
+    ),
+    elsewhere("--env-file reads NAME=value lines from a file", uwsgi="--envdir= --early-envdir= --unenv="),
+    elsewhere(
+        "run the `tailrace` command of the virtual environment",
+        uwsgi="-H/--home/--virtualenv/--venv/--pyhome= --py-programname/--py-program-name= --pyexecutable= "
+        "--py-executable/--py-sys-executable=",
+    ),
+    elsewhere(
+        "--config takes a TOML file with the options; `tailrace migrate` makes it from this file",
+        gunicorn="-c/--config=:",
+        uwsgi="--ini= -x/--xml/--xmlconfig= -y/--yaml/--yml= -j/--json= --config= --include= --inherit= "
+        "--fallback-config= "
+        "--inject-before= --inject-after=",
+    ),
+    elsewhere(
+        "`tailrace config` checks the settings and prints them",
+        gunicorn="--check-config --print-config",
+        uwsgi="--show-config --get= --dump-options",
+    ),
+    elsewhere(
+        "`pserve` reads the file; its section [server:main] needs `use = egg:tailrace`",
+        gunicorn="--paste/--paster= --paste-global=:raw_paste_global_conf",
+        uwsgi="--paste= --paste-logger --ini-paste= --ini-paste-logged= --pecan=",
+    ),
+    elsewhere(
+        "MODULE:CALLABLE is a module, or the path of a .py or .wsgi file; pserve serves PasteDeploy files",
+        mod_wsgi="--application-type=",
+    ),
+    needless(
+        "Tailrace serves WSGI applications only: leave it out",
+        granian="--interface=",
+        other="--interface=",
+    ),
+    elsewhere(
+        "Tailrace serves WSGI applications, which have neither WebSockets nor lifespan events",
+        gunicorn="--asgi-loop= --asgi-lifespan= --asgi-disconnect-grace-period=",
+        granian="--ws:WEBSOCKETS",
+        uwsgi="--http-websockets --asyncio= --greenlet --http-raw-body --websocket*",
+        other="--ws= --ws-max-size= --ws-ping-interval= --ws-ping-timeout= --ws-max-queue= --lifespan=",
+    ),
+    needless("the server does not start without an application", uwsgi="--need-app"),
+    elsewhere(
+        "import the module in the application, or in the module that --hooks names",
+        uwsgi="--import/--pyimport/--py-import/--python-import= "
+        "--shared-import/--shared-pyimport/--shared-py-import/--shared-python-import= --eval= --pymodule-alias= "
+        "--pyargv= "
+        "--post-pymodule-alias=",
+    ),
+    # Processes.
+    option(
+        "workers",
+        gunicorn="-w/--workers= $WEB_CONCURRENCY",
+        uwsgi="-p/--processes/--workers=",
+        mod_wsgi="--processes=",
+        granian="--workers=",
+        other="--workers= --processes=",
+        convert=values.cpus,
+    ),
+    needless("a master process runs by default; --workers sets the number of its workers", uwsgi="-M/--master"),
+    option("preload", gunicorn="--preload:preload_app", convert=values.switch("preload")),
+    needless(
+        "each worker loads the application by default; --preload loads it before the fork",
+        uwsgi="--lazy-apps --lazy",
+    ),
+    option(
+        "user",
+        gunicorn="-u/--user=",
+        uwsgi="--uid= --immediate-uid=",
+        mod_wsgi="--user=",
+        convert=values.as_text("user"),
+    ),
+    option(
+        "group",
+        gunicorn="-g/--group=",
+        uwsgi="--gid= --immediate-gid=",
+        mod_wsgi="--group=",
+        convert=values.as_text("group"),
+    ),
+    needless(
+        "Tailrace does not need it: leave it out",
+        gunicorn="--initgroups --no-initgroups --http-parser= --suppress-ragged-eofs --do-handshake-on-connect",
+        uwsgi="--plugin/--plugins/--need-plugin/--need-plugins= --plugins-dir/--plugin-dir= --autoload "
+        "-i/--single-interpreter "
+        "--thunder-lock --strict --no-initgroups --skip-atexit --skip-atexit-teardown "
+        "--close-on-exec --close-on-exec2 --wsgi-accept-buffer/--wsgi-accept-buffers "
+        "--wsgi-env-behaviour/--wsgi-env-behavior= "
+        "--py-call-osafterfork --py-call-uwsgi-fork-hooks --reload-os-env --max-vars= --max-apps= --max-fd= "
+        "--tcp-nodelay "
+        "--so-keepalive --lock-engine= --locks= --ftok= --no-fd-passing --safe-fd= --honour-stdin --no-threads-wait "
+        "--threads-stacksize/--thread-stacksize= --freebind --map-socket= --cgi-mode --no-default-app --no-site "
+        "--no-defer-accept --signal-bufsize= --reaper --enable-metrics --clock= --sharedarea= --wsgi-strict "
+        "-r/--refork "
+        "--socket-sndbuf= --socket-rcvbuf= --http-modifier1= --http-socket-modifier1= --skip-zero "
+        "--buffer-size2= --auto-weight --weight= --die-on-no-workers --http-processes/--http-workers= "
+        "--http-buffer-size= --http-quiet --shutdown-sockets --flock= --flock2= --force-cwd= --master-as-root "
+        "--notify-socket= --abstract-socket --tcp-fast-open/--tcp-fastopen= --mode=",
+        mod_wsgi="--application-group= --process-group= --server-root= --server-mpm= --embedded-mode --socket-prefix= "
+        "--httpd-executable= --shell-executable= --rotatelogs-executable= --modules-directory= --orphan-interpreter "
+        "--python-eggs= --daemon-backlog= --send-buffer-size= --receive-buffer-size= --header-buffer-size= "
+        "--response-buffer-size= --response-flush-delay= --connect-timeout= --map-head-to-get= --switch-interval= "
+        "--chunked-request --initial-workers= --minimum-spare-workers= --maximum-spare-workers= --enable-docs "
+        "--free-threading --gdb-executable= --allow-localhost",
+        waitress="--recv-bytes= --send-bytes= --asyncore-loop-timeout= --asyncore-use-poll --cleanup-interval= "
+        "--channel-request-lookahead= --log-socket-errors",
+    ),
+    option(
+        "pidfile",
+        gunicorn="-p/--pid=:pidfile",
+        uwsgi="--pidfile= --pidfile2= --safe-pidfile= --safe-pidfile2=",
+        mod_wsgi="--pid-file=",
+        granian="--pid-file=",
+        other="--pid-file=",
+    ),
+    option(
+        "max_requests",
+        gunicorn="--max-requests=",
+        uwsgi="-R/--max-requests=",
+        mod_wsgi="--maximum-requests=",
+        other="--limit-max-requests=",
+    ),
+    option(
+        "max_requests_jitter",
+        gunicorn="--max-requests-jitter=",
+        uwsgi="--max-requests-delta=",
+        other="--limit-max-requests-jitter=",
+    ),
+    option(
+        "max_lifetime", uwsgi="--max-worker-lifetime=", mod_wsgi="--restart-interval=", granian="--workers-lifetime="
+    ),
+    needless(
+        "a worker's lifetime varies by up to a tenth, so that not all are replaced at once",
+        uwsgi="--max-worker-lifetime-delta= --min-worker-lifetime=",
+    ),
+    option(
+        "max_rss",
+        "with a unit: 512MiB",
+        uwsgi="--reload-on-rss= --evil-reload-on-rss=",
+        granian="--workers-max-rss=",
+        convert=values.to("max_rss", suffix="MiB"),
+    ),
+    elsewhere(
+        "--max-rss limits the resident memory of a worker", uwsgi="--reload-on-as= --evil-reload-on-as= --limit-as="
+    ),
+    needless(
+        "--max-rss is checked every few seconds",
+        granian="--rss-sample-interval= --rss-samples=",
+        uwsgi="--mem-collector-freq=",
+    ),
+    elsewhere(
+        "the number of workers is fixed: --workers, and one more or less by SIGTTIN and SIGTTOU",
+        uwsgi="--cheaper= --cheaper-initial= --cheaper-step= --cheaper-algo= --cheaper* --cheap --idle= --die-on-idle",
+        mod_wsgi="--inactivity-timeout= --ignore-activity=",
+    ),
+    needless("workers that die are replaced by default", granian="--respawn-failed-workers --respawn-interval="),
+    needless("SIGTERM stops the server by default", uwsgi="--die-on-term --exit-on-reload"),
+    needless("UNIX socket files are removed by default", uwsgi="--vacuum"),
+    needless("a worker whose master has died finishes its requests and ends", uwsgi="--no-orphans"),
+    elsewhere(
+        "Tailrace stays in the foreground; systemd, a container or `setsid tailrace ... &` puts it into the background",
+        gunicorn="-D/--daemon",
+        uwsgi="-d/--daemonize= --daemonize2=",
+        other="--daemon",
+    ),
+    elsewhere(
+        "`pip install 'tailrace[title]'` makes `ps` show the application",
+        gunicorn="-n/--name=:proc_name :default_proc_name",
+        uwsgi="--auto-procname --procname= --procname-prefix= --procname-prefix-spaced= --procname-append= "
+        "--procname-master=",
+        mod_wsgi="--process-name=",
+        granian="--process-name=",
+    ),
+    needless("heartbeats are in shared memory, without a file: leave it out", gunicorn="--worker-tmp-dir="),
+    elsewhere("the variable TMPDIR sets where temporary files are", gunicorn=":tmp_upload_dir"),
+    elsewhere(
+        "`--status ADDRESS` answers requests about the server, and signals to the master control it",
+        gunicorn="--control-socket= --control-socket-mode= --no-control-socket:control_socket_disable",
+        uwsgi="--master-fifo= --fifo= --stop= --reload= --pause= --suspend= --resume= --signal= --ping=",
+    ),
+    elsewhere(
+        "SIGHUP to the master replaces the workers; for development, --reload watches the files",
+        uwsgi="--touch-reload= --touch-workers-reload= --touch-chain-reload= --fs-reload= --fs-brutal-reload= "
+        "--reload-on-fd= "
+        "--touch-mules-reload= --touch-spoolers-reload= --touch-exec= --touch-signal= --propagate-touch",
+        mod_wsgi="--disable-reloading",
+    ),
+    elsewhere("SIGUSR1 to the master reopens the access log", uwsgi="--touch-logreopen= --touch-logrotate="),
+    elsewhere(
+        "run the task in a service of its own, such as a systemd timer, Celery or RQ",
+        uwsgi="--mule= --mules= --mule* --farm= --cron= --cron2= --unique-cron= --legion* --spooler= --spooler* "
+        "--timer= --rbtimer= --attach-daemon= "
+        "--attach-daemon2= --smart-attach-daemon= --smart-attach-daemon2= --attach* --smart* --exec* --worker-exec= "
+        "--python-worker-override= "
+        "--queue= --queue-store= --rpc*",
+        gunicorn="--dirty-app=:dirty_apps --dirty-workers= --dirty-timeout= --dirty-threads= --dirty-graceful-timeout= "
+        ":on_dirty_starting :dirty_post_fork :dirty_worker_init :dirty_worker_exit",
+        mod_wsgi="--service-script== --service-user== --service-group== --service-log-file==",
+    ),
+    elsewhere(
+        "each site has a server of its own, which systemd starts (`deploy/tailrace.service`)",
+        uwsgi="--emperor= --emperor* --early-emperor --vassal* --vassals* --zerg= --zerg* --zergpool= --vhost "
+        "--vhost-host --heartbeat= --imperial*",
+    ),
+    elsewhere(
+        "a proxy in front routes, and nginx or HAProxy balances between servers",
+        uwsgi="--route= --route* --error-route* --final-route* --response-route* --fastrouter= --fastrouter* "
+        "--rawrouter= --rawrouter* "
+        "--subscribe= --subscribe* --subscription* --subscribe2= --http-subscription-server= --http-to= --http-to* "
+        "--http-var= --sslrouter* --forkpty* --tuntap*",
+    ),
+    elsewhere(
+        "the application's own cache, such as Redis, does this",
+        uwsgi="--cache= --cache2= --cache* --load-file-in-cache= --check-cache=",
+    ),
+    elsewhere(
+        "systemd or the container does this (`CPUAffinity=`, `Nice=`, `LimitNPROC=`, `RootDirectory=`)",
+        uwsgi="--cpu-affinity= --prio= --limit-nproc= --chroot= --pivot-root= --ksm= --never-swap --ns= --ns* "
+        "--namespace* --cgroup* "
+        "--unshare= --add-gid= --cap= --jailed --wait-for-* --wait-interface= --check-mountpoint= --setns* --mount-*",
+        mod_wsgi="--cpu-time-limit=",
+    ),
+    elsewhere(
+        "--hooks names a module with functions that the master and the workers call",
+        uwsgi="--hook-* --call-* --exception-handler= "
+        "--reload-on-exception --reload-on-exception* --after-request-hook= --on-start=",
+    ),
+    # Hooks of gunicorn.
+    option(
+        "hooks",
+        says="`on_start()` in the module that {ours} names runs before the first fork",
+        gunicorn=":on_starting",
+        convert=values.part_of(reason="write it as `on_start()` in the module that `hooks` names"),
+    ),
+    option(
+        "hooks",
+        says="`post_fork(worker)` in the module that {ours} names runs in each new worker",
+        gunicorn=":post_fork",
+        convert=values.part_of(reason="write it as `post_fork(worker)` in the module that `hooks` names"),
+    ),
+    option(
+        "hooks",
+        says="`worker_ready(worker)` in the module that {ours} names runs once the application is loaded",
+        gunicorn=":post_worker_init",
+        convert=values.part_of(reason="write it as `worker_ready(worker)` in the module that `hooks` names"),
+    ),
+    option(
+        "hooks",
+        says="`worker_ready(worker)` in the module that {ours} names runs in each worker; systemd is told with "
+        "`Type=notify-reload`",
+        gunicorn=":when_ready",
+        convert=values.part_of(
+            reason="there is no hook in the master: `worker_ready(worker)` in the module that `hooks` names runs in "
+            "each worker, and systemd is told with `Type=notify-reload`"
+        ),
+    ),
+    option(
+        "hooks",
+        says="`worker_exit(worker)` in the module that {ours} names runs in the master",
+        gunicorn=":child_exit",
+        convert=values.part_of(
+            reason="write it as `worker_exit(worker)` in the module that `hooks` names; it runs in the master"
+        ),
+    ),
+    option(
+        "hooks",
+        says="`on_exit()` in the module that {ours} names is the last thing that the master does",
+        gunicorn=":on_exit",
+        convert=values.part_of(reason="write it as `on_exit()` in the module that `hooks` names"),
+    ),
+    elsewhere(
+        "the worker runs functions of `atexit`; `worker_exit(worker)` in the module that --hooks names runs in the "
+        "master",
+        gunicorn=":worker_exit",
+    ),
+    elsewhere(
+        "there is no such hook; a WSGI middleware sees each request, and --slow and the access log show their times",
+        gunicorn=":pre_request :post_request",
+    ),
+    elsewhere(
+        "there is no such hook; --request-timeout logs the stack of a request that takes too long, and a worker that "
+        "hangs "
+        "is logged with the stacks of its threads",
+        gunicorn=":worker_abort :worker_int",
+    ),
+    elsewhere("there is no such hook", gunicorn=":pre_fork :on_reload :pre_exec :nworkers_changed"),
+    # Threads.
+    option(
+        "threads",
+        gunicorn="--threads=",
+        uwsgi="--threads=",
+        mod_wsgi="--threads=",
+        granian="--blocking-threads=",
+        waitress="--threads=",
+    ),
+    needless("idle threads end on their own", granian="--blocking-threads-idle-timeout="),
+    needless("threads that the application starts run by default", uwsgi="-T/--enable-threads"),
+    option(
+        "gevent",
+        says="requests run in threads by default; {ours} runs them in greenlets, --threads 1 one at a time",
+        gunicorn="-k/--worker-class=",
+        convert=values.worker_class,
+    ),
+    option("gevent", "and --max-greenlets limits their number", uwsgi="--gevent=", convert=values.uwsgi_gevent),
+    needless(
+        "--gevent patches the standard library before the application is loaded",
+        uwsgi="--gevent-monkey-patch --gevent-early-monkey-patch --gevent-wait-for-hub",
+    ),
+    elsewhere(
+        "--gevent runs each request in a greenlet; Tailrace has no other loop engine",
+        uwsgi="--async= --ugreen --loop= --eventlet= --tornado= --fiber --stackless",
+    ),
+    option(
+        "max_greenlets",
+        says="--max-connections limits connections; with --gevent, {ours} limits the requests that run at once",
+        gunicorn="--worker-connections=",
+        convert=values.worker_connections,
+    ),
+    needless(
+        "Tailrace has one event loop, of its own; --threads limits the threads of the application",
+        granian="--loop= --runtime-mode= --runtime-threads= --runtime-blocking-threads= --task-impl=",
+        other="--loop=",
+    ),
+    needless(
+        "what the application writes and its files are served without further threads",
+        uwsgi="--offload-threads/--offload-thread=",
+    ),
+    option(
+        "max_queue",
+        says="--threads limits the requests that run at once, {ours} those that wait",
+        granian="--backpressure=",
+        convert=values.part_of(reason="`threads` limits the requests that run at once, `max_queue` those that wait"),
+    ),
+    elsewhere(
+        "--max-connections limits connections; --max-queue limits queued requests, and further requests get 503",
+        other="--limit-concurrency=",
+    ),
+    option("max_connections", waitress="--connection-limit=", mod_wsgi="--max-clients="),
+    # Limits.
+    option("max_body", uwsgi="--limit-post=", mod_wsgi="--limit-request-body=", waitress="--max-request-body-size="),
+    option("body_memory", waitress="--inbuf-overflow="),
+    needless(
+        "request bodies are read before the application is called, and large ones go to a file (--body-memory)",
+        uwsgi="--post-buffering= --post-buffering-bufsize= --http-chunked-input --body-read-warning= "
+        "--upload-progress=",
+    ),
+    option("response_queue", waitress="--outbuf-high-watermark= --outbuf-overflow="),
+    option("request_line_limit", gunicorn="--limit-request-line="),
+    option("header_count_limit", gunicorn="--limit-request-fields="),
+    option(
+        "header_bytes_limit",
+        "which limits all header fields together",
+        uwsgi="-b/--buffer-size=",
+        granian="--http1-buffer-size=",
+        convert=values.header_bytes,
+    ),
+    option("header_bytes_limit", waitress="--max-request-header-size=", other="--h11-max-incomplete-event-size="),
+    option(
+        "header_bytes_limit",
+        says="{ours} limits the total size of a request's header fields",
+        gunicorn="--limit-request-field_size=",
+        convert=values.header_bytes,
+    ),
+    # Times.
+    option(
+        "request_timeout",
+        says=_TIMEOUT.replace("--request-timeout", "{ours}"),
+        gunicorn="-t/--timeout=",
+        convert=values.gunicorn_timeout,
+    ),
+    option("request_timeout", uwsgi="-t/--harakiri=", mod_wsgi="--request-timeout="),
+    needless(
+        "the log has the stack of a request that --request-timeout ends",
+        uwsgi="--harakiri-verbose --harakiri-graceful-timeout= --harakiri-graceful-signal= "
+        "--harakiri-queue-threshold= --harakiri-no-arh/--no-harakiri-arh "
+        "--py-tracebacker= --backtrace-depth=",
+        mod_wsgi="--interrupt-timeout=",
+    ),
+    option("hang_timeout", mod_wsgi="--deadlock-timeout=", other="--timeout-worker-healthcheck="),
+    elsewhere("a worker that loads for more than a minute is named in the log", mod_wsgi="--startup-timeout="),
+    option(
+        "graceful_timeout",
+        gunicorn="--graceful-timeout=",
+        uwsgi="--reload-mercy= --worker-reload-mercy=",
+        mod_wsgi="--graceful-timeout=",
+        granian="--workers-kill-timeout=",
+        other="--timeout-graceful-shutdown=",
+    ),
+    needless(
+        "--graceful-timeout is the limit for all requests in flight", mod_wsgi="--shutdown-timeout= --eviction-timeout="
+    ),
+    option(
+        "idle_timeout",
+        gunicorn="--keep-alive=:keepalive",
+        uwsgi="--http-keepalive=?",
+        mod_wsgi="--keep-alive-timeout=",
+        waitress="--channel-timeout=",
+        other="--timeout-keep-alive= --keep-alive=",
+        convert=values.if_positive(
+            "idle_timeout", "connections are always kept; a client that does not want that sends `Connection: close`"
+        ),
+    ),
+    needless("Tailrace answers HTTP itself, without a router process", uwsgi="--httprouter= --http-*"),
+    needless(
+        "connections are kept by default; --idle-timeout limits how long",
+        granian="--http1-keep-alive",
+        uwsgi="--add-header-keepalive --http-auto-chunked --http-manage-expect=",
+    ),
+    option(
+        "header_timeout",
+        "in seconds, or with a unit: 500ms",
+        granian="--http1-header-read-timeout=",
+        convert=values.to("header_timeout", suffix="ms"),
+    ),
+    option("header_timeout", mod_wsgi="--header-timeout=", uwsgi="--http-headers-timeout="),
+    option("body_timeout", mod_wsgi="--body-timeout="),
+    needless(
+        "--min-body-rate and --header-timeout limit how slowly a request may arrive",
+        mod_wsgi="--header-max-timeout= --header-min-rate= --body-max-timeout= --body-min-rate=",
+    ),
+    option(
+        "write_timeout",
+        mod_wsgi="--response-socket-timeout=",
+        uwsgi="--so-send-timeout/--socket-send-timeout/--so-write-timeout/--socket-write-timeout=",
+    ),
+    elsewhere(
+        "--body-timeout and --write-timeout limit how long a client may pause; --request-timeout limits the "
+        "application",
+        uwsgi="-z/--socket-timeout= --http-timeout= --http-connect-timeout=",
+        mod_wsgi="--socket-timeout=",
+    ),
+    option("queue_timeout", mod_wsgi="--queue-timeout="),
+    # Requests and responses.
+    option("url_scheme", waitress="--url-scheme="),
+    option("server_header", waitress="--ident="),
+    option("server_header", says="an empty value removes the field: {ours} ''", other="--no-server-header"),
+    option(
+        "underscore_headers",
+        says="{ours} drops, keeps or refuses header fields with an underscore in their name",
+        gunicorn="--header-map=",
+        convert=values.header_map,
+    ),
+    elsewhere(
+        "Tailrace refuses such requests, and no option accepts them",
+        gunicorn="--strip-header-spaces --permit-obsolete-folding --permit-unconventional-http-method "
+        "--permit-unconventional-http-version --casefold-http-method",
+    ),
+    elsewhere(
+        "the application or a proxy in front adds fields to responses",
+        uwsgi="--add-header= --rem-header/--del-header= --collect-header= --response-headers-limit= --pull-header=",
+        mod_wsgi="--hsts-policy= --error-document== --error-override",
+        other="--header= --headers=",
+    ),
+    needless(
+        "Tailrace uses sendfile whenever it sends the same bytes as the file's read()",
+        gunicorn="--no-sendfile:sendfile",
+        uwsgi="--disable-sendfile --wsgi-disable-file-wrapper --fileserve-mode=",
+        mod_wsgi="--enable-sendfile",
+    ),
+    needless(
+        "blocks of a response are sent at once, and many small ones together",
+        granian="--http1-pipeline-flush",
+        uwsgi="--start_response-nodelay",
+    ),
+    elsewhere(
+        "Tailrace speaks HTTP/1: a proxy in front speaks HTTP/2 with clients",
+        gunicorn="--http-protocols= --http2-cleartext= --http2*= --http2-max-concurrent-streams= "
+        "--http2-initial-window-size= "
+        "--http2-max-frame-size= --http2-max-header-list-size=",
+        granian="--http= --http2*= --http2-adaptive-window",
+        mod_wsgi="--http2",
+        uwsgi="--https2=",
+        other="--http2",
+    ),
+    elsewhere(
+        "Tailrace speaks no TLS: a proxy in front does, and --url-scheme https tells the application",
+        gunicorn="--keyfile= --certfile= --ssl-version= --cert-reqs= --ca-certs= --ciphers= :ssl_context",
+        uwsgi="--https= --https-socket= --ssl-socket= --suwsgi-socket= --https* --ssl* --sni* --http-to-https=",
+        mod_wsgi="--https-port= --https-only --ssl-certificate= --ssl-certificate-file= --ssl-certificate-key-file= "
+        "--ssl-ca-certificate-file= --ssl-certificate-chain-file= --ssl-verify-client= --ssl-environment",
+        granian="--ssl-certificate= --ssl-keyfile= --ssl-keyfile-password= --ssl-protocol-min= --ssl-ca= --ssl-crl= "
+        "--ssl-client-verify",
+        other="--ssl-certfile= --ssl-keyfile= --ssl-keyfile-password= --ssl-version= --ssl-ca-certs= --ssl-cert-reqs= "
+        "--ssl-ciphers= --keyfile-password= --https= --https-port=",
+    ),
+    elsewhere(
+        "a proxy in front does this, such as nginx or Apache with its own configuration",
+        mod_wsgi="--server-name= --server-alias= --allow-override= --proxy-mount-point== --proxy-virtual-host== "
+        "--proxy-timeout= --host-access-script= --auth-user-script= --auth-type= --auth-group-script= --auth-group= "
+        "--include-file= --rewrite-rules= --add-handler== --with-cgi --compress-responses --setup-only",
+        uwsgi="--http-auto-gzip --error-page-403= --error-page-404= --error-page-500=",
+    ),
+    # Static files.
+    option(
+        "static",
+        "which answers 404 for files that the folder does not have",
+        uwsgi="--static-map=",
+        convert=values.static_map,
+    ),
+    option(
+        "static",
+        "with the folder that contains the files: /a=FOLDER/a",
+        uwsgi="--static-map2=",
+        convert=values.static_map2,
+    ),
+    option("static", "with path and folder: /static=FOLDER", mod_wsgi="--url-alias==", convert=values.alias),
+    option(
+        "static", "with path and folder: /static=FOLDER", granian="--static-path-mount=", convert=values.granian_static
+    ),
+    option(
+        "static",
+        "with path and folder: /static=FOLDER",
+        granian="--static-path-route=",
+        convert=values.part_of("static_path_mount", reason="there is no folder for it"),
+    ),
+    option("static", "with path and folder: /static=FOLDER", other="--static-dir= --static-folder="),
+    option("overlay", uwsgi="--check-static/--static-check=", mod_wsgi="--document-root="),
+    elsewhere("--overlay serves the files of the folder that you name", uwsgi="--check-static-docroot"),
+    option(
+        "static_index", uwsgi="--static-index=", granian="--static-path-dir-to-file=", mod_wsgi="--directory-index="
+    ),
+    option("static_listing", mod_wsgi="--directory-listing", convert=values.switch("static_listing")),
+    option("static_cache", "as in /static=1d", granian="--static-path-expires=", convert=values.static_expires),
+    option(
+        "static_cache",
+        says="{ours} '*.css=1d' sets the Cache-Control of files by their name or path",
+        uwsgi="--static-expires= --static-expires* --static-expires-uri= --static-expires-type=",
+        convert=values.part_of(
+            reason='`static_cache = ["*.css=1d"]` sets the Cache-Control of files by their name or path'
+        ),
+    ),
+    needless(
+        "compressed siblings such as app.js.gz are sent by default (--static-precompressed)",
+        uwsgi="--static-gzip= --static-gzip-all --static-gzip*",
+    ),
+    option(
+        "mime",
+        says="{ours} .EXT=TYPE sets the type of one extension, and may be repeated",
+        uwsgi="--mimefile/--mime-file=",
+        mod_wsgi="--mime-types=",
+        convert=values.part_of(
+            reason='`mime = [".data=text/plain"]` sets the type of one extension; the usual ones are known'
+        ),
+    ),
+    needless(
+        "files that a worker has open are cached by default (--static-memory, --static-descriptors)",
+        uwsgi="--static-cache-paths= --static-cache-paths-name=",
+    ),
+    needless("ranges are answered by default", uwsgi="--honour-range"),
+    elsewhere(
+        "--static-symlinks says which links to files outside of the folder are followed",
+        uwsgi="--static-safe= --static-skip-ext=",
+    ),
+    option(
+        "sendfile_root",
+        "with the folder whose files may be sent",
+        other="--x-sendfile --xsendfile --xsendfilepath= --x-sendfile-path=",
+    ),
+    # Logs and figures.
+    option("access_log", gunicorn="--access-logfile=:accesslog", other="--access-logfile="),
+    option(
+        "access_log",
+        "with a file, or - for standard output",
+        mod_wsgi="--access-log",
+        granian="--access-log:LOG_ACCESS_ENABLED",
+        convert=lambda value, others: {"access_log": "-"} if values.is_on(value) else {},
+    ),
+    option("access_log", "with a path", uwsgi="--req-logger= --logger-req=", convert=values.request_logger),
+    needless(
+        "there is no access log by default; --access-log writes one",
+        uwsgi="-L/--disable-logging",
+        gunicorn="--disable-redirect-access-to-syslog",
+        other="--no-access-log --disable-logging",
+    ),
+    option("access_log_format", gunicorn="--access-logformat=:access_log_format", other="--access-log-format="),
+    option(
+        "access_log_format",
+        says="{ours} has atoms of its own, such as {client} and {status}, and those of gunicorn",
+        granian="--access-log-fmt=:LOG_ACCESS_FMT",
+        mod_wsgi="--access-log-format=",
+        uwsgi="--log-format/--logformat= --logformat-strftime --log-format-strftime",
+        convert=values.part_of(
+            reason="`access_log_format` has atoms of its own, such as {client} and {status}, and those of gunicorn"
+        ),
+    ),
+    option(
+        "log_level",
+        gunicorn="--log-level=:loglevel",
+        granian="--log-level=",
+        mod_wsgi="--log-level=",
+        other="--log-level=",
+        convert=values.log_level,
+    ),
+    elsewhere(
+        "the log goes to standard error: redirect it, as in `tailrace ... 2>>server.log`",
+        gunicorn="--error-logfile/--log-file=:errorlog",
+        uwsgi="--logto= --logto2= --logger= --log-master --threaded-logger --log-maxsize= --log-backupname= "
+        "--log-truncate --log-reopen --logdate= --logfile-chown= --logfile-chmod= --log-socket=",
+        mod_wsgi="--error-log-format= --error-log-name= --access-log-name= --startup-log-name= --startup-log "
+        "--log-to-terminal "
+        "--log-directory= --rotate-logs --max-log-size=",
+        other="--log-file= --error-log=",
+    ),
+    elsewhere(
+        "what the application prints goes to standard output and error: redirect them, as in `tailrace ... "
+        ">>server.log 2>&1`",
+        gunicorn="--capture-output -R/--enable-stdio-inheritance",
+    ),
+    elsewhere(
+        "the server's log goes to standard error, from --log-level up; the application configures its own logging",
+        gunicorn="--log-config=:logconfig --log-config-json=:logconfig_json :logconfig_dict --logger-class=",
+        granian="--log:LOG_ENABLED --log-config=",
+        other="--log-config=",
+    ),
+    elsewhere(
+        "the log goes to standard error, which systemd adds to its journal; `tailrace ... 2>&1 | logger` sends it to "
+        "syslog",
+        gunicorn="--log-syslog:syslog --log-syslog-to=:syslog_addr --log-syslog-prefix=:syslog_prefix "
+        "--log-syslog-facility=:syslog_facility",
+        uwsgi="--syslog= --log-syslog= --rsyslog= --rsyslog*",
+        other="--syslog=",
+    ),
+    needless(
+        "the access log has all responses, and the server's log those that went wrong; --log-level chooses",
+        uwsgi="--log-4xx --log-5xx --log-slow= --log-big= --log-zero --log-date= --log-prefix= --log-x-forwarded-for "
+        "--log-micros "
+        "--log-sendfile --ignore-sigpipe --ignore-write-errors --write-errors-tolerance= --disable-write-exception "
+        "--write-errors-exception-only -m/--memory-report --quiet --log-ioerror --log-encoder= --log-route= "
+        "--log-req-route=",
+    ),
+    option("slow", mod_wsgi="--slow-requests="),
+    needless("the server's log has no colours", other="--use-colors"),
+    option("status", "which answers in a format of its own", uwsgi="--stats/--stats-server=", convert=values.stats),
+    needless(
+        "--status answers HTTP requests with JSON",
+        uwsgi="--stats-http --stats-minified/--stats-min --stats-no-cores --stats-no-metrics",
+    ),
+    option(
+        "status",
+        says="{ours} ADDRESS answers /metrics for Prometheus",
+        granian="--metrics:METRICS_ENABLED --metrics-address= --metrics-port= --metrics-scrape-interval=",
+        mod_wsgi="--server-metrics --server-status --telemetry-service= --enable-telemetry --telemetry-ui-port= "
+        "--telemetry-interval= --telemetry-options=",
+        other="--metrics",
+        convert=values.part_of(reason='`status = "127.0.0.1:9000"` answers /metrics for Prometheus'),
+    ),
+    elsewhere(
+        "--status ADDRESS answers /metrics for Prometheus, and --statsd sends the same figures",
+        uwsgi="--carbon= --carbon* --stats-push= --stats-pusher* --metric= --metric* --snmp= --snmp* --udp= --nagios "
+        "--rrdtool* --alarm= --alarm* --log-alarm=",
+        gunicorn="--enable-backlog-metric",
+    ),
+    option("statsd", gunicorn="--statsd-host=", convert=values.statsd),
+    elsewhere(
+        "--statsd sends names that begin with `tailrace.`: the agent can rename and tag them",
+        gunicorn="--statsd-prefix= --dogstatsd-tags=",
+    ),
+    # Development.
+    option(
+        "reload",
+        gunicorn="--reload",
+        mod_wsgi="--reload-on-changes",
+        granian="--reload",
+        other="--reload",
+        convert=values.switch("reload"),
+    ),
+    option(
+        "reload",
+        "which takes no number",
+        uwsgi="--py-autoreload/--py-auto-reload/--python-autoreload/--python-auto-reload=?",
+        convert=lambda value, others: {} if str(value).strip() == "0" else {"reload": True},
+    ),
+    elsewhere(
+        "--reload watches the .py and .so files of the current directory, of the application's and of packages in "
+        "editable mode",
+        gunicorn="--reload-engine= --reload-extra-file=:reload_extra_files",
+        granian="--reload-paths= --reload-ignore-dirs= --reload-ignore-patterns= --reload-ignore-paths= --reload-tick= "
+        "--reload-ignore-worker-failure",
+        uwsgi="--py-auto-reload-ignore=",
+        other="--reload-dir= --reload-dirs= --reload-include= --reload-exclude= --reload-delay=",
+    ),
+    option(
+        "debug",
+        says="{ours} shows tracebacks in the browser",
+        waitress="--expose-tracebacks",
+        uwsgi="--catch-exceptions",
+        convert=values.part_of(reason="`debug = true` shows tracebacks in the browser, for development alone"),
+    ),
+    option(
+        "debug",
+        says="{ours} runs the application on the main thread, where breakpoint() works",
+        mod_wsgi="--debug-mode --enable-debugger --debugger-startup",
+        uwsgi="--pyshell --pyshell-oneshot --honour-stdin-debug",
+        convert=values.part_of(
+            reason="`tailrace MODULE:CALLABLE --debug` runs the application on the main thread, where breakpoint() "
+            "works"
+        ),
+    ),
+    elsewhere(
+        "run the tool on the process, such as py-spy or coverage: `coverage run -m tailrace app:app --debug`",
+        gunicorn="--spew",
+        uwsgi="--profiler= --python-profiler=",
+        mod_wsgi="--enable-coverage --coverage-directory= --enable-profiler --profiler-directory= --enable-recorder "
+        "--recorder-directory= --enable-gdb",
+    ),
+    elsewhere(
+        "Python's own option and variable do this: PYTHONWARNINGS, PYTHONOPTIMIZE",
+        mod_wsgi="--python-warnings=",
+        uwsgi="-O/--optimize=",
+    ),
+    # The grammar of uWSGI's files, which `tailrace migrate` reads.
+    needless(
+        "`tailrace migrate` replaces placeholders by their values",
+        uwsgi="-S/--set= --set-placeholder/--set-ph= --declare-option= --print= --iprint=",
+    ),
+    elsewhere(
+        "a tailrace.toml has no conditions: have a file for each case, and name it with --config",
+        uwsgi="--if-* --ifenv= --ifexists= --ifplugin= --ifdir= --endif --end-if --for= --for-* --endfor --end-for "
+        "--blacklist= --whitelist=",
+    ),
+)
