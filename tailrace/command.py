@@ -434,6 +434,43 @@ Examples:
 )
 
 
+def _migrate(source: str) -> None:
+    """Prints a tailrace.toml that does what the configuration of another server does.
+
+    SOURCE: gunicorn.conf.py; an .ini, .yaml, .json or .xml of uWSGI; a Procfile; or a command line of gunicorn, uWSGI,
+    granian, waitress or mod_wsgi-express, as one argument. It is read, and nothing of it is executed. Comments in the
+    output say what has no equivalent and why; what you should look at is on standard error, too.
+
+    Exit status: 0, or 2 if SOURCE cannot be read.
+    """
+    # A server needs nothing of it.
+    from tailrace.migrate import main as migrate
+
+    text, warnings = migrate.run(source)
+    for warning in warnings:
+        click.echo(f"tailrace: warning: {warning}", err=True)
+    click.echo(text)
+
+
+cli.add_command(
+    arguments.Command(
+        "migrate",
+        callback=_migrate,
+        context_settings=arguments.OPEN,
+        short_help="Prints a tailrace.toml made from another server's configuration.",
+        params=[click.Argument(["source"], metavar="SOURCE")],
+        help=_migrate.__doc__,
+        epilog="""\b
+Examples:
+  tailrace migrate gunicorn.conf.py > tailrace.toml
+  tailrace migrate /etc/uwsgi/mysite.ini
+  tailrace migrate 'gunicorn -w 4 -b :8000 mysite.wsgi'
+  tailrace config                               check the result
+""",
+    )
+)
+
+
 def _compare(
     app: str | None,
     urls: tuple[str, ...],

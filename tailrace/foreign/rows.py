@@ -137,13 +137,15 @@ def needless(reason: str, **names: str) -> Row:
     return _refusal(Effect.NEEDLESS, reason, names)
 
 
-def elsewhere(reason: str, **names: str) -> Row:
-    """Options that Tailrace does not have; the reason says what to do instead."""
-    return _refusal(Effect.ELSEWHERE, reason, names)
+def elsewhere(reason: str, *, unless: str = "", **names: str) -> Row:
+    """Options that Tailrace does not have; the reason says what to do instead. unless: a value that needs nothing."""
+    return _refusal(Effect.ELSEWHERE, reason, names, unless)
 
 
-def _refusal(effect: Effect, reason: str, names: Mapping[str, str]) -> Row:
+def _refusal(effect: Effect, reason: str, names: Mapping[str, str], unless: str = "") -> Row:
     def refuse(value: object, others: Others) -> Mapping[str, Any]:
+        if unless and value == unless:
+            return {}
         raise Refused(reason, is_needless=effect is Effect.NEEDLESS)
 
     return Row(effect, "", reason, _names(names), refuse, True)

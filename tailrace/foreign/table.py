@@ -817,6 +817,7 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     elsewhere(
         "the log goes to standard error: redirect it, as in `tailrace ... 2>>server.log`",
+        unless="-",
         gunicorn="--error-logfile/--log-file=:errorlog",
         uwsgi="--logto= --logto2= --logger= --log-master --threaded-logger --log-maxsize= --log-backupname= "
         "--log-truncate --log-reopen --logdate= --logfile-chown= --logfile-chmod= --log-socket=",

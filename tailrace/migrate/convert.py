@@ -1,0 +1,213 @@
+"""From what a configuration says to settings of Tailrace, and to remarks about the rest."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tailrace.cli import load
+from tailrace.cli.options import BY_NAME, CONFLICTS, Option, Place
+from tailrace.foreign import values
+from tailrace.foreign.rows import Effect, Refused, Server
+from tailrace.migrate.source import CPUS, UNSET, Given, Remark, Source
+from tailrace.process import binds
+from tailrace.process.addresses import UnixAddress
+from tailrace.process.errors import ConfigError, LoadError
+
+_PROXIES: Final = ["unix", "127.0.0.1", "::1"]
+_LOOPBACK: Final = ("127.", "::1", "localhost")
+
+
+@dataclass
+class Setting:
+    """A value for a tailrace.toml, as the option's kind writes it, and comments about it."""
+
+    value: Any
+    origins: list[str] = field(default_factory=list)
+    comments: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Migrated:
+    """settings: by name of the option. warnings: what the user has to look at, also about settings."""
+
+    source: Source
+    settings: dict[str, Setting] = field(default_factory=dict)
+    remarks: list[Remark] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def convert(source: Source) -> Migrated:
+    """The settings that do the same."""
+    made = Migrated(source, remarks=list(source.remarks))
+    others = _others(source.given)
+    for given in source.given:
+        _one(given, others, made)
+    _implied(others, made)
+    _combined(made)
+    if "app" not in made.settings:
+        made.warnings.append("no application is named: give it as in `tailrace mysite.wsgi:application`")
+    return made
+
+
+def _others(given: list[Given]) -> dict[str, Any]:
+    """The values by the keys of the table."""
+    found: dict[str, Any] = {}
+    for each in given:
+        if each.entry is None or each.value in (UNSET, None):
+            continue
+        key = each.entry.name.key
+        value = "auto" if each.value is CPUS else each.value
+        known = found.get(key)
+        found[key] = value if known is None else [*known, value] if isinstance(known, list) else [known, value]
+    return found
+
+
+def _one(given: Given, others: dict[str, Any], made: Migrated) -> None:
+    entry = given.entry
+    if entry is None:
+        _remark(made, given, f"the table of options of {made.source.server.value} does not have it: see its manual")
+        return
+    row = entry.row
+    if given.value is None or (row.effect is not Effect.OPTION and given.value in (False, "false", "0", 0, "", [])):
+        # The default of the other server, or a switch that is off.
+        return
+    if row.convert is values.variables:
+        # A remark would show a value that may be secret.
+        made.source.variables += [each.partition("=")[0] for each in values.listed(given.value or given.name)]
+        return
+    value = None if given.value is UNSET else "auto" if given.value is CPUS else given.value
+    try:
+        found = row.convert(value, others)
+        if given.value is UNSET:
+            raise ValueError
+        for name, raw in found.items():
+            _set(made, BY_NAME[name], raw, given)
+    except Refused as refused:
+        _remark(made, given, str(refused), is_warning=not refused.is_needless)
+    except (ValueError, TypeError, OverflowError, ConfigError, LoadError) as error:
+        if given.computed:
+            _computed(made, given, row.ours)
+        else:
+            _remark(made, given, f"`{row.ours}` does not take the value: {error}")
+
+
+def _set(made: Migrated, option: Option, raw: Any, given: Given) -> None:
+    """Adds a value. Raises ValueError, ConfigError or LoadError if the option does not take it."""
+    if given.value is CPUS and option.name != "workers":
+        raise ValueError("it follows from the number of CPUs")
+    known = made.settings.get(option.name)
+    if isinstance(option.default, tuple) and isinstance(raw, list) and known is not None:
+        raw = list(dict.fromkeys([*known.value, *raw]))
+    read = option.kind.read(raw)
+    if option.name == "bind":
+        binds.parse_all(read)
+    elif option.name == "app":
+        load.parse(read)
+    setting = Setting(option.kind.write(read))
+    if isinstance(option.default, tuple) and known is not None:
+        setting.origins, setting.comments = known.origins, known.comments
+    origin = f"{given.name}, {given.place}" if given.place else given.name
+    if given.computed:
+        setting.comments.append(f"{given.text} ({given.place or 'command line'}): {given.computed}")
+        if given.value is CPUS:
+            setting.comments.append(
+                "auto is one worker for each CPU. More help if workers often wait and `threads = 1`: then set a number"
+            )
+        else:
+            variable = option.variable
+            setting.comments.append(
+                f"this is the default; to set it where the server starts, use the variable {variable}"
+            )
+        made.warnings.append(f"{option.name}: {given.computed}; the file has a suggestion")
+    setting.origins.append(origin)
+    made.settings[option.name] = setting
+
+
+def _computed(made: Migrated, given: Given, ours: str) -> None:
+    what = given.computed or "it is computed"
+    if not ours:
+        _remark(made, given, what)
+        return
+    variable = BY_NAME[ours].variable
+    _remark(made, given, f"{what}: set `{ours}` here, or {variable} in the environment where the server starts")
+
+
+def _remark(made: Migrated, given: Given, reason: str, *, is_warning: bool = True) -> None:
+    made.remarks.append(Remark(given.text, given.place, reason, is_warning))
+
+
+# What the other server does without being told.
+
+
+def _implied(others: dict[str, Any], made: Migrated) -> None:
+    server = made.source.server
+    if server in (Server.WAITRESS, Server.MOD_WSGI) and "bind" not in made.settings:
+        port = 8080 if server is Server.WAITRESS else 8000
+        made.settings["bind"] = Setting([f"0.0.0.0:{port}"], ["the default"])
+    if server in (Server.GUNICORN, Server.UWSGI):
+        _one_thread(others, made)
+        _proxies(made)
+    if server is Server.UWSGI and "access_log" not in made.settings and "disable_logging" not in others:
+        reason = 'it logs each request by default, which `access_log = "-"` does'
+        made.remarks.append(Remark("the log of requests", "", reason, is_warning=False))
+    if server is Server.UWSGI and not {"lazy_apps", "lazy"} & others.keys() and "master" in others:
+        reason = "it loads the application once and forks, which `preload = true` does"
+        made.remarks.append(Remark("no lazy-apps", "", reason, is_warning=False))
+    if names := sorted(set(made.source.variables)):
+        reason = "set them in the environment, or in the file that `env_file` names; their values are not shown here"
+        made.remarks.append(Remark(f"variables: {', '.join(names)}", "", reason))
+
+
+def _one_thread(others: dict[str, Any], made: Migrated) -> None:
+    """A worker that serves one request at a time: the application need not be thread-safe."""
+    if "threads" in made.settings or "gevent" in made.settings or others.get("worker_class", "sync") != "sync":
+        return
+    if "threads" in others:
+        return
+    server = made.source.server.value
+    made.settings["threads"] = Setting(
+        1,
+        ["the default"],
+        [
+            f"a worker of {server} without threads serves one request at a time, so this is the safe value",
+            "remove it if the application is thread-safe, as Django and Flask are: threads start on demand",
+        ],
+    )
+    made.warnings.append(f"threads: 1, as with {server}; remove it if the application is thread-safe")
+
+
+def _proxies(made: Migrated) -> None:
+    """gunicorn trusts proxies on this machine, and both pass the fields of all proxies on."""
+    setting = made.settings.get("bind")
+    listening = binds.parse_all(setting.value if setting else ["127.0.0.1:8000"])
+    tcp = [bind.address for bind in listening if not isinstance(bind.address, UnixAddress)]
+    if "trusted_proxies" in made.settings or not tcp:
+        return
+    comments = ["X-Forwarded-* and Forwarded of other peers are removed"]
+    is_computed = setting is None and any(given.entry and given.entry.row.ours == "bind" for given in made.source.given)
+    if is_computed or any(not str(getattr(address, "host", "")).startswith(_LOOPBACK) for address in tcp):
+        comments.append("if the proxy is on another machine or in another container, add its address or network")
+        made.warnings.append("trusted_proxies: add the address of the proxy, if it is not on this machine")
+    made.settings["trusted_proxies"] = Setting(list(_PROXIES), ["the default"], comments)
+
+
+def _combined(made: Migrated) -> None:
+    """Removes what contradicts another setting, or has no effect beside it."""
+    chosen = {
+        Place.GEVENT: "gevent" in made.settings,
+        Place.WITHOUT_GEVENT: "gevent" not in made.settings,
+        Place.RELOAD: "reload" in made.settings,
+    }
+    for name in list(made.settings):
+        for place, reason in BY_NAME[name].absent.items():
+            if chosen.get(place):
+                setting = made.settings.pop(name)
+                text = f"{name} = {setting.value}"
+                beside = place.value if place is Place.WITHOUT_GEVENT else f"with {place.value}"
+                is_conflict = (name, place) in CONFLICTS
+                verb = "is refused" if is_conflict else "has no effect"
+                where = re.sub(r"^the default$", "", setting.origins[0]) if setting.origins else ""
+                made.remarks.append(Remark(text, where, f"it {verb} {beside}: {reason}", is_warning=is_conflict))
+                break

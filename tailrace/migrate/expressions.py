@@ -1,0 +1,214 @@
+"""Values of Python expressions in a gunicorn.conf.py, as far as they follow without running anything.
+
+Constants, names that have been assigned before, lists, sums, f-strings; the environment's defaults; the number of CPUs.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tailrace.migrate.source import CPUS, UNSET
+
+_CPU_COUNTS: Final = ("multiprocessing.cpu_count", "os.cpu_count", "cpu_count", "psutil.cpu_count", "mp.cpu_count")
+_ENVIRON: Final = ("os.environ.get", "environ.get", "os.getenv", "getenv")
+_CONVERSIONS: Final = {"int": int, "float": float, "str": str, "bool": bool}
+# Characters of a text, and digits of a number, that an expression may give.
+_LONGEST: Final = 4096
+_LARGEST: Final = 10**15
+
+
+@dataclass(frozen=True)
+class Found:
+    """The value of an expression, CPUS or UNSET; and what it depends on, in words."""
+
+    value: Any
+    depends: tuple[str, ...] = ()
+
+
+NOTHING: Final = Found(UNSET)
+
+
+def evaluate(node: ast.expr, names: Mapping[str, Found]) -> Found:
+    """The value. names: what has been assigned before."""
+    if isinstance(node, ast.Constant):
+        value = node.value
+        return Found(value) if value is None or isinstance(value, (str, int, float)) else NOTHING
+    if isinstance(node, ast.Name):
+        return names.get(node.id, NOTHING)
+    if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        return _joined([evaluate(each, names) for each in node.elts], list)
+    if isinstance(node, ast.JoinedStr):
+        return _text(node, names)
+    if isinstance(node, ast.BinOp):
+        return _operation(node, names)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Not)):
+        return _unary(node, names)
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+        return _first(node, names)
+    if isinstance(node, ast.IfExp):
+        # Which one it is depends on something; the other one is no better.
+        other = evaluate(node.orelse, names)
+        return Found(other.value, (*other.depends, "a condition"))
+    if isinstance(node, ast.Compare):
+        # `os.environ.get("DEBUG", "0") == "1"`
+        return _comparison(node, names)
+    if isinstance(node, ast.Subscript) and dotted(node.value) in ("os.environ", "environ"):
+        return Found(UNSET, (_variable(node.slice),))
+    if isinstance(node, ast.Call):
+        return _call(node, names)
+    return NOTHING
+
+
+def dotted(node: ast.expr) -> str:
+    """`os.environ.get` of such an expression; else ""."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join(reversed([*parts, node.id])) if isinstance(node, ast.Name) else ""
+
+
+def _variable(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return f"${node.value}"
+    return "the environment"
+
+
+def _joined(parts: list[Found], make: Any) -> Found:
+    depends = tuple(dict.fromkeys(each for part in parts for each in part.depends))
+    if any(part.value is UNSET or part.value is CPUS for part in parts):
+        return Found(UNSET, depends)
+    return Found(make(part.value for part in parts), depends)
+
+
+def _text(node: ast.JoinedStr, names: Mapping[str, Found]) -> Found:
+    parts = []
+    for each in node.values:
+        if isinstance(each, ast.FormattedValue):
+            if each.format_spec is not None or each.conversion != -1:
+                return NOTHING
+            parts.append(evaluate(each.value, names))
+        else:
+            parts.append(evaluate(each, names))
+    return _limited(_joined(parts, lambda values: "".join(map(str, values))))
+
+
+def _operation(node: ast.BinOp, names: Mapping[str, Found]) -> Found:
+    left, right = evaluate(node.left, names), evaluate(node.right, names)
+    depends = tuple(dict.fromkeys((*left.depends, *right.depends)))
+    one, other = left.value, right.value
+    if UNSET in (one, other):
+        return Found(UNSET, depends)
+    if CPUS in (one, other):
+        return Found(
+            CPUS if isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Div)) else UNSET, depends
+        )
+    if isinstance(node.op, ast.Add) and type(one) is type(other) and isinstance(one, (str, list)):
+        return _limited(Found(one + other, depends))
+    if isinstance(node.op, ast.Mod) and isinstance(one, str):
+        values = other if isinstance(other, list) else [other]
+        if one.count("%") == one.count("%s") + one.count("%d") == len(values):
+            for each in values:
+                place = min(place for place in (one.find("%s"), one.find("%d")) if place >= 0)
+                one = one[:place] + str(each).replace("%", "") + one[place + 2 :]
+            return _limited(Found(one, depends))
+        return Found(UNSET, depends)
+    if _is_number(one) and _is_number(other) and abs(one) < _LARGEST and abs(other) < _LARGEST:
+        if isinstance(node.op, ast.Add):
+            return Found(one + other, depends)
+        if isinstance(node.op, ast.Sub):
+            return Found(one - other, depends)
+        if isinstance(node.op, ast.Mult):
+            return Found(one * other, depends)
+        if isinstance(node.op, ast.FloorDiv) and other:
+            return Found(one // other, depends)
+        if isinstance(node.op, ast.Div) and other:
+            return Found(one / other, depends)
+    return Found(UNSET, depends)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _unary(node: ast.UnaryOp, names: Mapping[str, Found]) -> Found:
+    found = evaluate(node.operand, names)
+    if isinstance(node.op, ast.Not) and found.value not in (UNSET, CPUS):
+        return Found(not found.value, found.depends)
+    if isinstance(node.op, ast.USub) and _is_number(found.value):
+        return Found(-found.value, found.depends)
+    return Found(UNSET, found.depends)
+
+
+def _first(node: ast.BoolOp, names: Mapping[str, Found]) -> Found:
+    """`os.environ.get("PORT") or 8000`: the first value that is known and true."""
+    depends: tuple[str, ...] = ()
+    for each in node.values:
+        found = evaluate(each, names)
+        depends = (*depends, *found.depends)
+        if found.value not in (UNSET, None, "", 0, False):
+            return Found(found.value, tuple(dict.fromkeys(depends)))
+    return Found(UNSET, depends)
+
+
+def _comparison(node: ast.Compare, names: Mapping[str, Found]) -> Found:
+    left = evaluate(node.left, names)
+    right = evaluate(node.comparators[0], names)
+    depends = tuple(dict.fromkeys((*left.depends, *right.depends)))
+    known = len(node.ops) == 1 and not {UNSET, CPUS} & {each for each in (left.value, right.value) if _hashable(each)}
+    if known and isinstance(node.ops[0], ast.Eq):
+        return Found(left.value == right.value, depends)
+    if known and isinstance(node.ops[0], ast.In) and isinstance(right.value, list):
+        return Found(left.value in right.value, depends)
+    return Found(UNSET, depends)
+
+
+def _hashable(value: object) -> bool:
+    return not isinstance(value, (list, dict))
+
+
+def _call(node: ast.Call, names: Mapping[str, Found]) -> Found:
+    name = dotted(node.func)
+    if name in _CPU_COUNTS or (name == "len" and node.args and _is_affinity(node.args[0])):
+        return Found(CPUS)
+    if name in _ENVIRON and node.args:
+        default = next((each.value for each in node.keywords if each.arg == "default"), None)
+        default = node.args[1] if len(node.args) > 1 else default
+        variable = _variable(node.args[0])
+        if default is None:
+            return Found(UNSET, (variable,))
+        found = evaluate(default, names)
+        return Found(found.value, (variable, *found.depends))
+    if name in _CONVERSIONS and len(node.args) == 1 and not node.keywords:
+        found = evaluate(node.args[0], names)
+        if found.value in (UNSET, CPUS):
+            return found
+        try:
+            return Found(_CONVERSIONS[name](found.value), found.depends)
+        except (TypeError, ValueError, OverflowError):
+            return Found(UNSET, found.depends)
+    if name in ("min", "max", "round", "math.ceil", "math.floor", "ceil"):
+        parts = [evaluate(each, names) for each in node.args]
+        depends = tuple(dict.fromkeys(each for part in parts for each in part.depends))
+        if any(part.value is CPUS for part in parts):
+            return Found(CPUS, depends)
+        if name in ("min", "max") and len(parts) > 1 and all(_is_number(part.value) for part in parts):
+            return Found((min if name == "min" else max)(part.value for part in parts), depends)
+        return Found(UNSET, depends)
+    if isinstance(node.func, ast.Attribute) and node.func.attr in ("lower", "strip", "upper") and not node.args:
+        found = evaluate(node.func.value, names)
+        return Found(getattr(found.value, node.func.attr)(), found.depends) if isinstance(found.value, str) else found
+    depends = tuple(dict.fromkeys(each for arg in node.args for each in evaluate(arg, names).depends))
+    return Found(UNSET, depends)
+
+
+def _is_affinity(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and dotted(node.func).endswith("sched_getaffinity")
+
+
+def _limited(found: Found) -> Found:
+    is_short = not isinstance(found.value, (str, list)) or len(found.value) <= _LONGEST
+    return found if is_short else Found(UNSET, found.depends)

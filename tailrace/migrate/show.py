@@ -1,0 +1,93 @@
+"""The text of a tailrace.toml: settings by group, then what has no equivalent, then what is not needed."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterable
+
+from tailrace.cli.options import BY_NAME, GROUPS, OPTIONS
+from tailrace.migrate.convert import Migrated
+from tailrace.migrate.source import Remark
+from tailrace.process.printable import printable
+
+_WIDTH = 100
+# Characters of a text of the source that a comment shows.
+_SHOWN = 160
+_FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)\b(?!=)")
+
+
+def as_toml(made: Migrated) -> str:
+    """The file."""
+    source = made.source
+    lines = [
+        *_comment(f"Settings of Tailrace, made by `tailrace migrate` from {source.title} ({source.server.value})."),
+        *_comment("`tailrace config` checks them, and `tailrace` serves with them."),
+    ]
+    for group in GROUPS:
+        found = [option.name for option in OPTIONS if option.group == group and option.name in made.settings]
+        if found:
+            lines += ["", *_comment(group)]
+        for name in found:
+            setting = made.settings[name]
+            for comment in setting.comments:
+                lines += _comment(_shortened(comment, 2 * _SHOWN))
+            written = f"{name} = {_value(setting.value)}"
+            lines.append(f"{written:<44} # {_one_line(', '.join(dict.fromkeys(setting.origins)))}")
+    lines += _remarks("Without an equivalent, or to be decided:", [each for each in made.remarks if each.is_warning])
+    lines += _remarks("Not needed:", [each for each in made.remarks if not each.is_warning])
+    return "\n".join(lines)
+
+
+def warnings(made: Migrated) -> list[str]:
+    """What the user has to look at, a line for each."""
+    lines = list(made.warnings)
+    for each in made.remarks:
+        if each.is_warning:
+            where = f" ({each.place})" if each.place else ""
+            lines.append(f"{_shortened(_one_line(each.text), _SHOWN)}{where}: {_ours(each.reason)}")
+    return [_one_line(line) for line in lines]
+
+
+def _remarks(heading: str, remarks: list[Remark]) -> list[str]:
+    if not remarks:
+        return []
+    lines = ["", *_comment(heading)]
+    for each in dict.fromkeys(remarks):
+        where = f" ({each.place})" if each.place else ""
+        lines += [f"#   {_shortened(_one_line(each.text), _SHOWN)}{_one_line(where)}"]
+        lines += _comment(f"{_ours(each.reason)}.", "#       ")
+    return lines
+
+
+def _comment(text: str, beginning: str = "# ") -> Iterable[str]:
+    return textwrap.wrap(
+        _one_line(text), _WIDTH, initial_indent=beginning, subsequent_indent=beginning, break_on_hyphens=False
+    )
+
+
+def _one_line(text: str) -> str:
+    """Nothing of the source may end the comment."""
+    return printable(text.replace("\t", " "))
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def _ours(sentence: str) -> str:
+    """The sentence with the names of options as they are in the file."""
+
+    def key(found: re.Match[str]) -> str:
+        name = found[1].replace("-", "_")
+        return f"`{name}`" if name in BY_NAME else found[0]
+
+    # A command that is quoted keeps its flags.
+    parts = sentence.split("`")
+    return "`".join(part if place % 2 else _FLAG.sub(key, part) for place, part in enumerate(parts))
+
+
+def _value(value: object) -> str:
+    """For booleans, numbers, text and lists, the notation of JSON is that of TOML, except for DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

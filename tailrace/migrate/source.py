@@ -1,0 +1,97 @@
+"""What a configuration of another server says, before it is converted; and reading its files, which may be hostile."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tailrace.foreign import find
+from tailrace.foreign.rows import Server
+from tailrace.process.errors import ConfigError
+
+# Bytes. The largest configurations of real projects have a hundredth of it.
+_LARGEST: Final = 1 << 20
+
+
+class Unset:
+    """The value of an option that is not known without running the configuration."""
+
+
+UNSET: Final = Unset()
+
+
+class Cpus:
+    """A value that follows from the number of CPUs."""
+
+
+CPUS: Final = Cpus()
+
+
+@dataclass(frozen=True)
+class Given:
+    """An option that a configuration sets.
+
+    entry: its row; None: the table does not have it. name and text: as they are written. value: what follows from the
+    text; UNSET: nothing; CPUS: a number of CPUs. place: where, such as "line 3". computed: why the value may be another
+    one where the server runs; "" if it is constant.
+    """
+
+    entry: find.Entry | None
+    name: str
+    value: Any
+    text: str
+    place: str
+    computed: str = ""
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Something that does not become a setting. is_warning: it is missing; otherwise nothing needs to be done."""
+
+    text: str
+    place: str
+    reason: str
+    is_warning: bool = True
+
+
+@dataclass
+class Source:
+    """A configuration.
+
+    variables: names of environment variables that it sets.
+    """
+
+    server: Server
+    title: str
+    given: list[Given] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
+    variables: list[str] = field(default_factory=list)
+
+
+def read(path: Path) -> bytes:
+    """The content of a file. Raises ConfigError, also for what is no configuration."""
+    try:
+        # Not a pipe or a device, which may never end.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ConfigError(f"{path}: not a regular file")
+        with open(path, "rb") as file:
+            content = file.read(_LARGEST + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > _LARGEST:
+        raise ConfigError(f"{path}: larger than 1 MiB, which is no configuration")
+    if b"\0" in content:
+        raise ConfigError(f"{path}: a binary file, which is no configuration")
+    return content
+
+
+def text(content: bytes, path: Path) -> str:
+    """The text of a file. Raises ConfigError."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}: not UTF-8 (at line {line}); convert it with `iconv`") from None

@@ -1,0 +1,297 @@
+"""A configuration of uWSGI: .ini, .yaml, .json or .xml, with its placeholders and includes.
+
+Options come in the order of the file, and a placeholder stands for what was set before it, as in uWSGI.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import xml.etree.ElementTree
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tailrace.foreign import find
+from tailrace.foreign.rows import Server
+from tailrace.migrate import source
+from tailrace.migrate.source import CPUS, UNSET, Given, Remark, Source
+from tailrace.process.errors import ConfigError
+
+# Options whose value is a further configuration.
+_INCLUDES: Final = ("include", "inherit", "ini", "yaml", "yml", "json", "xml", "config")
+_PLACEHOLDERS: Final = ("set", "set_placeholder", "set_ph")
+_OPENS: Final = re.compile(r"if-[\w-]+|ifenv|ifexists|ifplugin|ifdir|for(-[\w-]+)?")
+_CLOSES: Final = ("endif", "end-if", "endfor", "end-for")
+_PLACEHOLDER: Final = re.compile(
+    r"%\((?P<name>[^()%]+)\)|%(?P<letter>[A-Za-z])|\$\((?P<variable>[^()]+)\)|@\((?P<file>[^()]+)\)"
+)
+# Files that include each other, characters of a value, and values of a configuration.
+_DEEPEST: Final = 10
+_LONGEST: Final = 4096
+_MOST: Final = 10_000
+
+
+@dataclass(frozen=True)
+class _Line:
+    """An option as it stands in a file."""
+
+    key: str
+    value: str
+    place: str
+
+
+def read(path: Path, section: str = "uwsgi") -> Source:
+    """The options of a file. Raises ConfigError."""
+    return parse(source.read(path), path, section)
+
+
+def parse(content: bytes, path: Path, section: str = "uwsgi") -> Source:
+    """The options of a file with this content; the files that it includes are read. Raises ConfigError."""
+    found = Source(Server.UWSGI, str(path))
+    reader = _Reader(found)
+    reader.file(content, path, section)
+    return found
+
+
+class _Reader:
+    """Follows the options through the files."""
+
+    def __init__(self, found: Source) -> None:
+        self.found = found
+        self.placeholders: dict[str, str | None] = {}
+        self.open: list[tuple[Path, str]] = []
+        # Conditions and loops that are open.
+        self.conditions: list[_Line] = []
+        self.count = 0
+        # Names in placeholders of the files that are open.
+        self.used: set[str] = set()
+
+    def file(self, content: bytes, path: Path, section: str) -> None:
+        """The options of a file and of those that it includes."""
+        here = (Path(os.path.abspath(path)), section)
+        if here in self.open or len(self.open) >= _DEEPEST:
+            raise ConfigError(f"{path}: the file includes itself, or files are included more than {_DEEPEST} deep")
+        self.open.append(here)
+        inside = len(self.open) > 1
+        self.used |= set(re.findall(r"%\(([^()%]+)\)", source.text(content, path)))
+        for line in _lines(content, path, section):
+            self.count += 1
+            if self.count > _MOST:
+                raise ConfigError(f"{path}: more than {_MOST} options, which is no configuration")
+            place = f"{path.name}, {line.place}" if inside else line.place
+            self._line(_Line(line.key, line.value, place), path)
+        self.open.pop()
+
+    def _line(self, line: _Line, path: Path) -> None:
+        if line.key in _CLOSES:
+            if self.conditions:
+                self.conditions.pop()
+            return
+        if _OPENS.fullmatch(line.key):
+            self.conditions.append(line)
+            reason = "a tailrace.toml has no conditions and loops: decide for each option up to its end"
+            self.found.remarks.append(Remark(f"{line.key} = {line.value}", line.place, reason))
+            return
+        if self.conditions:
+            opened = self.conditions[-1]
+            reason = f"it depends on `{opened.key} = {opened.value}`"
+            self.found.remarks.append(Remark(f"{line.key} = {line.value}", line.place, reason))
+            return
+        value, computed = self._expanded(line.value, path)
+        name = line.key.replace("-", "_")
+        if name in _PLACEHOLDERS and isinstance(value, str):
+            key, _, text = value.partition("=")
+            self.placeholders[key.strip()] = text
+            return
+        self.placeholders[line.key] = value if isinstance(value, str) else None
+        if name in _INCLUDES:
+            self._include(line, value, path)
+            return
+        if name == "env":
+            self.found.variables.append(str(line.value).partition("=")[0])
+            return
+        entry = find.of(Server.UWSGI, line.key)
+        if entry is None and line.key in self.used:
+            # A name of the administrator's own, which uWSGI takes, too.
+            return
+        self.found.given.append(Given(entry, line.key, value, f"{line.key} = {line.value}", line.place, computed))
+
+    def _include(self, line: _Line, value: object, path: Path) -> None:
+        if not isinstance(value, str):
+            reason = "the name of the file depends on where the server runs; it is not read"
+            self.found.remarks.append(Remark(f"{line.key} = {line.value}", line.place, reason))
+            return
+        name, colon, section = value.rpartition(":")
+        if not colon or "/" in section:
+            name, section = value, "uwsgi"
+        target = path.parent / name if name else path
+        try:
+            content = source.read(target)
+        except ConfigError as error:
+            reason = f"the file is not read: {str(error).partition(': ')[2] or error}"
+            self.found.remarks.append(Remark(f"{line.key} = {line.value}", line.place, reason))
+            return
+        self.file(content, target, section or "uwsgi")
+
+    def _expanded(self, text: str, path: Path) -> tuple[Any, str]:
+        """The value with its placeholders replaced, or UNSET; and what it depends on."""
+        depends: list[str] = []
+
+        def replace(found: re.Match[str]) -> str:
+            if (name := found["name"]) is not None:
+                if (value := self.placeholders.get(name.strip())) is None:
+                    depends.append(f"the placeholder %({name})")
+                    return found[0]
+                return value
+            if (letter := found["letter"]) is not None:
+                value = _magic(letter, path, self.open[-1][1])
+                if value is None:
+                    depends.append(f"%{letter}")
+                return found[0] if value is None else value
+            depends.append(f"${found['variable']}" if found["variable"] else f"the file {found['file']}")
+            return found[0]
+
+        if text.strip() == "%k":
+            return CPUS, "it follows from the number of CPUs"
+        # A `%` before something else, as in a format of the log, stays.
+        value = _PLACEHOLDER.sub(replace, text)
+        if len(value) > _LONGEST:
+            raise ConfigError(f"{path}: a value with placeholders is longer than {_LONGEST} characters")
+        if depends and not _is_format(text):
+            return UNSET, f"it depends on {' and '.join(dict.fromkeys(depends))}"
+        return value, ""
+
+
+def _is_format(text: str) -> bool:
+    """Whether it is a format of the log, which has `%(...)` of its own."""
+    return "%(method)" in text or "%(uri)" in text or "%(addr)" in text
+
+
+def _magic(letter: str, path: Path, section: str) -> str | None:
+    """What uWSGI puts in for `%n` and the like; None: what is not known here."""
+    whole = Path(os.path.abspath(path))
+    known = {
+        "p": str(whole),
+        "s": whole.name,
+        "n": whole.stem,
+        "e": whole.suffix[1:],
+        "d": f"{whole.parent}/".replace("//", "/"),
+        "c": whole.parent.name,
+        "x": section,
+    }
+    return known.get(letter)
+
+
+# The notations.
+
+
+def _lines(content: bytes, path: Path, section: str) -> Iterator[_Line]:
+    """The options of a file, by its notation."""
+    text = source.text(content, path)
+    suffix = path.suffix.lower()
+    if suffix in (".yaml", ".yml"):
+        found = _yaml(text, path, section)
+    elif suffix in (".json", ".js"):
+        found = _json(text, path, section)
+    elif suffix == ".xml":
+        found = _xml(text, path, section)
+    else:
+        found = _ini(text, path, section)
+    return iter(found)
+
+
+def _ini(text: str, path: Path, section: str) -> list[_Line]:
+    found = []
+    sections = []
+    current = ""
+    beginning = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        line = beginning + line.strip()
+        beginning = ""
+        if not line or line[0] in "#;":
+            continue
+        if line[0] == "[":
+            current = line[1:].partition("]")[0].strip()
+            sections.append(current)
+        elif line.endswith("\\") and len(line) < _LONGEST:
+            beginning = line[:-1]
+        elif current == section:
+            key, equals, value = line.partition("=")
+            found.append(_Line(key.strip(), value.strip() if equals else "true", f"line {number}"))
+    if section not in sections:
+        if any(each.startswith(("server:", "app:", "composite:")) for each in sections):
+            raise ConfigError(
+                f"{path}: a file of PasteDeploy: `pserve` reads it, and its section [server:main] needs "
+                "`use = egg:tailrace`"
+            )
+        there = f"; there are {', '.join(map(repr, sections[:5]))}" if sections else ""
+        raise ConfigError(f"{path}: no section [{section}], so no configuration of uWSGI{there}")
+    return found
+
+
+def _yaml(text: str, path: Path, section: str) -> list[_Line]:
+    """The part of YAML that uWSGI reads: options below a name, each on its line, and lists."""
+    found = []
+    is_inside = False
+    key = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        bare = line.split(" #")[0].strip()
+        if not bare or bare.startswith("#") or bare == "---":
+            continue
+        if not line[0].isspace() and not bare.startswith("-"):
+            is_inside = bare.rstrip(":").strip() == section
+            continue
+        if not is_inside:
+            continue
+        if bare.startswith("- "):
+            found.append(_Line(key, _unquoted(bare[2:]), f"line {number}"))
+            continue
+        key, colon, value = (part.strip() for part in bare.partition(":"))
+        if not colon:
+            raise ConfigError(f"{path}: not the YAML that uWSGI reads: no `key: value` (at line {number})")
+        key = _unquoted(key)
+        if value:
+            found.append(_Line(key, _unquoted(value), f"line {number}"))
+    if not found:
+        raise ConfigError(f"{path}: no options below `{section}:`, so no configuration of uWSGI")
+    return found
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+
+
+def _json(text: str, path: Path, section: str) -> list[_Line]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not valid JSON: {str(error).partition(' (char')[0]}") from None
+    table = document.get(section) if isinstance(document, dict) else None
+    if not isinstance(table, dict):
+        raise ConfigError(f'{path}: no object "{section}", so no configuration of uWSGI')
+    found = []
+    for key, value in table.items():
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, (dict, list)):
+                raise ConfigError(f"{path}: {key[:100]!r} is neither a value nor a list of values")
+            found.append(_Line(key, json.dumps(each) if not isinstance(each, str) else each, f'"{key}"'))
+    return found
+
+
+def _xml(text: str, path: Path, section: str) -> list[_Line]:
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        raise ConfigError(f"{path}: XML with a DOCTYPE is not read, since entities may expand without end")
+    try:
+        root = xml.etree.ElementTree.fromstring(text)
+    except (xml.etree.ElementTree.ParseError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not valid XML: {error}") from None
+    top = root if root.tag == section else root.find(section)
+    if top is None:
+        raise ConfigError(f"{path}: no element <{section}>, so no configuration of uWSGI")
+    return [
+        _Line(each.tag, (each.text or "true").strip(), f"<{each.tag}>") for each in top if isinstance(each.tag, str)
+    ]
