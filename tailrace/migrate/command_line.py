@@ -146,7 +146,8 @@ class _Reader:
             self.remark(text, f"it works in front of tailrace, too: `{self._written(text)} tailrace`", is_warning=False)
 
     def _environment(self) -> None:
-        for name, value in self.environment.items():
+        # The arguments in GUNICORN_CMD_ARGS count more than other variables.
+        for name, value in sorted(self.environment.items(), key=lambda item: item[0] == "GUNICORN_CMD_ARGS"):
             if name == "GUNICORN_CMD_ARGS" and self.server is Server.GUNICORN:
                 self._options(_words(value)[0])
             elif (entry := find.of(self.server, name)) is not None and entry.name.variable == name:

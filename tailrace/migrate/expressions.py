@@ -49,9 +49,7 @@ def evaluate(node: ast.expr, names: Mapping[str, Found]) -> Found:
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
         return _first(node, names)
     if isinstance(node, ast.IfExp):
-        # Which one it is depends on something; the other one is no better.
-        other = evaluate(node.orelse, names)
-        return Found(other.value, (*other.depends, "a condition"))
+        return _conditional(node, names)
     if isinstance(node, ast.Compare):
         # `os.environ.get("DEBUG", "0") == "1"`
         return _comparison(node, names)
@@ -152,6 +150,13 @@ def _first(node: ast.BoolOp, names: Mapping[str, Found]) -> Found:
         if found.value not in (UNSET, None, "", 0, False):
             return Found(found.value, tuple(dict.fromkeys(depends)))
     return Found(UNSET, depends)
+
+
+def _conditional(node: ast.IfExp, names: Mapping[str, Found]) -> Found:
+    """The value that the environment's defaults lead to; else the last one, which is no worse."""
+    test = evaluate(node.test, names)
+    found = evaluate(node.orelse if test.value in (UNSET, CPUS) or not test.value else node.body, names)
+    return Found(found.value, tuple(dict.fromkeys((*test.depends, *found.depends))) or ("a condition",))
 
 
 def _comparison(node: ast.Compare, names: Mapping[str, Found]) -> Found:

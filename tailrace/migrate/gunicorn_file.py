@@ -137,6 +137,9 @@ class _Reader:
 
     def _nested(self, node: ast.stmt) -> None:
         """A condition, a loop and the like: which settings it has."""
+        for each in ast.walk(node):
+            if isinstance(each, ast.ImportFrom) and any(alias.name == "*" for alias in each.names):
+                self._imported(each)
         names = sorted({name for name in _assigned([node]) if find.setting(name)})
         for name in _assigned([node]):
             self.names[name] = NOTHING

@@ -1,0 +1,1 @@
+GUNICORN_CMD_ARGS="--bind=127.0.0.1:9000 --workers=3 --preload" WEB_CONCURRENCY=2 /srv/venv/bin/gunicorn -t60 --forwarded-allow-ips="10.0.0.1,10.0.0.2" -e DJANGO_SETTINGS_MODULE=shop.settings shop.wsgi

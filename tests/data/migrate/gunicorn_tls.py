@@ -1,0 +1,16 @@
+bind = "0.0.0.0:443"
+certfile = "/etc/ssl/shop.pem"
+keyfile = "/etc/ssl/shop.key"
+ssl_version = 5
+ciphers = "HIGH:!aNULL"
+workers = 4
+worker_class = "uvicorn.workers.UvicornWorker"
+worker_connections = 1000
+daemon = False
+syslog = True
+syslog_addr = "unix:///dev/log"
+capture_output = True
+spew = False
+check_config = False
+sendfile = True
+reuse_port = True

@@ -1,0 +1,1 @@
+NEW_RELIC_CONFIG_FILE=newrelic.ini newrelic-admin run-program python3 -m gunicorn -w $(nproc) -k gevent --worker-connections=1000 -t 30 --max-requests 5000 --max-requests-jitter=500 shop.wsgi:application 2>&1

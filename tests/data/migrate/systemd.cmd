@@ -1,0 +1,1 @@
+ExecStart=/srv/venv/bin/gunicorn --chdir /srv/site --user www-data --group www-data --umask 7 --pid /run/shop/app.pid --bind unix:/run/shop/app.sock -m 0o007 --no-sendfile --capture-output --log-level=info --name shop shop.wsgi:application
