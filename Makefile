@@ -78,6 +78,7 @@ lint-python: build .venv/.lint
 	$(BIN)/mypy tailrace examples tools
 	$(BIN)/python -m mypy.stubtest tailrace._tailrace
 	$(BIN)/python tools/options_page.py --check
+	$(BIN)/python tools/migrate_page.py --check
 	$(BIN)/python tools/check_behaviour.py
 
 format: .venv/.lint ## Format the sources
@@ -101,8 +102,9 @@ fuzz: ## Fuzz the decoders of heads, bodies, paths, uwsgi packets and what proxi
 smoke-pythons: .venv/.made ## Build wheels for other Pythons and try each
 	tools/smoke_pythons.sh $(SMOKE_PYTHONS)
 
-docs: build ## Write docs/options.md from the options table
+docs: build ## Write docs/options.md and docs/migrate.md from their tables
 	$(BIN)/python tools/options_page.py
+	$(BIN)/python tools/migrate_page.py
 
 clean: ## Remove everything that was built
 	rm -rf .venv build dist target fuzz/target .pytest_cache .mypy_cache .ruff_cache .hypothesis tailrace/*.so

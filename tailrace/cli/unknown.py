@@ -36,6 +36,9 @@ def _foreign(found: Iterable[Entry], known: Mapping[str, str]) -> str:
     servers: dict[str, list[str]] = {}
     for server, _, row in found:
         ours = next((spelling for spelling, option in known.items() if option == row.ours), "")
+        if row.is_sentence:
+            # It names others, too: as flags, wherever the unknown name was found.
+            ours = f"--{row.ours.replace('_', '-')}"
         if "{ours}" not in row.sentence or ours:
             servers.setdefault(row.sentence.replace("{ours}", ours), []).append(server.value)
     if len(servers) == 1:

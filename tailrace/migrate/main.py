@@ -36,7 +36,7 @@ def _read(given: str) -> Source:
     if found and not os.path.exists(given):
         return uwsgi_file.read(Path(found[1]), found[2])
     path = Path(given)
-    if not _stands(path):
+    if not given or not _stands(path):
         if not command_line.looks_like_one(given):
             missing = "no such file" if "/" in given or "." in given else "neither a file nor a command line"
             raise ConfigError(

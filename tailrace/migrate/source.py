@@ -75,12 +75,15 @@ def read(path: Path) -> bytes:
     """The content of a file. Raises ConfigError, also for what is no configuration."""
     try:
         # Not a pipe or a device, which may never end.
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise ConfigError(f"{path}: not a regular file")
-        with open(path, "rb") as file:
-            content = file.read(_LARGEST + 1)
+        is_file = stat.S_ISREG(os.stat(path).st_mode)
+        content = b""
+        if is_file:
+            with open(path, "rb") as file:
+                content = file.read(_LARGEST + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if not is_file:
+        raise ConfigError(f"{path}: not a regular file")
     if len(content) > _LARGEST:
         raise ConfigError(f"{path}: larger than 1 MiB, which is no configuration")
     if b"\0" in content:

@@ -166,7 +166,11 @@ def test_aliases_and_negations(monkeypatch, directory):
         (["shop:app", "--static-path-mount", "b"], 2, "--static-path-mount; Tailrace calls it --static, with"),
         (["shop:app", "--static-path-route", "b"], 2, "--static-path-route; Tailrace calls it --static, with"),
         (["shop:app", "--document-root", "b"], 2, "no such option: --document-root; Tailrace calls it --overlay\n"),
-        (["shop:app", "--url-alias", "/a", "b"], 2, "no such option: --url-alias; Tailrace calls it --static\n"),
+        (
+            ["shop:app", "--url-alias", "/a", "b"],
+            2,
+            "no such option: --url-alias; Tailrace calls it --static, with path and folder: /static=FOLDER\n",
+        ),
         (
             ["shop:app", "--static", "assets=x"],
             2,

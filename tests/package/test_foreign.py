@@ -213,3 +213,9 @@ def test_a_value_of_another_type_is_an_error_of_the_value(value):
             convert(value)
         except ValueError as error:
             assert str(error).startswith("must be")
+
+
+def test_the_page_follows_the_table():
+    script = Path(__file__).resolve().parents[2] / "tools" / "migrate_page.py"
+    checked = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr

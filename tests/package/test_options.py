@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tailrace import _tailrace
-from tailrace.cli import options, unknown
+from tailrace.cli import options
 from tailrace.cli.options import BY_NAME, GROUPS, OPTIONS, Place
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,13 +36,6 @@ def test_no_two_options_share_a_spelling():
     spellings = [spelling for option in OPTIONS for spelling in (option.flag, *option.flags)]
     assert len(spellings) == len(set(spellings))
     assert len(BY_NAME) == len(OPTIONS)
-
-
-def test_names_of_other_servers_stand_for_an_option_and_are_none_themselves():
-    assert set(unknown.ELSEWHERE.values()) <= set(BY_NAME)
-    assert not set(unknown.ELSEWHERE) & set(unknown.REMEDIES)
-    assert set(unknown.DIFFERENCES) <= set(unknown.ELSEWHERE)
-    assert not {*unknown.ELSEWHERE, *unknown.REMEDIES} & set(BY_NAME)
 
 
 def test_the_documentation_follows_the_table():

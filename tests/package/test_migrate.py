@@ -1,0 +1,336 @@
+"""`tailrace migrate`: what is read, what is named, and that hostile input is one line."""
+
+import json
+import os
+
+import pytest
+import tomllib
+from click.testing import CliRunner
+
+from tailrace.cli.settings import resolve
+from tailrace.command import cli
+from tailrace.migrate import main
+from tailrace.process.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def migrated(source):
+    """The settings, the text, and the warnings; the text is a settings file that Tailrace takes."""
+    text, warnings = main.run(source)
+    with open("migrated.toml", "w") as file:
+        file.write(text)
+    resolve({}, {}, "migrated.toml")
+    return tomllib.loads(text), text, warnings
+
+
+def gunicorn(code):
+    with open("conf.py", "w") as file:
+        file.write(code)
+    return migrated("conf.py")
+
+
+def uwsgi(options, name="site.ini"):
+    with open(name, "w") as file:
+        file.write(f"[uwsgi]\n{options}")
+    return migrated(name)
+
+
+@pytest.mark.parametrize(
+    ("code", "settings"),
+    [
+        ("workers = 3", {"workers": 3}),
+        ("workers: int = 3", {"workers": 3}),
+        ("n = 2\nworkers = n * 2 + 1", {"workers": 5}),
+        ("workers = 1\nworkers = 2", {"workers": 2}),
+        ("bind = ['a:1']\nbind += ['b:2']", {"bind": ["a:1", "b:2"]}),
+        ("host = 'h'\nbind = host + ':' + str(80)", {"bind": ["h:80"]}),
+        ("bind = f'{1}.1.1.1:80'", {"bind": ["1.1.1.1:80"]}),
+        ("import os\nworkers = int(os.getenv('W', 4))", {"workers": 4}),
+        ("import os\nworkers = int(os.environ.get('W') or 4)", {"workers": 4}),
+        ("import os\nworkers = 2 if os.getenv('E', 'live') == 'live' else 1", {"workers": 2}),
+        ("import os\nworkers = (os.cpu_count() or 1) * 2", {"workers": "auto"}),
+        ("import os\nworkers = len(os.sched_getaffinity(0))", {"workers": "auto"}),
+        ("workers = max(2, min(8, 16))", {"workers": 8}),
+        ("timeout = 10\nworker_class = 'gevent'", {"gevent": True, "hang_timeout": 10}),
+        ("accesslog = None\ndaemon = False\ncertfile = ''", {}),
+        ("worker_class = 'gevent'\npreload_app = True\nthreads = 2", {"gevent": True}),
+    ],
+)
+def test_assignments_of_gunicorn_are_taken(code, settings):
+    found, text, _ = gunicorn(code)
+    assert {name: value for name, value in found.items() if name not in ("threads", "trusted_proxies")} == settings, (
+        text
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import os\nbind = os.environ['B']", "it depends on $B: set `bind` here, or TAILRACE_BIND"),
+        ("import os\nthreads = os.cpu_count()", "it follows from the number of CPUs: set `threads` here"),
+        ("bind = address()", "it is computed: set `bind` here"),
+        ("from a import bind", "it is imported"),
+        ("from a import *", "the settings of another file are not read"),
+        ("if x:\n    workers = 2", "it sets workers on a condition"),
+        (
+            "def post_fork(server, worker):\n    pass",
+            "write it as `post_fork(worker)` in the module that `hooks` names",
+        ),
+        ("def pre_fork(server, worker):\n    pass", "there is no such hook"),
+        ("preload_app = True\nworker_class = 'gevent'", "it is refused with `gevent`: the master must stay unpatched"),
+        ("max_requests = 'many'", "`max_requests` does not take the value: must be a whole number"),
+        ("bind = 'a:b:c'", "`bind` does not take the value"),
+        ("certfile = 'a'\nraw_env = ['A=hidden']", "variables: A"),
+    ],
+)
+def test_what_is_not_taken_is_named_with_the_reason(code, said):
+    _, text, warnings = gunicorn(code)
+    assert said in " ".join(line.removeprefix("#").strip() for line in text.splitlines())
+    assert any(said.partition(":")[0] in line for line in warnings), warnings
+    assert "hidden" not in text
+
+
+def test_a_variable_that_is_no_setting_is_not_taken():
+    assert "pidfile" not in gunicorn("pid = '/run/a'\nname = 'b'\n")[0]
+
+
+def test_nothing_of_the_configuration_is_executed():
+    gunicorn("open('executed', 'w').close()\nimport no_such_module\nworkers = open('executed', 'w') and 2")
+    uwsgi("print = $(touch executed)\nexec-asap = touch executed\nmodule = @(executed)")
+    migrated("gunicorn -w $(touch executed) `touch executed` a:b")
+    assert not os.path.exists("executed")
+
+
+def test_a_comment_of_the_result_does_not_end_at_a_line_of_the_source():
+    found, _, _ = gunicorn("worker_class = 'a\\nuser = \"root\"'\nproc_name = '\\x1b[31m\\u2028'\n")
+    assert "user" not in found
+    found, text, _ = migrated('gunicorn --name "a\nuser = 1" --keyfile "\x1b[2J" a:b')
+    assert "user" not in found
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        ("a = b\nmodule = %(a).wsgi", {"app": "b.wsgi"}),
+        ("set-placeholder = a=b\nmodule = %(a)", {"app": "b"}),
+        ("module = %n", {"app": "site"}),
+        ("module=a\ncallable=b", {"app": "a:b"}),
+        ("http-socket = :1\nhttp-socket = :2\nsocket=@a", {"bind": [":1", ":2", "uwsgi+unix:@a"]}),
+        ("processes = %k", {"workers": "auto"}),
+        ("master\nprocesses = \\\n 3", {"workers": 3}),
+        ("if-env = A\nprocesses = 3\nendif =\nlisten = 9", {"backlog": 9}),
+        ("harakiri = 20 ", {"request_timeout": 20}),
+        ("log-format = %(addr) %(method)", {}),
+        ("ini = :more\n[more]\nprocesses = 2", {"workers": 2}),
+        ("include = other.ini", {"workers": 7}),
+    ],
+)
+def test_options_of_uwsgi_are_taken(options, settings):
+    with open("other.ini", "w") as file:
+        file.write("[uwsgi]\nprocesses = 7\n")
+    found, text, _ = uwsgi(options)
+    assert {name: value for name, value in found.items() if name not in ("threads", "trusted_proxies")} == settings, (
+        text
+    )
+
+
+def test_the_directory_of_the_file_is_known(directory):
+    assert uwsgi("chdir = %d")[0]["chdir"] == f"{directory}/"
+
+
+def test_a_section_can_be_named():
+    with open("two.ini", "w") as file:
+        file.write("[uwsgi]\nprocesses = 1\n[live]\nprocesses = 2\n")
+    assert migrated("two.ini:live")[0]["workers"] == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "settings"),
+    [
+        ("gunicorn -w4 -b :80 a:b", {"app": "a:b", "workers": 4, "bind": [":80"]}),
+        ("gunicorn --workers=4 --bind :80 --bind :81 a:b", {"app": "a:b", "workers": 4, "bind": [":80", ":81"]}),
+        ("A=1 exec python3 -m gunicorn a:b --preload", {"app": "a:b", "preload": True}),
+        ("WEB_CONCURRENCY=3 gunicorn a:b", {"app": "a:b", "workers": 3}),
+        ("gunicorn -w ${N:-5} a:b", {"app": "a:b", "workers": 5}),
+        ("N=6 gunicorn -w $N a:b", {"app": "a:b", "workers": 6}),
+        ("gunicorn -w $(( 2 * `getconf _NPROCESSORS_ONLN` + 1 )) a:b", {"app": "a:b", "workers": "auto"}),
+        ("cd /srv && gunicorn a:b > log 2>&1 &", {"app": "a:b"}),
+        ("gunicorn 'a:create_app(\"live\")'", {"app": 'a:create_app("live")'}),
+        ("gunicorn --proxy-protocol a:b", {"app": "a:b", "bind": ["http://127.0.0.1:8000?proxy=any"]}),
+        ("gunicorn -c conf.py -w 2 a:b", {"app": "a:b", "workers": 2, "backlog": 9}),
+        ("uwsgi site.ini", {"backlog": 9}),
+        ("uwsgi --http-socket :80 -w a:b -p 2 -M", {"app": "a:b", "bind": [":80"], "workers": 2}),
+        (
+            "waitress-serve --host=127.0.0.1 --port 80 --call a:make",
+            {"app": "a:make", "bind": ["127.0.0.1:80"], "factory": True},
+        ),
+        ("waitress-serve --no-ipv6 a:b", {"app": "a:b", "bind": ["0.0.0.0:8080"]}),
+        (
+            "GRANIAN_WORKERS=2 granian --interface wsgi --host ::1 --no-ws a:b",
+            {"app": "a:b", "workers": 2, "bind": ["[::1]:8000"]},
+        ),
+        (
+            "granian a:b --static-path-route /a --static-path-mount x --static-path-route /b --static-path-mount y",
+            {"app": "a:b", "static": ["/a=x", "/b=y"]},
+        ),
+        (
+            "mod_wsgi-express start-server wsgi.py --callable-object app --url-alias /static ./s --setenv A B --port 1",
+            {"app": "wsgi.py:app", "static": ["/static=./s"], "bind": ["0.0.0.0:1"]},
+        ),
+    ],
+)
+def test_a_command_line_is_read(command, settings):
+    with open("conf.py", "w") as file:
+        file.write("workers = 8\nbacklog = 9\n")
+    with open("site.ini", "w") as file:
+        file.write("[uwsgi]\nlisten = 9\n")
+    found, text, _ = migrated(command)
+    assert {name: value for name, value in found.items() if name not in ("threads", "trusted_proxies")} == settings, (
+        text
+    )
+
+
+def test_a_procfile_is_read(directory):
+    (directory / "Procfile").write_text("worker: celery -A a\nweb: gunicorn a:b\n")
+    assert migrated("Procfile")[0]["app"] == "a:b"
+
+
+def test_a_wrapper_of_the_command_is_named():
+    assert "`ddtrace-run tailrace`" in migrated("ddtrace-run gunicorn a:b")[1]
+
+
+def test_the_configuration_in_the_current_directory_counts_as_for_gunicorn(directory):
+    (directory / "gunicorn.conf.py").write_text("workers = 5\n")
+    assert migrated("gunicorn a:b")[0]["workers"] == 5
+
+
+def test_workers_without_threads_stay_at_one_request_at_a_time():
+    found, _, warnings = migrated("gunicorn a:b")
+    assert found["threads"] == 1
+    assert any("thread-safe" in line for line in warnings)
+    assert "threads" not in migrated("gunicorn -k gevent a:b")[0]
+
+
+def test_a_proxy_on_this_machine_stays_trusted():
+    assert migrated("gunicorn a:b")[0]["trusted_proxies"] == ["unix", "127.0.0.1", "::1"]
+    assert "trusted_proxies" not in migrated("gunicorn -b unix:/a a:b")[0]
+    assert any("trusted_proxies" in line for line in migrated("gunicorn -b :80 a:b")[2])
+
+
+NESTED = {
+    "brackets.py": "workers = " + "[" * 50_000 + "]" * 50_000,
+    "signs.py": "workers = " + "-" * 100_000 + "1",
+    "sums.py": "workers = " + "1+" * 100_000 + "1",
+    "attributes.py": "workers = a" + ".b" * 100_000,
+    "calls.py": "workers = " + "int(" * 80 + "1" + ")" * 80,
+    "ifs.py": "\n".join(" " * depth + "if x:" for depth in range(90)) + "\n" + " " * 95 + "workers = 1",
+    "conditions.py": "workers = " + "1 if x else " * 20_000 + "1",
+    "nested.json": '{"uwsgi": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    "nested.xml": "<uwsgi>" + "<a>" * 50_000 + "</a>" * 50_000 + "</uwsgi>",
+}
+HOSTILE = {
+    "binary.py": b"\x7fELF\0\0\1",
+    "binary.ini": bytes(range(256)),
+    "large.py": b"workers = 1\n" * 1_000_000,
+    "large.ini": b"[uwsgi]\n" + b"a = b\n" * 2_000_000,
+    "encoding.py": b"# coding: klingon\nworkers = 1\n",
+    "latin.py": b"name = '\xe9'\n",
+    "latin.ini": b"[uwsgi]\nmodule = \xe9\n",
+    "utf16.ini": "[uwsgi]\nmodule = a\n".encode("utf-16"),
+    "syntax.py": b"workers = = 1\n",
+    "indent.py": b"  workers = 1\n x",
+    "empty.ini": b"",
+    "paste.ini": b"[server:main]\nuse = egg:gunicorn#main\n",
+    "other.ini": b"[mysqld]\nport = 1\n",
+    "loop.ini": b"[uwsgi]\ninclude = loop.ini\n",
+    "laughs.ini": b"[uwsgi]\na = xxxxxxxxxx\n"
+    + b"".join(b"%c = %%(%c)%%(%c)%%(%c)%%(%c)%%(%c)\n" % (98 + n, *[97 + n] * 5) for n in range(20)),
+    "laughs.xml": b'<!DOCTYPE a [<!ENTITY a "b">]><uwsgi><module>&a;</module></uwsgi>',
+    "wrong.xml": b"<uwsgi><module>",
+    "other.xml": b"<html/>",
+    "wrong.json": b"{",
+    "list.json": b"[]",
+    "deep.json": b'{"uwsgi": {"module": {"a": {}}}}',
+    "wrong.yaml": b"uwsgi:\n  module\n",
+    "empty.yaml": b"",
+} | {name: text.encode() for name, text in NESTED.items()}
+# Deep, but no deeper than what can be read: these have a result.
+READ = {"calls.py", "ifs.py", "nested.xml"}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_input_is_one_line(name, directory):
+    (directory / name).write_bytes(HOSTILE[name])
+    result = CliRunner().invoke(cli, ["migrate", name], standalone_mode=False)
+    if name in READ:
+        assert result.exception is None
+        return
+    if isinstance(result.exception, ConfigError):
+        assert result.exception.exit_status == 2
+        said = str(result.exception)
+        assert said.startswith(f"{name}: ")
+        assert "\n" not in said
+        assert len(said) < 300
+    else:
+        # What Python's parser takes is named in a comment.
+        assert result.exception is None
+        assert "workers" in result.output
+
+
+@pytest.mark.parametrize("count", [3, 20])
+def test_files_that_include_each_other_end(count, directory):
+    for number in range(count):
+        (directory / f"{number}.ini").write_text(f"[uwsgi]\ninclude = {(number + 1) % count}.ini\n")
+    with pytest.raises(ConfigError, match="includes itself"):
+        main.run("0.ini")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("no.py", "no such file"),
+        ("nothing", "neither a file nor a command line"),
+        ("", "neither a file nor a command line"),
+        ("gunicorn 'a:b", "cannot be split into words: no closing quotation"),
+        ("gunicorn " + "a " * 50_000, "longer than 64 KiB"),
+        ("gunicorn " + "$(a) " * 200, "more than 100 substitutions"),
+        ("/dev/zero", "not a regular file"),
+        (".", "not a regular file"),
+        ("a\0b", "NUL"),
+        ("gunicorn -b unix:/\udcff a:b", "UTF-8"),
+    ],
+)
+def test_a_source_that_is_none_is_one_line(source, said):
+    with pytest.raises(ConfigError, match=said) as error:
+        main.run(source)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_may_not_be_read_is_named(directory):
+    os.mkfifo(directory / "pipe.ini")
+    with pytest.raises(ConfigError, match=r"pipe\.ini: not a regular file"):
+        main.run("pipe.ini")
+
+
+def test_a_file_that_an_option_names_and_that_is_missing_is_a_warning():
+    _, text, _ = migrated("gunicorn -c no.py a:b")
+    assert "the file is not read: cannot be read: No such file" in text
+    assert "the file is not read" in uwsgi("include = no.ini")[1]
+
+
+def test_the_result_is_on_standard_output_and_warnings_on_standard_error():
+    result = CliRunner().invoke(cli, ["migrate", "gunicorn --certfile a b:c"])
+    assert result.exit_code == 0
+    assert tomllib.loads(result.stdout)["app"] == "b:c"
+    assert "tailrace: warning: --certfile a: Tailrace speaks no TLS" in result.stderr
+
+
+def test_every_value_of_a_json_file_is_taken_as_text(directory):
+    (directory / "a.json").write_text(json.dumps({"uwsgi": {"processes": 2, "master": True, "listen": None}}))
+    assert migrated("a.json")[0]["workers"] == 2
