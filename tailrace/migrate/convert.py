@@ -101,6 +101,9 @@ def _set(made: Migrated, option: Option, raw: Any, given: Given) -> None:
     if isinstance(option.default, tuple) and isinstance(raw, list) and known is not None:
         raw = list(dict.fromkeys([*known.value, *raw]))
     read = option.kind.read(raw)
+    if read is None:
+        # An empty path: unset, for which TOML has no value.
+        return
     if option.name == "bind":
         binds.parse_all(read)
     elif option.name == "app":

@@ -57,6 +57,7 @@ def uwsgi(options, name="site.ini"):
         ("import os\nworkers = len(os.sched_getaffinity(0))", {"workers": "auto"}),
         ("workers = max(2, min(8, 16))", {"workers": 8}),
         ("timeout = 10\nworker_class = 'gevent'", {"gevent": True, "hang_timeout": 10}),
+        ("chdir = ''\npidfile = ''\numask = None", {}),
         ("accesslog = None\ndaemon = False\ncertfile = ''", {}),
         ("worker_class = 'gevent'\npreload_app = True\nthreads = 2", {"gevent": True}),
     ],
