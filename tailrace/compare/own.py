@@ -1,12 +1,12 @@
 """The user's own application: what its clients get from each server.
 
-All servers must give the same answer. Each is asked twice for each URL first: a page that differs between two answers
-of one server is compared by its status and by about its length, every other one byte for byte.
+All servers must give the same answer. Each is asked twice for each URL first, more than a second apart, since a page
+may show the time. A page that differs between two answers of one server is compared by its status and its approximate
+length; every other page is compared byte for byte.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import http.client
 import re
@@ -29,7 +29,13 @@ from tailrace.process.errors import ConfigError
 
 # As others take it too: no call, no file.
 APPLICATION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+# A whole answer takes no longer.
 SECONDS = 30.0
+PIECE = 1 << 18
+# From one answer to the next one of the same server, at least.
+APART_SECONDS = 1.1
+# Where the first servers give no answer, the others are not asked.
+MOST_SILENT = 3
 MOST_FETCHES = 15
 # Two lengths within a tenth, or 64 bytes, are about the same.
 LENGTH_PART = 0.1
@@ -113,7 +119,7 @@ def place(directory: Path, target: str) -> Place:
 
 def fetch(server: Server, target: str) -> tuple[Page, float, float]:
     """One answer on a connection of its own, and milliseconds from the request to its first byte and its last. Raises
-    OSError."""
+    OSError, also for an answer that does not end within SECONDS."""
     connection = http.client.HTTPConnection(HOST, server.port, timeout=SECONDS)
     connection.sock = server.connect(SECONDS)
     try:
@@ -121,34 +127,45 @@ def fetch(server: Server, target: str) -> tuple[Page, float, float]:
         connection.request("GET", target, headers={"Connection": "close"})
         answer = connection.getresponse()
         first = time.perf_counter() - begun
-        body = answer.read()
+        length, digest = digested(answer, begun + SECONDS)
         taken = time.perf_counter() - begun
     except http.client.HTTPException as error:
         raise OSError(f"no whole answer: {type(error).__name__} {error}".rstrip()) from error
     finally:
         connection.close()
-    return Page(answer.status, len(body), hashlib.sha256(body).hexdigest()), 1000 * first, 1000 * taken
+    return Page(answer.status, length, digest), 1000 * first, 1000 * taken
+
+
+def digested(answer: http.client.HTTPResponse, until: float) -> tuple[int, str]:
+    """Length and digest of a body, of which no more than a piece is kept. Raises OSError and HTTPException."""
+    stated, length, digest = answer.length, 0, hashlib.sha256()
+    while piece := answer.read1(PIECE):
+        digest.update(piece)
+        length += len(piece)
+        if time.perf_counter() > until:
+            raise TimeoutError(f"the answer has no end within {SECONDS:g} s")
+    if stated is not None and length != stated:
+        raise ConnectionResetError(f"{length:,} bytes, where Content-Length is {stated:,}")
+    return length, digest.hexdigest()
 
 
 def survey(app: str, directory: Path, targets: Iterable[str], peers: Iterable[Peer]) -> dict[str, Survey]:
     """Starts every server and asks it for each URL twice. Raises ConfigError where none answers with success."""
-    servers = [Server(peer, app, place=place(directory, next(iter(targets)))) for peer in peers]
-    answers: dict[str, dict[str, tuple[Page, Page]]] = {target: {} for target in targets}
-    silent: dict[str, str] = {}
+    wanted = tuple(targets)
+    servers: list[Server] = []
     try:
-        for server in servers:
-            try:
-                server.wait_until_ready()
-            except NotServing as error:
-                silent[server.peer.name] = str(error)
-                continue
-            for target in targets:
-                with contextlib.suppress(OSError):
-                    answers[target][server.peer.name] = (fetch(server, target)[0], fetch(server, target)[0])
+        for peer in peers:
+            servers.append(Server(peer, app, place=place(directory, wanted[0])))
+        ready, silent = ready_of(servers)
+        first = {target: answers(ready, target, silent) for target in wanted}
+        # Pages that show the time differ by then.
+        time.sleep(APART_SECONDS)
+        second = {target: answers(ready, target, silent) for target in wanted}
     finally:
         launch.stop(servers)
     found = {}
-    for target, given in answers.items():
+    for target in wanted:
+        given = {name: (page, second[target][name]) for name, page in first[target].items() if name in second[target]}
         if not given:
             said = next((f": {name} {text}" for name, text in silent.items()), "")
             raise ConfigError(f"no server answers {target} of {app}{said}")
@@ -156,6 +173,36 @@ def survey(app: str, directory: Path, targets: Iterable[str], peers: Iterable[Pe
         status = found[target].reference.page.status
         if not 200 <= status < 400:
             raise ConfigError(f"{target} answers with status {status}: choose another path with --url")
+    return found
+
+
+def ready_of(servers: Iterable[Server]) -> tuple[list[Server], dict[str, str]]:
+    """The servers that come up, and by the names of the others why they do not."""
+    ready: list[Server] = []
+    silent: dict[str, str] = {}
+    for server in servers:
+        try:
+            server.wait_until_ready()
+            ready.append(server)
+        except NotServing as error:
+            silent[server.peer.name] = str(error)
+        if not ready and len(silent) >= MOST_SILENT:
+            break
+    return ready, silent
+
+
+def answers(servers: Iterable[Server], target: str, silent: dict[str, str]) -> dict[str, Page]:
+    """An answer of each server, by its name; `silent` gets the reasons of those that give none."""
+    found: dict[str, Page] = {}
+    failed = 0
+    for server in servers:
+        try:
+            found[server.peer.name] = fetch(server, target)[0]
+        except OSError as error:
+            silent[server.peer.name] = str(error) or type(error).__name__
+            failed += 1
+        if not found and failed >= MOST_SILENT:
+            break
     return found
 
 

@@ -6,6 +6,8 @@ import http.client
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -16,12 +18,22 @@ from tailrace.compare.scenarios.scenario import Ask
 from tailrace.process.errors import ConfigError
 
 APP = """
+import itertools
 import random
+import time
 
 def application(environ, start_response):
     path = environ["PATH_INFO"]
+    if path == "/stream":
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return (time.sleep(0.01) or b"more" for _ in itertools.count())
+    if path == "/short":
+        start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "9")])
+        return iter([b"four"])
     status = "404 Not Found" if path == "/missing" else "200 OK"
     body = random.randbytes(1000) if path == "/random" else path.encode() * 100
+    if path == "/clock":
+        body = time.strftime("%H:%M:%S").encode()
     if path == "/server":
         body = (environ["SERVER_SOFTWARE"][:3] + environ.get("SERVER_PROTOCOL", "")).encode()
     start_response(status, [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
@@ -96,11 +108,40 @@ def test_a_path_is_sent_as_clients_send_it() -> None:
 
 
 def test_real_servers_are_asked_and_agree(directory: Path) -> None:
-    found = own.survey("shop:application", directory, ("/report", "/random"), SERVERS)
+    found = own.survey("shop:application", directory, ("/report", "/random", "/clock"), SERVERS)
     assert found["/report"].reference.page.length == 700
     assert not found["/report"].reference.varies
     assert found["/random"].reference.varies
     assert found["/random"].faults == {}
+    # Two answers within a second are the same, and a later one is no fault.
+    assert found["/clock"].reference.varies
+
+
+def test_a_stream_without_end_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own, "SECONDS", 0.2)
+    monkeypatch.setattr(own, "APART_SECONDS", 0.0)
+    with pytest.raises(ConfigError, match=r"no server answers /stream .*the answer has no end within 0.2 s"):
+        own.survey("shop:application", directory, ("/stream",), SERVERS[:1])
+
+
+def test_a_body_that_is_shorter_than_it_says_is_no_answer(directory: Path) -> None:
+    with serving(directory, "/report") as server, pytest.raises(OSError, match=r"4 bytes, where Content-Length is 9"):
+        own.fetch(server, "/short")
+
+
+def test_where_the_first_servers_are_silent_no_other_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def fetch(server: Server, target: str) -> tuple[Page, float, float]:
+        asked.append(server.peer.name)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(own, "fetch", fetch)
+    servers = [cast("Server", SimpleNamespace(peer=peer)) for peer in peers.PEERS]
+    silent: dict[str, str] = {}
+    assert own.answers(servers, "/", silent) == {}
+    assert len(asked) == own.MOST_SILENT
+    assert silent == dict.fromkeys(asked, "timed out")
 
 
 def test_a_page_that_is_missing_is_refused(directory: Path) -> None:
