@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import shlex
@@ -9,8 +10,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -124,25 +126,49 @@ def install() -> int:
 
 def render(output: Path) -> Path:
     """Writes the reports of results.json again. Raises ConfigError."""
-    return report.write(stored(output), output / "results.json")
+    document, path = stored(output)
+    with readable(path):
+        return report.render(document, path)
 
 
-def draw(output: Path, path: Path) -> None:
+def draw(output: Path, drawing: Path) -> None:
     """Writes the README's chart. Raises ConfigError."""
-    try:
-        report.draw(stored(output), path)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    document, path = stored(output)
+    with readable(path):
+        report.draw(document, drawing)
 
 
-def stored(output: Path) -> dict[str, Any]:
-    """What is in results.json. Raises ConfigError."""
+def stored(output: Path) -> tuple[dict[str, Any], Path]:
+    """What is in results.json, and its path. Raises ConfigError."""
     path = output / "results.json"
     try:
-        document: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        document = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
-    return document
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path} cannot be read: not a JSON object")
+    return document, path
+
+
+@contextlib.contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Raises ConfigError where a report of this file cannot be made or written."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"reports cannot be written: {error}") from None
+    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
+        raise ConfigError(f"no report of {path} can be made: {type(error).__name__}: {error}") from None
+
+
+def need_writable(output: Path) -> None:
+    """Raises ConfigError where results cannot be written, which else shows after the first experiment."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=output):
+            pass
+    except OSError as error:
+        raise ConfigError(f"--output {output}: {error.strerror}") from None
 
 
 def run(asked: Asked) -> int:
@@ -161,6 +187,7 @@ def run(asked: Asked) -> int:
     else:
         chosen = chosen_experiments(asked)
     need_tools(chosen)
+    need_writable(asked.output)
     identity = resume.identity(asked.options(), servers)
     earlier, told = (Earlier(), "") if asked.fresh else resume.earlier(asked.results, chosen, identity)
     if told:

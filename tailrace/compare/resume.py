@@ -81,7 +81,7 @@ def earlier(path: Path, chosen: Iterable[Scenario], now: dict[str, dict[str, str
     if not path.exists():
         return Earlier(), ""
     try:
-        document = json.loads(path.read_text())
+        document = json.loads(path.read_text("utf-8"))
         run = document["run"]
         if run["complete"]:
             return Earlier(), f"{path} has a complete run, which this one replaces"
@@ -90,7 +90,7 @@ def earlier(path: Path, chosen: Iterable[Scenario], now: dict[str, dict[str, str
         found = Earlier(list(run["finished"]), {}, noise.from_json(document["noise"]), float(document["minutes"]))
         for metric_key, column in read(document, chosen, found.finished):
             found.columns[metric_key] = column
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return Earlier(), f"{path} is not continued: it cannot be read ({type(error).__name__}: {error})"
     return found, f"continuing {path}: {len(found.finished)} finished (--fresh measures all again)"
 

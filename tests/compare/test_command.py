@@ -167,6 +167,31 @@ def test_two_servers_from_start_to_report(tmp_path: Path) -> None:
     assert (tmp_path / "comparison" / "report.md").exists()
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "[" * 100_000,
+        "[]",
+        '{"columns": []}',
+        '{"scenarios": [1]}',
+        '{"machine": {"processor": 1}}',
+        '{"columns": {"a": {"servers": {"b": {"rounds": {"0": "<b>"}, "rounds_tried": 1, "errors": 0, "notes": []}}}}}',
+        '{"goals": [{"metric": "a", "goal": "", "measured": "", "met": "maybe"}]}',
+    ],
+)
+def test_a_file_that_is_no_run_is_an_error_and_stays_as_it_is(broken: str, tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(broken)
+    assert f"{tmp_path}/results.json" in wrong("--render", "--output", str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+    assert (tmp_path / "results.json").read_text() == broken
+
+
+def test_a_directory_that_cannot_be_written_is_an_error_before_anything_is_started(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said = wrong("--servers", "wsgiref", "--only", "startup", "--output", str(tmp_path / "file" / "below"))
+    assert said == f"--output {tmp_path}/file/below: Not a directory"
+
+
 def test_an_interruption_that_python_drops_is_repeated() -> None:
     interrupt = Interrupt()
     interrupt.check()

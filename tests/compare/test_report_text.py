@@ -252,6 +252,21 @@ def test_all_files_are_written_of_any_run(edge: str, tmp_path: Path) -> None:
     assert json.loads((made.parent / "run.json").read_text()) == EDGES[edge]()
 
 
+def test_a_file_from_elsewhere_chooses_no_number_of_digits() -> None:
+    made = document((scenario("it", metric("it", digits=10**9)), {"it": {"tailrace": cell(1)}}))
+    assert Run.of(made).experiments[0].columns[0].metric.show(1.0) == "1.000000000"
+
+
+def test_text_that_no_encoding_has_is_written_all_the_same(tmp_path: Path) -> None:
+    made = usual(when="\ud800")
+    report.write(made, tmp_path / "run.json")
+    assert json.loads((tmp_path / "run.json").read_text("utf-8"))["when"] == "\ud800"
+
+
+def test_the_time_of_a_run_is_no_markup() -> None:
+    assert "[here](" not in markdown(Run.of(usual(when="[here](http://example.com/)")))
+
+
 def test_markup_is_in_no_page(tmp_path: Path) -> None:
     page = report.write(hostile(), tmp_path / "run.json").read_text()
     assert MARKUP not in page

@@ -15,20 +15,26 @@ from tailrace.compare.report.run import Run, document, save
 from tailrace.compare.report.shapes import readme_chart
 from tailrace.compare.report.terminal import goals_terminal, terminal
 
-__all__ = ["document", "draw", "goals_terminal", "readme_chart", "terminal", "write"]
+__all__ = ["document", "draw", "goals_terminal", "readme_chart", "render", "terminal", "write"]
 
 
 def write(document: dict[str, Any], path: Path) -> Path:
-    """Writes the JSON file, and report.md and report.html beside it; returns the path of the page."""
+    """Writes the JSON file, and the reports beside it; returns the path of the page."""
     save(document, path)
+    return render(document, path)
+
+
+def render(document: dict[str, Any], path: Path) -> Path:
+    """Writes report.md and report.html beside the JSON file; returns the path of the page."""
     run = Run.of(document)
-    path.with_name("report.md").write_text(markdown(run, path.name))
-    made = path.with_name("report.html")
-    made.write_text(page(run, path.name))
-    return made
+    texts = {"report.md": markdown(run, path.name), "report.html": page(run, path.name)}
+    for name, text in texts.items():
+        path.with_name(name).write_text(text, encoding="utf-8", errors="backslashreplace")
+    return path.with_name("report.html")
 
 
 def draw(document: dict[str, Any], path: Path) -> None:
     """Writes the README's chart. Raises ValueError when the run has none of its shapes, or refuses a ranking."""
+    drawn = readme_chart(document)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(readme_chart(document))
+    path.write_text(drawn, encoding="utf-8")

@@ -19,7 +19,7 @@ MOST_NOTES = 2
 def markdown(run: Run, data: str | None = None) -> str:
     """The report. data: where the JSON file is, seen from the report."""
     ranked = run.refusal is None
-    parts = ["# Comparison", " ".join([f"{run.measured_by()}, by `{command_of(run)}`.", linked(data)]).strip()]
+    parts = ["# Comparison", " ".join([f"{plain(run.measured_by())}, by `{command_of(run)}`.", linked(data)]).strip()]
     parts.append(how_to_read(run) if ranked else f"> **No ranking.** {plain(run.refusal or '')} Figures only.")
     parts.append(table(["", ""], [[plain(key), plain(value)] for key, value in run.machine.items()]))
     if ranked and run.experiments:
@@ -176,7 +176,7 @@ def reproduce(run: Run, names: list[str]) -> str:
     loads = [[plain(each.title), code(each.again()), code(each.app), code(each.load)] for each in run.experiments]
     return "\n\n".join(
         [
-            "From the root of the repository, after `tailrace compare install` has installed the servers; the "
+            "From the root of the repository, after `tailrace compare --install` has installed the servers; the "
             "application's name is that of the scenario.",
             table(["server", "version", "command", "why so"], rows),
             table(["scenario", "all of it", "application", "load"], loads),

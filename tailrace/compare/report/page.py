@@ -57,7 +57,7 @@ def page(run: Run, data: str | None = None) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
-        f"<title>{text(title_of(run))}</title>\n<style>\n{STYLE.read_text()}</style>\n</head>\n<body>\n"
+        f"<title>{text(title_of(run))}</title>\n<style>\n{STYLE.read_text('utf-8')}</style>\n</head>\n<body>\n"
         f'<a class="skip" href="#contents">Skip to the contents</a>\n{body}\n</body>\n</html>\n'
     )
 

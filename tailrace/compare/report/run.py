@@ -26,6 +26,8 @@ APPLICATIONS = "PYTHONPATH=tailrace/compare"
 OTHER = "Other measurements"
 FRAMEWORKS = re.compile(r"(^|_)(flask|django)(_|$)")
 AS_PEOPLE_RUN_IT = re.compile(r"worker for each core|worker per core|all cores|each core", re.IGNORECASE)
+# A file from elsewhere may ask for any number.
+MOST_DIGITS = 9
 TOO_NOISY = "The machine was too noisy for a ranking."
 
 
@@ -174,7 +176,7 @@ def column_of(key: str, column: dict[str, Any], told: dict[str, Any]) -> Column:
     title = told.get("title") or column.get("title", key)
     more = bool(told.get("more_is_better", column.get("more_is_better", False)))
     unit = told.get("unit") or column.get("unit", "")
-    digits = told.get("digits", digits_for(column))
+    digits = min(MOST_DIGITS, int(told.get("digits", digits_for(column))))
     return Column.from_json(Metric(key, title, told.get("short") or title, unit, more, digits), column)
 
 
@@ -275,5 +277,5 @@ def save(document: dict[str, Any], path: Path) -> None:
     """Writes the JSON file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
-    new.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    new.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8", errors="backslashreplace")
     new.replace(path)
