@@ -124,17 +124,17 @@ class Peer:
         if "{many}" not in line:
             line += " {many}"
         values.setdefault("python", f"{values['bin']}/python")
-        values.setdefault("serve", "-m served.serve")
-        return shlex.split(
-            line.format(
-                module=module,
-                name=name,
-                many=self.many if many else "",
-                workers=workers,
-                threads=cores * self.threads[0] + self.threads[1],
-                **values,
-            )
-        )
+        values.setdefault("prefix", sys.prefix)
+        values |= {
+            "module": module,
+            "name": name,
+            "workers": str(workers),
+            "threads": str(cores * self.threads[0] + self.threads[1]),
+        }
+        program = shlex.quote(values["serve"]) if "serve" in values else "-m served.serve"
+        line = line.replace("{many}", self.many if many else "").replace("{serve}", program)
+        # Words first: a path may have a space.
+        return [word.format(**values) for word in shlex.split(line)]
 
     def shown(self, app: str = "served.shapes:pong", cores: int = 1) -> str:
         """The command as a reader would type it from the repository root."""
@@ -187,7 +187,7 @@ GUNICORN_WHY = (
 )
 UWSGI = (
     "{bin}/uwsgi --master --processes {workers} --threads {threads} --need-app --die-on-term --disable-logging"
-    f" --listen 1024 {'--virtualenv ' + sys.prefix if sys.prefix != sys.base_prefix else ''}"
+    f" --listen 1024 {'--virtualenv {prefix}' if sys.prefix != sys.base_prefix else ''}"
     " --module {module} --callable {name} "
 )
 GRANIAN = "{bin}/granian --interface wsgi --workers {workers} "
@@ -299,7 +299,7 @@ RECOMMENDED = (
         "uwsgi behind nginx",
         "uwsgi",
         # In one process group, which is stopped as one.
-        "sh -c 'nginx -p {state} -c front.conf & exec \"$@\"' sh " + UWSGI + "--socket {state}/front.sock",
+        'sh -c \'nginx -p "$0" -c front.conf & exec "$@"\' {state} ' + UWSGI + "--socket {state}/front.sock",
         "Its protocol behind nginx, as its quickstart deploys it (Putting behind a full webserver): nginx with one "
         f"worker for each core, on the same cores; {QUICKSTART}.",
         threads=(0, 2),

@@ -23,6 +23,14 @@ def test_every_command_can_be_filled_in(peer: peers.Peer, many: bool) -> None:
         assert not many or peer.many in line
 
 
+@pytest.mark.parametrize("peer", [*peers.PEERS, peers.FLOOR], ids=lambda peer: peer.name)
+def test_a_path_with_a_space_is_one_word(peer: peers.Peer) -> None:
+    paths = {"bin": "a b/bin", "python": "a b/python", "socket": "a b/sock", "state": "a b/x", "serve": "a b/serve.py"}
+    spaced = peer.arguments(app="a:b", host="h", port="1", **paths)
+    without = {name: path.replace(" ", "") for name, path in paths.items()}
+    assert len(spaced) == len(peer.arguments(app="a:b", host="h", port="1", **without))
+
+
 @pytest.mark.parametrize("module", peers.CLOSED)
 def test_a_server_that_does_not_call_close_gets_an_application_that_does(module: str) -> None:
     pytest.importorskip(module.removeprefix("served.").removesuffix("_hello"))
