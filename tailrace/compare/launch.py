@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.compare import machine, nginx, served
-from tailrace.compare.peers import NGINX, Peer, commands
+from tailrace.compare.peers import NGINX, ORDINARY_USER, Peer, as_ordinary_user, commands
 from tailrace.compare.served import files
 
 HOST = "127.0.0.1"
@@ -82,8 +82,13 @@ class Server:
         self.peer = peer
         self.place = place
         self.state = Path(tempfile.mkdtemp(prefix="tailrace-compare-"))
-        # Apache's process is another user's.
-        self.state.chmod(0o777)
+        # Readable, since Apache's process is another user's; not writable, since servers import from here.
+        self.state.chmod(0o755)
+        if peer.package == "mod_wsgi" and as_ordinary_user():
+            apache = self.state / "apache"
+            apache.mkdir()
+            with contextlib.suppress(LookupError):
+                shutil.chown(apache, *ORDINARY_USER)
         self.port = free_port()
         self.socket = str(self.state / "app.sock") if over_unix else None
         self.many = many
@@ -96,7 +101,7 @@ class Server:
         # Of this directory the applications alone: the Tailrace that is measured is the one of the environment, as the
         # other servers are, and not the package that lies beside them.
         modules = self.state / "path"
-        modules.mkdir()
+        modules.mkdir(0o755)
         directory = modules
         if place.directory is None:
             (modules / "served").symlink_to(Path(served.__file__).parent)

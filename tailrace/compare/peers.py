@@ -155,13 +155,18 @@ COUNTING = (
 )
 
 
+# And the group: Apache's, where this process is root.
+ORDINARY_USER = ("nobody", "nogroup")
+
+
 def as_ordinary_user() -> str:
     """Apache refuses to serve as root. As nobody it could not read an interpreter below /root: the one right to read
     any file is kept, and costs nothing while serving."""
     if os.getuid() != 0 or shutil.which("setpriv") is None:
         return ""
     keep = "--inh-caps +dac_read_search --ambient-caps +dac_read_search"
-    return f"setpriv --reuid nobody --regid nogroup --clear-groups {keep} "
+    user, group = ORDINARY_USER
+    return f"setpriv --reuid {user} --regid {group} --clear-groups {keep} "
 
 
 def version_of(package: str) -> str | None:
