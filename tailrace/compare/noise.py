@@ -8,9 +8,8 @@ wanted a core.
 from __future__ import annotations
 
 import os
-import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, median, quantiles
@@ -121,10 +120,15 @@ def timed_slice() -> float:
 
 
 def stolen_seconds() -> float:
-    """What other guests have had of this machine's cores."""
-    found = re.search(r"^cpu +(.+)", Path("/proc/stat").read_text(), re.MULTILINE)
-    fields = found.group(1).split() if found else []
-    return int(fields[7]) / os.sysconf("SC_CLK_TCK") if len(fields) > 7 else 0.0
+    """What other guests have had of the cores that this process may use."""
+    return stolen_ticks(Path("/proc/stat").read_text(), machine.CORES) / os.sysconf("SC_CLK_TCK")
+
+
+def stolen_ticks(stat: str, cores: Iterable[int]) -> int:
+    """The same, in the unit of proc_stat(5)."""
+    lines = {line.partition(" ")[0]: line.split() for line in stat.splitlines()}
+    fields = [lines.get(f"cpu{core}", []) for core in cores]
+    return sum(int(each[8]) for each in fields if len(each) > 8)
 
 
 def running() -> int:

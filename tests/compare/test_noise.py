@@ -54,6 +54,15 @@ def test_a_look_leaves_the_process_on_its_cores() -> None:
     assert look.spread > 0
 
 
+def test_of_a_part_of_the_cores_only_their_steal_counts() -> None:
+    stat = (
+        "cpu  1 2 3 4 5 6 7 900 0 0\ncpu0 1 2 3 4 5 6 7 100 0 0\ncpu1 1 2 3 4 5 6 7 300 0 0\n"
+        "cpu10 1 2 3 4 5 6 7 500 0 0\nintr 8\n"
+    )
+    assert noise.stolen_ticks(stat, [0, 10]) == 600
+    assert noise.stolen_ticks(stat, [0, 2]) == 100
+
+
 def test_looks_are_the_same_after_the_json_file() -> None:
     looks = [QUIET, Look("b", 0.4, 0.0, 2.0)]
     document = noise.as_json(looks)
