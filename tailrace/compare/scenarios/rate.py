@@ -42,7 +42,7 @@ class Rate(Scenario):
         path = self.nginx if server.peer.package is None and self.nginx else self.path
         with watched(server) as use:
             done = load.run(self.work(server.url + path, ask.seconds))
-        others = use.others / use.seconds if use.seconds and not self.all_cores else None
+        others = use.others / use.seconds if use.seconds and self.has_core() else None
         if done.rate <= 0:
             return Sample({}, done.errors, done.detail, others)
         found = {
@@ -74,6 +74,10 @@ class Rate(Scenario):
         if self.all_cores:
             return ",".join(map(str, machine.CORES))
         return machine.SERVER_CORE if self.same_core else machine.LOAD_CORE
+
+    def has_core(self) -> bool:
+        """Whether the server's core is not the client's, too: what others use of it then disturbs."""
+        return not self.all_cores and self.core() != machine.SERVER_CORE
 
     def reproduce(self) -> str:
         line = load.command(self.work(f"http://127.0.0.1:8000{self.path}", 1))
