@@ -24,9 +24,6 @@ class Progress(Protocol):
     def step(self, text: str) -> None:
         """What is done in it."""
 
-    def line(self, text: str) -> None:
-        """Something to keep in sight."""
-
 
 class Lines:
     """A line each."""
@@ -41,9 +38,6 @@ class Lines:
     def step(self, text: str) -> None:
         print(f"{self.head}: {text}", file=sys.stderr, flush=True)
 
-    def line(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
 
 class Bars:
     """One bar for the run, with what is done now beside it."""
@@ -57,9 +51,6 @@ class Bars:
 
     def step(self, text: str) -> None:
         self.progress.update(self.task, now=text)
-
-    def line(self, text: str) -> None:
-        self.progress.console.print(text, markup=False, highlight=False)
 
 
 @contextlib.contextmanager
