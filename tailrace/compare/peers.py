@@ -30,7 +30,6 @@ TAILRACE = "tailrace"
 TAILRACE_GEVENT = "tailrace gevent"
 # Tailrace, where an application reads the files that the others serve themselves.
 VIEW = "tailrace, read by a view"
-OURS = (TAILRACE, TAILRACE_GEVENT)
 NGINX = "nginx"
 # The standard library has it.
 WSGIREF = "wsgiref"
@@ -485,6 +484,11 @@ FLOOR = Peer(
     "nginx -p {state} -c nginx.conf",
     "One worker with sendfile and an open-file cache: what the operating system can do with a file.",
 )
+
+
+def is_ours(name: str) -> bool:
+    """Whether a row is one of Tailrace's, in whatever mode."""
+    return name == TAILRACE or name.startswith((f"{TAILRACE} ", f"{TAILRACE},"))
 
 
 def by_name(names: list[str]) -> tuple[Peer, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Any, Protocol
 
-from tailrace.compare.peers import NGINX, OURS, TAILRACE, TAILRACE_GEVENT
+from tailrace.compare.peers import NGINX, TAILRACE, TAILRACE_GEVENT, is_ours
 
 ITERATION = "iteration"
 # In a result, but not in competition.
@@ -115,7 +115,7 @@ class Column:
 
     def best_peer(self) -> str | None:
         """The best of the servers that are neither Tailrace nor a floor, among those that made no error."""
-        rivals = [name for name in self.ranked() if name not in OURS and name not in FLOORS]
+        rivals = [name for name in self.ranked() if not is_ours(name) and name not in FLOORS]
         with_figure = [name for name in rivals if self.figure(name) is not None]
         return next((name for name in with_figure if not self.cells[name].errors), None)
 
@@ -166,10 +166,6 @@ class Spread:
         if len(ratios) < 4:
             return cls(min(ratios), median(ratios), max(ratios))
         return cls(*quantiles(ratios, n=4, method="inclusive"))
-
-    def is_even(self) -> bool:
-        """Whether the rounds do not agree on which of the two is better: then neither is."""
-        return self.low < 1 < self.high
 
 
 def percentile(values: Collection[int], part: float) -> int:

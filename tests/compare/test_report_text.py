@@ -212,9 +212,6 @@ def test_a_run_that_goes_on_says_so() -> None:
         (None, None),
         ({"refused": False, "reason": "calm"}, None),
         ({"refused": True, "reason": "31 %"}, "31 %"),
-        ({"ranking": False, "why": "31 %"}, "31 %"),
-        ("31 %", "31 %"),
-        (True, "The machine was too noisy for a ranking."),
     ],
 )
 def test_a_run_says_whether_it_ranks(noise: object, why: str | None) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tailrace.compare.goals import spread
-from tailrace.compare.peers import NGINX
-from tailrace.compare.report.run import Experiment, is_ours
+from tailrace.compare.peers import NGINX, is_ours
+from tailrace.compare.report.run import Experiment
 from tailrace.compare.results import ITERATION, Cell, Column, Metric, Spread
 from tailrace.process.printable import printable
 

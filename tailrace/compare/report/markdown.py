@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from statistics import median
 
-from tailrace.compare.peers import TAILRACE_GEVENT
+from tailrace.compare.peers import TAILRACE_GEVENT, is_ours
 from tailrace.compare.report.findings import FLOOR_LABELS, Standing, absent, label, tally
-from tailrace.compare.report.run import Experiment, Run, is_ours
+from tailrace.compare.report.run import Experiment, Run
 from tailrace.compare.report.terminal import WORDS, factor
 from tailrace.compare.results import Column
 from tailrace.process.printable import printable

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+from tailrace.compare.peers import is_ours
 from tailrace.compare.report import chart
 from tailrace.compare.report.chart import Heads, Row, text
 from tailrace.compare.report.findings import (
@@ -30,7 +31,7 @@ from tailrace.compare.report.findings import (
 )
 from tailrace.compare.report.markdown import lead_title, others
 from tailrace.compare.report.parts import part_of
-from tailrace.compare.report.run import Experiment, Run, is_ours
+from tailrace.compare.report.run import Experiment, Run
 from tailrace.compare.report.scale import Scale
 from tailrace.compare.report.terminal import WORDS
 from tailrace.compare.results import Cell, Column, Spread

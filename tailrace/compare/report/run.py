@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.compare import machine, scenarios
-from tailrace.compare.peers import FLOOR, PEERS, TAILRACE, Peer
+from tailrace.compare.peers import FLOOR, PEERS, Peer, is_ours
 from tailrace.compare.results import FLOORS, Column, Metric, Verdict
 from tailrace.compare.scenarios.scenario import Scenario
 
@@ -28,7 +28,6 @@ FRAMEWORKS = re.compile(r"(^|_)(flask|django)(_|$)")
 AS_PEOPLE_RUN_IT = re.compile(r"worker for each core|worker per core|all cores|each core", re.IGNORECASE)
 # A file from elsewhere may ask for any number.
 MOST_DIGITS = 9
-TOO_NOISY = "The machine was too noisy for a ranking."
 
 
 @dataclass(frozen=True)
@@ -96,14 +95,8 @@ class Run:
     @property
     def refusal(self) -> str | None:
         """Why the figures are not ranked; None where they are."""
-        noise = self.document.get("noise")
-        if not noise:
-            return None
-        if not isinstance(noise, dict):
-            return noise if isinstance(noise, str) else TOO_NOISY
-        if not (noise.get("refused") or noise.get("refuses") or noise.get("ranking") is False):
-            return None
-        return str(noise.get("reason") or noise.get("why") or TOO_NOISY)
+        noise = self.document.get("noise") or {}
+        return str(noise["reason"]) if noise.get("refused") else None
 
     def is_complete(self) -> bool:
         """False while a run goes on, and where it was interrupted."""
@@ -164,11 +157,6 @@ class Run:
         if asked.get("rounds"):
             parts.append(f"with up to {asked['rounds']} interleaved rounds of {asked.get('seconds', 1):g} s")
         return " ".join(parts) + ("" if self.is_complete() else "; not all experiments have been measured yet")
-
-
-def is_ours(name: str) -> bool:
-    """Whether a row is one of Tailrace's, in whatever mode."""
-    return name == TAILRACE or name.startswith((f"{TAILRACE} ", f"{TAILRACE},"))
 
 
 def column_of(key: str, column: dict[str, Any], told: dict[str, Any]) -> Column:
