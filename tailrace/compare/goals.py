@@ -157,12 +157,12 @@ def advantage(column: Column, other: str, of: str = TAILRACE) -> float | None:
 
 
 def spread(column: Column, other: str, of: str = TAILRACE) -> Spread | None:
-    """How many times better `of` is than `other`, over the rounds in which both have a figure."""
+    """How many times better `of` is than `other`, over the rounds in which both have a figure. None where one of these
+    is zero: without that round the others would say more than the run does."""
     ours, theirs = column.cells.get(of), column.cells.get(other)
     if ours is None or theirs is None:
         return None
     pairs = [(ours.values[number], theirs.values[number]) for number in ours.values.keys() & theirs.values.keys()]
-    ratios = [
-        (mine / yours if column.metric.more_is_better else yours / mine) for mine, yours in pairs if mine and yours
-    ]
-    return Spread.of(ratios) if ratios else None
+    if not pairs or any(not (mine and yours) for mine, yours in pairs):
+        return None
+    return Spread.of([mine / yours if column.metric.more_is_better else yours / mine for mine, yours in pairs])

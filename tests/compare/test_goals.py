@@ -46,6 +46,12 @@ def test_a_round_that_one_of_them_lost_is_not_compared() -> None:
     assert advantage(column(RATE, tailrace=[300, 400], granian=[100, None]), "granian") == 3.0
 
 
+def test_a_round_with_zero_is_not_left_out_of_a_ratio() -> None:
+    # 0 missed in two of three rounds is no loss.
+    assert advantage(column(TIME, tailrace=[0, 0, 3], granian=[5, 5, 2]), "granian") is None
+    assert advantage(column(RATE, tailrace=[0, 100], granian=[50, 50]), "granian") is None
+
+
 def test_times_is_met_at_its_factor() -> None:
     figures = column(RATE, tailrace=[120], granian=[100])
     assert Times(1.2, "granian").judge(figures).met is True
