@@ -80,8 +80,8 @@ class Asked:
         """The command line that asks for this again."""
         words = ["tailrace", "compare", *([self.app] if self.app else [])]
         words += [word for url in self.urls for word in ("--url", url)]
-        for name in ("only", "servers"):
-            words += [f"--{name}", ",".join(getattr(self, name))] if getattr(self, name) else []
+        for option, names in (("--only", self.only), ("--servers", self.servers)):
+            words += [option, ",".join(names)] if names else []
         words += ["--quick"] if self.quick else []
         words += ["--rounds", str(self.rounds)] if self.rounds else []
         words += ["--seconds", f"{self.seconds:g}"] if self.seconds != 1.0 else []

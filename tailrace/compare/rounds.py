@@ -44,8 +44,7 @@ class Contest:
     def admits(self, peer: Peer) -> bool:
         """Whether a server is in this scenario. A second row is where its first one is, if several clients are served
         at once: one alone does not see how many threads there are."""
-        several = max(getattr(self.scenario, "connections", 1), getattr(self.scenario, "clients", 1)) > 1
-        return self.scenario.admits(first_row(peer)) and (several or not peer.of)
+        return self.scenario.admits(first_row(peer)) and (self.scenario.at_once() > 1 or not peer.of)
 
     def takes_part(self, peer: Peer) -> bool:
         """A server that is missing, or that cannot do this at all, is in the table with its reason and no figure."""

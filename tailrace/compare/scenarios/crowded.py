@@ -87,6 +87,9 @@ class Crowded(Scenario):
     pace: float = 100_000
     size: int | str = files.CROWD_BYTES
 
+    def at_once(self) -> int:
+        return self.clients
+
     def load(self, server: Server, ask: Ask) -> Sample:
         seconds = ask.seconds / 2 if ask.quick else ask.seconds
         is_floor = server.peer.package is None

@@ -18,6 +18,9 @@ class Discard(Scenario):
 
     connections: int = 4
 
+    def at_once(self) -> int:
+        return self.connections
+
     def load(self, server: Server, ask: Ask) -> Sample:
         with watched(server) as use:
             found = drain.run(server.connect, self.path, self.connections, ask.seconds)

@@ -29,6 +29,9 @@ class Idle(Scenario):
 
     connections: int = CONNECTIONS
 
+    def at_once(self) -> int:
+        return self.connections
+
     def load(self, server: Server, ask: Ask) -> Sample:
         wanted = min(QUICK_CONNECTIONS, self.connections) if ask.quick else self.connections
         for _ in range(50):

@@ -38,6 +38,9 @@ class Rate(Scenario):
     fields: tuple[str, ...] = ()
     upload: bool = False
 
+    def at_once(self) -> int:
+        return self.connections
+
     def load(self, server: Server, ask: Ask) -> Sample:
         path = self.nginx if server.peer.package is None and self.nginx else self.path
         with watched(server) as use:

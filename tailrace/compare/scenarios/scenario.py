@@ -60,6 +60,10 @@ class Scenario:
         usual = peer.name in self.among if self.among else not peer.asked
         return usual or peer.name in self.also
 
+    def at_once(self) -> int:
+        """How many clients are served at once."""
+        return 1
+
     def extra(self, peer: Peer) -> str:
         """The further options of one server."""
         return dict(self.flags).get(peer.name, "")

@@ -28,6 +28,9 @@ class Sleeping(Scenario):
 
     clients: int = 100
 
+    def at_once(self) -> int:
+        return self.clients
+
     def load(self, server: Server, ask: Ask) -> Sample:
         window = WINDOW_SECONDS / 2 if ask.quick else WINDOW_SECONDS
         begun, used = time.perf_counter(), time.process_time()

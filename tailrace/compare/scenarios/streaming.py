@@ -30,6 +30,9 @@ class Streaming(Scenario):
 
     clients: int = 10_000
 
+    def at_once(self) -> int:
+        return self.clients
+
     def load(self, server: Server, ask: Ask) -> Sample:
         clients = min(QUICK_CLIENTS, self.clients) if ask.quick else self.clients
         seconds = (QUICK_WINDOW if ask.quick else WINDOW) * ask.seconds
