@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tailrace.compare import machine, noise, own, peers, report, resume, scenarios
+from tailrace.compare import machine, noise, own, peers, report, resume, scenarios, strace
 from tailrace.compare.peers import Peer
 from tailrace.compare.progress import Progress, shown
 from tailrace.compare.results import Column
@@ -187,6 +187,7 @@ def run(asked: Asked) -> int:
     else:
         chosen = chosen_experiments(asked)
     need_tools(chosen)
+    chosen = traceable(asked, chosen)
     need_writable(asked.output)
     identity = resume.identity(asked.options(), servers)
     earlier, told = (Earlier(), "") if asked.fresh else resume.earlier(asked.results, chosen, identity)
@@ -349,6 +350,19 @@ def chosen_experiments(asked: Asked) -> tuple[Scenario, ...]:
             raise ConfigError(said)
         print(f"not measured: {said}", file=sys.stderr)
     return tuple(scenario for scenario in chosen if scenario.name not in lacking)
+
+
+def traceable(asked: Asked, chosen: tuple[Scenario, ...]) -> tuple[Scenario, ...]:
+    """Without the experiments that need strace, where it may not attach to servers. Raises ConfigError where they were
+    named."""
+    counting = [scenario.name for scenario in chosen if isinstance(scenario, Syscalls)]
+    if not counting or not (why := strace.hindrance()):
+        return chosen
+    said = f"{', '.join(counting)}: {why}; run as root, or set kernel.yama.ptrace_scope to 0"
+    if asked.only:
+        raise ConfigError(said)
+    print(f"not measured: {said}", file=sys.stderr)
+    return tuple(scenario for scenario in chosen if scenario.name not in counting)
 
 
 def need_tools(chosen: Iterable[Scenario]) -> None:

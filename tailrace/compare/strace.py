@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
@@ -51,6 +52,20 @@ class Count:
             self.process.wait()
         if self.report.exists():
             self.calls = read(self.report.read_text())
+
+
+def hindrance() -> str:
+    """Why strace may not attach to a process of this user that is not its child; empty where it may."""
+    with tempfile.TemporaryDirectory(prefix="tailrace-compare-") as directory:
+        tried = subprocess.Popen(["sleep", str(6 * ATTACH_SECONDS)])
+        try:
+            with Count([tried.pid], Path(directory) / "strace"):
+                return ""
+        except subprocess.SubprocessError as error:
+            return str(error).splitlines()[-1]
+        finally:
+            tried.kill()
+            tried.wait()
 
 
 def read(text: str) -> dict[str, int]:

@@ -20,8 +20,9 @@ from harness.tools import need_tool
 
 import tailrace
 from tailrace.command import cli
-from tailrace.compare import main, peers
+from tailrace.compare import main, peers, scenarios, strace
 from tailrace.compare.main import Asked, Interrupt
+from tailrace.process.errors import ConfigError
 
 ROOT = Path(tailrace.__file__).parents[1]
 APP = """
@@ -109,6 +110,17 @@ def test_a_missing_tool_is_an_error_with_its_debian_package(monkeypatch: pytest.
     monkeypatch.setattr(shutil, "which", lambda name, **more: None if name in PACKAGED else found(name, **more))
     said = wrong("--servers", "wsgiref", "--only", "calls")
     assert said == "`tailrace compare` needs curl, taskset, strace: sudo apt-get install curl util-linux strace"
+
+
+def test_what_strace_may_not_count_is_left_out_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(strace, "hindrance", lambda: "strace: attach: Operation not permitted")
+    chosen = scenarios.by_name(["calls", "startup"])
+    assert [each.name for each in main.traceable(Asked(), chosen)] == ["startup"]
+    assert "not measured: calls: strace: attach: Operation not permitted; run as root" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="calls: strace: attach"):
+        main.traceable(Asked(only=("calls",)), chosen)
 
 
 PACKAGED = ("curl", "taskset", "strace")
