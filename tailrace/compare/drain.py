@@ -7,14 +7,14 @@ servers have in common. Here it is some tens of calls, and how much of its core 
 
 from __future__ import annotations
 
-import re
 import select
 import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
+from tailrace.compare.answer import Answer
+
 HEAD = 16384
 PIECE = 1 << 20
 # With no answer for so long, the server has stopped.
@@ -32,13 +32,15 @@ class Drained:
 
 
 class Drain:
-    """One connection, which does not block: a request, the response, the next request. `take` when it is readable."""
+    """One connection, which does not block: a request, the response, the next request. `take` when it is readable.
+    closes: the response announces the end of the connection."""
 
     def __init__(self, connection: socket.socket, request: bytes) -> None:
         self.connection = connection
         self.request = request
         self.head = b""
         self.left = 0
+        self.closes = False
         self.space = bytearray(PIECE)
 
     def ask(self) -> None:
@@ -68,10 +70,12 @@ class Drain:
                 break
             if not data:
                 raise ConnectionResetError("closed before a response")
-        length = LENGTH.search(self.head, 0, end + 2)
-        if self.head[9:12] != b"200" or length is None:
+        answer = Answer()
+        answer.read_head(self.head[:end])
+        if answer.status != 200 or answer.length is None:
             raise ConnectionResetError("not a 200 with its length")
-        left = int(length.group(1)) - (len(self.head) - end - 4)
+        self.closes = answer.closes
+        left = answer.length - (len(self.head) - end - 4)
         if left < 0:
             raise ConnectionResetError("more than the response")
         return left
@@ -91,29 +95,34 @@ def run(connect: Callable[[], socket.socket], path: str, connections: int, secon
         poll.register(connection, select.EPOLLIN)
         drain.ask()
 
-    for _ in range(connections):
-        start()
-    begun, used = time.perf_counter(), time.process_time()
-    while (now := time.perf_counter()) - begun < seconds:
-        ready = poll.poll(PATIENCE)
-        if not ready:
-            drained.errors += len(under_way)
-            break
-        for descriptor, _ in ready:
-            drain = under_way[descriptor]
-            try:
-                if drain.take():
+    try:
+        for _ in range(connections):
+            start()
+        begun, used = time.perf_counter(), time.process_time()
+        while (now := time.perf_counter()) - begun < seconds:
+            ready = poll.poll(PATIENCE)
+            if not ready:
+                drained.errors += len(under_way)
+                break
+            for descriptor, _ in ready:
+                drain = under_way[descriptor]
+                try:
+                    if not drain.take():
+                        continue
                     drained.answers += 1
-                    drain.ask()
-            except BlockingIOError:
-                continue
-            except OSError:
-                drained.errors += 1
+                    if not drain.closes:
+                        drain.ask()
+                        continue
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    drained.errors += 1
                 # A closed descriptor leaves the epoll by itself.
                 under_way.pop(descriptor).connection.close()
                 start()
-    drained.seconds, drained.processor = now - begun, time.process_time() - used
-    for drain in under_way.values():
-        drain.connection.close()
-    poll.close()
+        drained.seconds, drained.processor = now - begun, time.process_time() - used
+    finally:
+        for drain in under_way.values():
+            drain.connection.close()
+        poll.close()
     return drained

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
+from tailrace.compare import drain
 from tailrace.compare.drain import Drain
 
 Pair = tuple[socket.socket, socket.socket]
@@ -23,27 +27,27 @@ def pair() -> Iterator[Pair]:
 
 
 def test_one_response_after_the_other(pair: Pair) -> None:
-    drain = Drain(pair[0], b"GET")
+    client = Drain(pair[0], b"GET")
     for _ in range(2):
-        drain.ask()
+        client.ask()
         assert pair[1].recv(100) == b"GET"
         pair[1].sendall(HEAD + bytes(1000))
-        assert drain.take()
+        assert client.take()
     with pytest.raises(BlockingIOError):
-        drain.take()
+        client.take()
 
 
 @pytest.mark.parametrize("step", [1, 7, 100])
 def test_a_response_in_pieces_ends_with_its_last_byte(pair: Pair, step: int) -> None:
-    drain = Drain(pair[0], b"GET")
+    client = Drain(pair[0], b"GET")
     whole = HEAD + bytes(1000)
     for begin in range(0, len(whole) - step, step):
         pair[1].sendall(whole[begin : begin + step])
         with pytest.raises(BlockingIOError):
-            drain.take()
+            client.take()
         sent = begin + step
     pair[1].sendall(whole[sent:])
-    assert drain.take()
+    assert client.take()
 
 
 @pytest.mark.parametrize(
@@ -57,9 +61,30 @@ def test_a_response_in_pieces_ends_with_its_last_byte(pair: Pair, step: int) -> 
     ],
 )
 def test_what_is_not_a_whole_response_is_an_error(pair: Pair, answer: bytes) -> None:
-    drain = Drain(pair[0], b"GET")
+    client = Drain(pair[0], b"GET")
     pair[1].sendall(answer)
     pair[1].shutdown(socket.SHUT_WR)
     with pytest.raises(ConnectionResetError):
-        drain.take()
-        drain.take()
+        client.take()
+        client.take()
+
+
+def test_a_connection_whose_end_is_announced_is_no_error() -> None:
+    with ExitStack() as opened:
+        listener = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.recv(4096)
+                        connection.sendall(HEAD.replace(b"200 OK", b"200 OK\r\nConnection: close") + bytes(1000))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        found = drain.run(lambda: socket.create_connection(listener.getsockname()), "/", 2, 0.2)
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert found.answers > 2
+    assert found.errors == 0
