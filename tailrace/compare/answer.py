@@ -5,8 +5,12 @@ from __future__ import annotations
 import socket
 
 
+class Garbled(OSError):
+    """What came is no response."""
+
+
 class Answer:
-    """One response. `feed` it until `complete`; `end` tells it that the server has closed."""
+    """One response. `feed` it until `complete`; `end` tells it that the server has closed. Raises Garbled."""
 
     def __init__(self) -> None:
         self.received = bytearray()
@@ -44,7 +48,13 @@ class Answer:
         return bytes(self.received[self.body_at :])
 
     def read_head(self, head: bytes) -> None:
-        lines = head.lower().split(b"\r\n")
+        try:
+            self.read_lines(head.lower().split(b"\r\n"))
+        except (ValueError, IndexError):
+            raise Garbled(f"not a response: {head[:60]!r}") from None
+
+    def read_lines(self, lines: list[bytes]) -> None:
+        """Raises ValueError or IndexError where a number is missing."""
         self.status = int(lines[0].split()[1])
         self.closes = lines[0].startswith(b"http/1.0")
         for line in lines[1:]:

@@ -16,11 +16,13 @@ class Client:
         self.process = process
 
     def line(self, seconds: float) -> str:
-        """What it says next. Raises OSError when it says nothing."""
+        """What it says next. Raises OSError when it says nothing, or has ended."""
         assert self.process.stdout is not None
         if not select.select([self.process.stdout], [], [], seconds)[0]:
             raise OSError("the client says nothing")
-        return self.process.stdout.readline()
+        if not (line := self.process.stdout.readline()):
+            raise OSError("the client has ended")
+        return line
 
     def ask(self, seconds: float) -> str:
         """Its next line in answer to an empty one. Raises OSError."""

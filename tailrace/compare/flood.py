@@ -175,7 +175,7 @@ class Load:
                 return
             data = pending.connection.recv(1 << 18)
             done = pending.answer.feed(data) if data else pending.answer.end()
-        except (OSError, ValueError, IndexError):
+        except OSError:
             self.end(descriptor, "broken")
             return
         if done:

@@ -31,6 +31,13 @@ class Counted:
         if count:
             self.errors[kind] = self.errors.get(kind, 0) + count
 
+    def take(self, client: Client) -> None:
+        """The answer of a client that has it."""
+        if client.answer.status == 200:
+            self.answers.append((client.sent, time.perf_counter()))
+        else:
+            self.error("status")
+
     def rate(self, begin: float, end: float) -> float:
         """Answers each second in the window. An answer that crosses its edge counts for the part of its time that is
         inside, or a sleep of a twentieth of the window would make steps of 5%; where answers take as long as the
@@ -114,24 +121,18 @@ def run(address: tuple[str, int], clients: int, warm: float, window: float) -> t
                     continue
                 data = client.connection.recv(65536)
                 done = client.answer.feed(data) if data else client.answer.end()
+                if done:
+                    counted.take(client)
+                    if not client.answer.closes:
+                        client.ask()
+                        continue
+                elif data:
+                    continue
+                else:
+                    counted.error("closed")
             except OSError:
                 counted.error("reset")
-                start(client)
-                continue
-            if done:
-                moment = time.perf_counter()
-                if client.answer.status == 200:
-                    counted.answers.append((client.sent, moment))
-                else:
-                    counted.error("status")
-                if client.answer.closes:
-                    start(client)
-                else:
-                    client.ask()
-            elif not data:
-                # A connection kept alive may be closed before a request; anything else is a broken answer.
-                counted.error("closed")
-                start(client)
+            start(client)
         if sum(counted.errors.values()) > 20 * clients + 1000:
             break
     counted.error("unanswered", sum(now - client.sent > PATIENCE for client in by_descriptor.values()))

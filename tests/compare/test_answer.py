@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.compare.answer import Answer
+from tailrace.compare import client
+from tailrace.compare.answer import Answer, Garbled
 
 WITH_LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nslept"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nslept\r\n0\r\n\r\n"
@@ -16,6 +17,19 @@ def test_complete_with_the_last_byte_and_not_before(response: bytes) -> None:
     assert not any(answer.feed(bytes([byte])) for byte in response[:-1])
     assert answer.feed(response[-1:])
     assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"HTTP/1.1", b"HTTP/1.1 fine", b"HTTP/1.1 200 OK\r\nContent-Length: many", b"\xff \xff"]
+)
+def test_what_is_no_response_is_an_error_of_the_connection(head: bytes) -> None:
+    with pytest.raises(Garbled):
+        Answer().feed(head + b"\r\n\r\n")
+
+
+def test_a_client_that_ends_is_an_error() -> None:
+    with pytest.raises(OSError, match="the client has ended"), client.started("no_such_module", [], 10.0):
+        pass
 
 
 def test_empty_chunked_body() -> None:
