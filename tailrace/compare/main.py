@@ -271,11 +271,8 @@ def measure(session: Session) -> int:
                     print(report.terminal(column, ranked) + "\n", flush=True)
     except KeyboardInterrupt:
         finished, count = len(session.so_far.finished), len(session.chosen)
-        print(
-            f"\ninterrupted: {finished} of {count} experiments are in {session.asked.results}; the same command "
-            "continues there",
-            file=sys.stderr,
-        )
+        kept = f"{finished} of {count} experiments are in {session.asked.results}; the same command continues there"
+        print(f"\ninterrupted: {kept if finished else 'no experiment is finished'}", file=sys.stderr)
         raise
     if skipped:
         print(f"out of time, not measured (see --minutes): {', '.join(skipped)}", file=sys.stderr)
@@ -306,6 +303,8 @@ def summary(session: Session, made: Path) -> None:
         print(f"No ranking. {verdict.reason}")
     elif goals := report.goals_terminal(session.so_far.columns):
         print(f"Goals\n{goals}\n")
+    if not verdict.refused and session.asked.effective_rounds() == 1:
+        print(f"Note: {report.ONE_ROUND}.")
     print(session.asked.results)
     print(made)
 

@@ -206,6 +206,16 @@ def test_a_run_that_goes_on_says_so() -> None:
     assert "not all experiments" not in markdown(Run.of(usual(run={"complete": True})))
 
 
+def test_a_run_of_one_round_says_that_small_differences_mean_nothing() -> None:
+    def measured(*figures: float, **more: Any) -> str:
+        cells = {"tailrace": cell(*figures), "granian": cell(*figures)}
+        return markdown(Run.of(document((scenario("it", metric("it")), {"it": cells}), **more)))
+
+    assert "one round has no quartiles" in measured(101)
+    assert "one round has no quartiles" not in measured(101, 102)
+    assert "one round has no quartiles" not in measured(101, noise={"refused": True, "reason": "31 %"})
+
+
 @pytest.mark.parametrize(
     ("noise", "why"),
     [

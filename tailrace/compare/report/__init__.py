@@ -11,11 +11,11 @@ from typing import Any
 
 from tailrace.compare.report.markdown import markdown
 from tailrace.compare.report.page import page
-from tailrace.compare.report.run import Run, document, save
+from tailrace.compare.report.run import ONE_ROUND, Run, document, save
 from tailrace.compare.report.shapes import readme_chart
 from tailrace.compare.report.terminal import goals_terminal, terminal
 
-__all__ = ["document", "draw", "goals_terminal", "readme_chart", "render", "terminal", "write"]
+__all__ = ["ONE_ROUND", "document", "draw", "goals_terminal", "readme_chart", "render", "terminal", "write"]
 
 
 def write(document: dict[str, Any], path: Path) -> Path:

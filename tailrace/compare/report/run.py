@@ -25,6 +25,7 @@ from tailrace.compare.scenarios.scenario import Scenario
 APPLICATIONS = "PYTHONPATH=tailrace/compare"
 OTHER = "Other measurements"
 FRAMEWORKS = re.compile(r"(^|_)(flask|django)(_|$)")
+ONE_ROUND = "one round has no quartiles: small differences mean nothing"
 AS_PEOPLE_RUN_IT = re.compile(r"worker for each core|worker per core|all cores|each core", re.IGNORECASE)
 # A file from elsewhere may ask for any number.
 MOST_DIGITS = 9
@@ -156,6 +157,8 @@ class Run:
             parts.append(f"in {self.document['minutes']:g} minutes")
         if asked.get("rounds"):
             parts.append(f"with up to {asked['rounds']} interleaved rounds of {asked.get('seconds', 1):g} s")
+        if self.rounds() == 1 and self.refusal is None:
+            parts.append(f"({ONE_ROUND})")
         return " ".join(parts) + ("" if self.is_complete() else "; not all experiments have been measured yet")
 
 
