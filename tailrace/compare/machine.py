@@ -35,10 +35,11 @@ def facts() -> dict[str, str]:
 
 def processor() -> str:
     try:
-        named = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+        told = Path("/proc/cpuinfo").read_text()
     except OSError:
-        named = None
-    hypervisor = " (virtual machine)" if " hypervisor" in Path("/proc/cpuinfo").read_text() else ""
+        told = ""
+    named = re.search(r"model name\s*:\s*(.+)", told)
+    hypervisor = " (virtual machine)" if " hypervisor" in told else ""
     return (named.group(1) if named else platform.machine()) + hypervisor
 
 

@@ -409,8 +409,8 @@ def method(run: Run, data: str | None) -> str:
         f'<section id="method"><h2>Method and machine</h2><p class="command"><code>{asked}</code></p>'
         "<p>The servers of an experiment take turns: each is measured once in a round, while the others are stopped, "
         "and another one begins each round. A figure is the median of its rounds. With fewer than four rounds the line "
-        f"through a mark joins the extremes, otherwise the quartiles.{ratios} A server whose answer is wrong has an "
-        f'error, whatever its speed.{link}</p><dl class="facts">{facts}</dl>{used}</section>'
+        f"through a mark joins the extremes, otherwise the quartiles.{ratios} A server whose answer is wrong has no "
+        f'figure, whatever its speed.{link}</p><dl class="facts">{facts}</dl>{used}</section>'
     )
 
 
