@@ -63,7 +63,8 @@ SERVED = Place()
 
 
 class Server:
-    """A peer that serves one application. Made by its constructor, ended by `stop`.
+    """A peer that serves one application. Made by its constructor, ended by `stop`. Raises NotServing, OSError or
+    subprocess.SubprocessError where it cannot be started.
 
     cores: None for one process on the server's core; otherwise nothing is pinned, and there is a worker for each of
     that many cores.
@@ -120,17 +121,22 @@ class Server:
         self.log = (self.state / "log").open("wb")
         self.begun = time.perf_counter()
         self.ready_after: float | None = None
-        self.process = subprocess.Popen(
-            [*(machine.pinned(machine.SERVER_CORE) if cores is None else machine.everywhere()), *arguments],
-            cwd=directory,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            # By the new process itself: nothing can end this one between a start and its note.
-            preexec_fn=SURVIVOR.told_of(self.state),
-        )
+        try:
+            self.process = subprocess.Popen(
+                [*(machine.pinned(machine.SERVER_CORE) if cores is None else machine.everywhere()), *arguments],
+                cwd=directory,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=self.log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                # By the new process itself: nothing can end this one between a start and its note.
+                preexec_fn=SURVIVOR.told_of(self.state),
+            )
+        except BaseException:
+            self.log.close()
+            shutil.rmtree(self.state, ignore_errors=True)
+            raise
 
     @property
     def url(self) -> str:

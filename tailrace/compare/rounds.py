@@ -23,6 +23,8 @@ from tailrace.compare.results import ITERATION, Cell, Column, Sample, columns_fo
 from tailrace.compare.scenarios.scenario import Ask, Scenario
 
 GIVEN_UP_AFTER = 2
+# What a server does that does not go along.
+FAILS = (NotServing, OSError, subprocess.SubprocessError)
 
 Progress = Callable[[str], None]
 
@@ -100,10 +102,11 @@ class Contest:
         self.progress(what)
         for peer in self.peers:
             if peer.name not in self.running and self.failures.get(peer.name, 0) < GIVEN_UP_AFTER:
-                self.running[peer.name] = self.server(peer)
+                with contextlib.suppress(*FAILS):
+                    self.running[peer.name] = self.server(peer)
         for server in self.running.values():
             if server.ready_after is None:
-                with contextlib.suppress(NotServing, OSError, subprocess.SubprocessError):
+                with contextlib.suppress(*FAILS):
                     server.wait_until_ready()
                     self.check_body(server)
 
@@ -115,27 +118,30 @@ class Contest:
 
     def turn(self, peer: Peer, number: int) -> None:
         """One round of one server."""
-        if self.scenario.fresh:
-            self.running[peer.name] = self.server(peer)
-        server = self.running[peer.name]
-        self.halt_all_but(server)
         try:
+            if peer.name not in self.running:
+                self.running[peer.name] = self.server(peer)
+            server = self.running[peer.name]
+            self.halt_all_but(server)
             if server.ready_after is None:
                 server.wait_until_ready()
                 self.check_body(server)
             elif not server.answers():
                 raise NotServing("no longer answers")
             sample = self.scenario.measure(server, self.ask)
-        except (NotServing, OSError, subprocess.SubprocessError) as error:
-            ended = server.process.poll()
-            fate = f"; ended with status {ended}: {server.last_words()}" if ended is not None else ""
-            sample = Sample(errors=1, note=f"{error}{fate}")
+        except FAILS as error:
+            sample = Sample(errors=1, note=f"{error}{self.fate(peer)}")
         self.note(peer.name, sample, number)
         if not sample.values:
             self.failures[peer.name] = self.failures.get(peer.name, 0) + 1
-        if self.scenario.fresh or not sample.values:
-            server.stop()
-            del self.running[peer.name]
+        if (self.scenario.fresh or not sample.values) and (over := self.running.pop(peer.name, None)):
+            over.stop()
+
+    def fate(self, peer: Peer) -> str:
+        """What became of a server that has ended, to be put behind an error."""
+        server = self.running.get(peer.name)
+        ended = server.process.poll() if server is not None else None
+        return f"; ended with status {ended}: {server.last_words()}" if server is not None and ended is not None else ""
 
     def check_body(self, server: Server) -> None:
         """Raises Wrong for an answer that is not correct, OSError where there is none. The server's turn says so; it is

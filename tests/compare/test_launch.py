@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tailrace.compare import peers
-from tailrace.compare.launch import Server
+from tailrace.compare import peers, scenarios
+from tailrace.compare.launch import NotServing, Place, Server
 from tailrace.compare.peers import Peer
+from tailrace.compare.rounds import Contest
+from tailrace.compare.scenarios.scenario import Ask
 
 
 @pytest.fixture
@@ -29,6 +33,27 @@ def row(name: str) -> Peer:
 def test_nobody_else_may_write_where_a_server_looks_for_modules(made: Server) -> None:
     for directory in (made.state, made.state / "path"):
         assert not stat.S_IMODE(directory.stat().st_mode) & 0o022
+
+
+def test_a_server_that_cannot_be_started_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    missing = tmp_path / "missing"
+    with pytest.raises(OSError, match="missing"):
+        Server(row(peers.WSGIREF), "shop:app", place=Place(missing))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_server_that_cannot_be_started_is_a_failure_of_its_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    (startup,) = scenarios.by_name(["startup"])
+    contest = Contest(startup, (row(peers.WSGIREF),), Ask(0.1, quick=True), lambda text: None)
+
+    def refuse(peer: Peer) -> Server:
+        raise NotServing("no free port")
+
+    monkeypatch.setattr(contest, "server", refuse)
+    column = contest.run(3, until=float("inf"))["startup"]
+    assert column.cells[peers.WSGIREF].notes == ["no free port"]
+    assert column.cells[peers.WSGIREF].errors == 2
 
 
 @pytest.mark.skipif(not peers.as_ordinary_user(), reason="Apache gives up root's rights where this process has them")
