@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from tailrace._tailrace import load
+from tailrace.compare.results import percentile
 from tailrace.compare.served.files import FORM_BYTES
 from tailrace.compare.work import Load, Work, counted
 
@@ -58,8 +59,8 @@ def measure(url: str, connections: int, seconds: float, fields: list[str], uploa
     )
     found["processor"] = time.process_time() - begun
     latencies = found.pop("latencies")
-    for name, part in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-        found[name] = latencies[min(len(latencies) - 1, int(part * len(latencies)))] / 1000 if latencies else None
+    for name, part in (("p50", 0.5), ("p99", 0.99)):
+        found[name] = percentile(latencies, part) / 1000 if latencies else None
     return found
 
 
