@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from tailrace.compare.goals import AtLeast, AtMost, FloorTimes, NoErrors, Times, TimesBest, Within, WithinBest
 from tailrace.compare.peers import NGINX, TAILRACE, TAILRACE_GEVENT, VIEW
 from tailrace.compare.results import Goal, Metric
@@ -149,12 +151,14 @@ def frameworks(name: str, title: str, app: str, path: str = "/", upload: bool = 
 
 # Who serves files beside the application, by its own options.
 FILE_SERVERS = (TAILRACE, VIEW, "granian", "uwsgi http11", "mod_wsgi")
+# As one word, whatever is in the name of the home directory.
+DIRECTORY = shlex.quote(str(files.DIRECTORY))
 FILE_FLAGS = (
-    (TAILRACE, f"--static /files={files.DIRECTORY}"),
-    ("granian", f"--static-path-route /files --static-path-mount {files.DIRECTORY}"),
+    (TAILRACE, f"--static /files={DIRECTORY}"),
+    ("granian", f"--static-path-route /files --static-path-mount {DIRECTORY}"),
     # Without the second, each response waits for a delayed acknowledgement.
-    ("uwsgi http11", f"--static-map /files={files.DIRECTORY} --tcp-nodelay"),
-    ("mod_wsgi", f"--url-alias /files {files.DIRECTORY}"),
+    ("uwsgi http11", f"--static-map /files={DIRECTORY} --tcp-nodelay"),
+    ("mod_wsgi", f"--url-alias /files {DIRECTORY}"),
 )
 
 
