@@ -15,7 +15,7 @@ import io
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
@@ -319,12 +319,16 @@ def compare_fields(message: Message, head: tuple[tuple[str, str], ...]) -> None:
             raise Wrong(f"the application's {len(values)} Set-Cookie fields arrive as {len(got)}")
         if len(got) > len(values):
             raise Wrong(f"header field {title(name)} arrives {len(got)} times, set {len(values)} times")
-        # A list in several fields may arrive in one (RFC 9110, section 5.3).
-        if name == "set-cookie" or ", ".join(got) != ", ".join(values):
+        # A list in several fields may arrive in one (RFC 9110, section 5.3), and without spaces (section 5.6.1).
+        if name == "set-cookie" or as_list(got) != as_list(values):
             raise Wrong(f"header field {title(name)} is {', '.join(got)!r} instead of {', '.join(values)!r}")
     for name, _ in message.fields:
         if name.lower() not in wanted and name.lower() not in ADDED:
             raise Wrong(f"header field {name}, which the application did not set")
+
+
+def as_list(values: Iterable[str]) -> list[str]:
+    return [element.strip(" \t") for value in values for element in value.split(",")]
 
 
 def compare_date(date: str) -> None:

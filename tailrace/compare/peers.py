@@ -107,6 +107,11 @@ class Peer:
         number = re.search(r"\d+(\.\w+)+", told.stdout + told.stderr)
         return f"{number.group(0)} on PATH" if number else "of unknown version, on PATH"
 
+    @property
+    def first(self) -> str:
+        """The name of the row that this one repeats, or its own: by it, scenarios know a server."""
+        return self.of or self.name
+
     def arguments(self, over_unix: bool = False, many: bool = False, cores: int = 1, /, **values: str) -> list[str]:
         """The command line with its values filled in. Asks for `unix` only where there is one."""
         template = self.unix if over_unix and self.unix is not None else self.command

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from tailrace.compare import floor, launch, machine
 from tailrace.compare.checks import CheckedCell, Wrong
@@ -46,7 +45,7 @@ class Contest:
     def admits(self, peer: Peer) -> bool:
         """Whether a server is in this scenario. A second row is where its first one is, if several clients are served
         at once: one alone does not see how many threads there are."""
-        return self.scenario.admits(first_row(peer)) and (self.scenario.at_once() > 1 or not peer.of)
+        return self.scenario.admits(peer) and (self.scenario.at_once() > 1 or not peer.of)
 
     def takes_part(self, peer: Peer) -> bool:
         """A server that is missing, or that cannot do this at all, is in the table with its reason and no figure."""
@@ -112,7 +111,7 @@ class Contest:
 
     def server(self, peer: Peer) -> Server:
         scenario = self.scenario
-        extra = scenario.extra(first_row(peer))
+        extra = scenario.extra(peer)
         cores = len(machine.CORES) if scenario.all_cores else None
         return Server(peer, scenario.app, scenario.over_unix, scenario.many, extra, scenario.place, cores)
 
@@ -163,8 +162,3 @@ class Contest:
                 continue
             cell = column.cells.setdefault(name, Cell())
             cell.add(number, sample.values.get(key), sample)
-
-
-def first_row(peer: Peer) -> Peer:
-    """The row by whose name scenarios know a server."""
-    return replace(peer, name=peer.of) if peer.of else peer

@@ -217,3 +217,16 @@ def test_a_disqualified_cell_has_no_figure_whenever_it_happens() -> None:
     assert cell.values == {}
     assert (cell.rounds, cell.errors) == (4, 2)
     assert CheckedCell.of(cell) is cell
+
+
+@pytest.mark.parametrize(
+    "fields", [b"Vary: Accept,Cookie\r\n", b"Vary: Accept ,  Cookie\r\n", b"Vary: Accept\r\nVary: Cookie\r\n"]
+)
+def test_a_list_may_arrive_with_other_spaces_or_in_several_fields(fields: bytes) -> None:
+    varied = (*HEAD, ("Vary", "Accept, Cookie"))
+    if fields.count(b"Vary") == 1:
+        assert answered(WITH_LENGTH.replace(SET, SET + fields), Expected(head=varied, body=b"slept")).status == 200
+    joined = (*HEAD, ("Vary", "Accept"), ("Vary", "Cookie"))
+    assert answered(WITH_LENGTH.replace(SET, SET + fields), Expected(head=joined, body=b"slept")).status == 200
+    other = fields.replace(b"Cookie", b"Origin")
+    assert "instead of" in fault(WITH_LENGTH.replace(SET, SET + other), Expected(head=joined, body=b"slept"))

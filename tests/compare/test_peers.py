@@ -74,6 +74,15 @@ def test_a_row_that_waits_to_be_asked_takes_part_where_it_is_named() -> None:
     assert not table["overload"].admits(gevent)
 
 
+def test_a_second_row_has_the_options_of_an_experiment_that_its_first_row_has() -> None:
+    rows = {peer.name: peer for peer in peers.PEERS}
+    second = rows["granian at Tailrace's defaults"]
+    for scenario in scenarios.SCENARIOS:
+        assert scenario.extra(second) == scenario.extra(rows["granian"])
+        assert scenario.admits(second) == scenario.admits(rows["granian"])
+    assert any(scenario.extra(second) for scenario in scenarios.SCENARIOS)
+
+
 def test_no_two_metrics_share_a_key() -> None:
     keys = [metric.key for scenario in scenarios.SCENARIOS for metric in scenario.metrics]
     assert len(keys) == len(set(keys))

@@ -56,9 +56,9 @@ class Scenario:
     place: Place = SERVED
 
     def admits(self, peer: Peer) -> bool:
-        """Whether a server takes part."""
-        usual = peer.name in self.among if self.among else not peer.asked
-        return usual or peer.name in self.also
+        """Whether a server takes part. A second row is where its first one is."""
+        usual = peer.first in self.among if self.among else not peer.asked
+        return usual or peer.first in self.also
 
     def at_once(self) -> int:
         """How many clients are served at once."""
@@ -66,7 +66,7 @@ class Scenario:
 
     def extra(self, peer: Peer) -> str:
         """The further options of one server."""
-        return dict(self.flags).get(peer.name, "")
+        return dict(self.flags).get(peer.first, "")
 
     def measure(self, server: Server, ask: Ask) -> Sample:
         """One round, and whether the answers are still correct after it. Raises NotServing, OSError or
