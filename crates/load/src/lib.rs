@@ -1,4 +1,4 @@
-//! An HTTP/1.1 client that measures a server: so many connections, each of which asks again when it has its response.
+//! An HTTP/1.1 client that measures a server: some connections, each of which asks again when it has its response.
 //!
 //! Its loop makes the system calls of wrk: one thread and one epoll; a response is read when it arrives, and the next
 //! request is written when epoll has reported that the socket can be written. A client that wrote at once would find
@@ -159,7 +159,7 @@ impl Run<'_> {
         }
     }
 
-    /// Begins a connection, in place of the one before.
+    /// Begins a connection that replaces the one before.
     fn connect(&mut self, at: usize) {
         let Some(client) = self.clients.get_mut(at) else { return };
         client.socket = None;

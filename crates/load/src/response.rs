@@ -25,11 +25,11 @@ pub(crate) struct Ended {
 enum Body {
     /// The head is not complete.
     None,
-    /// So many bytes are left.
+    /// This many bytes are left.
     Length(u64),
     /// A line with the size of a chunk.
     Size,
-    /// So many bytes of a chunk and of the line end after it are left.
+    /// This many bytes of a chunk, and of the line end after it, are left.
     Chunk(u64),
     /// The lines after the last chunk.
     Trailer,
