@@ -259,7 +259,7 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     elsewhere(
         "Tailrace serves WSGI applications, which have neither WebSockets nor lifespan events",
-        gunicorn="--asgi-loop= --asgi-lifespan= --asgi-disconnect-grace-period=",
+        gunicorn="--asgi-loop= --asgi-lifespan= --asgi-disconnect-grace-period= --websocket-max-message-size=",
         granian="--ws:WEBSOCKETS",
         uwsgi="--http-websockets --asyncio= --greenlet --http-raw-body --websocket*",
         other="--ws= --ws-max-size= --ws-ping-interval= --ws-ping-timeout= --ws-max-queue= --lifespan=",
