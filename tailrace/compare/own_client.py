@@ -9,6 +9,7 @@ import argparse
 import json
 import sys
 import time
+from statistics import fmean
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -34,12 +35,13 @@ def read(text: str) -> Load:
     found = json.loads(text)
     faults = {kind: found[f"{kind}_errors"] for kind in ("connect", "read", "write")}
     faults |= {"timeout": found["timeouts"], "status": found["refusals"]}
-    return counted(found["answers"], found["seconds"], faults, found["p50"], found["p99"], found["processor"])
+    latencies = (found["p50"], found["p99"], found["mean"])
+    return counted(found["answers"], found["seconds"], faults, *latencies, found["processor"])
 
 
 def measure(url: str, connections: int, seconds: float, fields: list[str], upload: bool = False) -> dict[str, Any]:
-    """What `load` counts, with percentiles (milliseconds) in place of all latencies, and the processor time (seconds)
-    of this process.
+    """What `load` counts, with percentiles and the mean (milliseconds) in place of all latencies, and the processor
+    time (seconds) of this process.
 
     Raises ValueError for a URL that is not one of an IP address, and OSError.
     """
@@ -61,6 +63,7 @@ def measure(url: str, connections: int, seconds: float, fields: list[str], uploa
     latencies = found.pop("latencies")
     for name, part in (("p50", 0.5), ("p99", 0.99)):
         found[name] = percentile(latencies, part) / 1000 if latencies else None
+    found["mean"] = fmean(latencies) / 1000 if latencies else None
     return found
 
 

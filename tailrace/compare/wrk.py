@@ -30,10 +30,16 @@ def read(text: str) -> Load:
     other = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
     found["status"] = int(other.group(1)) if other else 0
     seconds = float(total.group(2)) * SECONDS[total.group(3)]
-    return counted(int(total.group(1)), seconds, found, latency(text, 50), latency(text, 99))
+    return counted(int(total.group(1)), seconds, found, latency(text, 50), latency(text, 99), mean(text))
 
 
 def latency(text: str, percent: int) -> float | None:
     """Milliseconds that this part of the answers took at most."""
     found = re.search(rf"^ *{percent}(?:\.0+)?% +([\d.]+)(us|ms|s|m)", text, re.MULTILINE)
+    return round(1e3 * SECONDS[found[2]] * float(found[1]), 6) if found else None
+
+
+def mean(text: str) -> float | None:
+    """Milliseconds of an average answer."""
+    found = re.search(r"^ *Latency +([\d.]+)(us|ms|s|m)\b", text, re.MULTILINE)
     return round(1e3 * SECONDS[found[2]] * float(found[1]), 6) if found else None

@@ -223,11 +223,14 @@ def test_a_wrong_answer_disqualifies(name: str, fault: str, monkeypatch: pytest.
 
 
 Figures = dict[str, float]
+LATENCIES = {"everyday_flask_page_p50", "everyday_flask_page_p99"}
 # What an experiment measures: the fault, and a note or a figure that tells of it. None of these figures can be that of
 # a server without the fault, however busy the machine is.
 CAUGHT: list[tuple[str, str, str | Callable[[Figures], bool]]] = [
     ("everyday_flask_page", "drop-under-load", "[0-9]+ read"),
     ("everyday_flask_page", "errors-under-load", "[0-9]+ status"),
+    ("everyday_flask_page", "serves-few", lambda found: found.keys() & LATENCIES == set()),
+    ("everyday_flask_page", "byte-by-byte", lambda found: found.keys() >= LATENCIES),
     ("everyday_django_upload", "drop-under-load", "[0-9]+ (read|write)"),
     ("pong_c64", "drop-under-load", "[0-9]+ read"),
     ("pong_c64", "errors-under-load", "[0-9]+ status"),
@@ -288,8 +291,10 @@ def test_an_experiment_shows_what_it_measures(
         monkeypatch.setattr(checks, "PATIENCE", 1.0)
     columns = measured(name, fault)
     if isinstance(evidence, str):
-        # The server may still be at it when its answers are checked afterwards.
-        assert re.search(f"{evidence}|disqualified: after the load", said(columns)), said(columns)
+        # The server may still be at it when its answers are checked afterwards; and on a busy machine it may not have
+        # noticed that earlier connections ended, and drop the one that checks it first.
+        dropped = "|closed in mid-response" if fault == "drop-under-load" else ""
+        assert re.search(f"{evidence}|disqualified: after the load{dropped}", said(columns)), said(columns)
         assert all(cell.errors or not cell.values for cell in cells(columns))
         return
     figures = {key: figure for key, column in columns.items() if (figure := column.figure("bad")) is not None}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tailrace.compare import wrk
-from tailrace.compare.work import Load
+from tailrace.compare.work import Load, Work
 
 REPORT = """Running 1s test @ http://127.0.0.1:8000/
   1 threads and 64 connections
@@ -15,7 +17,7 @@ REPORT = """Running 1s test @ http://127.0.0.1:8000/
 
 
 def test_the_rate_is_requests_over_the_time_they_took() -> None:
-    assert wrk.read(REPORT) == Load(600.0, 0, "", answers=750, seconds=1.25)
+    assert wrk.read(REPORT) == Load(600.0, 0, "", answers=750, seconds=1.25, mean=71.4)
 
 
 def test_answers_that_are_not_2xx_are_errors_and_not_in_the_rate() -> None:
@@ -35,3 +37,14 @@ def test_no_report_is_an_error() -> None:
 def test_latencies_are_milliseconds() -> None:
     load = wrk.read(REPORT + "  Latency Distribution\n     50%  702.00us\n     75%    1.01ms\n     99%    1.20s\n")
     assert (load.p50, load.p99) == (0.702, 1200.0)
+
+
+def test_latencies_of_few_connections_are_told_from_those_of_all() -> None:
+    work = Work("http://127.0.0.1:8000/", 64, 1.0, 0)
+    # 600 answers a second of 71.4 ms each: 43 connections.
+    load = wrk.read(REPORT)
+    assert load.unserved(work) == ""
+    few = replace(load, mean=7.0)
+    assert few.unserved(work) == "no latencies: about 4 of 64 connections were served, the others waited"
+    assert few.unserved(replace(work, connections=8)) == ""
+    assert few.unserved(replace(work, close=True)) == ""

@@ -43,18 +43,20 @@ class Rate(Scenario):
 
     def load(self, server: Server, ask: Ask) -> Sample:
         path = self.nginx if server.peer.package is None and self.nginx else self.path
+        work = self.work(server.url + path, ask.seconds)
         with watched(server) as use:
-            done = load.run(self.work(server.url + path, ask.seconds))
+            done = load.run(work)
         others = use.others / use.seconds if use.seconds and self.has_core() else None
         if done.rate <= 0:
             return Sample({}, done.errors, done.detail, others)
+        unserved = done.unserved(work)
         found = {
             "_cost": 1e6 * use.server / done.answers if done.answers else None,
-            "_p50": done.p50,
-            "_p99": done.p99,
+            "_p50": None if unserved else done.p50,
+            "_p99": None if unserved else done.p99,
         }
         values = {self.metrics[0].key: done.rate}
-        notes = [done.detail] if done.detail else []
+        notes = [note for note in (done.detail, unserved) if note]
         for metric in self.metrics[1:]:
             end = metric.key[metric.key.rindex("_") :]
             if (value := found[end]) is not None:
