@@ -104,12 +104,13 @@ class Crowded(Scenario):
             return done, used / done.answers if done.answers else 0.0
 
         free = 0 if is_floor else free_threads(server)
+        # Before any load: what a server keeps of the connections of the pongs would else be missing from its growth.
+        memory, threads = server.memory(), threads_of(server)
         first, first_cost = pongs(ALONE)
         if not first.rate:
             return Sample({}, 1, "no pongs without the crowd")
         # The connections of the pongs are closed by then.
         time.sleep(SETTLE_SECONDS)
-        memory, threads = server.memory(), threads_of(server)
         arguments = [self.what, HOST, server.port, path, self.clients, self.pace, self.size]
         command = [str(argument) for argument in arguments]
         with Watch(server) as watch, started("tailrace.compare.crowd", command, crowd.RAMP_SECONDS + 10) as came:
