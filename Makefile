@@ -21,7 +21,7 @@ BENCH_PACKAGES := apache2=apache2-bin apxs=apache2-dev curl=curl haproxy=haproxy
 quietly = said=$$($(1) 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-rust built-tests test-python coverage loom miri bench bench-packages lint lint-rust lint-python structure format build fuzz smoke-pythons docs clean
+.PHONY: help serve test test-rust built-tests test-python coverage loom miri bench bench-packages comparison lint lint-rust lint-python structure format build fuzz smoke-pythons docs clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -57,6 +57,11 @@ bench: build bench-packages ## Compare with other servers on this machine (tailr
 	$(BIN)/tailrace compare --install
 	$(BIN)/tailrace compare
 	$(BIN)/python -m bench.fronts
+
+comparison: build bench-packages ## Measure docs/comparison.md and the README's chart again, on a machine at rest
+	$(BIN)/tailrace compare --install
+	$(BIN)/tailrace compare --rounds 3 --minutes 80 --output docs/comparison
+	$(BIN)/python tools/comparison_page.py
 
 # Before the peers themselves: some are built from source.
 bench-packages:

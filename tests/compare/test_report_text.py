@@ -13,7 +13,7 @@ from harness.comparisons import EDGES, MARKUP, cell, document, hostile, metric, 
 
 from tailrace.compare import report, scenarios
 from tailrace.compare.report.findings import Finding, Standing, finding
-from tailrace.compare.report.markdown import markdown, matrix, notes
+from tailrace.compare.report.markdown import markdown, notes
 from tailrace.compare.report.run import Run
 from tailrace.compare.report.terminal import factor
 from tailrace.compare.results import Cell, Column, Metric
@@ -57,10 +57,16 @@ def test_what_others_used_of_the_servers_core_is_told_once_for_a_scenario() -> N
     assert notes(columns) == "- **granian**: core: others used 3 % of its core in half of the rounds, 20 % at most."
 
 
-def test_many_metrics_are_written_downwards() -> None:
-    metrics = [Metric(f"m{n}", f"Metric {n}", f"m{n}", "ms", False) for n in range(5)]
-    columns = [Column(metric, {"bjoern": Cell(values={0: 1.0})}) for metric in metrics]
-    assert len(matrix(columns, ["bjoern"]).splitlines()) == 2 + 5
+def test_an_experiment_is_a_table_of_its_servers_best_first_under_its_finding() -> None:
+    metrics = [metric("it", title="It"), metric("it_p99", title="It: p99", unit="ms", more=False)]
+    cells = {"tailrace": cell(100, 100), "granian": cell(50, 50), "bjoern": cell(200, 200)}
+    made = document((scenario("it", *metrics, title="It"), {"it": cells, "it_p99": cells}))
+    text = markdown(Run.of(made))
+    found = "Tailrace: 0.50 \N{MULTIPLICATION SIGN} as many requests a second as bjoern, the best"
+    begin = text.index(f"<b>It</b><br>{found}</summary>")
+    lines = [line for line in text[begin : text.index("</details>")].splitlines() if line.startswith("|")]
+    assert lines[0] == "|  | requests/s | p99, ms |"
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| bjoern", "| **tailrace**", "| granian"]
 
 
 def test_the_terminal_has_wins_and_losses_best_first_in_columns() -> None:

@@ -1,4 +1,4 @@
-"""The report in Markdown, for the documentation: compact, one table for each group."""
+"""The report in Markdown, for the documentation: what was found, with the figures of each experiment folded below."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from statistics import median
 
 from tailrace.compare.peers import TAILRACE_GEVENT, is_ours
-from tailrace.compare.report.findings import FLOOR_LABELS, Standing, absent, label, tally
+from tailrace.compare.report import chart
+from tailrace.compare.report.findings import FLOOR_LABELS, Standing, absent, finding, label, tally
 from tailrace.compare.report.run import Experiment, Run
 from tailrace.compare.report.terminal import WORDS, factor
-from tailrace.compare.results import Column
+from tailrace.compare.results import Column, Metric
 from tailrace.process.printable import printable
 
 MOST_NOTES = 2
@@ -24,11 +25,10 @@ def markdown(run: Run, data: str | None = None) -> str:
     parts.append(table(["", ""], [[plain(key), plain(value)] for key, value in run.machine.items()]))
     if ranked and run.experiments:
         parts.append(losses(run))
-    names = run.names()
     if run.lead():
-        parts += [f"## {lead_title(run)}", *group(run.lead(), names, ranked)]
+        parts += [f"## {lead_title(run)}", *group(run, run.lead(), opened=True)]
     for title, experiments in run.groups().items():
-        parts += [f"## {plain(title)}", *group(experiments, names, ranked)]
+        parts += [f"## {plain(title)}", *group(run, experiments)]
     if ranked and run.goals:
         columns = run.columns
         judged = [
@@ -41,7 +41,7 @@ def markdown(run: Run, data: str | None = None) -> str:
             for goal in run.goals
         ]
         parts += ["## Goals", table(["", "goal", "measured", ""], judged)]
-    parts += ["## Notes", notes(run.columns) or "None.", "## To reproduce", reproduce(run, names)]
+    parts += ["## Notes", notes(run.columns) or "None.", "## To reproduce", reproduce(run)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -75,16 +75,19 @@ def losses(run: Run) -> str:
     return "\n".join([text, "", *lines]).strip()
 
 
-def group(experiments: Iterable[Experiment], names: list[str], ranked: bool) -> list[str]:
-    """What the experiments mean, and one table of their metrics."""
-    several = list(experiments)
-    said: dict[str, list[str]] = {}
-    for each in several:
-        if each.meaning:
-            said.setdefault(each.meaning, []).append(each.title)
-    columns = [column for each in several for column in each.columns]
-    lines = [f"- {plain('; '.join(titles))}: {plain(meaning)}" for meaning, titles in said.items()]
-    return [*(["\n".join(lines)] if lines else []), matrix(columns, names, ranked)]
+def group(run: Run, experiments: Iterable[Experiment], opened: bool = False) -> list[str]:
+    """The experiments, each folded under its title and finding, or opened."""
+    return [folded(run, experiment, opened) for experiment in experiments]
+
+
+def folded(run: Run, experiment: Experiment, opened: bool) -> str:
+    """What was found; what that means and the figures, which a click shows."""
+    said = ""
+    if run.refusal is None:
+        said = f"<br>{chart.text(finding(experiment.columns[0]).text)}"
+    summary = f"<summary><b>{chart.text(experiment.title)}</b>{said}</summary>"
+    parts = [f"<details{' open' if opened else ''}>\n{summary}", plain(experiment.meaning), figures(run, experiment)]
+    return "\n\n".join([part for part in parts if part] + ["</details>"])
 
 
 def plain(text: str) -> str:
@@ -97,19 +100,22 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *rows])
 
 
-def matrix(columns: list[Column], names: list[str], ranked: bool = True) -> str:
-    """Servers downwards, metrics across; the other way round where there are many metrics. Servers that took no part
-    in any of them are left out."""
-    titles = [plain(f"{column.metric.title}, {column.metric.unit}") for column in columns]
+def figures(run: Run, experiment: Experiment) -> str:
+    """Servers downwards, metrics across. Servers that took no part in any of them are left out."""
+    columns = experiment.columns
+    titles = [plain(heading(column.metric, experiment.title)) for column in columns]
+    names = dict.fromkeys(name for column in columns for name in run.order(column))
     there = [name for name in names if any(name in each.cells and not absent(each.cells[name]) for each in columns)]
     if not there:
         return "Not measured: no server took part."
-    labels = [named(name) for name in there]
-    entries = [[entry(column, name, ranked) for column in columns] for name in there]
-    if len(titles) > 2 * len(labels):
-        turned = zip(*entries, strict=True)
-        return table(["", *labels], [[title, *row] for title, row in zip(titles, turned, strict=True)])
-    return table(["", *titles], [[name, *row] for name, row in zip(labels, entries, strict=True)])
+    ranked = run.refusal is None
+    return table(["", *titles], [[named(name), *(entry(each, name, ranked) for each in columns)] for name in there])
+
+
+def heading(metric: Metric, title: str) -> str:
+    """What a metric is beyond the experiment's title, and its unit."""
+    what = metric.title.removeprefix(title).removeprefix(": ")
+    return f"{what}, {metric.unit}" if what else metric.unit
 
 
 def named(name: str) -> str:
@@ -164,13 +170,13 @@ def code(text: str) -> str:
     return f"`{printable(text).replace('`', chr(39))}`".replace("|", "\\|") if text else ""
 
 
-def reproduce(run: Run, names: list[str]) -> str:
+def reproduce(run: Run) -> str:
     """The commands of the servers, with their reasons, and of the loads."""
     told = run.document
     versions, commands, reasons = (told.get(key, {}) for key in ("versions", "commands", "reasons"))
     rows = [
         [plain(name), plain(versions.get(name) or "not installed"), code(commands[name]), plain(reasons.get(name, ""))]
-        for name in names
+        for name in run.names()
         if name in commands
     ]
     loads = [[plain(each.title), code(each.again()), code(each.app), code(each.load)] for each in run.experiments]
