@@ -184,7 +184,7 @@ def static(
                 nginx=f"/{file}",
                 among=FILE_SERVERS,
                 flags=FILE_FLAGS,
-                asked=True,
+                asked=same_core,
                 same_core=same_core,
                 fields=fields,
                 status=status,
