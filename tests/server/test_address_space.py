@@ -136,10 +136,16 @@ def test_an_allocation_of_cpython_that_fails_costs_a_response_at_most(count):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"client_memory": "64MiB"}], ids=["default", "client-memory"])
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [((), {}), ((), {"client_memory": "64MiB"}), (("--gevent",), {})],
+    ids=["default", "client-memory", "gevent"],
+)
 @pytest.mark.parametrize("room", [300, 500])
-def test_a_crowd_that_uses_up_the_memory_ends_no_worker(room, options):
+def test_a_crowd_that_uses_up_the_memory_ends_no_worker(room, arguments, options):
     """Threads use up the address space, and then small blocks are missing as well."""
+    if arguments:
+        pytest.importorskip("gevent")
     size = 20 * MIB
     upload = f"POST /read_parts?size=1 HTTP/1.1\r\nHost: t\r\nContent-Length: {size}\r\n\r\n".encode()
 
@@ -149,7 +155,7 @@ def test_a_crowd_that_uses_up_the_memory_ends_no_worker(room, options):
                 client.send(data)
             statuses.append(outcome(client))
 
-    with Server("srv_memory:app", **options) as server:
+    with Server("srv_memory:app", *arguments, **options) as server:
         pid = bounded(server, room * MIB)
         statuses = []
         sleeping = [threading.Thread(target=ask, args=(server, request("/sleep?size=5"), statuses)) for _ in range(120)]

@@ -89,7 +89,12 @@ class Ending:
 class Panic(BaseException):
     pass
 
-for error in (SystemExit(3), KeyboardInterrupt(), GeneratorExit(), Panic()):
+try:
+    from greenlet import GreenletExit
+except ImportError:
+    GreenletExit = type("GreenletExit", (BaseException,), {})
+
+for error in (SystemExit(3), KeyboardInterrupt(), GeneratorExit(), GreenletExit(), Panic()):
     tailrace.on_delivery(Ending(error))
 
 @tailrace.on_delivery
@@ -99,17 +104,20 @@ def kept(record):
 """
 
 
-def test_what_would_end_a_thread_ends_nothing_and_is_logged_once(tmp_path):
+@pytest.mark.parametrize("mode", [(), ("--gevent",), ("--debug",)], ids=["threads", "gevent", "debug"])
+def test_what_would_end_a_thread_ends_nothing_and_is_logged_once(tmp_path, mode):
+    if mode == ("--gevent",):
+        pytest.importorskip("gevent")
     (tmp_path / "app.py").write_text(ENDING)
-    with Operated(tmp_path, "app:app") as server:
-        server.serves()
+    with Operated(tmp_path, "app:app", *mode) as server:
+        server.logged("listening on")
         processes = server.processes()
         for number in range(20):
             assert server.get(f"/{number}").status == 200
         assert server.processes() == processes
         server.stop()
-        assert server.log.count("raised an exception; a further one is not logged") == 4
-        assert server.log.count("Traceback") == 4
+        assert server.log.count("raised an exception; a further one is not logged") == 5
+        assert server.log.count("Traceback") == 5
     targets = (tmp_path / "records").read_text().split()
     assert sorted(targets) == sorted(f"/{number}" for number in range(20))
 
