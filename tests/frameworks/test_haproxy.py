@@ -2,8 +2,11 @@
 
 import csv
 import hashlib
+import re
 import socket
+import subprocess
 import tempfile
+from pathlib import Path
 
 import httpx
 import pytest
@@ -148,3 +151,13 @@ def test_head_and_a_refusal_pass_through(client):
     refused = client.get("/bytes/1", headers={"Host": "a b"})
     assert (refused.status_code, refused.headers["server"]) == (400, "tailrace")
     assert client.get("/bytes/3").content == b"\0\1\2"
+
+
+@pytest.mark.parametrize("name", ["haproxy.cfg", "haproxy-proxy.cfg", "haproxy-unix.cfg"])
+def test_our_configurations_say_how_many_descriptors_they_need(name):
+    path = Path(__file__).resolve().parents[2] / "deploy" / name
+    command = ["prlimit", "--nofile=1000:1000", HAPROXY, "-f", str(path)]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    needed = re.search(r"Cannot raise FD limit to (\d+)", refused.stderr)
+    assert needed, refused.stderr
+    assert f"{int(needed[1]):,} open files" in path.read_text()
