@@ -21,11 +21,12 @@ use std::thread;
 
 use harness::client::{Client, End, Kind};
 use harness::{Config, ExecutorKind, ListenerConfig, ListenerProtocol, PATIENCE};
+use rustix::event::{PollFd, PollFlags, poll};
 use tailrace_http::limits::Limits;
 use tailrace_http::trust::{ForwardedFields, Trust};
 use tailrace_server::allocator::{self, WithReserve};
 use tailrace_server::{
-    Application, Exchange, Level, Mount, Payload, Position, RequestBody, Server, StaticConfig, Turn,
+    Application, Exchange, Level, Mount, Payload, Position, RequestBody, Room, Sent, Server, StaticConfig, Turn,
 };
 
 #[global_allocator]
@@ -112,6 +113,9 @@ static BYTES: [u8; BLOCK] = [b'x'; BLOCK];
 const LARGE: usize = 16;
 /// Blocks of 100 bytes, of a response whose blocks come quickly.
 const SMALL: usize = 300;
+const EXECUTORS: [ExecutorKind; 3] = [ExecutorKind::Threads, ExecutorKind::Inline, ExecutorKind::Greenlets];
+/// That of the only greenlet.
+const TICKET: u64 = 1;
 /// Clients whose connections need more than the reserve.
 const CROWD: usize = 5_000;
 
@@ -149,7 +153,8 @@ fn length_of(body: RequestBody) -> Option<usize> {
     }
 }
 
-fn answer(mut exchange: Exchange) {
+/// wait_for_room: called where the send queue is full; returns when there is room, or none will come.
+fn answer(mut exchange: Exchange, wait_for_room: &mut dyn FnMut(&mut Exchange)) {
     let line = with_memory(|| exchange.request_line());
     let length = length_of(exchange.take_body());
     let (Some(length), Ok(())) = (length, exchange.head().status(b"200 OK")) else {
@@ -158,10 +163,14 @@ fn answer(mut exchange: Exchange) {
     let keep = &mut |_| -> Box<dyn Payload> { Box::new(Borrowed(&BYTES)) };
     if line.contains("/blocks") {
         for _ in 0..SMALL {
-            exchange.send(&[&BYTES[..100]], Position::More, keep);
+            if exchange.send(&[&BYTES[..100]], Position::More, keep) == Sent::Full {
+                wait_for_room(&mut exchange);
+            }
         }
     } else if line.contains("/large") {
-        exchange.send(&[&BYTES[..]; LARGE], Position::Last, keep);
+        if exchange.send(&[&BYTES[..]; LARGE], Position::Last, keep) == Sent::Full {
+            wait_for_room(&mut exchange);
+        }
     } else if length > 0 {
         exchange.send(&[&BYTES[..length]], Position::Last, &mut |_| Box::new(Borrowed(&BYTES[..length])));
     } else {
@@ -174,7 +183,7 @@ fn answer(mut exchange: Exchange) {
 impl Application for Reader {
     fn enter(&self, turn: &mut Turn<'_>) {
         while let Some(exchange) = turn.next() {
-            answer(exchange);
+            answer(exchange, &mut |_| panic!("a thread waits where it sends"));
         }
     }
 
@@ -184,6 +193,40 @@ impl Application for Reader {
     }
 
     fn log(&self, _: Level, _: &str) {}
+}
+
+/// The thread of the greenlets, which runs one request after the other.
+fn run_greenlets(server: &Server) {
+    let greenlets = server.greenlets().unwrap();
+    assert!(greenlets.wakeup().settle_here());
+    let next_news = || {
+        let descriptor = greenlets.wakeup().descriptor().unwrap();
+        poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None).unwrap();
+        greenlets.take_news().unwrap_or_default()
+    };
+    let mut ended = false;
+    while !ended {
+        while greenlets.wants_worker() {
+            let Some(slot) = greenlets.take_slot() else { break };
+            if let Some(mut turn) = greenlets.turn(slot) {
+                while let Some(exchange) = turn.next() {
+                    answer(exchange, &mut |exchange| {
+                        while exchange.ask_for_room(TICKET) == Room::Later {
+                            while !ended {
+                                let news = next_news();
+                                ended |= news.ended;
+                                if news.tickets.contains(&TICKET) {
+                                    break;
+                                }
+                            }
+                        }
+                    });
+                }
+            }
+            greenlets.give_slot_back(slot);
+        }
+        ended |= next_news().ended;
+    }
 }
 
 struct Served {
@@ -196,7 +239,7 @@ impl Served {
     fn new(config: Config, folder: &Path) -> Self {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let [http, uwsgi] = [0, 1].map(|number| listeners[number].local_addr().unwrap());
-        let is_inline = config.executor == ExecutorKind::Inline;
+        let executor = config.executor;
         let mount = Mount { prefix: "/files".to_owned(), folder: folder.to_owned(), is_overlay: false };
         let packets = ListenerConfig { protocol: ListenerProtocol::Uwsgi, ..ListenerConfig::default() };
         let config = Config {
@@ -210,8 +253,12 @@ impl Served {
         let application = Arc::new(Reader::default());
         let server = Server::new(config, application.clone(), listeners.map(Into::into).into(), None).unwrap();
         assert!(application.server.set(server.clone()).is_ok());
-        for _ in 0..if is_inline { 1 } else { 2 } {
+        for _ in 0..if executor == ExecutorKind::Threads { 2 } else { 1 } {
             application.grow().unwrap();
+        }
+        if executor == ExecutorKind::Greenlets {
+            let server = server.clone();
+            thread::spawn(move || run_greenlets(&server));
         }
         Self { server, http, uwsgi }
     }
@@ -348,7 +395,7 @@ fn check(served: &Served, case: &Case, number: usize, count: usize) -> usize {
 fn whatever_allocation_of_a_request_fails_the_next_request_is_served() {
     let _alone = alone();
     let folder = Folder::new();
-    for executor in [ExecutorKind::Threads, ExecutorKind::Inline] {
+    for executor in EXECUTORS {
         let served = Served::new(config(executor), &folder.0);
         for case in cases() {
             check(&served, &case, usize::MAX, 0);
@@ -367,7 +414,7 @@ fn whatever_allocation_of_a_request_fails_the_next_request_is_served() {
 fn while_there_is_no_memory_at_all_requests_are_refused_and_afterwards_served() {
     let _alone = alone();
     let folder = Folder::new();
-    for executor in [ExecutorKind::Threads, ExecutorKind::Inline] {
+    for executor in EXECUTORS {
         let served = Served::new(config(executor), &folder.0);
         assert!(served.ask(&request("GET /", "", b"")).is_some());
         fail_from(0, usize::MAX);
