@@ -26,7 +26,7 @@ from wsgiref.util import FileWrapper, setup_testing_defaults
 from tailrace.compare.launch import NotServing
 from tailrace.compare.results import Cell, Sample
 
-# The server has stopped after this many seconds of silence, or when a whole answer takes this long.
+# The server has stopped after this many seconds of silence, or if a complete response takes this long.
 PATIENCE = 5.0
 WHOLE_SECONDS = 30.0
 # A connection that is to close and is still open after this long is kept: uWSGI ends it when it is idle, after 4 s.

@@ -1,4 +1,4 @@
-"""What Tailrace is meant to reach: a goal compares its figure with a number, with a peer's, or with a floor's.
+"""The targets of Tailrace: a goal compares its figure with a number, with a peer's, or with a floor's.
 
 A comparison with another server is the median of the ratios of single rounds, so that a machine that slows down
 slows both. Every goal is one of the row `of`, Tailrace with threads if nothing else is said.
@@ -74,7 +74,7 @@ class Times:
 
 @dataclass(frozen=True)
 class TimesBest:
-    """`factor` times as good as the best of the peers."""
+    """`factor` times as good as the best of the other servers."""
 
     factor: float
     of: str = TAILRACE
@@ -82,7 +82,7 @@ class TimesBest:
     def judge(self, column: Column) -> Verdict:
         best = column.best_peer()
         found = spread(column, best, self.of) if best is not None else None
-        goal = said(self.of, f"at least {self.factor:g} x the best peer")
+        goal = said(self.of, f"at least {self.factor:g} x the best other server")
         if found is None:
             return without_figure(goal, column, self.of)
         measured = f"{found.middle:.2f} x {best} ({found.low:.2f} - {found.high:.2f})"
@@ -107,7 +107,7 @@ class Within:
 
 @dataclass(frozen=True)
 class WithinBest:
-    """No worse than `factor` times the best of the peers."""
+    """No worse than `factor` times the best of the other servers."""
 
     factor: float
     of: str = TAILRACE
@@ -115,7 +115,7 @@ class WithinBest:
     def judge(self, column: Column) -> Verdict:
         best = column.best_peer()
         found = spread(column, best, self.of) if best is not None else None
-        goal = said(self.of, f"within {self.factor:g} x of the best peer")
+        goal = said(self.of, f"within {self.factor:g} x of the best other server")
         if found is None:
             return without_figure(goal, column, self.of)
         measured = f"{1 / found.middle:.2f} x {best} ({1 / found.high:.2f} - {1 / found.low:.2f})"
@@ -143,7 +143,7 @@ def said(of: str, goal: str) -> str:
 
 
 def without_figure(goal: str, column: Column, of: str = TAILRACE) -> Verdict:
-    """A round that gave Tailrace no figure is a goal missed; a run without Tailrace or its rival tells nothing."""
+    """If a round gave Tailrace no figure, the goal is missed; a run without Tailrace or its rival has no verdict."""
     cell = column.cells.get(of)
     if cell is not None and cell.rounds and not cell.values:
         return Verdict(goal, "no figure", False)

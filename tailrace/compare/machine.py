@@ -21,15 +21,15 @@ def facts() -> dict[str, str]:
     """What to print above every result."""
     return {
         "processor": processor(),
-        "cores": f"{len(CORES)}; server on core {SERVER_CORE}, load on core {LOAD_CORE}"
+        "cores": f"{len(CORES)}; server on core {SERVER_CORE}, client on core {LOAD_CORE}"
         if len(CORES) > 1
-        else "1, which server and load share: figures say more about the two together than about the server",
+        else "1, shared by server and client: the figures describe both together",
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         "kernel": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "load": first_line("wrk", "-v") if shutil.which("wrk") else "Tailrace's own client",
         "curl": first_line("curl", "--version"),
-        "load before": f"{os.getloadavg()[0]:.2f} processes wanted a core in the last minute",
+        "load before": f"{os.getloadavg()[0]:.2f} (load average of the last minute)",
     }
 
 
@@ -50,7 +50,7 @@ def first_line(*command: str) -> str:
     except OSError:
         return "missing"
     lines = (told.stdout or told.stderr).splitlines()
-    return " ".join(lines[0].split()[:2]) if lines else "of unknown version"
+    return " ".join(lines[0].split()[:2]) if lines else "unknown version"
 
 
 def idle_seconds(core: int) -> float:

@@ -1,4 +1,4 @@
-"""The command: what is chosen, what is missing, the experiments one after the other, and the reports after each."""
+"""The command: checks the choice and the tools, runs the experiments, and writes the reports after each."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FRAMEWORKS = {"served.flask_hello": "flask", "served.django_hello": "django"}
 
 @dataclass(frozen=True)
 class Asked:
-    """The options of the command; empty where it takes all."""
+    """The options of the command; empty means all."""
 
     app: str | None = None
     urls: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class Asked:
         return self.minutes or (QUICK_MINUTES if self.quick else MINUTES)
 
     def options(self) -> dict[str, Any]:
-        """Those that decide what is measured."""
+        """The options that decide what is measured."""
         return {
             "application": self.app or "",
             "directory": Path.cwd() if self.app else "",
@@ -77,7 +77,7 @@ class Asked:
         }
 
     def command(self) -> str:
-        """The command line that asks for this again."""
+        """The equivalent command line."""
         words = ["tailrace", "compare", *([self.app] if self.app else [])]
         words += [word for url in self.urls for word in ("--url", url)]
         for option, names in (("--only", self.only), ("--servers", self.servers)):
@@ -98,10 +98,10 @@ def listing() -> str:
     wide = max(len(scenario.name) for scenario in scenarios.SCENARIOS)
     lines = ["Experiments:"]
     for scenario in scenarios.SCENARIOS:
-        asked = " (only where --only names it)" if scenario.asked else ""
+        asked = " (only with --only)" if scenario.asked else ""
         lines.append(f"  {scenario.name:{wide}}  {scenario.title}{asked}")
-    lines += [f"  {name:{wide}}  all of: {group}" for name, group in scenarios.GROUPS.items()]
-    lines += ["", f"Experiments of an application of yours: {', '.join(own.KINDS)}"]
+    lines += [f"  {name:{wide}}  the whole group: {group}" for name, group in scenarios.GROUPS.items()]
+    lines += ["", f"Experiments with your own application: {', '.join(own.KINDS)}"]
     wide = max(len(peer.name) for peer in peers.PEERS)
     lines += ["", "Servers:"]
     lines += [f"  {peer.name:{wide}}  {peer.version() or 'not installed'}" for peer in peers.PEERS]
@@ -109,7 +109,7 @@ def listing() -> str:
 
 
 def install() -> int:
-    """Installs the servers one by one: one that does not build leaves the others alone. Returns the exit status."""
+    """Installs the servers one by one, so that a failed build does not affect the others. Returns the exit status."""
     failed = []
     for line in Path(__file__).with_name("requirements.txt").read_text().splitlines():
         requirement = line.partition("  #")[0].strip()
@@ -120,7 +120,7 @@ def install() -> int:
                 failed.append(requirement)
     if failed:
         print(f"not installed: {', '.join(failed)}", file=sys.stderr)
-        print("bjoern is built with libev-dev, mod_wsgi with apache2-dev, uwsgi with gcc (Debian)", file=sys.stderr)
+        print("building bjoern needs libev-dev, mod_wsgi apache2-dev, and uwsgi gcc (Debian packages)", file=sys.stderr)
     return 0
 
 
@@ -139,7 +139,7 @@ def draw(output: Path, drawing: Path) -> None:
 
 
 def stored(output: Path) -> tuple[dict[str, Any], Path]:
-    """What is in results.json, and its path. Raises ConfigError."""
+    """The content of results.json, and its path. Raises ConfigError."""
     path = output / "results.json"
     try:
         document = json.loads(path.read_text("utf-8"))
@@ -152,17 +152,17 @@ def stored(output: Path) -> tuple[dict[str, Any], Path]:
 
 @contextlib.contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Raises ConfigError where a report of this file cannot be made or written."""
+    """Raises ConfigError if a report of this file cannot be made or written."""
     try:
         yield
     except OSError as error:
-        raise ConfigError(f"reports cannot be written: {error}") from None
+        raise ConfigError(f"cannot write the reports: {error}") from None
     except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
-        raise ConfigError(f"no report of {path} can be made: {type(error).__name__}: {error}") from None
+        raise ConfigError(f"cannot make a report of {path}: {type(error).__name__}: {error}") from None
 
 
 def need_writable(output: Path) -> None:
-    """Raises ConfigError where results cannot be written, which else shows after the first experiment."""
+    """Raises ConfigError if results cannot be written, before any experiment has run."""
     try:
         output.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=output):
@@ -172,9 +172,9 @@ def need_writable(output: Path) -> None:
 
 
 def run(asked: Asked) -> int:
-    """Measures, and prints a table for each figure. Returns the exit status; an interruption has said how to go on.
+    """Measures, and prints a table for each figure. Returns the exit status; an interruption prints how to continue.
 
-    Raises ConfigError, before anything is started, for what is missing or unknown.
+    Raises ConfigError for a missing or unknown choice, before anything is started.
     """
     servers = chosen_servers(asked)
     app = own.application(asked.app) if asked.app else None
@@ -210,7 +210,7 @@ def run(asked: Asked) -> int:
 
 @dataclass
 class Session:
-    """A run, and what it has so far."""
+    """A run, and its results so far."""
 
     asked: Asked
     servers: tuple[Peer, ...]
@@ -234,7 +234,7 @@ class Session:
         return [scenario for scenario in self.chosen if scenario.name not in self.so_far.finished]
 
     def document(self, complete: bool) -> dict[str, Any]:
-        """What goes into results.json."""
+        """The content of results.json."""
         asked = {
             "command": self.asked.command(),
             "rounds": self.asked.effective_rounds(),
@@ -250,7 +250,7 @@ class Session:
 
 
 def measure(session: Session) -> int:
-    """The experiments that are left, in turn."""
+    """Runs the experiments that are left."""
     left = session.left()
     skipped: list[str] = []
     try:
@@ -271,11 +271,11 @@ def measure(session: Session) -> int:
                     print(report.terminal(column, ranked) + "\n", flush=True)
     except KeyboardInterrupt:
         finished, count = len(session.so_far.finished), len(session.chosen)
-        kept = f"{finished} of {count} experiments are in {session.asked.results}; the same command continues there"
-        print(f"\ninterrupted: {kept if finished else 'no experiment is finished'}", file=sys.stderr)
+        kept = f"{finished} of {count} experiments are in {session.asked.results}; run the same command to continue"
+        print(f"\ninterrupted: {kept if finished else 'no experiment has finished'}", file=sys.stderr)
         raise
     if skipped:
-        print(f"out of time, not measured (see --minutes): {', '.join(skipped)}", file=sys.stderr)
+        print(f"not measured for lack of time (see --minutes): {', '.join(skipped)}", file=sys.stderr)
     session.so_far.looks.append(noise.look("the end"))
     made = session.save(complete=True)
     summary(session, made)
@@ -283,7 +283,7 @@ def measure(session: Session) -> int:
 
 
 def play(session: Session, scenario: Scenario, progress: Progress, until: float) -> dict[str, Column]:
-    """One experiment, with a look at the machine before it. Rounds end before `until`."""
+    """Runs one experiment after checking the noise of the machine. Rounds end before `until`."""
     session.so_far.looks.append(noise.look(scenario.name))
     asked = session.asked
 
@@ -310,7 +310,7 @@ def summary(session: Session, made: Path) -> None:
 
 
 def chosen_servers(asked: Asked) -> tuple[Peer, ...]:
-    """Those that are named, or all that are installed. Raises ConfigError."""
+    """The named servers, or all that are installed. Raises ConfigError."""
     names = asked.servers or (QUICK_SERVERS if asked.quick and not asked.app else ())
     try:
         rows = peers.by_name(list(names)) if names else peers.PEERS
@@ -325,12 +325,12 @@ def chosen_servers(asked: Asked) -> tuple[Peer, ...]:
         raise ConfigError(f"not installed: {', '.join(missing)}; `tailrace compare --install` installs all servers")
     if missing:
         left_out = [peer.name for peer in rows if peer.name in missing and not peer.of]
-        print(f"not installed, and left out: {', '.join(left_out)}", file=sys.stderr)
+        print(f"skipped, not installed: {', '.join(left_out)}", file=sys.stderr)
     return tuple(peer for peer in rows if peer.name not in missing)
 
 
 def chosen_experiments(asked: Asked) -> tuple[Scenario, ...]:
-    """Those that are named, or the usual ones. Raises ConfigError."""
+    """The named experiments, or the usual ones. Raises ConfigError."""
     try:
         chosen = scenarios.by_name(list(asked.only)) if asked.only else scenarios.usual()
     except ValueError as error:
@@ -344,7 +344,7 @@ def chosen_experiments(asked: Asked) -> tuple[Scenario, ...]:
     }
     if lacking:
         packages = " ".join(sorted(set(lacking.values())))
-        said = f"{', '.join(lacking)}: pip install {packages}, or 'tailrace[compare]'"
+        said = f"{', '.join(lacking)}: needs {packages}; pip install 'tailrace[compare]'"
         if asked.only:
             raise ConfigError(said)
         print(f"not measured: {said}", file=sys.stderr)
@@ -352,7 +352,7 @@ def chosen_experiments(asked: Asked) -> tuple[Scenario, ...]:
 
 
 def traceable(asked: Asked, chosen: tuple[Scenario, ...]) -> tuple[Scenario, ...]:
-    """Without the experiments that need strace, where it may not attach to servers. Raises ConfigError where they were
+    """Removes the experiments that need strace if it may not attach to servers. Raises ConfigError if they were
     named."""
     counting = [scenario.name for scenario in chosen if isinstance(scenario, Syscalls)]
     if not counting or not (why := strace.hindrance()):
@@ -365,7 +365,7 @@ def traceable(asked: Asked, chosen: tuple[Scenario, ...]) -> tuple[Scenario, ...
 
 
 def need_tools(chosen: Iterable[Scenario]) -> None:
-    """Raises ConfigError for tools that are missing, with the packages that have them."""
+    """Raises ConfigError for missing tools, and names the packages that contain them."""
     needed = ["curl", "taskset"]
     if any(isinstance(scenario, Syscalls) for scenario in chosen):
         needed.append("strace")
@@ -376,7 +376,7 @@ def need_tools(chosen: Iterable[Scenario]) -> None:
 
 
 class Interrupt:
-    """What SIGINT and SIGTERM do: the run ends, servers are stopped, and what is finished is kept."""
+    """Handler of SIGINT and SIGTERM: ends the run, stops the servers, and keeps finished experiments."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -386,6 +386,6 @@ class Interrupt:
         raise KeyboardInterrupt
 
     def check(self) -> None:
-        """Raises it again: Python drops what is raised in a finalizer or a hook of a fork."""
+        """Raises it again: Python drops an exception that is raised in a finalizer or a fork hook."""
         if self.asked:
             raise KeyboardInterrupt

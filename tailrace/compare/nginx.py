@@ -88,7 +88,7 @@ def version() -> str | None:
         return None
     told = subprocess.run([command, "-v"], capture_output=True, text=True, check=False).stderr
     number = re.search(r"nginx/(\S+)", told)
-    return number.group(1) if number else "of unknown version"
+    return number.group(1) if number else "unknown version"
 
 
 def configure(state: Path, files: Path, host: str, port: int) -> None:

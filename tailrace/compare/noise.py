@@ -1,8 +1,8 @@
-"""Whether the machine is quiet enough for a ranking: looked at before each experiment, while no server runs.
+"""Checks before each experiment, while no server runs, whether the machine is quiet enough for a ranking.
 
-A fixed piece of work is timed in short slices on the server's core and on the load's. A quiet core takes nearly the
-same time for each. A look also reads the time that the hypervisor gave to other guests, and how many other processes
-wanted a core.
+A fixed piece of work is timed in short slices on the server's core and on the client's. On a quiet core, all slices
+take nearly the same time. A check also reads the time that the hypervisor gave to other guests, and the number of
+other runnable processes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether servers may not be ranked, and why."""
+    """Whether a ranking is refused, and why."""
 
     refused: bool
     reason: str
@@ -79,10 +79,10 @@ def judge(looks: Sequence[Look]) -> Verdict:
     reasons = [f"{text.format(percent(found))} (limit {percent(most)})" for found, most, text in told if found > most]
     waiting = upper_quartile([each.waiting for each in looks])
     if waiting > MOST_WAITING:
-        reasons.append(f"{waiting:.1f} other processes wanted a core (limit {MOST_WAITING:g})")
+        reasons.append(f"{waiting:.1f} other processes were runnable (limit {MOST_WAITING:g})")
     if not reasons:
         return Verdict(False, "")
-    return Verdict(True, f"The machine was too noisy: in a quarter of its checks, {', and '.join(reasons)}.")
+    return Verdict(True, f"The machine was too noisy: in a quarter of the checks, {', and '.join(reasons)}.")
 
 
 def as_json(looks: Sequence[Look]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The user's own application: what its clients get from each server.
 
-All servers must give the same answer. Each is asked twice for each URL first, more than a second apart, since a page
-may show the time. A page that differs between two answers of one server is compared by its status and its approximate
-length; every other page is compared byte for byte.
+All servers must give the same response. First, each URL is requested twice from each server, more than a second apart,
+since a page may show the time. A page that differs between two responses of one server is compared by status and
+approximate length; every other page is compared byte for byte.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tailrace.compare.scenarios.rate import Rate
 from tailrace.compare.scenarios.scenario import Ask, Scenario
 from tailrace.process.errors import ConfigError
 
-# As others take it too: no call, no file.
+# The form that the other servers accept, too: no call, no file.
 APPLICATION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-# A whole answer takes no longer.
+# Maximum time for a complete response.
 SECONDS = 30.0
 PIECE = 1 << 18
-# From one answer to the next one of the same server, at least.
+# Minimum time between two responses of the same server.
 APART_SECONDS = 1.1
-# Where the first servers give no answer, the others are not asked.
+# If the first servers do not answer, the others are not asked.
 MOST_SILENT = 3
 MOST_FETCHES = 15
 # Two lengths within a tenth, or 64 bytes, are about the same.
@@ -55,28 +55,28 @@ class Page:
 
 @dataclass(frozen=True)
 class Reference:
-    """What every server has to answer. varies: the page differs each time."""
+    """The response expected from every server. varies: the page differs each time."""
 
     page: Page
     varies: bool
 
     def fault(self, page: Page) -> str:
-        """What is wrong with an answer, empty where nothing is."""
+        """The fault of a response; empty if there is none."""
         if page.status != self.page.status:
             return f"status {page.status} instead of {self.page.status}"
         if self.varies:
             if not similar(page.length, self.page.length):
-                return f"{page.length:,} bytes, where the others give about {self.page.length:,}"
+                return f"{page.length:,} bytes, but about {self.page.length:,} from the other servers"
         elif page.length != self.page.length:
             return f"{page.length:,} bytes instead of {self.page.length:,}"
         elif page != self.page:
-            return "other bytes than the other servers"
+            return "the body differs from that of the other servers"
         return ""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """Of one URL: the reference, and by server what was wrong."""
+    """For one URL: the reference, and the faults by server."""
 
     reference: Reference
     faults: Mapping[str, str]
@@ -85,7 +85,7 @@ class Survey:
         """In a line."""
         page = self.reference.page
         if self.reference.varies:
-            how = f"differs each time: only the status and about the length ({page.length:,} bytes) are compared"
+            how = f"differs each time: only status and approximate length ({page.length:,} bytes) are compared"
         else:
             how = f"{page.length:,} bytes, compared byte for byte"
         return f"{target}: status {page.status}, {how}"
@@ -96,7 +96,7 @@ def similar(one: int, other: int) -> bool:
 
 
 def agree(answers: Mapping[str, tuple[Page, Page]]) -> Survey:
-    """The answer of most servers, of equals that of the first one. Of at least one server."""
+    """The response of most servers; in a tie, that of the first one. Needs at least one server."""
     varying = [name for name, (first, second) in answers.items() if first != second]
     varies = 2 * len(varying) > len(answers)
     if varies:
@@ -118,8 +118,8 @@ def place(directory: Path, target: str) -> Place:
 
 
 def fetch(server: Server, target: str) -> tuple[Page, float, float]:
-    """One answer on a connection of its own, and milliseconds from the request to its first byte and its last. Raises
-    OSError, also for an answer that does not end within SECONDS."""
+    """One response on a new connection, and the milliseconds from the request to its first and last byte. Raises
+    OSError, also if the response does not end within SECONDS."""
     connection = http.client.HTTPConnection(HOST, server.port, timeout=SECONDS)
     connection.sock = server.connect(SECONDS)
     try:
@@ -130,27 +130,27 @@ def fetch(server: Server, target: str) -> tuple[Page, float, float]:
         length, digest = digested(answer, begun + SECONDS)
         taken = time.perf_counter() - begun
     except http.client.HTTPException as error:
-        raise OSError(f"no whole answer: {type(error).__name__} {error}".rstrip()) from error
+        raise OSError(f"incomplete response: {type(error).__name__} {error}".rstrip()) from error
     finally:
         connection.close()
     return Page(answer.status, length, digest), 1000 * first, 1000 * taken
 
 
 def digested(answer: http.client.HTTPResponse, until: float) -> tuple[int, str]:
-    """Length and digest of a body, of which no more than a piece is kept. Raises OSError and HTTPException."""
+    """Length and digest of a body, which is read in pieces. Raises OSError and HTTPException."""
     stated, length, digest = answer.length, 0, hashlib.sha256()
     while piece := answer.read1(PIECE):
         digest.update(piece)
         length += len(piece)
         if time.perf_counter() > until:
-            raise TimeoutError(f"the answer has no end within {SECONDS:g} s")
+            raise TimeoutError(f"the response does not end within {SECONDS:g} s")
     if stated is not None and length != stated:
-        raise ConnectionResetError(f"{length:,} bytes, where Content-Length is {stated:,}")
+        raise ConnectionResetError(f"{length:,} bytes instead of the Content-Length of {stated:,}")
     return length, digest.hexdigest()
 
 
 def survey(app: str, directory: Path, targets: Iterable[str], peers: Iterable[Peer]) -> dict[str, Survey]:
-    """Starts every server and asks it for each URL twice. Raises ConfigError where none answers with success."""
+    """Starts every server and requests each URL twice. Raises ConfigError if no server answers successfully."""
     wanted = tuple(targets)
     servers: list[Server] = []
     try:
@@ -177,7 +177,7 @@ def survey(app: str, directory: Path, targets: Iterable[str], peers: Iterable[Pe
 
 
 def ready_of(servers: Iterable[Server]) -> tuple[list[Server], dict[str, str]]:
-    """The servers that come up, and by the names of the others why they do not."""
+    """The servers that start, and the reasons why the others do not, by name."""
     ready: list[Server] = []
     silent: dict[str, str] = {}
     for server in servers:
@@ -192,7 +192,7 @@ def ready_of(servers: Iterable[Server]) -> tuple[list[Server], dict[str, str]]:
 
 
 def answers(servers: Iterable[Server], target: str, silent: dict[str, str]) -> dict[str, Page]:
-    """An answer of each server, by its name; `silent` gets the reasons of those that give none."""
+    """A response of each server, by name; `silent` gets the reasons of those that give none."""
     found: dict[str, Page] = {}
     failed = 0
     for server in servers:
@@ -207,7 +207,7 @@ def answers(servers: Iterable[Server], target: str, silent: dict[str, str]) -> d
 
 
 def check(server: Server, target: str, surveyed: Survey) -> None:
-    """Raises Wrong for another answer than the reference."""
+    """Raises Wrong if the response differs from the reference."""
     fault = surveyed.faults.get(server.peer.name) or surveyed.reference.fault(fetch(server, target)[0])
     if fault:
         raise Wrong(fault)
@@ -215,7 +215,7 @@ def check(server: Server, target: str, surveyed: Survey) -> None:
 
 @dataclass(frozen=True)
 class OwnRate(Rate):
-    """Requests a second for one URL."""
+    """Requests per second for one URL."""
 
     survey: Survey | None = None
 
@@ -226,7 +226,7 @@ class OwnRate(Rate):
 
 @dataclass(frozen=True)
 class OwnFetch(Scenario):
-    """One fetch at a time, each on a connection of its own: its first byte and its last, in milliseconds."""
+    """One fetch at a time, each on a new connection: time to first and last byte, in milliseconds."""
 
     survey: Survey | None = None
 
@@ -254,7 +254,7 @@ class OwnFetch(Scenario):
 def experiments(
     app: str, directory: Path, surveys: Mapping[str, Survey | None], only: Iterable[str] = ()
 ) -> tuple[Scenario, ...]:
-    """What is measured of each URL; `only` has names of KINDS, and nothing for all."""
+    """The experiments for each URL; `only` has names of KINDS; empty means all."""
     found: list[Scenario] = []
     wanted = tuple(only) or KINDS
     for number, (target, surveyed) in enumerate(surveys.items(), 1):
@@ -291,8 +291,8 @@ def of_url(key: str, app: str, target: str, where: Place, surveyed: Survey | Non
         target,
         app,
         (
-            Metric(f"{key}_first", f"{target}: first byte of one fetch", f"{target}, first byte", "ms", False, 2),
-            Metric(f"{key}_whole", f"{target}: whole response of one fetch", f"{target}, whole", "ms", False, 2),
+            Metric(f"{key}_first", f"{target}: time to first byte", f"{target}, first byte", "ms", False, 2),
+            Metric(f"{key}_whole", f"{target}: time to last byte", f"{target}, last byte", "ms", False, 2),
         ),
         also=(TAILRACE_GEVENT,),
         path=target,
@@ -302,18 +302,18 @@ def of_url(key: str, app: str, target: str, where: Place, surveyed: Survey | Non
     return [
         rate("c64", "64 connections", 64),
         rate("c1", "one connection, client on the server's core", 1),
-        rate("new", "a new connection for each of 16 clients' requests", 16, close=True),
+        rate("new", "a new connection for each request, 16 clients", 16, close=True),
         fetching,
     ]
 
 
 def application(given: str) -> str:
-    """The name as every server takes it. Raises ConfigError."""
+    """The name in the form that every server accepts. Raises ConfigError."""
     if APPLICATION.fullmatch(given):
         return given
     raise ConfigError(
-        f"{given}: the other servers need the application as MODULE:CALLABLE, such as mysite.wsgi:application; for a "
-        "factory or a file, write a module with `application = create_app()`"
+        f"{given}: the other servers need MODULE:CALLABLE, such as mysite.wsgi:application; for a factory or a file, "
+        "write a module with `application = create_app()`"
     )
 
 
@@ -322,11 +322,13 @@ def target(given: str) -> str:
     if not given.startswith("/") or given.startswith("//"):
         raise ConfigError(f"--url {given}: give the path and query, such as /report?year=2026")
     if "#" in given:
-        raise ConfigError(f"--url {given}: a fragment (#) is not sent to servers")
+        raise ConfigError(f"--url {given}: remove the fragment (#), which clients do not send to servers")
     return quote(given, safe="/?&=%+,;:@!$'()*~-._")
 
 
 def kinds(given: Iterable[str]) -> None:
-    """Raises ConfigError for names that --only does not have for an application."""
+    """Raises ConfigError for names that --only does not accept with an application."""
     if unknown := [name for name in given if name not in KINDS]:
-        raise ConfigError(f"--only: no such experiment of an application: {unknown[0]} (there are {', '.join(KINDS)})")
+        raise ConfigError(
+            f"--only: no such experiment: {unknown[0]}; with an application, choose from {', '.join(KINDS)}"
+        )

@@ -1,9 +1,9 @@
-"""Every server of the comparison, started as its own documentation recommends for a number of cores, and why so.
+"""Every server of the comparison: its command as its own documentation recommends, and the reason for it.
 
-A row never gives a server less than its documentation advises. Where a server has threads or limits, a second row has
-Tailrace's defaults for them, so that a difference between defaults is seen as one. Access logs are off everywhere,
-which is every server's default unless a flag says so here. `many` are the options that raise a server's limits where a
-scenario holds thousands of connections.
+A row never gives a server less than its documentation advises. If a server has threads or limits, a second row uses
+Tailrace's defaults for them, so that a difference between defaults is visible as such. Access logs are off everywhere,
+which is every server's default unless a flag here turns them off. `many` are the options that raise a server's limits
+for scenarios with thousands of connections.
 
 In a command {bin} is the directory of the server's command, {python} the environment's interpreter, {serve} the program
 that starts servers without a command line, {app} the application as module:name, {module} and {name} its parts, {host}
@@ -28,7 +28,7 @@ from tailrace.compare import nginx
 
 TAILRACE = "tailrace"
 TAILRACE_GEVENT = "tailrace gevent"
-# Tailrace, where an application reads the files that the others serve themselves.
+# Tailrace with an application that reads the files; the other servers send them by themselves.
 VIEW = "tailrace, read by a view"
 NGINX = "nginx"
 # The standard library has it.
@@ -72,7 +72,7 @@ class Peer:
     beside: str = ""
 
     def version(self) -> str | None:
-        """The installed version, None when the server or what it needs is not installed."""
+        """The installed version; None if the server or a dependency is not installed."""
         if self.package is None:
             return nginx.version()
         if any(version_of(name) is None for name in self.needs):
@@ -84,12 +84,12 @@ class Peer:
         return f"{found} with {self.beside} {faster}" if faster else f"{found} without {self.beside}"
 
     def program(self) -> str | None:
-        """The server's own command, None where it has none."""
+        """The server's own command; None if it has none."""
         found = re.search(r"\{bin\}/([\w-]+)", self.command)
         return found.group(1) if found else None
 
     def directory(self) -> Path:
-        """Where its command is: in this environment, or else on PATH."""
+        """The directory of its command: this environment, or else PATH."""
         program = self.program()
         if program is not None and not (commands() / program).exists() and (elsewhere := shutil.which(program)):
             return Path(elsewhere).parent
@@ -105,7 +105,7 @@ class Peer:
         except (OSError, subprocess.TimeoutExpired):
             return None
         number = re.search(r"\d+(\.\w+)+", told.stdout + told.stderr)
-        return f"{number.group(0)} on PATH" if number else "of unknown version, on PATH"
+        return f"{number.group(0)} on PATH" if number else "unknown version, on PATH"
 
     @property
     def first(self) -> str:
@@ -191,8 +191,8 @@ GUNICORN_WORKERS = (2, 1)
 # Keep-alive of two seconds and 1,000 connections are gunicorn's defaults behind a proxy.
 GUNICORN_MANY = "--keep-alive 75 --worker-connections 20000"
 GUNICORN_WHY = (
-    "(2 x cores) + 1 workers (docs.gunicorn.org, Design, How many workers?); its C parser is used where gunicorn[fast] "
-    "is installed (--http-parser auto, its default). The control socket only adds a thread and a file."
+    "(2 x cores) + 1 workers (docs.gunicorn.org, Design, How many workers?). With gunicorn[fast], it uses its C parser "
+    "(--http-parser auto, the default). The control socket is off, since it only adds a thread and a file."
 )
 UWSGI = (
     "{bin}/uwsgi --master --processes {workers} --threads {threads} --need-app --die-on-term --disable-logging"
@@ -207,10 +207,10 @@ MOD_WSGI = (
 )
 MOD_WSGI_MANY = "--max-clients 12000 --keep-alive-timeout 75 --server-backlog 4096 --daemon-backlog 4096"
 QUICKSTART = (
-    "a process for each core with 2 threads each (uwsgi-docs.readthedocs.io, Quickstart for Python/WSGI applications, "
-    "Adding concurrency)"
+    "one process per core with 2 threads (uwsgi-docs.readthedocs.io, Quickstart for Python/WSGI applications, Adding "
+    "concurrency)"
 )
-ONE_PROCESS = "It has no worker processes: one process whatever the number of cores."
+ONE_PROCESS = "It has no worker processes, so it runs as one process on any number of cores."
 
 
 RECOMMENDED = (
@@ -218,7 +218,7 @@ RECOMMENDED = (
         TAILRACE,
         "tailrace",
         "{bin}/tailrace {app} --bind {host}:{port}",
-        "All defaults: one process, threads as the application needs them; a worker for each core with several cores.",
+        "All defaults: one process, which starts threads on demand. With several cores, one worker per core.",
         unix="{bin}/tailrace {app} --bind unix:{socket}",
         scaled="--workers {workers}",
     ),
@@ -226,7 +226,7 @@ RECOMMENDED = (
         TAILRACE_GEVENT,
         "tailrace",
         "{bin}/tailrace {app} --gevent --bind {host}:{port}",
-        "A greenlet for each request instead of a thread; all else by default, 10,000 requests at once included.",
+        "A greenlet for each request instead of a thread. Otherwise all defaults: up to 10,000 concurrent requests.",
         unix="{bin}/tailrace {app} --gevent --bind unix:{socket}",
         scaled="--workers {workers}",
         asked=True,
@@ -243,7 +243,7 @@ RECOMMENDED = (
         "gunicorn gthread",
         "gunicorn",
         GUNICORN + "--worker-class gthread --threads {threads} --bind {host}:{port} {app}",
-        "2 to 4 threads for each core (its setting `threads`): 4. " + GUNICORN_WHY,
+        "4 threads per core; its documentation recommends 2 to 4 (setting `threads`). " + GUNICORN_WHY,
         unix=GUNICORN + "--worker-class gthread --threads {threads} --bind unix:{socket} {app}",
         many=GUNICORN_MANY,
         workers=GUNICORN_WORKERS,
@@ -254,7 +254,7 @@ RECOMMENDED = (
         "gunicorn gevent",
         "gunicorn",
         GUNICORN + "--worker-class gevent --bind {host}:{port} {app}",
-        "Greenlets instead of threads, 1,000 connections by default. " + GUNICORN_WHY,
+        "Greenlets instead of threads; up to 1,000 connections by default. " + GUNICORN_WHY,
         unix=GUNICORN + "--worker-class gevent --bind unix:{socket} {app}",
         many=GUNICORN_MANY,
         workers=GUNICORN_WORKERS,
@@ -265,8 +265,8 @@ RECOMMENDED = (
         "gunicorn sync",
         "gunicorn",
         GUNICORN + "--bind {host}:{port} {app}",
-        "Its default worker: one request at a time, no keep-alive; its documentation wants a buffering proxy in front. "
-        + GUNICORN_WHY,
+        "Its default worker: one request at a time, no keep-alive. Its documentation recommends a buffering proxy in "
+        "front. " + GUNICORN_WHY,
         unix=GUNICORN + "--bind unix:{socket} {app}",
         workers=GUNICORN_WORKERS,
         beside="gunicorn_h1c",
@@ -275,8 +275,8 @@ RECOMMENDED = (
         "granian",
         "granian",
         GRANIAN + "--host {host} --port {port} {app}",
-        "A worker for each core, and its thread pool left alone (README, Workers and threads): "
-        "512 blocking threads with one worker.",
+        "One worker per core. Its README (Workers and threads) advises against tuning the thread pool: 512 blocking "
+        "threads with one worker.",
         unix=GRANIAN + "--uds {socket} {app}",
         many="--backlog 4096 --backpressure 20000",
     ),
@@ -284,15 +284,15 @@ RECOMMENDED = (
         "uwsgi http",
         "uwsgi",
         UWSGI + "--http {host}:{port} --http-keepalive --http-auto-chunked",
-        "Its documentation's way to face clients without a web server (Things to know): the HTTP router in front of "
-        f"the workers, {QUICKSTART}. Keep-alive needs --http-auto-chunked where a response has no length.",
+        "Its documentation's setup without a web server (Things to know): the HTTP router in front of the workers, "
+        f"{QUICKSTART}. Keep-alive needs --http-auto-chunked if a response has no length.",
         threads=(0, 2),
     ),
     Peer(
         "uwsgi http-socket",
         "uwsgi",
         UWSGI + "--http-socket {host}:{port}",
-        f"Its workers speak HTTP themselves, without keep-alive: for a proxy in front (Things to know); {QUICKSTART}.",
+        f"Its workers speak HTTP without keep-alive, for use behind a proxy (Things to know); {QUICKSTART}.",
         unix=UWSGI + "--http-socket {socket}",
         threads=(0, 2),
     ),
@@ -300,7 +300,7 @@ RECOMMENDED = (
         "uwsgi http11",
         "uwsgi",
         UWSGI + "--http11-socket {host}:{port}",
-        f"Its workers speak HTTP/1.1 themselves: its fastest way, hardly mentioned in its documentation; {QUICKSTART}.",
+        f"Its workers speak HTTP/1.1: its fastest mode, hardly mentioned in its documentation; {QUICKSTART}.",
         unix=UWSGI + "--http11-socket {socket}",
         threads=(0, 2),
     ),
@@ -309,8 +309,8 @@ RECOMMENDED = (
         "uwsgi",
         # In one process group, which is stopped as one.
         'sh -c \'nginx -p "$0" -c front.conf & exec "$@"\' {state} ' + UWSGI + "--socket {state}/front.sock",
-        "Its protocol behind nginx, as its quickstart deploys it (Putting behind a full webserver): nginx with one "
-        f"worker for each core, on the same cores; {QUICKSTART}.",
+        "The uwsgi protocol behind nginx, as in its quickstart (Putting behind a full webserver): nginx with one "
+        f"worker per core, on the same cores; {QUICKSTART}.",
         threads=(0, 2),
         needs=(NGINX,),
     ),
@@ -334,7 +334,7 @@ RECOMMENDED = (
         "gevent pywsgi",
         "gevent",
         "{python} {serve} gevent {app} {host}:{port}",
-        f"Its guide's example: everything patched, serve_forever, no log. {ONE_PROCESS}",
+        f"The example in its guide: everything monkey-patched, serve_forever, no log. {ONE_PROCESS}",
         unix="{python} {serve} gevent {app} unix:{socket}",
         many="--backlog 4096",
     ),
@@ -342,7 +342,7 @@ RECOMMENDED = (
         "bjoern",
         "bjoern",
         "{python} {serve} bjoern {app} {host}:{port}",
-        "It has one function, run(), and one thread; with several cores, a process for each shares the port (README: "
+        "It has one function, run(), and one thread. With several cores, one process per core shares the port (README: "
         "reuse_port).",
         unix="{python} {serve} bjoern {app} unix:{socket}",
         scaled="--workers {workers}",
@@ -351,7 +351,7 @@ RECOMMENDED = (
         "fastwsgi",
         "fastwsgi",
         "{python} {serve} fastwsgi {app} {host}:{port}",
-        "Its README's `fastwsgi.run`, with a worker for each core; one thread each. It never calls `close()`.",
+        "`fastwsgi.run` as in its README, with one worker per core and one thread each. It never calls `close()`.",
         calls_close=False,
         scaled="--workers {workers}",
     ),
@@ -359,15 +359,15 @@ RECOMMENDED = (
         "socketify",
         "socketify",
         "{python} -m socketify {app} --interface wsgi --host {host} --port {port} --workers {workers}",
-        "Its documentation's command (docs.socketify.dev, CLI), a worker for each core; one thread each.",
+        "The command in its documentation (docs.socketify.dev, CLI), with one worker per core and one thread each.",
         unix="{python} -m socketify {app} --interface wsgi --uds {socket} --workers {workers}",
     ),
     Peer(
         "pyruvate",
         "pyruvate",
         "{python} {serve} pyruvate {app} {host}:{port} --threads {threads}",
-        "2 worker threads, as in its README's examples; the number has no default. No connection is reused, its "
-        f"default (max_reuse_count). {ONE_PROCESS}",
+        "2 worker threads, as in the examples of its README; the number has no default. Connections are not reused, "
+        f"which is the default (max_reuse_count). {ONE_PROCESS}",
         unix="{python} {serve} pyruvate {app} unix:{socket} --threads {threads}",
         threads=(0, 2),
     ),
@@ -381,15 +381,15 @@ RECOMMENDED = (
         WSGIREF,
         WSGIREF,
         "{python} {serve} wsgiref {app} {host}:{port}",
-        "The standard library's reference server, by `make_server` as in its documentation, without its request log.",
+        "The reference server of the standard library: `make_server` as in its documentation, without its request log.",
     ),
     Peer(
         "mod_wsgi",
         "mod_wsgi",
         MOD_WSGI,
-        "mod_wsgi-express in daemon mode, all defaults, with a process for each core: 5 threads each, and one and a "
-        "half times as many clients and 10, at least 20 (--help; the 10 are in the code of 6.1). "
-        "The body limit of 10 MB would refuse the upload.",
+        "mod_wsgi-express in daemon mode, all defaults, with one process per core and 5 threads each. The client limit "
+        "is 1.5 times the threads plus 10, at least 20 (--help; the 10 are in the code of 6.1). "
+        "The body limit is raised, since its default of 10 MB rejects the upload.",
         many=MOD_WSGI_MANY,
         threads=(0, 5),
     ),
@@ -397,28 +397,28 @@ RECOMMENDED = (
         "mod_wsgi embedded",
         "mod_wsgi",
         MOD_WSGI + " --embedded-mode",
-        "mod_wsgi-express with the application in Apache's own processes, 5 threads by default, which are also all "
-        "its clients (--help). The body limit of 10 MB would refuse the upload.",
+        "mod_wsgi-express with the application in Apache's own processes: 5 threads by default, which also limit its "
+        "clients (--help). The body limit is raised, since its default of 10 MB rejects the upload.",
         threads=(0, 5),
     ),
 )
 
 
-# The second rows: name, what is changed, further options, a number of {threads}. Later options win.
+# The second rows: name, what is changed, further options. Later options win.
 AT_OUR_DEFAULTS = (
     (
         "gunicorn gthread",
-        f"{THREADS} threads a worker, connections and keep-alive",
+        f"{THREADS} threads per worker, connection limit, keep-alive",
         f"--worker-connections {CONNECTIONS} --keep-alive {IDLE_SECONDS} --backlog {BACKLOG}",
     ),
     (
         "gunicorn gevent",
-        "requests at once and keep-alive",
+        "limit of concurrent requests, keep-alive",
         f"--worker-connections {GREENLETS} --keep-alive {IDLE_SECONDS} --backlog {BACKLOG}",
     ),
     (
         "granian",
-        f"{THREADS} blocking threads, connections",
+        f"{THREADS} blocking threads, connection limit",
         f"--blocking-threads {THREADS} --backlog {BACKLOG} --backpressure {CONNECTIONS}",
     ),
     ("uwsgi http", f"{THREADS} threads", ""),
@@ -427,23 +427,23 @@ AT_OUR_DEFAULTS = (
     ("uwsgi behind nginx", f"{THREADS} threads", ""),
     (
         "waitress",
-        f"{THREADS} threads, connections (by poll, since select ends at 1,024)",
+        f"{THREADS} threads, connection limit (with poll, since select is limited to 1,024)",
         f"--threads {THREADS} --connection-limit {CONNECTIONS} --asyncore-use-poll --backlog {BACKLOG}",
     ),
     (
         "cheroot",
-        f"{THREADS} threads, connections that wait, keep-alive",
+        f"{THREADS} threads, accept queue, keep-alive",
         f"--threads {THREADS} --request-queue-size {BACKLOG} --timeout {IDLE_SECONDS}",
     ),
     (
         "pyruvate",
-        f"{THREADS} worker threads, connections that are reused (255 times, its maximum)",
+        f"{THREADS} worker threads, connection reuse (255 times, its maximum)",
         "--reuse 255",
     ),
-    ("paste", f"{THREADS} threads, connections that wait", f"--threads {THREADS} --backlog {BACKLOG}"),
+    ("paste", f"{THREADS} threads, accept queue", f"--threads {THREADS} --backlog {BACKLOG}"),
     (
         "mod_wsgi",
-        f"{THREADS} threads, 1,024 clients (each takes a thread of Apache's), keep-alive",
+        f"{THREADS} threads, 1,024 clients (each occupies an Apache thread), keep-alive",
         f"--max-clients 1024 --keep-alive-timeout {IDLE_SECONDS} --server-backlog {BACKLOG} --daemon-backlog {BACKLOG}",
     ),
     (
@@ -469,7 +469,7 @@ def at_our_defaults(name: str, what: str, options: str) -> Peer:
 
 
 def with_options(template: str, options: str) -> str:
-    """Where options end before the arguments, {many} says so."""
+    """{many} marks the end of the options, if arguments follow."""
     if "{many}" in template:
         return template.replace("{many}", f"{options} {{many}}")
     return f"{template} {options}".rstrip()
@@ -487,12 +487,12 @@ FLOOR = Peer(
     NGINX,
     None,
     "nginx -p {state} -c nginx.conf",
-    "One worker with sendfile and an open-file cache: what the operating system can do with a file.",
+    "One worker with sendfile and an open-file cache: the speed at which the operating system can deliver a file.",
 )
 
 
 def is_ours(name: str) -> bool:
-    """Whether a row is one of Tailrace's, in whatever mode."""
+    """Whether a row is one of Tailrace's, in any mode."""
     return name == TAILRACE or name.startswith((f"{TAILRACE} ", f"{TAILRACE},"))
 
 
@@ -504,7 +504,7 @@ def by_name(names: list[str]) -> tuple[Peer, ...]:
 
     for name in names:
         if not any(meant(peer, name) for peer in PEERS):
-            raise ValueError(f"no such server: {name} (there are {', '.join(peer.name for peer in RECOMMENDED)})")
+            raise ValueError(f"no such server: {name}; choose from {', '.join(peer.name for peer in RECOMMENDED)}")
     return tuple(peer for peer in PEERS if any(meant(peer, name) for name in names))
 
 

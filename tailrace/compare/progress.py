@@ -1,5 +1,4 @@
-"""What a run shows while it lasts: progress bars in a terminal, by rich; plain lines elsewhere. Both go to stderr, and
-the tables to stdout."""
+"""Progress of a run: bars in a terminal (by rich), plain lines elsewhere. Both go to stderr; tables go to stdout."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
-INSTALL = "progress bars need rich: pip install 'tailrace[compare]'"
+INSTALL = "for progress bars, install rich: pip install 'tailrace[compare]'"
 
 
 class Progress(Protocol):

@@ -1,4 +1,4 @@
-"""Figures as they are measured, and what is read from them: one column for each metric, one cell for each server."""
+"""Measured figures and their evaluation: one column per metric, one cell per server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLOORS = (NGINX, ITERATION)
 
 @dataclass(frozen=True)
 class Verdict:
-    """A goal and what became of it; `met` is None where it could not be told."""
+    """A goal and its result; `met` is None if it is unknown."""
 
     goal: str
     measured: str
@@ -25,14 +25,14 @@ class Verdict:
 
 
 class Goal(Protocol):
-    """Something to reach with one metric."""
+    """A target for one metric."""
 
     def judge(self, column: Column) -> Verdict: ...
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What a figure means.
+    """The meaning of a figure.
 
     key: its name in the JSON file. short: its heading in wide tables. unit: as one says it after the number.
     digits: behind the point.
@@ -52,8 +52,8 @@ class Metric:
 
 @dataclass
 class Sample:
-    """One round of one server: its figures by the metric's key, what went wrong, and how much of the server's core
-    others used, from 0 to 1."""
+    """One round of one server: its figures by the metric's key, its faults, and the share of the server's core that
+    other processes used, from 0 to 1."""
 
     values: dict[str, float] = field(default_factory=dict)
     errors: int = 0
@@ -73,7 +73,7 @@ class Cell:
     others: list[float] = field(default_factory=list)
 
     def add(self, number: int, value: float | None, sample: Sample) -> None:
-        """Takes one round's figure, if it has one, and its faults."""
+        """Adds one round's figure, if it has one, and its faults."""
         self.rounds += 1
         if value is not None:
             self.values[number] = value
@@ -82,7 +82,7 @@ class Cell:
         self.fault(sample)
 
     def fault(self, sample: Sample) -> None:
-        """Takes errors and remarks alone."""
+        """Adds errors and remarks only."""
         self.errors += sample.errors
         if sample.note and sample.note not in self.notes:
             self.notes.append(sample.note)
@@ -110,7 +110,7 @@ class Column:
         return sorted(self.cells, key=place)
 
     def ours(self) -> str:
-        """The row that the others are compared with: Tailrace with threads, where it takes part."""
+        """The row with which the others are compared: Tailrace with threads, if it takes part."""
         return TAILRACE if TAILRACE in self.cells or TAILRACE_GEVENT not in self.cells else TAILRACE_GEVENT
 
     def best_peer(self) -> str | None:

@@ -1,4 +1,4 @@
-"""An interrupted run, continued: what is finished is read from results.json, if everything is still the same."""
+"""Continues an interrupted run: reads finished experiments from results.json, if nothing else has changed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ CHANGING = ("load before",)
 
 @dataclass
 class Earlier:
-    """What an earlier run has left: the experiments that are finished, their columns, the looks at the machine, and
-    minutes."""
+    """The state of an earlier run: finished experiments, their columns, the checks of the machine, and minutes."""
 
     finished: list[str] = field(default_factory=list)
     columns: dict[str, Column] = field(default_factory=dict)
@@ -33,7 +32,7 @@ class Earlier:
 
 
 def identity(options: dict[str, Any], peers: Iterable[Peer]) -> dict[str, dict[str, str]]:
-    """What must be the same in both parts of a run, as texts in groups."""
+    """Everything that must be the same in both parts of a run, as text, by group."""
     rows = list(peers)
     return {
         "option": {f"--{name}": shown(value) for name, value in options.items()},
@@ -59,7 +58,7 @@ def fingerprint() -> str:
 
 
 def difference(earlier: dict[str, dict[str, str]], now: dict[str, dict[str, str]]) -> str | None:
-    """The first thing that is not the same, in words; None where there is none."""
+    """The first difference, in words; None if there is none."""
     for group, values in now.items():
         before = earlier.get(group, {})
         for name in [*values, *(name for name in before if name not in values)]:
@@ -76,7 +75,7 @@ def brief(value: str | None) -> str:
 
 
 def earlier(path: Path, chosen: Iterable[Scenario], now: dict[str, dict[str, str]]) -> tuple[Earlier, str]:
-    """What an interrupted run of the same kind has left in results.json, and a line about it; the line is empty where
+    """The state of an interrupted run with the same options in results.json, and a line about it; the line is empty if
     there is no earlier run."""
     if not path.exists():
         return Earlier(), ""
@@ -84,15 +83,16 @@ def earlier(path: Path, chosen: Iterable[Scenario], now: dict[str, dict[str, str
         document = json.loads(path.read_text("utf-8"))
         run = document["run"]
         if run["complete"]:
-            return Earlier(), f"{path} has a complete run, which this one replaces"
+            return Earlier(), f"{path} contains a complete run, which this run replaces"
         if differs := difference(run["identity"], now):
-            return Earlier(), f"{path} is not continued: {differs}"
+            return Earlier(), f"not continuing {path}: {differs}"
         found = Earlier(list(run["finished"]), {}, noise.from_json(document["noise"]), float(document["minutes"]))
         for metric_key, column in read(document, chosen, found.finished):
             found.columns[metric_key] = column
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        return Earlier(), f"{path} is not continued: it cannot be read ({type(error).__name__}: {error})"
-    return found, f"continuing {path}: {len(found.finished)} finished (--fresh measures all again)"
+        return Earlier(), f"not continuing {path}: it cannot be read ({type(error).__name__}: {error})"
+    finished = f"{len(found.finished)} experiment{'s' if len(found.finished) != 1 else ''} finished"
+    return found, f"continuing {path}: {finished} (--fresh starts over)"
 
 
 def read(document: dict[str, Any], chosen: Iterable[Scenario], finished: Iterable[str]) -> Iterator[tuple[str, Column]]:

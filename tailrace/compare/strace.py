@@ -55,7 +55,7 @@ class Count:
 
 
 def hindrance() -> str:
-    """Why strace may not attach to a process of this user that is not its child; empty where it may."""
+    """Why strace may not attach to a process of this user that is not its child; empty if it may."""
     with tempfile.TemporaryDirectory(prefix="tailrace-compare-") as directory:
         tried = subprocess.Popen(["sleep", str(6 * ATTACH_SECONDS)])
         try:

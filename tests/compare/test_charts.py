@@ -69,7 +69,7 @@ def test_the_chart_says_what_was_found_where_and_when() -> None:
     said = " / ".join(each.text or "" for each in shapes().iter(f"{SVG}text"))
     assert "Tailrace ahead in 1, behind in 1 of 2" in said
     assert "2.00 \N{MULTIPLICATION SIGN} granian" in said
-    assert "no whole answer: waitress" in said
+    assert "no complete response: waitress" in said
     assert "log scale; left is better" in said
     assert "A processor, CPython 3.11.7" in said
     assert "2026-11-23" in said

@@ -88,14 +88,14 @@ def below(directory: Path) -> list[int]:
 
 
 def test_unknown_names_are_refused_with_those_that_there_are() -> None:
-    assert "--servers: no such server: unicorn (there are tailrace, " in wrong("--servers", "unicorn")
-    assert "--only: no such scenario: ping (there are " in wrong("--only", "ping")
+    assert "--servers: no such server: unicorn; choose from tailrace, " in wrong("--servers", "unicorn")
+    assert "--only: no such experiment: ping; choose from " in wrong("--only", "ping")
 
 
 def test_a_url_needs_an_application_and_an_application_has_experiments_of_its_own() -> None:
     assert "--url needs an application" in wrong("--url", "/", "--servers", "wsgiref")
     said = wrong("shop:app", "--only", "startup", "--servers", "wsgiref")
-    assert said == "--only: no such experiment of an application: startup (there are c64, c1, new, fetch)"
+    assert said == "--only: no such experiment: startup; with an application, choose from c64, c1, new, fetch"
     assert "MODULE:CALLABLE" in wrong("shop:create()", "--servers", "wsgiref")
 
 

@@ -96,7 +96,7 @@ def test_no_worse_than_another_row_is_a_bound_from_above() -> None:
 def test_no_worse_than_the_best_peer_allows_a_factor() -> None:
     figures = column(TIME, tailrace=[108], granian=[150], bjoern=[100], tailrace_gevent=[50])
     assert WithinBest(1.1).judge(figures) == Verdict(
-        "within 1.1 x of the best peer", "1.08 x bjoern (1.08 - 1.08)", True
+        "within 1.1 x of the best other server", "1.08 x bjoern (1.08 - 1.08)", True
     )
     assert WithinBest(1.05).judge(figures).met is False
 

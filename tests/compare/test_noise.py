@@ -26,13 +26,13 @@ def test_no_look_refuses_nothing() -> None:
     [
         (Look("a", 0.4, 0.0, 0.0), "a fixed piece of work varied by 40 % (limit 15 %)"),
         (Look("a", 0.0, 0.05, 0.0), "other guests of the hypervisor took 5 % (limit 3 %)"),
-        (Look("a", 0.0, 0.0, 1.3), "1.3 other processes wanted a core (limit 0.5)"),
+        (Look("a", 0.0, 0.0, 1.3), "1.3 other processes were runnable (limit 0.5)"),
     ],
 )
 def test_each_measure_alone_refuses_and_is_named(look: Look, said: str) -> None:
     verdict = noise.judge([look])
     assert verdict.refused
-    assert verdict.reason == f"The machine was too noisy: in a quarter of its checks, {said}."
+    assert verdict.reason == f"The machine was too noisy: in a quarter of the checks, {said}."
 
 
 def test_one_noisy_look_among_many_is_forgiven_and_a_quarter_is_not() -> None:

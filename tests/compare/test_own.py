@@ -61,7 +61,7 @@ def test_the_answer_of_most_servers_is_the_reference() -> None:
 
 def test_the_same_length_is_not_the_same_answer() -> None:
     found = own.agree(steady(tailrace=HELLO, granian=HELLO, bjoern=Page(200, 5, "b")))
-    assert found.faults == {"bjoern": "other bytes than the other servers"}
+    assert found.faults == {"bjoern": "the body differs from that of the other servers"}
 
 
 def test_of_two_answers_the_first_counts() -> None:
@@ -78,10 +78,10 @@ def test_a_page_that_differs_each_time_is_compared_by_status_and_about_its_lengt
     found = own.agree(answers)
     assert found.reference.varies
     assert found.faults == {
-        "bjoern": "400 bytes, where the others give about 1,000",
+        "bjoern": "400 bytes, but about 1,000 from the other servers",
         "waitress": "status 503 instead of 200",
     }
-    assert "differs each time: only the status and about the length" in found.told("/random")
+    assert "differs each time: only status and approximate length" in found.told("/random")
 
 
 def test_one_server_that_varies_is_at_fault_and_not_the_page() -> None:
@@ -120,12 +120,15 @@ def test_real_servers_are_asked_and_agree(directory: Path) -> None:
 def test_a_stream_without_end_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own, "SECONDS", 0.2)
     monkeypatch.setattr(own, "APART_SECONDS", 0.0)
-    with pytest.raises(ConfigError, match=r"no server answers /stream .*the answer has no end within 0.2 s"):
+    with pytest.raises(ConfigError, match=r"no server answers /stream .*the response does not end within 0.2 s"):
         own.survey("shop:application", directory, ("/stream",), SERVERS[:1])
 
 
 def test_a_body_that_is_shorter_than_it_says_is_no_answer(directory: Path) -> None:
-    with serving(directory, "/report") as server, pytest.raises(OSError, match=r"4 bytes, where Content-Length is 9"):
+    with (
+        serving(directory, "/report") as server,
+        pytest.raises(OSError, match=r"4 bytes instead of the Content-Length of 9"),
+    ):
         own.fetch(server, "/short")
 
 

@@ -52,7 +52,7 @@ def test_a_word_of_a_name_chooses() -> None:
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(ValueError, match="no such server: unicorn"):
         peers.by_name(["tailrace", "unicorn"])
-    with pytest.raises(ValueError, match="no such scenario: ping"):
+    with pytest.raises(ValueError, match="no such experiment: ping"):
         scenarios.by_name(["ping"])
 
 

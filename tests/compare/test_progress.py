@@ -25,7 +25,7 @@ def test_a_terminal_without_rich_gets_lines_and_the_command_that_installs_it(
         told.experiment(1, "Pong")
         told.step("starting")
     assert capsys.readouterr().err.splitlines() == [
-        "progress bars need rich: pip install 'tailrace[compare]'",
+        "for progress bars, install rich: pip install 'tailrace[compare]'",
         "[1/3] Pong: starting",
     ]
 

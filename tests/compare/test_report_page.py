@@ -105,7 +105,7 @@ def test_a_factor_of_10_000_has_a_logarithmic_axis_that_says_so(browser: Browser
 def test_what_people_run_comes_first_then_losses_before_wins(browser: Browser, show: Shown) -> None:
     show(usual())
     assert texts(browser, "h2")[:2] == [
-        "Flask and Django as people run them",
+        "Flask and Django in production: a worker per core",
         "All results at a glance, losses first",
     ]
     assert texts(browser, ".glance .value") == [

@@ -54,7 +54,9 @@ def test_what_others_used_of_the_servers_core_is_told_once_for_a_scenario() -> N
     busy = Cell(others=[0.01, 0.03, 0.2])
     metrics = [Metric(key, key, key, "ms", False) for key in ("rate", "p99")]
     columns = {metric.key: Column(metric, {"granian": busy}) for metric in metrics}
-    assert notes(columns) == "- **granian**: core: others used 3 % of its core in half of the rounds, 20 % at most."
+    assert (
+        notes(columns) == "- **granian**: core: other processes used 3 % of its core in the median round, 20 % at most."
+    )
 
 
 def test_an_experiment_is_a_table_of_its_servers_best_first_under_its_finding() -> None:
@@ -115,17 +117,17 @@ def test_a_terminal_obeys_nothing_that_a_server_printed() -> None:
             Standing.BEHIND,
             "Tailrace failed: gone",
         ),
-        ({"tailrace": cell(200)}, Standing.UNKNOWN, "Tailrace: 200 requests/s, no other server measured"),
+        ({"tailrace": cell(200)}, Standing.UNKNOWN, "Tailrace: 200 requests/s, no other server was measured"),
         ({"tailrace": cell(0), "granian": cell(3)}, Standing.BEHIND, "Tailrace: 0 requests/s; granian: 3"),
         (
             {"granian": cell(100)},
             Standing.UNKNOWN,
-            "granian: 100 requests/s, the best; Tailrace was not measured",
+            "granian is best with 100 requests/s; Tailrace was not measured",
         ),
         (
             {"tailrace": cell(200), "nginx": cell(300)},
             Standing.UNKNOWN,
-            "Tailrace: 200 requests/s, no other server measured",
+            "Tailrace: 200 requests/s, no other server was measured",
         ),
     ],
 )
@@ -193,7 +195,7 @@ def test_frameworks_with_a_worker_for_each_core_lead() -> None:
     run = Run.of(made)
     assert [each.name for each in run.lead()] == ["flask_cores"]
     text = markdown(run)
-    assert text.index("## Flask and Django as people run them") < text.index("## Small responses")
+    assert text.index("## Flask and Django in production: a worker per core") < text.index("## Small responses")
 
 
 def test_frameworks_on_one_core_lead_under_that_name_where_nothing_else_is_measured() -> None:
@@ -203,13 +205,13 @@ def test_frameworks_on_one_core_lead_under_that_name_where_nothing_else_is_measu
 
 def test_flask_and_django_are_found_in_whatever_group_they_are() -> None:
     name = "everyday_django_json"
-    made = document((scenario(name, metric(name), group="As people run it: a worker for each core"), {name: {}}))
+    made = document((scenario(name, metric(name), group="In production: a worker per core"), {name: {}}))
     assert Run.of(made).lead_is_usual()
 
 
 def test_a_run_that_goes_on_says_so() -> None:
-    assert "not all experiments" in markdown(Run.of(usual(run={"complete": False})))
-    assert "not all experiments" not in markdown(Run.of(usual(run={"complete": True})))
+    assert "the run is not complete" in markdown(Run.of(usual(run={"complete": False})))
+    assert "the run is not complete" not in markdown(Run.of(usual(run={"complete": True})))
 
 
 def test_a_run_of_one_round_says_that_small_differences_mean_nothing() -> None:
@@ -217,9 +219,9 @@ def test_a_run_of_one_round_says_that_small_differences_mean_nothing() -> None:
         cells = {"tailrace": cell(*figures), "granian": cell(*figures)}
         return markdown(Run.of(document((scenario("it", metric("it")), {"it": cells}), **more)))
 
-    assert "one round has no quartiles" in measured(101)
-    assert "one round has no quartiles" not in measured(101, 102)
-    assert "one round has no quartiles" not in measured(101, noise={"refused": True, "reason": "31 %"})
+    assert "a single round has no quartiles" in measured(101)
+    assert "a single round has no quartiles" not in measured(101, 102)
+    assert "a single round has no quartiles" not in measured(101, noise={"refused": True, "reason": "31 %"})
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_what_is_finished_is_read(tmp_path: Path) -> None:
     assert found.finished == ["segments"]
     assert found.columns == {"segments": column(CHOSEN[0])}
     assert found.minutes == 1.5
-    assert said == f"continuing {path}: 1 finished (--fresh measures all again)"
+    assert said == f"continuing {path}: 1 experiment finished (--fresh starts over)"
 
 
 def test_without_a_file_there_is_nothing_to_say(tmp_path: Path) -> None:
@@ -65,14 +65,14 @@ def test_another_run_is_not_continued_and_the_difference_is_named(
     tmp_path: Path, now: dict[str, dict[str, str]], said: str
 ) -> None:
     path = stored(tmp_path, document())
-    assert resume.earlier(path, CHOSEN, now) == (resume.Earlier(), f"{path} is not continued: {said}")
+    assert resume.earlier(path, CHOSEN, now) == (resume.Earlier(), f"not continuing {path}: {said}")
 
 
 def test_a_complete_run_is_replaced(tmp_path: Path) -> None:
     path = stored(tmp_path, document(complete=True))
     found, said = resume.earlier(path, CHOSEN, NOW)
     assert found == resume.Earlier()
-    assert said == f"{path} has a complete run, which this one replaces"
+    assert said == f"{path} contains a complete run, which this run replaces"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", {"run": {"complete": False}}])
@@ -80,7 +80,7 @@ def test_a_file_that_cannot_be_read_is_replaced(tmp_path: Path, content: object)
     path = stored(tmp_path, content)
     found, said = resume.earlier(path, CHOSEN, NOW)
     assert found == resume.Earlier()
-    assert said.startswith(f"{path} is not continued: it cannot be read (")
+    assert said.startswith(f"not continuing {path}: it cannot be read (")
 
 
 def test_the_identity_has_versions_commands_machine_and_options() -> None:

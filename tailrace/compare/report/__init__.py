@@ -1,7 +1,7 @@
-"""What becomes of a run: tables for the terminal, the JSON file, a page, a report in Markdown and the README's chart.
+"""The output of a run: tables for the terminal, the JSON file, a page, a report in Markdown and the README's chart.
 
-`run` makes and reads the document; `findings` and `parts` say in words what is in it; `scale` and `chart` draw it;
-`terminal`, `page`, `markdown` and `shapes` are the reports.
+`run` makes and reads the document; `findings` and `parts` put it into words; `scale` and `chart` draw it; `terminal`,
+`page`, `markdown` and `shapes` are the reports.
 """
 
 from __future__ import annotations

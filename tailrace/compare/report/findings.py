@@ -1,4 +1,4 @@
-"""What a column says in words: who is ahead, by how much, and with which reservations."""
+"""The finding of a column in words: which server is ahead, by how much, and with which reservations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEMORY = ("MiB", "MB", "KiB", "GiB", "bytes")
 
 
 class Standing(Enum):
-    """Tailrace beside the best of the others that made no error."""
+    """Tailrace compared with the best other server that had no errors."""
 
     AHEAD = "ahead"
     EVEN = "even"
@@ -29,7 +29,7 @@ class Standing(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One sentence about one column, and what it rests on. rival: the best other server without an error."""
+    """One sentence about one column, and its basis. rival: the best other server without an error."""
 
     standing: Standing
     text: str
@@ -38,17 +38,17 @@ class Finding:
 
 
 def label(name: str) -> str:
-    """What a row is called."""
+    """The name of a row, as shown."""
     return FLOOR_LABELS.get(name, printable(name))
 
 
 def is_even(found: Spread) -> bool:
-    """Whether the quartiles, as they are shown, lie on both sides of 1: then neither is better."""
+    """Whether the quartiles, as shown, lie on both sides of 1: then neither server is better."""
     return round(found.low, 2) <= 1 <= round(found.high, 2)
 
 
 def ratio_to(column: Column, name: str) -> Spread | None:
-    """How many times better Tailrace is than this row; None for itself, and where no round has both figures."""
+    """How many times better Tailrace is than this row; None for itself, and if no round has both figures."""
     return spread(column, name, column.ours()) if name != column.ours() else None
 
 
@@ -63,7 +63,7 @@ def amount(middle: float) -> str:
 
 
 def inverse(middle: float, of: str) -> str:
-    """A ratio of something of which less is better, as a part of it."""
+    """A ratio of something of which less is better, as a fraction."""
     return f"1/{middle:,.0f} of the {of}" if middle >= 10 else f"{times(1 / middle)} the {of}"
 
 
@@ -93,7 +93,7 @@ def finding(column: Column) -> Finding:
         return Finding(Standing.BEHIND if rival else Standing.UNKNOWN, f"Tailrace failed: {reason(cell)}", rival)
     faults = f"Tailrace, with {cell.errors:,} error{'s' if cell.errors != 1 else ''}: " if cell.errors else ""
     if rival is None:
-        alone = "no other server measured" if not others(column) else "the only server without errors"
+        alone = "no other server was measured" if not others(column) else "the only server without errors"
         shown = f"{column.metric.show(figure)} {column.metric.unit}"
         return Finding(Standing.UNKNOWN, f"{faults}{shown}" if faults else f"Tailrace: {shown}, {alone}")
     found = ratio_to(column, rival)
@@ -112,7 +112,7 @@ def finding(column: Column) -> Finding:
 
 
 def by_figures(column: Column, ours: float, rival: str, faults: str) -> Finding:
-    """Where no ratio can be told, since a figure is zero or no round has both."""
+    """The finding if there is no ratio, because a figure is zero or no round has both."""
     theirs = column.figure(rival)
     assert theirs is not None
     metric = column.metric
@@ -126,17 +126,17 @@ def by_figures(column: Column, ours: float, rival: str, faults: str) -> Finding:
 
 
 def without_us(column: Column, rival: str | None) -> Finding:
-    """Where Tailrace took no part."""
+    """The finding if Tailrace did not take part."""
     if rival is None:
         return Finding(Standing.UNKNOWN, "No server finished without errors" if column.cells else "Nothing measured")
     figure = column.figure(rival)
     assert figure is not None
     shown = f"{column.metric.show(figure)} {column.metric.unit}"
-    return Finding(Standing.UNKNOWN, f"{label(rival)}: {shown}, the best; Tailrace was not measured", rival)
+    return Finding(Standing.UNKNOWN, f"{label(rival)} is best with {shown}; Tailrace was not measured", rival)
 
 
 def others(column: Column) -> list[str]:
-    """The rows of other servers that were tried, best first."""
+    """The rows of other servers that were measured, best first."""
     floors = FLOOR_LABELS.keys()
     return [
         name for name in column.ranked() if not is_ours(name) and name not in floors and column.cells[name].rounds > 0
@@ -144,12 +144,12 @@ def others(column: Column) -> list[str]:
 
 
 def rivals(column: Column) -> list[str]:
-    """Those of them that have a figure."""
+    """The other servers that have a figure."""
     return [name for name in others(column) if column.figure(name) is not None]
 
 
 def better_with_errors(column: Column, rival: str | None) -> list[str]:
-    """Servers whose figure is better than the rival's, and which are left out because of their errors."""
+    """Servers whose figure is better than the rival's, but which are excluded because of their errors."""
     found = []
     for name in rivals(column):
         if name == rival:
@@ -160,12 +160,12 @@ def better_with_errors(column: Column, rival: str | None) -> list[str]:
 
 
 def reason(cell: Cell) -> str:
-    """Why a cell has no figure, or errors beside it: what was noted first."""
-    return printable(cell.notes[0]) if cell.notes else "no whole answer"
+    """Why a cell has no figure, or has errors: the first note."""
+    return printable(cell.notes[0]) if cell.notes else "no complete response"
 
 
 def absent(cell: Cell) -> bool:
-    """Whether a server took no part: it is not installed, or cannot do this at all."""
+    """Whether a server did not take part: it is not installed, or does not support this."""
     return not cell.rounds and not cell.values and not cell.errors
 
 

@@ -18,10 +18,11 @@ MOST_NOTES = 2
 
 
 def markdown(run: Run, data: str | None = None) -> str:
-    """The report. data: where the JSON file is, seen from the report."""
+    """The report. data: path of the JSON file, relative to the report."""
     ranked = run.refusal is None
     parts = ["# Comparison", " ".join([f"{plain(run.measured_by())}, by `{command_of(run)}`.", linked(data)]).strip()]
-    parts.append(how_to_read(run) if ranked else f"> **No ranking.** {plain(run.refusal or '')} Figures only.")
+    refused = f"> **No ranking.** {plain(run.refusal or '')} The figures are not compared."
+    parts.append(how_to_read(run) if ranked else refused)
     parts.append(table(["", ""], [[plain(key), plain(value)] for key, value in run.machine.items()]))
     if ranked and run.experiments:
         parts.append(losses(run))
@@ -46,7 +47,8 @@ def markdown(run: Run, data: str | None = None) -> str:
 
 
 def lead_title(run: Run) -> str:
-    return "Flask and Django as people run them" if run.lead_is_usual() else "Flask and Django, on one core"
+    usual = "Flask and Django in production: a worker per core"
+    return usual if run.lead_is_usual() else "Flask and Django, on one core"
 
 
 def command_of(run: Run) -> str:
@@ -54,23 +56,23 @@ def command_of(run: Run) -> str:
 
 
 def linked(data: str | None) -> str:
-    return f"All figures of all rounds: [{data}]({data})." if data else ""
+    return f"The figures of every round are in [{data}]({data})." if data else ""
 
 
 def how_to_read(run: Run) -> str:
     return (
-        "Every figure is the median of its rounds. Under it is how many times better Tailrace was: the median of the "
-        "ratios of single rounds and their quartiles; below 1 Tailrace was worse, and *even* means that the quartiles "
-        "lie on both sides of 1. **!** marks errors, time-outs or wrong answers, which the notes name. A dash means "
-        f"that there was no whole answer. Where Tailrace did not take part with threads, {TAILRACE_GEVENT} is compared."
+        "Each figure is the median of its rounds. The line below it states how many times better Tailrace was: the "
+        "median of the ratios of single rounds, with quartiles. Below 1, Tailrace was worse. *even*: the quartiles "
+        "lie on both sides of 1. **!** marks errors, timeouts or wrong responses; the notes explain them. A dash: no "
+        f"complete response. Where Tailrace did not take part with threads, {TAILRACE_GEVENT} is compared."
     )
 
 
 def losses(run: Run) -> str:
-    """Where another server was better, worst first."""
+    """The experiments in which another server was better, worst first."""
     found = tally(run.experiments)
     counts = ", ".join(f"{standing.value} in {len(each)}" for standing, each in found.items() if each)
-    text = f"Beside the best other server without errors, in {len(run.experiments)} experiments: {counts}."
+    text = f"Compared with the best other server without errors, in {len(run.experiments)} experiments: {counts}."
     lines = [f"- {plain(experiment.title)}: {plain(told.text)}" for experiment, told in found[Standing.BEHIND]]
     return "\n".join([text, "", *lines]).strip()
 
@@ -91,12 +93,12 @@ def folded(run: Run, experiment: Experiment, opened: bool) -> str:
 
 
 def plain(text: str) -> str:
-    """Text of others, in which nothing is markup."""
+    """External text, escaped so that nothing in it is markup."""
     return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", printable(text)).replace("&", "&amp;").replace("<", "&lt;")
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """Of cells that are Markdown."""
+    """A table whose cells are Markdown."""
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *rows])
 
 
@@ -137,7 +139,7 @@ def entry(column: Column, name: str, ranked: bool = True) -> str:
 
 
 def notes(columns: dict[str, Column]) -> str:
-    """What was wrong with each server's rounds; a scenario with several metrics says it once."""
+    """The faults in each server's rounds; a scenario with several metrics lists them once."""
     lines: dict[str, dict[str, str]] = {}
     for column in columns.values():
         for name, cell in column.cells.items():
@@ -146,14 +148,14 @@ def notes(columns: dict[str, Column]) -> str:
                 lines.setdefault(name, {}).setdefault(said, column.metric.short)
     for name, shares in others(columns).items():
         half, most = 100 * median(shares), 100 * max(shares)
-        told = f"others used {half:.0f} % of its core in half of the rounds, {most:.0f} % at most"
+        told = f"other processes used {half:.0f} % of its core in the median round, {most:.0f} % at most"
         lines.setdefault(name, {})[told] = "core"
     said_by = {name: ". ".join(f"{short}: {said}" for said, short in told.items()) for name, told in lines.items()}
     return "\n".join(f"- **{plain(name)}**: {plain(said)}." for name, said in said_by.items())
 
 
 def others(columns: dict[str, Column]) -> dict[str, list[float]]:
-    """By the server, how much of its core others used, in all rounds that tell; once for a scenario."""
+    """The share of each server's core that other processes used, for every round that has it; once per scenario."""
     found: dict[str, list[float]] = {}
     seen = set()
     for column in columns.values():
@@ -166,7 +168,7 @@ def others(columns: dict[str, Column]) -> dict[str, list[float]]:
 
 
 def code(text: str) -> str:
-    """A cell of a table that is typed as it stands."""
+    """A table cell with code."""
     return f"`{printable(text).replace('`', chr(39))}`".replace("|", "\\|") if text else ""
 
 
@@ -182,9 +184,9 @@ def reproduce(run: Run) -> str:
     loads = [[plain(each.title), code(each.again()), code(each.app), code(each.load)] for each in run.experiments]
     return "\n\n".join(
         [
-            "From the root of the repository, after `tailrace compare --install` has installed the servers; the "
-            "application's name is that of the scenario.",
-            table(["server", "version", "command", "why so"], rows),
-            table(["scenario", "all of it", "application", "load"], loads),
+            "Run the commands in the root of the repository, after `tailrace compare --install`. The application's "
+            "name is that of the scenario.",
+            table(["server", "version", "command", "reason"], rows),
+            table(["scenario", "whole experiment", "application", "load"], loads),
         ]
     )

@@ -1,7 +1,7 @@
-"""The report as one HTML page that asks for nothing from elsewhere.
+"""The report as one self-contained HTML page.
 
-Its policy (Content Security Policy Level 3) allows neither scripts nor requests: what servers print reaches the page as
-text, and could do nothing if it did not.
+Its policy (Content Security Policy Level 3) allows neither scripts nor requests. The output of servers reaches the page
+as text; if it were markup, it could not do anything.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STANDINGS = {
 
 
 def page(run: Run, data: str | None = None) -> str:
-    """The whole document. data: where the JSON file is, seen from the page."""
+    """The whole document. data: path of the JSON file, relative to the page."""
     sections = [*lead(run), *glance(run)]
     sections += [section(run, title, each) for title, each in run.groups().items()]
     sections += [method(run, data), servers(run), *goals(run)]
@@ -65,17 +65,19 @@ def page(run: Run, data: str | None = None) -> str:
 
 def title_of(run: Run) -> str:
     number = len(run.measured())
-    return f"Tailrace beside {number} WSGI server{'s' if number != 1 else ''}" if number else "WSGI servers compared"
+    if not number:
+        return "WSGI servers compared"
+    return f"Tailrace compared with {number} WSGI server{'s' if number != 1 else ''}"
 
 
 def head(run: Run) -> str:
-    """The title, what was found, and whether it may be believed."""
+    """The title, the result, and whether it is reliable."""
     facts = ", ".join(filter(None, (run.machine.get("processor", ""), run.machine.get("python", ""))))
     lines = [f"<header><h1>{text(title_of(run))}</h1>"]
     if run.refusal is not None:
         lines.append(
             f'<div class="noise" role="note"><strong>Too noisy to compare.</strong> {text(run.refusal)} '
-            "The figures below are in no order, and nothing should be concluded from their differences.</div>"
+            "The figures below are not ranked. Do not draw conclusions from their differences.</div>"
         )
     elif run.experiments:
         lines.append(f'<p class="summary">{summary(run)}</p>')
@@ -91,8 +93,8 @@ def summary(run: Run) -> str:
     counts = ", ".join(f"<b>{STANDINGS[standing]} in {len(each)}</b>" for standing, each in found.items() if each)
     number = len(run.experiments)
     return (
-        f"Beside the best other server of each experiment, Tailrace is {counts} of {number} "
-        f"experiment{'s' if number != 1 else ''}."
+        f"Compared with the best other server in each of {number} "
+        f"experiment{'s' if number != 1 else ''}, Tailrace is {counts}."
     )
 
 
@@ -116,10 +118,10 @@ def anchor(experiment: Experiment) -> str:
 
 
 def lead(run: Run) -> list[str]:
-    """What matters most, first."""
+    """The most important experiments, first."""
     if not run.lead():
         return []
-    said = "" if run.lead_is_usual() else '<p class="dim">This run has no experiment with a worker for each core.</p>'
+    said = "" if run.lead_is_usual() else '<p class="dim">This run has no experiment with a worker per core.</p>'
     articles = "".join(article(run, experiment) for experiment in run.lead())
     several = run.refusal is None and len(run.lead()) > 1
     drawn = glance_chart([(each, finding(each.columns[0])) for each in run.lead()]) if several else ""
@@ -131,7 +133,7 @@ def has_glance(run: Run) -> bool:
 
 
 def standings(run: Run) -> list[tuple[Experiment, Finding]]:
-    """Every experiment: where Tailrace is behind, even, ahead, each the worst first."""
+    """Every experiment: those in which Tailrace is behind, even, ahead; in each group, the worst first."""
     order = (Standing.BEHIND, Standing.EVEN, Standing.AHEAD, Standing.UNKNOWN)
     found = tally(run.experiments)
     return [pair for standing in order for pair in found[standing]]
@@ -149,7 +151,7 @@ def glance(run: Run) -> list[str]:
     )
     return [
         '<section id="glance"><h2>All results at a glance, losses first</h2>'
-        "<p>The first figure of each experiment, beside the best other server that made no error.</p>"
+        "<p>The first figure of each experiment, compared with the best other server that had no errors.</p>"
         f"{glance_chart(found)}{f'<ul>{rest}</ul>' if rest else ''}</section>"
     ]
 
@@ -159,12 +161,12 @@ def has_ratio(told: Finding) -> bool:
 
 
 def glance_chart(found: Sequence[tuple[Experiment, Finding]]) -> str:
-    """One row for each experiment: the ratio to the best other server. Empty where there is none."""
+    """One row for each experiment: the ratio to the best other server. Empty if there is none."""
     rows = [glance_row(each, told, told.ratio) for each, told in found if told.ratio is not None and has_ratio(told)]
     if not rows:
         return ""
     scale = Scale.of([figure for row in rows if row.range for figure in (row.range.low, row.range.high, 1.0)], log=True)
-    axis = "times better than the best other server, log scale; left of the line at 1 Tailrace is worse"
+    axis = "times better than the best other server, log scale; left of 1, Tailrace is worse"
     drawn = chart.plot(rows, scale, axis, Heads("experiment", "Tailrace is"), baseline=1.0)
     return f'<div class="chart wide">{drawn}</div>'
 
@@ -189,9 +191,9 @@ def glance_row(experiment: Experiment, told: Finding, ratio: Spread) -> Row:
 def legend(run: Run) -> str:
     even = " <b>Even</b>: the quartiles of the ratio lie on both sides of 1." if run.refusal is None else ""
     return (
-        '<p class="legend">A diamond and ▶ mark Tailrace, a dot another server, a bar a floor that no server can '
-        "reach. The line through a mark joins the quartiles of the rounds. A hollow mark with <b>!</b> had errors; ✕ "
-        f"gave no figure.{even}</p>"
+        '<p class="legend">A diamond and ▶ mark Tailrace, a dot marks another server, and a bar marks a floor that no '
+        "server can beat. The line through a mark spans the quartiles of the rounds. A hollow mark with <b>!</b> had "
+        f"errors; ✕ has no figure.{even}</p>"
     )
 
 
@@ -201,7 +203,7 @@ def section(run: Run, title: str, experiments: list[Experiment]) -> str:
 
 
 def article(run: Run, experiment: Experiment) -> str:
-    """One experiment: what was found, what it means, a chart of each metric, and how to repeat it."""
+    """One experiment: its finding, its meaning, a chart of each metric, and how to repeat it."""
     ranked = run.refusal is None
     title = text(experiment.title)
     heading = f"<h3>{title}</h3>"
@@ -221,7 +223,7 @@ def article(run: Run, experiment: Experiment) -> str:
 
 
 def short_title(experiment: Experiment, column: Column) -> str:
-    """What tells a metric from the others of its experiment."""
+    """The part of a metric's title that differs from the others of its experiment."""
     title, unit = column.metric.title, column.metric.unit
     if column is experiment.columns[0] and unit == "requests/s":
         return "Requests per second"
@@ -230,7 +232,7 @@ def short_title(experiment: Experiment, column: Column) -> str:
 
 
 def figure(run: Run, column: Column, title: str = "", told: bool = False) -> str:
-    """One metric: its chart, what went wrong, and the figures as a table. told: with its finding beside the title."""
+    """One metric: its chart, its faults, and the figures as a table. told: show its finding beside the title."""
     metric = column.metric
     ranked = run.refusal is None
     names = [name for name in run.order(column) if not absent(column.cells[name])]
@@ -243,7 +245,7 @@ def figure(run: Run, column: Column, title: str = "", told: bool = False) -> str
     sense = "further right is better" if metric.more_is_better else "further left is better"
     axis = f"{metric.unit}{', log scale' if scale.log else ''}; {sense}"
     if scale.log and any(value <= 0 for value in known):
-        axis += "; an arrow at the left edge stands for zero or less"
+        axis += "; an arrow at the left edge means zero or less"
     shown = "".join(
         [
             f"<h4>{text(title)}{found}</h4>" if title else "",
@@ -279,8 +281,8 @@ def row(column: Column, name: str, ranked: bool) -> Row:
 
 
 def ratio_text(column: Column, name: str) -> tuple[str, bool]:
-    """What stands at the end of a row, and whether Tailrace is worse than a competitor. A figure with errors is no
-    measure of anything."""
+    """The text at the end of a row, and whether Tailrace is worse than a competitor. A figure with errors is not
+    compared."""
     found = ratio_to(column, name)
     if found is None or found.low <= 0 or column.cells[name].errors:
         return "", False
@@ -300,7 +302,7 @@ def shortened(cell: Cell) -> str:
 
 
 def failures(rows: list[Row]) -> str:
-    """Where there is nothing to draw: who failed, and why."""
+    """Replaces a chart that has nothing to draw: which servers failed, and why."""
     if not rows:
         return '<p class="dim">No server took part.</p>'
     body = "".join(chart.row_of(each, Scale.of([]), "") for each in rows)
@@ -308,7 +310,7 @@ def failures(rows: list[Row]) -> str:
 
 
 def remarks(column: Column, ranked: bool) -> str:
-    """Below a chart: errors behind the marks, servers that are left out for them, servers that took no part."""
+    """The remarks below a chart: errors, servers excluded because of errors, and servers that did not take part."""
     lines = []
     for name, cell in column.cells.items():
         if cell.errors and cell.values:
@@ -321,7 +323,7 @@ def remarks(column: Column, ranked: bool) -> str:
         rival = finding(column).rival
         left = better_with_errors(column, rival)
         if rival and left:
-            lines.append(f"<li>Left out of the comparison for their errors: {text(', '.join(left))}.</li>")
+            lines.append(f"<li>Excluded from the comparison because of errors: {text(', '.join(left))}.</li>")
     missing: dict[str, list[str]] = {}
     for name, cell in column.cells.items():
         if absent(cell):
@@ -332,7 +334,7 @@ def remarks(column: Column, ranked: bool) -> str:
 
 
 def table(column: Column, names: list[str], ranked: bool) -> str:
-    """The figures of a chart, and what it has no room for."""
+    """The figures of a chart, and those for which it has no room."""
     if not names:
         return ""
     show = column.metric.show
@@ -359,7 +361,7 @@ def table(column: Column, names: list[str], ranked: bool) -> str:
         for name in names
         if column.cells[name].notes
     )
-    told_by = f'<p>Remarks of the rounds:</p><ul class="remarks">{notes}</ul>' if notes else ""
+    told_by = f'<p>Notes on the rounds:</p><ul class="remarks">{notes}</ul>' if notes else ""
     top = "".join(f'<th scope="col">{text(each)}</th>' for each in heads)
     return (
         f'<details class="data"><summary>Figures<span class="hidden"> of {text(column.metric.title)}</span></summary>'
@@ -377,10 +379,10 @@ def ratio_in_full(column: Column, name: str) -> str:
 
 
 def reproduce(experiment: Experiment) -> str:
-    """The commands: of everything, of the load alone, of each server."""
-    lines = [("All of it", experiment.again())]
+    """The commands of the whole experiment, of the load, and of each server."""
+    lines = [("Whole experiment", experiment.again())]
     if experiment.load and not experiment.load.startswith(experiment.again()):
-        lines.append(("The load alone", experiment.load))
+        lines.append(("Load only", experiment.load))
     lines += [(label(name), command) for name, command in experiment.commands.items()]
     shown = "".join(f"<dt>{text(name)}</dt><dd><code>{text(command)}</code></dd>" for name, command in lines)
     return f'<details class="again"><summary>Reproduce</summary><dl>{shown}</dl></details>'
@@ -389,33 +391,34 @@ def reproduce(experiment: Experiment) -> str:
 def method(run: Run, data: str | None) -> str:
     facts = "".join(f"<dt>{text(key)}</dt><dd>{text(value)}</dd>" for key, value in run.machine.items())
     asked = text(str(run.asked.get("command", "tailrace compare")))
-    link = f' <a href="{text(data)}">The JSON file</a> has the figure of every round.' if data else ""
+    link = f' <a href="{text(data)}">The JSON file</a> has the figures of every round.' if data else ""
     busy = "".join(
-        f"<li>{text(name)}: {100 * median(shares):.0f} % in half of the rounds, {100 * max(shares):.0f} % at most</li>"
+        f"<li>{text(name)}: {100 * median(shares):.0f} % in the median round, {100 * max(shares):.0f} % at most</li>"
         for name, shares in others(run.columns).items()
     )
     used = (
-        f"<details><summary>How much of the servers' core other processes used</summary><ul>{busy}</ul></details>"
+        f"<details><summary>Share of the servers' core that other processes used</summary><ul>{busy}</ul></details>"
         if busy
         else ""
     )
     ratios = (
-        " A ratio is the median of the ratios of single rounds, so that a machine that changes its pace changes it "
-        "for both. Above 1, Tailrace is better."
+        " A ratio is the median of the ratios of single rounds: a machine that slows down then slows down both "
+        "servers. Above 1, Tailrace is better."
         if run.refusal is None
         else ""
     )
     return (
         f'<section id="method"><h2>Method and machine</h2><p class="command"><code>{asked}</code></p>'
-        "<p>The servers of an experiment take turns: each is measured once in a round, while the others are stopped, "
-        "and another one begins each round. A figure is the median of its rounds. With fewer than four rounds the line "
-        f"through a mark joins the extremes, otherwise the quartiles.{ratios} A server whose answer is wrong has no "
-        f'figure, whatever its speed.{link}</p><dl class="facts">{facts}</dl>{used}</section>'
+        "<p>The servers of an experiment take turns. Each is measured once per round while the others are stopped, and "
+        "each round starts with a different server. A figure is the median of its rounds. The line through a mark "
+        f"spans the quartiles, or the extremes if there are fewer than four rounds.{ratios} A server whose response is "
+        f"wrong "
+        f'gets no figure.{link}</p><dl class="facts">{facts}</dl>{used}</section>'
     )
 
 
 def servers(run: Run) -> str:
-    """Each server that took part: its version, its command, and why it is run so."""
+    """Each server that took part: its version, its command, and the reason for it."""
     told = run.document
     versions, commands, reasons = (told.get(key) or {} for key in ("versions", "commands", "reasons"))
     columns = run.columns.values()
@@ -435,8 +438,8 @@ def servers(run: Run) -> str:
     missing = [name for name in commands if name not in took_part and not versions.get(name)]
     rest = f'<p class="dim">Not installed: {text(", ".join(missing))}.</p>' if missing else ""
     return (
-        '<section id="servers"><h2>Servers and their commands</h2><p>As each server\'s documentation recommends for '
-        "this machine. The application in these commands is an example; each experiment lists its own under "
+        '<section id="servers"><h2>Servers and their commands</h2><p>Each server runs as its documentation recommends '
+        "for this machine. The application in these commands is an example; each experiment lists its own under "
         f"“Reproduce”.</p>{''.join(blocks)}{rest}</section>"
     )
 
@@ -460,7 +463,7 @@ def goals(run: Run) -> list[str]:
         )
     heads = "".join(f'<th scope="col">{each}</th>' for each in ("figure", "goal", "measured", "verdict"))
     return [
-        '<section id="goals"><h2>Goals of the project</h2><p>What Tailrace is meant to reach, and whether it did.</p>'
+        '<section id="goals"><h2>Goals of the project</h2><p>The targets of Tailrace, and whether it met them.</p>'
         '<div class="scroll" tabindex="0" role="region" aria-label="Goals of the project"><table>'
         f"<thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table></div></section>"
     ]

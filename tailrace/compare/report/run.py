@@ -1,7 +1,7 @@
-"""One run: made into a document, which is the JSON file, and read back from it.
+"""One run as a document, which is the JSON file, and the run read back from it.
 
-A document describes itself: reports need neither the table of scenarios nor that of servers, so that they can be made
-of an older run, and of scenarios that no table has.
+A document describes itself: reports need neither the table of scenarios nor that of servers. So they can be made from
+an older run, and from scenarios that are in no table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tailrace.compare.scenarios.scenario import Scenario
 APPLICATIONS = "PYTHONPATH=tailrace/compare"
 OTHER = "Other measurements"
 FRAMEWORKS = re.compile(r"(^|_)(flask|django)(_|$)")
-ONE_ROUND = "one round has no quartiles: small differences mean nothing"
+ONE_ROUND = "a single round has no quartiles: small differences are not significant"
 AS_PEOPLE_RUN_IT = re.compile(r"worker for each core|worker per core|all cores|each core", re.IGNORECASE)
 # A file from elsewhere may ask for any number.
 MOST_DIGITS = 9
@@ -33,8 +33,8 @@ MOST_DIGITS = 9
 
 @dataclass(frozen=True)
 class Experiment:
-    """One scenario of a run. meaning: what its figures tell an operator. load: the client's command. commands: those of
-    the servers that took part, by their names."""
+    """One scenario of a run. meaning: what its figures mean to an operator. load: the client's command. commands: the
+    commands of the servers that took part, by name."""
 
     name: str
     title: str
@@ -95,26 +95,26 @@ class Run:
 
     @property
     def refusal(self) -> str | None:
-        """Why the figures are not ranked; None where they are."""
+        """Why the figures are not ranked; None if they are."""
         noise = self.document.get("noise") or {}
         return str(noise["reason"]) if noise.get("refused") else None
 
     def is_complete(self) -> bool:
-        """False while a run goes on, and where it was interrupted."""
+        """False while the run continues, and if it was interrupted."""
         return bool(self.document.get("run", {}).get("complete", True))
 
     def lead(self) -> tuple[Experiment, ...]:
-        """Flask and Django, with a worker for each core where that was measured."""
+        """Flask and Django; with a worker per core, if that was measured."""
         frameworks = [each for each in self.experiments if FRAMEWORKS.search(each.name)]
         usual = [each for each in frameworks if AS_PEOPLE_RUN_IT.search(f"{each.title} {each.group}")]
         return tuple(usual or frameworks)
 
     def lead_is_usual(self) -> bool:
-        """Whether what leads is a worker for each core, and not one pinned core."""
+        """Whether the leading experiments have a worker per core, and not one pinned core."""
         return any(AS_PEOPLE_RUN_IT.search(f"{each.title} {each.group}") for each in self.lead())
 
     def groups(self) -> dict[str, list[Experiment]]:
-        """The other experiments, by the group in which they are shown."""
+        """The other experiments, by group."""
         lead = self.lead()
         found: dict[str, list[Experiment]] = {}
         for experiment in self.experiments:
@@ -139,7 +139,7 @@ class Run:
         ]
 
     def order(self, column: Column) -> list[str]:
-        """The servers of one metric: best first, or as in their table where the run refuses a ranking."""
+        """The servers of one metric: best first, or in the order of their table if the run has no ranking."""
         if self.refusal is None:
             return column.ranked()
         return [name for name in self.names() if name in column.cells]
@@ -159,11 +159,11 @@ class Run:
             parts.append(f"with up to {asked['rounds']} interleaved rounds of {asked.get('seconds', 1):g} s")
         if self.rounds() == 1 and self.refusal is None:
             parts.append(f"({ONE_ROUND})")
-        return " ".join(parts) + ("" if self.is_complete() else "; not all experiments have been measured yet")
+        return " ".join(parts) + ("" if self.is_complete() else "; the run is not complete")
 
 
 def column_of(key: str, column: dict[str, Any], told: dict[str, Any]) -> Column:
-    """A column, from its figures and what the document tells of its metric."""
+    """A column, from its figures and the document's description of its metric."""
     title = told.get("title") or column.get("title", key)
     more = bool(told.get("more_is_better", column.get("more_is_better", False)))
     unit = told.get("unit") or column.get("unit", "")
@@ -172,7 +172,7 @@ def column_of(key: str, column: dict[str, Any], told: dict[str, Any]) -> Column:
 
 
 def digits_for(column: dict[str, Any]) -> int:
-    """How many digits behind the point tell three of the smallest figure, where the document does not say."""
+    """The number of decimals that gives the smallest figure three digits, if the document does not state one."""
     figures = [abs(cell["median"]) for cell in column["servers"].values() if cell.get("median")]
     smallest = min(figures, default=100.0)
     return 0 if smallest >= 100 else 1 if smallest >= 10 else 2 if smallest >= 1 else 3
@@ -199,7 +199,7 @@ def document(
     minutes: float,
     chosen: Iterable[Scenario] | None = None,
 ) -> dict[str, Any]:
-    """What goes into the JSON file. chosen: where the metrics come from, the table of scenarios if not given."""
+    """The content of the JSON file. chosen: the scenarios of the metrics; by default, all of the table."""
     table = scenarios.SCENARIOS if chosen is None else chosen
     return {
         "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -225,7 +225,7 @@ def verdicts(columns: dict[str, Column]) -> Iterable[tuple[str, Verdict]]:
 
 
 def described(scenario: Scenario, columns: dict[str, Column]) -> dict[str, Any]:
-    """A scenario with those of its metrics that were measured."""
+    """A scenario with the metrics that were measured."""
     metrics = [metric for metric in scenario.metrics if metric.key in columns]
     names = {name for metric in metrics for name, cell in columns[metric.key].cells.items() if cell.rounds}
     return {
@@ -265,7 +265,7 @@ def pinned(line: str) -> str:
 
 
 def save(document: dict[str, Any], path: Path) -> None:
-    """Writes the JSON file whole or not at all."""
+    """Writes the JSON file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     new.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8", errors="backslashreplace")

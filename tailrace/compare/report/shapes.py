@@ -55,7 +55,7 @@ def readme_chart(document: Mapping[str, Any]) -> str:
     """The SVG. Raises ValueError when the run has none of the shapes, or refuses a ranking."""
     run = Run.of(dict(document))
     if run.refusal is not None:
-        raise ValueError(f"no chart of a run that ranks no servers: {run.refusal}")
+        raise ValueError(f"a run without a ranking has no chart: {run.refusal}")
     columns = run.columns
     shapes = {key: columns[key] for key in SHAPES if key in columns}
     known = [time for key, column in shapes.items() for time in all_times(columns, key, column).values()]
@@ -91,7 +91,7 @@ def readme_chart(document: Mapping[str, Any]) -> str:
 
 
 def milliseconds(column: Column, name: str) -> float | None:
-    """The time of one response: as measured, or what a rate comes to."""
+    """The time of one response: as measured, or derived from a rate."""
     figure = column.figure(name)
     if figure is None or figure <= 0:
         return None
@@ -145,12 +145,12 @@ def head(shapes: Mapping[str, Column]) -> str:
 
 
 def failed(column: Column) -> str:
-    """Who gave no whole answer, in one line."""
+    """The servers without a complete response, in one line."""
     silent = [label(name) for name in [TAILRACE, *others(column)] if has_failed(column, name)]
     if not silent:
         return ""
     named, rest = silent[:3], len(silent) - 3
-    return f"no whole answer: {', '.join(named)}{f' and {rest} more' if rest > 0 else ''}"
+    return f"no complete response: {', '.join(named)}{f' and {rest} more' if rest > 0 else ''}"
 
 
 def has_failed(column: Column, name: str) -> bool:

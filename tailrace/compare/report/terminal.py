@@ -14,7 +14,7 @@ WORDS = {True: "met", False: "MISSED", None: "-"}
 
 
 def terminal(column: Column, ranked: bool = True) -> str:
-    """One metric as a table, best first; without ranking in the order of measurement, and without ratios."""
+    """One metric as a table, best first. If not ranked: in the order of measurement, without ratios."""
     metric = column.metric
     rounds = max((len(cell.values) for cell in column.cells.values()), default=0)
     sense = "more is better" if metric.more_is_better else "less is better"
@@ -39,7 +39,7 @@ def goals_terminal(columns: dict[str, Column]) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: tuple[int, ...] = ()) -> list[str]:
-    """Lines whose columns stand below each other."""
+    """Lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  "
@@ -52,7 +52,7 @@ def aligned(rows: Sequence[Sequence[str]], right: tuple[int, ...] = ()) -> list[
 
 
 def remarks(cell: Cell) -> str:
-    """What the rounds had to say, as much as a line has room for."""
+    """The notes of the rounds, shortened to fit a line."""
     text = printable("; ".join(cell.notes))
     return text if len(text) <= NOTE_WIDTH or absent(cell) else f"{text[: NOTE_WIDTH - 1]}…"
 
@@ -63,7 +63,7 @@ def range_of(cell: Cell, metric: Metric) -> str:
 
 
 def factor(column: Column, name: str) -> str:
-    """How many times better Tailrace is, with the quartiles; without a figure where the rounds do not agree who is."""
+    """How many times better Tailrace is, with quartiles; without a figure if the rounds disagree."""
     found = ratio_to(column, name)
     if found is None:
         return ""

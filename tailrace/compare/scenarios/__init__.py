@@ -1,4 +1,4 @@
-"""The table of scenarios: what is measured, how it is shown, and what Tailrace is meant to reach."""
+"""The table of scenarios: what is measured, how it is shown, and the goals of Tailrace."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ SCENARIOS: tuple[Scenario, ...] = (
         also=GEVENT,
         connections=64,
         meaning=(
-            "The most requests per second that one core can take when the application does next to nothing: the "
-            "overhead of the server itself."
+            "Maximum requests per second on one core when the application does next to nothing: the overhead of the "
+            "server itself."
         ),
     ),
     Rate(
@@ -86,24 +86,27 @@ SCENARIOS: tuple[Scenario, ...] = (
         rate("pong_c1", "Pong, one connection, same core", "pong c1", Times(1.1, "fastwsgi")),
         connections=1,
         same_core=True,
-        meaning="The time of one request from one client without the network: what the server adds to each answer.",
+        meaning=(
+            "The time of one request from one client, without a network: the time that the server adds to each "
+            "response."
+        ),
     ),
     Rate(
         "connections",
-        "Pong, a new connection for each of 64 clients' requests",
+        "Pong, a new connection for each request, 64 clients",
         SMALL,
         "served.shapes:pong",
         rate("connections", "New connections", "new conns"),
         connections=64,
         close=True,
         meaning=(
-            "Requests per second when no client keeps its connection, such as load balancers and scripts without "
+            "Requests per second when no client keeps its connection: for example, load balancers and scripts without "
             "keep-alive."
         ),
     ),
     Rate(
         "connections_c16",
-        "Pong, a new connection for each of 16 clients' requests",
+        "Pong, a new connection for each request, 16 clients",
         SMALL,
         "served.shapes:pong",
         rate("connections_c16", "New connections, 16 clients", "new conns c16", Times(1.2, "bjoern")),
@@ -111,7 +114,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         close=True,
         among=FRAMEWORK_SERVERS,
         meaning=(
-            "Requests per second when no client keeps its connection, such as load balancers and scripts without "
+            "Requests per second when no client keeps its connection: for example, load balancers and scripts without "
             "keep-alive."
         ),
     ),
@@ -123,8 +126,8 @@ SCENARIOS: tuple[Scenario, ...] = (
         (Metric("segments", "TCP segments of one pong", "segments", "segments", False, 0, (AtMost(1),)),),
         rounds=2,
         meaning=(
-            "How many packets one small answer takes. More than one costs the client time on slow lines, and the "
-            "server system calls."
+            "The number of packets for one small response. More than one costs time on slow lines, and system calls in "
+            "the server."
         ),
     ),
     *(
@@ -146,7 +149,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         rate("page_c16", "Page of 21 KB, 16 connections", "page c16"),
         connections=16,
         nginx="/page",
-        meaning="Requests per second of a page that the application reads from a file each time.",
+        meaning="Requests per second for a page that the application reads from a file each time.",
     ),
     Rate(
         "list_c4",
@@ -160,7 +163,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         also=GEVENT,
         connections=4,
         path="/688k/list",
-        meaning="The rate and the processor time for large answers: which server delivers more of them from one core.",
+        meaning="Throughput and processor time for large responses: how many of them one core delivers.",
     ),
     Discard(
         "list_discard",
@@ -173,7 +176,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
         also=GEVENT,
         path="/688k/list",
-        meaning="The same answers to clients that cost no time: how fast the server alone is.",
+        meaning="The same responses to a client that costs no processor time: the speed of the server alone.",
     ),
     Rate(
         "file_c4",
@@ -188,7 +191,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         connections=4,
         nginx="/deck",
         path="/688k/file",
-        meaning="The rate and the processor time for large answers: which server delivers more of them from one core.",
+        meaning="Throughput and processor time for large responses: how many of them one core delivers.",
     ),
     Rate(
         "wrapper_c4",
@@ -203,7 +206,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         connections=4,
         nginx="/deck",
         path="/688k/wrapper",
-        meaning="The rate and the processor time for large answers: which server delivers more of them from one core.",
+        meaning="Throughput and processor time for large responses: how many of them one core delivers.",
     ),
     Fetch(
         "upload",
@@ -212,7 +215,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "served.shapes:upload",
         (milliseconds("upload", "20 MB upload", "upload"),),
         upload="upload",
-        meaning="How long one client waits for an upload of 20 MB until the application has read all of it.",
+        meaning="The time until the application has read an upload of 20 MB and one client has the response.",
     ),
     steady("steady_read", "A page of 21 KB, read by the application", "/files/page"),
     steady("steady_wrapper", "A page of 21 KB, through wsgi.file_wrapper", "/wrapped/page"),
@@ -229,7 +232,9 @@ SCENARIOS: tuple[Scenario, ...] = (
         rate("blocks_c64", "25 blocks of 4 KiB, 64 connections", "25 x 4 KiB", Times(2.0, "granian")),
         connections=64,
         path="/100k/4096",
-        meaning="Requests per second of an application that makes its answer in blocks, as templates and exports do.",
+        meaning=(
+            "Requests per second for an application that generates its response in blocks, as templates and exports do."
+        ),
     ),
     Delay(
         "delay",
@@ -246,13 +251,13 @@ SCENARIOS: tuple[Scenario, ...] = (
                 0,
                 (AtLeast(100),),
             ),
-            milliseconds("delay_p50", "A block before a wait: half of them", "delay", AtMost(1.0)),
-            milliseconds("delay_p99", "A block before a wait: 99 % of them", "delay, p99", AtMost(6.0)),
+            milliseconds("delay_p50", "Delay of a block before a wait: median", "delay", AtMost(1.0)),
+            milliseconds("delay_p99", "Delay of a block before a wait: 99th percentile", "delay, p99", AtMost(6.0)),
         ),
         also=GEVENT,
         meaning=(
-            "Whether progress, log lines and events reach the client when they are made, and how soon. Below 100 % the "
-            "server holds blocks back until the next one or the end."
+            "Whether progress, log lines and events reach the client at once, and how soon. Below 100 %, the server "
+            "holds blocks back until the next block or the end of the response."
         ),
     ),
     lateness("late", "Blocks in random rhythms", "late", over_unix=False, among=LATENESS),
@@ -279,12 +284,12 @@ SCENARIOS: tuple[Scenario, ...] = (
     greenlets(5000, NoErrors(of=TAILRACE_GEVENT)),
     Streaming(
         "streams",
-        "10,000 streams of server-sent events, a block a second each",
+        "10,000 streams of server-sent events, one block per second each",
         GREENLETS,
         "served.shapes:events",
         (
-            milliseconds("streams", "10,000 streams: the slowest block", "streams", AtMost(100, of=TAILRACE_GEVENT)),
-            milliseconds("streams_p99", "10,000 streams: 99 % of the blocks", "streams, p99"),
+            milliseconds("streams", "10,000 streams: maximum block delay", "streams", AtMost(100, of=TAILRACE_GEVENT)),
+            milliseconds("streams_p99", "10,000 streams: 99th percentile of the block delay", "streams, p99"),
             Metric(
                 "streams_open",
                 "10,000 streams: open at the end",
@@ -296,30 +301,30 @@ SCENARIOS: tuple[Scenario, ...] = (
             ),
             Metric(
                 "streams_missed",
-                "10,000 streams: blocks missed, or 0.1 s behind their second",
+                "10,000 streams: blocks missed or more than 0.1 s late",
                 "streams, missed",
                 "blocks",
                 False,
                 0,
                 (AtMost(0, of=TAILRACE_GEVENT),),
             ),
-            Metric("streams_memory", "10,000 streams: memory of one", "streams, memory", "KiB", False, 1),
+            Metric("streams_memory", "10,000 streams: memory per stream", "streams, memory", "KiB", False, 1),
         ),
         fresh=True,
         many=True,
         rounds=2,
         among=GREENLET_SERVERS,
-        meaning="Whether thousands of open event streams get each event at once, and how much memory a stream takes.",
+        meaning="Whether thousands of open event streams get each event at once, and the memory per stream.",
     ),
     Growth(
         "growth",
-        "From the first to the hundredth sleeping request in flight",
+        "Time until 100 sleeping requests are in flight",
         WAITING,
         "served.shapes:growth",
         (Metric("growth", "100 sleeping requests in flight", "growth", "ms", False, 0, (AtMost(200),)),),
         fresh=True,
         rounds=2,
-        meaning="How soon the server has a thread for each of 100 requests that arrive at once and wait.",
+        meaning="How soon each of 100 simultaneous requests that wait has a thread.",
     ),
     Overload(
         "overload",
@@ -336,7 +341,7 @@ SCENARIOS: tuple[Scenario, ...] = (
                 1,
                 (AtLeast(90), NoErrors()),
             ),
-            milliseconds("overload_refusal", "Overload: refusals, 99 % of them", "refusal", AtMost(10)),
+            milliseconds("overload_refusal", "Overload: 99th percentile of the refusals", "refusal", AtMost(10)),
             Metric("overload_memory", "Overload: memory", "growth", "MiB", False, 1, (AtMost(2.0),)),
         ),
         fresh=True,
@@ -344,28 +349,27 @@ SCENARIOS: tuple[Scenario, ...] = (
         among=(TAILRACE,),
         flags=((TAILRACE, "--threads 2 --max-queue 8"),),
         meaning=(
-            "What a server does with ten times the load that it can take: how much it still answers, and how soon "
-            "it refuses the rest."
+            "The behavior at ten times the capacity: how much load is still answered, and how soon the rest is refused."
         ),
     ),
     Processes(
         "processes",
-        "Django with --preload: a restart, and each further worker",
+        "Django with --preload: restart time, memory per worker",
         OVERLOAD,
         "served.django_hello:app",
         (
-            milliseconds("restart", "From SIGTERM to the first answer of the next server", "restart"),
-            Metric("worker_memory", "Memory of each further worker, --preload", "worker", "MiB", False, 1),
+            milliseconds("restart", "From SIGTERM to the first response of the next server", "restart"),
+            Metric("worker_memory", "Memory of each additional worker, --preload", "worker", "MiB", False, 1),
         ),
         fresh=True,
         rounds=3,
         among=(TAILRACE, "gunicorn gthread"),
         flags=((TAILRACE, "--preload"), ("gunicorn gthread", "--preload")),
-        meaning="How long a restart leaves clients without answers, and how much memory each further worker takes.",
+        meaning="How long a restart leaves clients without a response, and the memory of each additional worker.",
     ),
     crowded("crowd_list", "1,000 read a list of 10 MB at 100 KB/s", "crowd, list"),
     crowded("crowd_file", "1,000 read a file of 10 MB at 100 KB/s", "crowd, file", path="/file", nginx="/crowd"),
-    crowded("crowd_own", "1,000 read 10 MB of their own at 100 KB/s", "crowd, own", path="/own", fits=False),
+    crowded("crowd_own", "1,000 read different 10 MB at 100 KB/s", "crowd, own", path="/own", fits=False),
     crowded(
         "crowd_blocks", "1,000 read 200 blocks of 50 KB at 100 KB/s", "crowd, blocks", path="/generator", fits=False
     ),
@@ -381,86 +385,87 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     crowded(
         "crowd_both",
-        "500 read a file of 10 MB beside 500 that send 1 MB, at 50 KB/s each",
+        "500 read a file of 10 MB while 500 send 1 MB, at 50 KB/s each",
         "crowd, both",
         what="both",
         path="/file,/upload",
         pace=50_000,
         size="10000000,1000000",
     ),
-    flat("flat_file", "2 GiB through wsgi.file_wrapper: growth", "2 GiB file"),
-    flat("flat_generator", "2 GiB from a generator: growth", "2 GiB blocks"),
+    flat("flat_file", "2 GiB through wsgi.file_wrapper: memory growth", "2 GiB file"),
+    flat("flat_generator", "2 GiB from a generator: memory growth", "2 GiB blocks"),
     # Three, and what attaching and the one connection add to 2,000 requests.
     Syscalls(
         "calls",
-        "System calls of a hello",
+        "System calls per small response",
         COST,
         "served.shapes:hello",
-        (Metric("calls", "System calls of a hello", "calls", "calls", False, 2, (AtMost(3.01),)),),
+        (Metric("calls", "System calls per small response", "calls", "calls", False, 2, (AtMost(3.01),)),),
         rounds=1,
         meaning=(
-            "The system calls for a small answer: each costs processor time, and more where the kernel is "
-            "protected against side channels."
+            "System calls for a small response. Each costs processor time, more so if the kernel has mitigations "
+            "against side channels."
         ),
     ),
     Syscalls(
         "calls_words",
-        "System calls of 19,478 blocks of 128 bytes",
+        "System calls for 19,478 blocks of 128 bytes",
         COST,
         "served.shapes:words",
-        (Metric("calls_words", "System calls of 19,478 blocks", "calls blocks", "calls", False, 0, (AtMost(599),)),),
+        (Metric("calls_words", "System calls for 19,478 blocks", "calls blocks", "calls", False, 0, (AtMost(599),)),),
         rounds=1,
         requests=4,
         meaning=(
-            "The system calls for an answer in many small blocks. About one for each block means that nothing is "
-            "coalesced."
+            "System calls for a response in many small blocks. About one per block means that blocks are not coalesced."
         ),
     ),
     Idle(
         "idle",
-        "Memory of an idle connection, of 10,000",
+        "Memory per idle connection, with 10,000",
         COST,
         "served.shapes:hello",
         (
-            Metric("idle", "Memory of an idle connection", "idle", "bytes", False, 0, (AtMost(1023),)),
+            Metric("idle", "Memory per idle connection", "idle", "bytes", False, 0, (AtMost(1023),)),
             Metric("idle_worker", "Memory of a server with one worker", "worker", "MiB", False, 1),
         ),
         fresh=True,
         many=True,
         rounds=1,
         meaning=(
-            "What an open connection without requests costs, and the memory of a server with one worker and a "
-            "small application."
+            "The memory of an open connection without requests, and of a server with one worker and a small "
+            "application."
         ),
     ),
     Startup(
         "startup",
-        "From the start of the command to the first answer",
+        "From the start of the command to the first response",
         COST,
         "served.shapes:hello",
         (Metric("startup", "Start-up", "start-up", "ms", False, 0),),
         fresh=True,
         rounds=3,
-        meaning="How long a deployment, a crash or a new container waits for the first answer.",
+        meaning=(
+            "How long it takes after a deployment, a crash or the start of a container until requests are answered."
+        ),
     ),
 )
 
 
 def usual() -> tuple[Scenario, ...]:
-    """What is measured where nothing is asked for."""
+    """The experiments that run by default."""
     return tuple(scenario for scenario in SCENARIOS if not scenario.asked)
 
 
-# Groups that are measured where they are asked for, by a name of their own.
+# Groups that --only can name.
 GROUPS = {"everyday": EVERYDAY, "frameworks": FRAMEWORKS, "static": FILES, "payload": PAYLOAD, "steady": STEADY}
 
 
 def by_name(names: list[str]) -> tuple[Scenario, ...]:
-    """The scenarios with these names, in the table's order; a name of GROUPS is all of that group. Raises
+    """The scenarios with these names, in the order of the table; a name of GROUPS stands for the whole group. Raises
     ValueError."""
     known = [scenario.name for scenario in SCENARIOS]
     for name in names:
         if name not in (*known, *GROUPS):
-            raise ValueError(f"no such scenario: {name} (there are {', '.join((*GROUPS, *known))})")
+            raise ValueError(f"no such experiment: {name}; choose from {', '.join((*GROUPS, *known))}")
     groups = [group for name, group in GROUPS.items() if name in names]
     return tuple(scenario for scenario in SCENARIOS if scenario.name in names or scenario.group in groups)

@@ -25,7 +25,7 @@ class Discard(Scenario):
         with watched(server) as use:
             found = drain.run(server.connect, self.path, self.connections, ask.seconds)
         if not found.answers:
-            return Sample({}, found.errors, "no whole answer")
+            return Sample({}, found.errors, "no complete response")
         rate, cost = (metric.key for metric in self.metrics)
         values = {rate: found.answers / found.seconds, cost: 1e6 * use.server / found.answers}
         note = f"{use.told()}, {client(found.processor, found.seconds, found.answers)}"

@@ -1,4 +1,4 @@
-"""Rows of the table of scenarios that differ in a few words, the names of its groups, and who takes part in what."""
+"""Similar rows of the table of scenarios, the names of its groups, and the servers that take part."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tailrace.compare.scenarios.sleeping import Sleeping
 from tailrace.compare.scenarios.steady import Steady
 from tailrace.compare.served import files
 
-EVERYDAY = "As people run it: a worker for each core"
+EVERYDAY = "In production: a worker per core"
 SMALL = "Small responses"
-PAYLOAD = "One payload in every shape"
-STEADY = "A file at steady rates"
+PAYLOAD = "The same payload in different shapes"
+STEADY = "A file at constant request rates"
 FRAMEWORKS = "Frameworks"
 LARGE = "Large responses"
 BLOCKS = "Many blocks"
@@ -30,7 +30,7 @@ OVERLOAD = "Overload and processes"
 FILES = "Static files"
 CROWDS = "Crowds of slow clients"
 SIZE = "Responses larger than memory"
-COST = "What it costs"
+COST = "Resources"
 
 # --response-buffer and 50 MiB, what a crowd of slow clients may cost.
 CROWD_MEMORY = 256 + 50
@@ -69,7 +69,7 @@ def rate(key: str, title: str, short: str, *goals: Goal) -> tuple[Metric, ...]:
 
 
 def cost(key: str, title: str, short: str, *goals: Goal) -> Metric:
-    title = f"{title}: the server's processor time for one"
+    title = f"{title}: processor time per request"
     return Metric(f"{key}_cost", title, f"{short}, cost", "us", False, 0, goals)
 
 
@@ -84,7 +84,7 @@ FRAMEWORK_APPS = (("flask", "Flask", "served.flask_hello:app"), ("django", "Djan
 
 
 def everyday() -> tuple[Rate, ...]:
-    """Flask and Django as people run them."""
+    """Flask and Django as in production."""
     return tuple(
         Rate(
             key,
@@ -92,8 +92,8 @@ def everyday() -> tuple[Rate, ...]:
             EVERYDAY,
             app,
             rate_and_latency(key, load, key.replace("_", " ")),
-            "The requests per second and the waiting times to expect of this server on a machine like this one, with "
-            "one worker for each core and 32 busy clients.",
+            "The throughput and latency to expect from this server on a machine like this one, with one worker per "
+            "core and 32 busy clients.",
             path=path,
             among=(*FRAMEWORK_SERVERS, "waitress"),
             connections=32,
@@ -102,7 +102,7 @@ def everyday() -> tuple[Rate, ...]:
         )
         for name, title, app in FRAMEWORK_APPS
         for part, words, path, upload in FRAMEWORK_REQUESTS[1:]
-        for key, load in [(f"everyday_{name}{part}", f"{title}, {words}, a worker for each core, 32 connections")]
+        for key, load in [(f"everyday_{name}{part}", f"{title}, {words}, a worker per core, 32 connections")]
     )
 
 
@@ -120,8 +120,8 @@ def rate_and_latency(
 
 
 def frameworks(name: str, title: str, app: str, path: str = "/", upload: bool = False) -> tuple[Rate, ...]:
-    """An application at 1, 4, 16 and 64 connections, its client on the other core and on the server's own. Without
-    being asked for, 16 connections from the other core alone are measured."""
+    """An application with 1, 4, 16 and 64 connections: client on the other core, and on the server's core. By default,
+    only 16 connections from the other core are measured."""
     found = []
     for same_core in (False, True):
         for connections in (1, 4, 16, 64):
@@ -136,8 +136,8 @@ def frameworks(name: str, title: str, app: str, path: str = "/", upload: bool = 
                     FRAMEWORKS,
                     app,
                     rate_and_latency(key, load, key.replace("_", " "), goal, within=(WithinBest(1.05),)),
-                    "How many requests one core answers when the framework takes most of the time, and how long "
-                    "clients wait: what remains of a server's speed once an application does its work.",
+                    "Requests per second and latency of one core when the framework takes most of the time: how much "
+                    "the speed of the server still matters in a real application.",
                     path=path,
                     among=FRAMEWORK_SERVERS,
                     asked=same_core or connections != 16,
@@ -149,7 +149,7 @@ def frameworks(name: str, title: str, app: str, path: str = "/", upload: bool = 
     return tuple(found)
 
 
-# Who serves files beside the application, by its own options.
+# Servers that serve files beside the application, with their own options.
 FILE_SERVERS = (TAILRACE, VIEW, "granian", "uwsgi http11", "mod_wsgi")
 # As one word, whatever is in the name of the home directory.
 DIRECTORY = shlex.quote(str(files.DIRECTORY))
@@ -165,7 +165,7 @@ FILE_FLAGS = (
 def static(
     name: str, title: str, file: str, times_nginx: float, fields: tuple[str, ...] = (), status: int = 200
 ) -> tuple[Rate, ...]:
-    """A file that the server itself serves, to 64 connections from the other core and from the server's own."""
+    """A file served by the server itself to 64 connections: client on the other core, and on the server's core."""
     found = []
     for same_core in (False, True):
         key = f"{name}{'_same' if same_core else ''}"
@@ -179,7 +179,8 @@ def static(
                 FILES,
                 "served.shapes:view",
                 (*rate(key, load, short, *goals), cost(key, load, short)),
-                "How many files per second the server delivers by itself, so that you may not need a web server.",
+                "Files per second that the server delivers by itself. If it is fast enough, you do not need a web "
+                "server for them.",
                 path=f"/files/{file}",
                 nginx=f"/{file}",
                 among=FILE_SERVERS,
@@ -199,15 +200,15 @@ def steady(name: str, title: str, path: str, *, among: tuple[str, ...] = ()) -> 
     for each in STEADY_RATES:
         key, load, short = f"{name}_{each}", f"{title}, {each:,} requests/s", f"{name.replace('_', ' ')} {each}"
         metrics.append(Metric(key, f"{load}: replies in time", short, "%", True, 1, (AtLeast(99.9),)))
-        metrics.append(milliseconds(f"{key}_p99", f"{load}: 99 % of the replies", f"{short}, p99"))
+        metrics.append(milliseconds(f"{key}_p99", f"{load}: 99th percentile of the replies", f"{short}, p99"))
     return Steady(
         name,
         title,
         STEADY,
         "served.shapes:view",
         tuple(metrics),
-        "Up to which steady rate of new visitors all of them get the file in time. Where replies fall behind requests, "
-        "the server is overloaded and visitors see time-outs.",
+        "The rate of new visitors up to which all of them get the file in time. If there are fewer replies than "
+        "requests, the server is overloaded and visitors see timeouts.",
         path=path,
         nginx="/page",
         rounds=2,
@@ -223,7 +224,7 @@ def milliseconds(key: str, title: str, short: str, *goals: Goal) -> Metric:
 
 # The shape in `served.shapes.PAYLOAD_SHAPES`, the name of its row for 688 KB, and words.
 PAYLOADS = (
-    ("bare", "bare", "bare bytes, the brackets forgotten"),
+    ("bare", "bare", "bare bytes (not in a list)"),
     ("list", "list", "a list"),
     ("file", "file", "a file object"),
     ("wrapper", "wrapper", "wsgi.file_wrapper"),
@@ -233,8 +234,8 @@ PAYLOADS = (
 )
 PAYLOAD_GOALS: dict[str, tuple[Goal, ...]] = {"file": (AS_THREADS,), "wrapper": (AS_THREADS,)}
 PAYLOAD_MEANING = (
-    "How long one client waits for the same bytes when the application returns them in this shape. A server for which "
-    "all shapes take the same time spares you from writing applications for the server."
+    "How long one client waits for the same bytes when the application returns them in this shape. If all shapes take "
+    "the same time, you need not adapt the application to the server."
 )
 
 
@@ -285,24 +286,24 @@ def sleeping(clients: int, *goals: Goal) -> Sleeping:
 
 
 SLEEPING_MEANING = (
-    "Whether users who wait for a slow database or another service delay each other. At 100 % and 0.1 s each user "
-    "waits as long as the application needs; a lower share means that requests queue behind too few threads."
+    "Whether requests that wait for a slow database or another service delay each other. At 100 % and 0.1 s, each user "
+    "waits only for the application. A lower share means that requests queue for too few threads."
 )
 
 
 def sleeping_metrics(key: str, title: str, short: str, goals: tuple[Goal, ...]) -> tuple[Metric, ...]:
     return (
         Metric(key, title, short, "% of clients / sleep", True, 1, goals),
-        Metric(f"{key}_ok", f"{title}: requests that succeed", f"{short}, ok", "%", True, 1),
-        milliseconds(f"{key}_p50", f"{title}: half of the answers", f"{short}, p50"),
-        milliseconds(f"{key}_p99", f"{title}: 99 % of the answers", f"{short}, p99"),
+        Metric(f"{key}_ok", f"{title}: successful requests", f"{short}, ok", "%", True, 1),
+        milliseconds(f"{key}_p50", f"{title}: median response time", f"{short}, p50"),
+        milliseconds(f"{key}_p99", f"{title}: 99th percentile", f"{short}, p99"),
     )
 
 
 def greenlets(clients: int, *goals: Goal) -> Sleeping:
     """As `sleeping`, of those servers that have a greenlet for each request."""
     key = f"gevent_c{clients}"
-    title = f"Greenlets: two blocks, 0.1 s of sleep between, {clients:,} clients"
+    title = f"Greenlets: two blocks 0.1 s apart, {clients:,} clients"
     return Sleeping(
         key,
         title,
@@ -332,8 +333,8 @@ def carried(name: str, title: str, short: str, *, over_unix: bool = False, front
         BLOCKS,
         "served.shapes:words",
         tuple(metrics),
-        "How soon a streamed response is with the client, and how soon the thread that made it is free for the next "
-        "request. The size of the blocks should not matter.",
+        "How soon a streamed response reaches the client, and how soon its thread is free for the next request. The "
+        "block size should not matter.",
         also=GEVENT,
         over_unix=over_unix,
         flags=UWSGI_FLAGS if front else (),
@@ -358,8 +359,8 @@ def crowded(
     nginx: str | None = None,
     fits: bool = True,
 ) -> Crowded:
-    """fits: the crowd's responses can wait in the memory that a server may take; of those that cannot, some have to
-    wait in the application, and nothing is promised but the memory."""
+    """fits: the crowd's responses fit into the memory that a server may use. If they do not, some have to wait in the
+    application, and only the memory has a goal."""
     whole = clients * pace / 1e6
 
     def goals(*those: Goal) -> tuple[Goal, ...]:
@@ -371,10 +372,10 @@ def crowded(
         CROWDS,
         "served.shapes:crowd",
         (
-            Metric(name, f"{title}: pongs kept", f"{short}, pongs", "%", True, 1, goals(AtLeast(90), NoErrors())),
+            Metric(name, f"{title}: throughput kept", f"{short}, pongs", "%", True, 1, goals(AtLeast(90), NoErrors())),
             Metric(
                 f"{name}_pace",
-                f"{title}: its pace of {whole:g} MB/s",
+                f"{title}: throughput of the slow clients, of {whole:g} MB/s",
                 f"{short}, pace",
                 "MB/s",
                 True,
@@ -382,10 +383,10 @@ def crowded(
                 goals(AtLeast(0.95 * whole)),
             ),
             Metric(f"{name}_memory", f"{title}: memory", f"{short}, memory", "MiB", False, 1, (AtMost(CROWD_MEMORY),)),
-            Metric(f"{name}_held", f"{title}: threads held", f"{short}, held", "threads", False, 0, goals(AtMost(0))),
+            Metric(f"{name}_held", f"{title}: threads in use", f"{short}, held", "threads", False, 0, goals(AtMost(0))),
         ),
-        "What quick clients notice while a crowd on slow lines is served: how much speed is left for them, and how "
-        "much memory and how many threads the crowd takes.",
+        "The effect of a crowd of slow clients: the throughput left for quick clients, and the memory and threads that "
+        "the crowd occupies.",
         fresh=True,
         many=True,
         rounds=2 if fits else 1,
@@ -412,20 +413,20 @@ def lateness(name: str, title: str, short: str, *, over_unix: bool, among: tuple
         BLOCKS,
         "served.shapes:rhythms",
         (
-            metric("", "the worst before a pause"),
-            metric("_p99", "99 % of those before a pause"),
-            metric("_every", "the worst"),
-            metric("_every_p99", "99 % of all"),
+            metric("", "maximum before a pause"),
+            metric("_p99", "99th percentile before a pause"),
+            metric("_every", "maximum"),
+            metric("_every_p99", "99th percentile"),
         ),
-        "How long a block of a streamed response is on its way to the client, whatever the rhythm in which it is made.",
+        "The delay of a block of a streamed response between application and client, for any rhythm of blocks.",
         over_unix=over_unix,
         among=among,
     )
 
 
 FLAT_MEANING = (
-    "Whether the server passes a large download on, or collects it in memory first: then a few such downloads end the "
-    "worker."
+    "Whether the server passes a large download on, or collects it in memory first, so that a few such downloads "
+    "exhaust the memory."
 )
 
 
