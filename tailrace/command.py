@@ -435,15 +435,15 @@ Examples:
 
 
 def _migrate(source: str) -> None:
-    """Prints a tailrace.toml that does what the configuration of another server does.
+    """Converts the configuration of another server to a tailrace.toml, and prints it.
 
-    SOURCE: gunicorn.conf.py; an .ini, .yaml, .json or .xml of uWSGI; a Procfile; or a command line of gunicorn, uWSGI,
-    granian, waitress or mod_wsgi-express, as one argument. It is read, and nothing of it is executed. Comments in the
-    output say what has no equivalent and why; what you should look at is on standard error, too.
+    SOURCE is a gunicorn.conf.py, a uWSGI file (.ini, .yaml, .json or .xml), a Procfile, or a command line of gunicorn,
+    uWSGI, granian, waitress or mod_wsgi-express as one argument. Nothing in it is executed. Comments in the output
+    list what has no equivalent, with the reason. Whatever needs your attention is also printed to standard error.
 
     Exit status: 0, or 2 if SOURCE cannot be read.
     """
-    # A server needs nothing of it.
+    # Serving does not need it.
     from tailrace.migrate import main as migrate
 
     text, warnings = migrate.run(source)
@@ -457,7 +457,7 @@ cli.add_command(
         "migrate",
         callback=_migrate,
         context_settings=arguments.OPEN,
-        short_help="Prints a tailrace.toml made from another server's configuration.",
+        short_help="Converts another server's configuration to a tailrace.toml.",
         params=[click.Argument(["source"], metavar="SOURCE")],
         help=_migrate.__doc__,
         epilog="""\b
@@ -487,15 +487,15 @@ def _compare(
     render: bool,
     chart: Path | None,
 ) -> int:
-    """Measures the WSGI servers of this environment beside Tailrace.
+    """Compares Tailrace with the WSGI servers of this environment.
 
     Each server runs as its own documentation recommends, and once more with Tailrace's defaults. Servers take turns,
-    every answer is checked, and results.json, report.md and report.html are written after each experiment. After an
-    interruption, the same command continues where it was.
+    every response is checked, and results.json, report.md and report.html are written after each experiment. To
+    continue an interrupted run, repeat the command.
 
-    With MODULE:CALLABLE, your own application is measured: imported from the current directory, asked for each --url.
+    With MODULE:CALLABLE, your own application is measured. It is imported from the current directory.
     """
-    # Nothing of it is needed to serve.
+    # Serving does not need it.
     from tailrace.compare import main as compare
 
     if list:
@@ -540,13 +540,16 @@ cli.add_command(
                 ["--url", "urls"],
                 metavar="PATH",
                 multiple=True,
-                help="Path and query to ask your application for; repeatable. [default: /]",
+                help="Path and query to request from your application; repeatable. [default: /]",
             ),
-            click.Option(["--only"], metavar="NAMES", help="Run these experiments, separated by commas; see --list."),
+            click.Option(
+                ["--only"], metavar="NAMES", help="Run only these experiments, separated by commas; see --list."
+            ),
             click.Option(
                 ["--servers"],
                 metavar="NAMES",
-                help="Run these servers, separated by commas; a word of a name is enough. [default: all installed]",
+                help="Measure only these servers, separated by commas; one word of a name is enough. [default: all "
+                "installed]",
             ),
             click.Option(
                 ["--quick"], is_flag=True, help="Run one round of the main experiments and servers: under two minutes."
@@ -555,20 +558,20 @@ cli.add_command(
                 ["--rounds"],
                 type=click.IntRange(1, 1000),
                 metavar="N",
-                help="Interleaved rounds of each experiment. [default: 5; with --quick 1]",
+                help="Number of interleaved rounds per experiment. [default: 5; with --quick: 1]",
             ),
             click.Option(
                 ["--seconds"],
                 type=click.FloatRange(0.05, 600),
                 default=1.0,
                 metavar="SECONDS",
-                help="Load in one round of one server; wrk counts whole seconds. [default: 1]",
+                help="Duration of the load on one server in one round; wrk rounds it to whole seconds. [default: 1]",
             ),
             click.Option(
                 ["--minutes"],
                 type=click.FloatRange(0.05, 10_000),
                 metavar="MINUTES",
-                help="Start no further round that would end later. [default: 60; with --quick 1.6]",
+                help="Time limit: start no round that would exceed it. [default: 60; with --quick: 1.6]",
             ),
             click.Option(
                 ["--output"],
@@ -577,10 +580,10 @@ cli.add_command(
                 metavar="DIR",
                 help="Directory for results.json and the reports. [default: comparison]",
             ),
-            click.Option(["--fresh"], is_flag=True, help="Measure all again; do not continue an interrupted run."),
-            click.Option(["--list"], is_flag=True, help="Print the experiments and the servers, and exit."),
+            click.Option(["--fresh"], is_flag=True, help="Start over instead of continuing an interrupted run."),
+            click.Option(["--list"], is_flag=True, help="List the experiments and servers, and exit."),
             click.Option(["--install"], is_flag=True, help="Install the servers into this environment, and exit."),
-            click.Option(["--render"], is_flag=True, help="Write the reports again from DIR/results.json, and exit."),
+            click.Option(["--render"], is_flag=True, help="Write the reports from DIR/results.json again, and exit."),
             # For the README of Tailrace.
             click.Option(["--chart"], type=click.Path(dir_okay=False, path_type=Path), hidden=True),
         ],
@@ -588,9 +591,9 @@ cli.add_command(
         epilog="""\b
 Examples:
   pip install 'tailrace[compare]'
-  tailrace compare --install                           the other servers
-  tailrace compare --quick                             a first look
-  tailrace compare                                     everything, an hour
+  tailrace compare --install                           install the other servers
+  tailrace compare --quick                             a first overview
+  tailrace compare                                     everything: one hour
   tailrace compare --only pong_c64,flask_c16 --rounds 12
   tailrace compare --servers tailrace,granian,gthread
   tailrace compare mysite.wsgi:application --url /report --url /api/items

@@ -51,14 +51,14 @@ DISQUALIFIED = "disqualified: "
 
 
 class Wrong(NotServing):
-    """The answer is wrong; its argument says how, in one sentence."""
+    """The response is wrong; the argument explains why, in one sentence."""
 
     def __str__(self) -> str:
         return f"{DISQUALIFIED}{self.args[0]}"
 
 
 class Ended(Exception):
-    """The connection ended where more had to come."""
+    """The connection ended prematurely."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Reader:
         """One line without its CRLF."""
         while (end := self.data.find(b"\n", self.at)) < 0:
             if len(self.data) - self.at > LONGEST_LINE:
-                raise Wrong(f"{what} has no end within {LONGEST_LINE:,} bytes")
+                raise Wrong(f"{what} does not end within {LONGEST_LINE:,} bytes")
             self.more()
         line = bytes(self.data[self.at : end])
         self.at = end + 1
@@ -182,17 +182,17 @@ def read_head(reader: Reader) -> Message:
         if len(message.values(name)) > 1:
             raise Wrong(f"header field {title(name)} arrives {len(message.values(name))} times")
     if lengths and not lengths[0].isdecimal():
-        raise Wrong(f"Content-Length is no number: {lengths[0]!r}")
+        raise Wrong(f"Content-Length is not a number: {lengths[0]!r}")
     message.length = int(lengths[0]) if lengths else None
     message.chunked = bool(message.values("transfer-encoding"))
     if message.chunked and lengths:
-        raise Wrong("Content-Length beside Transfer-Encoding (RFC 9112, section 6.2)")
+        raise Wrong("Content-Length and Transfer-Encoding in one response (RFC 9112, section 6.2)")
     if message.chunked and message.tokens("transfer-encoding") != ["chunked"]:
-        raise Wrong(f"Transfer-Encoding is {message.values('transfer-encoding')[0]!r}, which was not asked for")
+        raise Wrong(f"Transfer-Encoding is {message.values('transfer-encoding')[0]!r}, which the client did not accept")
     if message.chunked and not message.minor:
-        raise Wrong("Transfer-Encoding in an answer of HTTP/1.0 (RFC 9112, section 6.1)")
+        raise Wrong("Transfer-Encoding in an HTTP/1.0 response (RFC 9112, section 6.1)")
     if message.chunked and has_no_body(message.status):
-        raise Wrong(f"Transfer-Encoding in an answer with status {message.status} (RFC 9112, section 6.1)")
+        raise Wrong(f"Transfer-Encoding in a response with status {message.status} (RFC 9112, section 6.1)")
     tokens = message.tokens("connection")
     message.closes = "close" in tokens or (not message.minor and "keep-alive" not in tokens)
     return message
@@ -226,7 +226,7 @@ def read_body(reader: Reader, message: Message) -> Iterator[bytes]:
                 left -= len(piece)
                 yield piece
             if reader.exactly(2) != b"\r\n":
-                raise Wrong(f"a chunk is longer than its size of {of_bytes(size)}")
+                raise Wrong(f"a chunk is longer than its stated size of {of_bytes(size)}")
         read_fields(reader, "trailer")
     elif message.length is not None:
         left = message.length
@@ -245,10 +245,10 @@ def read_body(reader: Reader, message: Message) -> Iterator[bytes]:
 
 
 def chunk_size(reader: Reader) -> int:
-    line = reader.line("a chunk's size")
+    line = reader.line("a chunk size")
     found = CHUNK_LINE.fullmatch(line)
     if found is None:
-        raise Wrong(f"not a chunk's size: {shown(line)}")
+        raise Wrong(f"invalid chunk size: {shown(line)}")
     return int(found[1], 16)
 
 
@@ -261,11 +261,11 @@ def read(reader: Reader, most: int | None = None) -> Message:
     except Ended:
         if reader.data[reader.at :]:
             raise Wrong("the connection ends within the head") from None
-        raise ConnectionResetError("the connection ends without an answer") from None
+        raise ConnectionResetError("the connection ends without a response") from None
     except TimeoutError:
         if reader.data[reader.at :]:
             raise Wrong(f"the head does not end within {PATIENCE:g} s") from None
-        raise TimeoutError(f"no answer within {PATIENCE:g} s") from None
+        raise TimeoutError(f"no response within {PATIENCE:g} s") from None
     body = bytearray()
     try:
         for piece in read_body(reader, message):
@@ -281,7 +281,7 @@ def read(reader: Reader, most: int | None = None) -> Message:
         elif message.chunked:
             text = f"{'the connection ends' if ends else 'silence'} after {of_bytes(len(body))}, without a last chunk"
         else:
-            text = "the answer has no end: no Content-Length, no chunks, and the connection stays open"
+            text = "the response does not end: no Content-Length, no chunks, and the connection stays open"
         raise Wrong(text) from None
     message.body = bytes(body)
     return message
@@ -292,7 +292,7 @@ def title(name: str) -> str:
 
 
 def compare(message: Message, expected: Expected) -> None:
-    """Raises Wrong where an answer differs from the expected one, ConnectionRefusedError where it is a refusal."""
+    """Raises Wrong if a response differs from the expected one, ConnectionRefusedError if it is a refusal."""
     if message.status in REFUSALS and expected.status not in REFUSALS:
         raise ConnectionRefusedError(f"refused with status {message.status}")
     if message.status != expected.status:
@@ -318,7 +318,7 @@ def compare_fields(message: Message, head: tuple[tuple[str, str], ...]) -> None:
         if name == "set-cookie" and len(got) != len(values):
             raise Wrong(f"the application's {len(values)} Set-Cookie fields arrive as {len(got)}")
         if len(got) > len(values):
-            raise Wrong(f"header field {title(name)} arrives {len(got)} times, set {len(values)} times")
+            raise Wrong(f"header field {title(name)} arrives {len(got)} times, but was set {len(values)} times")
         # A list in several fields may arrive in one (RFC 9110, section 5.3), and without spaces (section 5.6.1).
         if name == "set-cookie" or as_list(got) != as_list(values):
             raise Wrong(f"header field {title(name)} is {', '.join(got)!r} instead of {', '.join(values)!r}")
@@ -333,7 +333,7 @@ def as_list(values: Iterable[str]) -> list[str]:
 
 def compare_date(date: str) -> None:
     if not DATE.fullmatch(date):
-        raise Wrong(f"Date has not the format of RFC 9110, section 5.6.7: {date!r}")
+        raise Wrong(f"Date does not have the format of RFC 9110, section 5.6.7: {date!r}")
     off = abs((datetime.now(timezone.utc) - parsedate_to_datetime(date)).total_seconds())
     if off > DATE_SECONDS:
         raise Wrong(f"Date is {off:,.0f} s off: {date!r}")
@@ -346,7 +346,7 @@ def compare_body(message: Message, body: bytes, expected: Expected) -> None:
         return
     got, size = len(message.body), len(body)
     if got < size and body.startswith(message.body):
-        raise Wrong(f"body is {of_bytes(size - got)} short of the application's ({size:,})")
+        raise Wrong(f"body is {of_bytes(size - got)} shorter than the application's ({size:,})")
     if got > size and message.body.startswith(body):
         raise Wrong(f"body is {of_bytes(got - size)} longer than the application's ({size:,})")
     at = next(index for index, pair in enumerate(zip(message.body, body, strict=False)) if pair[0] != pair[1])
@@ -354,8 +354,8 @@ def compare_body(message: Message, body: bytes, expected: Expected) -> None:
 
 
 def check(connect: Callable[[], socket.socket], expected: Expected) -> Message:
-    """Asks twice on one connection, once where the server closes it. Returns the last answer. Raises Wrong, and OSError
-    when nothing comes."""
+    """Sends two requests on one connection, or one if the server closes it. Returns the last response. Raises Wrong, and
+    OSError without a response."""
     with connect() as connection:
         reader = Reader(connection)
         for turn in range(2):
@@ -364,9 +364,11 @@ def check(connect: Callable[[], socket.socket], expected: Expected) -> Message:
                 message = read(reader, expected.most)
             except OSError as error:
                 if turn and not isinstance(error, TimeoutError):
-                    raise Wrong("closes the connection without announcing it (RFC 9112, section 9.6)") from None
+                    raise Wrong(
+                        "the server closes the connection without announcing it (RFC 9112, section 9.6)"
+                    ) from None
                 if turn:
-                    raise Wrong("does not answer the second request on a connection") from None
+                    raise Wrong("no response to the second request on a connection") from None
                 raise
             compare(message, expected)
             if expected.most is not None:
@@ -389,7 +391,7 @@ def send(connection: socket.socket, request: bytes) -> None:
 
 
 def await_end(reader: Reader, message: Message) -> None:
-    """Raises Wrong unless the connection ends, without a further byte."""
+    """Raises Wrong unless the connection ends without further bytes."""
     reader.connection.settimeout(CLOSE_SECONDS)
     try:
         if not reader.left():
@@ -398,13 +400,15 @@ def await_end(reader: Reader, message: Message) -> None:
         return
     except TimeoutError:
         if message.closes:
-            raise Wrong("announces to close the connection and keeps it open") from None
-        raise Wrong("ignores Connection: close and keeps the connection (RFC 9112, section 9.6)") from None
-    raise Wrong(f"{of_bytes(reader.left())} after the end of the message: {shown(bytes(reader.data[reader.at :]))}")
+            raise Wrong("the server announces that it closes the connection, but keeps it open") from None
+        raise Wrong(
+            "the server ignores Connection: close and keeps the connection open (RFC 9112, section 9.6)"
+        ) from None
+    raise Wrong(f"{of_bytes(reader.left())} after the end of the response: {shown(bytes(reader.data[reader.at :]))}")
 
 
 def await_quiet(reader: Reader) -> None:
-    """Raises Wrong where bytes follow a message. The end of the connection shows at the next request."""
+    """Raises Wrong if bytes follow a response. The next request detects the end of the connection."""
     if not reader.left():
         reader.connection.settimeout(QUIET_SECONDS)
         try:
@@ -413,11 +417,11 @@ def await_quiet(reader: Reader) -> None:
             return
         finally:
             reader.connection.settimeout(PATIENCE)
-    raise Wrong(f"{of_bytes(reader.left())} after the end of the message: {shown(bytes(reader.data[reader.at :]))}")
+    raise Wrong(f"{of_bytes(reader.left())} after the end of the response: {shown(bytes(reader.data[reader.at :]))}")
 
 
 def remarks(message: Message) -> list[str]:
-    """What is no fault and deserves a word."""
+    """Remarks about a correct response."""
     return [] if message.values("date") else ["no Date (RFC 9110, section 6.6.1)"]
 
 
@@ -431,8 +435,8 @@ def of_application(
     sent: bytes = b"",
     most: int | None = None,
 ) -> Expected:
-    """The answer of an application, which is called here. Of an application that is not the comparison's own, nothing
-    but status 200 and correct framing is expected."""
+    """The response of an application, which is called here. For an application that is not the comparison's own, only
+    status 200 and correct framing are expected."""
     module, _, name = app.partition(":")
     if not module.startswith("served."):
         return Expected(path, method, fields, sent, most=most)
@@ -472,7 +476,7 @@ def of_application(
 
 @dataclass
 class CheckedCell(Cell):
-    """A cell that loses all its figures, earlier and later ones, with the first sample that says DISQUALIFIED."""
+    """A cell that loses all its figures, earlier and later ones, at the first sample with DISQUALIFIED."""
 
     wrong: bool = False
 

@@ -19,9 +19,9 @@ class Client:
         """What it says next. Raises OSError when it says nothing, or has ended."""
         assert self.process.stdout is not None
         if not select.select([self.process.stdout], [], [], seconds)[0]:
-            raise OSError("the client says nothing")
+            raise OSError("the client does not respond")
         if not (line := self.process.stdout.readline()):
-            raise OSError("the client has ended")
+            raise OSError("the client has exited")
         return line
 
     def ask(self, seconds: float) -> str:

@@ -30,7 +30,7 @@ STOP_SECONDS = 1.5
 
 
 class NotServing(Exception):
-    """The server did not come up, or no longer answers; the text says what it printed last."""
+    """The server did not start, or no longer answers; the text is the last line of its output."""
 
 
 # Below the ports that the kernel gives to clients, which may be in TIME_WAIT by the thousand; each is used once.
@@ -220,7 +220,7 @@ class Server:
         for path, short in ((self.state / "path", "."), (commands().parent, ".venv"), (Path.home(), "~")):
             text = text.replace(str(path), short)
         said = [line.strip() for line in text.splitlines() if line.strip()]
-        return said[-1][:200] if said else "it printed nothing"
+        return said[-1][:200] if said else "no output"
 
     def signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -250,7 +250,7 @@ def processor_seconds(pid: int) -> float:
 
 
 def stop(servers: list[Server]) -> None:
-    """Ends servers, politely at first, all at once."""
+    """Stops servers concurrently: SIGTERM first, then SIGKILL."""
     for server in servers:
         server.signal(signal.SIGTERM)
         # One that is halted ends no sooner.
@@ -279,7 +279,7 @@ def serving(peer: Peer, app: str, over_unix: bool = False, many: bool = False) -
 
 
 class Survivor:
-    """A process that is told of each server, and ends those that are left when this one is gone."""
+    """A process that knows each server, and ends the remaining ones when this process is gone."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None

@@ -1,4 +1,4 @@
-"""Load on a server: by wrk where it is installed, else by the client that ships with Tailrace, which measures the same
+"""Load on a server: by wrk if it is installed, otherwise by the client that ships with Tailrace. Both measure the same
 within a few percent."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who used the server's core while something was measured: the server, or others who share the machine."""
+"""Use of the server's core during a measurement: by the server, and by other processes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Use:
     others: float = 0.0
 
     def told(self) -> str:
-        """In the words of the notes."""
+        """As text for the notes."""
         if not self.seconds:
             return ""
         server, others = 100 * self.server / self.seconds, 100 * self.others / self.seconds
-        return f"server {server:.0f}% of its core, others {others:.0f}%"
+        return f"server {server:.0f}% of its core, other processes {others:.0f}%"
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ def test_what_is_no_response_is_an_error_of_the_connection(head: bytes) -> None:
 
 
 def test_a_client_that_ends_is_an_error() -> None:
-    with pytest.raises(OSError, match="the client has ended"), client.started("no_such_module", [], 10.0):
+    with pytest.raises(OSError, match="the client has exited"), client.started("no_such_module", [], 10.0):
         pass
 
 

@@ -93,7 +93,7 @@ def test_an_answer_to_a_condition_has_no_body() -> None:
     expected = Expected(fields=("If-None-Match: *",), status=304, body=b"")
     assert answered(b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", expected).status == 304
     answer = b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\nslept"
-    assert fault(answer, expected) == "5 bytes after the end of the message: 'slept'"
+    assert fault(answer, expected) == "5 bytes after the end of the response: 'slept'"
 
 
 # What becomes of WITH_LENGTH, and the sentence.
@@ -114,18 +114,18 @@ FAULTS = [
     (b"a=1", b"a=2", "header field Set-Cookie is 'a=2, b=2' instead of 'a=1, b=2'"),
     (b"Content-Type", b"Content-Type: text/plain\r\nContent-Type", "header field Content-Type arrives 2 times"),
     (b"Content-Length", b"Content-Length: 5\r\nContent-Length", "header field Content-Length arrives 2 times"),
-    (b"Length: 5", b"Length: +5", "Content-Length is no number: '+5'"),
+    (b"Length: 5", b"Length: +5", "Content-Length is not a number: '+5'"),
     (b"Length: 5", b"Length: 125", "body is 120 bytes short of its Content-Length (125)"),
-    (b"Length: 5\r\n\r\nslept", b"Length: 4\r\n\r\nslep", "body is 1 byte short of the application's (5)"),
+    (b"Length: 5\r\n\r\nslept", b"Length: 4\r\n\r\nslep", "body is 1 byte shorter than the application's (5)"),
     (b"Length: 5\r\n\r\nslept", b"Length: 6\r\n\r\nslept!", "body is 1 byte longer than the application's (5)"),
     (b"slept", b"slebt", "body differs from the application's at byte 3 of 5"),
-    (b"slept", b"slept\r\n", "2 bytes after the end of the message: '\\r\\n'"),
+    (b"slept", b"slept\r\n", "2 bytes after the end of the response: '\\r\\n'"),
     (
         b"Content-Length",
         b"Transfer-Encoding: chunked\r\nContent-Length",
-        "Content-Length beside Transfer-Encoding (RFC 9112, section 6.2)",
+        "Content-Length and Transfer-Encoding in one response (RFC 9112, section 6.2)",
     ),
-    (b"Content-Length: 5", b"Date: today", "Date has not the format of RFC 9110, section 5.6.7: 'today'"),
+    (b"Content-Length: 5", b"Date: today", "Date does not have the format of RFC 9110, section 5.6.7: 'today'"),
     (b"\r\n\r\nslept", b"", "the connection ends within the head"),
 ]
 
@@ -137,15 +137,15 @@ def test_a_fault_is_named(old: bytes, new: bytes, sentence: str) -> None:
 
 
 CHUNK_FAULTS = [
-    (b"2\r\nsl", b"1\r\nsl", "a chunk is longer than its size of 1 byte"),
-    (b"2\r\nsl", b"0x2\r\nsl", "not a chunk's size: '0x2'"),
-    (b"2\r\nsl", b"\r\nsl", "not a chunk's size: ''"),
-    (b"sl\r\n", b"sl\n", "a chunk is longer than its size of 2 bytes"),
+    (b"2\r\nsl", b"1\r\nsl", "a chunk is longer than its stated size of 1 byte"),
+    (b"2\r\nsl", b"0x2\r\nsl", "invalid chunk size: '0x2'"),
+    (b"2\r\nsl", b"\r\nsl", "invalid chunk size: ''"),
+    (b"sl\r\n", b"sl\n", "a chunk is longer than its stated size of 2 bytes"),
     (b"0\r\n\r\n", b"", "the connection ends after 5 bytes, without a last chunk"),
-    (b"0\r\n\r\n", b"0\r\n\r\n0\r\n\r\n", "5 bytes after the end of the message: '0\\r\\n\\r\\n'"),
+    (b"0\r\n\r\n", b"0\r\n\r\n0\r\n\r\n", "5 bytes after the end of the response: '0\\r\\n\\r\\n'"),
     (b"0\r\n\r\n", b"0\r\nX Y: 1\r\n\r\n", "not a trailer field: 'X Y: 1'"),
-    (b": chunked", b": gzip, chunked", "Transfer-Encoding is 'gzip, chunked', which was not asked for"),
-    (b"HTTP/1.1", b"HTTP/1.0", "Transfer-Encoding in an answer of HTTP/1.0 (RFC 9112, section 6.1)"),
+    (b": chunked", b": gzip, chunked", "Transfer-Encoding is 'gzip, chunked', which the client did not accept"),
+    (b"HTTP/1.1", b"HTTP/1.0", "Transfer-Encoding in an HTTP/1.0 response (RFC 9112, section 6.1)"),
     (b"ept", b"epT", "body differs from the application's at byte 4 of 5"),
 ]
 
@@ -157,12 +157,12 @@ def test_a_fault_of_chunks_is_named(old: bytes, new: bytes, sentence: str) -> No
 
 
 def test_a_connection_is_what_it_was_announced_to_be() -> None:
-    unannounced = "closes the connection without announcing it (RFC 9112, section 9.6)"
+    unannounced = "the server closes the connection without announcing it (RFC 9112, section 9.6)"
     assert fault(WITH_LENGTH) == unannounced
     kept = CLOSED.replace(b"\r\n\r\n", b"\r\nContent-Length: 5\r\n\r\n")
-    assert fault(kept, stays=True) == "announces to close the connection and keeps it open"
+    assert fault(kept, stays=True) == "the server announces that it closes the connection, but keeps it open"
     asked = Expected(head=HEAD, body=b"slept", fields=("Connection: close",))
-    ignored = "ignores Connection: close and keeps the connection (RFC 9112, section 9.6)"
+    ignored = "the server ignores Connection: close and keeps the connection open (RFC 9112, section 9.6)"
     assert fault(WITH_LENGTH, asked, stays=True) == ignored
     assert answered(WITH_LENGTH, asked, stays=False, times=1).status == 200
 
@@ -170,17 +170,17 @@ def test_a_connection_is_what_it_was_announced_to_be() -> None:
 def test_silence_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "PATIENCE", 0.2)
     open_end = WITH_LENGTH.replace(b"Content-Length: 5\r\n", b"")
-    no_end = "the answer has no end: no Content-Length, no chunks, and the connection stays open"
+    no_end = "the response does not end: no Content-Length, no chunks, and the connection stays open"
     assert fault(open_end, stays=True) == no_end
     short = "body stops 2 bytes short of its Content-Length (5)"
     assert fault(WITH_LENGTH[:-2], stays=True) == short
     assert fault(CHUNKED[:-5], stays=True) == "silence after 5 bytes, without a last chunk"
-    with pytest.raises(TimeoutError, match="no answer within"):
+    with pytest.raises(TimeoutError, match="no response within"):
         answered(b"", times=1)
 
 
 def test_no_answer_and_a_refusal_are_no_wrong_answers() -> None:
-    with pytest.raises(ConnectionResetError, match="without an answer"):
+    with pytest.raises(ConnectionResetError, match="without a response"):
         answered(b"", stays=False, times=1)
     with pytest.raises(ConnectionRefusedError, match="status 503"):
         answered(b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", stays=False, times=1)

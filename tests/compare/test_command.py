@@ -231,7 +231,7 @@ def test_an_interrupted_run_is_continued_and_leaves_no_server(tmp_path: Path, nu
     before = results(tmp_path)
     assert before["run"]["finished"] == ["segments"]
     told = run(tmp_path, *arguments)
-    assert "continuing comparison/results.json: 1 finished" in told.stderr
+    assert "continuing comparison/results.json: 1 experiment finished" in told.stderr
     assert "[2/2]" in told.stderr
     assert "[1/2]" not in told.stderr
     after = results(tmp_path)

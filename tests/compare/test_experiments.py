@@ -182,13 +182,13 @@ WIRE = {
     "drop-fields": "disqualified: header field Content-Type, which the application set, is missing",
     "wrong-bytes": r"disqualified: body differs from the application's at byte 0 of [\d,]+",
     "wrong-length": r"disqualified: body (is|stops) 120 bytes short of its Content-Length \(124\)",
-    "both-framings": r"disqualified: Content-Length beside Transfer-Encoding",
-    "closes-unannounced": "disqualified: closes the connection without announcing it",
+    "both-framings": r"disqualified: Content-Length and Transfer-Encoding in one response",
+    "closes-unannounced": "disqualified: the server closes the connection without announcing it",
     "extra-field": "disqualified: header field Content-Encoding, which the application did not set",
     "fold-fields": "disqualified: a header field is folded over two lines",
     "join-cookies": "disqualified: the application's 2 Set-Cookie fields arrive as 1",
-    "keeps-open": "disqualified: announces to close the connection and keeps it open",
-    "trailing": "disqualified: 1 byte after the end of the message: '!'",
+    "keeps-open": "disqualified: the server announces that it closes the connection, but keeps it open",
+    "trailing": "disqualified: 1 byte after the end of the response: '!'",
     "wrong-date": r"disqualified: Date is [\d,]+ s off",
 }
 CHUNKED = {"truncate": "disqualified: the connection ends after [0-9,]+ bytes, without a last chunk"}
@@ -214,7 +214,7 @@ def test_a_wrong_answer_disqualifies(name: str, fault: str, monkeypatch: pytest.
     if fault in SILENT:
         monkeypatch.setattr(checks, "PATIENCE", 1.0)
     columns = measured(name, fault)
-    sentence = WIRE.get(fault, "disqualified: a chunk is longer than its size of 8,191 bytes")
+    sentence = WIRE.get(fault, "disqualified: a chunk is longer than its stated size of 8,191 bytes")
     if name in ("words", "words_unix", "words_front", "gevent_c10"):
         sentence = CHUNKED.get(fault, sentence)
     assert re.search(sentence, said(columns)), said(columns)
@@ -234,9 +234,9 @@ CAUGHT: list[tuple[str, str, str | Callable[[Figures], bool]]] = [
     ("everyday_django_upload", "drop-under-load", "[0-9]+ (read|write)"),
     ("pong_c64", "drop-under-load", "[0-9]+ read"),
     ("pong_c64", "errors-under-load", "[0-9]+ status"),
-    ("pong_c64", "never-answers", "no answer within"),
+    ("pong_c64", "never-answers", "no response within"),
     ("connections", "drop-under-load", "[0-9]+ read"),
-    ("connections", "keeps-open", "disqualified: announces to close"),
+    ("connections", "keeps-open", "disqualified: the server announces that it closes"),
     ("static_page", "errors-under-load", "[0-9]+ status"),
     ("page_c16", "drop-under-load", "[0-9]+ read"),
     ("blocks_c64", "drop-under-load", "[0-9]+ read"),
@@ -246,7 +246,7 @@ CAUGHT: list[tuple[str, str, str | Callable[[Figures], bool]]] = [
     ("list_discard", "errors-under-load", lambda found: found["errors"] >= 1),
     ("list_100k", "delay-each", lambda found: found["list_100k"] >= HELD_MS),
     ("upload", "delay-each", lambda found: found["upload"] >= HELD_MS),
-    ("bare_100k", "never-answers", "no answer within"),
+    ("bare_100k", "never-answers", "no response within"),
     ("steady_read", "drop-under-load", "[0-9]+ broken"),
     ("steady_read", "errors-under-load", "[0-9]+ of status 500"),
     ("steady_read", "stops-under-load", "[0-9]+ timeouts"),

@@ -18,7 +18,7 @@ class Process:
 
 
 def test_the_shares_are_parts_of_the_time_by_the_clock() -> None:
-    assert Use(2.0, 1.0, 0.5).told() == "server 50% of its core, others 25%"
+    assert Use(2.0, 1.0, 0.5).told() == "server 50% of its core, other processes 25%"
     assert Use().told() == ""
 
 

@@ -111,5 +111,5 @@ class Static(Rate):
 
 
 def client(processor: float, seconds: float, answers: int) -> str:
-    """Whether the client was at the end of its core."""
-    return f"client {100 * processor / seconds:.0f}% of its core, {1e6 * processor / answers:.0f} us a response"
+    """Whether the client used its whole core."""
+    return f"client {100 * processor / seconds:.0f}% of its core, {1e6 * processor / answers:.0f} us per response"
