@@ -560,7 +560,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         values.size(1 << 20),
         None,
         "Maximum memory that a worker holds for its clients. Past it, the oldest incomplete requests get 503. Half of"
-        " it is for responses (--response-buffer; what they hold beyond that moves to files and does not count), a"
+        " it is for responses (--response-buffer; the excess moves to files and does not count), a"
         " quarter for request bodies (--body-buffer). Default: 512 MiB, or more if those two options need it.",
         LIMITS,
         example="1GiB",
@@ -723,9 +723,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "hold_writes",
         values.seconds(zero=True, most=0.01),
         0.001,
-        "While a loaded server has further requests, a complete response of up to 16 KiB to GET, HEAD, OPTIONS or"
-        " TRACE is sent together with the next ones, at most this time later: it is faster so. 10ms at most. 0: each"
-        " response is sent at once, and so is the first block of a generator, which may otherwise wait for 1 ms.",
+        "Batch complete responses of up to 16 KiB to GET, HEAD, OPTIONS or TRACE for up to this long while other requests"
+        " are waiting. Higher throughput. Maximum: 10ms. 0: send each response at once, including the first block of a"
+        " generator, which may otherwise wait for 1 ms.",
         RESPONSES,
         core="hold_writes",
         example=0,

@@ -21,7 +21,7 @@ def nearest(name: str, known: Mapping[str, str], listing: str = "; `tailrace con
     theirs = _plain(name)
     spellings = {_plain(spelling): spelling for spelling in known}
     if not any(find.everywhere(theirs)):
-        # The name of another server may be misspelt, too: `--prot` is closer to `port` than to any name of ours.
+        # The name of another server's option may be misspelt: `--prot` is closer to `port` than to any of our names.
         near = most_similar(theirs, [*spellings, *find.spellings()])
         if near in spellings:
             return f"; did you mean {spellings[near]}?"

@@ -354,8 +354,8 @@ def compare_body(message: Message, body: bytes, expected: Expected) -> None:
 
 
 def check(connect: Callable[[], socket.socket], expected: Expected) -> Message:
-    """Sends two requests on one connection, or one if the server closes it. Returns the last response. Raises Wrong, and
-    OSError without a response."""
+    """Sends two requests on one connection, or one if the server closes it. Returns the last response. Raises Wrong,
+    and OSError without a response."""
     with connect() as connection:
         reader = Reader(connection)
         for turn in range(2):

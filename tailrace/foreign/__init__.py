@@ -1,4 +1,4 @@
-"""What other servers call the options of Tailrace: one table, for error messages, `tailrace migrate` and its page.
+"""The names of Tailrace's options in other servers: one table for error messages, `tailrace migrate` and its page.
 
 Imports no other folder.
 """

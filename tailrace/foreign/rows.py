@@ -27,8 +27,8 @@ class Server(enum.Enum):
 
 
 class Effect(enum.Enum):
-    """What becomes of a foreign option: an option of Tailrace, nothing, because it is not needed, or something that
-    the user does elsewhere."""
+    """The fate of a foreign option: it becomes an option of Tailrace, it is not needed, or the user achieves its effect
+    elsewhere."""
 
     OPTION = enum.auto()
     NEEDLESS = enum.auto()
@@ -133,12 +133,12 @@ def option(ours: str, differs: str = "", *, convert: Conversion | None = None, s
 
 
 def needless(reason: str, **names: str) -> Row:
-    """Options without which the same happens."""
+    """Options that are not needed."""
     return _refusal(Effect.NEEDLESS, reason, names)
 
 
 def elsewhere(reason: str, *, unless: str = "", **names: str) -> Row:
-    """Options that Tailrace does not have; the reason says what to do instead. unless: a value that needs nothing."""
+    """Options without an equivalent; the reason names the remedy. unless: a value that needs no remedy."""
     return _refusal(Effect.ELSEWHERE, reason, names, unless)
 
 

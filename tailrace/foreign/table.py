@@ -1,4 +1,4 @@
-"""The table of other servers' options: what each is in Tailrace, or why it is not needed, or what to do instead.
+"""The table of other servers' options: the equivalent in Tailrace, the reason why none is needed, or the remedy.
 
 Error messages, `tailrace migrate` and docs/migrate.md derive from it. A test compares it with what the installed
 servers print as their help.
@@ -123,27 +123,26 @@ TABLE: Final[tuple[Row, ...]] = (
         gunicorn="--forwarder-headers=",
     ),
     elsewhere(
-        "the scheme comes from X-Forwarded-Proto and Forwarded of the --trusted-proxies; --url-scheme https sets it "
-        "for "
-        "all requests",
+        "the scheme comes from X-Forwarded-Proto and Forwarded, if sent by --trusted-proxies; --url-scheme https sets "
+        "it for all requests",
         gunicorn=":secure_scheme_headers",
     ),
     needless(
-        "the fields of proxies that are not trusted are removed by default, with a warning",
+        "forwarding headers from untrusted proxies are removed by default, with a warning",
         waitress="--clear-untrusted-proxy-headers --log-untrusted-proxy-headers",
     ),
     elsewhere(
-        "the address is the last one in X-Forwarded-For that --trusted-proxies does not list",
+        "the client's address is the last one in X-Forwarded-For that is not in --trusted-proxies",
         waitress="--trusted-proxy-count=",
     ),
     elsewhere("--trusted-proxies names the proxies whose header fields are trusted", other="--proxy-headers"),
     needless("the workers share the listening sockets of the master", gunicorn="--reuse-port", uwsgi="--reuse-port"),
     elsewhere(
-        "`localhost:8000` listens in both families, and an address in its own: name the addresses that you want",
+        "`localhost:8000` listens on IPv4 and IPv6; to choose one, give its address",
         waitress="--ipv4 --ipv6",
     ),
     elsewhere(
-        "Tailrace speaks HTTP and uwsgi only: let the web server use `proxy_pass` or `uwsgi_pass`",
+        "Tailrace speaks HTTP and uwsgi only: configure the web server to use `proxy_pass` or `uwsgi_pass`",
         uwsgi="--fastcgi-socket= --fastcgi-nph-socket= --scgi-socket= --scgi-nph-socket= --raw-socket= "
         "--puwsgi-socket= "
         "--fastcgi* --scgi*",
@@ -185,7 +184,7 @@ TABLE: Final[tuple[Row, ...]] = (
         other="--root-path=",
     ),
     needless(
-        "--root-path is removed from PATH_INFO, and what a uwsgi packet states as SCRIPT_NAME counts",
+        "--root-path is removed from PATH_INFO, and SCRIPT_NAME in a uwsgi packet is used",
         uwsgi="--manage-script-name --ignore-script-name",
     ),
     option(
@@ -249,7 +248,7 @@ TABLE: Final[tuple[Row, ...]] = (
         uwsgi="--paste= --paste-logger --ini-paste= --ini-paste-logged= --pecan=",
     ),
     elsewhere(
-        "MODULE:CALLABLE is a module, or the path of a .py or .wsgi file; pserve serves PasteDeploy files",
+        "give a module, or the path of a .py or .wsgi file, as MODULE:CALLABLE; `pserve` serves PasteDeploy files",
         mod_wsgi="--application-type=",
     ),
     needless(
@@ -354,7 +353,7 @@ TABLE: Final[tuple[Row, ...]] = (
         "max_lifetime", uwsgi="--max-worker-lifetime=", mod_wsgi="--restart-interval=", granian="--workers-lifetime="
     ),
     needless(
-        "a worker's lifetime varies by up to a tenth, so that not all are replaced at once",
+        "a worker's lifetime varies by up to 10 %, so that workers are not all replaced at once",
         uwsgi="--max-worker-lifetime-delta= --min-worker-lifetime=",
     ),
     option(
@@ -373,16 +372,17 @@ TABLE: Final[tuple[Row, ...]] = (
         uwsgi="--mem-collector-freq=",
     ),
     elsewhere(
-        "the number of workers is fixed: --workers, and one more or less by SIGTTIN and SIGTTOU",
+        "the number of workers does not follow the load: --workers sets it, and SIGTTIN and SIGTTOU change it by one",
         uwsgi="--cheaper= --cheaper-initial= --cheaper-step= --cheaper-algo= --cheaper* --cheap --idle= --die-on-idle",
         mod_wsgi="--inactivity-timeout= --ignore-activity=",
     ),
     needless("workers that die are replaced by default", granian="--respawn-failed-workers --respawn-interval="),
     needless("SIGTERM stops the server by default", uwsgi="--die-on-term --exit-on-reload"),
     needless("UNIX socket files are removed by default", uwsgi="--vacuum"),
-    needless("a worker whose master has died finishes its requests and ends", uwsgi="--no-orphans"),
+    needless("if the master dies, its workers finish their requests and exit", uwsgi="--no-orphans"),
     elsewhere(
-        "Tailrace stays in the foreground; systemd, a container or `setsid tailrace ... &` puts it into the background",
+        "Tailrace stays in the foreground; to run it in the background, use systemd, a container or `setsid tailrace "
+        "... &`",
         gunicorn="-D/--daemon",
         uwsgi="-d/--daemonize= --daemonize2=",
         other="--daemon",
@@ -396,9 +396,9 @@ TABLE: Final[tuple[Row, ...]] = (
         granian="--process-name=",
     ),
     needless("heartbeats are in shared memory, without a file: leave it out", gunicorn="--worker-tmp-dir="),
-    elsewhere("the variable TMPDIR sets where temporary files are", gunicorn=":tmp_upload_dir"),
+    elsewhere("the variable TMPDIR sets the directory for temporary files", gunicorn=":tmp_upload_dir"),
     elsewhere(
-        "`--status ADDRESS` answers requests about the server, and signals to the master control it",
+        "`--status ADDRESS` serves the state of the server; signals to the master control it",
         gunicorn="--control-socket= --control-socket-mode= --no-control-socket:control_socket_disable",
         uwsgi="--master-fifo= --fifo= --stop= --reload= --pause= --suspend= --resume= --signal= --ping=",
     ),
@@ -422,23 +422,23 @@ TABLE: Final[tuple[Row, ...]] = (
         mod_wsgi="--service-script== --service-user== --service-group== --service-log-file==",
     ),
     elsewhere(
-        "each site has a server of its own, which systemd starts (`deploy/tailrace.service`)",
+        "run one server per site, started by systemd (`deploy/tailrace.service`)",
         uwsgi="--emperor= --emperor* --early-emperor --vassal* --vassals* --zerg= --zerg* --zergpool= --vhost "
         "--vhost-host --heartbeat= --imperial*",
     ),
     elsewhere(
-        "a proxy in front routes, and nginx or HAProxy balances between servers",
+        "use a proxy in front for routing, and nginx or HAProxy to balance the load between servers",
         uwsgi="--route= --route* --error-route* --final-route* --response-route* --fastrouter= --fastrouter* "
         "--rawrouter= --rawrouter* "
         "--subscribe= --subscribe* --subscription* --subscribe2= --http-subscription-server= --http-to= --http-to* "
         "--http-var= --sslrouter* --forkpty* --tuntap*",
     ),
     elsewhere(
-        "the application's own cache, such as Redis, does this",
+        "use a cache in the application, such as Redis",
         uwsgi="--cache= --cache2= --cache* --load-file-in-cache= --check-cache=",
     ),
     elsewhere(
-        "systemd or the container does this (`CPUAffinity=`, `Nice=`, `LimitNPROC=`, `RootDirectory=`)",
+        "configure this in systemd or the container (`CPUAffinity=`, `Nice=`, `LimitNPROC=`, `RootDirectory=`)",
         uwsgi="--cpu-affinity= --prio= --limit-nproc= --chroot= --pivot-root= --ksm= --never-swap --ns= --ns* "
         "--namespace* --cgroup* "
         "--unshare= --add-gid= --cap= --jailed --wait-for-* --wait-interface= --check-mountpoint= --setns* --mount-*",
@@ -470,12 +470,12 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     option(
         "hooks",
-        says="`worker_ready(worker)` in the module that {ours} names runs in each worker; systemd is told with "
+        says="`worker_ready(worker)` in the module that {ours} names runs in each worker; for systemd, use "
         "`Type=notify-reload`",
         gunicorn=":when_ready",
         convert=values.part_of(
             reason="there is no hook in the master: `worker_ready(worker)` in the module that `hooks` names runs in "
-            "each worker, and systemd is told with `Type=notify-reload`"
+            "each worker; for systemd, use `Type=notify-reload`"
         ),
     ),
     option(
@@ -488,7 +488,7 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     option(
         "hooks",
-        says="`on_exit()` in the module that {ours} names is the last thing that the master does",
+        says="`on_exit()` in the module that {ours} names runs in the master, last of all",
         gunicorn=":on_exit",
         convert=values.part_of(reason="write it as `on_exit()` in the module that `hooks` names"),
     ),
@@ -517,7 +517,7 @@ TABLE: Final[tuple[Row, ...]] = (
         granian="--blocking-threads=",
         waitress="--threads=",
     ),
-    needless("idle threads end on their own", granian="--blocking-threads-idle-timeout="),
+    needless("idle threads exit by default", granian="--blocking-threads-idle-timeout="),
     needless("threads that the application starts run by default", uwsgi="-T/--enable-threads"),
     option(
         "gevent",
@@ -536,24 +536,24 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     option(
         "max_greenlets",
-        says="--max-connections limits connections; with --gevent, {ours} limits the requests that run at once",
+        says="--max-connections limits connections; with --gevent, {ours} limits concurrent requests",
         gunicorn="--worker-connections=",
         convert=values.worker_connections,
     ),
     needless(
-        "Tailrace has one event loop, of its own; --threads limits the threads of the application",
+        "Tailrace has a single built-in event loop; --threads limits the application threads",
         granian="--loop= --runtime-mode= --runtime-threads= --runtime-blocking-threads= --task-impl=",
         other="--loop=",
     ),
     needless(
-        "what the application writes and its files are served without further threads",
+        "responses and files are sent without additional threads",
         uwsgi="--offload-threads/--offload-thread=",
     ),
     option(
         "max_queue",
-        says="--threads limits the requests that run at once, {ours} those that wait",
+        says="--threads limits concurrent requests, {ours} queued requests",
         granian="--backpressure=",
-        convert=values.part_of(reason="`threads` limits the requests that run at once, `max_queue` those that wait"),
+        convert=values.part_of(reason="`threads` limits concurrent requests, `max_queue` queued requests"),
     ),
     elsewhere(
         "--max-connections limits connections; --max-queue limits queued requests, and further requests get 503",
@@ -594,14 +594,14 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     option("request_timeout", uwsgi="-t/--harakiri=", mod_wsgi="--request-timeout="),
     needless(
-        "the log has the stack of a request that --request-timeout ends",
+        "the log contains the stack of each request that --request-timeout ends",
         uwsgi="--harakiri-verbose --harakiri-graceful-timeout= --harakiri-graceful-signal= "
         "--harakiri-queue-threshold= --harakiri-no-arh/--no-harakiri-arh "
         "--py-tracebacker= --backtrace-depth=",
         mod_wsgi="--interrupt-timeout=",
     ),
     option("hang_timeout", mod_wsgi="--deadlock-timeout=", other="--timeout-worker-healthcheck="),
-    elsewhere("a worker that loads for more than a minute is named in the log", mod_wsgi="--startup-timeout="),
+    elsewhere("the log names a worker that takes more than a minute to load", mod_wsgi="--startup-timeout="),
     option(
         "graceful_timeout",
         gunicorn="--graceful-timeout=",
@@ -621,12 +621,12 @@ TABLE: Final[tuple[Row, ...]] = (
         waitress="--channel-timeout=",
         other="--timeout-keep-alive= --keep-alive=",
         convert=values.if_positive(
-            "idle_timeout", "connections are always kept; a client that does not want that sends `Connection: close`"
+            "idle_timeout", "keep-alive cannot be turned off; a client that does not want it sends `Connection: close`"
         ),
     ),
-    needless("Tailrace answers HTTP itself, without a router process", uwsgi="--httprouter= --http-*"),
+    needless("Tailrace serves HTTP without a router process", uwsgi="--httprouter= --http-*"),
     needless(
-        "connections are kept by default; --idle-timeout limits how long",
+        "keep-alive is on by default; --idle-timeout limits it",
         granian="--http1-keep-alive",
         uwsgi="--add-header-keepalive --http-auto-chunked --http-manage-expect=",
     ),
@@ -660,34 +660,34 @@ TABLE: Final[tuple[Row, ...]] = (
     option("server_header", says="an empty value removes the field: {ours} ''", other="--no-server-header"),
     option(
         "underscore_headers",
-        says="{ours} drops, keeps or refuses header fields with an underscore in their name",
+        says="{ours} drops, keeps or rejects header fields with an underscore in their name",
         gunicorn="--header-map=",
         convert=values.header_map,
     ),
     elsewhere(
-        "Tailrace refuses such requests, and no option accepts them",
+        "Tailrace rejects such requests, and has no option to accept them",
         gunicorn="--strip-header-spaces --permit-obsolete-folding --permit-unconventional-http-method "
         "--permit-unconventional-http-version --casefold-http-method",
     ),
     elsewhere(
-        "the application or a proxy in front adds fields to responses",
+        "add response fields in the application, or in a proxy in front",
         uwsgi="--add-header= --rem-header/--del-header= --collect-header= --response-headers-limit= --pull-header=",
         mod_wsgi="--hsts-policy= --error-document== --error-override",
         other="--header= --headers=",
     ),
     needless(
-        "Tailrace uses sendfile whenever it sends the same bytes as the file's read()",
+        "Tailrace uses sendfile whenever the result is the same as with the file's read()",
         gunicorn="--no-sendfile:sendfile",
         uwsgi="--disable-sendfile --wsgi-disable-file-wrapper --fileserve-mode=",
         mod_wsgi="--enable-sendfile",
     ),
     needless(
-        "blocks of a response are sent at once, and many small ones together",
+        "blocks of a response are sent at once, and small ones are coalesced",
         granian="--http1-pipeline-flush",
         uwsgi="--start_response-nodelay",
     ),
     elsewhere(
-        "Tailrace speaks HTTP/1: a proxy in front speaks HTTP/2 with clients",
+        "Tailrace speaks HTTP/1.1; for HTTP/2, use a proxy in front",
         gunicorn="--http-protocols= --http2-cleartext= --http2*= --http2-max-concurrent-streams= "
         "--http2-initial-window-size= "
         "--http2-max-frame-size= --http2-max-header-list-size=",
@@ -697,7 +697,7 @@ TABLE: Final[tuple[Row, ...]] = (
         other="--http2",
     ),
     elsewhere(
-        "Tailrace speaks no TLS: a proxy in front does, and --url-scheme https tells the application",
+        "Tailrace has no TLS: terminate it in a proxy in front; --url-scheme https tells the application",
         gunicorn="--keyfile= --certfile= --ssl-version= --cert-reqs= --ca-certs= --ciphers= :ssl_context",
         uwsgi="--https= --https-socket= --ssl-socket= --suwsgi-socket= --https* --ssl* --sni* --http-to-https=",
         mod_wsgi="--https-port= --https-only --ssl-certificate= --ssl-certificate-file= --ssl-certificate-key-file= "
@@ -708,7 +708,7 @@ TABLE: Final[tuple[Row, ...]] = (
         "--ssl-ciphers= --keyfile-password= --https= --https-port=",
     ),
     elsewhere(
-        "a proxy in front does this, such as nginx or Apache with its own configuration",
+        "configure this in a proxy in front, such as nginx or Apache",
         mod_wsgi="--server-name= --server-alias= --allow-override= --proxy-mount-point== --proxy-virtual-host== "
         "--proxy-timeout= --host-access-script= --auth-user-script= --auth-type= --auth-group-script= --auth-group= "
         "--include-file= --rewrite-rules= --add-handler== --with-cgi --compress-responses --setup-only",
@@ -717,7 +717,7 @@ TABLE: Final[tuple[Row, ...]] = (
     # Static files.
     option(
         "static",
-        "which answers 404 for files that the folder does not have",
+        "which answers 404 for missing files",
         uwsgi="--static-map=",
         convert=values.static_map,
     ),
@@ -735,7 +735,7 @@ TABLE: Final[tuple[Row, ...]] = (
         "static",
         "with path and folder: /static=FOLDER",
         granian="--static-path-route=",
-        convert=values.part_of("static_path_mount", reason="there is no folder for it"),
+        convert=values.part_of("static_path_mount", reason="there is no folder for this route"),
     ),
     option("static", "with path and folder: /static=FOLDER", other="--static-dir= --static-folder="),
     option("overlay", uwsgi="--check-static/--static-check=", mod_wsgi="--document-root="),
@@ -767,12 +767,12 @@ TABLE: Final[tuple[Row, ...]] = (
         ),
     ),
     needless(
-        "files that a worker has open are cached by default (--static-memory, --static-descriptors)",
+        "each worker caches open files by default (--static-memory, --static-descriptors)",
         uwsgi="--static-cache-paths= --static-cache-paths-name=",
     ),
-    needless("ranges are answered by default", uwsgi="--honour-range"),
+    needless("range requests are supported by default", uwsgi="--honour-range"),
     elsewhere(
-        "--static-symlinks says which links to files outside of the folder are followed",
+        "--static-symlinks controls which symbolic links are followed",
         uwsgi="--static-safe= --static-skip-ext=",
     ),
     option(
@@ -799,12 +799,12 @@ TABLE: Final[tuple[Row, ...]] = (
     option("access_log_format", gunicorn="--access-logformat=:access_log_format", other="--access-log-format="),
     option(
         "access_log_format",
-        says="{ours} has atoms of its own, such as {client} and {status}, and those of gunicorn",
+        says="{ours} takes fields such as {client} and {status}, and gunicorn's atoms",
         granian="--access-log-fmt=:LOG_ACCESS_FMT",
         mod_wsgi="--access-log-format=",
         uwsgi="--log-format/--logformat= --logformat-strftime --log-format-strftime",
         convert=values.part_of(
-            reason="`access_log_format` has atoms of its own, such as {client} and {status}, and those of gunicorn"
+            reason="`access_log_format` takes fields such as {client} and {status}, and gunicorn's atoms"
         ),
     ),
     option(
@@ -846,7 +846,7 @@ TABLE: Final[tuple[Row, ...]] = (
         other="--syslog=",
     ),
     needless(
-        "the access log has all responses, and the server's log those that went wrong; --log-level chooses",
+        "the access log contains all responses, and the server's log the failed ones, depending on --log-level",
         uwsgi="--log-4xx --log-5xx --log-slow= --log-big= --log-zero --log-date= --log-prefix= --log-x-forwarded-for "
         "--log-micros "
         "--log-sendfile --ignore-sigpipe --ignore-write-errors --write-errors-tolerance= --disable-write-exception "
@@ -855,7 +855,7 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     option("slow", mod_wsgi="--slow-requests="),
     needless("the server's log has no colours", other="--use-colors"),
-    option("status", "which answers in a format of its own", uwsgi="--stats/--stats-server=", convert=values.stats),
+    option("status", "which has its own format", uwsgi="--stats/--stats-server=", convert=values.stats),
     needless(
         "--status answers HTTP requests with JSON",
         uwsgi="--stats-http --stats-minified/--stats-min --stats-no-cores --stats-no-metrics",
@@ -891,7 +891,7 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     option(
         "reload",
-        "which takes no number",
+        "without a number",
         uwsgi="--py-autoreload/--py-auto-reload/--python-autoreload/--python-auto-reload=?",
         convert=lambda value, others: {} if str(value).strip() == "0" else {"reload": True},
     ),
@@ -929,17 +929,17 @@ TABLE: Final[tuple[Row, ...]] = (
         "--recorder-directory= --enable-gdb",
     ),
     elsewhere(
-        "Python's own option and variable do this: PYTHONWARNINGS, PYTHONOPTIMIZE",
+        "set PYTHONWARNINGS or PYTHONOPTIMIZE in the environment",
         mod_wsgi="--python-warnings=",
         uwsgi="-O/--optimize=",
     ),
     # The grammar of uWSGI's files, which `tailrace migrate` reads.
     needless(
-        "`tailrace migrate` replaces placeholders by their values",
+        "`tailrace migrate` replaces placeholders with their values",
         uwsgi="-S/--set= --set-placeholder/--set-ph= --declare-option= --print= --iprint=",
     ),
     elsewhere(
-        "a tailrace.toml has no conditions: have a file for each case, and name it with --config",
+        "a tailrace.toml has no conditions: write one file for each case, and select it with --config",
         uwsgi="--if-* --ifenv= --ifexists= --ifplugin= --ifdir= --endif --end-if --for= --for-* --endfor --end-for "
         "--blacklist= --whitelist=",
     ),

@@ -1,6 +1,7 @@
-"""Conversions of values: from what another server's option says to options of Tailrace.
+"""Conversions of values: from another server's options to options of Tailrace.
 
-What needs no conversion is passed on: the kinds of `tailrace.cli.values` read text and numbers alike, and check them.
+Values that need no conversion are passed on: the kinds of `tailrace.cli.values` read text and numbers alike, and check
+them.
 """
 
 from __future__ import annotations
@@ -120,14 +121,14 @@ def uwsgi_bind(protocol: str) -> Conversion:
         if protocol == "any":
             spoken = str(others.get("protocol", "uwsgi")).lower()
             if spoken not in ("http", "http11", "uwsgi"):
-                raise Refused(f"Tailrace speaks HTTP and uwsgi, and no {spoken}")
+                raise Refused(f"Tailrace speaks HTTP and uwsgi, but not {spoken}")
             spoken = spoken[:4] if spoken != "uwsgi" else spoken
         proxy = "?proxy=any" if spoken == "http" and is_on(others.get("enable_proxy_protocol", "0")) else ""
         address = text(value).strip()
         if "," in address and protocol == "http":
-            raise Refused("an address with options of the HTTP router; name the address alone as `bind`")
+            raise Refused("the address has options of the HTTP router; set `bind` to the address alone")
         if address.startswith("="):
-            raise Refused("a shared socket; name its address as `bind`")
+            raise Refused("a shared socket; set `bind` to its address")
         # The kernel's own word for every address of uWSGI.
         address = address.removeprefix("*") if address.startswith("*:") else address
         if address.startswith("@"):
@@ -217,7 +218,7 @@ def uwsgi_mount(value: object, others: Others) -> Mapping[str, Any]:
         raise Refused("one application can be served; start a server for each, or dispatch in the application")
     path, equals, application = text(value).partition("=")
     if not equals:
-        raise Refused("the mount names no application")
+        raise Refused("the mount does not name an application")
     found = dict(uwsgi_app(application, others))
     if path.rstrip("/"):
         found["root_path"] = path.rstrip("/")
@@ -225,7 +226,7 @@ def uwsgi_mount(value: object, others: Others) -> Mapping[str, Any]:
 
 
 def part_of(*keys: str, reason: str) -> Conversion:
-    """An option that the conversion of another one has used."""
+    """An option that the conversion of another option has used."""
 
     def convert(value: object, others: Others) -> Mapping[str, Any]:
         if any(key in others for key in keys):
@@ -241,7 +242,9 @@ def search_path(value: object, others: Others) -> Mapping[str, Any]:
     # The current directory of a uWSGI configuration is often that of its file.
     rest = [each for each in listed(value) if os.path.normpath(each) != os.path.normpath(str(here))]
     if not rest:
-        raise Refused("modules are searched in the current directory, or that of `chdir`, anyway", is_needless=True)
+        raise Refused(
+            "modules are imported from the current directory, or that of `chdir`, by default", is_needless=True
+        )
     raise Refused(f"set PYTHONPATH={os.pathsep.join(rest)} in the environment, or make this directory `chdir`")
 
 
@@ -272,11 +275,11 @@ def worker_class(value: object, others: Others) -> Mapping[str, Any]:
     if name in ("sync", "gthread"):
         return {}
     if _SPEAKS_ASGI.fullmatch(name):
-        raise Refused("Tailrace serves WSGI applications, and this worker is for ASGI; Django has both")
+        raise Refused("Tailrace serves WSGI applications, but this worker is for ASGI; Django supports both")
     if name == "eventlet":
         raise Refused("Tailrace runs greenlets on gevent: `gevent = true`, if nothing imports eventlet itself")
     if name == "tornado":
-        raise Refused("Tailrace has no workers of tornado; a WSGI application runs in threads, or with `gevent = true`")
+        raise Refused("Tailrace has no tornado workers; a WSGI application runs in threads, or with `gevent = true`")
     raise Refused("Tailrace does not load worker classes; requests run in threads, or with `gevent = true`")
 
 
@@ -382,5 +385,5 @@ def stats(value: object, others: Others) -> Mapping[str, Any]:
 def statsd(value: object, others: Others) -> Mapping[str, Any]:
     """`statsd_host`."""
     if text(value).startswith("unix:"):
-        raise Refused("the figures are sent by UDP: name host:port")
+        raise Refused("metrics are sent over UDP: give host:port")
     return {"statsd": value}

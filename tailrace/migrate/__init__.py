@@ -1,4 +1,4 @@
-"""`tailrace migrate`: reads the configuration of another server, executes nothing, and writes a tailrace.toml.
+"""`tailrace migrate`: reads the configuration of another server without executing it, and writes a tailrace.toml.
 
 Imports `cli`, `foreign` and `process`.
 """

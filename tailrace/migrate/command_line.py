@@ -1,4 +1,4 @@
-"""A command line of another server, as a shell, a Procfile or a service has it: nothing of it is run."""
+"""Reads a command line of another server from a shell, a Procfile or a service. Nothing in it is executed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LONGEST: Final = 65536
 
 
 def parse(text: str) -> Source:
-    """What a command line says. Raises ConfigError."""
+    """The options of a command line. Raises ConfigError."""
     if len(text) > _LONGEST:
         raise ConfigError("the command line is longer than 64 KiB")
     words, substituted = _words(_LABEL.sub("", text.strip(), count=1))
@@ -49,7 +49,7 @@ def parse(text: str) -> Source:
                 reader = _Reader(server, substituted)
                 for others in commands:
                     if others is not words and others:
-                        reason = "it is another command, which does not change: keep it"
+                        reason = "this is another command: keep it as it is"
                         reader.remark(shlex.join(others), reason, is_warning=False)
                 reader.read(words[:place], words[place + 1 :])
                 return reader.found
@@ -212,7 +212,7 @@ class _Reader:
         commands = [self.substituted[each] for each in text if each in self.substituted]
         if commands:
             if all(_COUNTS_CPUS.search(each) for each in commands):
-                return CPUS, "it follows from the number of CPUs"
+                return CPUS, "it depends on the number of CPUs"
             return UNSET, "it depends on a command"
         depends: list[str] = []
         is_known = True
@@ -241,7 +241,7 @@ class _Reader:
                     self._given(entry, "APPLICATION", word, word)
             return
         for word in words[1:]:
-            self.remark(word, "it is no option, and the application is named before it")
+            self.remark(word, "unexpected argument after the application")
         if words:
             spelling = {Server.GUNICORN: "wsgi_app"}.get(self.server, "entry_point")
             entry = find.of(self.server, spelling) or find.of(Server.GUNICORN, "wsgi_app")
@@ -277,7 +277,7 @@ class _Reader:
         return True
 
     def _default_file(self) -> None:
-        """gunicorn reads ./gunicorn.conf.py without being told."""
+        """gunicorn reads ./gunicorn.conf.py by default."""
         path = Path("gunicorn.conf.py")
         if path.is_file():
             self._read(str(path), lambda: gunicorn_file.read(path))
@@ -291,5 +291,5 @@ class _Reader:
 
 
 def looks_like_one(text: str) -> bool:
-    """Whether SOURCE is rather a command line than the name of a file."""
+    """Whether SOURCE looks like a command line, and not like a file name."""
     return any(word.rpartition("/")[2] in _COMMANDS for word in text.split())

@@ -1,4 +1,4 @@
-"""From what a configuration says to settings of Tailrace, and to remarks about the rest."""
+"""Converts the options of a configuration to settings of Tailrace, and to remarks about the rest."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Setting:
 
 @dataclass
 class Migrated:
-    """settings: by name of the option. warnings: what the user has to look at, also about settings."""
+    """settings: by option name. warnings: whatever needs the user's attention, including settings."""
 
     source: Source
     settings: dict[str, Setting] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Migrated:
 
 
 def convert(source: Source) -> Migrated:
-    """The settings that do the same."""
+    """The equivalent settings."""
     made = Migrated(source, remarks=list(source.remarks))
     others = _others(source.given)
     for given in source.given:
@@ -67,7 +67,7 @@ def _others(given: list[Given]) -> dict[str, Any]:
 def _one(given: Given, others: dict[str, Any], made: Migrated) -> None:
     entry = given.entry
     if entry is None:
-        _remark(made, given, f"the table of options of {made.source.server.value} does not have it: see its manual")
+        _remark(made, given, f"unknown option of {made.source.server.value}: see its manual")
         return
     row = entry.row
     if given.value is None or (row.effect is not Effect.OPTION and given.value in (False, "false", "0", 0, "", [])):
@@ -90,13 +90,13 @@ def _one(given: Given, others: dict[str, Any], made: Migrated) -> None:
         if given.computed:
             _computed(made, given, row.ours)
         else:
-            _remark(made, given, f"`{row.ours}` does not take the value: {error}")
+            _remark(made, given, f"`{row.ours}` does not accept the value: {error}")
 
 
 def _set(made: Migrated, option: Option, raw: Any, given: Given) -> None:
     """Adds a value. Raises ValueError, ConfigError or LoadError if the option does not take it."""
     if given.value is CPUS and option.name != "workers":
-        raise ValueError("it follows from the number of CPUs")
+        raise ValueError("it depends on the number of CPUs")
     known = made.settings.get(option.name)
     if isinstance(option.default, tuple) and isinstance(raw, list) and known is not None:
         raw = list(dict.fromkeys([*known.value, *raw]))
@@ -116,14 +116,12 @@ def _set(made: Migrated, option: Option, raw: Any, given: Given) -> None:
         setting.comments.append(f"{given.text} ({given.place or 'command line'}): {given.computed}")
         if given.value is CPUS:
             setting.comments.append(
-                "auto is one worker for each CPU. More help if workers often wait and `threads = 1`: then set a number"
+                "auto starts one worker per CPU. If workers often wait, with `threads = 1`, set a larger number"
             )
         else:
             variable = option.variable
-            setting.comments.append(
-                f"this is the default; to set it where the server starts, use the variable {variable}"
-            )
-        made.warnings.append(f"{option.name}: {given.computed}; the file has a suggestion")
+            setting.comments.append(f"this is the default; to override it, set the environment variable {variable}")
+        made.warnings.append(f"{option.name}: {given.computed}; the file contains a suggestion")
     setting.origins.append(origin)
     made.settings[option.name] = setting
 
@@ -134,14 +132,14 @@ def _computed(made: Migrated, given: Given, ours: str) -> None:
         _remark(made, given, what)
         return
     variable = BY_NAME[ours].variable
-    _remark(made, given, f"{what}: set `{ours}` here, or {variable} in the environment where the server starts")
+    _remark(made, given, f"{what}: set `{ours}` here, or {variable} in the environment of the server")
 
 
 def _remark(made: Migrated, given: Given, reason: str, *, is_warning: bool = True) -> None:
     made.remarks.append(Remark(given.text, given.place, reason, is_warning))
 
 
-# What the other server does without being told.
+# Defaults of the other server.
 
 
 def _implied(others: dict[str, Any], made: Migrated) -> None:
@@ -153,10 +151,10 @@ def _implied(others: dict[str, Any], made: Migrated) -> None:
         _one_thread(others, made)
         _proxies(made)
     if server is Server.UWSGI and "access_log" not in made.settings and "disable_logging" not in others:
-        reason = 'it logs each request by default, which `access_log = "-"` does'
-        made.remarks.append(Remark("the log of requests", "", reason, is_warning=False))
+        reason = 'uWSGI logs each request by default; `access_log = "-"` does the same'
+        made.remarks.append(Remark("request log", "", reason, is_warning=False))
     if server is Server.UWSGI and not {"lazy_apps", "lazy"} & others.keys() and "master" in others:
-        reason = "it loads the application once and forks, which `preload = true` does"
+        reason = "uWSGI loads the application before it forks; `preload = true` does the same"
         made.remarks.append(Remark("no lazy-apps", "", reason, is_warning=False))
     if names := sorted(set(made.source.variables)):
         reason = "set them in the environment, or in the file that `env_file` names; their values are not shown here"
@@ -182,13 +180,13 @@ def _one_thread(others: dict[str, Any], made: Migrated) -> None:
 
 
 def _proxies(made: Migrated) -> None:
-    """gunicorn trusts proxies on this machine, and both pass the fields of all proxies on."""
+    """gunicorn trusts proxies on this machine, and both servers pass on the header fields of any proxy."""
     setting = made.settings.get("bind")
     listening = binds.parse_all(setting.value if setting else ["127.0.0.1:8000"])
     tcp = [bind.address for bind in listening if not isinstance(bind.address, UnixAddress)]
     if "trusted_proxies" in made.settings or not tcp:
         return
-    comments = ["X-Forwarded-* and Forwarded of other peers are removed"]
+    comments = ["from other peers, X-Forwarded-* and Forwarded are removed"]
     is_computed = setting is None and any(given.entry and given.entry.row.ours == "bind" for given in made.source.given)
     if is_computed or any(not str(getattr(address, "host", "")).startswith(_LOOPBACK) for address in tcp):
         comments.append("if the proxy is on another machine or in another container, add its address or network")
@@ -197,7 +195,7 @@ def _proxies(made: Migrated) -> None:
 
 
 def _combined(made: Migrated) -> None:
-    """Removes what contradicts another setting, or has no effect beside it."""
+    """Removes settings that contradict another one, or have no effect with it."""
     chosen = {
         Place.GEVENT: "gevent" in made.settings,
         Place.WITHOUT_GEVENT: "gevent" not in made.settings,
@@ -210,7 +208,7 @@ def _combined(made: Migrated) -> None:
                 text = f"{name} = {setting.value}"
                 beside = place.value if place is Place.WITHOUT_GEVENT else f"with {place.value}"
                 is_conflict = (name, place) in CONFLICTS
-                verb = "is refused" if is_conflict else "has no effect"
+                verb = "is rejected" if is_conflict else "has no effect"
                 where = re.sub(r"^the default$", "", setting.origins[0]) if setting.origins else ""
                 made.remarks.append(Remark(text, where, f"it {verb} {beside}: {reason}", is_warning=is_conflict))
                 break

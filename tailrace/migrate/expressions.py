@@ -153,7 +153,7 @@ def _first(node: ast.BoolOp, names: Mapping[str, Found]) -> Found:
 
 
 def _conditional(node: ast.IfExp, names: Mapping[str, Found]) -> Found:
-    """The value that the environment's defaults lead to; else the last one, which is no worse."""
+    """The value that follows from the environment's defaults; otherwise the last one."""
     test = evaluate(node.test, names)
     found = evaluate(node.orelse if test.value in (UNSET, CPUS) or not test.value else node.body, names)
     return Found(found.value, tuple(dict.fromkeys((*test.depends, *found.depends))) or ("a condition",))

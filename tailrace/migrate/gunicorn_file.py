@@ -103,7 +103,7 @@ class _Reader:
         if found.depends:
             computed = f"it depends on {' and '.join(found.depends)}"
         elif found.value is CPUS:
-            computed = "it follows from the number of CPUs"
+            computed = "it depends on the number of CPUs"
         elif found.value is UNSET:
             computed = "it is computed"
         self.given.pop(name, None)
@@ -136,7 +136,7 @@ class _Reader:
             self._remark(node, reason, is_warning="patch" not in self._text(node))
 
     def _nested(self, node: ast.stmt) -> None:
-        """A condition, a loop and the like: which settings it has."""
+        """A condition or loop: collects the settings in it."""
         for each in ast.walk(node):
             if isinstance(each, ast.ImportFrom) and any(alias.name == "*" for alias in each.names):
                 self._imported(each)
@@ -144,8 +144,8 @@ class _Reader:
         for name in _assigned([node]):
             self.names[name] = NOTHING
         if names:
-            where = "; the value outside of it is taken" if any(name in self.given for name in names) else ""
-            self._remark(node, f"it sets {', '.join(names)} on a condition, which a tailrace.toml has not{where}")
+            where = "; the value outside of the condition is used" if any(name in self.given for name in names) else ""
+            self._remark(node, f"it sets {', '.join(names)} conditionally, which a tailrace.toml cannot{where}")
 
     def _variable(self, node: ast.expr) -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -1,4 +1,4 @@
-"""The text of a tailrace.toml: settings by group, then what has no equivalent, then what is not needed."""
+"""The text of a tailrace.toml: settings by group, options without an equivalent, options that are not needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def as_toml(made: Migrated) -> str:
     source = made.source
     lines = [
         *_comment(f"Settings of Tailrace, made by `tailrace migrate` from {source.title} ({source.server.value})."),
-        *_comment("`tailrace config` checks them, and `tailrace` serves with them."),
+        *_comment("Check them with `tailrace config`; `tailrace` serves with them."),
     ]
     for group in GROUPS:
         found = [option.name for option in OPTIONS if option.group == group and option.name in made.settings]
@@ -35,13 +35,13 @@ def as_toml(made: Migrated) -> str:
                 lines += _comment(_shortened(comment, 2 * _SHOWN))
             written = f"{name} = {_value(setting.value)}"
             lines.append(f"{written:<44} # {_one_line(', '.join(dict.fromkeys(setting.origins)))}")
-    lines += _remarks("Without an equivalent, or to be decided:", [each for each in made.remarks if each.is_warning])
+    lines += _remarks("No equivalent, or your decision:", [each for each in made.remarks if each.is_warning])
     lines += _remarks("Not needed:", [each for each in made.remarks if not each.is_warning])
     return "\n".join(lines)
 
 
 def warnings(made: Migrated) -> list[str]:
-    """What the user has to look at, a line for each."""
+    """One line for each point that needs the user's attention."""
     lines = list(made.warnings)
     for each in made.remarks:
         if each.is_warning:
@@ -68,7 +68,7 @@ def _comment(text: str, beginning: str = "# ") -> Iterable[str]:
 
 
 def _one_line(text: str) -> str:
-    """Nothing of the source may end the comment."""
+    """Makes sure that text of the source cannot end the comment."""
     return printable(text.replace("\t", " "))
 
 
@@ -77,7 +77,7 @@ def _shortened(text: str, most: int) -> str:
 
 
 def _ours(sentence: str) -> str:
-    """The sentence with the names of options as they are in the file."""
+    """The sentence with option names as in the file."""
 
     def key(found: re.Match[str]) -> str:
         name = found[1].replace("-", "_")

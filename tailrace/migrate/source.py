@@ -1,4 +1,4 @@
-"""What a configuration of another server says, before it is converted; and reading its files, which may be hostile."""
+"""The options of a configuration before conversion, and the reading of its files, which may be hostile."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _LARGEST: Final = 1 << 20
 
 
 class Unset:
-    """The value of an option that is not known without running the configuration."""
+    """Stands for the value of an option that is unknown unless the configuration is run."""
 
 
 UNSET: Final = Unset()
 
 
 class Cpus:
-    """A value that follows from the number of CPUs."""
+    """Stands for a value that depends on the number of CPUs."""
 
 
 CPUS: Final = Cpus()
@@ -49,7 +49,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Remark:
-    """Something that does not become a setting. is_warning: it is missing; otherwise nothing needs to be done."""
+    """Something that does not become a setting. is_warning: the user has to act; otherwise it is not needed."""
 
     text: str
     place: str
@@ -72,7 +72,7 @@ class Source:
 
 
 def read(path: Path) -> bytes:
-    """The content of a file. Raises ConfigError, also for what is no configuration."""
+    """The content of a file. Raises ConfigError, also if it cannot be a configuration."""
     try:
         # Not a pipe or a device, which may never end.
         is_file = stat.S_ISREG(os.stat(path).st_mode)
@@ -85,9 +85,9 @@ def read(path: Path) -> bytes:
     if not is_file:
         raise ConfigError(f"{path}: not a regular file")
     if len(content) > _LARGEST:
-        raise ConfigError(f"{path}: larger than 1 MiB, which is no configuration")
+        raise ConfigError(f"{path}: larger than 1 MiB, so not a configuration")
     if b"\0" in content:
-        raise ConfigError(f"{path}: a binary file, which is no configuration")
+        raise ConfigError(f"{path}: a binary file, so not a configuration")
     return content
 
 

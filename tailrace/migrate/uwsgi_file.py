@@ -70,7 +70,7 @@ class _Reader:
         self.used: set[str] = set()
 
     def file(self, content: bytes, path: Path, section: str) -> None:
-        """The options of a file and of those that it includes."""
+        """The options of a file and of the files that it includes."""
         here = (Path(os.path.abspath(path)), section)
         if here in self.open or len(self.open) >= _DEEPEST:
             raise ConfigError(f"{path}: the file includes itself, or files are included more than {_DEEPEST} deep")
@@ -80,7 +80,7 @@ class _Reader:
         for line in _lines(content, path, section):
             self.count += 1
             if self.count > _MOST:
-                raise ConfigError(f"{path}: more than {_MOST} options, which is no configuration")
+                raise ConfigError(f"{path}: more than {_MOST} options, so not a configuration")
             place = f"{path.name}, {line.place}" if inside else line.place
             self._line(_Line(line.key, line.value, place), path)
         self.open.pop()
@@ -92,7 +92,7 @@ class _Reader:
             return
         if _OPENS.fullmatch(line.key):
             self.conditions.append(line)
-            reason = "a tailrace.toml has no conditions and loops: decide for each option up to its end"
+            reason = "a tailrace.toml has no conditions or loops: decide about each option in this block"
             self.found.remarks.append(Remark(f"{line.key} = {line.value}", line.place, reason))
             return
         if self.conditions:
@@ -121,7 +121,7 @@ class _Reader:
 
     def _include(self, line: _Line, value: object, path: Path) -> None:
         if not isinstance(value, str):
-            reason = "the name of the file depends on where the server runs; it is not read"
+            reason = "the file is not read, since its name depends on where the server runs"
             self.found.remarks.append(Remark(f"{line.key} = {line.value}", line.place, reason))
             return
         name, colon, section = value.rpartition(":")
@@ -155,7 +155,7 @@ class _Reader:
             return found[0]
 
         if text.strip() == "%k":
-            return CPUS, "it follows from the number of CPUs"
+            return CPUS, "it depends on the number of CPUs"
         # A `%` before something else, as in a format of the log, stays.
         value = _PLACEHOLDER.sub(replace, text)
         if len(value) > _LONGEST:
@@ -171,7 +171,7 @@ def _is_format(text: str) -> bool:
 
 
 def _magic(letter: str, path: Path, section: str) -> str | None:
-    """What uWSGI puts in for `%n` and the like; None: what is not known here."""
+    """The value that uWSGI substitutes for `%n` and similar placeholders; None if it is unknown here."""
     whole = Path(os.path.abspath(path))
     known = {
         "p": str(whole),
@@ -228,7 +228,7 @@ def _ini(text: str, path: Path, section: str) -> list[_Line]:
                 "`use = egg:tailrace`"
             )
         there = f"; there are {', '.join(map(repr, sections[:5]))}" if sections else ""
-        raise ConfigError(f"{path}: no section [{section}], so no configuration of uWSGI{there}")
+        raise ConfigError(f"{path}: no section [{section}], so not a uWSGI configuration{there}")
     return found
 
 
@@ -256,7 +256,7 @@ def _yaml(text: str, path: Path, section: str) -> list[_Line]:
         if value:
             found.append(_Line(key, _unquoted(value), f"line {number}"))
     if not found:
-        raise ConfigError(f"{path}: no options below `{section}:`, so no configuration of uWSGI")
+        raise ConfigError(f"{path}: no options below `{section}:`, so not a uWSGI configuration")
     return found
 
 
@@ -272,7 +272,7 @@ def _json(text: str, path: Path, section: str) -> list[_Line]:
         raise ConfigError(f"{path}: not valid JSON: {str(error).partition(' (char')[0]}") from None
     table = document.get(section) if isinstance(document, dict) else None
     if not isinstance(table, dict):
-        raise ConfigError(f'{path}: no object "{section}", so no configuration of uWSGI')
+        raise ConfigError(f'{path}: no object "{section}", so not a uWSGI configuration')
     found = []
     for key, value in table.items():
         for each in value if isinstance(value, list) else [value]:
@@ -284,14 +284,14 @@ def _json(text: str, path: Path, section: str) -> list[_Line]:
 
 def _xml(text: str, path: Path, section: str) -> list[_Line]:
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
-        raise ConfigError(f"{path}: XML with a DOCTYPE is not read, since entities may expand without end")
+        raise ConfigError(f"{path}: XML with a DOCTYPE is rejected, since entities may expand without limit")
     try:
         root = xml.etree.ElementTree.fromstring(text)
     except (xml.etree.ElementTree.ParseError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid XML: {error}") from None
     top = root if root.tag == section else root.find(section)
     if top is None:
-        raise ConfigError(f"{path}: no element <{section}>, so no configuration of uWSGI")
+        raise ConfigError(f"{path}: no element <{section}>, so not a uWSGI configuration")
     return [
         _Line(each.tag, (each.text or "true").strip(), f"<{each.tag}>") for each in top if isinstance(each.tag, str)
     ]

@@ -187,15 +187,15 @@ def test_a_value_becomes_ours(server, name, value, others, ours):
     [
         (Server.GUNICORN, "worker_class", "uvicorn.workers.UvicornWorker", {}, "ASGI", False),
         (Server.GUNICORN, "worker_class", "eventlet", {}, "gevent = true", False),
-        (Server.GUNICORN, "keepalive", 0, {}, "always kept", False),
+        (Server.GUNICORN, "keepalive", 0, {}, "cannot be turned off", False),
         (Server.GUNICORN, "certfile", "a", {}, "no TLS", False),
         (Server.GUNICORN, "worker_tmp_dir", "/dev/shm", {}, "shared memory", True),
         (Server.GUNICORN, "limit_request_field_size", 8190, {}, "64 KiB", True),
-        (Server.UWSGI, "pythonpath", "/srv/", {"chdir": "/srv"}, "anyway", True),
+        (Server.UWSGI, "pythonpath", "/srv/", {"chdir": "/srv"}, "by default", True),
         (Server.UWSGI, "pythonpath", "/lib", {"chdir": "/srv"}, "PYTHONPATH=/lib", False),
         (Server.UWSGI, "buffer-size", "32768", {}, "64 KiB", True),
         (Server.UWSGI, "mount", "/a=b", {"mount": ["/a=b", "/c=d"]}, "one application", False),
-        (Server.UWSGI, "socket", ":1", {"protocol": "fastcgi"}, "no fastcgi", False),
+        (Server.UWSGI, "socket", ":1", {"protocol": "fastcgi"}, "not fastcgi", False),
     ],
 )
 def test_a_value_without_an_equivalent_is_refused_with_the_reason(server, name, value, others, reason, is_needless):

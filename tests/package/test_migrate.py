@@ -73,19 +73,19 @@ def test_assignments_of_gunicorn_are_taken(code, settings):
     ("code", "said"),
     [
         ("import os\nbind = os.environ['B']", "it depends on $B: set `bind` here, or TAILRACE_BIND"),
-        ("import os\nthreads = os.cpu_count()", "it follows from the number of CPUs: set `threads` here"),
+        ("import os\nthreads = os.cpu_count()", "it depends on the number of CPUs: set `threads` here"),
         ("bind = address()", "it is computed: set `bind` here"),
         ("from a import bind", "it is imported"),
         ("from a import *", "the settings of another file are not read"),
-        ("if x:\n    workers = 2", "it sets workers on a condition"),
+        ("if x:\n    workers = 2", "it sets workers conditionally"),
         (
             "def post_fork(server, worker):\n    pass",
             "write it as `post_fork(worker)` in the module that `hooks` names",
         ),
         ("def pre_fork(server, worker):\n    pass", "there is no such hook"),
-        ("preload_app = True\nworker_class = 'gevent'", "it is refused with `gevent`: the master must stay unpatched"),
-        ("max_requests = 'many'", "`max_requests` does not take the value: must be a whole number"),
-        ("bind = 'a:b:c'", "`bind` does not take the value"),
+        ("preload_app = True\nworker_class = 'gevent'", "it is rejected with `gevent`: the master must stay unpatched"),
+        ("max_requests = 'many'", "`max_requests` does not accept the value: must be a whole number"),
+        ("bind = 'a:b:c'", "`bind` does not accept the value"),
         ("certfile = 'a'\nraw_env = ['A=hidden']", "variables: A"),
     ],
 )
@@ -329,7 +329,7 @@ def test_the_result_is_on_standard_output_and_warnings_on_standard_error():
     result = CliRunner().invoke(cli, ["migrate", "gunicorn --certfile a b:c"])
     assert result.exit_code == 0
     assert tomllib.loads(result.stdout)["app"] == "b:c"
-    assert "tailrace: warning: --certfile a: Tailrace speaks no TLS" in result.stderr
+    assert "tailrace: warning: --certfile a: Tailrace has no TLS" in result.stderr
 
 
 def test_every_value_of_a_json_file_is_taken_as_text(directory):
