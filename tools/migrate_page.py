@@ -32,9 +32,9 @@ $ tailrace config          # check the result
 ```
 
 The command does not execute anything. It reads `gunicorn.conf.py` as a syntax tree, and uWSGI files (`.ini`, `.yaml`,
-`.json`, `.xml`) as text, including their placeholders and includes. A comment on each setting names its source line. For
-a computed value, a comment shows the expression, and the setting is a suggestion if there is one. Comments at the end
-list the options without an equivalent, with the reason, and the options that are not needed. Whatever needs your
+`.json`, `.xml`) as text, including their placeholders and includes. A comment on each setting names its source line.
+For a computed value, a comment shows the expression, and the setting is a suggestion if there is one. Comments at the
+end list the options without an equivalent, with the reason, and the options that are not needed. Whatever needs your
 attention is also printed to standard error. Values of environment variables are not copied, since they may be secrets.
 
 Check three settings in particular:
@@ -42,8 +42,8 @@ Check three settings in particular:
 - **threads.** A gunicorn worker of class `sync` and a uWSGI worker without threads serve one request at a time, so the
   result has `threads = 1`. If your application is thread-safe, as Django and Flask are, remove the line: Tailrace
   starts threads on demand, and needs fewer workers.
-- **trusted_proxies.** Other servers pass the `X-Forwarded-*` fields of any peer to the application. Tailrace removes them
-  unless the peer is trusted. The result trusts this machine. If your proxy runs elsewhere, add its address.
+- **trusted_proxies.** Other servers pass the `X-Forwarded-*` fields of any peer to the application. Tailrace removes
+  them unless the peer is trusted. The result trusts this machine. If your proxy runs elsewhere, add its address.
 - **request_timeout.** In gunicorn, `timeout` kills a worker of class `sync` together with its request. In Tailrace, the
   client gets 504, `tailrace.RequestTimeout` is raised in the thread, and the worker survives. For other worker classes,
   `timeout` becomes `hang_timeout`.

@@ -723,9 +723,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "hold_writes",
         values.seconds(zero=True, most=0.01),
         0.001,
-        "Batch complete responses of up to 16 KiB to GET, HEAD, OPTIONS or TRACE for up to this long while other requests"
-        " are waiting. Higher throughput. Maximum: 10ms. 0: send each response at once, including the first block of a"
-        " generator, which may otherwise wait for 1 ms.",
+        "Batch complete responses of up to 16 KiB to GET, HEAD, OPTIONS or TRACE for up to this long while other"
+        " requests are waiting. Higher throughput. Maximum: 10ms. 0: send each response at once, including the first"
+        " block of a generator, which may otherwise wait for 1 ms.",
         RESPONSES,
         core="hold_writes",
         example=0,
