@@ -1,4 +1,4 @@
-"""The end of an HTTP/1.1 response, found as its bytes arrive; for the clients that keep thousands of connections."""
+"""Finds the end of an HTTP/1.1 response while it arrives; for clients with thousands of connections."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 class Garbled(OSError):
-    """What came is no response."""
+    """The received bytes are not a response."""
 
 
 class Answer:
@@ -37,7 +37,7 @@ class Answer:
         return self.complete
 
     def end(self) -> bool:
-        """The server closed: complete when the response has no other end."""
+        """The server closed the connection, which completes a response without another end."""
         self.closes = True
         self.complete = self.complete or (bool(self.body_at) and self.length is None and not self.chunked)
         return self.complete
@@ -68,7 +68,7 @@ class Answer:
 
 
 def receive(connection: socket.socket) -> Answer:
-    """The next response. Raises OSError, also when the connection ends before the response does."""
+    """The next response. Raises OSError, also if the connection ends before the response."""
     answer = Answer()
     while not answer.complete:
         data = connection.recv(1 << 20)

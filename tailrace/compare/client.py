@@ -1,4 +1,4 @@
-"""A client in a process of its own, which is asked by lines and answers in lines."""
+"""A client in a separate process, which reads commands and writes results as lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Client:
         self.process = process
 
     def line(self, seconds: float) -> str:
-        """What it says next. Raises OSError when it says nothing, or has ended."""
+        """Its next line. Raises OSError if there is none in time, or if the client has exited."""
         assert self.process.stdout is not None
         if not select.select([self.process.stdout], [], [], seconds)[0]:
             raise OSError("the client does not respond")
@@ -25,7 +25,7 @@ class Client:
         return line
 
     def ask(self, seconds: float) -> str:
-        """Its next line in answer to an empty one. Raises OSError."""
+        """Sends an empty line, and returns the response. Raises OSError."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
@@ -34,7 +34,7 @@ class Client:
 
 @contextlib.contextmanager
 def started(module: str, arguments: list[str], ready_within: float) -> Iterator[Client]:
-    """A client that has said that it is ready. Raises OSError when it does not."""
+    """A client that has reported that it is ready. Raises OSError if it does not."""
     command = [sys.executable, "-m", module, *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=0) as process:
         try:

@@ -1,15 +1,15 @@
-"""A crowd of slow clients in a process of its own: each reads, or uploads, at a pace that it keeps by the clock.
+"""A crowd of slow clients in its own process. Each client reads, or uploads, at a fixed pace.
 
 python -m tailrace.compare.crowd read 127.0.0.1 8000 /list 1000 100000 10000000
 python -m tailrace.compare.crowd upload 127.0.0.1 8000 /upload 500 20000 1000000
 python -m tailrace.compare.crowd both 127.0.0.1 8000 /list,/upload 1000 50000 10000000,1000000
 
-It shares the load's core with the client that is measured, and stands for clients on machines of their own. So it takes
-little of that core: two system calls for each client and half second, bytes dropped in the kernel without a copy
-(MSG_TRUNC); and it is as nice as a process can be, so that wrk runs first and the crowd in wrk's pauses.
+It shares the client's core with the measured client, but represents clients on other machines. So it uses little of
+that core: two system calls per client and half second, with bytes dropped in the kernel without a copy (MSG_TRUNC). It
+runs at the lowest priority, so that wrk runs first and the crowd in the pauses of wrk.
 
-It prints "ready" once every client has been served, or has waited for RAMP_SECONDS; for each line of its input one line
-of JSON with what it has seen so far, its own use of the processor included; and ends with its input.
+It prints "ready" once every client has been served or has waited for RAMP_SECONDS. For each line of input, it prints
+one line of JSON with its counts so far, including its own processor time. It exits at the end of its input.
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ SEGMENT = 1448
 
 @dataclass
 class Seen:
-    """What became of a crowd: bytes moved, answers completed, clients that were served (their response has begun, or
-    their upload is under way), those of them that were lost in the middle, what went wrong by its name; seconds of
-    processor time."""
+    """The result of a crowd: bytes moved, responses completed, clients served (their response has begun, or their
+    upload is under way), clients lost during service, faults by name, and seconds of processor time."""
 
     moved: int = 0
     answers: int = 0
@@ -61,7 +60,7 @@ def allowance(pace: float, since: float, now: float) -> int:
 
 
 class Client:
-    """One of the crowd: a connection that does not block, and what it has to send before its turns count."""
+    """A client of the crowd: a non-blocking connection, and the bytes to send before its turns count."""
 
     def __init__(self, connection: socket.socket, seen: Seen, pace: float, size: int, head: str) -> None:
         self.connection = connection
@@ -75,8 +74,8 @@ class Client:
         self.since = 0.0
 
     def turn(self, now: float) -> bool:
-        """Does what the time allows; false when this client is done. Raises OSError, BlockingIOError when the server
-        has to do something first."""
+        """Moves the bytes that are due; false when this client is done. Raises OSError; BlockingIOError if the server
+        is not ready."""
         if not self.asked:
             self.connection.send(self.head)
             self.asked = True
@@ -87,7 +86,7 @@ class Client:
         return self.move(min(allowance(self.pace, since, now), self.left))
 
     def move(self, most: int) -> bool:
-        """Moves up to so many bytes of the body. As `turn`."""
+        """Moves up to this many bytes of the body. Returns and raises as `turn`."""
         raise NotImplementedError
 
     def is_served(self) -> None:
@@ -124,8 +123,8 @@ class Reader(Client):
 
 
 class Uploader(Client):
-    """Sends a body, takes the answer, begins again. `ahead`: the part of its first body that it sends at once, so that
-    the bodies of a crowd do not all end together."""
+    """Sends a body, reads the response, and repeats. `ahead`: the fraction of its first body that it sends at once, so
+    that the bodies of a crowd do not all end together."""
 
     def __init__(
         self, connection: socket.socket, seen: Seen, path: str, pace: float, size: int, ahead: float = 0.0
@@ -148,7 +147,7 @@ class Uploader(Client):
         return True
 
     def look(self) -> bool:
-        """Has the answer come? It must be the number of bytes."""
+        """Whether the response has arrived. It must be the number of bytes."""
         data = self.connection.recv(4096)
         done = self.answer.feed(data) if data else self.answer.end()
         if not done:
@@ -166,7 +165,7 @@ class Uploader(Client):
 
 
 class Crowd:
-    """Clients that have their turns one after the other, evenly over TURN_SECONDS."""
+    """Clients that take turns, spread evenly over TURN_SECONDS."""
 
     def __init__(self, clients: list[Client], seen: Seen) -> None:
         self.clients: list[Client | None] = list(clients)
@@ -218,8 +217,8 @@ class Crowd:
 
 
 def connect(address: tuple[str, int], receive: int) -> socket.socket:
-    """A connection under way, with a receive buffer of its own size where one is given: its first send says whether
-    it has come about."""
+    """A connection in progress, with a receive buffer of the given size, if any. The first send shows whether it has
+    been established."""
     connection = socket.socket()
     connection.setblocking(False)
     # The loopback's segments of 64 KB do not go with windows of that size: the sender would wait for room for a whole

@@ -1,4 +1,4 @@
-"""curl as the client of one whole response."""
+"""curl as the client of one complete response."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SECONDS = 15
 
 @dataclass(frozen=True)
 class Fetch:
-    """One response: milliseconds without the connect, its status and size; `failure` is empty when all is well."""
+    """One response: milliseconds without the connect, status and size; `failure` is empty if there is none."""
 
     ms: float
     status: int

@@ -1,8 +1,8 @@
-"""A client that takes large responses and looks at nothing but their heads: bodies are dropped in the kernel, without a
-copy (MSG_TRUNC), so that the server is at the end of its core before the client is.
+"""A client for large responses that reads only their heads. Bodies are dropped in the kernel without a copy
+(MSG_TRUNC), so that the server uses its whole core before the client does.
 
-wrk takes a response of 688 KB in 86 reads of 8 KiB, with an ioctl after each: that fills a core at a rate that several
-servers have in common. Here it is some tens of calls, and how much of its core the client has used is in the result.
+wrk reads a response of 688 KB in 86 reads of 8 KiB, with an ioctl after each. That fills a core at a rate that several
+servers reach. This client needs some tens of calls, and the result states how much of its core it used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Drained:
 
 
 class Drain:
-    """One connection, which does not block: a request, the response, the next request. `take` when it is readable.
+    """One non-blocking connection: a request, the response, the next request. Call `take` when it is readable.
     closes: the response announces the end of the connection."""
 
     def __init__(self, connection: socket.socket, request: bytes) -> None:
@@ -49,8 +49,8 @@ class Drain:
         self.connection.send(self.request)
 
     def take(self) -> bool:
-        """Takes what there is; true when a response has ended. Raises OSError: BlockingIOError when there is no more,
-        ConnectionResetError when it was not a response."""
+        """Reads what is available; true when a response has ended. Raises OSError: BlockingIOError if there is no more
+        data, ConnectionResetError if it was not a response."""
         if not self.left:
             self.left = self.begin()
         while self.left:
@@ -61,7 +61,7 @@ class Drain:
         return True
 
     def begin(self) -> int:
-        """Takes the head; returns the bytes that are still to come."""
+        """Reads the head; returns the number of bytes that remain."""
         while True:
             data = self.connection.recv(HEAD)
             self.head += data
@@ -82,7 +82,7 @@ class Drain:
 
 
 def run(connect: Callable[[], socket.socket], path: str, connections: int, seconds: float) -> Drained:
-    """Takes responses on so many connections for so long. Raises OSError when it cannot connect."""
+    """Reads responses on this many connections for this long. Raises OSError if it cannot connect."""
     request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
     drained = Drained()
     poll = select.epoll()

@@ -1,8 +1,8 @@
-"""An open load: requests at times that are fixed beforehand, whatever becomes of them.
+"""An open load: requests at fixed times, regardless of the responses.
 
-An answer's time counts from the planned time of its request, so that waiting for a connection, or for this client, is
-not hidden. No call waits: a connection that is not accepted costs its own request alone. Each request has a connection
-of its own while it is under way. Connections are kept and used again, or are new each time, as httperf has them.
+A response time counts from the planned time of its request, so that waiting for a connection, or for this client, is
+not hidden. No call blocks: a connection that is not accepted delays only its own request. Each request in progress has
+its own connection. Connections are kept and reused, or are new for each request, as with httperf.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ PATIENCE = 2.0
 
 @dataclass
 class Flood:
-    """What became of the requests: seconds from the planned time to the end of the answer, by status; faults by kind;
-    seconds from the planned time to the sending of each."""
+    """The result: seconds from the planned time to the end of the response, by status; faults by kind; seconds from the
+    planned time until each request was sent."""
 
     times: dict[int, list[float]] = field(default_factory=dict)
     faults: Counter[str] = field(default_factory=Counter)
@@ -35,7 +35,7 @@ class Flood:
         return len(self.times.get(status, []))
 
     def percentile(self, status: int, part: float) -> float | None:
-        """Seconds within which this part of the answers with a status came; None when there were none."""
+        """Percentile, in seconds, of the responses with a status; None if there were none."""
         times = self.times.get(status)
         return quantile(times, part) if times else None
 
@@ -46,12 +46,12 @@ def quantile(values: Sequence[float], part: float) -> float:
 
 
 def steady(rate: float, seconds: float) -> list[float]:
-    """Times of requests, evenly, in seconds from the beginning."""
+    """Evenly spaced times of requests, in seconds from the start."""
     return [number / rate for number in range(int(rate * seconds))]
 
 
 def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
-    """Times of requests as they come by chance (Poisson), `rate` each second on average."""
+    """Random times of requests (Poisson process), `rate` per second on average."""
     chance = random.Random(seed)
     times, at = [], chance.expovariate(rate)
     while at < seconds:
@@ -66,7 +66,7 @@ def request(path: str = "/", kept: bool = True) -> bytes:
 
 
 class Pending:
-    """A request under way: its connection and number, and its answer so far."""
+    """A request in progress: its connection and number, and its response so far."""
 
     __slots__ = ("answer", "connection", "number")
 
@@ -155,13 +155,13 @@ class Load:
             self.sent.popleft()
 
     def end(self, descriptor: int, fault: str = "") -> None:
-        """A closed descriptor leaves the epoll by itself."""
+        """Closing a descriptor removes it from the epoll."""
         self.under_way.pop(descriptor).connection.close()
         if fault:
             self.flood.faults[fault] += 1
 
     def take(self, descriptor: int, event: int) -> None:
-        """What has come about on one connection."""
+        """Handles an event on one connection."""
         pending = self.under_way.get(descriptor)
         if pending is None:
             # It was idle, and the server has closed it.

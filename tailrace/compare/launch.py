@@ -1,7 +1,7 @@
-"""One running server: started on its core, watched until it answers, measured, stopped with all its children.
+"""One running server: started on its core, polled until it answers, measured, and stopped with all its children.
 
-Each server gets a process group of its own, and only that group is ever signalled. A process of this module outlives
-the command when it is killed, and then ends the servers that are left: some are halted and would stay so.
+Each server has its own process group, and only that group is signalled. If the command is killed, a process of this
+module survives it and kills the remaining servers, some of which are stopped (SIGSTOP).
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def free_port() -> int:
 
 @dataclass(frozen=True)
 class Place:
-    """Where an application is, and how one sees that it is served.
+    """The location of an application, and how to check that it is served.
 
-    directory: the one to start servers in, which is searched for modules first; None for `served`. ready: the target
-    that is asked for. any_status: it may answer any, because it is the user's.
+    directory: the working directory of servers, which is searched for modules first; None for `served`. ready: the
+    target to request. any_status: accept any status, because the application is the user's.
     """
 
     directory: Path | None = None
@@ -63,11 +63,11 @@ SERVED = Place()
 
 
 class Server:
-    """A peer that serves one application. Made by its constructor, ended by `stop`. Raises NotServing, OSError or
-    subprocess.SubprocessError where it cannot be started.
+    """A peer that serves one application. The constructor starts it, `stop` ends it. Raises NotServing, OSError or
+    subprocess.SubprocessError if it cannot be started.
 
     cores: None for one process on the server's core; otherwise nothing is pinned, and there is a worker for each of
-    that many cores.
+    this many cores.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class Server:
             os.killpg(self.process.pid, number)
 
     def signal_first(self, number: int) -> None:
-        """To the process that was started alone: the master, where there is one."""
+        """Signals only the first process: the master, if there is one."""
         self.process.send_signal(number)
 
     def stop(self) -> None:
@@ -285,7 +285,7 @@ class Survivor:
         self.process: subprocess.Popen[bytes] | None = None
 
     def pipe(self) -> int:
-        """Where it reads; starts it."""
+        """Its input; starts it if necessary."""
         if self.process is None:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", SURVIVES], stdin=subprocess.PIPE, start_new_session=True
@@ -294,7 +294,7 @@ class Survivor:
         return self.process.stdin.fileno()
 
     def told_of(self, state: Path) -> Callable[[], None]:
-        """What a server's process does before it becomes the server."""
+        """What the child process does before it executes the server."""
         pipe = self.pipe()
         return lambda: tell(pipe, f"+ {os.getpid()} {state}\n")
 

@@ -1,5 +1,5 @@
-"""nginx as the floor for files, what one core delivers with sendfile and no application at all; and nginx in front of a
-server that speaks the uwsgi protocol."""
+"""nginx as the floor for files, which is what one core delivers with sendfile and no application; and nginx in front of
+a server that speaks the uwsgi protocol."""
 
 from __future__ import annotations
 

@@ -40,10 +40,10 @@ def read(text: str) -> Load:
 
 
 def measure(url: str, connections: int, seconds: float, fields: list[str], upload: bool = False) -> dict[str, Any]:
-    """What `load` counts, with percentiles and the mean (milliseconds) in place of all latencies, and the processor
-    time (seconds) of this process.
+    """The counts of `load`, with percentiles and the mean (milliseconds) instead of all latencies, and the processor time
+    (seconds) of this process.
 
-    Raises ValueError for a URL that is not one of an IP address, and OSError.
+    Raises OSError, and ValueError for a URL without an IP address.
     """
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname is None:

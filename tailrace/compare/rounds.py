@@ -1,8 +1,8 @@
-"""The order of measurement: rounds in which every server has its turn, A B C A B C, so that a machine that changes its
-pace changes it for all.
+"""The order of measurement: rounds in which every server has a turn, A B C A B C, so that changes in the speed of the
+machine affect all servers.
 
-The servers of a scenario run side by side, halted but for the one whose turn it is. A server that fails is restarted
-for its next turn; one that fails twice without a figure is given up for the scenario.
+The servers of a scenario run side by side; all but the one that is measured are stopped. A server that fails is
+restarted for its next turn. After two failures without a figure, it is abandoned for the scenario.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Contest:
             self.peers.append(FLOOR)
 
     def admits(self, peer: Peer) -> bool:
-        """Whether a server is in this scenario. A second row is where its first one is, if several clients are served
-        at once: one alone does not see how many threads there are."""
+        """Whether a server takes part in this scenario. A second row takes part if its first row does and there are
+        several concurrent clients: for a single client, the number of threads does not matter."""
         return self.scenario.admits(peer) and (self.scenario.at_once() > 1 or not peer.of)
 
     def takes_part(self, peer: Peer) -> bool:
-        """A server that is missing, or that cannot do this at all, is in the table with its reason and no figure."""
+        """A server that is missing, or does not support this, is in the table with the reason and without a figure."""
         reason = ""
         if peer.version() is None:
             reason = "not installed"
@@ -60,7 +60,7 @@ class Contest:
         return not reason
 
     def run(self, rounds: int, until: float) -> dict[str, Column]:
-        """Plays up to `rounds` rounds, at least one, and no further one that would likely end after `until`."""
+        """Runs up to `rounds` rounds, at least one, but none that would probably end after `until`."""
         begun = time.perf_counter()
         try:
             for number in range(rounds):
@@ -74,8 +74,8 @@ class Contest:
         return self.columns
 
     def halt_all_but(self, turn: Server | None) -> None:
-        """Stops the servers whose turn it is not, for not all are idle when nobody asks them (socketify is busy on the
-        core that they share). None: all may go on."""
+        """Stops the servers that are not being measured, because not all are idle without requests (socketify polls on
+        the shared core). None: lets all continue."""
         for server in self.running.values():
             goes_on = turn is None or server is turn
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -96,8 +96,8 @@ class Contest:
                 self.turn(peer, number)
 
     def start_missing(self, what: str) -> None:
-        """Starts the servers that do not run, all at once, and waits for them: the first turn would else be measured
-        while the others still load on the same core. Who does not come up is told of at its own turn."""
+        """Starts the servers that do not run, all at once, and waits for them. Otherwise, the first turn would be
+        measured while the others still load on the same core. A server that does not start is reported at its turn."""
         self.progress(what)
         for peer in self.peers:
             if peer.name not in self.running and self.failures.get(peer.name, 0) < GIVEN_UP_AFTER:
@@ -137,14 +137,14 @@ class Contest:
             over.stop()
 
     def fate(self, peer: Peer) -> str:
-        """What became of a server that has ended, to be put behind an error."""
+        """The exit status of a server that has ended, to append to an error."""
         server = self.running.get(peer.name)
         ended = server.process.poll() if server is not None else None
         return f"; ended with status {ended}: {server.last_words()}" if server is not None and ended is not None else ""
 
     def check_body(self, server: Server) -> None:
-        """Raises Wrong for an answer that is not correct, OSError where there is none. The server's turn says so; it is
-        the last one of a server whose answer is wrong."""
+        """Raises Wrong for an incorrect response, OSError without a response. The server's turn reports it; after an
+        incorrect response, it is the last turn."""
         name = server.peer.name
         for column in self.columns.values():
             column.cells[name] = CheckedCell.of(column.cells.get(name))

@@ -1,7 +1,8 @@
-"""Many clients that each ask, wait for the answer, and ask again: one loop, connections kept where the server does.
+"""Many clients that each send a request, wait for the response, and repeat: one loop, with keep-alive if the server
+supports it.
 
-They come at a steady pace, RAMP a second, so that thousands do not overrun a queue of connections to be accepted, where
-the kernel would have them try again a second later.
+They connect at a constant rate, RAMP per second, so that thousands of them do not overflow the accept queue. The kernel
+would then retry a second later.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ RAMP = 4000
 
 @dataclass
 class Counted:
-    """Answers (begin and end of each), and errors by kind."""
+    """Responses (start and end of each), and errors by kind."""
 
     answers: list[tuple[float, float]] = field(default_factory=list)
     errors: dict[str, int] = field(default_factory=dict)
@@ -32,16 +33,16 @@ class Counted:
             self.errors[kind] = self.errors.get(kind, 0) + count
 
     def take(self, client: Client) -> None:
-        """The answer of a client that has it."""
+        """Records the response of a client."""
         if client.answer.status == 200:
             self.answers.append((client.sent, time.perf_counter()))
         else:
             self.error("status")
 
     def rate(self, begin: float, end: float) -> float:
-        """Answers each second in the window. An answer that crosses its edge counts for the part of its time that is
-        inside, or a sleep of a twentieth of the window would make steps of 5%; where answers take as long as the
-        window, those that end inside are counted."""
+        """Responses per second in the window. A response that crosses an edge of the window counts in proportion to its
+        time inside; otherwise, a sleep of a twentieth of the window would cause steps of 5%. If responses take as long
+        as the window, those that end inside are counted."""
         inside = [(sent, done) for sent, done in self.answers if done > begin and sent < end]
         if not inside:
             return 0.0
@@ -50,17 +51,17 @@ class Counted:
         return sum((min(done, end) - max(sent, begin)) / (done - sent) for sent, done in inside) / (end - begin)
 
     def success(self) -> float:
-        """The part of the requests, from 0 to 1, that were answered with 200."""
+        """The fraction of requests that were answered with 200."""
         tried = len(self.answers) + sum(self.errors.values())
         return len(self.answers) / tried if tried else 0.0
 
     def times(self, begin: float) -> list[float]:
-        """Seconds that each answer took, of those that came after a moment."""
+        """The times in seconds of the responses after a moment."""
         return [done - sent for sent, done in self.answers if done > begin]
 
 
 class Client:
-    """One of them: its connection and the answer it waits for."""
+    """One client: its connection, and the response that it waits for."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.address = address
@@ -85,7 +86,7 @@ class Client:
 
 
 def run(address: tuple[str, int], clients: int, warm: float, window: float) -> tuple[float, Counted]:
-    """Answers each second once all clients have come and `warm` seconds have passed, for `window` seconds."""
+    """Responses per second for `window` seconds, once all clients have connected and `warm` seconds have passed."""
     counted = Counted()
     poll = select.epoll()
     by_descriptor: dict[int, Client] = {}

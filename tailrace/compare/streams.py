@@ -1,15 +1,15 @@
-"""Thousands of streams of server-sent events, idle but for one block a second each: when each block arrives is compared
-with the stamp that it carries.
+"""Thousands of streams of server-sent events with one block per second each. The arrival time of each block is compared
+with its time stamp.
 
 python -m tailrace.compare.streams 127.0.0.1 8000 /events 10000 10
 
-Server and client read the same clock, CLOCK_MONOTONIC. What a stream's second is counted from is the moment at which
-its request was served: clients come at a steady pace, RAMP a second, and nothing else spreads their blocks over the
-second, nor does anything bring them together; a server that is late with some has them in a heap from then on.
+Server and client read the same clock, CLOCK_MONOTONIC. The seconds of a
+stream count from the moment at which its request was served. Clients connect at a constant rate, RAMP per second, which
+alone spreads their blocks over the second. If a server is late with some, their blocks coincide from then on.
 
-A process of its own on the load's core, of ordinary niceness, with one system call for each block and one for each
-batch of them. It looks at its sockets at least every TICK seconds, so that the longest time from one look to the next
-(`pause`) is the most that it can have been late itself, whatever kept it: no figure is better than that.
+It is a separate process of normal priority on the client's core, with one system call per block and one per batch. It
+polls its sockets at least every TICK seconds, so that the longest time between two polls (`pause`) is the maximum delay
+that it can have caused itself. No figure is more accurate than that.
 
 It prints "ready" once every stream has had its first block, or has waited for RAMP_SECONDS; measures when a line of
 input comes; and prints one line of JSON.
@@ -46,8 +46,8 @@ EACH_ADDRESS = 2000
 
 @dataclass
 class Seen:
-    """What became of the streams: those open at the end; blocks, and how many were missed; milliseconds from made to
-    arrived, the slowest and that of 99 %; the client's longest pause in milliseconds and its part of a core."""
+    """The result: streams open at the end; blocks, and the number missed; delay of the blocks in milliseconds, maximum
+    and 99th percentile; the client's longest pause in milliseconds, and its share of a core."""
 
     open: int = 0
     blocks: int = 0
@@ -63,12 +63,12 @@ class Seen:
 
 
 def missed(seconds: float) -> int:
-    """Blocks that should have come while a stream was silent for so long."""
+    """The number of blocks that were due while a stream was silent for this long."""
     return max(0, int(seconds - GRACE_SECONDS))
 
 
 class Stream:
-    """One of them: `tail` is the part of a block whose rest has not come."""
+    """One stream: `tail` is the start of an incomplete block."""
 
     __slots__ = ("asked", "connection", "last", "number", "served", "tail")
 
@@ -128,7 +128,7 @@ class Streams:
         self.poll.register(connection, select.EPOLLOUT)
 
     def turn(self, seconds: float) -> None:
-        """Waits, not longer than this, and takes what has come."""
+        """Waits for up to this long, and reads what has arrived."""
         events = self.poll.poll(seconds, 4096)
         if self.measures:
             now = time.perf_counter_ns()
@@ -168,7 +168,7 @@ class Streams:
         stream.last = now
 
     def ramp(self) -> None:
-        """Until all have come and been served."""
+        """Runs until all clients have connected and been served."""
         begun = time.perf_counter()
         while self.served < len(self.streams) or self.came < self.count:
             now = time.perf_counter()
@@ -179,7 +179,7 @@ class Streams:
             self.turn(TICK)
 
     def rest(self, orders: int) -> None:
-        """Goes on, unmeasured, until there is something to read from the descriptor."""
+        """Continues without measuring until the descriptor is readable."""
         while not select.select([orders], [], [], 0)[0]:
             self.turn(10 * TICK)
 

@@ -1,4 +1,4 @@
-"""What a client does to a server, and what it has counted."""
+"""The load of a client on a server, and its counts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Work:
-    """The same request again and again, on each of some connections.
+    """The same request, repeated on several connections.
 
-    seconds: how long. core: the client's, as taskset takes it. close: each request on a connection of its own. fields:
-    further ones of each request, as "Name: value". upload: each is a POST of `served.files.FORM_BYTES`.
+    seconds: duration. core: the client's core, as for taskset. close: a new connection for each request. fields:
+    additional header fields, as "Name: value". upload: each is a POST of `served.files.FORM_BYTES`.
     """
 
     url: str
@@ -27,9 +27,9 @@ class Work:
 
 @dataclass(frozen=True)
 class Load:
-    """What a client counted: answers that were 2xx or 3xx each second, and everything that was not. In `seconds` it had
-    `answers` of any status, and used `processor` seconds. Half of them took `p50` milliseconds or less, 99 % `p99`, and
-    one took `mean` milliseconds on average."""
+    """The counts of a client: 2xx and 3xx responses per second, and all others. In `seconds`, it received `answers` of
+    any status and used `processor` seconds. `p50` and `p99` are percentiles, and `mean` is the
+    mean, in milliseconds."""
 
     rate: float
     errors: int
@@ -65,7 +65,7 @@ def counted(
     mean: float | None,
     processor: float = 0.0,
 ) -> Load:
-    """faults: how many of each kind; those of the kind "status" are among `requests`."""
+    """faults: the number of each kind; those of kind "status" are included in `requests`."""
     detail = ", ".join(f"{count} {kind}" for kind, count in faults.items() if count)
     rate = (requests - faults["status"]) / seconds if seconds else 0.0
     return Load(rate, sum(faults.values()), detail, requests, seconds, processor, p50, p99, mean)

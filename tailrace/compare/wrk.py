@@ -34,7 +34,7 @@ def read(text: str) -> Load:
 
 
 def latency(text: str, percent: int) -> float | None:
-    """Milliseconds that this part of the answers took at most."""
+    """A percentile, in milliseconds."""
     found = re.search(rf"^ *{percent}(?:\.0+)?% +([\d.]+)(us|ms|s|m)", text, re.MULTILINE)
     return round(1e3 * SECONDS[found[2]] * float(found[1]), 6) if found else None
 

@@ -1,6 +1,6 @@
 """A dot plot in HTML: a row for each server, with its name and figures as text and its marks as SVG.
 
-Text keeps its size on every screen, since only the marks are stretched: they stand at percentages of their strip.
+Text has the same size on every screen, since only the marks scale: their positions are percentages of their strip.
 """
 
 from __future__ import annotations

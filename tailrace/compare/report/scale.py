@@ -1,4 +1,4 @@
-"""From a figure to a place on an axis: linear from zero, or logarithmic where the figures differ by a factor of 100."""
+"""Maps a figure to a place on an axis: linear from zero, or logarithmic if figures differ by a factor of 100."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_LOG_TICKS = 6
 
 @dataclass(frozen=True)
 class Scale:
-    """An axis from `low` to `high`. Where it is logarithmic, what is not above zero stands at its beginning."""
+    """An axis from `low` to `high`. If it is logarithmic, figures of zero or less are at its start."""
 
     low: float
     high: float

@@ -1,7 +1,7 @@
-"""2.5 MB in blocks of several sizes, by one way from server to client: when the application is done, and the client.
+"""2.5 MB in blocks of several sizes over one transport: the time in the application, and at the client.
 
-The ways are TCP, a UNIX socket, and nginx in front of a UNIX socket. nginx speaks the uwsgi protocol with the servers
-that know it, and HTTP with the others. It shares the load's core with the client.
+The transports are TCP, a UNIX socket, and nginx in front of a UNIX socket. nginx speaks the uwsgi protocol with servers
+that support it, and HTTP with the others. It shares the client's core.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ proxy_set_header Host $http_host;
 
 @dataclass(frozen=True)
 class Carried(Fetch):
-    """sizes: of the blocks. front: through nginx. A server with further `flags` listens at UWSGI_SOCKET, too.
+    """sizes: block sizes. front: through nginx. A server with additional `flags` also listens on UWSGI_SOCKET.
 
-    metrics: for each size milliseconds at the client and in the application.
+    metrics: for each size, milliseconds at the client and in the application.
     """
 
     sizes: tuple[int, ...] = (128, 1024, 8192, 65536)
@@ -113,7 +113,7 @@ class Carried(Fetch):
 
     @contextlib.contextmanager
     def reached(self, server: Server) -> Iterator[tuple[str, str | None]]:
-        """The URL for the client, and the UNIX socket if that is the way. Raises Wrong, OSError."""
+        """The URL for the client, and the UNIX socket, if one is used. Raises Wrong, OSError."""
         if not self.front:
             yield server.url, server.socket
             return

@@ -1,10 +1,10 @@
-"""A crowd of slow clients, and what it leaves of a server: how much of its rate of pongs, how much memory, how many
-threads for the application; and whether the crowd itself gets its bytes.
+"""A crowd of slow clients and its effect on a server: the rate of pongs, the memory and the application threads that
+remain; and whether the crowd itself gets its bytes.
 
-Pong is measured before, during and after, in the same round. In the notes is what tells the server's part from the
-load's: what was idle of both cores (where the load's was never idle, wrk may have been slowed by the crowd's client and
-not by the server), what the crowd's client used, and the pongs kept for each second of the server's own processor time.
-nginx's figures say what the crowd costs a server that has next to no work of its own.
+Pong is measured before, during and after, in the same round. The notes separate the effects of server and client: the
+idle time of both cores (if the client's core was never idle, the crowd's client may have slowed wrk), the processor
+time of the crowd's client, and the pongs per second of the server's processor time. The figures of nginx show the cost
+of the crowd for a server that has next to no other work.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def seen(client: Client) -> crowd.Seen:
 
 
 class Watch:
-    """The most memory and threads that a server has had while it was watched, looked at four times a second; and the
-    most memory that the kernel had in TCP sockets, of both ends and all processes."""
+    """The peak memory and threads of a server, sampled four times per second; and the peak memory of TCP sockets in the
+    kernel, of both ends and all processes."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -78,7 +78,7 @@ class Crowded(Scenario):
     """what: "read" or "upload", from `crowd_path`, or "both", from two paths. clients, pace (bytes a second of each),
     size (of each body, for "both" two).
 
-    metrics: the part of its pongs that the server keeps, MB/s of the crowd, MiB of memory, threads held.
+    metrics: the share of its pongs that the server keeps, MB/s of the crowd, MiB of memory, threads occupied.
     """
 
     what: str = "read"
@@ -97,7 +97,7 @@ class Crowded(Scenario):
         path = self.nginx if is_floor and self.nginx else self.crowd_path
 
         def pongs(times: float) -> tuple[Load, float]:
-            """What the client counts, and the processor time that each answer cost the server, crowd included."""
+            """The counts of the client, and the processor time of the server per response, including the crowd."""
             before = server.processor_seconds()
             done = load.run(Work(server.url + pong, PONG_CONNECTIONS, times * seconds, machine.LOAD_CORE))
             used = server.processor_seconds() - before
@@ -164,7 +164,7 @@ class Crowded(Scenario):
 
 
 def free_threads(server: Server) -> int:
-    """How many requests the application may be in at once: all of those below meet in it."""
+    """The number of requests that the application runs concurrently: all of those below meet in it."""
     connections: list[socket.socket] = []
     try:
         for _ in range(shapes.MEETING):
@@ -190,7 +190,7 @@ def free_threads(server: Server) -> int:
 
 
 def idle_seconds() -> list[float]:
-    """What the server's core and the load's core have been idle since they started."""
+    """The idle time of the server's core and of the client's core since they started."""
     return [machine.idle_seconds(core) for core in (machine.SERVER_CORE, machine.LOAD_CORE)]
 
 

@@ -1,4 +1,4 @@
-"""Whether the client has a block while the application waits after it, and how soon."""
+"""Whether a block reaches the client while the application waits after it, and how soon."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ BLOCK = re.compile(rb"block (\d+) (\d+) (\d+) (\d+)\n")
 
 @dataclass(frozen=True)
 class Delay(Scenario):
-    """The application waits after each block until the client says that it has it, `patience` seconds at most.
+    """After each block, the application waits until the client confirms it, up to `patience` seconds.
 
-    metrics: the part of the blocks that the client had meanwhile; the milliseconds from made to arrived of half of all
-    blocks, and of 99 %.
+    metrics: the share of blocks that arrive during the wait; median and 99th percentile of the delay in milliseconds.
     """
 
     blocks: int = 20
@@ -41,7 +40,7 @@ class Delay(Scenario):
         return Sample(values, int(held > 0), note)
 
     def take(self, connection: socket.socket, word: socket.socket) -> tuple[int, list[int]]:
-        """How many blocks were there in time, by the last block, and nanoseconds from made to arrived. Raises
+        """The number of blocks that arrived in time, as stated in the last block, and the delays in nanoseconds. Raises
         OSError."""
         connection.setblocking(False)
         received = bytearray()

@@ -1,4 +1,4 @@
-"""Large responses each second to a client that is faster than any server: its kernel discards the bodies."""
+"""Large responses per second to a client that is faster than any server, because its kernel discards the bodies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.compare.use import watched
 
 @dataclass(frozen=True)
 class Discard(Scenario):
-    """As Rate, with the client of tailrace.compare.drain in place of wrk. The notes say which of the cores was full."""
+    """As Rate, with the client of tailrace.compare.drain instead of wrk. The notes state which core was saturated."""
 
     connections: int = 4
 

@@ -1,4 +1,4 @@
-"""Milliseconds for one whole response, by curl; and the application's own time, where it takes it."""
+"""Milliseconds for one complete response, by curl; and the time in the application, if it measures that."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_FAILURES = 2
 
 @dataclass(frozen=True)
 class Fetch(Scenario):
-    """timed: the second metric is the time from the call of the application to close(), which `/times` tells.
+    """timed: the second metric is the time from the call of the application to close(), as reported by `/times`.
     upload: the file of served.files to send; the application answers its length.
     """
 
@@ -58,7 +58,7 @@ class Fetch(Scenario):
         return Sample(values, len(failures), note)
 
     def times(self, server: Server) -> list[float]:
-        """What the application has measured since it was asked last."""
+        """The measurements of the application since the last request for them."""
         try:
             told = json.loads(curl.body(server.url + "/times", server.socket))
         except ValueError:

@@ -1,4 +1,4 @@
-"""A response larger than memory ought to be, to a client that takes it as fast as it comes: what the server grows."""
+"""The memory growth of the server during a response larger than memory, to a client that reads as fast as possible."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class Flat(Scenario):
-    """The memory at its most while the response is under way, over that before it; both after a first such response has
-    been begun and left, so that what a server sets up once is no growth."""
+    """The peak memory during the response minus the memory before it. A first such response is started and abandoned
+    before, so that one-time allocations do not count."""
 
     size: int = files.FLAT_BYTES
 
@@ -46,8 +46,8 @@ class Flat(Scenario):
 
 
 def take(server: Server, path: str, size: int) -> tuple[int, int]:
-    """Takes up to `size` bytes of a response, dropped in the kernel, for no longer than MOST_SECONDS. Returns the bytes
-    of the body that came, and the most memory that the server had meanwhile. Raises OSError."""
+    """Reads up to `size` bytes of a response, dropped in the kernel, for up to MOST_SECONDS. Returns the number of body
+    bytes and the peak memory of the server. Raises OSError."""
     most = taken = 0
     begun = time.perf_counter()
     look = begun + SAMPLE_SECONDS

@@ -1,4 +1,4 @@
-"""Thread growth: how long until 100 requests that sleep are all in flight, by the application's own clock."""
+"""Thread growth: the time until 100 sleeping requests are all in flight, measured by the application."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ CLIENTS = 100
 
 @dataclass(frozen=True)
 class Growth(Scenario):
-    """The connections are open before the first request is sent. A server that never has all of them in flight has no
-    figure; the note says how many it had."""
+    """All connections are open before the first request is sent. If a server never has all requests in flight, it has
+    no figure, and the note states how many it had."""
 
     def load(self, server: Server, ask: Ask) -> Sample:
         connections = [server.connect(timeout=4 * shapes.GROWTH_SECONDS) for _ in range(CLIENTS)]

@@ -1,4 +1,4 @@
-"""Memory of an idle connection: 10,000 of them, each with one answered request behind it."""
+"""Memory per idle connection, with 10,000 connections on which one request has been answered."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def one_request(server: Server, source: str | None) -> socket.socket:
 
 
 def still_open(connections: list[socket.socket]) -> int:
-    """Those on which the server has not said goodbye."""
+    """The connections that the server has not closed."""
     poll = select.poll()
     for connection in connections:
         poll.register(connection, select.POLLIN)

@@ -1,4 +1,4 @@
-"""How late blocks are at the client, whatever the rhythm in which they are made."""
+"""The delay of blocks at the client, for any rhythm of blocks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ RESPONSES = 3
 
 @dataclass(frozen=True)
 class Lateness(Scenario):
-    """metrics: milliseconds from made to arrived, of the last blocks before a pause the worst and 99 %, of all blocks
-    the same. A figure over several rounds is the median of the rounds' worst: the machine may not be ours alone.
+    """metrics: delay in milliseconds, as maximum and 99th percentile, of the last blocks before a pause and of all
+    blocks. A figure over several rounds is the median of the maxima, since other processes may use the machine.
     """
 
     def load(self, server: Server, ask: Ask) -> Sample:

@@ -1,4 +1,4 @@
-"""Ten times as many requests as the application can answer: what is still answered, how soon the rest is refused."""
+"""Ten times the capacity of the application: how much is still answered, and how soon the rest is refused."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Overload(Scenario):
-    """Goodput as a part of the capacity just before; the slowest hundredth of the refusals; growth of memory. times:
-    of the capacity of two threads."""
+    """Goodput as a share of the capacity measured just before; 99th percentile of the refusals; memory growth. times:
+    load as a multiple of the capacity of two threads."""
 
     times: float = 10
 

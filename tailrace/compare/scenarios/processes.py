@@ -1,4 +1,4 @@
-"""Master and workers: how long a restart takes, and what each further worker costs."""
+"""Master and workers: the time of a restart, and the memory of each additional worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEADLINE = 10.0
 
 @dataclass(frozen=True)
 class Processes(Scenario):
-    """One worker that has the application preloaded; then some more, by SIGTTIN; then a restart."""
+    """One worker with --preload, then additional ones by SIGTTIN, then a restart."""
 
     def load(self, server: Server, ask: Ask) -> Sample:
         before = used(server, ask)

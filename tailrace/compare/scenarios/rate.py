@@ -1,8 +1,8 @@
-"""Requests each second; what one of them costs the server, and how long the client waits for it.
+"""Requests per second, the processor time of the server per request, and the latency.
 
-The rate of large responses is that of the busier core, and how the kernel shares its work on a connection between the
-cores of server and client is not the server's choice alone: whoever takes in an acknowledgement sends what waited for
-it. So the processor time of the server is a figure of its own there, and the notes have the client's.
+The busier core limits the rate of large responses, and the server does not control alone how the kernel divides its
+work on a connection between the two cores: whichever core processes an acknowledgement sends the data that waited for
+it. So the processor time of the server is a separate figure, and the notes have that of the client.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tailrace.compare.work import Work
 
 @dataclass(frozen=True)
 class Rate(Scenario):
-    """connections: how many the client keeps. close: each request on a connection of its own.
-    same_core: client and server share a core; across cores one connection measures how fast a sleeping core wakes.
-    fields: further ones of a request. upload: each is a POST of 100 KB.
+    """connections: the number of connections. close: a new connection for each request.
+    same_core: client and server share a core; across cores, one connection measures how fast a sleeping core wakes.
+    fields: additional header fields. upload: each request is a POST of 100 KB.
 
-    The first metric is the rate. Others are told by the ends of their keys: `_cost` is the server's processor time for
-    a response in microseconds, `_p50` and `_p99` are what half and 99 % of the responses took at most, in milliseconds.
+    The first metric is the rate. The suffix of a key determines the others: `_cost` is the server's processor time per
+    response in microseconds; `_p50` and `_p99` are percentiles of the latency in milliseconds.
     """
 
     connections: int = 64
@@ -81,7 +81,7 @@ class Rate(Scenario):
         return machine.SERVER_CORE if self.same_core else machine.LOAD_CORE
 
     def has_core(self) -> bool:
-        """Whether the server's core is not the client's, too: what others use of it then disturbs."""
+        """Whether the server has a core of its own, so that other processes on it disturb the measurement."""
         return not self.all_cores and self.core() != machine.SERVER_CORE
 
     def reproduce(self) -> str:
@@ -94,7 +94,7 @@ class Rate(Scenario):
 
 @dataclass(frozen=True)
 class Static(Rate):
-    """A file that the server itself serves, or an application where a server has no options for that."""
+    """A file served by the server itself, or by an application if the server has no options for that."""
 
     status: int = 200
 

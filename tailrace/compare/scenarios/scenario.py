@@ -1,4 +1,4 @@
-"""What a scenario is: an application, a way to load it, and the metrics that come out."""
+"""A scenario: an application, a kind of load, and metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.compare.served import files
 
 @dataclass(frozen=True)
 class Ask:
-    """How long a round may load a server, in seconds; `quick` asks for less of whatever is counted otherwise."""
+    """The duration of the load in a round, in seconds; `quick` reduces whatever else is counted."""
 
     seconds: float
     quick: bool
@@ -22,17 +22,17 @@ class Ask:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One row of the table of scenarios; its kinds say how they measure.
+    """One row of the table of scenarios; subclasses define the measurement.
 
-    name: on the command line. group: the table in which its figures are shown. app: as module:name.
-    meaning: what the figures say to an operator, in a sentence or two.
-    rounds: its own number, where more would tell nothing. fresh: each round wants a server just started.
-    nginx: the path under which nginx delivers the same bytes, None where it has no part.
+    name: on the command line. group: the table that shows its figures. app: as module:name.
+    meaning: what the figures mean to an operator, in a sentence or two.
+    rounds: maximum number, if more would not help. fresh: each round needs a newly started server.
+    nginx: the path under which nginx delivers the same bytes; None if nginx does not take part.
     generator: of served.shapes, whose iteration is the floor.
-    among: the servers that take part, where a round takes long; empty for all that are not `asked`. also: those beside
-    them. flags: further options, by the server. asked: measured only where its name or its group is asked for.
-    all_cores: the server has a worker for each core, and neither it nor its client is pinned. place: where the
-    application is.
+    among: the servers that take part, if a round is long; empty for all that are not `asked`. also: additional
+    servers. flags: additional options, by server. asked: measured only if its name or its group is requested.
+    all_cores: the server has a worker per core, and neither it nor its client is pinned. place: the location of the
+    application.
     """
 
     name: str
@@ -56,21 +56,21 @@ class Scenario:
     place: Place = SERVED
 
     def admits(self, peer: Peer) -> bool:
-        """Whether a server takes part. A second row is where its first one is."""
+        """Whether a server takes part. A second row takes part if its first row does."""
         usual = peer.first in self.among if self.among else not peer.asked
         return usual or peer.first in self.also
 
     def at_once(self) -> int:
-        """How many clients are served at once."""
+        """The number of concurrent clients."""
         return 1
 
     def extra(self, peer: Peer) -> str:
-        """The further options of one server."""
+        """The additional options of one server."""
         return dict(self.flags).get(peer.first, "")
 
     def measure(self, server: Server, ask: Ask) -> Sample:
-        """One round, and whether the answers are still correct after it. Raises NotServing, OSError or
-        subprocess.SubprocessError when the server does not go along."""
+        """One round, and a check of the responses after it. Raises NotServing, OSError or subprocess.SubprocessError if
+        the server fails."""
         sample = self.load(server, ask)
         try:
             self.check(server)
@@ -82,11 +82,11 @@ class Scenario:
         return sample
 
     def load(self, server: Server, ask: Ask) -> Sample:
-        """The figures of one round. Raises as `measure`."""
+        """The figures of one round. Raises the same as `measure`."""
         raise NotImplementedError
 
     def check(self, server: Server) -> None:
-        """Raises Wrong where an answer of this experiment is not correct, OSError where there is none."""
+        """Raises Wrong if a response of this experiment is incorrect, OSError without a response."""
         for expected in self.answers(server):
             checks.check(server.connect, expected)
 

@@ -24,7 +24,7 @@ def data_segments_in(connection: socket.socket) -> int:
 
 @dataclass(frozen=True)
 class Segments(Scenario):
-    """The most that any of several connections saw."""
+    """The maximum over several connections."""
 
     def load(self, server: Server, ask: Ask) -> Sample:
         seen = []

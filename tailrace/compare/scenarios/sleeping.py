@@ -1,4 +1,4 @@
-"""An application that sleeps: what share of clients / sleep a server lets through."""
+"""An application that sleeps: the share of clients / sleep that a server reaches."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MANY = 1000
 
 @dataclass(frozen=True)
 class Sleeping(Scenario):
-    """clients: each asks again as soon as it is answered.
+    """clients: each sends the next request as soon as it has a response.
 
-    metrics: the part of what these clients could get at most, the part of the requests that succeeded, and the
-    milliseconds that half of the answers and 99 % of them took at most.
+    metrics: the share of the maximum rate for these clients, the share of successful requests, and the median and 99th
+    percentile of the response times in milliseconds.
     """
 
     clients: int = 100

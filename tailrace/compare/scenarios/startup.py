@@ -1,4 +1,4 @@
-"""Start-up: from the start of the command to the first answer."""
+"""Start-up: from the start of the command to the first response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file at steady rates of requests, as httperf asks for it: each on a connection of its own, and with a time-out."""
+"""A file at constant request rates, as with httperf: a new connection for each request, and a timeout."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ TIMEOUT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Steady(Static):
-    """metrics: for each of the rates, the replies as a part of the requests, and the milliseconds within which 99 % of
-    the replies came. A reply is a 200 in time."""
+    """metrics: for each rate, the share of requests with a reply, and the 99th percentile of the replies in
+    milliseconds. A reply is a 200 in time."""
 
     rates: tuple[int, ...] = (500, 1000, 2000, 4000)
 

@@ -1,4 +1,4 @@
-"""Idle streams that get a block a second: how late each block is, and what a stream costs."""
+"""Idle streams with one block per second: the delay of each block, and the cost of a stream."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ QUICK_WINDOW = 3
 
 @dataclass(frozen=True)
 class Streaming(Scenario):
-    """metrics: milliseconds from made to arrived, of the slowest block and of 99 %; the part of the streams that are
-    open at the end; blocks that did not come, or so late after the one before that they must have been made late; KiB
-    of the server's memory for each stream (in proportion where pages are shared).
+    """metrics: delay of the blocks in milliseconds, maximum and 99th percentile; the share of streams open at the end;
+    blocks that did not arrive, or so long after the previous one that they must have been made late; KiB of the
+    server's memory per stream (shared pages in proportion).
     """
 
     clients: int = 10_000

@@ -1,4 +1,4 @@
-"""System calls of a response, counted by strace while one client asks again and again on one connection."""
+"""System calls of a response, counted by strace while one client repeats a request on one connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_SECONDS = 12.0
 
 @dataclass(frozen=True)
 class Syscalls(Scenario):
-    """requests: how many share what the server does anyway."""
+    """requests: the number over which the calls of an idle server are averaged."""
 
     requests: int = 2_000
 
@@ -37,8 +37,8 @@ class Syscalls(Scenario):
 
 
 def answer_all(server: Server, requests: int) -> int:
-    """One request after the other, on a new connection where the server closes. Returns how many it was in the time
-    there is, at least one. Raises OSError."""
+    """Sends one request after another, on a new connection if the server closes. Returns the number of requests in the
+    available time, at least one. Raises OSError."""
     end = time.perf_counter() + MOST_SECONDS
     connection = server.connect(MOST_SECONDS)
     try:
