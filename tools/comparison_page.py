@@ -1,5 +1,5 @@
-"""Writes docs/comparison.md and the README's chart from docs/comparison/results.json; `--check` only says whether they
-are up to date.
+"""Writes docs/comparison.md and the README's chart from docs/comparison/results.json; `--check` only checks whether
+they are up to date.
 
 python tools/comparison_page.py [--check]
 """
@@ -31,7 +31,7 @@ def main() -> int:
         return 0
     stale = [path.name for path, text in texts.items() if path.read_text("utf-8") != text]
     if stale:
-        print(f"{', '.join(stale)}: stale; run python tools/comparison_page.py", file=sys.stderr)
+        print(f"{', '.join(stale)}: out of date; run `python tools/comparison_page.py`", file=sys.stderr)
     return bool(stale)
 
 

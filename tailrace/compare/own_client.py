@@ -40,8 +40,8 @@ def read(text: str) -> Load:
 
 
 def measure(url: str, connections: int, seconds: float, fields: list[str], upload: bool = False) -> dict[str, Any]:
-    """The counts of `load`, with percentiles and the mean (milliseconds) instead of all latencies, and the processor time
-    (seconds) of this process.
+    """The counts of `load`, with percentiles and the mean (milliseconds) instead of all latencies, and the processor
+    time (seconds) of this process.
 
     Raises OSError, and ValueError for a URL without an IP address.
     """

@@ -42,18 +42,18 @@ class Load:
     mean: float | None = None
 
     def unserved(self, work: Work) -> str:
-        """What is wrong with the latencies: nothing, or that many of the connections got no answer, so that the others
-        had the server to themselves.
+        """Why the latencies are not valid: many connections got no response, so that the others had the server to
+        themselves. Empty if they are valid.
 
-        In a closed loop, the connections that are served are the answers of a second times the seconds of one (Little's
-        law). Where each request opens a connection, the time for that is in no latency.
+        In a closed loop, the number of served connections is the rate times the mean latency (Little's law). If each
+        request opens a connection, no latency includes the time for that.
         """
         if work.close or self.mean is None or not self.seconds:
             return ""
         served = max(1, round(self.answers / self.seconds * self.mean / 1000))
         if 2 * served >= work.connections:
             return ""
-        return f"no latencies: about {served} of {work.connections} connections were served, the others waited"
+        return f"no latencies: about {served} of {work.connections} connections were served, and the others waited"
 
 
 def counted(

@@ -40,6 +40,6 @@ def latency(text: str, percent: int) -> float | None:
 
 
 def mean(text: str) -> float | None:
-    """Milliseconds of an average answer."""
+    """The mean latency in milliseconds."""
     found = re.search(r"^ *Latency +([\d.]+)(us|ms|s|m)\b", text, re.MULTILINE)
     return round(1e3 * SECONDS[found[2]] * float(found[1]), 6) if found else None

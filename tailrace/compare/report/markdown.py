@@ -1,4 +1,4 @@
-"""The report in Markdown, for the documentation: what was found, with the figures of each experiment folded below."""
+"""The report in Markdown, for the documentation: the findings, with the figures of each experiment folded below."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def group(run: Run, experiments: Iterable[Experiment], opened: bool = False) -> 
 
 
 def folded(run: Run, experiment: Experiment, opened: bool) -> str:
-    """What was found; what that means and the figures, which a click shows."""
+    """The finding; its meaning and the figures are visible after a click."""
     said = ""
     if run.refusal is None:
         said = f"<br>{chart.text(finding(experiment.columns[0]).text)}"
@@ -103,7 +103,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def figures(run: Run, experiment: Experiment) -> str:
-    """Servers downwards, metrics across. Servers that took no part in any of them are left out."""
+    """One row per server, one column per metric. Servers that did not take part in any of them are omitted."""
     columns = experiment.columns
     titles = [plain(heading(column.metric, experiment.title)) for column in columns]
     names = dict.fromkeys(name for column in columns for name in run.order(column))
@@ -115,7 +115,7 @@ def figures(run: Run, experiment: Experiment) -> str:
 
 
 def heading(metric: Metric, title: str) -> str:
-    """What a metric is beyond the experiment's title, and its unit."""
+    """The part of a metric's title that the experiment's title does not have, and its unit."""
     what = metric.title.removeprefix(title).removeprefix(": ")
     return f"{what}, {metric.unit}" if what else metric.unit
 
