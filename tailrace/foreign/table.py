@@ -174,7 +174,7 @@ TABLE: Final[tuple[Row, ...]] = (
             reason='the name of the application follows its module: `app = "module:name"`',
         ),
     ),
-    option("app", "without its path: --root-path /app sets that", uwsgi="--mount=", convert=values.uwsgi_mount),
+    option("app", "without its path; set that with --root-path /app", uwsgi="--mount=", convert=values.uwsgi_mount),
     option(
         "root_path",
         waitress="--url-prefix=",
@@ -231,7 +231,7 @@ TABLE: Final[tuple[Row, ...]] = (
         "--py-executable/--py-sys-executable=",
     ),
     elsewhere(
-        "--config takes a TOML file with the options; `tailrace migrate` makes it from this file",
+        "--config takes a TOML file with the options; `tailrace migrate` converts this file to it",
         gunicorn="-c/--config=:",
         uwsgi="--ini= -x/--xml/--xmlconfig= -y/--yaml/--yml= -j/--json= --config= --include= --inherit= "
         "--fallback-config= "
@@ -252,7 +252,7 @@ TABLE: Final[tuple[Row, ...]] = (
         mod_wsgi="--application-type=",
     ),
     needless(
-        "Tailrace serves WSGI applications only: leave it out",
+        "Tailrace serves WSGI applications only",
         granian="--interface=",
         other="--interface=",
     ),
@@ -302,7 +302,7 @@ TABLE: Final[tuple[Row, ...]] = (
         convert=values.as_text("group"),
     ),
     needless(
-        "Tailrace does not need it: leave it out",
+        "Tailrace does not need it",
         gunicorn="--initgroups --no-initgroups --http-parser= --suppress-ragged-eofs --do-handshake-on-connect",
         uwsgi="--plugin/--plugins/--need-plugin/--need-plugins= --plugins-dir/--plugin-dir= --autoload "
         "-i/--single-interpreter "
@@ -395,7 +395,7 @@ TABLE: Final[tuple[Row, ...]] = (
         mod_wsgi="--process-name=",
         granian="--process-name=",
     ),
-    needless("heartbeats are in shared memory, without a file: leave it out", gunicorn="--worker-tmp-dir="),
+    needless("heartbeats are in shared memory, without a file", gunicorn="--worker-tmp-dir="),
     elsewhere("the variable TMPDIR sets the directory for temporary files", gunicorn=":tmp_upload_dir"),
     elsewhere(
         "`--status ADDRESS` serves the state of the server; signals to the master control it",
@@ -488,7 +488,7 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     option(
         "hooks",
-        says="`on_exit()` in the module that {ours} names runs in the master, last of all",
+        says="`on_exit()` in the module that {ours} names runs last, in the master",
         gunicorn=":on_exit",
         convert=values.part_of(reason="write it as `on_exit()` in the module that `hooks` names"),
     ),
