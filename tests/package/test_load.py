@@ -305,6 +305,6 @@ def test_a_package_with_a_module_for_wsgi_is_answered_with_it(modules):
 
 def test_the_file_that_the_readme_shows_is_an_application(modules):
     readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-    modules(hello=readme.partition("asks for it:\n\n```python\n")[2].partition("```")[0])
+    modules(hello=readme.partition("curl http://127.0.0.1:8000`:\n\n```python\n")[2].partition("```")[0])
     application = load("./hello.py")
     assert application({}, lambda status, fields: None) == [b"Hello, World!\n"]
