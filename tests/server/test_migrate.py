@@ -65,8 +65,8 @@ EXPECTED = {
 # What stands in the comments of some, or must not.
 SAID = {
     "gunicorn_hooks.py": ["worker_exit(worker)", "def pre_fork()", "SECRET_KEY", "!not-to-be-shown"],
-    "gunicorn_tls.py": ["speaks no TLS", "ASGI"],
-    "gunicorn_environments.py": ["on a condition", "import *"],
+    "gunicorn_tls.py": ["has no TLS", "ASGI"],
+    "gunicorn_environments.py": ["conditionally", "import *"],
     "gunicorn_django_nginx.py": ["cpu_count() * 2 + 1"],
     "heroku_django.cmd": ["$PORT", "manage.py migrate"],
     "newrelic.cmd": ["newrelic-admin run-program tailrace"],
