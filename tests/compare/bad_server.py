@@ -48,7 +48,7 @@ FAULTS = {
     "memory-per-process": "wastes memory in each process",
     "never-answers": "never answers but to /ready",
     "one-at-a-time": "serves one request at a time",
-    "serves-few": "serves three connections, and lets others wait until one ends",
+    "serves-few": "serves one connection, and lets others wait until it ends",
     "slow-start": "takes its time before it listens",
     "split-head": "sends each header field by itself",
     "stops-under-load": "does not answer under load",
@@ -70,7 +70,7 @@ class Server:
         self.connections = 0
         self.changed = threading.Lock()
         self.turn = threading.Lock() if "one-at-a-time" in faults else contextlib.nullcontext()
-        self.room = threading.Semaphore(LOAD) if "serves-few" in faults else contextlib.nullcontext()
+        self.room = threading.Semaphore() if "serves-few" in faults else contextlib.nullcontext()
         self.wasted = waste(WASTED_PROCESS) if "memory-per-process" in faults else b""
 
     def run(self) -> None:
