@@ -197,9 +197,10 @@ def test_finished_responses_go_to_files_when_responses_exceed_their_memory(argum
             client.send(request("/"))
             assert client.response().body == b"pong"
         eventually(lambda: deleted_files(server) == files, "no file is left")
-        # The application's threads had ended them before they were moved.
-        ended = " complete" if arguments else "delivered one-write complete"
-        assert eventually(lambda: server.log.count(ended) == 2 * readers, "the log")
+        assert eventually(lambda: server.log.count(" complete") == 2 * readers, "the log")
+        # The application's threads had ended most before they were moved. On a busy machine, a thread may find that the
+        # memory is exceeded, and write its response to a file itself.
+        assert arguments or server.log.count("delivered spilled complete") < readers // 4
 
 
 @pytest.mark.parametrize("arguments", MODES)
