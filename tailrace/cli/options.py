@@ -364,11 +364,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "hooks",
         values.text("MODULE"),
         None,
-        "A module or file with any of the functions on_start(), post_fork(worker), worker_ready(worker), "
-        "worker_exit(worker) and on_exit().",
+        "A module or file with any of the functions on_start(), post_fork(worker), worker_start(worker), "
+        "pre_request(environ), post_request(record), worker_stop(worker), worker_exit(worker) and on_exit().",
         PROCESSES,
         example="mysite.hooks",
-        absent=_OF_A_MASTER,
+        absent=_NO_WORKERS,
     ),
     Option(
         "user",

@@ -16,6 +16,14 @@ _TIMEOUT: Final = (
     "--request-timeout limits the time of a request; after --hang-timeout, a worker that does not respond is replaced"
 )
 
+
+def _hook(gunicorn: str, ours: str, when: str) -> Row:
+    """A hook of gunicorn. ours: the function; when: when it is called."""
+    reason = f"write it as `{ours}` in the module that `hooks` names; it {when}"
+    says = f"`{ours}` in the module that {{ours}} names {when}"
+    return option("hooks", says=says, gunicorn=gunicorn, convert=values.part_of(reason=reason))
+
+
 TABLE: Final[tuple[Row, ...]] = (
     # Addresses.
     option(
@@ -450,62 +458,22 @@ TABLE: Final[tuple[Row, ...]] = (
         "--reload-on-exception --reload-on-exception* --after-request-hook= --on-start=",
     ),
     # Hooks of gunicorn.
-    option(
-        "hooks",
-        says="`on_start()` in the module that {ours} names runs before the first fork",
-        gunicorn=":on_starting",
-        convert=values.part_of(reason="write it as `on_start()` in the module that `hooks` names"),
+    _hook(":on_starting", "on_start()", "runs before the first fork"),
+    _hook(":post_fork", "post_fork(worker)", "runs in each new worker"),
+    _hook(
+        ":post_worker_init :when_ready",
+        "worker_start(worker)",
+        "runs in each worker, once the application is loaded; systemd is notified with `Type=notify-reload`",
     ),
-    option(
-        "hooks",
-        says="`post_fork(worker)` in the module that {ours} names runs in each new worker",
-        gunicorn=":post_fork",
-        convert=values.part_of(reason="write it as `post_fork(worker)` in the module that `hooks` names"),
-    ),
-    option(
-        "hooks",
-        says="`worker_ready(worker)` in the module that {ours} names runs once the application is loaded",
-        gunicorn=":post_worker_init",
-        convert=values.part_of(reason="write it as `worker_ready(worker)` in the module that `hooks` names"),
-    ),
-    option(
-        "hooks",
-        says="`worker_ready(worker)` in the module that {ours} names runs in each worker; for systemd, use "
-        "`Type=notify-reload`",
-        gunicorn=":when_ready",
-        convert=values.part_of(
-            reason="there is no hook in the master: `worker_ready(worker)` in the module that `hooks` names runs in "
-            "each worker; for systemd, use `Type=notify-reload`"
-        ),
-    ),
-    option(
-        "hooks",
-        says="`worker_exit(worker)` in the module that {ours} names runs in the master",
-        gunicorn=":child_exit",
-        convert=values.part_of(
-            reason="write it as `worker_exit(worker)` in the module that `hooks` names; it runs in the master"
-        ),
-    ),
-    option(
-        "hooks",
-        says="`on_exit()` in the module that {ours} names runs last, in the master",
-        gunicorn=":on_exit",
-        convert=values.part_of(reason="write it as `on_exit()` in the module that `hooks` names"),
-    ),
-    elsewhere(
-        "the worker runs functions of `atexit`; `worker_exit(worker)` in the module that --hooks names runs in the "
-        "master",
-        gunicorn=":worker_exit",
-    ),
-    elsewhere(
-        "there is no such hook; a WSGI middleware sees each request, and --slow and the access log show their times",
-        gunicorn=":pre_request :post_request",
-    ),
+    _hook(":pre_request", "pre_request(environ)", "runs in the request's thread, before the application"),
+    _hook(":post_request", "post_request(record)", "runs after each response, with its delivery record"),
+    _hook(":worker_exit :worker_int", "worker_stop(worker)", "runs in each worker, when its last request has ended"),
+    _hook(":child_exit", "worker_exit(worker)", "runs in the master, when a worker has ended"),
+    _hook(":on_exit", "on_exit()", "runs last, in the master"),
     elsewhere(
         "there is no such hook; --request-timeout logs the stack of a request that takes too long, and a worker that "
-        "hangs "
-        "is logged with the stacks of its threads",
-        gunicorn=":worker_abort :worker_int",
+        "hangs is logged with the stacks of its threads",
+        gunicorn=":worker_abort",
     ),
     elsewhere("there is no such hook", gunicorn=":pre_fork :on_reload :pre_exec :nworkers_changed"),
     # Threads.

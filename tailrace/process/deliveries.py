@@ -17,7 +17,8 @@ Function = TypeVar("Function", bound=Callable[[Record], object])
 
 _lock = threading.Lock()
 # Replaced, never changed: the core's thread reads it without the lock.
-_functions: tuple[Callable[[Record], object], ...] = ()
+# Each with its name for the log.
+_functions: tuple[tuple[Callable[[Record], object], str], ...] = ()
 # The functions whose exception has been logged, by id(): a function may be unhashable.
 _failed: set[int] = set()
 
@@ -38,13 +39,18 @@ def on_delivery(function: Function) -> Function:
 
     Raises TypeError when it cannot be called.
     """
-    global _functions
     if not callable(function):
         raise TypeError(f"on_delivery() takes a function, not {type(function).__name__}")
-    with _lock:
-        _functions = (*_functions, function)
-    follow_deliveries(_tell)
+    follow(function, f"on_delivery: {getattr(function, '__qualname__', repr(function))}")
     return function
+
+
+def follow(function: Callable[[Record], object], name: str) -> None:
+    """What `on_delivery` does. name: what the log calls the function."""
+    global _functions
+    with _lock:
+        _functions = (*_functions, (function, name))
+    follow_deliveries(_tell)
 
 
 def forget_all() -> None:
@@ -54,12 +60,11 @@ def forget_all() -> None:
 
 
 def _tell(record: Record) -> None:
-    for function in _functions:
+    for function, name in _functions:
         try:
             function(record)
         # Also SystemExit and others that end a Python thread: the core's thread continues, and would log each of them.
         except BaseException:
             if id(function) not in _failed:
                 _failed.add(id(function))
-                name = getattr(function, "__qualname__", repr(function))
-                log.logger.exception("on_delivery: %s raised an exception; a further one is not logged", name)
+                log.logger.exception("%s raised an exception; a further one is not logged", name)

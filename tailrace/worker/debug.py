@@ -32,6 +32,8 @@ class MainThreadStop(signals.OwnHandler):
     def __init__(self, server: Server, graceful_timeout: float, *, is_quiet: bool = False) -> None:
         self._server, self._graceful, self._is_quiet = server, graceful_timeout, is_quiet
         self._stops = 0
+        # When the graceful time ends.
+        self._until = 0.0
         self._counted = signals.Stops()
         self._is_over = False
         self._clock: threading.Timer | None = None
@@ -74,6 +76,7 @@ class MainThreadStop(signals.OwnHandler):
             self._end(number)
 
     def _begin(self, number: int) -> None:
+        self._until = time.monotonic() + self._graceful
         if self._is_quiet:
             self._server.stop(self._graceful)
         else:
@@ -98,11 +101,16 @@ class MainThreadStop(signals.OwnHandler):
 
     def _end(self, number: int) -> NoReturn:
         self._stops += 1
+        self._until = 0.0
         if self._is_quiet or self._is_over:
             self._server.stop(0.0)
         else:
             core.begin_stop(self._server, 0.0, number)
         raise SystemExit(0)
+
+    def left(self) -> float:
+        """What is left of the graceful time (seconds)."""
+        return max(0.0, self._until - time.monotonic())
 
     @property
     def was_asked_for(self) -> bool:

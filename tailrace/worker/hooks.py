@@ -2,39 +2,70 @@
 
     def on_start(): ...              # master: sockets are bound, no worker is forked yet
     def post_fork(worker): ...       # worker: just forked, the application not yet loaded (unless --preload)
-    def worker_ready(worker): ...    # worker: application loaded, no request yet: warm caches, open connections
+    def worker_start(worker): ...    # worker: application loaded, no request yet: warm caches, open connections
+    def pre_request(environ): ...    # worker: in the request's thread or greenlet, just before the application
+    def post_request(record): ...    # worker: a response has ended, complete or not; see `tailrace.on_delivery`
+    def worker_stop(worker): ...     # worker: its last request has ended: close connections, send what is buffered
     def worker_exit(worker): ...     # master: the process has ended, for whatever reason
     def on_exit(): ...               # master: the last thing before it ends
 
 Each is optional; `worker` is a `WorkerInfo`. The master imports the module once, so the module should not import the
-application. An exception in a hook is never swallowed: in `on_start` it stops the server, in `post_fork` and
-`worker_ready` the worker fails as if the application had not loaded, in `worker_exit` and `on_exit` it is logged with
-its traceback.
+application. `--debug` without a master calls all of them in the one process, except `post_fork` and `worker_exit`.
 
-Thread: the main thread of the master or of the worker, as said above.
+An exception in a hook is never swallowed: in `on_start` it stops the server, in `post_fork` and `worker_start` the
+worker fails as if the application had not loaded, in the others it is logged with its traceback; in `pre_request` and
+`post_request` only the first one. `worker_stop` has a time limit.
+
+Thread: the main thread of the master or of the worker, except `pre_request` and `post_request`, which the core calls on
+the request's thread and on the thread of `tailrace.on_delivery`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import faulthandler
 import inspect
 import signal
-from collections.abc import Callable, Mapping
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import ModuleType
-from typing import Any, Final
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Any, Final
 
+from tailrace._tailrace import RequestTimeout
 from tailrace.cli import callables, load, tracebacks
-from tailrace.process import forks, log
+from tailrace.process import deliveries, forks, log, signals
 from tailrace.process.errors import ConfigError, HookError
+from tailrace.process.exit import leave
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 ON_START: Final = "on_start"
 POST_FORK: Final = "post_fork"
-WORKER_READY: Final = "worker_ready"
+WORKER_START: Final = "worker_start"
+PRE_REQUEST: Final = "pre_request"
+POST_REQUEST: Final = "post_request"
+WORKER_STOP: Final = "worker_stop"
 WORKER_EXIT: Final = "worker_exit"
 ON_EXIT: Final = "on_exit"
-# Whether each is called with the worker.
-_TAKES_WORKER: Final = {ON_START: False, POST_FORK: True, WORKER_READY: True, WORKER_EXIT: True, ON_EXIT: False}
+# What each is called with.
+_ARGUMENT: Final = {
+    ON_START: "",
+    POST_FORK: "worker",
+    WORKER_START: "worker",
+    PRE_REQUEST: "environ",
+    POST_REQUEST: "record",
+    WORKER_STOP: "worker",
+    WORKER_EXIT: "worker",
+    ON_EXIT: "",
+}
+# The least time that `worker_stop` has (seconds), and how much later the process ends if no handler of a signal runs.
+# Together they are shorter than the time after which the master kills the worker (`plan.LEAVING`).
+LEAST_TO_STOP: Final = 3.0
+_BY_FORCE_AFTER: Final = 1.0
 # A function whose name begins so is most likely meant as a hook.
 _PREFIXES: Final = ("on_", "pre_", "post_", "when_", "worker_", "child_")
 
@@ -80,9 +111,70 @@ class Hooks:
         """In the worker, before it loads the application. Raises HookError."""
         self._call(POST_FORK, worker)
 
-    def worker_ready(self, worker: WorkerInfo) -> None:
+    def worker_start(self, worker: WorkerInfo) -> None:
         """In the worker, before it tells the master that it is ready. Raises HookError."""
-        self._call(WORKER_READY, worker)
+        self._call(WORKER_START, worker)
+
+    def around(self, application: WSGIApplication, *, debug: bool, gevent: bool) -> WSGIApplication:
+        """The application with `pre_request` before each call. What that raises is logged once."""
+        hook = self.functions.get(PRE_REQUEST)
+        if hook is None:
+            return application
+        return _WithHook(application, hook, f"{self.module}.{PRE_REQUEST}", _interruptions(debug=debug, gevent=gevent))
+
+    def follow(self) -> None:
+        """In the process that serves: has `post_request` called with the record of each response."""
+        hook = self.functions.get(POST_REQUEST)
+        if hook is not None:
+            deliveries.follow(hook, f"the hook {self.module}.{POST_REQUEST}")
+
+    def worker_stop(self, worker: WorkerInfo, seconds: float) -> None:
+        """In the worker, when its last request has ended. What it raises is logged.
+
+        seconds: what is left of the graceful time. If the hook takes longer, and longer than LEAST_TO_STOP, the process
+        ends.
+        """
+        if WORKER_STOP in self.functions:
+            with self._limited(max(seconds, LEAST_TO_STOP)):
+                self._call_and_log(WORKER_STOP, worker)
+
+    @contextlib.contextmanager
+    def _limited(self, seconds: float) -> Iterator[None]:
+        """Ends the process if the code inside the context takes longer than this."""
+        greenlet, gevent = sys.modules.get("greenlet"), sys.modules.get("gevent")
+        own = greenlet.getcurrent() if greenlet is not None else None
+
+        def end(frame: FrameType | None) -> None:
+            log.logger.error(
+                "the hook %s.%s has not returned after %g s, so the process ends without it; it is at\n%s",
+                self.module,
+                WORKER_STOP,
+                seconds,
+                _stack(frame),
+            )
+            leave(0)
+
+        def over(number: int, frame: FrameType | None) -> None:
+            waiting = own.gr_frame if own is not None else None
+            if waiting is not None and gevent is not None:
+                # The hook waits for the hub, and handlers run there, where nothing may wait.
+                gevent.spawn(end, waiting)
+            else:
+                end(frame)
+
+        # For a hook that never returns to the interpreter, and so lets no handler run.
+        with contextlib.suppress(OSError, ValueError, AttributeError, RuntimeError):
+            stream = sys.__stderr__ if sys.__stderr__ is not None else 2
+            faulthandler.dump_traceback_later(seconds + _BY_FORCE_AFTER, exit=True, file=stream)
+        try:
+            with signals.handled({signal.SIGALRM: over}):
+                signal.setitimer(signal.ITIMER_REAL, seconds)
+                try:
+                    yield
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
     def worker_exit(self, worker: WorkerInfo) -> None:
         """In the master, when the worker has been reaped. What it raises is logged."""
@@ -128,17 +220,69 @@ def read(name: str | None) -> Hooks:
         log.logger.warning(
             "hooks %s: the function %s is not a hook, so it is not called%s", name, other, _nearest(other, module)
         )
-    functions = {hook: getattr(module, hook) for hook in _TAKES_WORKER if hasattr(module, hook)}
+    functions = {hook: getattr(module, hook) for hook in _ARGUMENT if hasattr(module, hook)}
     for hook, function in functions.items():
         _check(name, hook, function)
     if not functions:
-        log.logger.warning("hooks %s: the module defines no hook; the hooks are %s", name, ", ".join(_TAKES_WORKER))
+        log.logger.warning("hooks %s: the module defines no hook; the hooks are %s", name, ", ".join(_ARGUMENT))
     return Hooks(name, functions)
+
+
+class _WithHook:
+    """An application with `pre_request` before each call. It has the attributes of the application, so the log names
+    that."""
+
+    def __init__(
+        self,
+        application: WSGIApplication,
+        hook: Callable[..., object],
+        name: str,
+        interruptions: tuple[type[BaseException], ...],
+    ) -> None:
+        self._application, self._hook, self._name, self._interruptions = application, hook, name, interruptions
+        self._has_failed = False
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        try:
+            self._hook(environ)
+        except self._interruptions:
+            raise
+        except BaseException:
+            if not self._has_failed:
+                self._has_failed = True
+                log.logger.exception("the hook %s raised an exception; a further one is not logged", self._name)
+        return self._application(environ, start_response)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._application, name)
+
+
+def _stack(frame: FrameType | None) -> str:
+    """Where a hook is, without the frames that called it."""
+    inner = []
+    while frame is not None and frame.f_code is not Hooks._call.__code__:
+        inner.append((frame, frame.f_lineno))
+        frame = frame.f_back
+    return "".join(traceback.StackSummary.extract(reversed(inner)).format()).rstrip()
+
+
+def _interruptions(*, debug: bool, gevent: bool) -> tuple[type[BaseException], ...]:
+    """What is raised in a request from outside, and so is not the failure of a hook."""
+    found: list[type[BaseException]] = [RequestTimeout, KeyboardInterrupt]
+    if debug:
+        # By the handler of the signals that stop the server.
+        found.append(SystemExit)
+    if gevent:
+        from greenlet import GreenletExit
+
+        found.append(GreenletExit)
+    return tuple(found)
 
 
 def _check(module: str, name: str, function: Any) -> None:
     """Raises ConfigError unless the hook can be called."""
-    remedy = f"write `def {name}({'worker' * _TAKES_WORKER[name]}):`"
+    argument = _ARGUMENT[name]
+    remedy = f"write `def {name}({argument}):`"
     if not callable(function):
         raise ConfigError(f"hooks {module}: {name} is {callables.kind_of(function)}, not a function; {remedy}")
     if inspect.iscoroutinefunction(function):
@@ -150,9 +294,9 @@ def _check(module: str, name: str, function: Any) -> None:
     except (TypeError, ValueError):
         return  # a function in C without a signature
     try:
-        signature.bind(*(None,) * _TAKES_WORKER[name])
+        signature.bind(*(None,) * bool(argument))
     except TypeError:
-        given = "one argument, the worker" if _TAKES_WORKER[name] else "no arguments"
+        given = f"one argument, the {argument}" if argument else "no arguments"
         raise ConfigError(
             f"hooks {module}: {name} is called with {given}, but is {name}{signature}; {remedy}"
         ) from None
@@ -165,14 +309,14 @@ def _suspicious(module: ModuleType) -> list[str]:
         for name, value in vars(module).items()
         if inspect.isfunction(value)
         and value.__module__ == module.__name__
-        and name not in _TAKES_WORKER
+        and name not in _ARGUMENT
         and not name.startswith("_")
-        and (name.startswith(_PREFIXES) or difflib.get_close_matches(name, _TAKES_WORKER, n=1, cutoff=0.8))
+        and (name.startswith(_PREFIXES) or difflib.get_close_matches(name, _ARGUMENT, n=1, cutoff=0.8))
     ]
 
 
 def _nearest(name: str, module: ModuleType) -> str:
     """The end of a warning: the most similar name among the hooks that the module does not have."""
-    left = [hook for hook in _TAKES_WORKER if not hasattr(module, hook)]
+    left = [hook for hook in _ARGUMENT if not hasattr(module, hook)]
     found = difflib.get_close_matches(name, left, n=1, cutoff=0.5)
-    return f"; did you mean {found[0]}?" if found else "; the hooks are " + ", ".join(_TAKES_WORKER)
+    return f"; did you mean {found[0]}?" if found else "; the hooks are " + ", ".join(_ARGUMENT)

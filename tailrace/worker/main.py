@@ -19,6 +19,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -115,7 +116,8 @@ def work(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets.Lis
         if chosen["debug"]:
             ready = True
             _report(start, said)
-            _serve_on_main_thread(server, chosen["graceful_timeout"])
+            left = _serve_on_main_thread(server, chosen["graceful_timeout"])
+            _call_stop_hook(start, said, left)
             leave(0)
         # Again: the application may have set handlers while it loaded.
         _receive(_SERVING, writer)
@@ -129,6 +131,7 @@ def work(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets.Lis
         _start(server, writer, chosen, stop, started)
         _wait_for_end(server, reader, stop)
         finished = not core.abandoned(server)
+        _call_stop_hook(start, said, stop.left())
         status = 0
     except TailraceError as error:
         status = report.CANNOT_LOAD
@@ -154,18 +157,24 @@ class _Stop:
     def __init__(self, server: Server, graceful_timeout: float) -> None:
         self.graceful_timeout = graceful_timeout
         self._server = server
-        self._drains = False
+        # When the graceful time ends.
+        self._until: float | None = None
         self.has_ended = False
 
     def drain(self, *_signal: object) -> None:
         """Finishes the requests in flight. A second call does not change the time that they have."""
-        if not self._drains:
-            self._drains = True
+        if self._until is None:
+            self._until = time.monotonic() + self.graceful_timeout
             self._server.stop(self.graceful_timeout)
 
     def stop(self, *_signal: object) -> None:
         """At once."""
+        self._until = 0.0
         self._server.stop(0.0)
+
+    def left(self) -> float:
+        """What is left of the graceful time (seconds)."""
+        return max(0.0, (self._until or 0.0) - time.monotonic())
 
 
 def _start(
@@ -236,7 +245,9 @@ def _prepare(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets
                 directory.enter(setup.directory)
             application = load.load(chosen["app"], factory=chosen["factory"])
             log.revive()
-        setup.hooks.worker_ready(start.info)
+        setup.hooks.worker_start(start.info)
+        application = setup.hooks.around(application, debug=chosen["debug"], gevent=chosen["gevent"])
+        setup.hooks.follow()
     except TailraceError as error:
         if not chosen["reload"]:
             raise
@@ -317,9 +328,18 @@ def _wait_for_end(server: Server, reader: socket.socket, stop: _Stop) -> None:
             return
 
 
-def _serve_on_main_thread(server: Server, graceful_timeout: float) -> None:
-    """Serves on the main thread, for `--debug`. Ctrl-C at a terminal reaches worker and master, and the master logs
-    it."""
+def _call_stop_hook(start: WorkerStart, said: bytes, left: float) -> None:
+    """Calls `worker_stop` if `worker_start` has been called. left: of the graceful time (seconds)."""
+    if said == report.READY:
+        start.setup.hooks.worker_stop(start.info, left)
+
+
+def _serve_on_main_thread(server: Server, graceful_timeout: float) -> float:
+    """Serves on the main thread, for `--debug`; what is left of the graceful time (seconds).
+
+    Ctrl-C at a terminal reaches worker and master, and the master logs it.
+    """
     stop = debug.MainThreadStop(server, graceful_timeout, is_quiet=True)
     with signals.handled({signal.SIGINT: stop, signal.SIGTERM: stop, signal.SIGQUIT: stop.stop_now}):
         debug.run_here(server, stop)
+    return stop.left()

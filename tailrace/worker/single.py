@@ -23,7 +23,7 @@ from tailrace.cli.settings import Settings, plain, warn_of_no_effect
 from tailrace.process import binds, descriptors, directory, folders, forks, identity, log, signals, sockets
 from tailrace.process.errors import ConfigError
 from tailrace.process.pidfile import pid_file
-from tailrace.worker import core, debug
+from tailrace.worker import core, debug, hooks
 from tailrace.worker.announce import announce, loading
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> boo
     log.allow_thread()
     if chosen["debug"] and threading.current_thread() is not threading.main_thread():
         raise ConfigError("debug = True: the application runs on the main thread, so call this from there")
+    info = hooks.WorkerInfo(1, os.getpid(), 1)
     wanted = binds.parse_all(chosen["bind"])
     descriptors.open_standard()
     if chosen["chdir"] is not None:
@@ -59,10 +60,16 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> boo
         sockets.keep_from_children(listeners, inherited=chosen["app"] is not None)
         identity.change_user(chosen, listeners, paths)
         variables.apply()
+        # Only with `debug`: otherwise hooks have a master.
+        found = hooks.read(chosen["hooks"])
+        found.on_start()
         if application is None:
             with loading(chosen):
                 application = load.load(chosen["app"], factory=chosen["factory"])
             log.revive()
+        found.worker_start(info)
+        application = found.around(application, debug=chosen["debug"], gevent=False)
+        found.follow()
         server = core.make(application, chosen, listeners)
 
         def begin() -> None:
@@ -76,9 +83,11 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> boo
             with signals.handled({signal.SIGINT: stop, signal.SIGTERM: stop}):
                 begin()
                 debug.run_here(server, stop)
+            found.worker_stop(info, stop.left())
         else:
             _run(server, chosen["graceful_timeout"], begin)
         core.check(server)
+        found.on_exit()
         log.logger.info("stopped")
         return not core.abandoned(server)
 

@@ -225,9 +225,11 @@ def test_no_signal_raises_when_the_server_on_the_main_thread_has_ended(is_quiet)
 
 
 def test_options_that_debug_drops_are_warnings_with_the_reason(pong, command):
-    server = command("pong", "--bind", "127.0.0.1:0", "--debug", "--threads", "9", "--hooks", "x", "--max-rss", "1GiB")
+    server = command(
+        "pong", "--bind", "127.0.0.1:0", "--debug", "--threads", "9", "--statsd", "::1", "--max-rss", "1GiB"
+    )
     server.until(
-        "WARNING: --hooks, --max-rss have no effect with --debug without --reload: there is no master process$"
+        "WARNING: --max-rss, --statsd have no effect with --debug without --reload: there is no master process$"
     )
     server.until("WARNING: --threads has no effect with --debug: there is one request at a time, on the main thread$")
     server.address()

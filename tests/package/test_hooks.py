@@ -5,6 +5,8 @@ import signal
 
 import pytest
 
+from tailrace import RequestTimeout
+from tailrace.master.plan import LEAVING
 from tailrace.process.errors import ConfigError, HookError, LoadError
 from tailrace.worker import hooks
 from tailrace.worker.hooks import Hooks, WorkerInfo
@@ -15,7 +17,10 @@ ALL = """
     calls = []
     def on_start(): calls.append("on_start")
     def post_fork(worker): calls.append(("post_fork", worker))
-    def worker_ready(worker): calls.append(("worker_ready", worker))
+    def worker_start(worker): calls.append(("worker_start", worker))
+    def pre_request(environ): calls.append(("pre_request", environ))
+    def post_request(record): calls.append(("post_request", record))
+    def worker_stop(worker): calls.append(("worker_stop", worker))
     def worker_exit(worker): calls.append(("worker_exit", worker))
     def on_exit(): calls.append("on_exit")
 """
@@ -25,7 +30,10 @@ def test_without_a_module_there_are_no_hooks_and_calls_do_nothing():
     none = hooks.read(None)
     none.on_start()
     none.post_fork(WORKER)
-    none.worker_ready(WORKER)
+    none.worker_start(WORKER)
+    none.follow()
+    assert none.around(str, debug=False, gevent=False) is str
+    none.worker_stop(WORKER, 1.0)
     none.worker_exit(WORKER)
     none.on_exit()
     assert none == Hooks()
@@ -36,7 +44,11 @@ def test_each_hook_is_called_with_what_it_takes(modules, caplog):
     found = hooks.read("myhooks")
     found.on_start()
     found.post_fork(WORKER)
-    found.worker_ready(WORKER)
+    found.worker_start(WORKER)
+    assert (
+        found.around(lambda environ, start_response: environ, debug=False, gevent=False)("environ", None) == "environ"
+    )
+    found.worker_stop(WORKER, 1.0)
     ended = WorkerInfo(2, 4711, 1, exit_signal=signal.SIGKILL)
     found.worker_exit(ended)
     found.on_exit()
@@ -45,7 +57,9 @@ def test_each_hook_is_called_with_what_it_takes(modules, caplog):
     assert myhooks.calls == [
         "on_start",
         ("post_fork", WORKER),
-        ("worker_ready", WORKER),
+        ("worker_start", WORKER),
+        ("pre_request", "environ"),
+        ("worker_stop", WORKER),
         ("worker_exit", ended),
         "on_exit",
     ]
@@ -70,20 +84,21 @@ def test_each_hook_is_optional_and_a_file_will_do(modules):
             "on_startup is not a hook, so it is not called; did you mean on_start?",
         ),
         (
-            "def worker_redy(worker): pass",
-            "worker_redy is not a hook, so it is not called; did you mean worker_ready?",
+            "def worker_strat(worker): pass",
+            "worker_strat is not a hook, so it is not called; did you mean worker_start?",
         ),
         (
             "def post_forked(worker): pass",
             "post_forked is not a hook, so it is not called; did you mean post_fork?",
         ),
         (
-            "def pre_request(worker): pass",
-            "pre_request is not a hook, so it is not called; the hooks are on_start, post_fork",
+            "def when_ready(server): pass",
+            "when_ready is not a hook, so it is not called; the hooks are on_start, post_fork",
         ),
         (
             "def unrelated(): pass",
-            "the module defines no hook; the hooks are on_start, post_fork, worker_ready, worker_exit, on_exit",
+            "the module defines no hook; the hooks are on_start, post_fork, worker_start, pre_request, "
+            "post_request, worker_stop, worker_exit, on_exit",
         ),
     ],
 )
@@ -114,6 +129,12 @@ def test_what_the_module_imports_or_keeps_private_is_not_taken_for_a_hook(module
             "post_fork is called with one argument, the worker, but is post_fork(); write `def post_fork(worker):`",
         ),
         ("def worker_exit(server, worker): pass", "worker_exit is called with one argument"),
+        (
+            "def pre_request(worker, req): pass",
+            "pre_request is called with one argument, the environ, but is pre_request(worker, req); "
+            "write `def pre_request(environ):`",
+        ),
+        ("def post_request(worker, req, environ, resp): pass", "write `def post_request(record):`"),
         ("on_exit = 3", "on_exit is an int, not a function"),
         ("async def on_start(): pass", "on_start is async, and nothing would await it"),
         ("def on_start():\n  yield", "on_start is a generator, and nothing would run it"),
@@ -151,7 +172,7 @@ FAILING = """
         raise RuntimeError("no database")
     def on_start(): boom()
     def post_fork(worker): boom()
-    def worker_ready(worker): raise SystemExit(4)
+    def worker_start(worker): raise SystemExit(4)
     def worker_exit(worker): boom()
     def on_exit(): boom()
 """
@@ -171,7 +192,7 @@ def test_a_failing_hook_fails_its_process_with_the_traceback(modules, name, argu
 def test_sys_exit_in_a_hook_is_a_failure_and_no_exit(modules):
     modules(failing=FAILING)
     with pytest.raises(HookError, match="SystemExit: 4"):
-        hooks.read("failing").worker_ready(WORKER)
+        hooks.read("failing").worker_start(WORKER)
 
 
 @pytest.mark.parametrize(("name", "arguments"), [("worker_exit", (WORKER,)), ("on_exit", ())])
@@ -182,6 +203,48 @@ def test_a_failing_hook_at_an_end_is_logged_with_its_traceback(modules, caplog, 
     assert record.levelno == logging.ERROR
     assert f"the hook failing.{name} failed: RuntimeError: no database" in record.getMessage()
     assert "in boom" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("error", "modes"),
+    [
+        (RequestTimeout, {"debug": False, "gevent": False}),
+        (KeyboardInterrupt, {"debug": False, "gevent": False}),
+        (SystemExit, {"debug": True, "gevent": False}),
+    ],
+)
+def test_what_interrupts_a_request_passes_through_its_hook(modules, caplog, error, modes):
+    modules(interrupted="def pre_request(environ): raise environ\n")
+    with pytest.raises(error):
+        hooks.read("interrupted").around(None, **modes)(error(), None)
+    assert not caplog.records
+
+
+def test_the_end_of_a_greenlet_passes_through_its_hook(modules, caplog):
+    greenlet = pytest.importorskip("greenlet")
+    modules(interrupted="def pre_request(environ): raise environ\n")
+    application = hooks.read("interrupted").around(lambda environ, start_response: "called", debug=False, gevent=True)
+    with pytest.raises(greenlet.GreenletExit):
+        application(greenlet.GreenletExit(), None)
+    assert application(SystemExit(), None) == "called"
+    assert len(caplog.records) == 1
+
+
+def test_the_application_with_a_hook_has_its_attributes(modules):
+    modules(one="def pre_request(environ): pass\n")
+    assert hooks.read("one").around(lambda: 0, debug=False, gevent=False).__qualname__.endswith("<lambda>")
+
+
+def test_the_alarm_of_a_stop_is_taken_back(modules):
+    modules(quick="def worker_stop(worker): pass\n")
+    before = signal.getsignal(signal.SIGALRM)
+    hooks.read("quick").worker_stop(WORKER, 60.0)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert signal.getsignal(signal.SIGALRM) == before
+
+
+def test_the_time_of_a_stop_and_its_end_by_force_are_within_what_the_master_waits():
+    assert hooks.LEAST_TO_STOP + hooks._BY_FORCE_AFTER < LEAVING
 
 
 @pytest.mark.parametrize(

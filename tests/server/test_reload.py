@@ -109,10 +109,10 @@ def test_a_module_elsewhere_on_the_path_is_watched(developed, tmp_path):
 
 
 def test_a_failing_hook_of_the_worker_is_shown(developed, tmp_path):
-    (tmp_path / "myhooks.py").write_text("def worker_ready(worker):\n    raise OSError('no cache')\n")
+    (tmp_path / "myhooks.py").write_text("def worker_start(worker):\n    raise OSError('no cache')\n")
     with developed("--hooks", "myhooks") as server:
         server.serves().logged("watching the files in")
-        assert b"the hook myhooks.worker_ready failed: OSError: no cache" in server.get().body
+        assert b"the hook myhooks.worker_start failed: OSError: no cache" in server.get().body
 
 
 def test_the_debugger_works_and_the_next_save_ends_its_request(tmp_path):

@@ -173,7 +173,7 @@ def write(line):
         file.write(f"{line} {os.getpid()}\\n")
 def on_start(): write("on_start")
 def post_fork(worker): write(f"post_fork {worker.number} {worker.pid} {worker.generation}")
-def worker_ready(worker): write(f"worker_ready {worker.number}")
+def worker_start(worker): write(f"worker_start {worker.number}")
 def worker_exit(worker): write(f"worker_exit {worker.number} {worker.pid} {worker.ending}")
 def on_exit(): write("on_exit")
 """
@@ -204,10 +204,10 @@ def test_each_hook_runs_in_its_process_at_its_time(operated, tmp_path):
     assert (tmp_path / "turns").read_text().splitlines() == [
         f"on_start {master}",
         f"post_fork 1 {worker} 1 {worker}",
-        f"worker_ready 1 {worker}",
+        f"worker_start 1 {worker}",
         f"worker_exit 1 {worker} SIGKILL {master}",
         f"post_fork 1 {second} 1 {second}",
-        f"worker_ready 1 {second}",
+        f"worker_start 1 {second}",
         f"worker_exit 1 {second} status 0 {master}",
         f"on_exit {master}",
     ]
@@ -236,7 +236,7 @@ def test_a_signal_in_the_last_steps_of_python_does_not_change_the_status(operate
         assert server.process.returncode == 0
 
 
-@pytest.mark.parametrize("hook", ["on_start()", "post_fork(worker)", "worker_ready(worker)"])
+@pytest.mark.parametrize("hook", ["on_start()", "post_fork(worker)", "worker_start(worker)"])
 def test_a_hook_that_fails_at_the_start_stops_the_server(operated, tmp_path, hook):
     (tmp_path / "myhooks.py").write_text(f"def {hook}:\n    raise OSError('no database')\n")
     with operated("--hooks", "myhooks") as server:
