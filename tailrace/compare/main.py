@@ -12,18 +12,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tailrace.compare import machine, noise, own, peers, report, resume, scenarios, strace
+from tailrace.compare import machine, noise, own, peers, report, resume, rounds, scenarios, strace
 from tailrace.compare.peers import Peer
 from tailrace.compare.progress import Progress, shown
 from tailrace.compare.results import Column
 from tailrace.compare.resume import Earlier
-from tailrace.compare.rounds import Contest
 from tailrace.compare.scenarios.scenario import Ask, Scenario
 from tailrace.compare.scenarios.syscalls import Syscalls
 from tailrace.compare.served import files
@@ -259,9 +258,9 @@ def measure(session: Session) -> int:
                 if time.perf_counter() > session.ends():
                     skipped = [each.name for each in left[at:]]
                     break
-                share = (session.ends() - time.perf_counter()) / (len(left) - at)
+                until = time.perf_counter() + share(session.ends() - time.perf_counter(), left[at:], session.servers)
                 progress.experiment(len(session.chosen) - len(left) + at + 1, scenario.title)
-                found = play(session, scenario, progress, time.perf_counter() + share)
+                found = play(session, scenario, progress, until)
                 session.interrupt.check()
                 session.so_far.columns |= found
                 session.so_far.finished.append(scenario.name)
@@ -282,6 +281,12 @@ def measure(session: Session) -> int:
     return 0
 
 
+def share(seconds: float, left: Sequence[Scenario], servers: Sequence[Peer]) -> float:
+    """The seconds for the first of these experiments. An experiment with more servers gets more of the time."""
+    weights = [sum(rounds.admits(scenario, peer) for peer in servers) for scenario in left]
+    return seconds * weights[0] / max(1, sum(weights))
+
+
 def play(session: Session, scenario: Scenario, progress: Progress, until: float) -> dict[str, Column]:
     """Runs one experiment after checking the noise of the machine. Rounds end before `until`."""
     session.so_far.looks.append(noise.look(scenario.name))
@@ -291,9 +296,9 @@ def play(session: Session, scenario: Scenario, progress: Progress, until: float)
         session.interrupt.check()
         progress.step(text)
 
-    contest = Contest(scenario, session.servers, Ask(asked.seconds, asked.quick), step)
-    rounds = asked.effective_rounds()
-    return contest.run(min(rounds, scenario.rounds or rounds), until)
+    contest = rounds.Contest(scenario, session.servers, Ask(asked.seconds, asked.quick), step)
+    wanted = asked.effective_rounds()
+    return contest.run(min(wanted, scenario.rounds or wanted), until)
 
 
 def summary(session: Session, made: Path) -> None:

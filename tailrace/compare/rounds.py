@@ -28,6 +28,12 @@ FAILS = (NotServing, OSError, subprocess.SubprocessError)
 Progress = Callable[[str], None]
 
 
+def admits(scenario: Scenario, peer: Peer) -> bool:
+    """Whether a server takes part in this scenario. A second row takes part if its first row does and there are several
+    concurrent clients: for a single client, the number of threads does not matter."""
+    return scenario.admits(peer) and (scenario.at_once() > 1 or not peer.of)
+
+
 class Contest:
     """One scenario between its servers."""
 
@@ -38,14 +44,9 @@ class Contest:
         self.columns = columns_for(scenario.metrics)
         self.running: dict[str, Server] = {}
         self.failures: dict[str, int] = {}
-        self.peers = [peer for peer in peers if self.admits(peer) and self.takes_part(peer)]
+        self.peers = [peer for peer in peers if admits(scenario, peer) and self.takes_part(peer)]
         if scenario.nginx is not None and FLOOR.version() is not None:
             self.peers.append(FLOOR)
-
-    def admits(self, peer: Peer) -> bool:
-        """Whether a server takes part in this scenario. A second row takes part if its first row does and there are
-        several concurrent clients: for a single client, the number of threads does not matter."""
-        return self.scenario.admits(peer) and (self.scenario.at_once() > 1 or not peer.of)
 
     def takes_part(self, peer: Peer) -> bool:
         """A server that is missing, or does not support this, is in the table with the reason and without a figure."""

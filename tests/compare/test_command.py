@@ -20,7 +20,7 @@ from harness.tools import need_tool
 
 import tailrace
 from tailrace.command import cli
-from tailrace.compare import main, peers, scenarios, strace
+from tailrace.compare import main, peers, rounds, scenarios, strace
 from tailrace.compare.main import Asked, Interrupt
 from tailrace.process.errors import ConfigError
 
@@ -250,3 +250,15 @@ def test_an_application_of_ones_own_is_measured_on_each_server(tmp_path: Path) -
     for key in ("url1_c64", "url1_first", "url1_whole"):
         assert all(columns[key]["servers"][name]["median"] > 0 for name in ("tailrace", "wsgiref"))
     assert document["machine"]["the answer to /report"] == "status 200, 5 bytes, compared byte for byte"
+
+
+def test_an_experiment_with_more_servers_gets_more_of_the_time() -> None:
+    servers = peers.by_name(["tailrace", "granian", "waitress"])
+    table = {scenario.name: scenario for scenario in scenarios.SCENARIOS}
+    # The second experiment names the servers that take part.
+    left = [table["pong_c64"], table["connections_c16"]]
+    entrants = [sum(rounds.admits(scenario, peer) for peer in servers) for scenario in left]
+    assert entrants[0] > entrants[1] > 0
+    first = main.share(60.0, left, servers)
+    assert first == pytest.approx(60 * entrants[0] / sum(entrants))
+    assert main.share(60.0 - first, left[1:], servers) == pytest.approx(60 - first), "the last one gets the rest"

@@ -9,8 +9,7 @@ import pytest
 
 from tailrace.cli.options import OPTIONS
 from tailrace.compare import peers, scenarios
-from tailrace.compare.rounds import Contest
-from tailrace.compare.scenarios.scenario import Ask
+from tailrace.compare.rounds import admits
 
 
 @pytest.mark.parametrize("peer", [*peers.PEERS, peers.FLOOR], ids=lambda peer: peer.name)
@@ -136,8 +135,7 @@ def test_every_row_says_why() -> None:
 def contest(scenario: str) -> list[str]:
     (chosen,) = scenarios.by_name([scenario])
     rows = tuple(peer for peer in peers.PEERS if peer.name.startswith(("tailrace", "granian")))
-    made = Contest(chosen, rows, Ask(1.0, quick=False), lambda text: None)
-    return [peer.name for peer in rows if made.admits(peer)]
+    return [peer.name for peer in rows if admits(chosen, peer)]
 
 
 def test_a_second_row_takes_part_where_several_clients_are_served_at_once() -> None:
