@@ -84,6 +84,7 @@ lint-python: build .venv/.lint
 	$(BIN)/python -m mypy.stubtest tailrace._tailrace
 	$(BIN)/python tools/options_page.py --check
 	$(BIN)/python tools/migrate_page.py --check
+	$(BIN)/python tools/comparison_page.py --check
 	$(BIN)/python tools/check_behaviour.py
 
 format: .venv/.lint ## Format the sources

@@ -1,5 +1,5 @@
-"""Writes docs/comparison.md and the README's chart from docs/comparison/results.json; `--check` only checks whether
-they are up to date.
+"""Writes docs/comparison.md and the README's chart from docs/comparison/results.json, and takes the directories of the
+machine out of it; `--check` only checks whether they are up to date.
 
 python tools/comparison_page.py [--check]
 """
@@ -21,10 +21,14 @@ CHART = "images/shapes.svg"
 
 def main() -> int:
     """Returns the exit status: 1 where a file is not up to date."""
-    document = json.loads(RESULTS.read_text("utf-8"))
+    document = json.loads(neutral(RESULTS.read_text("utf-8")))
     title, rest = markdown(Run.of(document), f"{RESULTS.parent.name}/{RESULTS.name}").split("\n", 1)
     image = f"\n![Time per response by shape and server]({CHART})\n"
-    texts = {DOCS / "comparison.md": f"{title}\n{image}{rest}", DOCS / CHART: readme_chart(document)}
+    texts = {
+        DOCS / "comparison.md": f"{title}\n{image}{rest}",
+        DOCS / CHART: readme_chart(document),
+        RESULTS: json.dumps(document, separators=(",", ":")) + "\n",
+    }
     if "--check" not in sys.argv[1:]:
         for path, text in texts.items():
             path.write_text(text, "utf-8")
@@ -33,6 +37,13 @@ def main() -> int:
     if stale:
         print(f"{', '.join(stale)}: out of date; run `python tools/comparison_page.py`", file=sys.stderr)
     return bool(stale)
+
+
+def neutral(text: str) -> str:
+    """The text without this machine's directories."""
+    for directory, name in ((sys.prefix, ".venv"), (str(Path.home()), "~")):
+        text = text.replace(directory, name)
+    return text
 
 
 if __name__ == "__main__":

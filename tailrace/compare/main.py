@@ -222,6 +222,7 @@ class Session:
     def __post_init__(self) -> None:
         self.begun = time.perf_counter()
         self.minutes_before = self.so_far.minutes
+        self.not_measured: list[Scenario] = []
 
     def minutes(self) -> float:
         return self.minutes_before + (time.perf_counter() - self.begun) / 60
@@ -240,6 +241,7 @@ class Session:
             "seconds": self.asked.seconds,
         }
         made = report.document(self.so_far.columns, asked, self.facts, self.minutes(), self.chosen)
+        made["not_measured"] = [scenario.title for scenario in self.not_measured]
         made["noise"] = noise.as_json(self.so_far.looks)
         made["run"] = {"complete": complete, "finished": self.so_far.finished, "identity": self.identity}
         return made
@@ -251,12 +253,11 @@ class Session:
 def measure(session: Session) -> int:
     """Runs the experiments that are left."""
     left = session.left()
-    skipped: list[str] = []
     try:
         with shown(len(session.chosen)) as progress:
             for at, scenario in enumerate(left):
                 if time.perf_counter() > session.ends():
-                    skipped = [each.name for each in left[at:]]
+                    session.not_measured = left[at:]
                     break
                 until = time.perf_counter() + share(session.ends() - time.perf_counter(), left[at:], session.servers)
                 progress.experiment(len(session.chosen) - len(left) + at + 1, scenario.title)
@@ -273,8 +274,9 @@ def measure(session: Session) -> int:
         kept = f"{finished} of {count} experiments are in {session.asked.results}; run the same command to continue"
         print(f"\ninterrupted: {kept if finished else 'no experiment has finished'}", file=sys.stderr)
         raise
-    if skipped:
-        print(f"not measured for lack of time (see --minutes): {', '.join(skipped)}", file=sys.stderr)
+    if session.not_measured:
+        names = ", ".join(scenario.name for scenario in session.not_measured)
+        print(f"not measured for lack of time (see --minutes): {names}", file=sys.stderr)
     session.so_far.looks.append(noise.look("the end"))
     made = session.save(complete=True)
     summary(session, made)

@@ -21,7 +21,8 @@ from harness.tools import need_tool
 import tailrace
 from tailrace.command import cli
 from tailrace.compare import main, peers, rounds, scenarios, strace
-from tailrace.compare.main import Asked, Interrupt
+from tailrace.compare.main import Asked, Interrupt, Session
+from tailrace.compare.resume import Earlier
 from tailrace.process.errors import ConfigError
 
 ROOT = Path(tailrace.__file__).parents[1]
@@ -262,3 +263,18 @@ def test_an_experiment_with_more_servers_gets_more_of_the_time() -> None:
     first = main.share(60.0, left, servers)
     assert first == pytest.approx(60 * entrants[0] / sum(entrants))
     assert main.share(60.0 - first, left[1:], servers) == pytest.approx(60 - first), "the last one gets the rest"
+
+
+def test_a_run_without_time_names_what_it_did_not_measure(tmp_path: Path) -> None:
+    session = Session(
+        Asked(minutes=0.0001, output=tmp_path),
+        (),
+        tuple(scenarios.by_name(["pong_c1"])),
+        {},
+        {},
+        Earlier(),
+        Interrupt(),
+    )
+    session.minutes_before = 1.0
+    assert main.measure(session) == 0
+    assert json.loads((tmp_path / "results.json").read_text())["not_measured"] == [session.chosen[0].title]

@@ -14,6 +14,7 @@ from harness.comparisons import EDGES, MARKUP, cell, document, hostile, metric, 
 from tailrace.compare import report, scenarios
 from tailrace.compare.report.findings import Finding, Standing, finding
 from tailrace.compare.report.markdown import markdown, notes
+from tailrace.compare.report.page import page
 from tailrace.compare.report.run import Run
 from tailrace.compare.report.terminal import factor
 from tailrace.compare.results import Cell, Column, Metric
@@ -289,3 +290,11 @@ def test_markup_is_in_no_page(tmp_path: Path) -> None:
     assert "<img" not in page
     assert "\x1b" not in page
     assert "\u202e" not in page
+
+
+def test_a_report_names_the_experiments_for_which_the_run_had_no_time() -> None:
+    said = "Not measured for lack of time: A crowd; \\*Markup\\*."
+    made = {**usual(run={"complete": True}), "not_measured": ["A crowd", "*Markup*"]}
+    assert said in markdown(Run.of(made))
+    assert "Not measured for lack of time: A crowd; *Markup*." in page(Run.of(made))
+    assert "Not measured" not in markdown(Run.of(usual(run={"complete": True})))

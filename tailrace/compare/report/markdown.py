@@ -26,6 +26,7 @@ def markdown(run: Run, data: str | None = None) -> str:
     parts.append(table(["", ""], [[plain(key), plain(value)] for key, value in run.machine.items()]))
     if ranked and run.experiments:
         parts.append(losses(run))
+    parts += [plain(run.not_measured)] if run.not_measured else []
     if run.lead():
         parts += [f"## {lead_title(run)}", *group(run, run.lead(), opened=True)]
     for title, experiments in run.groups().items():

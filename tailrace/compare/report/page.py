@@ -83,6 +83,7 @@ def head(run: Run) -> str:
         lines.append(f'<p class="summary">{summary(run)}</p>')
     else:
         lines.append('<p class="summary">Nothing has been measured yet.</p>')
+    lines += [f'<p class="dim">{text(run.not_measured)}</p>'] if run.not_measured else []
     lines.append(f'<p class="dim">{text(run.measured_by())}. {text(facts)}.</p></header>')
     return "\n".join(lines)
 

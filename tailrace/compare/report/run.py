@@ -99,6 +99,12 @@ class Run:
         noise = self.document.get("noise") or {}
         return str(noise["reason"]) if noise.get("refused") else None
 
+    @property
+    def not_measured(self) -> str:
+        """The experiments for which the run had no time, as a sentence; empty if there are none."""
+        titles = [str(title) for title in self.document.get("not_measured", [])]
+        return f"Not measured for lack of time: {'; '.join(titles)}." if titles else ""
+
     def is_complete(self) -> bool:
         """False while the run continues, and if it was interrupted."""
         return bool(self.document.get("run", {}).get("complete", True))
