@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 
 from tailrace.compare import checks, curl
@@ -26,12 +27,14 @@ class Growth(Scenario):
         try:
             for connection in connections:
                 connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            # For all together: a server with few threads would answer one after the other for minutes.
+            until = time.monotonic() + 4 * shapes.GROWTH_SECONDS
             for connection in connections:
+                connection.settimeout(max(0.01, until - time.monotonic()))
                 try:
                     unanswered += connection.recv(12)[9:12] != b"200"
                 except OSError:
                     unanswered += 1
-                    connection.settimeout(0.01)
         finally:
             for connection in connections:
                 connection.close()
