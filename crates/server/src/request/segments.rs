@@ -14,6 +14,9 @@ use crate::request::pool::{Pool, SEGMENT};
 /// So many bytes of a body have arrived before it takes segments from the pool, and as many are missing: a body never
 /// has much more memory than twice what has arrived.
 const FROM_POOL: usize = SEGMENT / 2;
+/// Size of a segment when there is no memory for a larger one (bytes), unless less is to come. A body in chunks of one
+/// byte would otherwise take an allocation for each.
+const LEAST: usize = 4096;
 
 /// A part of a body.
 enum Segment {
@@ -246,34 +249,43 @@ impl Segments {
             self.is_short = true;
             return false;
         };
-        self.push(Segment::Pooled(memory, 0));
-        true
+        self.push(Segment::Pooled(memory, 0))
     }
 
     /// Begins a segment from the allocator. The size is doubled, and not set to the length that the head states,
     /// because the client may never send that much.
     fn begin_own(&mut self, more: usize, left: u64) -> bool {
         let left = usize::try_from(left).unwrap_or(usize::MAX);
-        let doubled = if self.is_short { more } else { more.max(self.length).min(left.max(more)) };
+        let at_least = |size: usize| more.max(size).min(left.max(more)).min(SEGMENT);
+        let (doubled, fewest) = (at_least(self.length), at_least(LEAST));
         let mut own = Vec::new();
-        if own.try_reserve_exact(doubled.min(SEGMENT)).is_err() && own.try_reserve_exact(more.min(SEGMENT)).is_err() {
+        if (self.is_short || own.try_reserve_exact(doubled).is_err()) && own.try_reserve_exact(fewest).is_err() {
             return false;
         }
-        self.push(Segment::Own(own));
-        true
+        self.push(Segment::Own(own))
     }
 
-    fn push(&mut self, new: Segment) {
+    /// False: the system has no memory to keep the segment before.
+    fn push(&mut self, new: Segment) -> bool {
+        if self.full.try_reserve(1).is_err() {
+            self.release_unused(new);
+            return false;
+        }
         self.capacity += new.capacity();
         let before = std::mem::replace(&mut self.last, new);
         if !before.bytes().is_empty() {
             self.full.push_back(before);
         }
         self.charge.set(self.capacity);
+        true
     }
 
     fn release(&mut self, segment: Segment) {
         self.capacity -= segment.capacity();
+        self.release_unused(segment);
+    }
+
+    fn release_unused(&self, segment: Segment) {
         if let Segment::Pooled(memory, _) = segment {
             self.pool.give_back(memory);
         }
@@ -407,6 +419,21 @@ mod tests {
         segments.shrink();
         assert_eq!((segments.len(), memory.bodies.used()), (10_000, 10_000));
         assert_eq!(segments.into_vec(), [b'x'; 10_000]);
+    }
+
+    #[test]
+    fn one_byte_at_a_time_takes_few_segments_also_without_memory_for_large_ones() {
+        let memory = memory();
+        let mut segments = Segments::new(&memory);
+        segments.is_short = true;
+        for arrived in 0..10_000 {
+            assert!(segments.append(b"x", arrived, UNKNOWN));
+        }
+        assert_eq!((segments.full.len(), memory.bodies.used()), (2, 3 * super::LEAST));
+        let mut known = Segments::new(&memory);
+        known.is_short = true;
+        assert!(known.append(b"x", 0, 2) && known.append(b"y", 1, 1));
+        assert_eq!(known.capacity, 2);
     }
 
     #[test]
