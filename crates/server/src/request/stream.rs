@@ -159,6 +159,16 @@ enum State {
     Failed(BodyFault),
 }
 
+/// Whether the client waits for `100 Continue` before it sends the body.
+#[derive(Clone, Copy, PartialEq)]
+enum Expectation {
+    /// It does not, or `100 Continue` has been sent.
+    Met,
+    Due,
+    /// The head of a response came first. It may be withdrawn and followed by that of an error, to which the same applies.
+    Unanswered,
+}
+
 struct Body {
     state: State,
     /// From the start of the request until its response is over.
@@ -170,8 +180,7 @@ struct Body {
     end: usize,
     /// Charged for the memory of `raw`.
     charge: Charge,
-    /// The client waits for `100 Continue`.
-    continue_due: bool,
+    expectation: Expectation,
     /// Readers have waited as long as they may: the next read refuses the body if nothing has arrived.
     is_late: bool,
     /// How long readers have waited since the last byte.
@@ -211,7 +220,7 @@ impl Incoming {
             end: raw.len(),
             raw,
             charge,
-            continue_due,
+            expectation: if continue_due { Expectation::Due } else { Expectation::Met },
             is_late: false,
             silent: Duration::ZERO,
             received: 0,
@@ -247,7 +256,8 @@ impl Incoming {
             if source.is_overruled() {
                 return Err(body.failed(BodyFault::Gone));
             }
-            if std::mem::take(&mut body.continue_due) {
+            if body.expectation == Expectation::Due {
+                body.expectation = Expectation::Met;
                 source.send_continue();
             }
             match body.receive(&*source, target) {
@@ -301,12 +311,15 @@ impl Incoming {
         lock(&self.0).waited
     }
 
-    /// Called when the head of the response is sent. True if the connection can serve another request even if the rest
-    /// of this body is never read.
+    /// Called for each head of a response: that of an error may replace one that was not sent. True if the connection can
+    /// serve another request even if the rest of this body is never read.
     pub(crate) fn answered(&self) -> bool {
         let mut body = lock(&self.0);
         // RFC 9110 section 10.1.1: without `100 Continue` the client may send the body or not.
-        let is_asked_for = !std::mem::take(&mut body.continue_due);
+        if body.expectation == Expectation::Due {
+            body.expectation = Expectation::Unanswered;
+        }
+        let is_asked_for = body.expectation == Expectation::Met;
         match body.state {
             State::Done => true,
             State::Failed(_) => false,
@@ -751,7 +764,9 @@ mod tests {
 
         let unread = Incoming::new(known(3), b"", true, &memory).unwrap();
         unread.attach(source.clone());
-        assert!(!unread.answered(), "the client may send the body or not");
+        for _ in 0..2 {
+            assert!(!unread.answered(), "the client may send the body or not");
+        }
         assert_eq!(BodyStream(Arc::new(unread)).try_read(&mut [0; 4]), Ok(None));
         assert_eq!(lock(&source.wire).continues, 1);
     }
