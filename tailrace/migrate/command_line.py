@@ -33,6 +33,7 @@ _SUBSTITUTION: Final = re.compile(r"`[^`]*`|\$\((?:[^()]|\((?:[^()]|\([^()]*\))*
 _COUNTS_CPUS: Final = re.compile(r"nproc|_NPROCESSORS_ONLN|cpuinfo|cpu_count")
 _FIRST_PLACEHOLDER: Final = 0xE000
 _MOST_PLACEHOLDERS: Final = 100
+_MOST_FILES: Final = 10
 _LONGEST: Final = 65536
 
 
@@ -270,6 +271,8 @@ class _Reader:
         return self._read(word, lambda: uwsgi_file.read(Path(name), section if colon and section else "uwsgi"))
 
     def _read(self, text: str, reader: Callable[[], Source]) -> bool:
+        if len(self.files) >= _MOST_FILES:
+            raise ConfigError(f"the command line names more than {_MOST_FILES} files")
         try:
             self.files.append(reader())
         except ConfigError as error:

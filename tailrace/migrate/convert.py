@@ -53,15 +53,20 @@ def convert(source: Source) -> Migrated:
 
 def _others(given: list[Given]) -> dict[str, Any]:
     """The values by the keys of the table."""
-    found: dict[str, Any] = {}
+    found: dict[str, list[Any]] = {}
     for each in given:
         if each.entry is None or each.value in (UNSET, None):
             continue
-        key = each.entry.name.key
-        value = "auto" if each.value is CPUS else each.value
-        known = found.get(key)
-        found[key] = value if known is None else [*known, value] if isinstance(known, list) else [known, value]
-    return found
+        found.setdefault(each.entry.name.key, []).append("auto" if each.value is CPUS else each.value)
+    return {key: _together(values) for key, values in found.items()}
+
+
+def _together(values: list[Any]) -> Any:
+    """A value that is given once, or the list of all."""
+    first, *others = values
+    if not others:
+        return first
+    return [*first, *others] if isinstance(first, list) else values
 
 
 def _one(given: Given, others: dict[str, Any], made: Migrated) -> None:

@@ -6,18 +6,24 @@ Constants, names that have been assigned before, lists, sums, f-strings; the env
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Final
 
-from tailrace.migrate.source import CPUS, UNSET
+from tailrace.migrate.source import CPUS, UNSET, shortened
 
 _CPU_COUNTS: Final = ("multiprocessing.cpu_count", "os.cpu_count", "cpu_count", "psutil.cpu_count", "mp.cpu_count")
 _ENVIRON: Final = ("os.environ.get", "environ.get", "os.getenv", "getenv")
 _CONVERSIONS: Final = {"int": int, "float": float, "str": str, "bool": bool}
-# Characters of a text, and digits of a number, that an expression may give.
+# Limits of a value: characters of a text, elements of a list, characters of all its texts, and a whole number.
 _LONGEST: Final = 4096
+_LONGEST_TEXTS: Final = 65536
 _LARGEST: Final = 10**15
+# Variables that a value depends on and that are named, and characters of such a name.
+_MOST_NAMED: Final = 8
+_LONGEST_NAME: Final = 100
 
 
 @dataclass(frozen=True)
@@ -32,14 +38,32 @@ NOTHING: Final = Found(UNSET)
 
 
 def evaluate(node: ast.expr, names: Mapping[str, Found]) -> Found:
-    """The value. names: what has been assigned before."""
+    """The value. names: what has been assigned before.
+
+    A value that no setting has is UNSET: a long text, a large number, a list in a list. A few lines could otherwise
+    double a value until it fills the memory.
+    """
+    if isinstance(node, ast.Name):
+        return names.get(node.id, NOTHING)
+    found = _evaluated(node, names)
+    return found if _is_small(found.value) else Found(UNSET, found.depends)
+
+
+def _is_small(value: object) -> bool:
+    if isinstance(value, str):
+        return len(value) <= _LONGEST
+    if isinstance(value, list):
+        is_flat = len(value) <= _LONGEST and not any(isinstance(each, list) for each in value)
+        return is_flat and sum(len(each) for each in value if isinstance(each, str)) <= _LONGEST_TEXTS
+    return not isinstance(value, int) or abs(value) < _LARGEST
+
+
+def _evaluated(node: ast.expr, names: Mapping[str, Found]) -> Found:
     if isinstance(node, ast.Constant):
         value = node.value
         return Found(value) if value is None or isinstance(value, (str, int, float)) else NOTHING
-    if isinstance(node, ast.Name):
-        return names.get(node.id, NOTHING)
     if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-        return _joined([evaluate(each, names) for each in node.elts], list)
+        return _list([evaluate(each, names) for each in node.elts])
     if isinstance(node, ast.JoinedStr):
         return _text(node, names)
     if isinstance(node, ast.BinOp):
@@ -71,15 +95,38 @@ def dotted(node: ast.expr) -> str:
 
 def _variable(node: ast.expr) -> str:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return f"${node.value}"
+        return f"${shortened(node.value, _LONGEST_NAME)}"
     return "the environment"
 
 
-def _joined(parts: list[Found], make: Any) -> Found:
-    depends = tuple(dict.fromkeys(each for part in parts for each in part.depends))
+def _depends(parts: Iterable[Found]) -> tuple[str, ...]:
+    """What the values depend on; only the first variables are named."""
+    found: dict[str, None] = {}
+    for part in parts:
+        for each in part.depends:
+            if each not in found and len(found) >= _MOST_NAMED:
+                return (*found, "others")
+            found[each] = None
+    return tuple(found)
+
+
+def _list(parts: list[Found]) -> Found:
+    depends = _depends(parts)
     if any(part.value is UNSET or part.value is CPUS for part in parts):
         return Found(UNSET, depends)
-    return Found(make(part.value for part in parts), depends)
+    return Found([part.value for part in parts], depends)
+
+
+def _concatenated(texts: Iterable[str]) -> Any:
+    """The texts as one; UNSET if that is too long, which is known before it is made."""
+    kept: list[str] = []
+    length = 0
+    for each in texts:
+        length += len(each)
+        if length > _LONGEST:
+            return UNSET
+        kept.append(each)
+    return "".join(kept)
 
 
 def _text(node: ast.JoinedStr, names: Mapping[str, Found]) -> Found:
@@ -91,12 +138,15 @@ def _text(node: ast.JoinedStr, names: Mapping[str, Found]) -> Found:
             parts.append(evaluate(each.value, names))
         else:
             parts.append(evaluate(each, names))
-    return _limited(_joined(parts, lambda values: "".join(map(str, values))))
+    depends = _depends(parts)
+    if any(part.value is UNSET or part.value is CPUS or isinstance(part.value, list) for part in parts):
+        return Found(UNSET, depends)
+    return Found(_concatenated(str(part.value) for part in parts), depends)
 
 
 def _operation(node: ast.BinOp, names: Mapping[str, Found]) -> Found:
     left, right = evaluate(node.left, names), evaluate(node.right, names)
-    depends = tuple(dict.fromkeys((*left.depends, *right.depends)))
+    depends = _depends((left, right))
     one, other = left.value, right.value
     if UNSET in (one, other):
         return Found(UNSET, depends)
@@ -105,14 +155,13 @@ def _operation(node: ast.BinOp, names: Mapping[str, Found]) -> Found:
             CPUS if isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Div)) else UNSET, depends
         )
     if isinstance(node.op, ast.Add) and type(one) is type(other) and isinstance(one, (str, list)):
-        return _limited(Found(one + other, depends))
+        return Found(one + other, depends)
     if isinstance(node.op, ast.Mod) and isinstance(one, str):
         values = other if isinstance(other, list) else [other]
-        if one.count("%") == one.count("%s") + one.count("%d") == len(values):
-            for each in values:
-                place = min(place for place in (one.find("%s"), one.find("%d")) if place >= 0)
-                one = one[:place] + str(each).replace("%", "") + one[place + 2 :]
-            return _limited(Found(one, depends))
+        pieces = re.split("%[sd]", one)
+        if one.count("%") == len(pieces) - 1 == len(values):
+            pairs = zip_longest(pieces, map(str, values), fillvalue="")
+            return Found(_concatenated(each for pair in pairs for each in pair), depends)
         return Found(UNSET, depends)
     if _is_number(one) and _is_number(other) and abs(one) < _LARGEST and abs(other) < _LARGEST:
         if isinstance(node.op, ast.Add):
@@ -143,26 +192,25 @@ def _unary(node: ast.UnaryOp, names: Mapping[str, Found]) -> Found:
 
 def _first(node: ast.BoolOp, names: Mapping[str, Found]) -> Found:
     """`os.environ.get("PORT") or 8000`: the first value that is known and true."""
-    depends: tuple[str, ...] = ()
+    parts: list[Found] = []
     for each in node.values:
-        found = evaluate(each, names)
-        depends = (*depends, *found.depends)
-        if found.value not in (UNSET, None, "", 0, False):
-            return Found(found.value, tuple(dict.fromkeys(depends)))
-    return Found(UNSET, depends)
+        parts.append(evaluate(each, names))
+        if parts[-1].value not in (UNSET, None, "", 0, False):
+            return Found(parts[-1].value, _depends(parts))
+    return Found(UNSET, _depends(parts))
 
 
 def _conditional(node: ast.IfExp, names: Mapping[str, Found]) -> Found:
     """The value that follows from the environment's defaults; otherwise the last one."""
     test = evaluate(node.test, names)
     found = evaluate(node.orelse if test.value in (UNSET, CPUS) or not test.value else node.body, names)
-    return Found(found.value, tuple(dict.fromkeys((*test.depends, *found.depends))) or ("a condition",))
+    return Found(found.value, _depends((test, found)) or ("a condition",))
 
 
 def _comparison(node: ast.Compare, names: Mapping[str, Found]) -> Found:
     left = evaluate(node.left, names)
     right = evaluate(node.comparators[0], names)
-    depends = tuple(dict.fromkeys((*left.depends, *right.depends)))
+    depends = _depends((left, right))
     known = len(node.ops) == 1 and not {UNSET, CPUS} & {each for each in (left.value, right.value) if _hashable(each)}
     if known and isinstance(node.ops[0], ast.Eq):
         return Found(left.value == right.value, depends)
@@ -186,18 +234,20 @@ def _call(node: ast.Call, names: Mapping[str, Found]) -> Found:
         if default is None:
             return Found(UNSET, (variable,))
         found = evaluate(default, names)
-        return Found(found.value, (variable, *found.depends))
+        return Found(found.value, _depends((Found(UNSET, (variable,)), found)))
     if name in _CONVERSIONS and len(node.args) == 1 and not node.keywords:
         found = evaluate(node.args[0], names)
         if found.value in (UNSET, CPUS):
             return found
+        if isinstance(found.value, list):
+            return Found(UNSET, found.depends)
         try:
             return Found(_CONVERSIONS[name](found.value), found.depends)
         except (TypeError, ValueError, OverflowError):
             return Found(UNSET, found.depends)
     if name in ("min", "max", "round", "math.ceil", "math.floor", "ceil"):
         parts = [evaluate(each, names) for each in node.args]
-        depends = tuple(dict.fromkeys(each for part in parts for each in part.depends))
+        depends = _depends(parts)
         if any(part.value is CPUS for part in parts):
             return Found(CPUS, depends)
         if name in ("min", "max") and len(parts) > 1 and all(_is_number(part.value) for part in parts):
@@ -206,14 +256,8 @@ def _call(node: ast.Call, names: Mapping[str, Found]) -> Found:
     if isinstance(node.func, ast.Attribute) and node.func.attr in ("lower", "strip", "upper") and not node.args:
         found = evaluate(node.func.value, names)
         return Found(getattr(found.value, node.func.attr)(), found.depends) if isinstance(found.value, str) else found
-    depends = tuple(dict.fromkeys(each for arg in node.args for each in evaluate(arg, names).depends))
-    return Found(UNSET, depends)
+    return Found(UNSET, _depends(evaluate(arg, names) for arg in node.args))
 
 
 def _is_affinity(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and dotted(node.func).endswith("sched_getaffinity")
-
-
-def _limited(found: Found) -> Found:
-    is_short = not isinstance(found.value, (str, list)) or len(found.value) <= _LONGEST
-    return found if is_short else Found(UNSET, found.depends)

@@ -22,6 +22,7 @@ from tailrace.process.errors import ConfigError
 _SETS_VARIABLE: Final = ("os.environ.setdefault", "environ.setdefault", "os.putenv")
 # An encoding that the file declares, PEP 263.
 _CODING: Final = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.MULTILINE)
+_MOST: Final = 10_000
 
 
 def read(path: Path) -> Source:
@@ -41,8 +42,10 @@ def parse(content: bytes, name: str) -> Source:
         raise ConfigError(f"{name}: not valid Python: {error.msg}{where}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise ConfigError(f"{name}: not valid Python: {str(error) or 'nested too deeply'}") from None
+    if sum(isinstance(node, ast.stmt) for node in ast.walk(tree)) > _MOST:
+        raise ConfigError(f"{name}: more than {_MOST} statements, so not a configuration")
+    lines = content.decode(_encoding(content), errors="replace").splitlines()
     try:
-        lines = content.decode(_encoding(content), errors="replace").splitlines()
         return _Reader(name, lines).read(tree)
     except RecursionError:
         raise ConfigError(f"{name}: an expression is nested too deeply") from None
@@ -57,7 +60,7 @@ class _Reader:
     """Collects what the statements set, in their order; the last assignment counts."""
 
     def __init__(self, name: str, lines: list[str]) -> None:
-        self.lines = lines
+        self.lines = [source.shortened(line.strip(), source.SHOWN) for line in lines]
         self.names: dict[str, Found] = {}
         self.given: dict[str, Given] = {}
         self.found = Source(Server.GUNICORN, name)
@@ -158,7 +161,7 @@ class _Reader:
         """The first line of a statement."""
         first = self.lines[node.lineno - 1 : node.lineno]
         more = " ..." if (node.end_lineno or node.lineno) > node.lineno else ""
-        return "".join(first).strip() + more
+        return "".join(first) + more
 
 
 def _place(node: ast.stmt) -> str:

@@ -9,12 +9,10 @@ from collections.abc import Iterable
 
 from tailrace.cli.options import BY_NAME, GROUPS, OPTIONS
 from tailrace.migrate.convert import Migrated
-from tailrace.migrate.source import Remark
+from tailrace.migrate.source import SHOWN, Remark, shortened
 from tailrace.process.printable import printable
 
 _WIDTH = 100
-# Characters of a text of the source that a comment shows.
-_SHOWN = 160
 _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)\b(?!=)")
 
 
@@ -32,7 +30,7 @@ def as_toml(made: Migrated) -> str:
         for name in found:
             setting = made.settings[name]
             for comment in setting.comments:
-                lines += _comment(_shortened(comment, 2 * _SHOWN))
+                lines += _comment(shortened(comment, 2 * SHOWN))
             written = f"{name} = {_value(setting.value)}"
             lines.append(f"{written:<44} # {_one_line(', '.join(dict.fromkeys(setting.origins)))}")
     lines += _remarks("No equivalent, or your decision:", [each for each in made.remarks if each.is_warning])
@@ -43,10 +41,10 @@ def as_toml(made: Migrated) -> str:
 def warnings(made: Migrated) -> list[str]:
     """One line for each point that needs the user's attention."""
     lines = list(made.warnings)
-    for each in made.remarks:
+    for each in dict.fromkeys(made.remarks):
         if each.is_warning:
             where = f" ({each.place})" if each.place else ""
-            lines.append(f"{_shortened(_one_line(each.text), _SHOWN)}{where}: {_ours(each.reason)}")
+            lines.append(f"{shortened(_one_line(each.text), SHOWN)}{where}: {_ours(each.reason)}")
     return [_one_line(line) for line in lines]
 
 
@@ -56,7 +54,7 @@ def _remarks(heading: str, remarks: list[Remark]) -> list[str]:
     lines = ["", *_comment(heading)]
     for each in dict.fromkeys(remarks):
         where = f" ({each.place})" if each.place else ""
-        lines += [f"#   {_shortened(_one_line(each.text), _SHOWN)}{_one_line(where)}"]
+        lines += [f"#   {shortened(_one_line(each.text), SHOWN)}{_one_line(where)}"]
         lines += _comment(f"{_ours(each.reason)}.", "#       ")
     return lines
 
@@ -70,10 +68,6 @@ def _comment(text: str, beginning: str = "# ") -> Iterable[str]:
 def _one_line(text: str) -> str:
     """Makes sure that text of the source cannot end the comment."""
     return printable(text.replace("\t", " "))
-
-
-def _shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def _ours(sentence: str) -> str:

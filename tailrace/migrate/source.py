@@ -14,6 +14,14 @@ from tailrace.process.errors import ConfigError
 
 # Bytes. The largest configurations of real projects have a hundredth of it.
 _LARGEST: Final = 1 << 20
+# Characters of the configuration's text that a comment shows, and of a reason, which may quote a value.
+SHOWN: Final = 160
+_LONGEST_REASON: Final = 1000
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, or its beginning if it is longer than `most` characters."""
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 class Unset:
@@ -49,12 +57,19 @@ class Given:
 
 @dataclass(frozen=True)
 class Remark:
-    """Something that does not become a setting. is_warning: the user has to act; otherwise it is not needed."""
+    """Something that does not become a setting. is_warning: the user has to act; otherwise it is not needed.
+
+    Long texts and reasons are shortened at once, since thousands of remarks may quote the same long line.
+    """
 
     text: str
     place: str
     reason: str
     is_warning: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", shortened(self.text, SHOWN))
+        object.__setattr__(self, "reason", shortened(self.reason, _LONGEST_REASON))
 
 
 @dataclass

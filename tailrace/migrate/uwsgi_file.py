@@ -28,10 +28,11 @@ _CLOSES: Final = ("endif", "end-if", "endfor", "end-for")
 _PLACEHOLDER: Final = re.compile(
     r"%\((?P<name>[^()%]+)\)|%(?P<letter>[A-Za-z])|\$\((?P<variable>[^()]+)\)|@\((?P<file>[^()]+)\)"
 )
-# Files that include each other, characters of a value, and values of a configuration.
+# Files that include each other, characters of a name or value, values of a configuration, and bytes of all its files.
 _DEEPEST: Final = 10
 _LONGEST: Final = 4096
 _MOST: Final = 10_000
+_MOST_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,10 @@ class _Reader:
         self.found = found
         self.placeholders: dict[str, str | None] = {}
         self.open: list[tuple[Path, str]] = []
-        # Conditions and loops that are open.
-        self.conditions: list[_Line] = []
+        # Conditions and loops that are open, as a remark shows them.
+        self.conditions: list[str] = []
         self.count = 0
+        self.size = 0
         # Names in placeholders of the files that are open.
         self.used: set[str] = set()
 
@@ -74,6 +76,9 @@ class _Reader:
         here = (Path(os.path.abspath(path)), section)
         if here in self.open or len(self.open) >= _DEEPEST:
             raise ConfigError(f"{path}: the file includes itself, or files are included more than {_DEEPEST} deep")
+        self.size += len(content)
+        if self.size > _MOST_BYTES:
+            raise ConfigError(f"{path}: the included files are larger than {_MOST_BYTES >> 20} MiB together")
         self.open.append(here)
         inside = len(self.open) > 1
         self.used |= set(re.findall(r"%\(([^()%]+)\)", source.text(content, path)))
@@ -81,6 +86,8 @@ class _Reader:
             self.count += 1
             if self.count > _MOST:
                 raise ConfigError(f"{path}: more than {_MOST} options, so not a configuration")
+            if len(line.key) > _LONGEST:
+                raise ConfigError(f"{path}: an option's name is longer than {_LONGEST} characters")
             place = f"{path.name}, {line.place}" if inside else line.place
             self._line(_Line(line.key, line.value, place), path)
         self.open.pop()
@@ -91,13 +98,13 @@ class _Reader:
                 self.conditions.pop()
             return
         if _OPENS.fullmatch(line.key):
-            self.conditions.append(line)
             reason = "a tailrace.toml has no conditions or loops: decide about each option in this block"
-            self.found.remarks.append(Remark(f"{line.key} = {line.value}", line.place, reason))
+            remark = Remark(f"{line.key} = {line.value}", line.place, reason)
+            self.conditions.append(remark.text)
+            self.found.remarks.append(remark)
             return
         if self.conditions:
-            opened = self.conditions[-1]
-            reason = f"it depends on `{opened.key} = {opened.value}`"
+            reason = f"it depends on `{self.conditions[-1]}`"
             self.found.remarks.append(Remark(f"{line.key} = {line.value}", line.place, reason))
             return
         value, computed = self._expanded(line.value, path)
@@ -139,27 +146,33 @@ class _Reader:
     def _expanded(self, text: str, path: Path) -> tuple[Any, str]:
         """The value with its placeholders replaced, or UNSET; and what it depends on."""
         depends: list[str] = []
+        length = len(text)
+
+        def longer(by: int) -> None:
+            nonlocal length
+            length += by
+            if length > _LONGEST:
+                raise ConfigError(f"{path}: a value with placeholders is longer than {_LONGEST} characters")
 
         def replace(found: re.Match[str]) -> str:
+            value: str | None = None
             if (name := found["name"]) is not None:
-                if (value := self.placeholders.get(name.strip())) is None:
-                    depends.append(f"the placeholder %({name})")
-                    return found[0]
-                return value
-            if (letter := found["letter"]) is not None:
-                value = _magic(letter, path, self.open[-1][1])
-                if value is None:
-                    depends.append(f"%{letter}")
-                return found[0] if value is None else value
-            depends.append(f"${found['variable']}" if found["variable"] else f"the file {found['file']}")
-            return found[0]
+                value, unknown = self.placeholders.get(name.strip()), f"the placeholder %({name})"
+            elif (letter := found["letter"]) is not None:
+                value, unknown = _magic(letter, path, self.open[-1][1]), f"%{letter}"
+            else:
+                unknown = f"${found['variable']}" if found["variable"] else f"the file {found['file']}"
+            if value is None:
+                depends.append(unknown)
+                return found[0]
+            longer(len(value) - len(found[0]))
+            return value
 
         if text.strip() == "%k":
             return CPUS, "it depends on the number of CPUs"
+        longer(0)
         # A `%` before something else, as in a format of the log, stays.
         value = _PLACEHOLDER.sub(replace, text)
-        if len(value) > _LONGEST:
-            raise ConfigError(f"{path}: a value with placeholders is longer than {_LONGEST} characters")
         if depends and not _is_format(text):
             return UNSET, f"it depends on {' and '.join(dict.fromkeys(depends))}"
         return value, ""
@@ -227,7 +240,8 @@ def _ini(text: str, path: Path, section: str) -> list[_Line]:
                 f"{path}: a file of PasteDeploy: `pserve` reads it, and its section [server:main] needs "
                 "`use = egg:tailrace`"
             )
-        there = f"; there are {', '.join(map(repr, sections[:5]))}" if sections else ""
+        some = ", ".join(repr(source.shortened(each, 40)) for each in sections[:5])
+        there = f"; there are {some}" if sections else ""
         raise ConfigError(f"{path}: no section [{section}], so not a uWSGI configuration{there}")
     return found
 
@@ -275,10 +289,11 @@ def _json(text: str, path: Path, section: str) -> list[_Line]:
         raise ConfigError(f'{path}: no object "{section}", so not a uWSGI configuration')
     found = []
     for key, value in table.items():
+        place = source.shortened(f'"{key}"', source.SHOWN)
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, (dict, list)):
                 raise ConfigError(f"{path}: {key[:100]!r} is neither a value nor a list of values")
-            found.append(_Line(key, json.dumps(each) if not isinstance(each, str) else each, f'"{key}"'))
+            found.append(_Line(key, json.dumps(each) if not isinstance(each, str) else each, place))
     return found
 
 

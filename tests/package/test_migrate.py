@@ -2,6 +2,9 @@
 
 import json
 import os
+import resource
+import subprocess
+import sys
 
 import pytest
 import tomllib
@@ -282,6 +285,65 @@ def test_hostile_input_is_one_line(name, directory):
         # What Python's parser takes is named in a comment.
         assert result.exception is None
         assert "workers" in result.output
+
+
+COMMENTS = b"[uwsgi]\n" + b"#\n" * 500_000
+LISTS = "a = ['x']\n" + "a = [a, a]\n" * 40
+# Small files that would become large by what they repeat: by name, the content, and what is said of it.
+REPEATED = {
+    "text.py": (f"{LISTS}bind = f'{{a}}'\n", "it is computed"),
+    "str.py": (f"{LISTS}bind = str(a)\n", "it is computed"),
+    "lists.py": (f"{LISTS}bind = a\n", "it is computed"),
+    "nested.py": ("bind = ['x']\n" + "bind = [bind]\n" * 3000, "it is computed"),
+    "equal.py": (f"{LISTS}{LISTS.replace('a', 'b')}reload = a == b\n", "it is computed"),
+    "joined.py": (f"a = '{'x' * 500_000}'\nbind = f'{'{a}' * 100_000}'\n", "it is computed"),
+    "short.py": (f"a = '{'x' * 4000}'\nbind = f'{'{a}' * 300_000}'\n", "it is computed"),
+    "format.py": ("bind = '" + "%s" * 100_000 + "' % [" + "0," * 100_000 + "]\n", "it is computed"),
+    "depends.py": (
+        "import os\na = ''\n" + "".join(f"a += os.environ['V{n}']\n" for n in range(9000)) + "bind = a\n",
+        "$V7 and others",
+    ),
+    "statements.py": ("f();" * 250_000 + " \n", "more than 10000 statements"),
+    "line.py": ("f();" * 9000 + "#" + "x" * 900_000 + " \n", "Tailrace executes no configuration"),
+    "condition.ini": (f"[uwsgi]\nif-env = {'x' * 900_000}\n" + "a=1\n" * 9998, "it depends on `if-env = xxx"),
+    "include.ini": ("[uwsgi]\n" + "include = comments.ini\n" * 9000, "larger than 4 MiB together"),
+    "key.json": (json.dumps({"uwsgi": {"k" * 900_000: [1] * 9000}}), "name is longer than 4096 characters"),
+}
+
+
+def limited():
+    """Of the process: 2 GiB of addresses, and a minute of the processor."""
+    resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+    resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_a_small_file_needs_little_memory_and_time(name, directory):
+    text, said = REPEATED[name]
+    (directory / name).write_text(text)
+    (directory / "comments.ini").write_bytes(COMMENTS)
+    assert max(len(text), len(COMMENTS)) < 1 << 20, "a larger file is refused"
+    done = subprocess.run(
+        [sys.executable, "-m", "tailrace", "migrate", name],
+        preexec_fn=limited,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == (0 if done.stderr.startswith("tailrace: warning: ") else 2)
+
+
+def test_a_command_line_names_few_files(directory):
+    (directory / "a.ini").write_text("[uwsgi]\nlisten = 9\n")
+    assert migrated("uwsgi" + " a.ini" * 10)[0]["backlog"] == 9
+    with pytest.raises(ConfigError, match="names more than 10 files"):
+        main.run("uwsgi" + " a.ini" * 11)
+
+
+def test_the_values_of_a_format_are_taken_as_they_are():
+    assert gunicorn("bind = '%s:%d' % ('%h', 80)")[0]["bind"] == ["%h:80"]
 
 
 @pytest.mark.parametrize("count", [3, 20])
