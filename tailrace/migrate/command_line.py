@@ -175,13 +175,13 @@ class _Reader:
 
     def _short(self, word: str, left: list[str]) -> None:
         """`-w4`, `-w 4`, or several switches in one word."""
-        spelling, rest = word[:2], word[2:]
-        entry = find.of(self.server, spelling)
-        if rest and entry is not None and entry.name.values == 0:
-            self._option(spelling, None, left)
-            self._short(f"-{rest}", left)
-        else:
-            self._option(spelling, [rest.removeprefix("=")] if rest else None, left)
+        for place, letter in enumerate(word[1:], 2):
+            entry = find.of(self.server, f"-{letter}")
+            is_switch = entry is not None and entry.name.values == 0
+            if not is_switch and place < len(word):
+                self._option(f"-{letter}", [word[place:].removeprefix("=")], left)
+                return
+            self._option(f"-{letter}", None, left)
 
     def _option(self, spelling: str, values: list[str] | None, left: list[str]) -> None:
         entry = find.of(self.server, spelling)

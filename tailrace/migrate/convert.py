@@ -80,7 +80,9 @@ def _one(given: Given, others: dict[str, Any], made: Migrated) -> None:
         return
     if row.convert is values.variables:
         # A remark would show a value that may be secret.
-        made.source.variables += [each.partition("=")[0] for each in values.listed(given.value or given.name)]
+        is_known = given.value and given.value not in (UNSET, CPUS)
+        variables = values.listed(given.value if is_known else given.name)
+        made.source.variables += [each.partition("=")[0] for each in variables]
         return
     value = None if given.value is UNSET else "auto" if given.value is CPUS else given.value
     try:

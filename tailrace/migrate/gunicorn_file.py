@@ -44,16 +44,22 @@ def parse(content: bytes, name: str) -> Source:
         raise ConfigError(f"{name}: not valid Python: {str(error) or 'nested too deeply'}") from None
     if sum(isinstance(node, ast.stmt) for node in ast.walk(tree)) > _MOST:
         raise ConfigError(f"{name}: more than {_MOST} statements, so not a configuration")
-    lines = content.decode(_encoding(content), errors="replace").splitlines()
+    lines = _decoded(content, name).splitlines()
     try:
         return _Reader(name, lines).read(tree)
     except RecursionError:
         raise ConfigError(f"{name}: an expression is nested too deeply") from None
 
 
-def _encoding(content: bytes) -> str:
+def _decoded(content: bytes, name: str) -> str:
+    """The text, by the encoding that the file declares. Raises ConfigError."""
     found = _CODING.search(b"\n".join(content.splitlines()[:2]))
-    return found[1].decode() if found else "utf-8"
+    encoding = found[1].decode() if found else "utf-8"
+    try:
+        return content.decode(encoding, errors="replace")
+    except (LookupError, ValueError):
+        # Python may have an encoding that does not take `errors`, such as idna.
+        raise ConfigError(f"{name}: cannot be read as {encoding[:40]}; convert it to UTF-8 with `iconv`") from None
 
 
 class _Reader:

@@ -304,7 +304,8 @@ def _xml(text: str, path: Path, section: str) -> list[_Line]:
         root = xml.etree.ElementTree.fromstring(text)
     except (xml.etree.ElementTree.ParseError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid XML: {error}") from None
-    top = root if root.tag == section else root.find(section)
+    # Not `find`, for which a section such as `@` is a path of its own syntax.
+    top = root if root.tag == section else next((each for each in root if each.tag == section), None)
     if top is None:
         raise ConfigError(f"{path}: no element <{section}>, so not a uWSGI configuration")
     return [

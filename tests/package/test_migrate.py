@@ -261,6 +261,10 @@ HOSTILE = {
     "wrong.json": b"{",
     "list.json": b"[]",
     "deep.json": b'{"uwsgi": {"module": {"a": {}}}}',
+    "hex.py": b"workers = 1\nbind = f'{0x" + b"f" * 4000 + b"}'\n",
+    "percent.py": b"workers = 1\nbind = '%s' % 0x" + b"f" * 4000 + b"\n",
+    "variables.py": b"workers = 1\nraw_env = 0x" + b"f" * 4000 + b"\n",
+    "idna.py": b"# coding: idna\nworkers = 1\n",
     "wrong.yaml": b"uwsgi:\n  module\n",
     "empty.yaml": b"",
 } | {name: text.encode() for name, text in NESTED.items()}
@@ -344,6 +348,25 @@ def test_a_command_line_names_few_files(directory):
 
 def test_the_values_of_a_format_are_taken_as_they_are():
     assert gunicorn("bind = '%s:%d' % ('%h', 80)")[0]["bind"] == ["%h:80"]
+
+
+def test_computed_variables_are_named_by_their_setting():
+    assert "variables: raw_env" in gunicorn("raw_env = variables()")[1]
+
+
+@pytest.mark.parametrize("section", ["@", "[", "*", "."])
+def test_a_section_of_xml_is_the_name_of_an_element(section, directory):
+    (directory / "b.xml").write_text("<all><uwsgi><processes>2</processes></uwsgi></all>")
+    assert uwsgi("include = b.xml:uwsgi")[0]["workers"] == 2
+    (directory / "site.ini").write_text(f"[uwsgi]\ninclude = b.xml:{section}\n")
+    with pytest.raises(ConfigError) as error:
+        main.run("site.ini")
+    assert f"b.xml: no element <{section}>" in str(error.value)
+    assert "the file is not read: no element <a:b>" in migrated("uwsgi --xml b.xml:a:b")[1]
+
+
+def test_thousands_of_switches_are_one_word():
+    assert migrated(f"gunicorn -{'R' * 3000}w4 a:b")[0]["workers"] == 4
 
 
 @pytest.mark.parametrize("count", [3, 20])
