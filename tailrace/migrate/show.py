@@ -83,5 +83,12 @@ def _ours(sentence: str) -> str:
 
 
 def _value(value: object) -> str:
-    """For booleans, numbers, text and lists, the notation of JSON is that of TOML, except for DEL."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """For booleans, numbers, text and lists, the notation of JSON is that of TOML.
+
+    What is not printable is escaped, since a terminal may show the file. TOML has no escape for half of a surrogate
+    pair, which is not UTF-8 either.
+    """
+    written = json.dumps(value, ensure_ascii=False)
+    return "".join(
+        each if each.isprintable() or "\ud800" <= each <= "\udfff" else f"\\U{ord(each):08x}" for each in written
+    )

@@ -369,6 +369,17 @@ def test_thousands_of_switches_are_one_word():
     assert migrated(f"gunicorn -{'R' * 3000}w4 a:b")[0]["workers"] == 4
 
 
+def test_a_value_has_no_character_that_a_terminal_obeys(directory):
+    name = f"{directory}/\x9b2J\u202e\u2028\U000e0001é"
+    found, text, warnings = uwsgi(f"chdir = {name.replace(chr(0x2028), '')}")
+    assert found["chdir"] == name.replace("\u2028", "")
+    assert all(line.isprintable() for line in [*text.split("\n"), *warnings])
+    assert "é" in text
+    found, text, _ = gunicorn(f"chdir = {name!a}")
+    assert found["chdir"] == name
+    assert all(line.isprintable() for line in text.split("\n"))
+
+
 @pytest.mark.parametrize("count", [3, 20])
 def test_files_that_include_each_other_end(count, directory):
     for number in range(count):
