@@ -91,10 +91,10 @@ def read(path: Path) -> bytes:
     try:
         # Not a pipe or a device, which may never end.
         is_file = stat.S_ISREG(os.stat(path).st_mode)
-        content = b""
-        if is_file:
-            with open(path, "rb") as file:
-                content = file.read(_LARGEST + 1)
+        content = _content(path) if is_file else b""
+    except BlockingIOError:
+        # Such as /proc/kmsg, which is a regular file by its mode.
+        raise ConfigError(f"{path}: more content is still to come, so not a configuration") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not is_file:
@@ -104,6 +104,18 @@ def read(path: Path) -> bytes:
     if b"\0" in content:
         raise ConfigError(f"{path}: a binary file, so not a configuration")
     return content
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a file, up to one more than are accepted. Raises OSError, and BlockingIOError instead of waiting."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        content = b""
+        while len(content) <= _LARGEST and (more := os.read(descriptor, _LARGEST + 1 - len(content))):
+            content += more
+        return content
+    finally:
+        os.close(descriptor)
 
 
 def text(content: bytes, path: Path) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -413,6 +414,24 @@ def test_a_file_that_may_not_be_read_is_named(directory):
     os.mkfifo(directory / "pipe.ini")
     with pytest.raises(ConfigError, match=r"pipe\.ini: not a regular file"):
         main.run("pipe.ini")
+
+
+def test_a_file_whose_content_is_still_to_come_does_not_hold_the_command():
+    # Regular by its mode, but reading waits for the kernel's next message. Only root may read it.
+    try:
+        os.close(os.open("/proc/kmsg", os.O_RDONLY | os.O_NONBLOCK))
+    except OSError as error:
+        pytest.skip(f"/proc/kmsg: {error.strerror}")
+    with open("site.ini", "w") as file:
+        file.write("[uwsgi]\ninclude = /proc/kmsg\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "tailrace", "migrate", "site.ini"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert re.search("the file is not read: (more content is still to come|larger than 1 MiB)", done.stderr)
 
 
 def test_a_file_that_an_option_names_and_that_is_missing_is_a_warning():
