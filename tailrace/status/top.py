@@ -5,9 +5,10 @@ Threads: one asks the server again and again; the main thread draws. The values 
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -70,6 +71,17 @@ class Row:
             return ""
         return f"{frames[0]['function']} {frames[0]['file'].rpartition('/')[2]}:{frames[0]['line']}"
 
+    @property
+    def cells(self) -> list[Text]:
+        """What each column shows of it."""
+        return [Text(each.text(self), no_wrap=True, overflow="ellipsis") for each in COLUMNS]
+
+    @property
+    def stack(self) -> str:
+        """The thread with its stack and its state, explained if this version knows the state."""
+        lines = [f"worker {self.worker}", *thread_lines(self.found), "", f"  {EXPLAINED.get(self.found['state'], '')}"]
+        return "\n".join(lines if self.found["frames"] else [*lines, "  no Python frames"])
+
 
 @dataclass(frozen=True)
 class Column:
@@ -121,6 +133,10 @@ FIGURES: Final = {
 }
 
 
+# What a key shows of the status instead of the table.
+PAGES: Final = {"endpoints": responses.endpoint_text, "slow": responses.recent_text}
+
+
 @dataclass(frozen=True)
 class Look:
     """The server at one moment; `at` by the monotonic clock."""
@@ -158,23 +174,36 @@ class Look:
 
     def check(self, before: Look | None) -> None:
         """Builds every text that is drawn, as a trial. Raises an error that `Asked.understood` catches if the server's
-        documents have an unexpected form: an error while drawing would end the program."""
-        self.figures(before)
-        list(self.faults())
-        self.status["application"].strip()
-        for number, column in enumerate(COLUMNS):
-            for row in self.rows(number, False, idle=True):
-                column.text(row)
-                list(thread_lines(row.found))
-        if "endpoints" in self.status:
-            responses.endpoint_text(self.status)
-            responses.recent_text(self.status)
+        documents have an unexpected form: an error while drawing would end the program.
 
-    def faults(self) -> Iterator[str]:
+        before: the look that is drawn now, from which this one's rates are computed.
+        """
+        self.heading(before)
+        # The rates of the first look and of the next one are computed from the same keys.
+        self.heading(dataclasses.replace(self, at=self.at - 1))
+        self.faults()
+        for column in range(len(COLUMNS)):
+            self.rows(column, False, idle=True)
+        for row in self.rows(_BY_SECONDS, False, idle=True):
+            _ = row.key, row.cells, row.stack
+        for page in PAGES.values():
+            self.page(page)
+
+    def heading(self, before: Look | None) -> str:
+        """The application and the figures, as a line."""
+        application: str = self.status["application"]
+        return "  ".join([application, *(f"{name} {value}" for name, value in self.figures(before).items() if value)])
+
+    def faults(self) -> str:
         """What could not be read, and what is to be known, a line each."""
-        for said in dict.fromkeys(each["error"] or each["note"] for each in self.workers):
-            if said:
-                yield said
+        said = dict.fromkeys(each["error"] or each["note"] for each in self.workers)
+        return "\n".join(each for each in said if each)
+
+    def page(self, text: Callable[[Mapping[str, Any]], str]) -> str:
+        """One of PAGES, if the server's version has it."""
+        if "endpoints" in self.status:
+            return text(self.status)
+        return f"Tailrace {self.status['version']} does not tell this"
 
 
 def explanation() -> str:
@@ -237,7 +266,6 @@ class Top(App[None]):
         self._asked, self._interval = asked, interval
         self._over = threading.Event()
         self._look: Look | None = None
-        self._before: Look | None = None
         self._rows: list[Row] = []
         self._by, self._turned, self._idle = _BY_SECONDS, False, False
 
@@ -276,20 +304,16 @@ class Top(App[None]):
         status, workers = self._asked.status(), self._asked.stacks()
         with self._asked.understood():
             look = Look(time.monotonic(), printable_document(status), printable_document(workers))
-            look.check(self._before)
+            look.check(self._look)
         return look
 
     def _show(self, found: Look | str) -> None:
         if isinstance(found, str):
             self.query_one("#said", Static).update(found)
             return
-        self._before, self._look = self._look, found
-        figures = found.figures(self._before)
-        application = found.status["application"]
-        self.query_one("#figures", Static).update(
-            "  ".join([application, *(f"{name} {value}" for name, value in figures.items() if value)])
-        )
-        self.query_one("#said", Static).update("\n".join(found.faults()))
+        before, self._look = self._look, found
+        self.query_one("#figures", Static).update(found.heading(before))
+        self.query_one("#said", Static).update(found.faults())
         self._draw()
         if isinstance(self.screen, Page):
             self.screen.renew()
@@ -307,7 +331,7 @@ class Top(App[None]):
             mark = ("▼" if each.falls != self._turned else "▲") if number == self._by else ""
             table.add_column(Text(each.title + mark), width=each.width or wide)
         for row in self._rows:
-            table.add_row(*(Text(each.text(row), no_wrap=True, overflow="ellipsis") for each in COLUMNS))
+            table.add_row(*row.cells)
         at = next((at for at, row in enumerate(self._rows) if chosen is not None and row.key == chosen.key), 0)
         table.move_cursor(row=at)
 
@@ -337,17 +361,14 @@ class Top(App[None]):
 
     def action_endpoints(self) -> None:
         """The cost of endpoints."""
-        self.push_screen(Page(lambda: self._of_status(responses.endpoint_text)))
+        self.push_screen(Page(lambda: self._page("endpoints")))
 
     def action_slow(self) -> None:
         """The last slow and broken responses."""
-        self.push_screen(Page(lambda: self._of_status(responses.recent_text)))
+        self.push_screen(Page(lambda: self._page("slow")))
 
-    def _of_status(self, text: Callable[[Mapping[str, Any]], str]) -> str:
-        if self._look is None:
-            return "the server has not answered yet"
-        status = self._look.status
-        return text(status) if "endpoints" in status else f"Tailrace {status['version']} does not tell this"
+    def _page(self, name: str) -> str:
+        return "the server has not answered yet" if self._look is None else self._look.page(PAGES[name])
 
     def on_data_table_row_selected(self, _event: DataTable.RowSelected) -> None:
         """The stack of the thread, as it is now, as long as it is shown."""
@@ -360,8 +381,7 @@ class Top(App[None]):
             now = next((row for row in rows if row.key == chosen.key), None)
             if now is None:
                 return f"thread {chosen.found['thread']} has ended"
-            lines = [f"worker {now.worker}", *thread_lines(now.found), "", f"  {EXPLAINED[now.found['state']]}"]
-            return "\n".join(lines if now.found["frames"] else [*lines, "  no Python frames"])
+            return now.stack
 
         self.push_screen(Page(text))
 

@@ -1,5 +1,6 @@
 """`tailrace top` in a terminal of 80x24, as tmux shows it, on a real server."""
 
+import asyncio
 import os
 import re
 import shlex
@@ -158,11 +159,41 @@ def test_without_an_answer_it_says_what_to_do(tmp_path):
 
 
 class Answering:
-    """Asked of a process that answers these documents."""
+    """Asked of a process that answers these documents. times: how often it has been asked."""
 
     def __init__(self, status, stacks):
-        self.status, self.stacks = lambda: status, lambda: stacks
-        self.understood = Asked("127.0.0.1:1").understood
+        self.answers = status, stacks
+        asked = Asked("127.0.0.1:1")
+        self.understood, self.address, self.times = asked.understood, asked.address, 0
+
+    def status(self):
+        self.times += 1
+        return self.answers[0]
+
+    def stacks(self):
+        return self.answers[1]
+
+
+def pressed(status, workers, *keys):
+    """What the program shows of these documents, which it reads again and again, after some keys: the last text."""
+    answering = Answering(status, workers)
+
+    async def run():
+        top = Top(answering, 0.001)
+        async with top.run_test() as pilot:
+
+            async def look_again():
+                until = answering.times + 3
+                while answering.times < until:
+                    await pilot.pause(0.01)
+
+            await look_again()
+            for key in keys:
+                await pilot.press(key)
+                await look_again()
+            return str(top.screen.query_one("#text" if keys else "#said").render())
+
+    return asyncio.run(asyncio.wait_for(run(), 60))
 
 
 def test_what_it_shows_has_nothing_that_a_terminal_obeys(server):
@@ -184,10 +215,15 @@ def test_what_it_shows_has_nothing_that_a_terminal_obeys(server):
 
 def test_a_document_of_another_form_is_named_and_does_not_end_it(server):
     status, workers = answer(server, "/status.json"), answer(server, "/stacks")["workers"]
+    totals = status["totals"]
+    without_requests = {key: value for key, value in totals.items() if key != "requests"}
     deep = []
     for _ in range(2000):
         deep = [deep]
     for wrong in (
+        {**status, "totals": without_requests},
+        {**status, "totals": {**totals, "requests": None}},
+        {key: value for key, value in status.items() if key not in ("endpoints", "version")},
         {"workers": []},
         {**status, "totals": []},
         {**status, "application": 1},
@@ -198,10 +234,45 @@ def test_a_document_of_another_form_is_named_and_does_not_end_it(server):
     ):
         with pytest.raises(AskError, match="unexpected form"):
             Top(Answering(wrong, workers), 1.0)._read()
+    (worker,) = workers
+    thread = worker["threads"][0]
+    for wrong in (
+        [{}],
+        deep,
+        [{**worker, "error": 5}],
+        [{**worker, "error": None, "note": 5}],
+        [{**worker, "threads": [{**thread, "state": 5}]}],
+        [{**worker, "threads": [{**thread, "state": None}]}],
+    ):
+        with pytest.raises(AskError, match="unexpected form"):
+            Top(Answering(status, wrong), 1.0)._read()
+
+
+def test_a_document_that_loses_its_form_is_named_and_the_next_one_is_shown(server):
+    status, workers = answer(server, "/status.json"), answer(server, "/stacks")["workers"]
+    answering = Answering(status, workers)
+    top = Top(answering, 1.0)
+    top._look = top._read()
+    answering.answers = {**status, "totals": {**status["totals"], "requests": "many"}}, workers
     with pytest.raises(AskError, match="unexpected form"):
-        Top(Answering(status, [{}]), 1.0)._read()
-    with pytest.raises(AskError, match="unexpected form"):
-        Top(Answering(status, deep), 1.0)._read()
+        top._read()
+    answering.answers = status, workers
+    assert top._read().heading(top._look).startswith("srv_waits:app  up ")
+
+
+def test_documents_of_another_form_do_not_end_the_program_while_it_draws(server):
+    status, workers = answer(server, "/status.json"), answer(server, "/stacks")["workers"]
+    wrong = {**status, "totals": {**status["totals"], "requests": None}}
+    assert "unexpected form" in pressed(wrong, workers)
+    assert "unexpected form" in pressed(status, [{**workers[0], "error": 5}])
+
+
+def test_a_state_of_another_version_is_shown_without_an_explanation(server):
+    status, (worker,) = answer(server, "/status.json"), answer(server, "/stacks")["workers"]
+    thread = {**worker["threads"][0], "state": "yielding"}
+    assert f"thread {thread['thread']} {thread['name']}: yielding" in pressed(
+        status, [{**worker, "threads": [thread]}], "enter"
+    )
 
 
 def test_without_a_terminal_it_names_the_other_command(server):
