@@ -28,6 +28,7 @@ import faulthandler
 import inspect
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -140,7 +141,10 @@ class Hooks:
 
     @contextlib.contextmanager
     def _limited(self, seconds: float) -> Iterator[None]:
-        """Ends the process if the code inside the context takes longer than this."""
+        """Ends the process if the code inside the context takes longer than this.
+
+        The application may use SIGALRM, too: its handler is called when its own alarm has gone off, before the limit.
+        """
         greenlet, gevent = sys.modules.get("greenlet"), sys.modules.get("gevent")
         own = greenlet.getcurrent() if greenlet is not None else None
 
@@ -154,7 +158,18 @@ class Hooks:
             )
             leave(0)
 
+        others = signal.getsignal(signal.SIGALRM)
+        deadline = time.monotonic() + seconds
+
         def over(number: int, frame: FrameType | None) -> None:
+            left = deadline - time.monotonic()
+            if left > 0:
+                # An alarm of the hook, which has replaced ours: both use the only timer. A periodic one continues.
+                if not 0 < signal.getitimer(signal.ITIMER_REAL)[0] < left:
+                    signal.setitimer(signal.ITIMER_REAL, left)
+                if callable(others):
+                    others(number, frame)
+                return
             waiting = own.gr_frame if own is not None else None
             if waiting is not None and gevent is not None:
                 # The hook waits for the hub, and handlers run there, where nothing may wait.

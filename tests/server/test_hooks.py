@@ -177,6 +177,52 @@ def test_a_stop_hook_has_the_rest_of_the_graceful_time(hooked, tmp_path):
     assert "has not returned" not in server.log
 
 
+COUNTS_ALARMS = f"""
+import signal
+{WRITE}
+{APP}
+signal.signal(signal.SIGALRM, lambda *_: write("alarm"))
+"""
+WAITS_FOR_ALARMS = """
+import os, signal, time
+
+def worker_stop(worker):
+    signal.{alarm}
+    while not os.path.exists("turns") or len(open("turns").readlines()) < {times}:
+        time.sleep(0.01)
+    write("done")
+"""
+
+
+@pytest.mark.parametrize(
+    ("alarm", "times"), [("alarm(1)", 1), ("setitimer(signal.ITIMER_REAL, 0.2, 0.2)", 3)], ids=["once", "periodic"]
+)
+def test_an_alarm_of_a_stop_hook_calls_the_handler_of_the_application(hooked, tmp_path, mode, alarm, times):
+    (tmp_path / "app.py").write_text(COUNTS_ALARMS)
+    hook = WRITE + WAITS_FOR_ALARMS.format(alarm=alarm, times=times)
+    with hooked(hook, *mode, "--graceful-timeout", "20") as server:
+        server.logged("listening on")
+        assert server.get().status == 200
+        server.tell(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+    called = [each[0] for each in turns(tmp_path)]
+    assert called[:times] == ["alarm"] * times
+    assert called.count("done") == 1
+    assert times > 1 or len(called) == 2
+    assert "has not returned" not in server.log
+
+
+def test_a_stop_hook_that_hangs_after_its_alarm_still_meets_its_limit(hooked, tmp_path):
+    (tmp_path / "app.py").write_text(COUNTS_ALARMS)
+    hook = "import signal, time\ndef worker_stop(worker):\n    signal.alarm(1)\n    time.sleep(60)\n"
+    with hooked(hook, "--graceful-timeout", "1") as server:
+        server.serves()
+        server.tell(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+    assert [each[0] for each in turns(tmp_path)] == ["alarm"]
+    assert "the hook myhooks.worker_stop has not returned after 3 s, so the process ends without it" in server.log
+
+
 def test_each_replaced_worker_and_one_without_a_master_stops_with_its_hook(hooked, tmp_path):
     hook = WRITE + "def worker_stop(worker): write('stop', worker.generation)\n"
     with hooked(hook) as server:
