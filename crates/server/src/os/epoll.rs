@@ -2,22 +2,37 @@
 //!
 //! One thread waits at a time; any thread wakes it. Connections are registered once, edge-triggered: an event is
 //! reported when something changes, and the thread that gets it must read or write until the socket has no more.
+//!
+//! A wait is one call of epoll_pwait2(2), which takes nanoseconds. Kernels before Linux 5.11 do not have it, and filters
+//! of system calls that are older than it forbid it. There, a short wait is one call of ppoll(2) for the epoll instance
+//! before epoll_wait(2), which takes milliseconds.
+#![allow(unsafe_code)]
 
+use std::ffi::{c_int, c_void};
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::event::{Timespec, epoll};
+use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;
 
+use crate::os::clock;
 use crate::os::eventfd::Eventfd;
+use crate::os::poll::timespec;
 use crate::os::process::Unshared;
+
+/// Without epoll_pwait2(2), shorter waits are exact. Longer ones are rounded up to milliseconds, which is one call less
+/// when events come.
+const SHORT: Duration = Duration::from_millis(10);
 
 /// An epoll instance, and the descriptor that wakes the thread that waits for it.
 pub(crate) struct Poller {
     epoll: Unshared,
     wakeup: Eventfd,
+    /// False once epoll_pwait2(2) was missing or forbidden.
+    has_pwait2: AtomicBool,
 }
 
 impl Poller {
@@ -27,7 +42,7 @@ impl Poller {
     /// No descriptors or memory left.
     pub(crate) fn new() -> io::Result<Self> {
         let epoll = Unshared::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
-        let poller = Self { epoll, wakeup: Eventfd::new()? };
+        let poller = Self { epoll, wakeup: Eventfd::new()?, has_pwait2: AtomicBool::new(true) };
         poller.watch(poller.wakeup.here(), WAKEUP, epoll::EventFlags::IN)?;
         Ok(poller)
     }
@@ -68,18 +83,15 @@ impl Poller {
     /// # Errors
     /// Those of epoll_wait(2), which all mean a fault of this program; and always in a child.
     pub(crate) fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<bool> {
-        let limit = timeout.map(|time| Timespec {
-            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(time.subsec_nanos()),
-        });
+        events.list.clear();
         events.filled.clear();
         let epoll = self.epoll.here().ok_or(Errno::BADF)?;
-        let found = match epoll::wait(epoll, events.list.as_mut_slice(), limit.as_ref()) {
-            Ok((found, _)) => found,
+        match self.fill(epoll, &mut events.list, timeout) {
+            Ok(()) => {}
             Err(Errno::INTR) => return Ok(true),
             Err(fault) => return Err(fault.into()),
-        };
-        events.filled.extend(found.iter().map(|event| {
+        }
+        events.filled.extend(events.list.iter().map(|event| {
             let flags = event.flags;
             let gone = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
             let read_end = flags.contains(epoll::EventFlags::RDHUP);
@@ -94,6 +106,22 @@ impl Poller {
         Ok(false)
     }
 
+    fn fill(
+        &self,
+        epoll: BorrowedFd<'_>,
+        list: &mut Vec<epoll::Event>,
+        timeout: Option<Duration>,
+    ) -> rustix::io::Result<()> {
+        if self.has_pwait2.load(Ordering::Relaxed) {
+            match epoll::wait(epoll, spare_capacity(list), timeout.map(timespec).as_ref()) {
+                // Most filters answer with the second, which epoll_pwait2(2) itself never gives.
+                Err(Errno::NOSYS | Errno::PERM) => self.has_pwait2.store(false, Ordering::Relaxed),
+                result => return result.map(drop),
+            }
+        }
+        fill_without_pwait2(epoll, list, timeout)
+    }
+
     /// Wakes the thread that waits, or the next one that does, by an event with the key [`WAKEUP`].
     pub(crate) fn wake(&self) {
         self.wakeup.wake();
@@ -105,16 +133,50 @@ impl Poller {
     }
 }
 
+fn fill_without_pwait2(
+    epoll: BorrowedFd<'_>,
+    list: &mut Vec<epoll::Event>,
+    timeout: Option<Duration>,
+) -> rustix::io::Result<()> {
+    let Some(time) = timeout else { return fill_by_millis(epoll, list, -1) };
+    if time.is_zero() || time >= SHORT {
+        return fill_by_millis(epoll, list, c_int::try_from(clock::millis(time)).unwrap_or(c_int::MAX));
+    }
+    // An epoll instance is readable while it has events.
+    match poll(&mut [PollFd::from_borrowed_fd(epoll, PollFlags::IN)], Some(&timespec(time)))? {
+        0 => Ok(()),
+        _ => fill_by_millis(epoll, list, 0),
+    }
+}
+
+/// epoll_wait(2). rustix would have it only instead of epoll_pwait2(2). time: -1 means no limit.
+fn fill_by_millis(epoll: BorrowedFd<'_>, list: &mut Vec<epoll::Event>, time: c_int) -> rustix::io::Result<()> {
+    unsafe extern "C" {
+        fn epoll_wait(epoll: c_int, events: *mut c_void, most: c_int, time: c_int) -> c_int;
+    }
+    let room = list.spare_capacity_mut();
+    let most = c_int::try_from(room.len()).unwrap_or(c_int::MAX);
+    // SAFETY: the call writes at most so many events at this address, where there is room for them. rustix's type has
+    // the layout of `struct epoll_event`.
+    let found = unsafe { epoll_wait(epoll.as_raw_fd(), room.as_mut_ptr().cast(), most, time) };
+    let Ok(found) = usize::try_from(found) else {
+        return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL));
+    };
+    // SAFETY: the call has written so many events, for which there was room after those of the list.
+    unsafe { list.set_len(list.len() + found) };
+    Ok(())
+}
+
 /// The events of one wait.
 pub(crate) struct Events {
-    list: Vec<MaybeUninit<epoll::Event>>,
+    list: Vec<epoll::Event>,
     filled: Vec<(u64, Readiness)>,
 }
 
 impl Events {
     /// Room for `capacity` events a wait.
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { list: vec![MaybeUninit::uninit(); capacity], filled: Vec::with_capacity(capacity) }
+        Self { list: Vec::with_capacity(capacity), filled: Vec::with_capacity(capacity) }
     }
 
     /// What the last wait found: the key given at registration, and what can be done.
@@ -147,13 +209,21 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
+    use std::sync::atomic::Ordering;
     use std::thread;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
-    use super::{Events, Poller, Readiness, WAKEUP};
+    use super::{Events, Poller, Readiness, SHORT, WAKEUP};
 
     const LONG: Option<Duration> = Some(Duration::from_secs(20));
     const NONE: Option<Duration> = Some(Duration::ZERO);
+
+    /// One as the kernel allows, and one as on a kernel without epoll_pwait2(2).
+    fn pollers() -> [Poller; 2] {
+        let older = Poller::new().unwrap();
+        older.has_pwait2.store(false, Ordering::Relaxed);
+        [Poller::new().unwrap(), older]
+    }
 
     fn wait(poller: &Poller, timeout: Option<Duration>) -> Vec<(u64, Readiness)> {
         let mut events = Events::new(8);
@@ -161,56 +231,109 @@ mod tests {
         events.iter().collect()
     }
 
+    fn keys(poller: &Poller, timeout: Option<Duration>) -> Vec<u64> {
+        wait(poller, timeout).iter().map(|event| event.0).collect()
+    }
+
     #[test]
     fn a_wakeup_is_one_event_until_it_is_cleared_and_reaches_a_thread_that_waits() {
-        let poller = Arc::new(Poller::new().unwrap());
-        assert!(wait(&poller, NONE).is_empty());
-        poller.wake();
-        poller.wake();
-        let keys: Vec<_> = wait(&poller, LONG).iter().map(|event| event.0).collect();
-        assert_eq!(keys, [WAKEUP]);
-        poller.clear_wakeup();
-        assert!(wait(&poller, NONE).is_empty());
-        let waiter = thread::spawn({
-            let poller = poller.clone();
-            move || wait(&poller, LONG).len()
-        });
-        poller.wake();
-        assert_eq!(waiter.join().unwrap(), 1);
+        for poller in pollers().map(Arc::new) {
+            assert!(wait(&poller, NONE).is_empty());
+            poller.wake();
+            poller.wake();
+            assert_eq!(keys(&poller, LONG), [WAKEUP]);
+            poller.clear_wakeup();
+            assert!(wait(&poller, NONE).is_empty());
+            for time in [None, LONG] {
+                let waiter = thread::spawn({
+                    let poller = poller.clone();
+                    move || keys(&poller, time)
+                });
+                poller.wake();
+                assert_eq!(waiter.join().unwrap(), [WAKEUP]);
+                poller.clear_wakeup();
+            }
+        }
+    }
+
+    #[test]
+    fn a_wait_ends_with_its_time_or_with_an_event_however_short_it_is() {
+        let micros = Duration::from_micros;
+        for poller in pollers() {
+            for time in
+                [micros(1), micros(300), micros(999), micros(1_500), SHORT - micros(1), SHORT, SHORT + micros(1)]
+            {
+                let began = Instant::now();
+                let mut events = Events::new(8);
+                // A signal ends a wait early.
+                let is_interrupted = poller.wait(&mut events, Some(time)).unwrap();
+                assert!(is_interrupted || began.elapsed() >= time, "{time:?}");
+                assert_eq!(events.iter().count(), 0);
+                poller.wake();
+                assert_eq!(keys(&poller, Some(time)), [WAKEUP], "{time:?}");
+                poller.clear_wakeup();
+            }
+        }
+    }
+
+    #[test]
+    fn more_events_than_there_is_room_for_are_those_of_the_next_wait() {
+        for poller in pollers() {
+            let pairs: Vec<_> = (0..3).map(|_| UnixStream::pair().unwrap()).collect();
+            for (key, (ours, _)) in (0..).zip(&pairs) {
+                poller.watch_connection(Some(ours.as_fd()), key).unwrap();
+            }
+            for time in [NONE, Some(Duration::from_micros(500))] {
+                let mut found = Vec::new();
+                let mut events = Events::new(2);
+                for count in [2, 1] {
+                    while poller.wait(&mut events, time).unwrap() {}
+                    assert_eq!(events.iter().count(), count);
+                    found.extend(events.iter().map(|event| event.0));
+                }
+                found.sort_unstable();
+                assert_eq!(found, [0, 1, 2]);
+                for (_, theirs) in &pairs {
+                    rustix::io::write(theirs, b"x").unwrap();
+                }
+            }
+        }
     }
 
     #[test]
     fn each_change_of_a_connection_is_one_event() {
-        let poller = Poller::new().unwrap();
-        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        poller.watch_connection(Some(ours.as_fd()), 7).unwrap();
-        let writable = Readiness { read: false, write: true, read_end: false, gone: false };
-        assert_eq!(wait(&poller, LONG), [(7, writable)]);
-        assert!(wait(&poller, NONE).is_empty(), "nothing has changed");
-        theirs.write_all(b"abc").unwrap();
-        assert_eq!(wait(&poller, LONG), [(7, Readiness { read: true, ..writable })]);
-        assert!(wait(&poller, NONE).is_empty(), "it is edge-triggered");
-        ours.read_exact(&mut [0; 3]).unwrap();
-        theirs.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(wait(&poller, LONG), [(7, Readiness { read: true, read_end: true, ..writable })]);
-        drop(theirs);
-        assert_eq!(wait(&poller, LONG), [(7, Readiness { read: true, read_end: true, gone: true, ..writable })]);
-        drop(ours);
-        assert!(wait(&poller, NONE).is_empty());
+        for poller in pollers() {
+            let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            poller.watch_connection(Some(ours.as_fd()), 7).unwrap();
+            let writable = Readiness { read: false, write: true, read_end: false, gone: false };
+            assert_eq!(wait(&poller, LONG), [(7, writable)]);
+            assert!(wait(&poller, NONE).is_empty(), "nothing has changed");
+            theirs.write_all(b"abc").unwrap();
+            assert_eq!(wait(&poller, LONG), [(7, Readiness { read: true, ..writable })]);
+            assert!(wait(&poller, NONE).is_empty(), "it is edge-triggered");
+            ours.read_exact(&mut [0; 3]).unwrap();
+            theirs.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(wait(&poller, LONG), [(7, Readiness { read: true, read_end: true, ..writable })]);
+            drop(theirs);
+            assert_eq!(wait(&poller, LONG), [(7, Readiness { read: true, read_end: true, gone: true, ..writable })]);
+            drop(ours);
+            assert!(wait(&poller, NONE).is_empty());
+        }
     }
 
     #[test]
     fn a_listener_is_an_event_at_each_wait_until_it_is_forgotten() {
-        let poller = Poller::new().unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        poller.watch_listener(Some(listener.as_fd()), 3).unwrap();
-        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        for _ in 0..2 {
-            assert_eq!(wait(&poller, LONG).iter().map(|event| event.0).collect::<Vec<_>>(), [3]);
+        for poller in pollers() {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            poller.watch_listener(Some(listener.as_fd()), 3).unwrap();
+            let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            for _ in 0..2 {
+                assert_eq!(keys(&poller, LONG), [3]);
+            }
+            poller.forget(Some(listener.as_fd()));
+            assert!(wait(&poller, NONE).is_empty());
         }
-        poller.forget(Some(listener.as_fd()));
-        assert!(wait(&poller, NONE).is_empty());
     }
 
     #[test]

@@ -28,9 +28,12 @@ pub(crate) fn wait_for_end(pipe: BorrowedFd<'_>) {
 }
 
 fn wait(descriptor: BorrowedFd<'_>, wanted: PollFlags, time: Duration) -> bool {
-    let limit =
-        Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) };
-    poll(&mut [PollFd::from_borrowed_fd(descriptor, wanted)], Some(&limit)).is_ok_and(|ready| ready > 0)
+    poll(&mut [PollFd::from_borrowed_fd(descriptor, wanted)], Some(&timespec(time))).is_ok_and(|ready| ready > 0)
+}
+
+/// A duration as the kernel takes it.
+pub(crate) fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) }
 }
 
 #[cfg(test)]
