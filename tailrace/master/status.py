@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import posix  # os.close of gevent closes only when its hub runs
 import select
 import signal
 import time
@@ -55,8 +56,8 @@ class Backoff:
 
 @dataclass
 class Process:
-    """A status process. line: the writing end of its pipe. handle: a pidfd, readable when it has ended, since a master
-    that is process 1 reaps every child."""
+    """A status process. line: the writing end of its pipe. handle: the reading end of another pipe, whose writing end
+    the process alone has, so that it is at its end when the process has ended."""
 
     pid: int
     line: int
@@ -66,13 +67,7 @@ class Process:
 
     def reap(self) -> Ending | None:
         """How it has ended; None: it lives. Closes the descriptors when it has ended."""
-        if not _is_readable(self.handle, 0):
-            return None
-        status = None
-        with contextlib.suppress(ChildProcessError):
-            status = os.waitpid(self.pid, 0)[1]
-        self.close()
-        return Ending(status)
+        return self._reaped() if _is_at_end(self.handle, 0) else None
 
     def tell(self) -> None:
         """Has it finish its requests, and end."""
@@ -87,11 +82,20 @@ class Process:
         self.tell()
         if self.handle < 0:
             return
-        if not _is_readable(self.handle, 2 * main.GRACE):
+        if not _is_at_end(self.handle, 2 * main.GRACE):
+            # It has its end of the pipe, so it was not reaped, and no other process has its number.
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.handle, signal.SIGKILL)
-            _is_readable(self.handle, None)
-        self.reap()
+                os.kill(self.pid, signal.SIGKILL)
+        self._reaped()
+
+    def _reaped(self) -> Ending:
+        """Waits for its end, which is near."""
+        status = None
+        # A master that is process 1 reaps every child.
+        with contextlib.suppress(ChildProcessError):
+            status = os.waitpid(self.pid, 0)[1]
+        self.close()
+        return Ending(status)
 
     def close(self) -> None:
         """Closes the descriptors; also called in processes that inherit them."""
@@ -102,11 +106,11 @@ class Process:
             self.handle = -1
 
 
-def _is_readable(handle: int, seconds: float | None) -> bool:
-    """Waits until the process of a pidfd has ended; None: for any time."""
+def _is_at_end(handle: int, seconds: float) -> bool:
+    """Whether the process of a handle ends within this time."""
     poll = select.poll()
     poll.register(handle, select.POLLIN)
-    return bool(poll.poll(None if seconds is None else seconds * 1000))
+    return bool(poll.poll(seconds * 1000))
 
 
 class Status:
@@ -177,7 +181,13 @@ class Status:
 
     def _fork(self, shared: SharedState, board: Scoreboard, now: float, in_child: Callable[[], None]) -> Process:
         log.flush_streams()
-        reader, writer = os.pipe()
+        reader, line = os.pipe()
+        try:
+            handle, writer = os.pipe()
+        except OSError:
+            os.close(reader)
+            os.close(line)
+            raise
         master = os.getpid()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
@@ -185,27 +195,23 @@ class Status:
                 pid = os.fork()
             if pid == 0:
                 try:
-                    os.close(writer)
+                    for ours in (line, handle):
+                        posix.close(ours)
                     in_child()
                     status, agent = map(self._listeners.get, ("status", "agent"))
                     main.work(status, agent, shared, board, reader, master, mask, self._application)
                 finally:
                     os._exit(1)
         except OSError:
-            os.close(writer)
+            os.close(line)
+            os.close(handle)
             raise
         finally:
-            os.close(reader)
+            for theirs in (reader, writer):
+                posix.close(theirs)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        try:
-            made = Process(pid, writer, os.pidfd_open(pid), now)
-        except OSError:
-            os.close(writer)
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            raise
-        forks.keep_from_children(made.line, made.handle)
-        return made
+        forks.keep_from_children(line, handle)
+        return Process(pid, line, handle, now)
 
     def let_go(self) -> Process | None:
         """The successor answers from now on. The process that is to be reaped once it has ended; None: there is none.

@@ -16,6 +16,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import select
 import signal
 import sys
 import sysconfig
@@ -97,13 +98,11 @@ def forget_bytecode(paths: Iterable[str]) -> None:
 class Watcher:
     """The watching process, for the master.
 
-    pipe: readable when there are events; never blocks. handle: a pidfd, since a master that is process 1 reaps every
-    child, after which another process may get the number.
+    pipe: readable when there are events; never blocks. The process alone has the other end: closed there, it has ended.
     """
 
     pid: int
     pipe: int
-    handle: int
     _said: bytes = field(default=b"", repr=False)
 
     def read(self) -> list[Watching | Changed | Failed]:
@@ -114,7 +113,7 @@ class Watcher:
             except BlockingIOError:
                 break
             if not said:
-                self._close_pipe()
+                self._reap()
                 return [Failed("its process has ended")]
             self._said += said
         *lines, self._said = self._said.split(b"\n")
@@ -122,23 +121,33 @@ class Watcher:
 
     def stop(self) -> None:
         """Ends it, and waits for its end."""
-        with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            if self.handle >= 0:
-                signal.pidfd_send_signal(self.handle, signal.SIGKILL)
-                os.waitid(os.P_PIDFD, self.handle, os.WEXITED)
-        self.close()
+        if self.pipe < 0:
+            return
+        # A master that is process 1 reaps every child, after which another process may get the number. What still has
+        # the pipe was not reaped.
+        if not _has_ended(self.pipe):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+        self._reap()
 
     def close(self) -> None:
-        """Closes the descriptors; also called in workers, which inherit them."""
-        self._close_pipe()
-        if self.handle >= 0:
-            os.close(self.handle)
-            self.handle = -1
-
-    def _close_pipe(self) -> None:
+        """Closes the pipe; also called in workers, which inherit it."""
         if self.pipe >= 0:
             os.close(self.pipe)
             self.pipe = -1
+
+    def _reap(self) -> None:
+        self.close()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+
+def _has_ended(pipe: int) -> bool:
+    """Whether the process that alone has the writing end of a pipe has ended."""
+    poll = select.poll()
+    # POLLHUP is reported without being asked for.
+    poll.register(pipe, 0)
+    return bool(poll.poll(0))
 
 
 @dataclass(frozen=True)
@@ -186,7 +195,7 @@ def start(application: str | None, files: Sequence[str] = ()) -> Watcher:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(writer)
     os.set_blocking(reader, False)
-    return Watcher(pid, reader, os.pidfd_open(pid))
+    return Watcher(pid, reader)
 
 
 def _watch(watched: list[str], files: list[str], pipe: int, master: int, mask: Iterable[int]) -> NoReturn:
