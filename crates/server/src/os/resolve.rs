@@ -24,8 +24,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags, fstat, fstatfs, makedev, open, openat, openat2,
-    readlinkat, statx,
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, Statx, StatxFlags, fstat, fstatfs, makedev, open, openat,
+    openat2, readlinkat, statx,
 };
 use rustix::io::{Errno, retry_on_intr};
 use tailrace_http::static_path::RelativePath;
@@ -148,7 +148,7 @@ impl Metadata {
     }
 }
 
-/// What the system has in memory of a file, and the number of the mount that has it.
+/// What the system has in memory of a file, and the number of the mount that has it, see [`mount`].
 fn look(descriptor: BorrowedFd<'_>) -> rustix::io::Result<(Metadata, u64)> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let found = statx(descriptor, c"", flags, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
@@ -162,7 +162,17 @@ fn look(descriptor: BorrowedFd<'_>) -> rustix::io::Result<(Metadata, u64)> {
         changed_nanoseconds: found.stx_ctime.tv_nsec,
         mode: u32::from(found.stx_mode),
     };
-    Ok((metadata, found.stx_mnt_id))
+    Ok((metadata, mount(&found)))
+}
+
+/// The number of the mount. Before Linux 5.8 the system does not tell it, and the number of the device tells file systems
+/// apart as well.
+fn mount(found: &Statx) -> u64 {
+    if StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID) {
+        found.stx_mnt_id
+    } else {
+        makedev(found.stx_dev_major, found.stx_dev_minor)
+    }
 }
 
 /// File systems that ask another process or machine, also to open a file or to tell what it is (`linux/magic.h`):
@@ -440,7 +450,7 @@ mod tests {
     use rustix::fs::{CWD, FileType, Mode, RenameFlags, inotify, mknodat, renameat_with};
     use tailrace_http::static_path::{DotFiles, RelativePath, decode};
 
-    use super::{Errno, Found, Links, Root, Unresolved, split_first};
+    use super::{AtFlags, Errno, Found, Links, Root, StatxFlags, Unresolved, mount, split_first, statx};
 
     const ALL: [Links; 3] = [Links::Beneath, Links::Never, Links::Follow];
 
@@ -746,6 +756,25 @@ mod tests {
         assert_eq!(answers(&root, Errno::IO, 100), (Seen::Nothing(Unresolved::Fault(Errno::IO)), 1));
         let never = Seen::Nothing(Unresolved::Fault(Errno::AGAIN));
         assert_eq!(answers(&open(Links::Follow), Errno::AGAIN, 100), (never, 4));
+    }
+
+    #[test]
+    fn a_mount_of_another_file_system_is_another_one_also_before_the_system_tells() {
+        let folder = Folder::new();
+        folder.file("a/file");
+        let look = |path: &std::path::Path| {
+            statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS | StatxFlags::MNT_ID).unwrap()
+        };
+        let tells = [look(&folder.path("")), look(&folder.path("a")), look(std::path::Path::new("/proc/self"))];
+        let older = tells.map(|mut found| {
+            found.stx_mask &= !StatxFlags::MNT_ID.bits();
+            found.stx_mnt_id = 0;
+            found
+        });
+        for [root, below, other] in [tells, older] {
+            assert_eq!(mount(&root), mount(&below));
+            assert_ne!(mount(&root), mount(&other));
+        }
     }
 
     #[test]
