@@ -56,6 +56,11 @@ impl Drop for Mapping {
     }
 }
 
+/// Size of the system's pages, in bytes: 4 KiB, or 16 or 64 KiB with some kernels for ARM.
+pub(crate) fn page_size() -> u64 {
+    rustix::param::page_size() as u64
+}
+
 /// Memory that optional allocations leave free (bytes): most other code can only fail without memory.
 pub(crate) const SPARE: usize = 16 << 20;
 
@@ -83,7 +88,12 @@ pub(crate) fn is_possible(length: usize) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{Mapping, is_possible};
+    use super::{Mapping, is_possible, page_size};
+
+    #[test]
+    fn pages_are_powers_of_two() {
+        assert!(page_size() >= 4_096 && page_size().is_power_of_two());
+    }
 
     #[test]
     fn a_mapping_is_zero_and_can_be_written() {

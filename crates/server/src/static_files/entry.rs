@@ -253,7 +253,7 @@ impl Representation {
     fn memory(&self) -> usize {
         let body = match &self.body {
             Body::Memory(bytes) => bytes.capacity(),
-            Body::Extent(_, length) => usize::try_from(*length).unwrap_or(usize::MAX).next_multiple_of(4096),
+            Body::Extent(extent, _) => usize::try_from(extent.room()).unwrap_or(usize::MAX),
             Body::File(_) => 0,
         };
         size_of::<Self>() + body + self.whole.room() + self.partial.room() + self.unchanged.room()

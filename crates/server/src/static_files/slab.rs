@@ -11,11 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::os::file::{free, memory_file, write_all_at};
+use crate::os::mapping::page_size;
 use crate::os::process::{self, Process};
 use crate::response::payload::FileSource;
-
-/// Extents begin and end at borders of pages, so that no two share one.
-const PAGE: u64 = 4096;
 
 /// A file that children which the application forks do not have: it is closed there, inside of fork(2), so that they
 /// neither keep its memory nor free what the server uses.
@@ -69,6 +67,8 @@ impl Drop for OwnFile {
 /// See the module. Any thread.
 pub(super) struct Slab {
     file: OwnFile,
+    /// Extents begin and end at borders of pages of this size, so that no two share one.
+    page: u64,
     /// Where the next extent begins.
     next: AtomicU64,
 }
@@ -79,7 +79,11 @@ impl Slab {
     /// # Errors
     /// No descriptors left, or a filter of system calls forbids it.
     pub(super) fn new() -> io::Result<Arc<Self>> {
-        Ok(Arc::new(Self { file: OwnFile::new(memory_file(c"tailrace-files")?), next: AtomicU64::new(0) }))
+        Self::with_pages(page_size())
+    }
+
+    fn with_pages(page: u64) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self { file: OwnFile::new(memory_file(c"tailrace-files")?), page, next: AtomicU64::new(0) }))
     }
 
     /// Keeps these bytes.
@@ -87,7 +91,7 @@ impl Slab {
     /// # Errors
     /// The system has no memory.
     pub(super) fn keep(self: &Arc<Self>, bytes: &[u8]) -> io::Result<Extent> {
-        let room = (bytes.len() as u64).div_ceil(PAGE) * PAGE;
+        let room = (bytes.len() as u64).next_multiple_of(self.page);
         let extent = Extent { slab: self.clone(), offset: self.next.fetch_add(room, Ordering::Relaxed), room };
         write_all_at(self.file.file(), bytes, extent.offset)?;
         Ok(extent)
@@ -105,6 +109,11 @@ impl Extent {
     /// Where it begins in the file.
     pub(super) fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Bytes of its pages.
+    pub(super) fn room(&self) -> u64 {
+        self.room
     }
 }
 
@@ -127,23 +136,38 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::os::fd::AsFd;
 
-    use super::{FileSource, PAGE, Slab};
+    use super::{FileSource, Slab};
     use crate::os::file::{read_at, regular_file};
+    use crate::os::mapping::page_size;
+
+    #[test]
+    fn extents_begin_with_a_page_whatever_its_size() {
+        for page in [4 << 10, 16 << 10, 64 << 10] {
+            let slab = Slab::with_pages(page).unwrap();
+            let kept = [10, 5_000, 70_000, 0, 1].map(|size| slab.keep(&vec![1; size]).unwrap());
+            assert!(kept.iter().all(|extent| extent.offset().is_multiple_of(page)));
+            for pair in kept.windows(2) {
+                assert_eq!(pair[0].offset() + pair[0].room(), pair[1].offset());
+            }
+        }
+    }
 
     #[test]
     fn extents_do_not_touch_and_their_pages_are_given_back() {
         let slab = Slab::new().unwrap();
-        let first = slab.keep(&[1; 5_000]).unwrap();
+        let size = usize::try_from(page_size()).unwrap() + 1_000;
+        let first = slab.keep(&vec![1; size]).unwrap();
         let second = slab.keep(&[2; 10]).unwrap();
-        assert_eq!((first.offset(), second.offset()), (0, 2 * PAGE));
+        assert_eq!((first.offset(), second.offset()), (0, 2 * page_size()));
         let read = |offset| {
             let mut bytes = [9; 10];
             let count = read_at(second.descriptor(), &mut bytes, offset).unwrap();
             bytes[..count].to_vec()
         };
-        assert_eq!((read(4_990), read(2 * PAGE)), (vec![1; 10], vec![2; 10]));
+        let (last, after) = (size as u64 - 10, 2 * page_size());
+        assert_eq!((read(last), read(after)), (vec![1; 10], vec![2; 10]));
         drop(first);
-        assert_eq!((read(4_990), read(2 * PAGE)), (vec![0; 10], vec![2; 10]));
+        assert_eq!((read(last), read(after)), (vec![0; 10], vec![2; 10]));
         let has_blocks = || regular_file(slab.file.as_fd()).unwrap().unwrap().has_blocks;
         assert!(has_blocks());
         drop(second);
