@@ -21,7 +21,7 @@ BENCH_PACKAGES := apache2=apache2-bin apxs=apache2-dev curl=curl haproxy=haproxy
 quietly = said=$$($(1) 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-rust built-tests test-python coverage loom miri bench bench-packages comparison lint lint-rust lint-python structure format build fuzz smoke-pythons docs clean
+.PHONY: help serve test test-rust built-tests test-python coverage loom miri cross bench bench-packages comparison lint lint-rust lint-python structure format build fuzz smoke-pythons docs clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -45,6 +45,9 @@ loom: ## Try out all orders of the steps of what threads share
 
 miri: ## Run tests under Miri, which finds races and leaks (installs a nightly toolchain)
 	tools/miri.sh
+
+cross: .venv/.made ## Type-check the crates for ARM and for musl (installs their standard libraries)
+	tools/cross.sh
 
 test-python: build .venv/.test ## Run the tests of the package and of whole servers
 	@tools/debian-packages.sh 'the tests' $(TEST_PACKAGES)
