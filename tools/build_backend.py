@@ -1,4 +1,4 @@
-"""The build backend (PEP 517, PEP 660): maturin, after a look at the Rust that would build.
+"""The build backend (PEP 517, PEP 660): maturin, after a look at the system and the Rust that would build.
 
 An old Rust fails with words about manifests that name neither what is missing nor the remedy; Debian 12 has cargo 1.65.
 Also a command, `python tools/build_backend.py`, which only looks: tools/venv.sh calls it. The version that is needed is
@@ -40,10 +40,12 @@ def is_old(version: str) -> bool:
 
 
 def problem() -> str:
-    """Why the Rust that PATH names cannot build, and how to get one that can; empty when it can.
+    """Why the system, or the Rust that PATH names, cannot build, and what to do; empty when it can.
 
     Where there is no cargo at all, maturin fetches one or says so.
     """
+    if sys.platform != "linux":
+        return f"Tailrace runs on Linux, and this is {sys.platform}; docs/macos.md says how to develop in a container"
     for command in ("cargo", os.environ.get("RUSTC") or "rustc"):
         path = shutil.which(command)
         if path is None:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -80,6 +81,15 @@ def test_an_old_rust_of_rustup_is_updated(backend, rust, monkeypatch, tmp_path):
     rust({}, {"cargo": "1.70.0", "rustc": "1.70.0"})
     monkeypatch.setenv("PATH", f"{tmp_path}/rustup/bin")
     assert backend.problem().endswith("cargo is 1.70.0; `rustup update` brings a newer one")
+
+
+def test_elsewhere_than_on_linux_one_line_names_the_guide(backend, rust, monkeypatch):
+    rust({"cargo": "99.0.0", "rustc": "99.0.0"})
+    monkeypatch.setattr(sys, "platform", "darwin")
+    said = backend.problem()
+    assert said.startswith("Tailrace runs on Linux, and this is darwin;")
+    (guide,) = re.findall(r"docs/\w+\.md", said)
+    assert (TOOLS.parent / guide).exists()
 
 
 def test_the_hooks_of_the_build_are_maturins_once_rust_is_new_enough(backend, rust):
