@@ -1,8 +1,11 @@
 """Servers on Linux 4.18, the oldest that is supported: a filter has every system call fail that is newer, as one that
 the kernel does not have (ENOSYS), or as one that a container forbids (EPERM)."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -200,3 +203,14 @@ def test_a_changed_file_is_noticed_and_the_watcher_ends_with_its_master(tmp_path
         eventually(lambda: server.get("/version").body == b"the next one", "the new code")
         server.stop()
         assert server.process.returncode == 0
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_client_of_compare_measures(echo, fault):
+    command = ["-m", "tailrace.compare.own_client", f"{echo.url}/", "--connections", "4", "--seconds", "0.3"]
+    done = subprocess.run(
+        [sys.executable, *prefix(fault), *command], capture_output=True, text=True, timeout=60, check=True
+    )
+    found = json.loads(done.stdout)
+    assert found["answers"] > 0
+    assert not any(count for name, count in found.items() if name.endswith("_errors") or name == "timeouts")
