@@ -449,7 +449,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         None,
         "Answer /health, /ready, /status.json, /stacks and /metrics at this address, host:port or unix:/path, from a "
         "process of its own. Keep it private: it shows requests. If it cannot be opened, the server starts without it. "
-        "/metrics and the stacks need `pip install 'tailrace[status]'`.",
+        "Python stacks need `pip install 'tailrace[status]'`.",
         PROCESSES,
         example="127.0.0.1:9000",
         absent=_OF_A_MASTER,

@@ -25,7 +25,7 @@ from tailrace.master.workers import Booting, Ending, Hung, Killed, Serving, Work
 from tailrace.process import addresses, forks, log, sockets
 from tailrace.process.addresses import InheritedAddress, TcpAddress, UnixAddress
 from tailrace.process.errors import BindError, ConfigError
-from tailrace.status import main, state
+from tailrace.status import main, stacks, state
 from tailrace.status.state import SharedState, State, WorkerState
 
 # A process that ends is replaced at once if it has lived for longer than the longest delay, else after the first delay,
@@ -35,6 +35,7 @@ LONGEST_DELAY: Final = 30.0
 _BACKLOG: Final = 128
 # That errors propose: the port of `--bind` is taken.
 _PORTS: Final = {"status": 9000, "agent": 9001}
+_NO_STACKS: Final = ", without Python stacks, which need `pip install 'tailrace[status]'`"
 
 
 @dataclass
@@ -177,7 +178,8 @@ class Status:
                     self._was_announced = True
                     for name, listener in self._listeners.items():
                         url = listener.shown.removeprefix("http://" if name == "agent" else "")
-                        log.logger.info("%s on %s (process %d)", name, url, self._process.pid)
+                        lacks = _NO_STACKS if name == "status" and stacks.program() is None else ""
+                        log.logger.info("%s on %s (process %d)%s", name, url, self._process.pid, lacks)
 
     def _fork(self, shared: SharedState, board: Scoreboard, now: float, in_child: Callable[[], None]) -> Process:
         log.flush_streams()

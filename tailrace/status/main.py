@@ -83,9 +83,6 @@ def work(
         deliveries.forget_all()
         log.allow_thread()
         set_title("status", application)
-        # A variable for the application: with it the library would use files of the application's.
-        for variable in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"):
-            os.environ.pop(variable, None)
         if agent is not None:
             Agent(agent.socket, lambda: snapshot.take(shared, board, time.monotonic, with_counts=False)).start()
         if status is None:

@@ -1,12 +1,10 @@
 """What the status process answers: a small WSGI application. Any of its threads.
 
-`/metrics` needs prometheus_client, which is imported at the first request for it: the start need not wait for that.
 `/events` is a response of its own kind, which ends after some time; all others are complete at once.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import time
 import urllib.parse
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tailrace._tailrace import __version__
 from tailrace.process.addresses import Address
-from tailrace.status import hosts, snapshot, threads
+from tailrace.status import hosts, metrics, snapshot, threads
 from tailrace.status.document import document
 from tailrace.status.feed import MOST_VIEWERS, Feed, Viewer
 from tailrace.status.html import Html
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
 _TEXT: Final = "text/plain; charset=utf-8"
 _EVENTS: Final = "text/event-stream"
-NO_METRICS: Final = "/metrics needs the package prometheus-client: pip install 'tailrace[status]'\n"
 
 _Answer = tuple[str, str, "bytes | Viewer"]
 
@@ -131,10 +128,6 @@ class Pages:
         return "200 OK", "application/json", json.dumps({"workers": workers}, indent=1).encode() + b"\n"
 
     def _metrics(self, _environ: WSGIEnvironment) -> _Answer:
-        if importlib.util.find_spec("prometheus_client") is None:
-            return "501 Not Implemented", _TEXT, NO_METRICS.encode()
-        from tailrace.status import metrics
-
         taken = self._take()
         return "200 OK", metrics.CONTENT_TYPE, metrics.exposition(taken, self._memory(taken), __version__)
 

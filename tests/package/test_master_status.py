@@ -1,8 +1,10 @@
 """The master's side of the status process: its back-off, the states of workers, the address."""
 
+import logging
 import socket
 
 import pytest
+from package.in_status import told, worker
 
 from tailrace.master import status, workers
 from tailrace.master.status import Backoff, States
@@ -68,3 +70,32 @@ def test_the_socket_of_the_predecessor_is_used():
         found = opened("127.0.0.1:1", {"127.0.0.1:1": descriptor}.get)
         assert found.listeners[0].socket.getsockname() == kept.getsockname()
         found.close()
+
+
+class Forked:
+    """A status process that lives."""
+
+    pid = 4711
+
+    def reap(self):
+        return None
+
+    def end(self):
+        pass
+
+
+@pytest.mark.parametrize("option", ["status", "agent"])
+@pytest.mark.parametrize("program", [None, "/usr/bin/py-spy"])
+def test_the_start_line_says_once_what_status_cannot_show(monkeypatch, caplog, option, program):
+    monkeypatch.setattr(status.stacks, "program", lambda: program)
+    monkeypatch.setattr(status.Status, "_fork", lambda *arguments: Forked())
+    found = opened("127.0.0.1:0", option=option)
+    found.publish(told(worker()), 8)
+    with caplog.at_level(logging.INFO, logger="tailrace"):
+        for now in (0.0, 1.0):
+            found.tend(None, now, lambda: None)
+    found.close()
+    (record,) = caplog.records
+    assert record.levelname == "INFO"
+    lacks = ", without Python stacks, which need `pip install 'tailrace[status]'`"
+    assert record.getMessage().endswith(f"(process 4711){lacks * (option == 'status' and program is None)}")

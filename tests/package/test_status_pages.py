@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 from package.in_status import COUNTERS, Board, ended, endpoint, shared, worker
+from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tailrace.process.addresses import parse
-from tailrace.status import counts, metrics, pages, series
+from tailrace.status import counts, metrics, pages, series, snapshot
+from tailrace.status.memory import Memory
 from tailrace.status.snapshot import GROWING
 
 DOCS = (Path(__file__).resolve().parents[2] / "docs/status.md").read_text()
@@ -235,12 +237,44 @@ def test_every_counter_of_the_scoreboard_has_a_metric():
     assert set(series.COUNTERS) == set(GROWING)
 
 
-def test_without_the_package_metrics_say_what_to_install(monkeypatch):
+class Parsed:
+    """Metrics as the official client has them once it has read ours."""
+
+    def __init__(self, body):
+        self._body = body
+
+    def collect(self):
+        return text_string_to_metric_families(self._body)
+
+
+@pytest.mark.parametrize("now", [1.0, 1.5, 999_999.5, 1_000_001.0, 12_345_678.25, 1e17])
+def test_metrics_are_the_bytes_that_the_official_client_writes(now):
+    counters = {"requests": 1_234_567, "accepted": 10_000_000, "held": 1 << 33}
+    memory = shared(worker(1), worker(2), restarts={"crash": 3}, application='a"\\n\\\n:b{c="d"}, ü')
+    taken = snapshot.take(memory, Board(counters, {"requests": 1}), lambda: now)
+    ours = metrics.exposition(taken, {101: Memory(1 << 30, 1 << 29)}, "1.0").decode()
+    assert generate_latest(Parsed(ours)).decode() == ours
+    assert 'tailrace_info{application="a\\"\\\\n\\\\\\n:b{c=\\"d\\"}, ü",version="1.0"} 1.0\n' in ours
+    assert "tailrace_requests_total 1.234568e+06\n" in ours
+
+
+def test_a_help_text_is_escaped(monkeypatch):
+    monkeypatch.setitem(series.COUNTERS, "requests", ("tailrace_requests", 'One\\two "three"\nfour.'))
+    _, _, body = get(Board({"requests": 3}), "/metrics")
+    assert '# HELP tailrace_requests_total One\\\\two "three"\\nfour.\n' in body
+    (found,) = (each for each in text_string_to_metric_families(body) if each.name == "tailrace_requests")
+    assert found.documentation == 'One\\two "three"\nfour.'
+
+
+def test_a_name_that_utf_8_does_not_have_is_no_error():
+    # What Python makes of an argument that is not UTF-8.
+    _, _, body = get(Board({}), "/metrics", shared(worker(), application="caf\udce9:app"))
+    assert 'application="caf?:app"' in body
+
+
+def test_metrics_need_no_other_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    status, _, body = get(Board({}), "/metrics")
-    assert status == "501 Not Implemented"
-    assert "pip install 'tailrace[status]'" in body
-    assert get(Board({}), "/ready")[0] == "200 OK"
+    assert get(Board({}), "/metrics")[0] == "200 OK"
 
 
 @pytest.mark.parametrize("path", ["/", "/events", "/health", "/ready", "/status.json", "/stacks", "/metrics"])
