@@ -365,7 +365,7 @@ def version() -> None:
 
 def a_wrong_name() -> None:
     status, text = said("no_such_module:app")
-    same((status, "no_such_module" in text, "Traceback" in text), (1, True, False))
+    same((status, "no_such_module" in text, "Traceback" in text), (3, True, False))
 
 
 def config() -> None:

@@ -18,7 +18,7 @@ from tailrace.doctor.asking import request
 from tailrace.doctor.examine import examine
 from tailrace.doctor.findings import findings, hints
 from tailrace.process import directory, folders, log
-from tailrace.process.errors import ConfigError, LoadError
+from tailrace.process.errors import CANNOT_START, ConfigError
 from tailrace.worker import core
 
 WELL: Final = 0
@@ -48,12 +48,7 @@ def run(
     Variables(chosen["env_file"]).apply()
     # What the application prints must not get among the output.
     with contextlib.redirect_stdout(sys.stderr), _exits_are_told(chosen["app"]):
-        try:
-            application = load.load(chosen["app"], factory=chosen["factory"])
-        except LoadError as error:
-            # 1 would say that something was found.
-            error.exit_status = WRONG_USE
-            raise
+        application = load.load(chosen["app"], factory=chosen["factory"])
         log.revive()
         if core.threads_are_greenlets():
             raise ConfigError(
@@ -67,7 +62,7 @@ def run(
 
 @contextlib.contextmanager
 def _exits_are_told(application: str) -> Iterator[None]:
-    """Inside the context, an application that ends its process by `os._exit` is named, and the status is WRONG_USE."""
+    """Inside the context, an application that ends its process by `os._exit` is named; the status is CANNOT_START."""
     process, leave = os.getpid(), os._exit
 
     def told(status: int) -> NoReturn:
@@ -79,7 +74,7 @@ def _exits_are_told(application: str) -> Iterator[None]:
                 "response to measure; ask for a URL that does not do that",
                 err=True,
             )
-            status = WRONG_USE
+            status = CANNOT_START
         leave(status)
 
     os._exit = told

@@ -11,7 +11,7 @@ The handlers do nothing: the signal arrives in the loop by Python's wakeup descr
 The liveness pipe tells workers that their master has ended: only the master has its writing end open. A worker then
 finishes the requests in flight and ends.
 
-Exit status: 0 after a requested stop, also if requests did not finish in time (the log names them); 1 when no worker
+Exit status: 0 after a requested stop, also if requests did not finish in time (the log names them); 3 when no worker
 could serve; 2 for a mistake in the settings; 130 when interrupted (SIGINT) before any worker served.
 
 Thread: the main thread, the only one of the process, so that no other thread holds a lock when it forks.

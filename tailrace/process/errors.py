@@ -1,9 +1,15 @@
 """The exceptions of Tailrace, most of them raised before it serves. Each message is one line that says what to do.
 
 The command prints the line and ends with `exit_status`; a program that embeds Tailrace catches `TailraceError`.
+docs/processes.md lists the statuses.
 """
 
 from __future__ import annotations
+
+from typing import Final
+
+# The exit status if the application or the workers cannot start. gunicorn uses the same for a worker that cannot boot.
+CANNOT_START: Final = 3
 
 
 class TailraceError(Exception):
@@ -25,6 +31,8 @@ class LoadError(TailraceError):
     import system and of Tailrace; empty otherwise.
     """
 
+    exit_status = CANNOT_START
+
     def __init__(self, message: str, user_traceback: str = "") -> None:
         super().__init__(message)
         self.user_traceback = user_traceback
@@ -41,7 +49,7 @@ class UpgradeError(TailraceError):
 class WorkerError(LoadError):
     """No worker could serve. `exit_status` and `user_traceback` are those of the error that ended the last one."""
 
-    def __init__(self, message: str, user_traceback: str = "", exit_status: int = 1) -> None:
+    def __init__(self, message: str, user_traceback: str = "", exit_status: int = CANNOT_START) -> None:
         super().__init__(message, user_traceback)
         self.exit_status = exit_status
 

@@ -30,7 +30,7 @@ from tailrace.cli import load
 from tailrace.cli.envfile import Variables
 from tailrace.greenlets import patch
 from tailrace.process import directory, forks, log, signals, sockets
-from tailrace.process.errors import TailraceError
+from tailrace.process.errors import CANNOT_START, TailraceError
 from tailrace.process.exit import leave
 from tailrace.process.title import set_title
 from tailrace.worker import core, debug, report
@@ -86,7 +86,7 @@ class WorkerStart:
 def work(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets.Listener]) -> NoReturn:
     """Runs a worker from its fork to its end.
 
-    Exit status: 0 when it was told to end, 3 when it could not load, else 1.
+    Exit status: 0 when it was told to end, CANNOT_START when it could not load, else 1.
     """
     # Exit functions that were registered before the fork are the master's, as with multiprocessing.
     atexit._clear()
@@ -134,7 +134,7 @@ def work(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets.Lis
         _call_stop_hook(start, said, stop.left())
         status = 0
     except TailraceError as error:
-        status = report.CANNOT_LOAD
+        status = CANNOT_START
         _report(start, Failure(str(error), error.exit_status, getattr(error, "user_traceback", "")).report())
     except BaseException as error:
         if os.getpid() != process:
@@ -143,7 +143,7 @@ def work(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets.Lis
         if ready:
             log.logger.exception("an exception ended worker %d, please report it", start.info.number)
         else:
-            _report(start, Failure(f"the worker failed: {error!r}", 1, traceback.format_exc()).report())
+            _report(start, Failure(f"the worker failed: {error!r}", CANNOT_START, traceback.format_exc()).report())
     try:
         if finished:
             _wait_for_threads()

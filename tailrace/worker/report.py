@@ -20,11 +20,6 @@ BROKEN: Final = b"B"
 FAILED: Final = b"E"
 
 
-# The exit status of a worker that could not load. Not 1, which Python uses, nor those of sysexits.h, which applications
-# use.
-CANNOT_LOAD: Final = 3
-
-
 @dataclass(frozen=True)
 class Failure:
     """Why a worker could not load: the line of a TailraceError, its exit status, the traceback of the user's code."""

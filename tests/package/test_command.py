@@ -201,8 +201,8 @@ def test_aliases_and_negations(monkeypatch, directory):
         (["trace"], 2, "tailrace: error: SCRIPT is missing\n"),
         (["trace", "gill"], 2, "tailrace: error: SCRIPT: 'gill' is not one of 'latency',"),
         (["static", "lst"], 2, "tailrace: error: no such command: tailrace static lst; did you mean list?\n"),
-        (["absent:app", "--bind", "127.0.0.1:0"], 1, "tailrace: error: no module named 'absent'"),
-        (["./absent.py", "--bind", "127.0.0.1:0"], 1, "tailrace: error: ./absent.py: no such file"),
+        (["absent:app", "--bind", "127.0.0.1:0"], 3, "tailrace: error: no module named 'absent'"),
+        (["./absent.py", "--bind", "127.0.0.1:0"], 3, "tailrace: error: ./absent.py: no such file"),
         (["shop:app", "--bind", "fd://987"], 1, "tailrace: error: cannot listen on fd://987"),
     ],
 )
@@ -254,9 +254,9 @@ def test_a_variable_that_is_no_option_is_a_warning_and_not_the_end(monkeypatch, 
         (["shop:app", "--config", "closed/x.toml"], 2, r"closed/x\.toml: cannot be read: Permission denied; check"),
         (["shop:app", "--config", "unread.toml"], 2, r"unread\.toml: cannot be read: Permission denied; check"),
         (["shop:app", "--config", "closed"], 2, "closed: (this is a directory; name the file in it|cannot be read)"),
-        (["shop:app", "--hooks", "closed/hooks.py"], 1, r"closed/hooks\.py: cannot be read: Permission denied"),
-        (["shop:app", "--hooks", "./unread.py"], 1, r"\./unread\.py: cannot be read: Permission denied"),
-        (["shop:app", "--hooks", "unread"], 1, r"unread: .*/unread\.py cannot be read: Permission denied"),
+        (["shop:app", "--hooks", "closed/hooks.py"], 3, r"closed/hooks\.py: cannot be read: Permission denied"),
+        (["shop:app", "--hooks", "./unread.py"], 3, r"\./unread\.py: cannot be read: Permission denied"),
+        (["shop:app", "--hooks", "unread"], 3, r"unread: .*/unread\.py cannot be read: Permission denied"),
         (["shop:app", "--env-file", "unread.env"], 2, r"unread\.env: Permission denied"),
         (["shop:app", "--pidfile", "unread.pid"], 2, r"unread\.pid: cannot be read: Permission denied"),
         (["shop:app", "--pidfile", "closed/x.pid"], 2, r"closed/x\.pid: cannot be read: Permission denied"),
@@ -272,11 +272,11 @@ def test_a_variable_that_is_no_option_is_a_warning_and_not_the_end(monkeypatch, 
             "--access-log /absent/x: the directory /absent does not exist; create it",
         ),
         (["shop:app", "--chdir", "closed"], 2, "chdir 'closed': Permission denied"),
-        (["closed/shop.py"], 1, r"closed/shop\.py: cannot be read: Permission denied"),
-        (["./unread.py"], 1, r"\./unread\.py: cannot be read: Permission denied"),
-        (["unread:app"], 1, r"unread: .*/unread\.py cannot be read: Permission denied"),
-        (["closed:app"], 1, "the directory .*/closed cannot be read: Permission denied"),
-        (["closed.shop:app"], 1, "the directory .*/closed cannot be read: Permission denied"),
+        (["closed/shop.py"], 3, r"closed/shop\.py: cannot be read: Permission denied"),
+        (["./unread.py"], 3, r"\./unread\.py: cannot be read: Permission denied"),
+        (["unread:app"], 3, r"unread: .*/unread\.py cannot be read: Permission denied"),
+        (["closed:app"], 3, "the directory .*/closed cannot be read: Permission denied"),
+        (["closed.shop:app"], 3, "the directory .*/closed cannot be read: Permission denied"),
     ],
 )
 def test_what_cannot_be_read_is_one_line_with_its_path(command, directory, arguments, status, message):
@@ -333,7 +333,7 @@ def test_a_current_directory_that_was_removed_is_named(command, elsewhere):
 def test_a_failure_inside_the_application_shows_its_traceback(monkeypatch, capsys, directory):
     (directory / "broken.py").write_text("import absent_library\n")
     status, shown = failing(monkeypatch, capsys, "broken:app", "--bind", "127.0.0.1:0")
-    assert status == 1
+    assert status == 3
     assert shown.startswith("Traceback (most recent call last):\n")
     assert shown.endswith("error: importing broken failed: ModuleNotFoundError: No module named 'absent_library'\n")
 

@@ -581,7 +581,6 @@ def test_an_application_that_patches_for_gevent_is_refused(shop, monkeypatch, ca
     ("arguments", "message"),
     [
         ((), "which application"),
-        (("shop:ap",), "these could be the application: shop:app"),
         (("shop:app", "--url", "report"), "with a slash in front: /report"),
         (("shop:app", "--url", "http://localhost/a?b"), "with a slash in front: /a"),
         (("shop:app", "--header", "Accept"), "write name and value"),
@@ -604,6 +603,15 @@ def test_wrong_use_is_one_line_and_status_2(shop, monkeypatch, capsys, arguments
     assert len(lines) == 1 or (len(lines) == 2 and "--help" in lines[1])
 
 
+def test_an_application_that_cannot_be_loaded_is_status_3(shop, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["tailrace", "doctor", "shop:ap"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "these could be the application: shop:app" in line
+
+
 @pytest.mark.parametrize(("place", "line"), [("view", 6), ("import", 2)])
 def test_an_application_that_ends_its_process_is_named_in_one_line(tmp_path, place, line):
     (tmp_path / "ending.py").write_text(
@@ -615,7 +623,7 @@ def test_an_application_that_ends_its_process_is_named_in_one_line(tmp_path, pla
     )
     command = [sys.executable, "-m", "tailrace", "doctor", "ending:app"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 2
+    assert ended.returncode == 3
     status = 3 if place == "import" else 7
     said = f"tailrace: error: ending:app ended its process with os._exit({status}) at ending.py:{line}, so there is no "
     assert ended.stderr.startswith(said)

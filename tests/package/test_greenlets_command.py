@@ -102,7 +102,7 @@ def test_it_serves_logs_the_stacks_of_its_greenlets_and_ends(pong, command):
 def test_an_application_that_does_not_load_is_reported_as_without_greenlets(pong, command):
     (pong / "broken.py").write_text("1 / 0\n")
     server = command("broken", "--gevent", "--bind", "127.0.0.1:0")
-    assert server.end() == 1
+    assert server.end() == 3
     assert server.seen[-1].startswith("tailrace: error: ")
     assert "ZeroDivisionError" in "".join(server.seen)
 

@@ -391,7 +391,7 @@ def test_code_that_does_not_load_ends_the_server_with_its_traceback(state):
         timeout=60,
         check=False,
     )
-    assert ended.returncode == 1
+    assert ended.returncode == 3
     assert ended.stderr.startswith("Traceback (most recent call last):\n")
     assert ended.stderr.endswith("error: importing srv_processes failed: RuntimeError: the new code is broken\n")
     assert ended.stderr.count("Traceback") == 1
@@ -408,7 +408,7 @@ def test_a_crash_while_loading_ends_the_server_with_one_message(state):
         timeout=60,
         check=False,
     )
-    assert ended.returncode == 1
+    assert ended.returncode == 3
     assert re.fullmatch(
         r"tailrace: error: the first workers ended before they were ready, so the server stops; the last: worker 1 "
         r"\(pid \d+\) was killed by SIGSEGV(?: \(core dumped\))?\n",
@@ -421,7 +421,7 @@ def test_workers_that_keep_failing_before_they_serve_end_the_server_when_none_is
         (worker,) = await_ready(server, 1)
         (state / "broken").touch()
         os.kill(worker, signal.SIGKILL)
-        assert server.wait() == 1
+        assert server.wait() == 3
         assert server.log.count("failed to load") == 3
         assert "error: 3 workers in a row ended before they were ready, so the server stops" in server.log
         assert "RuntimeError: the new code is broken" in server.log
@@ -635,10 +635,11 @@ def test_a_stop_while_the_master_preloads(state, tmp_path):
     assert not path.exists()
 
 
-def test_what_does_not_preload_ends_the_server(state):
+@pytest.mark.parametrize("way", ["--preload", "--debug"])
+def test_what_the_first_process_cannot_load_ends_the_server(state, way):
     (state / "broken").touch()
     ended = subprocess.run(
-        [sys.executable, "-m", "tailrace", APP, "--bind", "127.0.0.1:0", "--preload"],
+        [sys.executable, "-m", "tailrace", APP, "--bind", "127.0.0.1:0", way],
         cwd=APPS,
         env={**os.environ, "STATE": str(state)},
         capture_output=True,
@@ -646,7 +647,7 @@ def test_what_does_not_preload_ends_the_server(state):
         timeout=60,
         check=False,
     )
-    assert ended.returncode == 1
+    assert ended.returncode == 3
     assert ended.stderr.endswith("error: importing srv_processes failed: RuntimeError: the new code is broken\n")
 
 

@@ -240,7 +240,7 @@ def test_a_signal_in_the_last_steps_of_python_does_not_change_the_status(operate
 def test_a_hook_that_fails_at_the_start_stops_the_server(operated, tmp_path, hook):
     (tmp_path / "myhooks.py").write_text(f"def {hook}:\n    raise OSError('no database')\n")
     with operated("--hooks", "myhooks") as server:
-        assert server.process.wait(30) == 1
+        assert server.process.wait(30) == 3
         name = hook.partition("(")[0]
         assert f"error: the hook myhooks.{name} failed: OSError: no database" in server.log
         assert f'myhooks.py", line 2, in {name}' in server.log
