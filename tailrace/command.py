@@ -1,7 +1,7 @@
 """The `tailrace` command.
 
-Exit status: 0 after a stop that was asked for, 1 when the server could not start or no worker could serve, 2 for a
-usage or settings error, 130 when interrupted before it served. `tailrace doctor`: 1 with findings."""
+Exit status: 0 after a requested stop, 2 for a usage or settings error, 3 if the application or the workers cannot
+start, 130 when interrupted before it served, 1 for any other error. `tailrace doctor`: 1 with findings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
@@ -44,10 +44,18 @@ Examples:
   tailrace app:app --static /assets=./dist      files, without the application
   tailrace threads --status 127.0.0.1:9000      what a server with --status does
   tailrace doctor --live --status 127.0.0.1:9000   which of its endpoints cost most to deliver
+
+Every option is also a variable (--max-body: TAILRACE_MAX_BODY) and a key of tailrace.toml or of [tool.tailrace] in
+pyproject.toml (max_body). The command line comes first, then the environment, then the file.
+
+\b
+Exit status:
+  0    stopped on request
+  1    any other error, such as an address in use
+  2    mistake in the command line, a variable or the settings file
+  3    the application, a hook or the workers cannot start
+  130  interrupted before a worker served
 """
-
-
-_SERVE: Final = "tailrace serve"
 
 
 @click.group(
@@ -55,23 +63,22 @@ _SERVE: Final = "tailrace serve"
     context_settings=arguments.CONTEXT,
     epilog=_EXAMPLES,
     options_metavar="",
-    subcommand_metavar="[serve] MODULE:CALLABLE [OPTIONS]",
+    subcommand_metavar="MODULE:CALLABLE [OPTIONS] | COMMAND [OPTIONS]",
 )
 @click.version_option(__version__, prog_name="tailrace", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Serves a WSGI application.
+    """Serve a WSGI application over HTTP.
 
-    `tailrace MODULE:CALLABLE` is short for `tailrace serve MODULE:CALLABLE`; `tailrace serve --help` shows the options.
+    `tailrace MODULE:CALLABLE` is short for `tailrace serve MODULE:CALLABLE`.
     """
     if click.get_current_context().invoked_subcommand != "serve":
         early.unprotect()
 
 
 def _serve(**given: Any) -> int:
-    """Serves a WSGI application until SIGINT or SIGTERM.
+    """Serve a WSGI application until SIGINT or SIGTERM.
 
-    Every option can also be given as a variable (--max-body as TAILRACE_MAX_BODY) and as a key of tailrace.toml or of
-    [tool.tailrace] in pyproject.toml (max_body). The command line comes first, then the environment, then the file.
+    docs/options.md describes each option in detail.
     """
     settings, warnings = arguments.settings_of(given)
     if settings["app"].value is None:
@@ -96,9 +103,9 @@ def _serve(**given: Any) -> int:
 
 
 def _config(format: str, **given: Any) -> None:
-    """Prints the effective settings and where each came from.
+    """Print the effective settings and the source of each.
 
-    Takes the options of `tailrace serve`, so that a command line can be looked at before it is used.
+    Takes the options of `tailrace serve`, so that you can check a command line before you use it.
     """
     settings, warnings = arguments.settings_of(given)
     for warning in warnings:
@@ -107,10 +114,10 @@ def _config(format: str, **given: Any) -> None:
 
 
 def _static_list(path: str | None, json: bool, **given: Any) -> None:
-    """Prints which URL is answered with which static file, its length and the fields of the response.
+    """Print each URL of a static file, with the file, its length and the fields of the response.
 
     Takes the options of `tailrace serve`; MODULE:CALLABLE has no effect, and nothing is served. Also lists the files
-    in the folders that are not served, and why. PATH: only what fits, such as /assets, '/img/*.png' or '*.js'.
+    in the folders that are not served, and why. PATH selects URLs, such as /assets, '/img/*.png' or '*.js'.
     """
     settings, warnings = arguments.settings_of(given)
     for warning in warnings:
@@ -145,16 +152,15 @@ def _doctor(
     json: bool,
     **given: Any,
 ) -> int:
-    """Explains how a response is delivered and what would make it faster.
+    """Explain how a response is delivered and what would make it faster.
 
     The application runs in this process, on the real server, and is called several times (--times and two more). Each
-    finding states its measured cost and the code change that fixes it: see docs/doctor.md. It also takes the options of
+    finding states its measured cost and the code change that fixes it: see docs/doctor.md. Takes the options of
     `tailrace serve`, and settings from the same places; --gevent, --debug, --reload and --workers have no effect.
 
-    With --live a running server is asked instead, at the address of its --status: which ten of its endpoints cost the
-    most, and why.
+    With --live, ask a running server at the address of its --status which ten endpoints cost the most, and why.
 
-    Exit status: 0 without findings, 1 with findings, 2 for wrong use or an application that cannot be loaded.
+    Exit status: 0 without findings, 1 with findings, 2 for wrong use, 3 if the application cannot be loaded.
     """
     if live:
         return _doctor_of_running(given["status"], given["config"], json)
@@ -202,7 +208,7 @@ def _doctor_of_running(status: str | None, config: str | None, json: bool) -> in
 
 
 static = arguments.Group(
-    "static", help="Commands for the files that are served without the application.", no_args_is_help=False
+    "static", help="List the files that are served without the application.", no_args_is_help=False
 )
 static.add_command(
     arguments.Listing(
@@ -215,7 +221,7 @@ static.add_command(
             click.Option(["--json"], is_flag=True, help="Print a JSON list."),
         ],
         help=_static_list.__doc__,
-        short_help="Prints which URL is answered with which static file.",
+        short_help="Print each URL of a static file, and what is not served.",
         context_settings=arguments.OPEN,
     )
 )
@@ -227,29 +233,31 @@ cli.add_command(
         params=[
             *map(arguments.parameter, OPTIONS),
             arguments.CONFIG,
-            click.Option(["--url"], metavar="PATH", default="/", help="Path and query to ask for. [default: /]"),
+            click.Option(["--url"], metavar="PATH", default="/", help="Path and query to request. [default: /]"),
             click.Option(["--method"], metavar="NAME", help="Request method. [default: GET, with --body POST]"),
-            click.Option(["--header"], metavar="FIELD", multiple=True, help="A field, as 'Cookie: a=b'; repeatable."),
-            click.Option(["--body"], metavar="FILE", help="The request body; - reads standard input."),
+            click.Option(
+                ["--header"], metavar="FIELD", multiple=True, help="Request field, as in 'Cookie: a=b'. Repeatable."
+            ),
+            click.Option(["--body"], metavar="FILE", help="Request body; - reads standard input."),
             click.Option(
                 ["--times"],
                 type=click.IntRange(1, 100),
                 metavar="N",
                 default=3,
-                help="How often to measure; the quickest counts. [default: 3]",
+                help="Number of measurements; the fastest counts. [default: 3]",
             ),
             click.Option(
                 ["--timeout"],
                 type=click.FloatRange(0.1, 3600),
                 metavar="SECONDS",
                 default=30.0,
-                help="How long one response may take. [default: 30]",
+                help="Time limit for one response. [default: 30]",
             ),
             click.Option(["--live"], is_flag=True, help="Ask the running server at --status instead."),
             click.Option(["--json"], is_flag=True, help="Print a JSON object."),
         ],
         help=_doctor.__doc__,
-        short_help="Explains why a response is slow, and what to change.",
+        short_help="Explain why a response is slow and what to change.",
         context_settings=arguments.OPEN,
     )
 )
@@ -271,7 +279,7 @@ cli.add_command(
             *map(arguments.parameter, OPTIONS),
             arguments.CONFIG,
             click.Option(
-                ["--format"], type=click.Choice(["toml", "json"]), default="toml", help="How to print. [default: toml]"
+                ["--format"], type=click.Choice(["toml", "json"]), default="toml", help="Output format. [default: toml]"
             ),
         ],
         help=_config.__doc__,
@@ -281,11 +289,11 @@ cli.add_command(
 
 
 def _threads(status: str | None, pid: int | None, json: bool, config: str | None) -> None:
-    """Prints what every thread of a running server does: its state, its request and for how long, its Python stack.
+    """Print what every thread of a running server does: its state, request, time and Python stack.
 
-    Asks the address that the server was started with as --status; it is taken from TAILRACE_STATUS or the settings
-    file, too, like the server's. Or reads a process by its number: a worker, a master, or any Python program. That
-    needs the same user or root, and shows no requests. Stacks need `pip install 'tailrace[status]'`.
+    Asks the server at the address of its --status, which may also come from TAILRACE_STATUS or the settings file. With
+    --pid, reads a process: a worker, a master, or any Python program. That needs the same user or root, and shows no
+    requests. Stacks need `pip install 'tailrace[status]'`.
     """
     # With an HTTP client, whose ssl must not be imported in a server before gevent has patched it.
     from tailrace.status import ask, threads
@@ -320,7 +328,7 @@ cli.add_command(
         "threads",
         callback=_threads,
         context_settings=arguments.OPEN,
-        short_help="Prints what each thread of a running server does.",
+        short_help="Print what each thread of a running server does.",
         params=[
             _STATUS,
             click.Option(["--pid"], type=click.IntRange(1), metavar="PID", help="Read this process instead."),
@@ -340,11 +348,11 @@ Examples:
 
 
 def _top(status: str | None, interval: float, config: str | None) -> None:
-    """Shows live what the threads of a running server do, in the terminal.
+    """Show the requests and threads of a running server, live in the terminal.
 
-    Asks the address that the server was started with as --status; it is taken from TAILRACE_STATUS or the settings
-    file, too, like the server's. Enter shows the stack of a thread, ? explains each figure, 1 to 6 sort by a column.
-    Needs `pip install 'tailrace[top]'`; stacks need `tailrace[status]`.
+    Asks the server at the address of its --status, which may also come from TAILRACE_STATUS or the settings file. Enter
+    shows the stack of a thread, ? explains each figure, 1 to 6 sort by a column. Needs `pip install 'tailrace[top]'`;
+    stacks need `tailrace[status]`.
     """
     asked = _asked(status, config)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -361,7 +369,7 @@ cli.add_command(
         "top",
         callback=_top,
         context_settings=arguments.OPEN,
-        short_help="Shows what each thread of a running server does, live.",
+        short_help="Show the requests and threads of a running server, live.",
         params=[
             _STATUS,
             click.Option(
@@ -369,7 +377,7 @@ cli.add_command(
                 type=click.FloatRange(0.5, 3600),
                 default=1.0,
                 metavar="SECONDS",
-                help="Time between two looks. [default: 1]",
+                help="Time between updates. [default: 1]",
             ),
             arguments.CONFIG,
         ],
@@ -384,10 +392,10 @@ Examples:
 
 
 def _trace(script: str, pid: int | None, over: str | None, print: bool) -> None:
-    """Shows what running servers do, by their probes and bpftrace, until Ctrl-C.
+    """Trace running servers with their USDT probes and bpftrace, until Ctrl-C.
 
-    SCRIPT: latency, calls, blocks or gil. Needs bpftrace and root. A server that nobody traces pays nothing for it.
-    See docs/probes.md.
+    SCRIPT is latency, calls, blocks or gil. Needs bpftrace and root. Probes cost nothing while they are not traced. See
+    docs/probes.md.
     """
     if over is not None and script not in trace.OVER:
         raise click.UsageError(f"--over is for {' and '.join(trace.OVER)}", click.get_current_context())
@@ -407,17 +415,17 @@ cli.add_command(
         "trace",
         callback=_trace,
         context_settings=arguments.OPEN,
-        short_help="Shows what servers do, by their probes and bpftrace.",
+        short_help="Trace running servers with their probes and bpftrace.",
         params=[
             click.Argument(["script"], type=click.Choice(list(trace.SCRIPTS)), metavar="SCRIPT"),
             click.Option(
                 ["--pid"],
                 type=click.IntRange(1),
                 metavar="PID",
-                help="This process, or the workers of this master. [default: all servers of this installation]",
+                help="Process, or the workers of this master. [default: all servers of this installation]",
             ),
             click.Option(
-                ["--over"], metavar="SECONDS", help="blocks, gil: print what takes at least so long. [default: 100ms]"
+                ["--over"], metavar="SECONDS", help="For blocks and gil: minimum duration to print. [default: 100ms]"
             ),
             click.Option(["--print"], is_flag=True, help="Print the command that runs bpftrace."),
         ],
@@ -435,11 +443,11 @@ Examples:
 
 
 def _migrate(source: str) -> None:
-    """Converts the configuration of another server to a tailrace.toml, and prints it.
+    """Convert the configuration of another server to a tailrace.toml, and print it.
 
     SOURCE is a gunicorn.conf.py, a uWSGI file (.ini, .yaml, .json or .xml), a Procfile, or a command line of gunicorn,
     uWSGI, granian, waitress or mod_wsgi-express as one argument. Nothing in it is executed. Comments in the output
-    list what has no equivalent, with the reason. Whatever needs your attention is also printed to standard error.
+    list what has no equivalent, with the reason. What needs your attention is also printed to standard error.
 
     Exit status: 0, or 2 if SOURCE cannot be read.
     """
@@ -457,7 +465,7 @@ cli.add_command(
         "migrate",
         callback=_migrate,
         context_settings=arguments.OPEN,
-        short_help="Converts another server's configuration to a tailrace.toml.",
+        short_help="Convert another server's configuration to a tailrace.toml.",
         params=[click.Argument(["source"], metavar="SOURCE")],
         help=_migrate.__doc__,
         epilog="""\b
@@ -487,7 +495,7 @@ def _compare(
     render: bool,
     chart: Path | None,
 ) -> int:
-    """Compares Tailrace with the WSGI servers of this environment.
+    """Compare Tailrace with the WSGI servers of this environment.
 
     Each server runs as its own documentation recommends, and once more with Tailrace's defaults. Servers take turns,
     every response is checked, and results.json, report.md and report.html are written after each experiment. To
@@ -531,9 +539,10 @@ def _names(given: str | None) -> tuple[str, ...]:
 
 
 cli.add_command(
-    click.Command(
+    arguments.Command(
         "compare",
         callback=_compare,
+        context_settings=arguments.OPEN,
         params=[
             click.Argument(["app"], required=False, metavar="[MODULE:CALLABLE]"),
             click.Option(
@@ -609,18 +618,58 @@ def main() -> NoReturn:
     try:
         early.interrupts_raise()
         status = cli.main(prog_name="tailrace", standalone_mode=False)
+    except click.UsageError as error:
+        # `tailrace` alone, and nothing else says which application.
+        usage = "" if sys.argv[1:] else _usage()
+        _fail(error.exit_code, arguments.message(error), before=usage, hint=arguments.hint(error))
     except click.ClickException as error:
-        click.echo(f"tailrace: error: {arguments.message(error)}", err=True)
-        if isinstance(error, click.UsageError):
-            command = error.ctx.command_path if error.ctx is not None and error.ctx.parent is not None else _SERVE
-            click.echo(f"`{command} --help` shows how it is used", err=True)
-        sys.exit(error.exit_code)
+        _fail(error.exit_code, arguments.message(error))
     except TailraceError as error:
-        if isinstance(error, LoadError) and error.user_traceback:
-            click.echo(error.user_traceback, err=True, nl=False)
-        click.echo(f"tailrace: error: {error}", err=True)
-        sys.exit(error.exit_status)
+        _fail(error.exit_status, str(error), before=error.user_traceback if isinstance(error, LoadError) else "")
     except (KeyboardInterrupt, click.Abort):
         # Interrupted while loading, or in debug: what a shell reports for SIGINT.
         sys.exit(early.STATUS)
+    except (OSError, UnicodeEncodeError) as error:
+        if not _is_of_output(error):
+            raise
+        _discard(sys.__stdout__)
+        _fail(TailraceError.exit_status, f"standard output cannot be written: {_reason(error)}")
     sys.exit(status)
+
+
+def _usage() -> str:
+    """What `tailrace --help` prints, and an empty line."""
+    return cli.get_help(click.Context(cli, info_name="tailrace", **arguments.CONTEXT)) + "\n\n"
+
+
+def _fail(status: int, message: str, *, before: str = "", hint: str = "") -> NoReturn:
+    """Ends the command with an error, the same way for all commands. before: text in front of it, with its newline."""
+    try:
+        click.echo(f"{before}tailrace: error: {message}\n{hint}", err=True, nl=hint != "")
+    except OSError:
+        _discard(sys.__stderr__)
+    sys.exit(status)
+
+
+def _is_of_output(error: BaseException) -> bool:
+    """Whether `click.echo` raised the exception. All output of commands that do not serve passes through it."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return at is not None and at.tb_frame.f_code is click.echo.__code__
+
+
+def _reason(error: OSError | UnicodeEncodeError) -> str:
+    """Why text could not be written, and the remedy."""
+    if isinstance(error, OSError):
+        return f"{error.strerror}; redirect it to another file"
+    lenient = f"PYTHONIOENCODING={error.encoding}:backslashreplace"
+    return f"{error.encoding} has no {error.object[error.start]!r}; set {lenient}"
+
+
+def _discard(stream: IO[str] | None) -> None:
+    """What is left in the stream's buffer is lost. Python would fail to write it at the end, and change the status."""
+    if stream is not None:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)

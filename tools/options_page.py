@@ -24,6 +24,10 @@ of `tailrace.toml` or of `[tool.tailrace]` in `pyproject.toml` (`max_body = "10M
 then the environment, then the file, then the default. `tailrace config` prints what is in effect and where each value
 came from.
 
+An option has one name, written as each place demands: with dashes on the command line, in capitals in variables, with
+underscores in programs, with either in files. The flags of one letter, `-b` and `-w`, are for the command line; every
+command that takes options takes them (`serve`, `config`, `doctor`, `static list`).
+
 The file is the one that `--config` or `TAILRACE_CONFIG` names; without them `tailrace.toml` in the current directory,
 or else its `pyproject.toml`. An unknown key is an error. An unknown `TAILRACE_*` variable is a warning; those that
 Kubernetes sets for a service called "tailrace" are passed over.
@@ -63,10 +67,12 @@ def page() -> str:
 
 def entry(option: Option) -> str:
     """One option."""
-    spellings = ", ".join(f"`{flag}`" for flag in (option.flag, *option.flags))
+    spellings = ", ".join(f"`{flag}`" for flag in filter(None, (option.flag, option.short)))
     flags = "the first argument" if option.positional else spellings
     facts = " · ".join((flags, f"`{option.variable}`", option.kind.name, default(option)))
-    lines = [f"\n### {option.name}\n\n{option.help}\n\n{facts}\n"]
+    lines = [f"\n### {option.name}\n\n{option.help}\n\n"]
+    lines += [f"{option.details}\n\n"] if option.details else []
+    lines.append(f"{facts}\n")
     if option.example is not None:
         lines.append(f"\n```toml\n{option.name} = {json.dumps(option.example)}\n```\n")
     lines += absent(option)

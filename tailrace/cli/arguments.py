@@ -11,10 +11,12 @@ from typing import Any, ClassVar, Final
 import click
 
 from tailrace.cli import envfile
-from tailrace.cli.options import APPLICATION, BY_NAME, GROUPS, OPTIONS, STATIC, Option
+from tailrace.cli.options import APPLICATION, BY_NAME, COMMON, GROUPS, OPTIONS, STATIC, Option
 from tailrace.cli.settings import CONFIG_VARIABLE, Settings, resolve
 from tailrace.cli.unknown import most_similar, nearest, similar
 
+# Width of the column of flags in --help. The text of an option whose flag is longer begins in the next line.
+_COLUMN: Final = 24
 # What other servers and frameworks call `serve`.
 _SERVE: Final = ("run", "runserver", "start")
 # An application as `serve` takes it; without a colon it may be a file's name.
@@ -103,10 +105,11 @@ class Serving(Command):
         for group in self.groups:
             options = [option for option in OPTIONS if option.group == group and option.name in parameters]
             with formatter.section(group):
-                formatter.write_dl([_help_row(ctx, parameters[option.name], option) for option in options])
-        rest = [parameter.get_help_record(ctx) for name, parameter in parameters.items() if name not in BY_NAME]
+                formatter.write_dl([_help_row(ctx, parameters[option.name], option) for option in options], _COLUMN)
+        others = [parameter for name, parameter in parameters.items() if name not in BY_NAME]
+        rest = [parameter.get_help_record(ctx) for parameter in others if isinstance(parameter, click.Option)]
         with formatter.section("Other"):
-            formatter.write_dl([row for row in rest if row])
+            formatter.write_dl([row for row in rest if row], _COLUMN)
 
 
 class Listing(Serving):
@@ -139,6 +142,17 @@ class ServeByDefault(click.Group):
             args = ["serve", *args]
         return super().parse_args(ctx, args)
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """`serve` first."""
+        return sorted(self.commands, key=lambda name: (name != "serve", name))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the commands, and the options that matter most: those of `serve`, and the group's own."""
+        self.format_commands(ctx, formatter)
+        shown = [*(parameter(BY_NAME[name]) for name in COMMON), CONFIG, *self.get_params(ctx)]
+        with formatter.section("Options (`tailrace serve --help` lists all)"):
+            formatter.write_dl([row for each in shown if (row := each.get_help_record(ctx))], _COLUMN)
+
     def meant(self, given: list[str]) -> str:
         """The end of the message about several arguments of `serve`: the intended command line, if the first argument
         is a misspelt command, or what another server calls `serve`."""
@@ -166,23 +180,31 @@ class Group(click.Group):
 
 def message(error: click.ClickException) -> str:
     """What is wrong with the command line, in the style of the other errors: lower case, without a full stop."""
+    if type(error) in (click.ClickException, click.UsageError):
+        # Ours.
+        return error.message
+    if isinstance(error, click.NoSuchOption):
+        return f"no such option: {error.option_name}"
+    said = error.message.rstrip(".")
+    said = f"{said[:1].lower()}{said[1:]}"
     if isinstance(error, click.BadParameter) and error.param is not None:
-        is_option = isinstance(error.param, click.Option)
-        name = error.param.opts[0] if is_option else error.param.metavar
-        said = error.message.rstrip(".")
-        return (
-            f"{name} is missing"
-            if isinstance(error, click.MissingParameter)
-            else f"{name}: {said[:1].lower()}{said[1:]}"
-        )
-    return error.format_message()
+        name = error.param.opts[0] if isinstance(error.param, click.Option) else error.param.metavar
+        return f"{name} is missing" if isinstance(error, click.MissingParameter) else f"{name}: {said}"
+    return said
+
+
+def hint(error: click.UsageError) -> str:
+    """The line after a message about the wrong use of a command."""
+    is_of_a_command = error.ctx is not None and error.ctx.parent is not None
+    command = error.ctx.command_path if error.ctx is not None and is_of_a_command else "tailrace serve"
+    return f"`{command} --help` shows how it is used"
 
 
 def parameter(option: Option) -> click.Parameter:
     """The click parameter of an option. Values stay text: `settings` reads them, like those of files and variables."""
     if option.positional:
         return click.Argument([option.name], required=False, metavar=f"[{option.kind.metavar}]")
-    spellings = [option.flag, *option.flags, option.name]
+    spellings = [option.flag, *filter(None, [option.short]), option.name]
     if isinstance(option.default, bool):
         spellings[0] = f"{option.flag}/--no-{option.flag[2:]}"
         return click.Option(spellings, default=None, help=_help(option))
@@ -208,8 +230,7 @@ def _help(option: Option) -> str:
 CONFIG: Final = click.Option(
     ["--config"],
     metavar="FILE",
-    help="Read settings from this TOML file and not from ./tailrace.toml or ./pyproject.toml. "
-    f"[variable: {CONFIG_VARIABLE}]",
+    help=f"TOML file with settings, instead of ./tailrace.toml or ./pyproject.toml. [variable: {CONFIG_VARIABLE}]",
 )
 
 

@@ -56,8 +56,9 @@ class Option:
     """One option.
 
     name: the key in files and of `tailrace.run`; the flag is `--` with dashes, the variable `TAILRACE_` in capitals.
+    help: for --help and docs/options.md, in one or two lines. details: what else docs/options.md says, in Markdown.
     core: the setting of the Rust core that takes the value unchanged; None when there is none.
-    flags: further spellings on the command line.
+    short: the flag of one letter, for the command line. An option has no further name.
     positional: an argument of the command line rather than a flag.
     example: a value as it is written in a file.
     foreign: a variable that other servers read too. It counts where nothing else says the value, after what stands in
@@ -70,8 +71,9 @@ class Option:
     default: Any
     help: str
     group: str
+    details: str = ""
     core: str | None = None
-    flags: tuple[str, ...] = ()
+    short: str = ""
     positional: bool = False
     example: object = None
     foreign: tuple[str, str] | None = None
@@ -201,9 +203,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "app",
         values.text("MODULE:CALLABLE"),
         None,
-        "The WSGI application: `module:name`, `package.module:object.attribute`, `module:create_app('production')`, "
-        "a module that has `application` or `app`, or the path of a .py or .wsgi file.",
+        "The WSGI application: a module and a name in it, a factory call, or a file.",
         APPLICATION,
+        details=(
+            "`module:name`, `package.module:object.attribute`, `module:create_app('production')`, a module that "
+            "has `application` or `app`, or the path of a `.py` or `.wsgi` file."
+        ),
         positional=True,
         example="mysite.wsgi:application",
         absent=_embedded("it is the first argument: the application itself"),
@@ -212,7 +217,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "factory",
         values.boolean(),
         False,
-        "CALLABLE is a function without arguments that returns the application.",
+        "Call CALLABLE, without arguments, to get the application.",
         APPLICATION,
         absent=_embedded("call the function, and pass on the application that it returns"),
     ),
@@ -220,7 +225,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "chdir",
         values.path("DIRECTORY"),
         None,
-        "Change to this directory first; modules are searched in it before anywhere else.",
+        "Change to this directory before loading; modules are searched there first.",
         APPLICATION,
         example="/srv/mysite",
         absent=_embedded("the application has been imported already: call os.chdir before"),
@@ -229,9 +234,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "env_file",
         values.path(),
         None,
-        "Set variables of the environment from the NAME=value lines of this file, TAILRACE_* ones included. Variables "
-        "that are set already keep their value. A reload reads the file again.",
+        "Set environment variables from the NAME=value lines of this file.",
         APPLICATION,
+        details=(
+            "`TAILRACE_*` variables in it are options. Variables that are already set keep their value. A reload "
+            "reads the file again."
+        ),
         example="/etc/mysite.env",
         absent=_embedded(
             "the application has been imported already, and has read its environment: set os.environ before"
@@ -241,18 +249,25 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "reload",
         values.boolean(),
         False,
-        "For development: one worker, which is replaced when files of the application change. If they do not load, the "
-        "browser shows the traceback until the next change. Needs `pip install 'tailrace[reload]'`.",
+        "Reload the application when its code changes, for development.",
         APPLICATION,
+        details=(
+            "One worker serves. It is replaced when a `.py` or `.so` file of the application changes. If the code does "
+            "not load, the browser shows the traceback until the next change. Needs `pip install 'tailrace[reload]'`."
+        ),
         absent=_embedded("it cannot replace what the program has imported; use `tailrace MODULE:CALLABLE --reload`"),
     ),
     Option(
         "debug",
         values.boolean(),
         False,
-        "For development: one process and one thread. The application runs on the main thread, so that breakpoint() "
-        "works in the terminal. The browser shows the traceback of an exception that the framework does not catch.",
+        "Serve on one thread and show tracebacks in the browser, for development.",
         APPLICATION,
+        details=(
+            "There is one process and one thread. The application runs on the main thread, so that `breakpoint()` "
+            "works in the terminal. The browser shows the traceback of an exception that the framework does not "
+            "catch."
+        ),
         core="debug",
         absent={
             Place.THREAD: "it needs the main thread, which the caller uses; call tailrace.run instead",
@@ -264,26 +279,33 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "bind",
         values.several(values.text("ADDRESS")),
         ("127.0.0.1:8000",),
-        "Address to listen on: host:port, [::1]:8000, :8000 (every IPv4 address), 8000 (this machine only), "
-        "localhost:8000 (this machine, IPv4 and IPv6), unix:/run/app.sock, unix:@abstract, or fd://3 for a socket that "
-        "systemd or another parent opened. As a URL it names the protocol: http://host:port, uwsgi://host:port, "
-        "http+unix:/path, uwsgi+unix:/path, uwsgi+fd://3. Options of the one address follow a question mark: proxy=v1, "
-        "v2 or any (each connection begins with a PROXY header), mode=660 (of a UNIX socket), backlog=4096. May be "
-        "given several times. Port 0 means any free port.",
+        "Address to listen on, such as :8000, [::1]:8000 or unix:/run/app.sock. Repeatable.",
         ADDRESSES,
-        flags=("-b",),
+        details=(
+            "`host:port`, `[::1]:8000`, `:8000` (every IPv4 address), `8000` (this machine only), "
+            "`localhost:8000` (this machine, IPv4 and IPv6), `unix:/run/app.sock`, `unix:@abstract`, or `fd://3` "
+            "for a socket that systemd or another parent opened. Port 0 means any free port. A URL names the "
+            "protocol: `http://host:port`, `uwsgi://host:port`, `http+unix:/path`, `uwsgi+unix:/path`, "
+            "`uwsgi+fd://3`. Options of a single address follow a question mark: `proxy=v1`, `v2` or `any` (each "
+            "connection begins with a PROXY header), `mode=660` (of a UNIX socket), `backlog=4096`."
+        ),
+        short="-b",
         example=["127.0.0.1:8000", "uwsgi+unix:/run/app.sock?mode=660"],
     ),
     Option(
         "trusted_proxies",
         values.several_or("none", values.text("PEER", check=_trusted_proxy)),
         ("unix",),
-        "The proxies that are believed about their clients: addresses, networks such as 10.0.0.0/8, unix (who connects "
-        "to a UNIX socket), * (everybody), or none. They may state the client's address, scheme, host, port and prefix "
-        "in the fields of --forwarded-fields, in a PROXY header and in uwsgi packets. "
-        "The address is the last one that is not trusted itself. Of everybody else these fields are removed, and PROXY "
-        "headers and uwsgi packets refused. With $FORWARDED_ALLOW_IPS set, the default is unix and what that lists.",
+        "Proxies whose forwarding headers are trusted: addresses, networks, unix, * or none. Repeatable.",
         ADDRESSES,
+        details=(
+            "`unix` stands for every peer on a UNIX socket, `*` for every peer, `10.0.0.0/8` for a network. A "
+            "trusted proxy supplies the client's address, scheme, host, port and prefix in the fields of "
+            "`--forwarded-fields`, in a PROXY header or in uwsgi packets. The client is the last address that is "
+            "not trusted itself. From any other peer, these fields are removed, and PROXY headers and uwsgi "
+            "packets are rejected. If `$FORWARDED_ALLOW_IPS` is set, the default is `unix` and what that variable "
+            "lists."
+        ),
         core="trusted_proxies",
         example=["unix", "10.0.0.0/8"],
         foreign=("FORWARDED_ALLOW_IPS", "unix"),
@@ -301,13 +323,18 @@ OPTIONS: Final[tuple[Option, ...]] = (
                 "x-forwarded-host",
                 "x-forwarded-port",
                 "x-forwarded-prefix",
+                metavar="FIELD",
             ),
         ),
         ("forwarded", "x-forwarded-for", "x-forwarded-proto"),
-        "The fields that the trusted proxies write in each request, whatever their clients send: forwarded, "
-        "x-forwarded-for and so on, x-forwarded (all of these), or any. The others are removed, since they may be the "
-        "client's own. A request that has Forwarded and an X-Forwarded field is refused with 400 unless they agree.",
+        "Header fields that the trusted proxies set in every request. Repeatable.",
         ADDRESSES,
+        details=(
+            "`forwarded`, `x-forwarded-for`, `x-forwarded-proto`, `x-forwarded-host`, `x-forwarded-port`, "
+            "`x-forwarded-prefix`, `x-forwarded` (all with that prefix), `any` or `none`. Name a field only if "
+            "the proxies replace whatever their clients send in it. All other forwarding fields are removed. A "
+            "request whose `Forwarded` and `X-Forwarded` fields disagree gets 400."
+        ),
         core="forwarded_fields",
         example=["x-forwarded"],
     ),
@@ -315,15 +342,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "backlog",
         values.whole(1, 65535),
         2048,
-        "Most connections that wait in the kernel to be accepted.",
+        "Length of the kernel's accept queue.",
         ADDRESSES,
     ),
     Option(
         "umask",
         values.octal(),
         None,
-        "File mode creation mask of the process; it also applies to UNIX sockets. Unset: as inherited.",
+        "File mode creation mask. Default: inherited from the parent process.",
         ADDRESSES,
+        details="It also applies to UNIX sockets.",
         example="0o027",
         absent=_WHOLE_PROCESS,
     ),
@@ -331,7 +359,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "socket_mode",
         values.octal(),
         None,
-        "Permission bits of UNIX sockets; the mask does not apply to them.",
+        "Permission bits of UNIX sockets, regardless of --umask.",
         ADDRESSES,
         example="0o660",
     ),
@@ -339,10 +367,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "workers",
         values.count_or("auto", 1, 1024),
         1,
-        "Number of worker processes. A master process holds the sockets, watches the workers and replaces them. auto: "
-        "as many as the CPUs that may be used.",
+        "Number of worker processes. auto: one for each available CPU.",
         PROCESSES,
-        flags=("-w",),
+        details="A master process holds the sockets, watches the workers and replaces them.",
+        short="-w",
         example="auto",
         absent={**_NO_WORKERS, Place.RELOAD: "there is one worker", Place.DEBUG: "there is one process that serves"},
     ),
@@ -350,9 +378,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "preload",
         values.boolean(),
         False,
-        "Load the application once, before the workers are forked: they share its memory and are ready at once. They "
-        "also share the files and connections that it opens while it loads. Threads that it starts do not run in them.",
+        "Load the application once, before the workers are forked. They share its memory.",
         PROCESSES,
+        details=(
+            "The workers are ready at once. They also share the files and connections that the application opens "
+            "while it loads. Threads that it starts do not run in them."
+        ),
         absent={
             **_embedded("the application has been loaded already, and worker processes share its memory without this"),
             Place.DEBUG_ALONE: _OF_A_MASTER[Place.DEBUG_ALONE],
@@ -364,9 +395,13 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "hooks",
         values.text("MODULE"),
         None,
-        "A module or file with any of the functions on_start(), post_fork(worker), worker_start(worker), "
-        "pre_request(environ), post_request(record), worker_stop(worker), worker_exit(worker) and on_exit().",
+        "Module or file with functions to call at start, around requests and at exit.",
         PROCESSES,
+        details=(
+            "The functions are `on_start()`, `post_fork(worker)`, `worker_start(worker)`, `pre_request(environ)`, "
+            "`post_request(record)`, `worker_stop(worker)`, `worker_exit(worker)` and `on_exit()`; each is "
+            "optional. See [processes.md](processes.md)."
+        ),
         example="mysite.hooks",
         absent=_NO_WORKERS,
     ),
@@ -374,8 +409,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "user",
         values.text("USER"),
         None,
-        "Change to this user, by name or number, when the sockets are bound: master and workers.",
+        "Run as this user (name or number) once the sockets are bound.",
         PROCESSES,
+        details="Applies to the master and the workers.",
         example="www-data",
         absent=_WHOLE_PROCESS,
     ),
@@ -383,7 +419,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "group",
         values.text("GROUP"),
         None,
-        "Change to this group, by name or number. Unset: the group of the user.",
+        "Run as this group (name or number). Default: the group of the user.",
         PROCESSES,
         example="www-data",
         absent=_WHOLE_PROCESS,
@@ -392,9 +428,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "pidfile",
         values.path(),
         None,
-        "Write the process id of the master, or of the only process, into this file. A second server with the same "
-        "file does not start.",
+        "Write the process id of the master to this file.",
         PROCESSES,
+        details="Without a master, that of the only process. A second server with the same file does not start.",
         example="/run/mysite/tailrace.pid",
         absent=_WHOLE_PROCESS,
     ),
@@ -402,9 +438,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_requests",
         values.whole(0),
         0,
-        "Replace a worker after about this many requests, without losing one: its successor serves before it drains. "
-        "0: never.",
+        "Replace a worker after about this many requests, without losing one. 0: never.",
         PROCESSES,
+        details="The worker drains once its successor serves.",
         example=100_000,
         absent=_OF_A_MASTER,
     ),
@@ -412,16 +448,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_requests_jitter",
         values.whole(0),
         0,
-        "Add a random number of requests, up to this one, to --max-requests of each worker, so that not all are "
-        "replaced at once.",
+        "Add a random number, up to this, to --max-requests of each worker.",
         PROCESSES,
+        details="So the workers are not all replaced at once.",
         absent=_OF_A_MASTER,
     ),
     Option(
         "max_lifetime",
         values.seconds(zero=True),
         0.0,
-        "Replace a worker after this time, less a random part of up to a tenth. 0: never.",
+        "Replace a worker after this time, shortened at random by up to a tenth. 0: never.",
         PROCESSES,
         example="12h",
         absent=_OF_A_MASTER,
@@ -430,8 +466,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_rss",
         values.size(),
         0,
-        "Replace a worker whose resident memory, shared pages included, is larger than this. 0: never.",
+        "Replace a worker whose resident memory exceeds this. 0: never.",
         PROCESSES,
+        details="Shared pages are included.",
         example="1GiB",
         absent=_OF_A_MASTER,
     ),
@@ -439,18 +476,25 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "hang_timeout",
         values.seconds(zero=True),
         30.0,
-        "Kill and replace a worker that hangs for this long, at least 3 s: its process is stopped, or code in C does "
-        "not release the interpreter. The log has its requests and the stacks of its threads. 0: never.",
+        "Kill and replace a worker that hangs for this long, at least 3 s. 0: never.",
         PROCESSES,
+        details=(
+            "A worker hangs if its process is stopped, or if code in C does not release the interpreter. The log "
+            "has its requests and the stacks of its threads."
+        ),
     ),
     Option(
         "status",
         values.text("ADDRESS"),
         None,
-        "Answer /health, /ready, /status.json, /stacks and /metrics at this address, host:port or unix:/path, from a "
-        "process of its own. Keep it private: it shows requests. If it cannot be opened, the server starts without it. "
-        "Python stacks need `pip install 'tailrace[status]'`.",
+        "Serve a live page, health checks, metrics and stacks at this address.",
         PROCESSES,
+        details=(
+            "The address is `host:port` or `unix:/path`. A separate process answers `/`, `/health`, `/ready`, "
+            "`/status.json`, `/stacks` and `/metrics`. Keep the address private: it shows requests. If it cannot "
+            "be opened, the server starts without it. Python stacks need `pip install 'tailrace[status]'`. See "
+            "[status.md](status.md)."
+        ),
         example="127.0.0.1:9000",
         absent=_OF_A_MASTER,
     ),
@@ -458,11 +502,13 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "agent",
         values.text("ADDRESS"),
         None,
-        "Answer HAProxy's agent-check at this address, host:port or unix:/path: each connection is told in one line "
-        "how much the server can take (`up 75%`), `drain` while it stops, `down` while no worker serves. The process "
-        "of --status answers, which runs for this option alone, too. If the address cannot be opened, the server "
-        "starts without it.",
+        "Answer HAProxy's agent-check at this address with the server's free capacity.",
         PROCESSES,
+        details=(
+            "The address is `host:port` or `unix:/path`. Each connection gets one line: the capacity, such as `up "
+            "75%`, `drain` during a stop, or `down` while no worker serves. The process of `--status` answers; it "
+            "also runs for this option alone. If the address cannot be opened, the server starts without it."
+        ),
         example="127.0.0.1:9001",
         absent=_OF_A_MASTER,
     ),
@@ -470,8 +516,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "statsd",
         values.text("ADDRESS"),
         None,
-        "Send the figures of /metrics, with tags as DogStatsD has them, to this host:port by UDP every 10 seconds.",
+        "Send metrics to this host:port by UDP every 10 seconds, with DogStatsD tags.",
         PROCESSES,
+        details="They are the figures of `/metrics`.",
         example="127.0.0.1:8125",
         absent=_OF_A_MASTER,
     ),
@@ -479,9 +526,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "threads",
         values.whole(1, 4096),
         128,
-        "Most threads that run the application at once. They are started when requests wait, and end when idle. Use 1 "
-        "for applications that are not thread-safe.",
+        "Maximum number of application threads. 1: for code that is not thread-safe.",
         THREADS,
+        details="Threads start on demand and exit when idle.",
         absent={
             Place.DEBUG: _ONE_REQUEST,
             Place.HUB: "requests run in greenlets, which max_greenlets limits",
@@ -492,10 +539,13 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "gevent",
         values.boolean(),
         False,
-        "Run each request in a greenlet of its own on gevent's hub, so that ten thousand requests can sleep, or wait "
-        "for a database or another server, at once. Each worker patches the standard library before it loads the "
-        "application. On SIGURG the stacks of all greenlets are logged. Needs `pip install 'tailrace[gevent]'`.",
+        "Run each request in a greenlet on gevent's hub.",
         GREENLETS,
+        details=(
+            "Ten thousand requests can sleep, or wait for a database or another server, at once. Each worker "
+            "patches the standard library before it loads the application. On SIGURG, the stacks of all greenlets "
+            "are logged. Needs `pip install 'tailrace[gevent]'`."
+        ),
         absent={
             Place.RUN: _TOO_LATE,
             Place.THREAD: _TOO_LATE,
@@ -507,8 +557,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_greenlets",
         values.whole(1, 50_000),
         10_000,
-        "With --gevent, most requests that the application of a worker runs at once; more wait, up to --max-queue.",
+        "With --gevent, maximum number of concurrent requests of a worker.",
         GREENLETS,
+        details="More requests wait, up to `--max-queue`.",
         example=2_000,
         absent=_LIMIT_OF_GREENLETS,
     ),
@@ -516,9 +567,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "hub_warn",
         values.seconds(zero=True),
         0.1,
-        "With --gevent, log the stack of a greenlet that blocks the hub, and so every other greenlet, for longer than "
-        "this, because it computes or waits in a call that is not patched. 0: never.",
+        "With --gevent, log a greenlet that blocks the hub for longer than this. 0: never.",
         GREENLETS,
+        details=(
+            "The log has its stack. A greenlet that computes, or waits in a call that is not patched, blocks all "
+            "others."
+        ),
         example="250ms",
         absent=_LIMIT_OF_GREENLETS,
     ),
@@ -526,7 +580,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "request_line_limit",
         values.size(64),
         8190,
-        "Longest request line; a longer one is answered 414.",
+        "Maximum length of a request line. Longer ones get 414.",
         LIMITS,
         core="request_line_limit",
     ),
@@ -534,7 +588,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "header_bytes_limit",
         values.size(256),
         65536,
-        "Most bytes of all field lines of a request; more are answered 431.",
+        "Maximum total size of a request's header fields. Larger requests get 431.",
         LIMITS,
         core="header_bytes_limit",
     ),
@@ -542,7 +596,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "header_count_limit",
         values.whole(1, 65535),
         128,
-        "Most header fields of a request; more are answered 431.",
+        "Maximum number of header fields of a request. Requests with more get 431.",
         LIMITS,
         core="header_count_limit",
     ),
@@ -550,7 +604,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_body",
         values.size(),
         1 << 30,
-        "Largest request body; a larger one is answered 413.",
+        "Maximum size of a request body. Larger requests get 413.",
         LIMITS,
         core="max_body",
         example="100MiB",
@@ -559,67 +613,81 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "client_memory",
         values.size(1 << 20),
         None,
-        "Maximum memory that a worker holds for its clients. Past it, the oldest incomplete requests get 503. Half of"
-        " it is for responses (--response-buffer; the excess moves to files and does not count), a"
-        " quarter for request bodies (--body-buffer). Default: 512 MiB, or more if those two options need it.",
+        "Maximum memory that a worker holds for its clients. Default: 512 MiB.",
         LIMITS,
+        details=(
+            "Above it, the oldest incomplete requests get 503. Half of it is for responses (`--response-buffer`; "
+            "the excess moves to files and does not count), a quarter for request bodies (`--body-buffer`). The "
+            "default is larger if those two options need more."
+        ),
         example="1GiB",
     ),
     Option(
         "body_memory",
         values.size(),
         None,
-        "A request body up to this size is kept in memory, a larger one in an unlinked temporary file (in TMPDIR)."
-        " Unset: half of --body-buffer, but at least 1 MiB and at most 64 MiB.",
+        "Maximum size of a request body in memory. Larger ones are kept in files.",
         LIMITS,
+        details=(
+            "The files are temporary, unlinked, and in `TMPDIR`. Default: half of `--body-buffer`, but at least 1 "
+            "MiB and at most 64 MiB."
+        ),
         example="64MiB",
     ),
     Option(
         "body_buffer",
         values.size(),
         None,
-        "Most memory for all request bodies together. Past it, all but small bodies are kept in temporary files. Unset:"
-        " a quarter of --client-memory.",
+        "Maximum memory for all request bodies. Default: a quarter of --client-memory.",
         LIMITS,
+        details="Above it, all but small bodies are kept in temporary files.",
         example="128MiB",
     ),
     Option(
         "stream_body",
         values.boolean(),
         False,
-        "Call the application when the head of a request is complete. Its reads of wsgi.input wait for the client, and"
-        " hold the thread meanwhile. A chunked body then has no CONTENT_LENGTH, which some frameworks need. Without"
-        " this option the application is called when the whole body has arrived.",
+        "Call the application before the request body has arrived.",
         LIMITS,
+        details=(
+            "The application is called when the head of a request is complete. Its reads of `wsgi.input` wait for "
+            "the client and occupy the thread. A chunked body has no `CONTENT_LENGTH`, which some frameworks "
+            "need. Without this option, the application is called when the whole body has arrived."
+        ),
         core="stream_body",
     ),
     Option(
         "response_queue",
         values.size(4096),
         4 << 20,
-        "Most memory for one response whose client accepts it slowly. The rest is kept in a temporary file, see"
-        " --response-spill.",
+        "Maximum memory for one response to a slow client. The rest moves to a file.",
         LIMITS,
+        details="See `--response-spill`.",
         core="response_queue",
     ),
     Option(
         "response_buffer",
         values.size(65536),
         None,
-        "Maximum memory for all responses that wait for slow clients, capped at three quarters of --client-memory. The"
-        " rest is kept in temporary files, see --response-spill. Default: half of --client-memory.",
+        "Maximum memory for all responses to slow clients. Default: half of --client-memory.",
         LIMITS,
+        details=(
+            "At most three quarters of `--client-memory`. The rest moves to temporary files, see `--response-spill`."
+        ),
         example="256MiB",
     ),
     Option(
         "response_spill",
         values.size(),
         4 << 30,
-        "Most bytes of responses in unlinked temporary files (in TMPDIR, which should not be in memory), so that no "
-        "thread waits for slow clients. A response that the application has not finished may use a 64th of it. Past "
-        "it, application threads wait for their clients, and requests for which no thread is free are answered 503. 0: "
-        "no files.",
+        "Maximum size of all responses in temporary files. 0: no files.",
         LIMITS,
+        details=(
+            "The files are unlinked and in `TMPDIR`, which should not be in memory. With them, no thread waits "
+            "for slow clients. A response that the application has not finished may use a 64th of this size. "
+            "Above it, application threads wait for their clients, and requests for which no thread is free get "
+            "503."
+        ),
         core="response_spill",
         example="20GiB",
     ),
@@ -627,28 +695,35 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_queue",
         values.whole(1, 1_000_000),
         2048,
-        "Most requests that wait for a thread or greenlet of a worker; more are answered 503 with Retry-After.",
+        "Maximum number of requests that wait for a thread of a worker. More get 503.",
         LIMITS,
+        details="With `--gevent`, for a greenlet. The 503 has `Retry-After`.",
         core="max_queue",
     ),
     Option(
         "max_connections",
         values.whole(1, 10_000_000),
         100_000,
-        "Most connections of a worker at once; fewer if the limit of open files, which a worker raises as far as"
-        " possible, does not allow so many. For a further client, the connection that has been idle for longest is"
-        " closed; if none is idle, the client waits in the kernel's queue.",
+        "Maximum number of connections of a worker.",
         LIMITS,
+        details=(
+            "It is lower if the limit of open files, which a worker raises as far as possible, requires that. For "
+            "a further client, the connection that has been idle for longest is closed. If none is idle, the "
+            "client waits in the kernel's queue."
+        ),
         core="max_connections",
     ),
     Option(
         "request_timeout",
         values.seconds(zero=True),
         0.0,
-        "How long the application may take for a request. Then the client is answered 504, tailrace.RequestTimeout is"
-        " raised in the thread or greenlet, and the log has its stack. A worker in which it does not return is"
-        " replaced. With --stream-body, the time of waiting for the client is included. 0: no limit.",
+        "Maximum time that the application has for a request; then 504. 0: no limit.",
         TIMES,
+        details=(
+            "At the end of that time, the client gets 504, `tailrace.RequestTimeout` is raised in the thread or "
+            "greenlet, and the log has its stack. A worker in which the request does not return is replaced. With "
+            "`--stream-body`, waiting for the client counts."
+        ),
         core="request_timeout",
         example=30,
     ),
@@ -656,8 +731,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "queue_timeout",
         values.seconds(zero=True),
         0.0,
-        "A request that has waited this long for a thread or greenlet is answered 503 with Retry-After. 0: no limit.",
+        "Maximum time that a request waits for a thread; then 503. 0: no limit.",
         TIMES,
+        details="With `--gevent`, for a greenlet. The 503 has `Retry-After`.",
         core="queue_timeout",
         example=10,
     ),
@@ -665,7 +741,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "header_timeout",
         values.seconds(zero=False),
         15.0,
-        "Longest time from the first byte of a request head to its last; then 408.",
+        "Maximum time from the first byte of a request head to its last; then 408.",
         TIMES,
         core="header_timeout",
     ),
@@ -673,7 +749,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "body_timeout",
         values.seconds(zero=False),
         30.0,
-        "Longest time between two pieces of a request body; then 408.",
+        "Maximum time between two pieces of a request body; then 408.",
         TIMES,
         core="body_timeout",
     ),
@@ -681,16 +757,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "idle_timeout",
         values.seconds(zero=False),
         75.0,
-        "A connection without a request is closed after this time. It should be longer than that of a proxy in front.",
+        "Close a connection without a request after this time.",
         TIMES,
+        details="It should be longer than the idle time-out of a proxy in front.",
         core="idle_timeout",
-        flags=("--keep-alive",),
     ),
     Option(
         "write_timeout",
         values.seconds(zero=False),
         60.0,
-        "A client that accepts nothing of a response for this long is disconnected.",
+        "Disconnect a client that accepts nothing of a response for this long.",
         TIMES,
         core="write_timeout",
     ),
@@ -698,35 +774,44 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "min_body_rate",
         values.size(),
         240,
-        "Least average rate of a request body after --body-timeout, in bytes per second; below it, 408. 0: any rate.",
+        "Minimum rate of a request body, in bytes per second; else 408. 0: any rate.",
         TIMES,
+        details="The average counts, after `--body-timeout`.",
         core="min_body_rate",
     ),
     Option(
         "min_response_rate",
         values.size(),
         240,
-        "Least average rate at which a client accepts a waiting response after --write-timeout, in bytes per second;"
-        " below it, the client is disconnected. 0: any rate.",
+        "Minimum rate at which a client reads, in bytes per second. 0: any rate.",
         TIMES,
+        details=(
+            "The average while a response waits counts, after `--write-timeout`. A slower client is disconnected."
+        ),
         core="min_response_rate",
     ),
     Option(
         "graceful_timeout",
         values.seconds(zero=True),
         30.0,
-        "How long requests in flight may take to finish after SIGTERM or SIGINT. A second signal stops at once. With "
-        "--reload the default is 1 s, and it also applies when files have changed.",
+        "Time that requests in flight have to finish after SIGTERM or SIGINT.",
         TIMES,
+        details=(
+            "A second signal stops at once. With `--reload`, the default is 1 s, and it also applies when files "
+            "have changed."
+        ),
     ),
     Option(
         "hold_writes",
         values.seconds(zero=True, most=0.01),
         0.001,
-        "Batch complete responses of up to 16 KiB to GET, HEAD, OPTIONS or TRACE for up to this long while other"
-        " requests are waiting. Higher throughput. Maximum: 10ms. 0: send each response at once, including the first"
-        " block of a generator, which may otherwise wait for 1 ms.",
+        "Batch small responses for up to this long while other requests are waiting. 0: off.",
         RESPONSES,
+        details=(
+            "Fewer wake-ups, higher throughput. Applies to complete responses of up to 16 KiB to GET, HEAD, "
+            "OPTIONS or TRACE. Maximum: 10ms. With 0, each response is sent at once, including the first block of "
+            "a generator, which may otherwise wait for 1 ms."
+        ),
         core="hold_writes",
         example=0,
     ),
@@ -734,8 +819,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "root_path",
         values.text("PATH", check=_root_path),
         "",
-        "SCRIPT_NAME: the path under which the application is mounted. It is removed from the start of PATH_INFO.",
+        "URL path under which the application is mounted (SCRIPT_NAME).",
         RESPONSES,
+        details="It is removed from the start of `PATH_INFO`.",
         core="root_path",
         example="/app",
     ),
@@ -743,7 +829,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "url_scheme",
         values.choice("http", "https"),
         "http",
-        "wsgi.url_scheme: https if a proxy in front terminates TLS.",
+        "Value of wsgi.url_scheme: https if a proxy in front terminates TLS.",
         RESPONSES,
         core="url_scheme",
     ),
@@ -751,16 +837,19 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "underscore_headers",
         values.choice("drop", "keep", "refuse"),
         "drop",
-        "What to do with request fields that have an underscore in their name, which CGI variables cannot distinguish "
-        "from a dash: drop them, keep them, or refuse the request with 400.",
+        "What to do with request fields that have an underscore in their name.",
         RESPONSES,
+        details=(
+            "CGI variables cannot distinguish it from a dash. `drop` removes the fields, `keep` passes them on, "
+            "`refuse` answers the request with 400."
+        ),
         core="underscore_headers",
     ),
     Option(
         "server_header",
         values.text("TEXT", check=_field_value),
         "tailrace",
-        "Server field of responses for which the application sets none. Empty: no such field.",
+        "Server field of responses for which the application sets none. Empty: no field.",
         RESPONSES,
         core="server_header",
     ),
@@ -768,37 +857,42 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "server_timing",
         values.boolean(),
         False,
-        "Add a Server-Timing field with the time that a request was queued and the time that the application took until"
-        " its first block; browsers show it.",
+        "Add a Server-Timing field, which browsers show.",
         RESPONSES,
+        details=(
+            "It has the time that the request was queued, and the time that the application took until its first block."
+        ),
         core="server_timing",
     ),
     Option(
         "static",
         values.pairs(static_values.mount, "PREFIX=FOLDER", "/assets=./dist", static_values.write_mount),
         (),
-        "Serve the files of a folder under a path of URLs, without the application: /assets=./dist. What the folder "
-        "does not have is answered 404. May be given several times; the longest path that fits counts. / is for every "
-        "path. A relative folder is below the current directory. `tailrace static list` shows what is served.",
+        "Serve the files of a folder under a URL path, without the application. Repeatable.",
         STATIC,
+        details=(
+            "`/assets=./dist` serves `./dist/app.js` as `/assets/app.js`. Files that the folder does not have get "
+            "404. If several paths match, the longest counts; `/` matches every path. A relative folder is below "
+            "the current directory. `tailrace static list` shows what is served."
+        ),
         example=["/assets=./dist", "/media=/srv/media"],
     ),
     Option(
         "overlay",
         values.path("FOLDER"),
         None,
-        "Serve the files of this folder, such as favicon.ico and robots.txt, at the root of all URLs. What it does not "
-        "have goes to the application.",
+        "Serve the files of this folder at /, and everything else by the application.",
         STATIC,
+        details="For files such as `favicon.ico` and `robots.txt`.",
         example="./public",
     ),
     Option(
         "spa",
         values.file_below(),
         None,
-        "For single-page applications: send this file of a --static folder, with status 200, for paths that the folder "
-        "does not have and whose last part has no extension.",
+        "Send this file of a --static folder for missing paths, for single-page applications.",
         STATIC,
+        details="With status 200, for paths that the folder does not have and whose last part has no extension.",
         core="static_fallback",
         example="index.html",
     ),
@@ -812,19 +906,21 @@ OPTIONS: Final[tuple[Option, ...]] = (
             nameless=static_values.root,
         ),
         (),
-        "Send files that the application names in its response, in place of a body. FOLDER: by the path of a file in "
-        "it, X-Sendfile: /srv/media/a.pdf. PREFIX=FOLDER: by a path of URLs, X-Accel-Redirect: /protected/a.pdf for "
-        "/protected=/srv/media. May be given several times. A folder with a = in its name: =FOLDER. Unset: these "
-        "fields are sent to the client.",
+        "Send files that responses name by X-Sendfile or X-Accel-Redirect. Repeatable.",
         STATIC,
+        details=(
+            "The file replaces the body of the response. `FOLDER`: by the path of a file in it, `X-Sendfile: "
+            "/srv/media/a.pdf`. `PREFIX=FOLDER`: by a URL path, `X-Accel-Redirect: /protected/a.pdf` for "
+            "`/protected=/srv/media`. A folder with a `=` in its name: `=FOLDER`. Without this option, these "
+            "fields are sent to the client."
+        ),
         example=["/srv/media", "/protected=/srv/media"],
     ),
     Option(
         "static_index",
         values.names("NAMES"),
         ("index.html",),
-        "The file that is served for a folder: the first of these names, separated by commas, that it has. Empty: "
-        "none.",
+        "Files to serve for a folder, separated by commas; the first that exists. Empty: none.",
         STATIC,
         core="static_index",
         example=["index.html", "index.htm"],
@@ -833,16 +929,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "static_listing",
         values.boolean(),
         False,
-        "Serve a page for a folder of --static that has no such file: its files and folders, with sizes and dates, at "
-        "most 10,000.",
+        "Serve a list of the files for a --static folder without an index file.",
         STATIC,
+        details="The page has the files and folders with their sizes and dates, up to 10,000.",
         core="static_listing",
     ),
     Option(
         "static_404",
         values.file_below(),
         None,
-        "Send this file of a --static folder, with status 404, for what the folder does not have.",
+        "Send this file of a --static folder, with status 404, for missing files.",
         STATIC,
         core="static_not_found",
         example="404.html",
@@ -851,20 +947,24 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "static_cache",
         values.pairs(static_values.cache_rule, "PATTERN=VALUE", "/assets=1y,immutable", static_values.write_cache_rule),
         (),
-        "Cache-Control of static files. PATTERN: a path and all below it, such as /assets; a path or, without a slash, "
-        "a file's name in which * stands for any characters, such as *.html; or the word fingerprinted: files whose "
-        "name contains a hash of their content, such as app.3f2a9c1b.js. VALUE: words such as no-cache, and times, "
-        "separated by commas, or none. May be given several times; the first pattern that fits counts, fingerprinted "
-        "last. Unset: fingerprinted=public,1y,immutable.",
+        "Cache-Control of static files that match a pattern. Repeatable.",
         STATIC,
+        details=(
+            "`PATTERN` is a path and all below it, such as `/assets`; a path or, without a slash, the name of a "
+            "file in which `*` stands for any characters, such as `*.html`; or the word `fingerprinted`: files "
+            "whose name contains a hash of their content, such as `app.3f2a9c1b.js`. `VALUE` is words such as "
+            "`no-cache`, and times, separated by commas, or `none`. The first matching pattern counts, "
+            "`fingerprinted` last. Default: `fingerprinted=public,1y,immutable`."
+        ),
         example=["/assets=1y,immutable", "*.html=no-cache"],
     ),
     Option(
         "mime",
         values.pairs(static_values.media_type, ".EXT=TYPE", ".data=text/plain", ".{}={}".format),
         (),
-        "Content-Type of static files with this extension, sent as written. May be given several times.",
+        "Content-Type of static files with this extension. Repeatable.",
         STATIC,
+        details="It is sent as written.",
         core="static_types",
         example=[".data=text/plain"],
     ),
@@ -872,7 +972,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "static_symlinks",
         values.choice("beneath", "never", "follow"),
         "beneath",
-        "Which symbolic links are followed: those that lead to something below the folder, none, or all.",
+        "Symbolic links to follow: those that stay below the folder, none, or all.",
         STATIC,
         core="static_symlinks",
     ),
@@ -880,15 +980,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "static_dotfiles",
         values.choice("well-known", "never", "all"),
         "well-known",
-        "Which names that begin with a dot are served: .well-known alone, at the top of a folder; none; or all.",
+        "Names with a leading dot to serve: .well-known only, none, or all.",
         STATIC,
+        details="`.well-known` is served only at the top of a folder.",
         core="static_dotfiles",
     ),
     Option(
         "static_precompressed",
         values.boolean(),
         True,
-        "To a client that accepts it, send app.js.br, app.js.zst or app.js.gz, if it exists, in place of app.js.",
+        "Send app.js.br, app.js.zst or app.js.gz, if it exists, to clients that accept it.",
         STATIC,
         core="static_precompressed",
     ),
@@ -896,17 +997,19 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "static_compress",
         values.boolean(),
         False,
-        "Compress files of types that become smaller by it, such as text, by Brotli or gzip, once, and keep the result "
-        "in memory (--static-memory). It is made in the background: the first client gets the file as it is. For files "
-        "of 256 bytes to 8 MiB that have no compressed sibling.",
+        "Compress text-like files with Brotli or gzip on first use and cache the result.",
         STATIC,
+        details=(
+            "The result stays in memory (`--static-memory`). It is made in the background, so the first client "
+            "gets the uncompressed file. Applies to files of 256 bytes to 8 MiB without a compressed sibling."
+        ),
         core="static_compress",
     ),
     Option(
         "static_memory",
         values.size(),
         32 << 20,
-        "Most memory of a worker for the content of static files, compressed forms included.",
+        "Maximum memory of a worker for static files, compressed forms included.",
         STATIC,
         core="static_memory",
         example="128MiB",
@@ -915,7 +1018,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "static_memory_file",
         values.size(),
         64 << 10,
-        "A static file up to this size is kept in memory.",
+        "Maximum size of a static file that is kept in memory.",
         STATIC,
         core="static_memory_file",
     ),
@@ -923,7 +1026,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "static_descriptors",
         values.whole(0, 1_000_000),
         512,
-        "Most static files that a worker keeps open.",
+        "Maximum number of static files that a worker keeps open.",
         STATIC,
         core="static_descriptors",
     ),
@@ -931,9 +1034,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "access_log",
         values.path("PATH"),
         None,
-        "Write a line for each response to this file, or `-` for standard output. Unset: no access log. SIGUSR1 "
-        "reopens it. No request waits for it: lines that cannot be written in time are dropped and counted.",
+        "Write a line for each response to this file; - is standard output.",
         LOGS,
+        details=(
+            "By default there is no access log. SIGUSR1 reopens the file. No request waits for it: lines that "
+            "cannot be written in time are dropped and counted."
+        ),
         core="access_log",
         example="/var/log/tailrace/access.log",
     ),
@@ -941,10 +1047,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "access_log_format",
         values.text("combined|common|json|FORMAT", check=_log_format),
         "combined",
-        "Format of the access log: a name, or a text with atoms in braces, such as '{client} {method} {target} "
-        "{status} {duration_ms} {request:x-request-id} {response:content-type}', where any field of the request and of "
-        "the response can be named, or with those of gunicorn, such as '%(h)s \"%(r)s\" %(s)s %({X-Request-Id}i)s'.",
+        "Format of the access log: a name, or a text with atoms such as {status}.",
         LOGS,
+        details=(
+            "The names are `combined`, `common` and `json`. A text has atoms in braces, such as `'{client} "
+            "{method} {target} {status} {duration_ms} {request:x-request-id} {response:content-type}'`, which can "
+            'name any field of the request and of the response; or the atoms of gunicorn, such as `\'%(h)s "%(r)s" '
+            "%(s)s %({X-Request-Id}i)s'`."
+        ),
         core="access_log_format",
         example="{client} {method} {target} {status} {duration_ms}",
     ),
@@ -952,9 +1062,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "slow",
         values.seconds(zero=True),
         0.0,
-        "Log a request that has run for this long while it still runs, with what it does and the stack of its thread "
-        "or greenlet; and again when it is done, with where its time went. 0: none.",
+        "Log a request that runs for longer than this, with its stack. 0: never.",
         LOGS,
+        details=(
+            "The request is logged while it still runs, with what it does and the stack of its thread or "
+            "greenlet, and again when it is done, with where its time went."
+        ),
         core="slow",
         example="1s",
     ),
@@ -962,10 +1075,13 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "query_masking",
         values.choice("secrets", "all", "none"),
         "secrets",
-        "Query string values to mask as *** in the server's own log, on the status pages and in the output of the "
-        "commands that read them. secrets: those of parameters with names such as token, key, password, code or "
-        "signature. The access log is not affected; its format decides.",
+        "Query string values to show as *** in the server's log and on status pages.",
         LOGS,
+        details=(
+            "`secrets` masks the values of parameters with names such as token, key, password, code or signature. "
+            "It also applies to the output of the commands that read the status pages. The access log is not "
+            "affected; its format decides."
+        ),
         core="query_masking",
         example="all",
     ),
@@ -973,13 +1089,19 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "log_level",
         values.choice("debug", "info", "warning", "error"),
         "info",
-        "Lowest level that the server's own log, on standard error, shows.",
+        "Minimum level of the server's own log, on standard error.",
         LOGS,
         absent=_LOG_OF_THE_PROGRAM,
     ),
 )
 
 BY_NAME: Final[dict[str, Option]] = {option.name: option for option in OPTIONS}
+
+# The options that `tailrace --help` shows, in this order; `tailrace serve --help` shows all.
+COMMON: Final = (
+    *("bind", "workers", "threads", "gevent", "reload", "debug", "access_log", "static", "status", "trusted_proxies"),
+    *("graceful_timeout", "log_level"),
+)
 
 # Options of the command line that contradict each other, which is an error. Other combinations of the table are
 # warnings.

@@ -186,15 +186,15 @@ def path(metavar: str = "PATH") -> Kind:
     return Kind("path", metavar, read)
 
 
-def choice(*names: str) -> Kind:
-    """One of a few names."""
+def choice(*names: str, metavar: str = "") -> Kind:
+    """One of a few names. metavar: instead of all of them."""
 
     def read(raw: object) -> str:
         if not isinstance(raw, str) or raw.lower() not in names:
             raise ValueError("must be one of " + ", ".join(names))
         return raw.lower()
 
-    return Kind("one of " + ", ".join(names), "|".join(names), read)
+    return Kind("one of " + ", ".join(names), metavar or "|".join(names), read)
 
 
 def octal() -> Kind:

@@ -142,8 +142,10 @@ def stored(output: Path) -> tuple[dict[str, Any], Path]:
     path = output / "results.json"
     try:
         document = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; run `tailrace compare` first, or name its --output") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
+        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not isinstance(document, dict):
         raise ConfigError(f"{path} cannot be read: not a JSON object")
     return document, path
@@ -155,7 +157,7 @@ def readable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigError(f"cannot write the reports: {error}") from None
+        raise ConfigError(f"cannot write the reports: {error.filename or path.parent}: {error.strerror}") from None
     except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
         raise ConfigError(f"cannot make a report of {path}: {type(error).__name__}: {error}") from None
 

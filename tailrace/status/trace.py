@@ -17,7 +17,7 @@ from tailrace.process.errors import TailraceError
 
 # What each script shows. Those of OVER print what takes at least so long.
 SCRIPTS: Final = {
-    "latency": "where requests spend their time: queued, in the application, sending",
+    "latency": "time of requests: queued, in the application, sending",
     "calls": "system calls per response",
     "blocks": "blocks of responses that came late",
     "gil": "who holds the interpreter, and who waits for it",

@@ -8,10 +8,12 @@ import sys
 
 import pytest
 import tomllib
+from click import Context
 from click.testing import CliRunner
 
 import tailrace
-from tailrace.cli.options import OPTIONS
+from tailrace.cli.arguments import CONTEXT
+from tailrace.cli.options import BY_NAME, COMMON, OPTIONS
 from tailrace.command import cli, main
 from tailrace.master import main as master
 from tailrace.process.log import logger
@@ -43,12 +45,27 @@ def test_the_version_is_the_cores():
     assert run("--version").output == f"tailrace {tailrace.__version__}\n"
 
 
-def test_help_shows_the_commands_and_examples():
+def test_help_shows_the_commands_the_main_options_and_examples():
     for flag in ("--help", "-h"):
         shown = run(flag).output
-        assert "config" in shown
-        assert "serve" in shown
+        assert all(f"\n  {name} " in shown for name in cli.commands)
+        flags = re.findall(r"^  (?:-\w, )?(--[\w-]+)", shown, re.MULTILINE)
+        assert flags == [*(BY_NAME[name].flag for name in COMMON), "--config", "--version", "--help"]
         assert "tailrace mysite.wsgi" in shown
+        assert re.search("^  Exit status:\n    0 ", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "command", [[], *([name] for name in cli.commands if name != "static"), ["static", "list"]], ids=" ".join
+)
+def test_no_help_text_is_longer_than_four_lines(command):
+    shown = run(*command, "--help", COLUMNS="80").output
+    rows = re.findall(r"^  ((?:-|MODULE:).*)\n((?: {5,}\S.*\n)*)", shown.partition(":\n")[2], re.MULTILINE)
+    assert len(rows) > (len(OPTIONS) if command == ["serve"] else 0)
+    for flags, rest in rows:
+        lines = rest.count("\n") + bool(re.search(r"\S  +\S", flags))
+        assert 1 <= lines <= 4, flags
+    assert max(map(len, shown.partition("Examples:")[0].splitlines())) <= 80
 
 
 @pytest.mark.parametrize("arguments", [[], ["doctor"], ["static", "list"]], ids=" ".join)
@@ -68,11 +85,8 @@ def test_help_of_serve_shows_every_option_under_its_group():
     for option in OPTIONS:
         group = shown.index(f"\n{option.group}:\n")
         name = option.kind.metavar if option.positional else option.flag
-        assert re.search(rf"{re.escape(name)}\b", shown[group:]), option.name
-        for flag in option.flags:
-            assert flag in shown
-    assert "[default: 127.0.0.1:8000]" in shown
-    assert "--keep-alive" in shown
+        assert re.search(rf"{re.escape(f'{option.short}, ' if option.short else '')}{re.escape(name)}\b", shown[group:])
+    assert re.search(r"\[default:\s+127\.0\.0\.1:8000\]", shown)
 
 
 def test_serve_is_the_default_command(monkeypatch):
@@ -96,7 +110,11 @@ def test_the_application_can_come_from_environment_or_file(monkeypatch, director
 def test_without_an_application_the_usage_is_explained(monkeypatch, capsys):
     status, shown = failing(monkeypatch, capsys)
     assert status == 2
-    assert "which application?" in shown
+    assert shown.startswith(cli.get_help(Context(cli, info_name="tailrace", **CONTEXT)))
+    *_, error, hint = shown.splitlines()
+    assert error.startswith("tailrace: error: which application?")
+    assert hint == "`tailrace serve --help` shows how it is used"
+    assert failing(monkeypatch, capsys, "serve") == (2, f"{error}\n{hint}\n")
 
 
 def test_a_repeated_address_is_a_list(monkeypatch):
@@ -106,13 +124,33 @@ def test_a_repeated_address_is_a_list(monkeypatch):
     assert served[0]["bind"] == ((":80", "[::]:80"), "command line: --bind")
 
 
-def test_aliases_and_negations(monkeypatch, directory):
+def test_short_flags_and_negations(monkeypatch, directory):
     served = []
     monkeypatch.setattr(master, "serve", lambda settings, **surroundings: served.append(settings))
     (directory / "tailrace.toml").write_text("debug = true\n")
-    run("shop:app", "--keep-alive", "5s", "--no-debug")
-    assert served[0]["idle_timeout"].value == 5.0
+    run("shop:app", "-w", "5", "--no-debug")
+    assert served[0]["workers"].value == 5
     assert served[0]["debug"].value is False
+
+
+@pytest.mark.parametrize("path", [["serve"], ["config"], ["doctor"], ["static", "list"]], ids=" ".join)
+def test_each_command_takes_the_same_spellings(path):
+    command = cli
+    for name in path:
+        command = command.commands[name]
+    parameters = {each.name: each for each in command.params}
+    for option in OPTIONS:
+        if not option.positional:
+            assert set(parameters[option.name].opts) == {option.flag, option.short} - {""}
+            negation = [f"--no-{option.flag[2:]}"] if isinstance(option.default, bool) else []
+            assert parameters[option.name].secondary_opts == negation
+    assert {option.short for option in OPTIONS} == {"", "-b", "-w"}
+
+
+def test_short_flags_of_a_command_that_does_not_serve():
+    shown = json.loads(run("config", "-b", ":80", "-w", "3", "--format", "json").stdout)
+    assert shown["bind"] == {"value": [":80"], "source": "command line: --bind"}
+    assert shown["workers"]["value"] == 3
 
 
 @pytest.mark.parametrize(
@@ -199,6 +237,18 @@ def test_aliases_and_negations(monkeypatch, directory):
         (["threads", "4711"], 2, "tailrace: error: unexpected argument: 4711\n`tailrace threads --help` shows"),
         (["top", "--statsu", "x"], 2, "no such option: --statsu; did you mean --status?\n`tailrace top --help`"),
         (["trace"], 2, "tailrace: error: SCRIPT is missing\n"),
+        (["shop:app", "--keep-alive", "5"], 2, "no such option: --keep-alive; Tailrace calls it --idle-timeout\n"),
+        (["shop:app", "--max_body", "5"], 2, "no such option: --max_body; did you mean --max-body?\n"),
+        (["shop:app", "--debug=1"], 2, "tailrace: error: option '--debug' does not take a value\n"),
+        (["static", "--json"], 2, "tailrace: error: no such option: --json\n`tailrace static --help` shows"),
+        (
+            ["compare", "--secnds", "3"],
+            2,
+            "no such option: --secnds; did you mean --seconds?\n`tailrace compare --help`",
+        ),
+        (["compare", "a:b", "c"], 2, "tailrace: error: unexpected argument: c\n`tailrace compare --help` shows"),
+        (["compare", "--rounds", "0"], 2, "tailrace: error: --rounds: 0 is not in the range 1<=x<=1000\n"),
+        (["compare", "--rounds", "--quick"], 2, "--rounds takes a value, and took --quick as that; give it one"),
         (["trace", "gill"], 2, "tailrace: error: SCRIPT: 'gill' is not one of 'latency',"),
         (["static", "lst"], 2, "tailrace: error: no such command: tailrace static lst; did you mean list?\n"),
         (["absent:app", "--bind", "127.0.0.1:0"], 3, "tailrace: error: no module named 'absent'"),
@@ -212,6 +262,126 @@ def test_a_mistake_is_one_line_and_a_status(monkeypatch, capsys, directory, argu
     assert ended == status
     assert message in shown
     assert "Traceback" not in shown
+
+
+# At least one of each command.
+ERRORS = [
+    (["serve"], 2),
+    (["serve", "--nope"], 2),
+    (["serve", "absent:app", "--bind", "127.0.0.1:0"], 3),
+    (["absent", "--bind", "127.0.0.1:0"], 3),
+    (["docter", "shop:app"], 2),
+    (["shop:app", "--bind", "fd://987"], 1),
+    (["--version=3"], 2),
+    (["config", "--nope"], 2),
+    (["config", "--threads", "x"], 2),
+    (["config", "--format", "xml"], 2),
+    (["config", "--config", "absent.toml"], 2),
+    (["config", "a:b", "c:d"], 2),
+    (["doctor"], 2),
+    (["doctor", "shop:absent"], 3),
+    (["doctor", "shop:app", "--times", "x"], 2),
+    (["doctor", "--live", "--status", "unix:/nowhere/s"], 2),
+    (["static"], 2),
+    (["static", "lst"], 2),
+    (["static", "--nope"], 2),
+    (["static", "list"], 2),
+    (["static", "list", "--nope"], 2),
+    (["static", "list", "--static", "/=absent"], 2),
+    (["threads"], 2),
+    (["threads", "--pid", "x"], 2),
+    (["threads", "--pid", "1", "--status", "unix:/nowhere/s"], 2),
+    (["threads", "--status", "unix:/nowhere/s"], 1),
+    (["top"], 2),
+    (["top", "--status", "unix:/nowhere/s"], 2),
+    (["top", "--interval", "0"], 2),
+    (["trace"], 2),
+    (["trace", "nope"], 2),
+    (["trace", "gil", "--over", "x"], 2),
+    (["trace", "calls", "--over", "1s"], 2),
+    (["migrate"], 2),
+    (["migrate", "absent.ini"], 2),
+    (["migrate", "a", "b"], 2),
+    (["compare", "--nope"], 2),
+    (["compare", "--seconds", "0"], 2),
+    (["compare", "--render", "--output", "absent"], 2),
+]
+
+
+@pytest.mark.parametrize(("arguments", "status"), ERRORS, ids=[" ".join(each) for each, _ in ERRORS])
+def test_every_error_has_the_same_form(monkeypatch, capsys, directory, arguments, status):
+    (directory / "shop.py").write_text("def app(environ, start_response): return []\n")
+    monkeypatch.setattr(sys, "argv", ["tailrace", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    shown = capsys.readouterr()
+    assert (ended.value.code, shown.out) == (status, "")
+    first, *rest = shown.err.splitlines()
+    assert re.fullmatch(r"tailrace: error: \S.*[^.]", first)
+    assert all(re.fullmatch(r"`tailrace( [a-z]+)+ --help` shows how it is used", line) for line in rest)
+    assert len(rest) <= 1
+    assert not re.search(r"Usage:|Error:|Try '|\[Errno", first)
+
+
+def test_an_error_of_every_command_is_provoked():
+    assert {arguments[0] for arguments, _ in ERRORS} >= set(cli.commands)
+
+
+def ended(*arguments, **streams):
+    """A command that ends by itself, as a process."""
+    command = [sys.executable, "-m", "tailrace", *arguments]
+    done = subprocess.run(command, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}, timeout=60)
+    return done.returncode, (done.stdout or b"").decode(), (done.stderr or b"").decode()
+
+
+@pytest.fixture
+def broken_pipe():
+    """A pipe that nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    yield writer
+    os.close(writer)
+
+
+PRINTING = pytest.mark.parametrize(
+    "arguments", [["--help"], ["serve", "--help"], ["--version"], ["config"]], ids=" ".join
+)
+
+
+@PRINTING
+def test_a_reader_that_has_gone_ends_the_output_silently(broken_pipe, arguments):
+    assert ended(*arguments, stdout=broken_pipe) == (1, "", "")
+
+
+@PRINTING
+def test_output_that_cannot_be_written_is_an_error(arguments):
+    with open("/dev/full", "w") as full:
+        status, _, said = ended(*arguments, stdout=full)
+    assert (status, said) == (
+        1,
+        "tailrace: error: standard output cannot be written: No space left on device; redirect it to another file\n",
+    )
+
+
+def test_text_that_the_output_cannot_take_is_an_error():
+    environ = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    status, _, said = ended("config", "--chdir", b"caf\xe9", env=environ)
+    assert status == 1
+    assert said.startswith("tailrace: error: standard output cannot be written: utf-8 has no ")
+    assert said.count("\n") == 1
+
+
+@PRINTING
+def test_closed_standard_streams_are_no_error(arguments):
+    assert ended(*arguments, preexec_fn=lambda: os.close(1)) == (0, "", "")
+    status, shown, _ = ended(*arguments, preexec_fn=lambda: os.close(2))
+    assert status == 0
+    assert shown
+
+
+def test_an_error_that_nobody_reads_has_its_status(broken_pipe):
+    assert ended("config", "--nope", stderr=broken_pipe) == (2, "", "")
+    assert ended("config", "--nope", preexec_fn=lambda: os.close(2)) == (2, "", "")
 
 
 @pytest.mark.parametrize(

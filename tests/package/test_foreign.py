@@ -13,7 +13,7 @@ from tailrace.foreign import find, values
 from tailrace.foreign.rows import Effect, Refused, Server
 from tailrace.foreign.table import TABLE
 
-FLAGS = {flag for option in OPTIONS for flag in (option.flag, *option.flags)} | {"--config"}
+FLAGS = {flag for option in OPTIONS for flag in (option.flag, option.short) if flag} | {"--config"}
 # What the help of each server looks like: a line for each option, which may have several spellings.
 OPTION = r"^  (-.*?)(?:  |$)"
 HELPS = {

@@ -1,5 +1,6 @@
 """The options table, and what derives from it."""
 
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,9 @@ import pytest
 from tailrace import _tailrace
 from tailrace.cli import options
 from tailrace.cli.options import BY_NAME, GROUPS, OPTIONS, Place
+from tailrace.cli.settings import from_keywords, resolve
+from tailrace.paste import keywords
+from tailrace.process.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,6 +29,8 @@ def test_a_row_is_complete(option):
     assert option.group in GROUPS
     assert re.fullmatch(r"[a-z]+(_[a-z]+|_404)*", option.name)
     assert option.help.endswith("."), "a help text is made of sentences"
+    assert option.details == "" or option.details.endswith((".", "`")), option.details
+    assert re.fullmatch(r"(-[a-z])?", option.short)
     if option.default is not None:
         assert option.kind.read(option.default) == option.default
         assert option.kind.read(option.kind.write(option.default)) == option.default
@@ -33,9 +39,34 @@ def test_a_row_is_complete(option):
 
 
 def test_no_two_options_share_a_spelling():
-    spellings = [spelling for option in OPTIONS for spelling in (option.flag, *option.flags)]
+    spellings = [spelling for option in OPTIONS for spelling in (option.flag, option.short) if spelling]
     assert len(spellings) == len(set(spellings))
     assert len(BY_NAME) == len(OPTIONS)
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_an_option_has_one_name_written_as_the_place_demands(tmp_path, option):
+    """In files with dashes, too; the short flag is no name anywhere."""
+    sample = (
+        True if isinstance(option.default, bool) else option.example if option.example is not None else option.default
+    )
+    value = option.kind.read(sample)
+    sample = option.kind.write(value)
+    separator = "," if option.name == "static_index" else " "
+    text = separator.join(map(str, sample)) if isinstance(sample, list) else str(sample)
+    assert resolve({}, {option.variable: text}, directory=tmp_path)[option.name] == (value, option.variable)
+    assert from_keywords({option.name: sample})[option.name] == (value, "argument")
+    assert keywords({option.name.replace("_", "-"): text}) == {option.name: text}
+    file = tmp_path / "tailrace.toml"
+    for key in (option.name, option.name.replace("_", "-")):
+        file.write_text(f"{key} = {json.dumps(sample)}\n")
+        assert resolve({}, {}, directory=tmp_path)[option.name] == (value, str(file))
+    if option.short:
+        with pytest.raises(ConfigError, match="unknown option"):
+            from_keywords({option.short[1:]: sample})
+        file.write_text(f"{option.short[1:]} = {json.dumps(sample)}\n")
+        with pytest.raises(ConfigError, match="unknown key"):
+            resolve({}, {}, directory=tmp_path)
 
 
 def test_the_documentation_follows_the_table():

@@ -5,7 +5,7 @@ import pytest
 from tailrace.cli import unknown
 from tailrace.cli.options import OPTIONS
 
-FLAGS = {flag: option.name for option in OPTIONS for flag in (option.flag, *option.flags)}
+FLAGS = {flag: option.name for option in OPTIONS for flag in (option.flag, option.short) if flag}
 FLAGS |= {"--no-" + option.flag[2:]: option.name for option in OPTIONS if isinstance(option.default, bool)}
 
 
