@@ -83,7 +83,7 @@ def absent(option: Option) -> list[str]:
     """A line for each reason for which it cannot be had somewhere."""
     places: dict[tuple[str, str], list[str]] = {}
     for place, reason in option.absent.items():
-        word = "by " if place in FUNCTIONS else "" if place is Place.WITHOUT_GEVENT else "with "
+        word = "by " if place in FUNCTIONS else place.where.removesuffix(place.value)
         places.setdefault((word, reason), []).append(marked(place))
     lines = [f"- Not {word}{', '.join(names)}: {reason}.\n" for (word, reason), names in places.items()]
     return ["\n", *lines] if lines else []

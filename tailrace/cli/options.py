@@ -45,6 +45,12 @@ class Place(enum.Enum):
     RELOAD = "--reload"
     GEVENT = "--gevent"
     WITHOUT_GEVENT = "without --gevent"
+    WITHOUT_RELOAD = "without --reload"
+
+    @property
+    def where(self) -> str:
+        """The way in a sentence: `with --debug`, `without --gevent`."""
+        return self.value if self.value.startswith("without ") else f"with {self.value}"
 
 
 # The functions for programs that have the application already.
@@ -132,6 +138,9 @@ _WHOLE_PROCESS: Final = _beside("it concerns the whole process, which is the cal
 _TOO_LATE: Final = (
     "the program runs already, too late to patch it; on a hub of gevent's, call tailrace.gevent.serve, or let "
     "`tailrace --gevent` load the application"
+)
+_NO_RELOAD: Final = _embedded(
+    "it cannot replace what the program has imported; use `tailrace MODULE:CALLABLE --reload`"
 )
 _LIMIT_OF_GREENLETS: Final = {
     Place.RUN: _TOO_LATE,
@@ -252,10 +261,39 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Reload the application when its code changes, for development.",
         APPLICATION,
         details=(
-            "One worker serves. It is replaced when a `.py` or `.so` file of the application changes. If the code does "
-            "not load, the browser shows the traceback until the next change. Needs `pip install 'tailrace[reload]'`."
+            "One worker serves. It is replaced when a `.py` or `.so` file of the application changes, or a file "
+            "that `--reload-include` names. If the code does not load, the browser shows the traceback until the "
+            "next change. Needs `pip install 'tailrace[reload]'`."
         ),
-        absent=_embedded("it cannot replace what the program has imported; use `tailrace MODULE:CALLABLE --reload`"),
+        absent=_NO_RELOAD,
+    ),
+    Option(
+        "reload_include",
+        values.several(values.text("GLOB"), may_be_empty=True),
+        (),
+        "With --reload, also watch these files: a path, a directory or a glob. Repeatable.",
+        APPLICATION,
+        details=(
+            "For templates, translations and settings: `templates`, `'conf/*.toml'`, `'shop/**/*.html'`. A change "
+            "of such a file reloads the application like a change of code. The path is relative to the working "
+            "directory. `*` and `?` stand for characters of a name, `[ab]` for one of these characters, and `**` "
+            "for any number of directories; `{a,b}` has no special meaning. A directory stands for all files in "
+            "it. Neither a wildcard nor a directory includes names that begin with a dot, `__pycache__`, "
+            "`node_modules` or `site-packages`; write such a name out. Do not include files that the application "
+            "writes."
+        ),
+        example=["templates", "conf/*.toml"],
+        absent={**_NO_RELOAD, Place.WITHOUT_RELOAD: "no files are watched"},
+    ),
+    Option(
+        "reload_exclude",
+        values.several(values.text("GLOB"), may_be_empty=True),
+        (),
+        "With --reload, ignore these files, written as in --reload-include. Repeatable.",
+        APPLICATION,
+        details="Takes precedence over `--reload-include`, and applies to code, too: `'tests/**'`.",
+        example=["tests"],
+        absent={**_NO_RELOAD, Place.WITHOUT_RELOAD: "no files are watched"},
     ),
     Option(
         "debug",

@@ -143,6 +143,7 @@ def without_effect(settings: Settings, *, has_master: bool) -> list[str]:
             (Place.DEBUG_ALONE, chosen["debug"] and not has_master),
             (Place.GEVENT, chosen["gevent"]),
             (Place.WITHOUT_GEVENT, not chosen["gevent"]),
+            (Place.WITHOUT_RELOAD, not chosen["reload"]),
         )
         if holds
     ]
@@ -155,8 +156,7 @@ def without_effect(settings: Settings, *, has_master: bool) -> list[str]:
                 continue
             if (option.name, place) in CONFLICTS:
                 raise ConfigError(f"{option.flag} cannot be combined with {place.value}: {reason}; leave one out")
-            where = place.value if place is Place.WITHOUT_GEVENT else f"with {place.value}"
-            flags.setdefault(f"no effect {where}: {reason}", []).append(option.flag)
+            flags.setdefault(f"no effect {place.where}: {reason}", []).append(option.flag)
             break
     lines = [f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} {line}" for line, names in flags.items()]
     return lines + static_settings.without_effect(chosen)

@@ -214,7 +214,7 @@ def octal() -> Kind:
     return Kind("octal", "OCTAL", read, lambda value: None if value is None else f"0o{value:03o}")
 
 
-def several(item: Kind) -> Kind:
+def several(item: Kind, *, may_be_empty: bool = False) -> Kind:
     """A list: repeated on the command line, an array in TOML, separated by commas or spaces in the environment."""
 
     def read(raw: object) -> tuple[Any, ...]:
@@ -224,7 +224,7 @@ def several(item: Kind) -> Kind:
             raw = [raw]
         if not isinstance(raw, Sequence) or isinstance(raw, (bytes, bytearray)):
             raise ValueError("must be a list")
-        if not raw:
+        if not raw and not may_be_empty:
             raise ValueError("must name at least one")
         # A number, such as a port, means its digits.
         return tuple(item.read(str(part) if type(part) is int else part) for part in raw)

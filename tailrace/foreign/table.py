@@ -411,7 +411,8 @@ TABLE: Final[tuple[Row, ...]] = (
         uwsgi="--master-fifo= --fifo= --stop= --reload= --pause= --suspend= --resume= --signal= --ping=",
     ),
     elsewhere(
-        "SIGHUP to the master replaces the workers; for development, --reload watches the files",
+        "SIGHUP to the master replaces the workers; for development, --reload watches the code and the files that "
+        "--reload-include names",
         uwsgi="--touch-reload= --touch-workers-reload= --touch-chain-reload= --fs-reload= --fs-brutal-reload= "
         "--reload-on-fd= "
         "--touch-mules-reload= --touch-spoolers-reload= --touch-exec= --touch-signal= --propagate-touch",
@@ -863,14 +864,30 @@ TABLE: Final[tuple[Row, ...]] = (
         uwsgi="--py-autoreload/--py-auto-reload/--python-autoreload/--python-auto-reload=?",
         convert=lambda value, others: {} if str(value).strip() == "0" else {"reload": True},
     ),
+    option(
+        "reload_include",
+        gunicorn="--reload-extra-file=:reload_extra_files",
+        granian="--reload-paths=",
+        other="--reload-dir= --reload-dirs=",
+    ),
+    option("reload_exclude", granian="--reload-ignore-paths="),
+    option(
+        "reload_exclude",
+        "with a glob: '**/NAME'",
+        granian="--reload-ignore-dirs=",
+        convert=values.anywhere("reload_exclude"),
+    ),
+    elsewhere("--reload-exclude takes globs, not regular expressions", granian="--reload-ignore-patterns="),
     elsewhere(
         "--reload watches the .py and .so files of the current directory, of the application's and of packages in "
-        "editable mode",
-        gunicorn="--reload-engine= --reload-extra-file=:reload_extra_files",
-        granian="--reload-paths= --reload-ignore-dirs= --reload-ignore-patterns= --reload-ignore-paths= --reload-tick= "
-        "--reload-ignore-worker-failure",
+        "editable mode; --reload-exclude ignores some of them",
         uwsgi="--py-auto-reload-ignore=",
-        other="--reload-dir= --reload-dirs= --reload-include= --reload-exclude= --reload-delay=",
+    ),
+    needless(
+        "--reload is told of changes by the system, and loads the application 0.1 s after the last one",
+        gunicorn="--reload-engine=",
+        granian="--reload-tick= --reload-ignore-worker-failure",
+        other="--reload-delay=",
     ),
     option(
         "debug",

@@ -57,6 +57,11 @@ def to(ours: str, prefix: str = "", suffix: str = "") -> Conversion:
     return lambda value, others: {ours: f"{prefix}{text(value)}{suffix}"}
 
 
+def anywhere(ours: str) -> Conversion:
+    """Names of directories that may be anywhere, as globs."""
+    return lambda value, others: {ours: [f"**/{name}" for name in listed(value)]}
+
+
 def switch(ours: str) -> Conversion:
     """A switch that turns ours on."""
     return lambda value, others: {ours: True} if is_on(value) else {}

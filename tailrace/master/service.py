@@ -114,7 +114,8 @@ class Service:
         identity.change_user(chosen, [*listeners, *others], [self._pid_file.path] if self._pid_file else [])
         if chosen["reload"]:
             env_file = chosen["env_file"]
-            self._watcher = watch.start(chosen["app"], [env_file] if env_file else [])
+            files = [env_file] if env_file else []
+            self._watcher = watch.start(chosen["app"], files, chosen["reload_include"], chosen["reload_exclude"])
 
     # The loop
 

@@ -5,7 +5,8 @@ master watches, and writes a line of JSON to a pipe when files have changed. It 
 
 It watches the current directory, the directory of the application, and every directory of the module path that is not
 an installation of Python (packages in editable mode are watched, too). In these it reports changes of files that Python
-imports, except below hidden directories, the packages of a virtual environment, and caches.
+imports, except below hidden directories, the packages of a virtual environment, and caches. It also reports changes of
+files that `--reload-include` names, but of none that `--reload-exclude` names.
 
 Thread: the main one, of the master and of the child.
 """
@@ -22,15 +23,13 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from tailrace.process import forks, signals
 from tailrace.process.errors import ConfigError
 from tailrace.process.title import set_title
-
-if TYPE_CHECKING:
-    pass
 
 # Milliseconds. A change is reported when nothing else has changed for one or two steps, since an editor may save
 # several files.
@@ -38,6 +37,7 @@ _STEP: Final = 20
 _LONGEST: Final = 100
 _SUFFIXES: Final = (".py", ".so")
 _IGNORED: Final = frozenset({"__pycache__", "site-packages", "node_modules"})
+_WILDCARDS: Final = frozenset("*?[")
 
 
 def check() -> None:
@@ -60,22 +60,94 @@ def roots(application: str | None) -> list[str]:
         place = os.path.realpath(entry)
         if entry and os.path.isdir(place) and place != ours and not any(_within(place, each) for each in installed):
             found.append(place)
+    return _outermost(map(os.path.realpath, found))
+
+
+def _outermost(places: Iterable[str]) -> list[str]:
+    """These resolved directories without those inside another."""
     outer: list[str] = []
-    for place in sorted({os.path.realpath(each) for each in found}):
+    for place in sorted(set(places)):
         if not any(_within(place, each) for each in outer):
             outer.append(place)
     return outer
 
 
-def concerns(path: str, watched: Iterable[str], files: Iterable[str]) -> bool:
-    """Whether this file is one of `files`, or belongs to the watched code."""
+@dataclass(frozen=True)
+class Pattern:
+    """Files of one `--reload-include` or `--reload-exclude`.
+
+    root: the directory to watch, resolved. parts: what follows it, the parts of a glob; `**` is any number of
+    directories. A directory that matches has all its files. Neither a wildcard nor such a directory stands for a name
+    with a dot in front or for one of _IGNORED: editors and Python write such files all the time.
+    """
+
+    root: str
+    parts: tuple[str, ...]
+
+    def matches(self, path: str) -> bool:
+        """Whether the file, of a resolved path, is meant."""
+        return _within(path, self.root) and _matches(Path(path).relative_to(self.root).parts, self.parts)
+
+
+def _matches(names: tuple[str, ...], parts: tuple[str, ...]) -> bool:
+    if not names:
+        return all(part == "**" for part in parts)
+    if not parts:
+        return all(map(_is_plain, names))
+    name, part = names[0], parts[0]
+    if part == "**":
+        return _matches(names, parts[1:]) or (_is_plain(name) and _matches(names[1:], parts))
+    is_meant = fnmatchcase(name, part) and (_is_plain(name) or name == part or part.startswith("."))
+    return is_meant and _matches(names[1:], parts[1:])
+
+
+def _is_plain(name: str) -> bool:
+    return not name.startswith(".") and name not in _IGNORED
+
+
+def pattern(text: str) -> Pattern:
+    """The files that a value of one of these options names, from the current directory on."""
+    parts = Path(os.path.abspath(text)).parts
+    fixed = next((at for at, part in enumerate(parts) if _WILDCARDS & set(part)), len(parts))
+    root = os.path.realpath(os.path.join(*parts[:fixed]))
+    if fixed == len(parts) and not os.path.isdir(root):
+        # A file, which need not be there yet.
+        root, name = os.path.split(root)
+        parts, fixed = (name,), 0
+    return Pattern(root, parts[fixed:])
+
+
+def watchable(text: str) -> Pattern:
+    """The files of a `--reload-include`. Raises ConfigError where they cannot be watched."""
+    found = pattern(text)
+    said = f"--reload-include {text!r}:"
+    if not os.path.isdir(found.root):
+        raise ConfigError(f"{said} there is no directory {found.root}; make it, or correct the path")
+    if found.root == "/":
+        raise ConfigError(f"{said} every file of this machine would be watched; begin with a directory")
+    return found
+
+
+def concerns(
+    path: str,
+    watched: Iterable[str],
+    files: Iterable[str],
+    included: Iterable[Pattern] = (),
+    excluded: Iterable[Pattern] = (),
+) -> bool:
+    """Whether this file is one of `files`, or belongs to the watched code or to the files that options name."""
     if path in files:
         return True
+    if any(each.matches(path) for each in excluded):
+        return False
+    return any(each.matches(path) for each in included) or _is_code(path, watched)
+
+
+def _is_code(path: str, watched: Iterable[str]) -> bool:
     for root in watched:
         if _within(path, root):
             *directories, name = Path(path).relative_to(root).parts or ("",)
-            hidden = any(part.startswith(".") or part in _IGNORED for part in directories)
-            return name.endswith(_SUFFIXES) and not name.startswith(".") and not hidden
+            return name.endswith(_SUFFIXES) and not name.startswith(".") and all(map(_is_plain, directories))
     return False
 
 
@@ -174,11 +246,36 @@ class Failed:
 _EVENTS: Final[dict[str, Any]] = {"watching": Watching, "changed": Changed, "failed": Failed}
 
 
-def start(application: str | None, files: Sequence[str] = ()) -> Watcher:
-    """Starts the process that watches. `files`: further files, such as the one of `--env-file`. Raises ConfigError."""
+@dataclass(frozen=True)
+class Watched:
+    """What is watched: directories of code, further files, and the patterns of the options."""
+
+    code: list[str]
+    files: list[str]
+    included: list[Pattern]
+    excluded: list[Pattern]
+
+    def concerns(self, path: str) -> bool:
+        """Whether a change of this file counts."""
+        return concerns(path, self.code, self.files, self.included, self.excluded)
+
+    def directories(self) -> list[str]:
+        """All directories, none inside another."""
+        return _outermost([*self.code, *map(os.path.dirname, self.files), *(each.root for each in self.included)])
+
+
+def start(
+    application: str | None, files: Sequence[str] = (), include: Sequence[str] = (), exclude: Sequence[str] = ()
+) -> Watcher:
+    """Starts the process that watches. `files`: further files, such as the one of `--env-file`. include, exclude: the
+    values of `--reload-include` and `--reload-exclude`. Raises ConfigError."""
     check()
-    watched = roots(application)
-    others = [os.path.realpath(path) for path in files]
+    watched = Watched(
+        roots(application),
+        [os.path.realpath(path) for path in files],
+        [watchable(text) for text in include],
+        [pattern(text) for text in exclude],
+    )
     reader, writer = os.pipe()
     master = os.getpid()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -188,7 +285,7 @@ def start(application: str | None, files: Sequence[str] = ()) -> Watcher:
         if pid == 0:
             try:
                 os.close(reader)
-                _watch(watched, others, writer, master, mask)
+                _watch(watched, writer, master, mask)
             finally:
                 os._exit(0)
     finally:
@@ -198,7 +295,7 @@ def start(application: str | None, files: Sequence[str] = ()) -> Watcher:
     return Watcher(pid, reader)
 
 
-def _watch(watched: list[str], files: list[str], pipe: int, master: int, mask: Iterable[int]) -> NoReturn:
+def _watch(watched: Watched, pipe: int, master: int, mask: Iterable[int]) -> NoReturn:
     """In the child: watches until the master has ended."""
     signal.set_wakeup_fd(-1)
     signals.reset()
@@ -214,14 +311,14 @@ def _watch(watched: list[str], files: list[str], pipe: int, master: int, mask: I
     def say(kind: str, value: object) -> None:
         os.write(pipe, json.dumps({kind: value}).encode() + b"\n")
 
-    places = [*watched, *{os.path.dirname(path) for path in files if not concerns(path, watched, ())}]
+    places = watched.directories()
     told = False
     try:
         from watchfiles import watch
 
         for changes in watch(
             *places,
-            watch_filter=lambda change, path: concerns(path, watched, files),
+            watch_filter=lambda change, path: watched.concerns(path),
             debounce=_LONGEST,
             step=_STEP,
             rust_timeout=_LONGEST,
@@ -230,7 +327,7 @@ def _watch(watched: list[str], files: list[str], pipe: int, master: int, mask: I
         ):
             # The library also returns an empty set after a pause. The first return means that the watching has begun.
             if not told:
-                say("watching", watched)
+                say("watching", _outermost([*watched.code, *(each.root for each in watched.included)]))
                 told = True
             if changes:
                 say("changed", sorted({path for _, path in changes}))

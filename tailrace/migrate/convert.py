@@ -206,6 +206,7 @@ def _combined(made: Migrated) -> None:
     chosen = {
         Place.GEVENT: "gevent" in made.settings,
         Place.WITHOUT_GEVENT: "gevent" not in made.settings,
+        Place.WITHOUT_RELOAD: "reload" not in made.settings,
         Place.RELOAD: "reload" in made.settings,
     }
     for name in list(made.settings):
@@ -213,7 +214,7 @@ def _combined(made: Migrated) -> None:
             if chosen.get(place):
                 setting = made.settings.pop(name)
                 text = f"{name} = {setting.value}"
-                beside = place.value if place is Place.WITHOUT_GEVENT else f"with {place.value}"
+                beside = place.where
                 is_conflict = (name, place) in CONFLICTS
                 verb = "is rejected" if is_conflict else "has no effect"
                 where = re.sub(r"^the default$", "", setting.origins[0]) if setting.origins else ""

@@ -249,6 +249,8 @@ def test_short_flags_of_a_command_that_does_not_serve():
         (["compare", "a:b", "c"], 2, "tailrace: error: unexpected argument: c\n`tailrace compare --help` shows"),
         (["compare", "--rounds", "0"], 2, "tailrace: error: --rounds: 0 is not in the range 1<=x<=1000\n"),
         (["compare", "--rounds", "--quick"], 2, "--rounds takes a value, and took --quick as that; give it one"),
+        (["shop:app", "--reload", "--reload-include", "/*.html"], 2, "'/*.html': every file of this machine would"),
+        (["shop:app", "--reload", "--reload-include", "no/x/*"], 2, "there is no directory "),
         (["trace", "gill"], 2, "tailrace: error: SCRIPT: 'gill' is not one of 'latency',"),
         (["static", "lst"], 2, "tailrace: error: no such command: tailrace static lst; did you mean list?\n"),
         (["absent:app", "--bind", "127.0.0.1:0"], 3, "tailrace: error: no module named 'absent'"),

@@ -171,6 +171,8 @@ def test_a_flag_of_gunicorn_is_no_setting_if_the_setting_has_another_name():
             {"static": ["/b=b"]},
         ),
         (Server.MOD_WSGI, "url-alias", ["/static", "./static"], {}, {"static": ["/static=./static"]}),
+        (Server.GUNICORN, "reload_extra_files", ["a.html", "b.html"], {}, {"reload_include": ["a.html", "b.html"]}),
+        (Server.GRANIAN, "reload-ignore-dirs", "node_modules", {}, {"reload_exclude": ["**/node_modules"]}),
     ],
 )
 def test_a_value_becomes_ours(server, name, value, others, ours):

@@ -260,7 +260,7 @@ def test_an_option_is_taken_has_no_effect_or_is_refused_as_the_table_says(option
             assert reason in str(caught.value)
         return
     name = {Place.RELOAD: "reload", Place.GEVENT: "gevent"}.get(place, "debug")
-    ways = {} if place is Place.WITHOUT_GEVENT else {name: True}
+    ways = {} if place in (Place.WITHOUT_GEVENT, Place.WITHOUT_RELOAD) else {name: True}
     if option.name in ways:
         return
     settings = from_keywords({option.name: value, **ways})

@@ -80,8 +80,10 @@ def test_the_nearest_name_is_suggested_only_if_it_is_near(flag, hint):
         ("--log-syslog", "the log goes to standard error, which systemd adds to its journal"),
         ("--no-access-log", "there is no access log by default"),
         ("--worker-tmp-dir", "heartbeats are in shared memory"),
-        ("--reload-dir", "--reload watches the .py and .so files"),
-        ("--reload-extra-file", "--reload watches the .py and .so files"),
+        ("--reload-dir", "Tailrace calls it --reload-include"),
+        ("--reload-extra-file", "Tailrace calls it --reload-include"),
+        ("--reload-ignore-dirs", "Tailrace calls it --reload-exclude, with a glob: '**/NAME'"),
+        ("--touch-reload", "SIGHUP to the master replaces the workers; for development, --reload watches the code"),
         ("--lifespan", "Tailrace serves WSGI applications, which have neither"),
         (
             "--loop",

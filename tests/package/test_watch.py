@@ -161,6 +161,118 @@ def test_what_concerns_the_code(path, concerned):
     assert watch.concerns(path, ["/w", "/.hidden/w"], ["/etc/app.env"]) is concerned
 
 
+@pytest.mark.parametrize(
+    ("written", "path", "meant"),
+    [
+        ("pages", "pages/a.html", True),
+        ("pages", "pages/deep/er/a.html", True),
+        ("pages", "pages/.a.html.swp", False),
+        ("pages", "pages/__pycache__/a.pyc", False),
+        ("pages", "other/a.html", False),
+        ("pages", "pages2/a.html", False),
+        ("pages/", "pages/a.html", True),
+        ("./pages", "pages/a.html", True),
+        ("pages/../conf", "conf/a.toml", True),
+        (".", "conf/a.toml", True),
+        (".", ".git/index", False),
+        ("conf/a.toml", "conf/a.toml", True),
+        ("conf/a.toml", "conf/b.toml", False),
+        ("conf/late.toml", "conf/late.toml", True),
+        (".env", ".env", True),
+        (".env*", ".env.local", True),
+        ("*", "a.txt", True),
+        ("*", ".env", False),
+        ("*", "pages/a.html", True),
+        ("*.html", "pages/a.html", False),
+        ("pages/*.html", "pages/a.html", True),
+        ("pages/*.html", "pages/deep/a.html", False),
+        ("pages/?.html", "pages/a.html", True),
+        ("pages/?.html", "pages/ab.html", False),
+        ("pages/[ab].html", "pages/b.html", True),
+        ("pages/[ab].html", "pages/c.html", False),
+        ("pages/*.HTML", "pages/a.html", False),
+        ("pages/**", "pages/a.html", True),
+        ("pages/**", "pages/deep/er/a.html", True),
+        ("pages/**/*.html", "pages/a.html", True),
+        ("pages/**/*.html", "pages/deep/er/a.html", True),
+        ("pages/**/*.html", "pages/deep/er/a.txt", False),
+        ("pages/**/*.html", "pages/.git/a.html", False),
+        ("**/*.html", "pages/deep/a.html", True),
+        ("**/*.html", "env/site-packages/a.html", False),
+        ("**/deep", "pages/deep/er/a.html", True),
+        ("**/deep/**/a.*", "pages/deep/er/a.html", True),
+        ("p*s/de*", "pages/deep/er/a.html", True),
+        ("pages/.hidden/*", "pages/.hidden/a.html", True),
+        ("*/.hidden/*", "pages/.hidden/a.html", True),
+        ("*/*/a.html", "pages/.hidden/a.html", False),
+        ("{work}/pages/*.html", "pages/a.html", True),
+        ("../*/pages/*.html", "pages/a.html", True),
+    ],
+)
+def test_what_a_pattern_means(tmp_path, monkeypatch, written, path, meant):
+    work = tmp_path / "work"
+    for name in ("pages/.hidden", "conf"):
+        (work / name).mkdir(parents=True)
+    (work / "conf" / "a.toml").touch()
+    monkeypatch.chdir(work)
+    found = watch.pattern(written.format(work=work))
+    assert found.matches(str(work / path)) is meant
+    if meant:
+        included = watch.Pattern(str(work), ("**",))
+        assert not watch.concerns(str(work / path), [str(work)], [], [included], [found]), "excluding wins"
+
+
+def test_a_pattern_follows_the_links_of_its_path(tmp_path, monkeypatch):
+    for name in ("work", "store"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "store" / "real.toml").touch()
+    (tmp_path / "work" / "pages").symlink_to(tmp_path / "store")
+    (tmp_path / "work" / "linked.toml").symlink_to(tmp_path / "store" / "real.toml")
+    monkeypatch.chdir(tmp_path / "work")
+    for written in ("pages", "pages/*.toml", "pages/real.toml", "linked.toml"):
+        assert watch.pattern(written).matches(str(tmp_path / "store" / "real.toml")), written
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("absent/*.html", "there is no directory {work}/absent; make it, or correct the path"),
+        ("absent/a.html", "there is no directory {work}/absent; make it, or correct the path"),
+        ("conf.toml/*", "there is no directory {work}/conf.toml; "),
+        ("/**/*.html", "every file of this machine would be watched; begin with a directory"),
+        ("/", "every file of this machine would be watched; begin with a directory"),
+        ("/absent.toml", "every file of this machine would be watched; begin with a directory"),
+    ],
+)
+def test_a_pattern_that_cannot_be_watched_is_one_line(tmp_path, monkeypatch, written, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf.toml").touch()
+    with pytest.raises(ConfigError) as caught:
+        watch.start("app:app", include=[written])
+    assert str(caught.value).startswith(f"--reload-include {written!r}: {said.format(work=tmp_path)}")
+
+
+def test_included_files_are_reported_and_excluded_ones_are_not(tmp_path, monkeypatch):
+    work, texts = tmp_path / "work", tmp_path / "texts"
+    for directory in (work / "tests", work / "pages" / "drafts", texts):
+        directory.mkdir(parents=True)
+    monkeypatch.chdir(work)
+    monkeypatch.setattr(sys, "path", installed_path())
+    started = watch.start("app:app", include=["pages", "../texts/*.po"], exclude=["tests", "**/drafts", "absent/*"])
+    try:
+        assert next_event(started) == [Watching([str(texts), str(work)])]
+        for ignored in (work / "tests" / "test_app.py", work / "pages" / "drafts" / "a.html", work / "a.html"):
+            ignored.write_text("x")
+        (texts / "a.mo").write_text("x")
+        page, text = work / "pages" / "a.html", texts / "a.po"
+        page.write_text("x")
+        assert changes_until(started, page) == {str(page)}
+        text.write_text("x")
+        assert changes_until(started, text) == {str(text)}
+    finally:
+        started.stop()
+
+
 def test_two_versions_with_the_same_second_and_size_are_distinguished(modules, monkeypatch):
     directory = modules(twice="VALUE = 1\n")
     monkeypatch.syspath_prepend(str(directory))

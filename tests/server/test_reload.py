@@ -108,6 +108,53 @@ def test_a_module_elsewhere_on_the_path_is_watched(developed, tmp_path):
         answers(server, b"new")
 
 
+TEMPLATE_APP = """
+import jinja2
+
+PAGES = jinja2.Environment(loader=jinja2.FileSystemLoader("pages"), auto_reload=False)
+
+def app(environ, start_response):
+    body = PAGES.get_template("shop/cart.html").render(word="cart").encode()
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
+    return [body]
+"""
+
+
+@pytest.mark.parametrize("glob", ["pages", "pages/**/*.html", "**/*.html", "pages/shop/cart.html"])
+def test_a_template_that_is_included_is_watched_like_code(developed, tmp_path, glob):
+    (tmp_path / "pages" / "shop").mkdir(parents=True)
+    save(tmp_path / "pages" / "shop" / "cart.html", "the {{ word }} of yesterday")
+    save(tmp_path / "app.py", TEMPLATE_APP)
+    with developed("--reload-include", "absent.toml", "--reload-include", glob) as server:
+        server.serves().logged("watching the files in")
+        assert server.get().body == b"the cart of yesterday"
+        (tmp_path / "notes.txt").write_text("not included")
+        save(tmp_path / "pages" / "shop" / "cart.html", "the {{ word }} of today")
+        answers(server, b"the cart of today")
+        assert "changed: pages/shop/cart.html" in server.log
+        assert "notes.txt" not in server.log
+        server.stop()
+        assert server.process.returncode == 0
+
+
+def test_files_elsewhere_are_watched_and_excluded_ones_are_not(tmp_path):
+    for name in ("work/tests", "texts"):
+        (tmp_path / name).mkdir(parents=True)
+    work, words = tmp_path / "work", tmp_path / "texts" / "words.txt"
+    save(words, "old")
+    save(work / "app.py", f"{APP}\nBODY = open('../texts/words.txt', 'rb').read()\n")
+    # In the settings file, too.
+    (work / "tailrace.toml").write_text('reload_include = ["../texts/*.txt"]\nreload_exclude = ["tests"]\n')
+    with Operated(work, "app:app", "--reload") as server:
+        server.serves().logged(f"watching the files in {tmp_path / 'texts'}, {work}")
+        assert server.get().body == b"old"
+        save(work / "tests" / "test_app.py", "")
+        save(words, "new")
+        answers(server, b"new")
+        assert f"changed: {os.path.relpath(words, work)}; loading" in server.log
+        assert "test_app.py" not in server.log
+
+
 def test_a_failing_hook_of_the_worker_is_shown(developed, tmp_path):
     (tmp_path / "myhooks.py").write_text("def worker_start(worker):\n    raise OSError('no cache')\n")
     with developed("--hooks", "myhooks") as server:
