@@ -120,9 +120,9 @@ clean: ## Remove everything that was built
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The files .venv/.* say what has been installed; a changed pyproject.toml makes them stale.
-.venv/.made: tools/venv.sh
+.venv/.made: tools/venv.sh pyproject.toml
 	tools/venv.sh $(PYTHON)
-	$(BIN)/pip install --quiet 'maturin>=1.7,<2'
+	$(BIN)/pip install --quiet --group build
 	@touch $@
 
 .venv/.installed: pyproject.toml .venv/.made
@@ -131,6 +131,6 @@ clean: ## Remove everything that was built
 	@touch $@
 
 .venv/.test .venv/.lint: .venv/.%: pyproject.toml .venv/.made
-	$(BIN)/python tools/extra.py $* | $(BIN)/pip install --quiet -r /dev/stdin
+	$(BIN)/pip install --quiet --group $*
 	$(if $(filter test,$*),$(BIN)/pip install --quiet --no-deps httpbin)
 	@touch $@

@@ -35,4 +35,4 @@ fi
 tools/debian-packages.sh 'the build of the core' cc=gcc
 
 [ -x .venv/bin/python ] || "$python" -m venv .venv
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=24'
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' # --group
