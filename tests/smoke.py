@@ -1,4 +1,5 @@
-"""Is this Tailrace whole? Tries the installed package with nothing but the standard library, one line a check.
+"""Is this Tailrace whole? Tries the installed package, one line a check, with nothing but the standard library and the
+extra `status`.
 
     python tests/smoke.py
 
@@ -16,6 +17,7 @@ import logging
 import os
 import platform
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -38,6 +40,9 @@ def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
     """A path for each shape of response."""
     shape, _, argument = environ["PATH_INFO"][1:].partition("/")
     headers = [("Content-Type", "application/octet-stream")]
+    if shape == "hello":
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [b"Hello, World!\n"]
     if shape == "late-error":
         start_response("200 OK", headers)
         return broken()
@@ -159,6 +164,11 @@ def refuses(place: Place) -> None:
 
 
 # Checks of any server
+
+
+def hello(place: Place) -> None:
+    answer = place.ask("GET", "/hello")
+    same((answer.status, answer.headers["Content-Type"], answer.body), (200, "text/plain", b"Hello, World!\n"))
 
 
 def a_list(place: Place) -> None:
@@ -291,7 +301,7 @@ def eight_at_once(place: Place) -> None:
 
 
 ANY_SERVER = (
-    *(a_list, bare_bytes, an_empty_list, a_generator, a_file, a_file_wrapper, the_write_callable),
+    *(hello, a_list, bare_bytes, an_empty_list, a_generator, a_file, a_file_wrapper, the_write_callable),
     *(a_post, a_large_post, a_chunked_post, a_body_by_lines, head, keep_alive, pipelining, http_1_0),
     *(a_bad_request, an_error, an_error_after_the_head, eight_at_once),
 )
@@ -301,11 +311,16 @@ ANY_SERVER = (
 
 
 class CommandLine:
-    """`tailrace smoke.py --bind 127.0.0.1:0 --status 127.0.0.1:0` as a process; the ports are read from its log."""
+    """`tailrace smoke.py --bind 127.0.0.1:0 --status 127.0.0.1:0` as a process, with a folder of static files; the
+    ports are read from its log.
+    """
 
     def __init__(self) -> None:
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the server
+        self.folder = tempfile.TemporaryDirectory(prefix="tailrace-smoke-")
+        Path(self.folder.name, "smoke.css").write_bytes(CONTENT[:100000])
         command = [*TAILRACE, str(Path(__file__).resolve()), "--bind", "127.0.0.1:0", "--status", "127.0.0.1:0"]
+        command += ["--static", f"/assets={self.folder.name}"]
         self.process = subprocess.Popen(command, stderr=self.log, stdin=subprocess.DEVNULL)
         until(lambda: "listening on http://127.0.0.1:" in self.text() or self.process.poll() is not None, "listening")
         if self.process.poll() is not None:
@@ -321,11 +336,27 @@ class CommandLine:
         self.process.kill()
         self.process.wait()
         self.log.close()
+        self.folder.cleanup()
+
+    def status(self) -> Place:
+        """Where --status listens."""
+        until(lambda: "status on http://127.0.0.1:" in self.text(), "the address of --status in the log")
+        return Place(int(self.text().partition("status on http://127.0.0.1:")[2].split()[0]))
+
+    def serves_a_static_file(self) -> None:
+        answer = self.place.ask("GET", "/assets/smoke.css", headers={"Range": "bytes=7-"})
+        same((answer.status, answer.headers["Content-Type"][:8]), (206, "text/css"))
+        same(answer.body, CONTENT[7:100000])
+
+    def has_metrics(self) -> None:
+        status = self.status()
+        answer = status.ask("GET", "/metrics")
+        same((answer.status, answer.headers["Content-Type"][:10]), (200, "text/plain"))
+        counted = re.compile(rb"^tailrace_requests_total [1-9]", re.MULTILINE)
+        until(lambda: counted.search(status.ask("GET", "/metrics").body) is not None, "requests in the metrics")
 
     def has_the_live_page(self) -> None:
-        until(lambda: "status on http://127.0.0.1:" in self.text(), "the address of --status in the log")
-        status = Place(int(self.text().partition("status on http://127.0.0.1:")[2].split()[0]))
-        answer = status.ask("GET", "/")
+        answer = self.status().ask("GET", "/")
         same((answer.status, b"<style>\n:root" in answer.body, b'"use strict"' in answer.body), (200, True, True))
 
     def tells_of_the_error(self) -> None:
@@ -427,7 +458,9 @@ def main() -> int:
     with contextlib.closing(CommandLine()) as server:
         for function in ANY_SERVER:
             check("command line", function, server.place)
+        check("command line", server.serves_a_static_file)
         check("command line", server.has_the_live_page)
+        check("command line", server.has_metrics)
         check("command line", server.tells_of_the_error)
         check("command line", server.stops_gracefully)
     with tailrace.serve_in_thread(app) as url:

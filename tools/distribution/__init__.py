@@ -1,0 +1,1 @@
+"""What `tools/release.py` checks: the version, the wheels and the source distribution."""
