@@ -16,14 +16,14 @@ SMOKE_PYTHONS ?= 3.10 3.12 3.13
 # Of these a wheel is built and checked, whether or not there is an interpreter to try it with.
 UNTRIED_PYTHONS ?= 3.14
 
-TEST_PACKAGES := ab=apache2-utils apache2=apache2-bin bpftrace=bpftrace chromium=chromium curl=curl haproxy=haproxy httperf=httperf ip=iproute2 nginx=nginx-light readelf=binutils strace=strace systemd-analyze=systemd tmux=tmux wrk=wrk
+TEST_PACKAGES := ab=apache2-utils apache2=apache2-bin bpftrace=bpftrace caddy=caddy chromium=chromium curl=curl docker-compose=docker-compose haproxy=haproxy httperf=httperf ip=iproute2 nginx=nginx-light readelf=binutils strace=strace systemd-analyze=systemd tmux=tmux wrk=wrk
 BENCH_PACKAGES := apache2=apache2-bin apxs=apache2-dev curl=curl haproxy=haproxy nginx=nginx-light strace=strace wrk=wrk /usr/include/ev.h=libev-dev
 
 # Shows what a command says only when it fails.
 quietly = said=$$($(1) 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-rust built-tests test-python coverage loom miri cross bench bench-packages comparison lint lint-rust lint-python structure format build fuzz smoke-pythons docs clean release audit
+.PHONY: help serve test test-rust built-tests test-python coverage loom miri cross bench bench-packages comparison lint lint-rust lint-python structure format build fuzz smoke-pythons docs clean release audit site
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -123,8 +123,12 @@ docs: build ## Write docs/options.md and docs/migrate.md from their tables
 	$(BIN)/python tools/options_page.py
 	$(BIN)/python tools/migrate_page.py
 
+site: .venv/.site ## Build the manual as a web site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python tools/check_site.py
+
 clean: ## Remove everything that was built
-	rm -rf .venv build dist target fuzz/target .pytest_cache .mypy_cache .ruff_cache .hypothesis tailrace/*.so
+	rm -rf .venv build dist site target fuzz/target .pytest_cache .mypy_cache .ruff_cache .hypothesis tailrace/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The files .venv/.* say what has been installed; a changed pyproject.toml makes them stale.
@@ -138,7 +142,7 @@ clean: ## Remove everything that was built
 	@$(call quietly,$(BIN)/maturin develop --release --locked)
 	@touch $@
 
-.venv/.test .venv/.lint .venv/.release .venv/.audit: .venv/.%: pyproject.toml .venv/.made
+.venv/.test .venv/.lint .venv/.release .venv/.audit .venv/.site: .venv/.%: pyproject.toml .venv/.made
 	$(BIN)/pip install --quiet --group $*
 	$(if $(filter test,$*),$(BIN)/pip install --quiet --no-deps httpbin)
 	@touch $@
