@@ -1,0 +1,52 @@
+"""The manual's web site: its navigation, and tools/check_site.py, which finds what a page loads from other hosts."""
+
+import importlib.util
+import re
+
+import pytest
+from harness.pages import DOCS, ROOT
+
+
+def navigation():
+    """The pages that mkdocs.yml names, in their order."""
+    text = (ROOT / "mkdocs.yml").read_text()
+    return re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", text[text.index("\nnav:") :], re.MULTILINE)
+
+
+def test_every_page_is_in_the_navigation_once():
+    assert sorted(navigation()) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+@pytest.fixture(scope="module")
+def check_site():
+    spec = importlib.util.spec_from_file_location("check_site", ROOT / "tools/check_site.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("text", "suffix", "found"),
+    [
+        ('<script src="https://cdn.example/a.js"></script>', ".html", ["https://cdn.example/a.js"]),
+        ('<link rel="stylesheet" href="//fonts.example/a.css">', ".html", ["//fonts.example/a.css"]),
+        ('<link rel="preconnect" href="https://fonts.example">', ".html", ["https://fonts.example"]),
+        ('<link rel="canonical" href="https://tailrace.example/">', ".html", []),
+        ('<img src="images/a.svg"><script src="../assets/a.js"></script>', ".html", []),
+        ('<a href="https://peps.python.org/">PEP</a>', ".html", []),
+        ("@font-face{src:url(https://fonts.example/a.woff2)}", ".css", ["https://fonts.example/a.woff2"]),
+        ("body{background:url(../images/a.png)}", ".css", []),
+    ],
+)
+def test_what_a_page_loads_from_other_hosts_is_found(check_site, text, suffix, found):
+    assert check_site.external(text, suffix) == found
+
+
+def test_a_site_without_pages_is_a_failure(check_site, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(check_site, "SITE", tmp_path)
+    assert check_site.main() == 1
+    (tmp_path / "index.html").write_text('<img src="a.png">')
+    assert check_site.main() == 0
+    (tmp_path / "other.html").write_text('<img src="http://host.example/a.png">')
+    assert check_site.main() == 1
+    assert "other.html: loads http://host.example/a.png" in capsys.readouterr().out

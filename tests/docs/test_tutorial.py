@@ -1,0 +1,127 @@
+"""The tutorial's files and commands, followed to its end: Flask and Django behind nginx.
+
+Paths and addresses are those of the test.
+"""
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from frameworks.process import Process
+from harness.addresses import Address, free_address
+from harness.pages import DOCS, blocks
+from harness.tools import need_module, need_tool
+
+NGINX = """
+daemon off;
+pid {directory}/pid;
+error_log {directory}/error.log warn;
+%(user)s
+events { worker_connections 64; }
+http {
+    access_log off;
+    client_body_temp_path {directory}/body;
+    proxy_temp_path {directory}/proxy;
+    fastcgi_temp_path {directory}/fastcgi;
+    uwsgi_temp_path {directory}/uwsgi;
+    scgi_temp_path {directory}/scgi;
+    include {directory}/site.conf;
+}
+"""
+PAGE = DOCS / "tutorial.md"
+
+
+@pytest.fixture
+def machine():
+    """What takes the place of the root directory; a short path, since UNIX sockets have room for 107 bytes."""
+    root = Path(tempfile.mkdtemp(prefix="pst-"))
+    yield root
+    shutil.rmtree(root)
+
+
+def file(name):
+    """The text of the file with this title."""
+    (found,) = [block.text for block in blocks(PAGE) if block.title == name]
+    return found
+
+
+def here(text, root):
+    """With this machine's paths."""
+    return re.sub(r"/(srv|run)/(?=shop|blog)", rf"{root}/\1/", text)
+
+
+def get(address, host, path):
+    """Status and body of a response."""
+    request = urllib.request.Request(address.url + path, headers={"Host": host})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+@contextlib.contextmanager
+def deployed(name, root):
+    """The service and the site of this name run; the address of nginx."""
+    for folder in ("run", "srv"):
+        (root / folder / name).mkdir(parents=True, exist_ok=True)
+    (line,) = re.findall(r"^ExecStart=(.*)$", file(f"/etc/systemd/system/{name}.service"), re.MULTILINE)
+    words = shlex.split(here(line, root))
+    assert words[0] == f"{root}/srv/{name}/venv/bin/tailrace"
+    socket = Address(path=f"{root}/run/{name}/tailrace.sock")
+    front = free_address()
+    site = here(file(f"/etc/nginx/conf.d/{name}.conf"), root).replace("listen 80;", f"listen {front.bind};")
+    user = "user root;" if os.geteuid() == 0 else ""
+    files = {"nginx.conf": NGINX.replace("%(user)s", user), "site.conf": site}
+    command = [sys.executable, "-m", "tailrace", *words[1:]]
+    nginx = (need_tool("nginx"), "-c", "{directory}/nginx.conf", "-p", "{directory}/", "-e", "{directory}/error.log")
+    with Process(*command, address=socket, cwd=root / "srv" / name / "app") as server:
+        assert Path(socket.path).stat().st_mode & 0o777 == 0o660
+        with Process(*nginx, address=front, files=files) as proxy:
+            yield front
+            assert "error" not in proxy.log, proxy.log
+        assert "ERROR" not in server.log, server.log
+
+
+def test_the_flask_application_serves_behind_nginx(machine):
+    need_module("flask")
+    app = machine / "srv/shop/app"
+    app.mkdir(parents=True)
+    (app / "shop.py").write_text(file("/srv/shop/app/shop.py"))
+    with deployed("shop", machine) as front:
+        assert get(front, "shop.example", "/") == (200, b"Hello, 127.0.0.1!\n")
+
+
+def test_the_django_project_serves_behind_nginx(machine):
+    need_module("django")
+    app = machine / "srv/blog/app"
+    app.mkdir(parents=True)
+    # From here on as the page says.
+    run = [sys.executable, "-m", "django", "startproject", "blog", str(app)]
+    subprocess.run(run, check=True, timeout=60)
+    with (app / "blog/settings.py").open("a") as settings:
+        settings.write(file("/srv/blog/app/blog/settings.py"))
+    ours = [
+        shlex.split(command.line)[2:]
+        for block in blocks(PAGE)
+        for command in (block.commands if block.language == "console" else ())
+        if "manage.py" in command.line
+    ]
+    assert [words[:2] for words in ours] == [["manage.py", "migrate"], ["manage.py", "collectstatic"]]
+    for words in ours:
+        subprocess.run([sys.executable, *words], cwd=app, check=True, timeout=120, capture_output=True)
+    with deployed("blog", machine) as front:
+        status, body = get(front, "blog.example", "/admin/login/")
+        assert (status, b"Django" in body) == (200, True)
+        assert get(front, "blog.example", "/static/admin/css/base.css")[0] == 200
+        assert get(front, "blog.example", "/")[0] == 404
