@@ -82,7 +82,7 @@ lint-rust: .venv/.made
 structure: .venv/.made ## Check that no import goes in a circle, and who may do what
 	$(BIN)/python tools/check_structure.py
 
-lint-python: build .venv/.lint
+lint-python: build .venv/.lint .venv/.test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy tailrace examples tools

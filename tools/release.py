@@ -65,13 +65,13 @@ class Release:
             old.unlink()
 
     def source(self) -> Path | None:
-        """Builds the source distribution."""
+        """Builds the source distribution. None if that fails."""
+        built: list[Path] = []
         with self._step("source distribution"):
             run([maturin(), "sdist", "--out", str(self.out)], environment())
-            (path,) = self.out.glob("*.tar.gz")
-            self.results.append(Result(path, source.problems(path, self.version)))
-            return path
-        return None
+            built += self.out.glob("*.tar.gz")
+            self.results += [Result(path, source.problems(path, self.version)) for path in built]
+        return built[0] if built else None
 
     def wheel(self, python: str, interpreter: str | None, needs_it: bool) -> None:
         """Builds, checks and tries the wheel for a Python."""
