@@ -77,11 +77,11 @@ def test_a_call_that_keeps_the_interpreter_is_reported_when_it_ends(server):
     for _ in range(10):
         with asking(server, "/hang?way=sum_up&with=60000000") as client:
             assert client.response().status == 200
-        if server.logged(WAS, 3):
-            break
-    after = entries(server, WAS)
-    assert after
-    assert all("GET /hang?way=sum_up" in each for each in after)
+        server.logged(WAS, 3)
+        # The hub may also be late for another reason then, and no request is named.
+        if any("GET /hang?way=sum_up" in each for each in entries(server, WAS)):
+            return
+    pytest.fail("no block is reported with its request")
 
 
 def test_a_greenlet_of_the_application_that_blocks_is_reported(server):
