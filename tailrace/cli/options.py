@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tailrace._tailrace import check_access_log_format, check_trusted_proxy
+from tailrace._tailrace import check_access_log_format, check_trusted_proxy, log_destination_kind
 from tailrace.cli import static_values, values
 from tailrace.cli.values import Kind
 
@@ -108,6 +108,19 @@ def _log_format(raw: str) -> str:
     return raw
 
 
+def _log(raw: str) -> str:
+    if raw == LOGGING:
+        raise ValueError("only --access-log takes this word; --log-config configures logging")
+    log_destination_kind(raw)
+    return "stderr" if raw == "-" else raw
+
+
+def _access_log(raw: str) -> str:
+    if raw != LOGGING:
+        log_destination_kind(raw)
+    return raw
+
+
 def _trusted_proxy(raw: str) -> str:
     check_trusted_proxy(raw)
     return raw
@@ -140,6 +153,12 @@ _LIMIT_OF_GREENLETS: Final = {
 _LOG_OF_THE_PROGRAM: Final = _beside(
     "logging is the caller's to set up; logging.getLogger('tailrace').setLevel('WARNING') does the same"
 )
+_HANDLER_OF_THE_PROGRAM: Final = _beside(
+    "logging is the caller's to set up; give logging.getLogger('tailrace') a handler such as "
+    "tailrace.LogHandler('syslog')"
+)
+# The access log goes to the logger `tailrace.access`.
+LOGGING: Final = "logging"
 
 
 # What `{name}` gives in --access-log-format. The core knows the same names; a test compares.
@@ -159,6 +178,7 @@ ACCESS_LOG_ATOMS: Final = {
     "first_block_ms": "from the call of the application to its first block that is not empty, milliseconds",
     "blocks": "blocks that the application returned",
     "writes": "system calls that wrote the response",
+    "drained_ms": "from the call of the application until the kernel had the last byte, milliseconds",
     "waited_ms": "how long the application's thread waited for the client to accept queued bytes, milliseconds",
     "held_ms": "how long the complete response was held while further requests waited (`--hold-writes`), milliseconds",
     "delivery": "`one-write`, `direct`, `coalesced`, `sendfile`, `spilled` (file) or `none`: how the body was sent",
@@ -166,6 +186,16 @@ ACCESS_LOG_ATOMS: Final = {
     "host": "`Host` field",
     "referer": "`Referer` field",
     "user_agent": "`User-Agent` field",
+    "worker": "number of the worker, from 1",
+    "ended": "when the response ended, seconds since 1970",
+}
+
+# Those that name something.
+ACCESS_LOG_FIELDS: Final = {
+    "request:NAME": "a field of the request, such as `{request:x-request-id}`",
+    "response:NAME": "a field of the response, such as `{response:content-type}`",
+    "environ:NAME": "a key of `environ` as the application leaves it, such as `{environ:REMOTE_USER}`: text, bytes or "
+    "a number, up to 4 KiB; `-` for all else",
 }
 
 # What the atoms of gunicorn give, in a format that has `%(name)s` and none of the names above.
@@ -191,8 +221,7 @@ ACCESS_LOG_LETTERS: Final = {
     "%(p)s": "process id, as `<7>`",
     "%({NAME}i)s": "a field of the request",
     "%({NAME}o)s": "a field of the response",
-    "%({NAME}e)s": "`REQUEST_METHOD`, `QUERY_STRING`, `SERVER_PROTOCOL`, `REMOTE_ADDR`, `REMOTE_PORT`, `CONTENT_TYPE`, "
-    "`CONTENT_LENGTH` or an `HTTP_*`; the log has no other variables",
+    "%({NAME}e)s": "a key of `environ`, as `{environ:NAME}`",
 }
 
 
@@ -929,10 +958,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "access_log",
-        values.path("PATH"),
+        values.path("DESTINATION", check=_access_log),
         None,
-        "Write a line for each response to this file, or `-` for standard output. Unset: no access log. SIGUSR1 "
-        "reopens it. No request waits for it: lines that cannot be written in time are dropped and counted.",
+        "Write a line for each response to this file, which SIGUSR1 reopens, or to one of the other destinations of "
+        "--log; `-` is standard output. logging: the logger tailrace.access. Lines that cannot be written in time are "
+        "dropped and counted.",
         LOGS,
         core="access_log",
         example="/var/log/tailrace/access.log",
@@ -942,8 +972,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         values.text("combined|common|json|FORMAT", check=_log_format),
         "combined",
         "Format of the access log: a name, or a text with atoms in braces, such as '{client} {method} {target} "
-        "{status} {duration_ms} {request:x-request-id} {response:content-type}', where any field of the request and of "
-        "the response can be named, or with those of gunicorn, such as '%(h)s \"%(r)s\" %(s)s %({X-Request-Id}i)s'.",
+        "{status} {duration_ms} {request:x-request-id} {response:content-type} {environ:REMOTE_USER}', or with those "
+        "of gunicorn, such as '%(h)s \"%(r)s\" %(s)s %({X-Request-Id}i)s'. After the word json, atoms are the members "
+        "of an object: 'json {time} {status} {request:x-request-id}'.",
         LOGS,
         core="access_log_format",
         example="{client} {method} {target} {status} {duration_ms}",
@@ -970,12 +1001,43 @@ OPTIONS: Final[tuple[Option, ...]] = (
         example="all",
     ),
     Option(
+        "log",
+        values.path("DESTINATION", check=_log),
+        "stderr",
+        "Destination of the server's own log: stderr, stdout, the path of a file, which SIGUSR1 reopens, syslog (the "
+        "local daemon), syslog:/dev/log?facility=local0&tag=shop, syslog://HOST:514 (UDP), or journal. Nothing waits "
+        "for it: entries that are not accepted in time are dropped and counted.",
+        LOGS,
+        example="syslog",
+        absent=_HANDLER_OF_THE_PROGRAM,
+    ),
+    Option(
+        "log_format",
+        values.choice("text", "json"),
+        "text",
+        "Format of the server's own log: text, or an object of JSON per entry.",
+        LOGS,
+        example="json",
+        absent=_HANDLER_OF_THE_PROGRAM,
+    ),
+    Option(
         "log_level",
         values.choice("debug", "info", "warning", "error"),
         "info",
-        "Lowest level that the server's own log, on standard error, shows.",
+        "Lowest level that the server's own log shows.",
         LOGS,
         absent=_LOG_OF_THE_PROGRAM,
+    ),
+    Option(
+        "log_config",
+        values.path("FILE"),
+        None,
+        "Configure Python's logging by this .toml or .json file, a dictionary for logging.config.dictConfig, before "
+        "the application is loaded. It replaces --log, --log-format and --log-level; the loggers are tailrace, "
+        "tailrace.error and tailrace.access. A reload reads the file again.",
+        LOGS,
+        example="logging.toml",
+        absent=_beside("logging is the caller's to set up; call logging.config.dictConfig"),
     ),
 )
 
@@ -1036,6 +1098,8 @@ DERIVED: Final[dict[str, Callable[[Mapping[str, Any]], object]]] = {
     "static_fingerprinted": lambda chosen: dict(chosen["static_cache"]).get(
         static_values.FINGERPRINTED, FINGERPRINTED_FOREVER
     ),
+    # A worker of a master adds its number to the option values.
+    "worker": lambda chosen: chosen.get("worker", 1),
     "multithread": lambda chosen: chosen["gevent"] or (chosen["threads"] > 1 and not chosen["debug"]),
     "multiprocess": lambda chosen: worker_count(chosen) > 1 and not chosen["debug"],
 }
