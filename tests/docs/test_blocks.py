@@ -225,7 +225,7 @@ def test_a_dead_link_is_found(tmp_path):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_options_variables_and_metrics_in_the_text_exist(page):
-    flags = {flag for option in OPTIONS for flag in (option.flag, *option.flags)} | OTHER_FLAGS
+    flags = {flag for option in OPTIONS for flag in (option.flag, option.short)} - {""} | OTHER_FLAGS
     flags |= {flag for command in cli.commands.values() for each in command.params for flag in each.opts}
     variables = {option.variable for option in OPTIONS} | {"TAILRACE_CONFIG", "TAILRACE_PORT"}
     state = shared(worker(), restarts=dict.fromkeys(REASONS, 0))

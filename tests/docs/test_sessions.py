@@ -125,6 +125,8 @@ class Running:
 
     def printed(self, text):
         """What was printed, with the addresses and directories of the page."""
+        # curl says so if `head` ends before it.
+        text = re.sub(r"^curl: \(23\) .*\n?", "", text, flags=re.MULTILINE)
         text = text.replace(sys.executable, "/srv/shop/venv/bin/python3")
         text = text.replace(str(self.app), "/srv/shop/app").replace(str(self.run), "/run/shop")
         text = re.sub(rf"\b{self.address.port}\b", "8000", text)
