@@ -34,6 +34,8 @@ VARYING = [
     (r"tailrace\[\d+\]", "tailrace[PID]"),
     (r"tailrace \d+\.\d+\.\d+\S*?(?=,|$)", "tailrace VERSION"),
     (r"\b(pid|process|thread) \d+", r"\1 N"),
+    # Which thread is the first to have a request.
+    (r"\btailrace-\d+", "tailrace-N"),
     (r"127\.0\.0\.1:(?!8000\b|9000\b)\d+", "127.0.0.1:PORT"),
     (r"\b\d+(\.\d+)? s\b", "N s"),
     (r"\bafter \d+ ms\b", "after N ms"),
