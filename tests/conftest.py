@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from harness.addresses import Address, address_of
 from harness.browser import CHROMIUM, Browser
 from harness.greenlets import embedded
+from harness.pages import ROOT
 from harness.peers import PEER, peer_in_thread
 from harness.server import Server
 
@@ -39,6 +41,19 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Then more is wrong than that tests have failed."""
     if session.config.stash.get(DEAD, False):
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+
+
+@pytest.fixture(autouse=True)
+def modules_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forgets which applications a test has imported: other tests have modules of the same names."""
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    kept = (sys.prefix, sys.base_prefix, str(ROOT / "tailrace"), str(ROOT / "tests/harness"))
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and not file.startswith(kept):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session")
