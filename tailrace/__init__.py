@@ -27,12 +27,14 @@ from tailrace.embed.run import run
 from tailrace.embed.thread import serve_in_thread
 from tailrace.process.deliveries import on_delivery
 from tailrace.process.errors import BindError, ConfigError, LoadError, TailraceError
+from tailrace.process.log import LogHandler
 
 __all__ = [
     "BindError",
     "ClientDisconnected",
     "ConfigError",
     "LoadError",
+    "LogHandler",
     "RequestBodyError",
     "RequestTimeout",
     "TailraceError",

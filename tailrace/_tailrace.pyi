@@ -27,6 +27,7 @@ __all__ = [
     "end_with_parent",
     "follow_deliveries",
     "load",
+    "log_destination_kind",
     "permit_tracing",
     "static_codings",
     "static_headers",
@@ -40,6 +41,10 @@ SETTINGS: Final[tuple[str, ...]]
 
 def check_access_log_format(text: str, /) -> None:
     """Checks a format of the access log. Raises ValueError, which says what is wrong and what is right."""
+
+def log_destination_kind(text: str, /) -> str:
+    """The kind of a destination of `--log`: `stdout`, `stderr`, `file`, `syslog` or `journal`. Raises ValueError, which
+    says what is wrong and what is right."""
 
 def check_trusted_proxy(entry: str, /) -> None:
     """Checks an address, a network, `unix` or `*`. Raises ValueError, which says what is right."""
@@ -89,9 +94,10 @@ class RequestBodyError(OSError):
     status: int
     """Status of the response: 400, 408, 413 or 431."""
 
-def follow_deliveries(function: Callable[[dict[str, Any]], object], /) -> None:
-    """From now on calls `function` for each response that is over, on a thread of its own; see `tailrace.on_delivery`.
-    It must not raise. Later calls do nothing."""
+def follow_deliveries(function: Callable[[dict[str, Any], str | None], object], /) -> None:
+    """From now on calls `function` for each response that is over, on a thread of its own, with its record (see
+    `tailrace.on_delivery`) and the line of an access log that goes to logging, else None. It must not raise. Later
+    calls do nothing."""
 
 def load(
     address: tuple[str, int] | str,
@@ -121,11 +127,21 @@ def permit_tracing(by: int, /) -> None:
 
 @final
 class LogStream:
-    """Standard error, for the lines of a log: writing never blocks. Any thread."""
+    """A destination of a log: writing never blocks. Any thread."""
 
-    def write(self, line: bytes, /) -> None:
-        """Writes a line, which ends with a newline. What standard error does not accept at once waits in memory. Beyond
-        1 MiB lines are dropped and counted."""
+    def __new__(cls, destination: str, /, *, json: bool = False) -> LogStream:
+        """destination: as `--log` takes it. json: texts are objects of JSON. Raises ValueError for what is no
+        destination, and OSError, whose text names it, for what cannot be opened."""
+
+    def write(self, severity: int, text: bytes, fields: Sequence[tuple[str, bytes]] = ..., /) -> None:
+        """Writes a text, which may have several lines. severity: that of syslog, 0 to 7. fields: further ones for the
+        journal. What is not accepted at once waits in memory. Beyond 1 MiB entries are dropped and counted."""
+
+    def reopen(self) -> None:
+        """Opens a file again by its name. Raises OSError, whose text names it; then the log goes to the old one."""
+
+    def in_child(self) -> LogStream | None:
+        """The same log in a forked child, without what waits; None: it cannot be opened there."""
 
     def flush(self, seconds: float, /) -> bool:
         """Writes what waits, for at most this many seconds; True: all is written. Raises ValueError."""

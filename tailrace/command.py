@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from tailrace._tailrace import __version__
-from tailrace.cli import arguments, show, static_list, values
+from tailrace.cli import arguments, log_settings, show, static_list, values
 from tailrace.cli.options import OPTIONS
 from tailrace.cli.settings import plain
 from tailrace.master import main as master
@@ -86,10 +86,10 @@ def _serve(**given: Any) -> int:
             "which application? Name it as in `tailrace mysite.wsgi:application`, in TAILRACE_APP, or as `app` in "
             "tailrace.toml"
         )
-    log.to_stderr(settings["log_level"].value)
+    directory.leave_removed(settings["chdir"].value)
+    log_settings.begin(settings)
     for warning in warnings:
         log.logger.warning("%s", warning)
-    directory.leave_removed(settings["chdir"].value)
     atexit.register(early.ignore_stops)
     settings, surroundings = service.from_environment(settings)
     # Process 1 has a master also with --debug: the master reaps orphans, and the application its own children.
@@ -625,7 +625,9 @@ def main() -> NoReturn:
     except click.ClickException as error:
         _fail(error.exit_code, arguments.message(error))
     except TailraceError as error:
-        _fail(error.exit_status, str(error), before=error.user_traceback if isinstance(error, LoadError) else "")
+        trace = error.user_traceback if isinstance(error, LoadError) else ""
+        log.repeat(error, trace)
+        _fail(error.exit_status, str(error), before=trace)
     except (KeyboardInterrupt, click.Abort):
         # Interrupted while loading, or in debug: what a shell reports for SIGINT.
         sys.exit(early.STATUS)

@@ -29,7 +29,7 @@ def serve(app: WSGIApplication, global_conf: Mapping[str, str] | None = None, **
     global_conf: `[DEFAULT]` of the file, which belongs to the application: not read.
     """
     given = keywords(local_conf)
-    if log.logger.level == logging.NOTSET:
+    if log.logger.level == logging.NOTSET and "log_config" not in given:
         # If the file does not configure logging, `pserve` shows only warnings, and nothing would name the address.
         given.setdefault("log_level", "info")
     run(app, **given)

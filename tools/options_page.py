@@ -10,7 +10,16 @@ import re
 import sys
 from pathlib import Path
 
-from tailrace.cli.options import ACCESS_LOG_ATOMS, ACCESS_LOG_LETTERS, FUNCTIONS, GROUPS, OPTIONS, Option, Place
+from tailrace.cli.options import (
+    ACCESS_LOG_ATOMS,
+    ACCESS_LOG_FIELDS,
+    ACCESS_LOG_LETTERS,
+    FUNCTIONS,
+    GROUPS,
+    OPTIONS,
+    Option,
+    Place,
+)
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "options.md"
 
@@ -57,7 +66,7 @@ def page() -> str:
     parts.append(
         "\n## Atoms of the access log\n\nIn `access_log_format`, in braces:\n\n| atom | what it gives |\n|---|---|\n"
     )
-    parts += [f"| `{{{name}}}` | {meaning} |\n" for name, meaning in ACCESS_LOG_ATOMS.items()]
+    parts += [f"| `{{{name}}}` | {meaning} |\n" for name, meaning in (ACCESS_LOG_ATOMS | ACCESS_LOG_FIELDS).items()]
     parts.append(
         "\nOr those of gunicorn, in place of braces (`%%` is a percent sign):\n\n| atom | what it gives |\n|---|---|\n"
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tailrace._tailrace import check_access_log_format, check_trusted_proxy
+from tailrace._tailrace import check_access_log_format, check_trusted_proxy, log_destination_kind
 from tailrace.cli import static_values, values
 from tailrace.cli.values import Kind
 
@@ -116,6 +116,19 @@ def _log_format(raw: str) -> str:
     return raw
 
 
+def _log(raw: str) -> str:
+    if raw == LOGGING:
+        raise ValueError("only --access-log takes this word; --log-config configures logging")
+    log_destination_kind(raw)
+    return "stderr" if raw == "-" else raw
+
+
+def _access_log(raw: str) -> str:
+    if raw != LOGGING:
+        log_destination_kind(raw)
+    return raw
+
+
 def _trusted_proxy(raw: str) -> str:
     check_trusted_proxy(raw)
     return raw
@@ -151,6 +164,12 @@ _LIMIT_OF_GREENLETS: Final = {
 _LOG_OF_THE_PROGRAM: Final = _beside(
     "logging is the caller's to set up; logging.getLogger('tailrace').setLevel('WARNING') does the same"
 )
+_HANDLER_OF_THE_PROGRAM: Final = _beside(
+    "logging is the caller's to set up; give logging.getLogger('tailrace') a handler such as "
+    "tailrace.LogHandler('syslog')"
+)
+# The access log goes to the logger `tailrace.access`.
+LOGGING: Final = "logging"
 
 
 # What `{name}` gives in --access-log-format. The core knows the same names; a test compares.
@@ -170,6 +189,7 @@ ACCESS_LOG_ATOMS: Final = {
     "first_block_ms": "from the call of the application to its first block that is not empty, milliseconds",
     "blocks": "blocks that the application returned",
     "writes": "system calls that wrote the response",
+    "drained_ms": "from the call of the application until the kernel had the last byte, milliseconds",
     "waited_ms": "how long the application's thread waited for the client to accept queued bytes, milliseconds",
     "held_ms": "how long the complete response was held while further requests waited (`--hold-writes`), milliseconds",
     "delivery": "`one-write`, `direct`, `coalesced`, `sendfile`, `spilled` (file) or `none`: how the body was sent",
@@ -177,6 +197,16 @@ ACCESS_LOG_ATOMS: Final = {
     "host": "`Host` field",
     "referer": "`Referer` field",
     "user_agent": "`User-Agent` field",
+    "worker": "number of the worker, from 1",
+    "ended": "when the response ended, seconds since 1970",
+}
+
+# Those that name something.
+ACCESS_LOG_FIELDS: Final = {
+    "request:NAME": "a field of the request, such as `{request:x-request-id}`",
+    "response:NAME": "a field of the response, such as `{response:content-type}`",
+    "environ:NAME": "a key of `environ` as the application leaves it, such as `{environ:REMOTE_USER}`: text, bytes or "
+    "a number, up to 4 KiB; `-` for all else",
 }
 
 # What the atoms of gunicorn give, in a format that has `%(name)s` and none of the names above.
@@ -202,8 +232,7 @@ ACCESS_LOG_LETTERS: Final = {
     "%(p)s": "process id, as `<7>`",
     "%({NAME}i)s": "a field of the request",
     "%({NAME}o)s": "a field of the response",
-    "%({NAME}e)s": "`REQUEST_METHOD`, `QUERY_STRING`, `SERVER_PROTOCOL`, `REMOTE_ADDR`, `REMOTE_PORT`, `CONTENT_TYPE`, "
-    "`CONTENT_LENGTH` or an `HTTP_*`; the log has no other variables",
+    "%({NAME}e)s": "a key of `environ`, as `{environ:NAME}`",
 }
 
 
@@ -1070,13 +1099,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "access_log",
-        values.path("PATH"),
+        values.path("DESTINATION", check=_access_log),
         None,
-        "Write a line for each response to this file; - is standard output.",
+        "Write a line for each response to this file, or to another destination of --log; - is standard output.",
         LOGS,
         details=(
-            "By default there is no access log. SIGUSR1 reopens the file. No request waits for it: lines that "
-            "cannot be written in time are dropped and counted."
+            "By default there is no access log. The destinations are those of `--log`, and `logging`, which is the "
+            "logger `tailrace.access` of Python's `logging`. SIGUSR1 reopens a file. No request waits for it: lines "
+            "that cannot be written in time are dropped and counted."
         ),
         core="access_log",
         example="/var/log/tailrace/access.log",
@@ -1089,9 +1119,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
         LOGS,
         details=(
             "The names are `combined`, `common` and `json`. A text has atoms in braces, such as `'{client} "
-            "{method} {target} {status} {duration_ms} {request:x-request-id} {response:content-type}'`, which can "
-            'name any field of the request and of the response; or the atoms of gunicorn, such as `\'%(h)s "%(r)s" '
-            "%(s)s %({X-Request-Id}i)s'`."
+            "{method} {target} {status} {duration_ms} {request:x-request-id} {environ:REMOTE_USER}'`, which can name "
+            "any field of the request and of the response and any key of `environ`; or the atoms of gunicorn, such as "
+            '`\'%(h)s "%(r)s" %(s)s %({X-Request-Id}i)s\'`. After the word `json`, atoms are the members of an object: '
+            "`'json {time} {status} {request:x-request-id}'`."
         ),
         core="access_log_format",
         example="{client} {method} {target} {status} {duration_ms}",
@@ -1124,12 +1155,48 @@ OPTIONS: Final[tuple[Option, ...]] = (
         example="all",
     ),
     Option(
+        "log",
+        values.path("DESTINATION", check=_log),
+        "stderr",
+        "Destination of the server's own log: stderr, stdout, a file, syslog, syslog://HOST:514 or journal.",
+        LOGS,
+        details=(
+            "SIGUSR1 reopens a file. `syslog` is the local daemon; `syslog:/dev/log?facility=local0&tag=shop` names its "
+            "socket, the facility and the tag; `syslog://HOST:514` is a server that is reached by UDP. Nothing waits "
+            "for the destination: entries that it does not accept in time are dropped and counted."
+        ),
+        example="syslog",
+        absent=_HANDLER_OF_THE_PROGRAM,
+    ),
+    Option(
+        "log_format",
+        values.choice("text", "json"),
+        "text",
+        "Format of the server's own log: lines of text, or one JSON object per entry.",
+        LOGS,
+        example="json",
+        absent=_HANDLER_OF_THE_PROGRAM,
+    ),
+    Option(
         "log_level",
         values.choice("debug", "info", "warning", "error"),
         "info",
-        "Minimum level of the server's own log, on standard error.",
+        "Minimum level of the server's own log.",
         LOGS,
         absent=_LOG_OF_THE_PROGRAM,
+    ),
+    Option(
+        "log_config",
+        values.path("FILE"),
+        None,
+        "Configure Python's logging from this .toml or .json file, in place of --log, --log-format and --log-level.",
+        LOGS,
+        details=(
+            "The file holds a dictionary for `logging.config.dictConfig`, which is applied before the application is "
+            "loaded. The loggers are `tailrace`, `tailrace.error` and `tailrace.access`. A reload reads the file again."
+        ),
+        example="logging.toml",
+        absent=_beside("logging is the caller's to set up; call logging.config.dictConfig"),
     ),
 )
 
@@ -1196,6 +1263,8 @@ DERIVED: Final[dict[str, Callable[[Mapping[str, Any]], object]]] = {
     "static_fingerprinted": lambda chosen: dict(chosen["static_cache"]).get(
         static_values.FINGERPRINTED, FINGERPRINTED_FOREVER
     ),
+    # A worker of a master adds its number to the option values.
+    "worker": lambda chosen: chosen.get("worker", 1),
     "multithread": lambda chosen: chosen["gevent"] or (chosen["threads"] > 1 and not chosen["debug"]),
     "multiprocess": lambda chosen: worker_count(chosen) > 1 and not chosen["debug"],
 }

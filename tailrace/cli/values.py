@@ -171,8 +171,9 @@ def text(metavar: str, *, check: Callable[[str], str] | None = None) -> Kind:
     return Kind("text", metavar, read)
 
 
-def path(metavar: str = "PATH") -> Kind:
-    """The path of a file or directory; empty text is None, which turns a setting of a file off again."""
+def path(metavar: str = "PATH", *, check: Callable[[str], str] | None = None) -> Kind:
+    """The path of a file or directory; empty text is None, which turns a setting of a file off again. `check` may
+    refuse or normalise one."""
 
     def read(raw: object) -> str | None:
         if raw is None or raw == "":
@@ -181,7 +182,7 @@ def path(metavar: str = "PATH") -> Kind:
             raw = raw.__fspath__()
         if not isinstance(raw, str) or "\0" in raw:
             raise ValueError("must be a path")
-        return raw
+        return check(raw) if check else raw
 
     return Kind("path", metavar, read)
 

@@ -10,7 +10,7 @@ import atexit
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tailrace.cli import load, options
+from tailrace.cli import load, log_settings, options
 from tailrace.cli.options import Place
 from tailrace.cli.settings import from_keywords, plain
 from tailrace.master import main as master
@@ -34,7 +34,8 @@ def run(app: WSGIApplication, *, bind: str | int | Sequence[str] = "127.0.0.1:80
     It serves in this process. With `workers` above 1, with `hooks`, `status`, `agent` or `statsd`, or with a limit
     after which workers are replaced, it forks worker processes; then call it on the main thread, while no other thread
     runs. `umask`, `user` and `group` change the process for good. Where the program has not set up logging, the
-    server's log goes to standard error until `run` returns. On another thread than the main one, where Python allows no
+    server's log goes to standard error until `run` returns; with `log` or `log_format`, it goes there in any case. On
+    another thread than the main one, where Python allows no
     signal handlers, it serves until the process ends.
 
     If requests still run at the end, past their time or after a second signal, the log names them. The program's exit
@@ -46,7 +47,8 @@ def run(app: WSGIApplication, *, bind: str | int | Sequence[str] = "127.0.0.1:80
     settings = from_keywords({"bind": bind, **keywords}, Place.RUN)
     load.check(app, "app")
     chosen = plain(settings)
-    with log.shown(chosen["log_level"], is_given="log_level" in keywords):
+    with log.restored():
+        log_settings.begin_in_program(settings)
         if not chosen["debug"] and (options.worker_count(chosen) > 1 or any(chosen[name] for name in _OF_A_MASTER)):
             master.serve(settings, app)
         elif not single.serve(settings, app):

@@ -5,8 +5,8 @@ and logs it.
 
 Signals: TERM and INT drain all workers, and end them at once when one comes a second time; QUIT ends them at once. HUP
 replaces them one after the other. USR2 starts a new master that takes the place of this one (`upgrade`). TTIN and TTOU
-make the workers one more or one less. USR1 has the workers reopen their logs, URG write the stacks of their greenlets.
-The handlers do nothing: the signal arrives in the loop by Python's wakeup descriptor.
+make the workers one more or one less. USR1 reopens the logs of master and workers, URG has the workers write the stacks
+of their greenlets. The handlers do nothing: the signal arrives in the loop by Python's wakeup descriptor.
 
 The liveness pipe tells workers that their master has ended: only the master has its writing end open. A worker then
 finishes the requests in flight and ends.
@@ -208,6 +208,8 @@ class Master:
         elif number == signal.SIGQUIT:
             self._stop_now(number)
         elif number == signal.SIGUSR1:
+            if log.reopen():
+                log.logger.info("SIGUSR1: log reopened")
             for each in self._plan.workers:
                 each.send(signal.SIGUSR1)
         elif number == signal.SIGURG:

@@ -20,7 +20,7 @@ from tailrace.cli.settings import Settings, plain, warn_of_no_effect
 from tailrace.greenlets import patch
 from tailrace.master.loop import Master
 from tailrace.master.service import Service
-from tailrace.process import binds, descriptors, directory, folders, log, signals, sockets
+from tailrace.process import binds, descriptors, directory, folders, log, log_config, signals, sockets
 from tailrace.process.errors import ConfigError
 from tailrace.worker import hooks
 from tailrace.worker.announce import announce_loading
@@ -40,6 +40,7 @@ def serve(settings: Settings, application: WSGIApplication | None = None, surrou
     if threading.current_thread() is not threading.main_thread():
         raise ConfigError("worker processes are forked from the main thread: call this from there")
     warn_of_no_effect(settings, has_master=True)
+    log_config.warn_of_threads()
     if settings["gevent"].value:
         patch.check()
     try:

@@ -1,4 +1,4 @@
-"""`tailrace.on_delivery`: functions that are called with the record of each response.
+"""`tailrace.on_delivery`: functions that are called with the record of each response, and the logger `tailrace.access`.
 
 Thread: any registers. The functions are called on one thread of the core's, one after the other.
 """
@@ -53,18 +53,31 @@ def follow(function: Callable[[Record], object], name: str) -> None:
     follow_deliveries(_tell)
 
 
+def follow_access_log() -> None:
+    """From now on each line of an access log that goes to logging is logged with `tailrace.access`."""
+    follow_deliveries(_tell)
+
+
 def forget_all() -> None:
     """For a process that is forked from one where functions were registered, and is to call none."""
     global _functions
     _functions = ()
 
 
-def _tell(record: Record) -> None:
+def _tell(record: Record, line: str | None) -> None:
+    """line: that of the access log, if it goes to logging."""
+    if line is not None:
+        _call(lambda each: log.access(each, line), record, log.access, "a filter of the logger tailrace.access")
     for function, name in _functions:
-        try:
-            function(record)
-        # Also SystemExit and others that end a Python thread: the core's thread continues, and would log each of them.
-        except BaseException:
-            if id(function) not in _failed:
-                _failed.add(id(function))
-                log.logger.exception("%s raised an exception; a further one is not logged", name)
+        _call(function, record, function, name)
+
+
+def _call(function: Callable[[Record], object], record: Record, known: object, name: str) -> None:
+    """known: by which it is known whether it has failed before."""
+    try:
+        function(record)
+    # Also SystemExit and others that end a Python thread: the core's thread continues, and would log each of them.
+    except BaseException:
+        if id(known) not in _failed:
+            _failed.add(id(known))
+            log.logger.exception("%s raised an exception; a further one is not logged", name)

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tailrace._tailrace import log_destination_kind
 from tailrace.process import log
 from tailrace.process.errors import ConfigError
 from tailrace.process.sockets import Listener
@@ -44,10 +45,10 @@ class Identity:
                     os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
     def own_log(self, path: str | None) -> None:
-        """Creates a missing log file for the user, who may not be allowed to create it in its directory."""
-        if path in (None, "-") or self.is_current:
+        """Creates a missing log file for the user, who may not be allowed to create it in its directory. path: any
+        destination of `--access-log`."""
+        if path is None or self.is_current or path == "logging" or log_destination_kind(path) != "file":
             return
-        assert path is not None
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
             os.fchown(descriptor, self.uid, self.gid)
@@ -139,12 +140,12 @@ def _user_name(uid: int) -> str:
 
 def change_user(chosen: Mapping[str, Any], listeners: list[Listener], paths: list[str]) -> None:
     """Becomes the user and group of the settings, and makes them the owners of files that exist already (sockets, pid
-    file, access log). Raises ConfigError."""
+    file, logs). Raises ConfigError."""
     wanted = identity(chosen["user"], chosen["group"])
     if wanted is None:
         return
     changes = not wanted.is_current
-    wanted.own([*paths, *(listener.path for listener in listeners if listener.path)])
+    wanted.own([*paths, *log.made(), *(listener.path for listener in listeners if listener.path)])
     wanted.own_log(chosen["access_log"])
     wanted.become()
     wanted.check_interpreter()

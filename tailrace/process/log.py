@@ -1,11 +1,13 @@
-"""The server's own log: the loggers `tailrace` and `tailrace.error`, and the handler that the command line gives them.
+"""The server's own log: the loggers `tailrace`, `tailrace.error` and `tailrace.access`, and the handler that the
+command line gives them.
 
-Writing to standard error never blocks: its reader may stall, which must not stall the master, a worker or gevent's hub.
-What standard error accepts is written at once, and the rest waits in memory. In a worker a thread of the core writes
-the rest, and ends afterwards. In a master the loop writes it, since a process that forks must have no other thread.
+Writing never blocks: the reader of a pipe or a log daemon may stall, which must not stall the master, a worker or
+gevent's hub. What the destination accepts is written at once, and the rest waits in memory. In a worker a thread of the
+core writes the rest, and ends afterwards. In a master the loop writes it, since a process that forks must have no other
+thread.
 
 A program that embeds Tailrace sets up logging itself. Only `tailrace.run` sends the log to standard error, where the
-program has set up no logging.
+program has set up no logging, or to the destination that the program names.
 """
 
 from __future__ import annotations
@@ -18,36 +20,61 @@ import select
 import sys
 import time
 import weakref
-from collections.abc import Iterator
-from typing import Final, TextIO
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final, TextIO
 
-from tailrace._tailrace import LogStream
+from tailrace._tailrace import LogStream, log_destination_kind
+from tailrace.process import log_formats
+from tailrace.process.errors import ConfigError
 
 logger: Final = logging.getLogger("tailrace")
 # The core logs here: exceptions of the application, responses that were aborted, errors of the server.
 error_logger: Final = logging.getLogger("tailrace.error")
+# With `--access-log logging`, a record for each response.
+access_logger: Final = logging.getLogger("tailrace.access")
 
+STDERR: Final = "stderr"
 # How long the end of the process waits for a reader of the log (seconds).
 _LAST_LINES: Final = 1.0
-_STDERR: Final = 2
+_STANDARD: Final = {"stdout": 1, STDERR: 2}
 # Made beforehand, since there is no memory when it is needed.
-_LOST: Final = b"tailrace: a line of the log was lost: there is no memory for it\n"
+_LOST: Final = b"tailrace: a line of the log was lost: there is no memory for it"
+_WARNING: Final = 4
+
+# Log files that did not exist before, which a change of user hands over.
+_made: Final[list[str]] = []
 
 
-class StderrHandler(logging.Handler):
-    """Writes to the descriptor of standard error, and never waits for it."""
+class LogHandler(logging.Handler):
+    """Writes entries to a destination of `--log`, and never waits for it: `stderr`, `stdout`, the path of a file,
+    `syslog:...` or `journal`.
 
-    def __init__(self, encoding: str) -> None:
+    Also for `logging.config`, as `class = "tailrace.LogHandler"`: SIGUSR1 reopens a file. format: "text" or "json".
+    Raises ValueError for what is no destination or format, OSError for one that cannot be opened.
+    """
+
+    def __init__(self, destination: str = STDERR, format: str = log_formats.TEXT, encoding: str = "utf-8") -> None:
+        if format not in (log_formats.TEXT, log_formats.JSON):
+            raise ValueError(f"format {format!r}: must be text or json")
+        # "stderr", "stdout", "file", "syslog" or "journal".
+        self.kind = log_destination_kind(destination)
+        if self.kind == "file":
+            destination = os.path.abspath(destination)
+            if not os.path.lexists(destination):
+                _made.append(destination)
+        self.stream = LogStream(destination, json=format == log_formats.JSON)
+        # Only now: `logging` flushes every handler that exists, also one whose construction has failed.
         super().__init__()
-        self.stream = LogStream()
         self._encoding = encoding
+        self.setFormatter(log_formats.formatter(self.kind, format))
         _living.add(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes a record, as a line."""
+        """Writes a record, as an entry."""
         try:
-            line = self.format(record) + "\n"
-            self.stream.write(line.encode(self._encoding, "backslashreplace"))
+            text = self.format(record).encode(self._encoding, "backslashreplace")
+            fields = log_formats.journal_fields(record) if self.kind == "journal" else []
+            self.stream.write(log_formats.severity(record.levelno), text, fields)
         except Exception:
             self.handleError(record)
 
@@ -57,7 +84,7 @@ class StderrHandler(logging.Handler):
             super().handleError(record)
             return
         with contextlib.suppress(MemoryError):
-            self.stream.write(_LOST)
+            self.stream.write(_WARNING, _LOST)
 
     def flush(self) -> None:
         """Writes what waits, for at most _LAST_LINES seconds. `logging.shutdown` calls this."""
@@ -68,11 +95,21 @@ class StderrHandler(logging.Handler):
 
         The stream is a new one, since a thread of the parent may have held the lock of the old one.
         """
-        self.stream = LogStream()
+        self.stream = self.stream.in_child() or LogStream(STDERR)
 
 
 # Weak: a program may call `run` again and again, and each call makes a handler.
-_living: Final[weakref.WeakSet[StderrHandler]] = weakref.WeakSet()
+_living: Final[weakref.WeakSet[LogHandler]] = weakref.WeakSet()
+
+
+# Handlers from `--log-config` that append to a file.
+_files: Final[weakref.WeakSet[logging.FileHandler]] = weakref.WeakSet()
+
+
+def follow_rotation(handler: logging.Handler | None) -> None:
+    """From now on SIGUSR1 reopens the file of the handler, if it appends to one."""
+    if isinstance(handler, logging.FileHandler) and handler.mode.startswith("a"):
+        _files.add(handler)
 
 
 def _forked() -> None:
@@ -83,42 +120,118 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-def to_stderr(level: str) -> None:
-    """Sends the log to standard error, from this level up."""
-    handler = _handler(sys.stderr)
-    handler.setFormatter(
-        logging.Formatter("%(asctime)s tailrace[%(process)d] %(levelname)s: %(message)s", "%Y-%m-%dT%H:%M:%S%z")
-    )
-    logger.addHandler(handler)
+def send_to(destination: str, format: str, level: str) -> None:
+    """Sends the log to a destination of `--log`, from this level up. Raises ConfigError."""
+    logger.addHandler(_handler(destination, format))
     logger.setLevel(level.upper())
     # Otherwise each line would appear twice where the application configures the root logger.
     logger.propagate = False
 
 
-def _handler(stream: TextIO | None) -> logging.Handler:
+def _handler(destination: str, format: str) -> logging.Handler:
+    if destination not in _STANDARD:
+        try:
+            return LogHandler(destination, format)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"--log {error}") from None
+    stream: TextIO | None = getattr(sys, destination)
+    handler: logging.Handler
     if stream is None:
-        # Standard error was closed at the start: descriptor 2 may be any file by now.
+        # It was closed at the start: the descriptor may be any file by now.
         return logging.NullHandler()
     with contextlib.suppress(OSError, ValueError, AttributeError, io.UnsupportedOperation):
-        if stream.fileno() == _STDERR:
-            return StderrHandler(stream.encoding or "utf-8")
-    return logging.StreamHandler(stream)
+        if stream.fileno() == _STANDARD[destination]:
+            return LogHandler(destination, format, stream.encoding or "utf-8")
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(log_formats.formatter(destination, format))
+    return handler
+
+
+def located(destination: str, directory: str | None) -> str:
+    """The destination, with the path of a file from the root: the current directory may change. directory: what it is
+    relative to; None: the current one."""
+    if log_destination_kind(destination) != "file":
+        return destination
+    return os.path.abspath(os.path.join(directory or "", destination))
+
+
+def repeat(error: Exception, trace: str) -> None:
+    """Logs an error that ends the command, and that it has printed to standard error, unless the log goes there.
+
+    trace: the traceback of the application's code, or empty."""
+    if any(not _is_stderr(handler) for handler in logger.handlers):
+        logger.error("%s", f"{error}\n{trace}".rstrip())
+
+
+def _is_stderr(handler: logging.Handler) -> bool:
+    if isinstance(handler, LogHandler):
+        return handler.kind == STDERR
+    return isinstance(handler, logging.NullHandler) or getattr(handler, "stream", None) is sys.stderr
+
+
+def made() -> list[str]:
+    """The log files that were made by opening them."""
+    return list(_made)
+
+
+def will_make(path: str) -> None:
+    """Notes that a file will be made by opening it as a log, unless it exists."""
+    if not os.path.lexists(path):
+        _made.append(path)
+
+
+def reopen() -> int:
+    """Opens the files of the server's own log again by their names, after a rotation, those of handlers from
+    `--log-config` included. If one cannot be opened, its log goes to the old one, and says so. Returns their number."""
+    files = 0
+    for handler in list(_living):
+        if handler.kind == "file":
+            files += 1
+            try:
+                handler.stream.reopen()
+            except OSError as error:
+                _not_reopened(str(error))
+    for file in list(_files):
+        files += 1
+        try:
+            _open_again(file)
+        except OSError as error:
+            _not_reopened(f"{file.baseFilename}: {error.strerror}")
+    return files
+
+
+def _not_reopened(why: str) -> None:
+    logger.error("SIGUSR1: the log cannot be opened again, and goes to the old one: %s", why)
+
+
+def _open_again(handler: logging.FileHandler) -> None:
+    """Raises OSError, and then the handler has its old file."""
+    handler.acquire()
+    try:
+        before = getattr(handler, "stream", None)
+        if before is None:
+            return  # opened with the next record
+        handler.stream = handler._open()
+        with contextlib.suppress(OSError):
+            before.close()
+    finally:
+        handler.release()
 
 
 def allow_thread() -> None:
-    """From now on a thread may write what standard error does not take at once: this process forks no workers."""
-    for handler in _handlers():
+    """From now on a thread may write what the destination does not take at once: this process forks no workers."""
+    for handler in list(_living):
         handler.stream.allow_thread()
 
 
 def waits_for() -> int | None:
     """The descriptor that becomes writable when `catch_up` can write; None: nothing waits."""
-    return next((waited for handler in _handlers() if (waited := handler.stream.waits_for()) is not None), None)
+    return next((waited for handler in list(_living) if (waited := handler.stream.waits_for()) is not None), None)
 
 
 def catch_up() -> None:
-    """Writes what waits, as far as standard error takes it now."""
-    for handler in _handlers():
+    """Writes what waits, as far as the destination takes it now."""
+    for handler in list(_living):
         handler.stream.flush(0)
 
 
@@ -133,21 +246,10 @@ def flush_streams() -> None:
                 stream.flush()
 
 
-def _handlers() -> list[StderrHandler]:
-    return [handler for handler in logger.handlers if isinstance(handler, StderrHandler)]
-
-
 @contextlib.contextmanager
-def shown(level: str, *, is_given: bool) -> Iterator[None]:
-    """The log of a program that calls `run`: on standard error where the program has set up no logging.
-
-    Else the program's handlers get it, from `level` up if the program gives a level.
-    """
+def restored() -> Iterator[None]:
+    """At the end of the context, the logger `tailrace` is as before."""
     level_before, propagated, handlers = logger.level, logger.propagate, list(logger.handlers)
-    if not logger.hasHandlers():
-        to_stderr(level)
-    elif is_given:
-        logger.setLevel(level.upper())
     try:
         yield
     finally:
@@ -158,10 +260,29 @@ def shown(level: str, *, is_given: bool) -> Iterator[None]:
             handler.flush()
 
 
+def show(chosen: Mapping[str, Any], given: Collection[str]) -> None:
+    """The log of a program that calls `run`: goes where the program says, or to standard error if the program has set
+    up no logging. Else the program's handlers get it, from `log_level` up if the program gives one.
+
+    chosen: option values. given: the names of those that the program gives. Raises ConfigError.
+    """
+    if {"log", "log_format"} & set(given) or not logger.hasHandlers():
+        send_to(chosen["log"], chosen["log_format"], chosen["log_level"])
+    elif "log_level" in given:
+        logger.setLevel(chosen["log_level"].upper())
+
+
 def revive() -> None:
     """Enables the loggers again: `logging.config.dictConfig` by default disables loggers that exist already."""
-    logger.disabled = False
-    error_logger.disabled = False
+    for each in (logger, error_logger, access_logger):
+        each.disabled = False
+
+
+def access(record: Mapping[str, Any], line: str) -> None:
+    """Logs a response that is over with `tailrace.access`. record: its delivery record. line: of the access log."""
+    if access_logger.isEnabledFor(logging.INFO):
+        made = log_formats.access_record(access_logger.makeRecord, access_logger.name, record, line)
+        access_logger.handle(made)
 
 
 def counted(number: int, noun: str) -> str:

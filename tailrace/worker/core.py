@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tailrace._tailrace import Server
 from tailrace.cli import options
-from tailrace.process import folders, log, sockets
+from tailrace.process import deliveries, folders, log, sockets
 from tailrace.process.errors import ConfigError, ServerError
 from tailrace.worker import open_files
 
@@ -48,6 +48,8 @@ def make(
         )
     chosen = {**chosen, **folders.located(chosen), "max_connections": open_files.allow(chosen)}
     accepting = [(listener.socket.fileno(), listener.protocol, listener.proxy) for listener in listeners]
+    if chosen["access_log"] == options.LOGGING:
+        deliveries.follow_access_log()
     try:
         return Server(application, options.core_settings(chosen), accepting, scoreboard, master)
     except ValueError as error:
@@ -110,7 +112,8 @@ def abandoned(server: Server) -> int:
 
 
 def reopen_logs(server: Server) -> None:
-    """Opens the access log again, and logs whether that succeeded."""
+    """Opens the access log and the files of the server's own log again, and logs whether that succeeded."""
+    log.reopen()
     try:
         server.reopen_logs()
     except OSError as error:

@@ -29,7 +29,7 @@ from tailrace._tailrace import Server, end_with_parent, permit_tracing
 from tailrace.cli import load
 from tailrace.cli.envfile import Variables
 from tailrace.greenlets import patch
-from tailrace.process import directory, forks, log, signals, sockets
+from tailrace.process import directory, forks, log, log_config, log_formats, signals, sockets
 from tailrace.process.errors import CANNOT_START, TailraceError
 from tailrace.process.exit import leave
 from tailrace.process.title import set_title
@@ -97,6 +97,7 @@ def work(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets.Lis
     sockets.keep_from_children(listeners, inherited=chosen["app"] is not None)
     if "multiprocessing.util" in sys.modules:
         atexit.register(sys.modules["multiprocessing.util"]._exit_function)
+    log_formats.set_worker(start.info.number)
     log.allow_thread()
     status, finished, ready = 1, False, False
     try:
@@ -239,6 +240,9 @@ def _prepare(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets
         if chosen["gevent"]:
             # After the variables, which may choose the loop, and before the hook, which may import drivers.
             patch.apply()
+        if application is None:
+            log_config.apply_again()
+            log.allow_thread()
         setup.hooks.post_fork(start.info)
         if application is None:
             if setup.directory is not None:
@@ -255,6 +259,7 @@ def _prepare(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets
         log.logger.error("%s\n%s", error, getattr(error, "user_traceback", "").rstrip())
         application, said = broken(error), report.BROKEN
     master = (start.liveness, chosen["graceful_timeout"], start.leaving)
+    chosen = {**chosen, "worker": start.info.number}
     server = core.make(application, chosen, listeners, start.scoreboard, master)
     # From now on the core watches the liveness pipe, and finishes the requests in flight when the master ends.
     end_with_parent(False)

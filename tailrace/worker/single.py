@@ -20,7 +20,7 @@ from tailrace._tailrace import Server
 from tailrace.cli import load
 from tailrace.cli.envfile import Variables
 from tailrace.cli.settings import Settings, plain, warn_of_no_effect
-from tailrace.process import binds, descriptors, directory, folders, forks, identity, log, signals, sockets
+from tailrace.process import binds, descriptors, directory, folders, forks, identity, log, log_formats, signals, sockets
 from tailrace.process.errors import ConfigError
 from tailrace.process.pidfile import pid_file
 from tailrace.worker import core, debug, hooks
@@ -40,6 +40,7 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> boo
     """
     chosen = plain(settings)
     warn_of_no_effect(settings, has_master=False)
+    log_formats.set_worker(1)
     log.allow_thread()
     if chosen["debug"] and threading.current_thread() is not threading.main_thread():
         raise ConfigError("debug = True: the application runs on the main thread, so call this from there")

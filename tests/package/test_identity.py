@@ -1,5 +1,6 @@
 """User and group. Tests that change a process for good run in a process of their own."""
 
+import logging
 import os
 import pwd
 import stat
@@ -8,7 +9,7 @@ import sys
 
 import pytest
 
-from tailrace.process import identity
+from tailrace.process import identity, log
 from tailrace.process.errors import ConfigError
 from tailrace.process.identity import Identity
 
@@ -61,8 +62,9 @@ def test_to_become_oneself_needs_no_rights():
 
 
 BECOME = """
+import logging
 import os
-from tailrace.process import identity
+from tailrace.process import identity, log
 someone = identity.identity("nobody", None)
 os.close(os.open("/proc/self/fd", os.O_RDONLY))
 someone.become()
@@ -118,8 +120,16 @@ def test_files_of_the_administrator_are_given_to_the_user(tmp_path):
     assert (made.st_uid, made.st_gid, stat.S_IMODE(made.st_mode)) == (nobody.uid, nobody.gid, 0o640)
     nobody.own_log(str(tmp_path / "elsewhere"))
     assert (tmp_path / "elsewhere").stat().st_uid == 0, "a file that was there is left alone"
-    nobody.own_log("-")
-    nobody.own_log(None)
+    for other in ("-", None, "stderr", "logging", "journal", f"syslog:{tmp_path}/socket"):
+        nobody.own_log(other)
+    # The server's own log is open by then, and may have lines.
+    handler = log.LogHandler(str(tmp_path / "server.log"))
+    handler.handle(logging.makeLogRecord({"msg": "early"}))
+    log.LogHandler(str(tmp_path / "elsewhere"))
+    nobody.own(log.made())
+    assert (tmp_path / "server.log").stat().st_uid == nobody.uid
+    assert (tmp_path / "elsewhere").stat().st_uid == 0, "a file that was there is left alone"
+    assert sorted(os.listdir(tmp_path)) == ["access.log", "app.sock", "elsewhere", "link", "server.log"]
 
 
 @administrator

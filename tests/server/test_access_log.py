@@ -260,3 +260,60 @@ def test_lines_that_are_missing_are_counted_where_the_log_goes_on(tmp_path, form
     assert numbers[:-1] == sorted(numbers[:-1], key=int)
     if format == "json":
         assert all(json.loads(line) for line in lines)
+
+
+@pytest.mark.parametrize("arguments", [("--workers", "2"), ("--debug",), ("--gevent",)], ids=" ".join)
+def test_keys_of_environ_are_as_the_application_leaves_them(tmp_path, arguments):
+    if arguments == ("--gevent",):
+        pytest.importorskip("gevent")
+    path = tmp_path / "log"
+    format = (
+        "{environ:REMOTE_USER}|{environ:app.user}|{environ:app.count}|{environ:app.other}|{environ:HTTP_X}"
+        "|{environ:wsgi.url_scheme}|{environ:missing}|{response:x-made}"
+    )
+    # Two workers write in an order of their own: the lines are told apart by their statuses.
+    format = "{status}|" + format
+    with Server("srv_logs:app", *arguments, access_log=path, access_log_format=format) as server:
+        server.get("/", "X: one")
+        server.get("/fails?x", "X: two")
+        with server.client() as client:
+            client.send(b"GET /bad HTTP/1.1\r\nX: three\r\nHost : t\r\n\r\n")
+            assert client.response().status == 400
+        lines = dict(line.split("|", 1) for line in lines_of(path, 3))
+    assert lines["200"] == r"joe|jos\xe9\x0a|7|-|one|http|-|by \"hand\""
+    # The exception came before the keys were set.
+    assert lines["500"] == "-|-|-|-|two|http|-|-"
+    # Where the application was not called, only what follows from the request is known.
+    assert lines["400"].split("|")[:4] == ["-"] * 4
+    assert lines["400"].split("|")[5:] == ["-", "-", "-"]
+
+
+def test_an_object_has_the_members_that_the_format_names(tmp_path):
+    path = tmp_path / "log"
+    format = "json {status} {worker} {request:X-Id} {response:x-made} {environ:app.user} {environ:missing} {ended}"
+    with Server("srv_logs:app", access_log=path, access_log_format=format) as server:
+        server.get("/", f"X-Id: {HOSTILE}")
+        (entry,) = [json.loads(line) for line in lines_of(path, 1)]
+    assert entry.pop("ended") > 1_700_000_000
+    assert entry == {
+        "status": 200,
+        "worker": 1,
+        "request:X-Id": HOSTILE,
+        "response:x-made": 'by "hand"',
+        "environ:app.user": "jos\xe9\n",
+        "environ:missing": None,
+    }
+
+
+def test_a_line_names_its_worker(tmp_path):
+    path = tmp_path / "log"
+    with Server("srv_logs:app", workers=2, access_log=path, access_log_format="{worker}") as server:
+        workers = server.workers(2)
+        for pid in workers:
+            # The other one answers.
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                server.get("/")
+            finally:
+                os.kill(pid, signal.SIGCONT)
+        assert sorted(lines_of(path, 2)) == ["1", "2"]

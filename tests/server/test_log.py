@@ -118,14 +118,14 @@ def test_a_reader_that_has_gone_costs_nothing(arguments):
 
 def test_the_log_of_an_embedding_program_is_its_own():
     # Nothing of ours stands between its handlers and where they write.
-    assert not [handler for handler in log.logger.handlers if isinstance(handler, log.StderrHandler)]
+    assert not [handler for handler in log.logger.handlers if isinstance(handler, log.LogHandler)]
     assert log.waits_for() is None
     assert log.logger.level == logging.NOTSET
 
 
 def test_a_handler_of_the_log_is_kept_by_nobody_when_it_is_not_needed_any_more():
     """A program may call `run` often."""
-    handler = weakref.ref(log.StderrHandler("utf-8"))
+    handler = weakref.ref(log.LogHandler())
     gc.collect()
     assert handler() is None
 
@@ -134,14 +134,17 @@ def test_a_line_that_is_lost_for_lack_of_memory_is_one_short_line(monkeypatch):
     written = []
 
     class Stream:
-        def write(self, line):
-            written.append(line)
+        def __init__(self, destination, *, json):
+            pass
+
+        def write(self, severity, text, fields=()):
+            written.append(text)
 
     monkeypatch.setattr(log, "LogStream", Stream)
-    handler = log.StderrHandler("utf-8")
+    handler = log.LogHandler()
     monkeypatch.setattr(handler, "format", Mock(side_effect=MemoryError))
     handler.handle(logging.makeLogRecord({"msg": "an entry"}))
-    assert written == [b"tailrace: a line of the log was lost: there is no memory for it\n"]
+    assert written == [b"tailrace: a line of the log was lost: there is no memory for it"]
     # Another mistake is shown as `logging` shows it.
     shown = Mock()
     monkeypatch.setattr(logging.Handler, "handleError", shown)

@@ -9,6 +9,7 @@ from harness.operated import Operated
 from harness.wire import Client
 
 import tailrace
+from tailrace.cli.options import ACCESS_LOG_ATOMS
 
 APP = """
 import json, threading
@@ -65,6 +66,8 @@ def test_functions_get_the_record_of_each_response_and_an_exception_is_logged_on
     assert first["drained_ms"] >= first["app_ms"] >= first["first_block_ms"] >= 0
     assert (refused["app_ms"], refused["drained_ms"]) == (None, None)
     assert len({each["thread"] for each in records}) == 1
+    # The access log has each field under the same name.
+    assert first.keys() - {"thread"} <= ACCESS_LOG_ATOMS.keys()
 
 
 ENDING = """

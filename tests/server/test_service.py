@@ -343,6 +343,30 @@ def test_the_whole_server_changes_its_user(public):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only the administrator may change the user")
+@pytest.mark.skipif(not everybody_reads_python(), reason="this Python is for its owner alone")
+def test_the_logs_of_a_server_that_changes_its_user_can_be_rotated(public):
+    nobody = pwd.getpwnam("nobody")
+    names = ("server.log", "access.log")
+    arguments = ["--user", "nobody", "--log", names[0], "--access-log", names[1]]
+    with Operated(public, "app:app", *arguments) as server:
+        log = public / names[0]
+        server.until(lambda: log.exists() and "ready in" in log.read_text(), "the worker")
+        for name in names:
+            assert (public / name).stat().st_uid == nobody.pw_uid
+            # As logrotate does with `create`: the user may make no files in this directory.
+            (public / name).rename(public / f"{name}.1")
+            (public / name).touch()
+            os.chown(public / name, nobody.pw_uid, nobody.pw_gid)
+        server.tell(signal.SIGUSR1)
+        said = ("SIGUSR1: log reopened", "SIGUSR1: access log reopened")
+        server.until(lambda: all(each in log.read_text() for each in said), "the new files")
+        server.get("/after")
+        server.until(lambda: "/after" in (public / names[1]).read_text(), "the line in the new file")
+        server.tell(signal.SIGTERM)
+        assert server.process.wait(20) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the administrator may change the user")
 @pytest.mark.skipif(everybody_reads_python(), reason="every user can run this Python")
 def test_a_user_who_cannot_run_this_python_is_told_so(public):
     with Operated(public, "app:app", "--user", "nobody") as server:

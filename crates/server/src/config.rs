@@ -119,6 +119,8 @@ pub struct Config {
     pub static_files: crate::static_config::StaticConfig,
     /// Where to write the access log, and in which format; `None`: no access log.
     pub access_log: Option<crate::observe::access_log::AccessLogConfig>,
+    /// The number of this worker, from 1, for the access log.
+    pub worker: u32,
 }
 
 impl Config {
@@ -162,6 +164,7 @@ impl Default for Config {
             min_response_rate: 240,
             static_files: crate::static_config::StaticConfig::default(),
             access_log: None,
+            worker: 1,
         }
     }
 }

@@ -52,9 +52,9 @@ pub use observe::endpoints::Endpoint;
 pub use observe::recent::Ended;
 pub use observe::record::{Ending, Path, Record, millis_between};
 pub use observe::scoreboard::{Counter, InFlight, Scoreboard, Section, now as shared_now};
+pub use observe::server_log::ServerLog;
 pub use observe::stats::Stats;
 
 // System calls, for the crate above as well.
-pub use os::log_stream::LogStream;
 pub use os::panics::{catch, write_stderr};
 pub use os::{allocator, clock, descriptor, file, process, resolve, socket};

@@ -56,6 +56,7 @@ mod call {
     pub(crate) mod headers;
     pub(crate) mod input;
     pub(crate) mod kept_block;
+    pub(crate) mod logged_variables;
     pub(crate) mod response;
     pub(crate) mod rest;
     pub(crate) mod shared_body;
@@ -128,6 +129,7 @@ fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("RequestBodyError", py.get_type::<RequestBodyError>())?;
     module.add("PanicException", py.get_type::<PanicException>())?;
     module.add_function(wrap_pyfunction!(settings::check_access_log_format, module)?)?;
+    module.add_function(wrap_pyfunction!(settings::log_destination_kind, module)?)?;
     module.add_function(wrap_pyfunction!(settings::check_trusted_proxy, module)?)?;
     module.add_function(wrap_pyfunction!(static_files::static_codings, module)?)?;
     module.add_function(wrap_pyfunction!(static_files::static_headers, module)?)?;

@@ -239,6 +239,11 @@ impl Exchange {
         Client(Arc::downgrade(self.connection()))
     }
 
+    /// The values that the access log shows of `environ`, in the order of [`Format::variables`](crate::Format::variables).
+    pub fn set_variables(&mut self, values: Vec<Option<Vec<u8>>>) {
+        self.parts_mut().transaction.variables = values;
+    }
+
     /// Where the final record will be stored. The exchange may end before all of the response has been sent.
     pub fn follow(&mut self) -> Arc<Mutex<Record>> {
         let transaction = &mut self.parts_mut().transaction;

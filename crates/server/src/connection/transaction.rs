@@ -53,6 +53,9 @@ pub(crate) struct Transaction {
     pub(crate) named: Option<NamedFile>,
     /// It has been looked for a file for the request, and there is none.
     pub(crate) is_no_file: bool,
+    /// The values that the application has left in `environ` for the access log, in the order of
+    /// [`Format::variables`](crate::Format::variables).
+    pub(crate) variables: Vec<Option<Vec<u8>>>,
     /// The charge for the memory of the transaction.
     charge: Charge,
 }
@@ -70,6 +73,7 @@ impl Transaction {
             rest: None,
             named: None,
             is_no_file: false,
+            variables: Vec::new(),
             charge: Charge::default(),
         }
     }
@@ -94,6 +98,7 @@ impl Transaction {
         self.rest = None;
         self.named = None;
         self.is_no_file = false;
+        self.variables.clear();
         self.runner = None;
         self.follower = None;
         self.response.clear();

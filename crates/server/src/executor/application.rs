@@ -61,8 +61,9 @@ pub trait Application: Send + Sync + 'static {
         false
     }
 
-    /// A response is over, complete or not. Called by the thread that accounts for it: must not block.
-    fn delivered(&self, _request: &Request, _record: &Record) {}
+    /// A response is over, complete or not. `line`: its line of an access log that goes to the application. Called by
+    /// the thread that accounts for it: must not block.
+    fn delivered(&self, _request: &Request, _record: &Record, _line: Option<String>) {}
 
     /// So many bytes that were held for clients have been freed; the allocator may be asked to return them to the
     /// system. Called by the I/O side: must not block.

@@ -8,27 +8,28 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+pub use crate::observe::destination::Destination;
+use crate::observe::destination::Opened;
+use crate::observe::envelope::{Envelope, INFO, WARNING, journal_name};
 pub use crate::observe::log_format::Format;
-use crate::observe::log_format::{Calendar, Entry};
-use crate::observe::record::Record;
+use crate::observe::log_format::{Calendar, Entry, JournalFields};
 use crate::os::clock;
-use crate::os::file::{error_text, open_to_append, write};
+use crate::os::file::{error_text, write};
+use crate::os::log_socket::{LogSocket, is_too_long};
 use crate::os::panics::{catch, may_panic};
 use crate::os::poll::wait_writable;
 use crate::os::process::Unshared;
 use crate::os::socket::Io;
 use crate::os::sync::{lock, wait, wait_for};
-use crate::request::Request;
 
 /// An escaped byte has up to this many bytes in a line.
 const ESCAPED: usize = 6;
 /// Bytes of a line that are neither of the request nor of the response, at most.
-const OTHER: usize = 1024;
+const OTHER: usize = 2048;
 /// Most bytes of lines that wait for the writer, those included that it is writing.
 const ROOM: usize = 4 << 20;
 /// Bytes of one write. Small, so that a slow destination can be told from one that accepts nothing.
@@ -42,15 +43,6 @@ const PATIENCE_IN_ALL: Duration = Duration::from_secs(3);
 /// How often the writer checks whether it was abandoned, if its descriptor does not block: another process that has it
 /// may have set that.
 const LOOK: Duration = Duration::from_millis(500);
-
-/// Where the access log goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Destination {
-    /// The standard output.
-    Stdout,
-    /// Appended to this file.
-    Path(PathBuf),
-}
 
 /// Where the access log goes, and the format of its lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,8 +84,78 @@ struct Shared {
     written: Condvar,
 }
 
-pub(crate) struct AccessLog {
+/// How an entry is made.
+#[derive(Clone)]
+struct Form {
     format: Format,
+    envelope: Envelope,
+    /// Further fields, for the journal.
+    fields: Option<Arc<JournalFields>>,
+}
+
+impl Form {
+    fn new(config: &AccessLogConfig) -> Self {
+        let envelope = Envelope::of(&config.destination, config.format.is_json());
+        let fields = matches!(envelope, Envelope::Journal(_)).then(|| Arc::new(JournalFields::new(journal_name)));
+        Self { format: config.format.clone(), envelope, fields }
+    }
+
+    /// Appends an entry.
+    fn render(&self, entry: &Entry<'_>, calendar: &Calendar, out: &mut Vec<u8>) {
+        self.envelope.begin(INFO, calendar, out);
+        self.format.render(entry, calendar, out);
+        if let Some(fields) = &self.fields {
+            fields.render(entry, calendar, out);
+        }
+        out.extend_from_slice(self.envelope.separator());
+    }
+
+    /// Appends an entry which says that `missing` entries were dropped here.
+    fn render_gap(&self, missing: u64, calendar: &Calendar, out: &mut Vec<u8>) {
+        self.envelope.begin(WARNING, calendar, out);
+        self.format.render_gap(missing, out);
+        out.extend_from_slice(self.envelope.separator());
+    }
+
+    /// How much is reserved for an entry of this request and response, in bytes.
+    fn most(&self, entry: &Entry<'_>) -> usize {
+        // The journal has most of it twice.
+        most(entry) * (1 + usize::from(self.fields.is_some()))
+    }
+}
+
+/// How much is reserved for the line of this request and response, in bytes.
+fn most(entry: &Entry<'_>) -> usize {
+    let variables: usize = entry.variables.iter().flatten().map(Vec::len).sum();
+    ESCAPED * (entry.request.bytes.len() + entry.response.len() + variables) + OTHER
+}
+
+/// Makes the lines of an access log that goes to the application.
+pub(crate) struct Lines {
+    format: Format,
+    calendar: Mutex<Calendar>,
+}
+
+impl Lines {
+    pub(crate) fn new(format: Format) -> Self {
+        Self { format, calendar: Mutex::default() }
+    }
+
+    /// The line of a finished request. ASCII, since all else is escaped. `None`: there is no memory for it, or making it
+    /// panicked.
+    pub(crate) fn line(&self, entry: &Entry<'_>) -> Option<String> {
+        let mut line = Vec::new();
+        line.try_reserve(most(entry)).ok()?;
+        let mut calendar = lock(&self.calendar);
+        calendar.set(clock::wall());
+        catch(|| self.format.render(entry, &calendar, &mut line)).ok()?;
+        line.shrink_to_fit();
+        String::from_utf8(line).ok()
+    }
+}
+
+pub(crate) struct AccessLog {
+    form: Form,
     shared: Arc<Shared>,
     error_log: Arc<ErrorLog>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -102,24 +164,26 @@ pub(crate) struct AccessLog {
 impl AccessLog {
     /// Opens the log and starts its thread.
     pub(crate) fn open(config: AccessLogConfig, error_log: ErrorLog) -> io::Result<Self> {
-        let AccessLogConfig { destination, format } = config;
-        let sink = Sink::open(&destination)?;
+        let form = Form::new(&config);
+        let destination = config.destination;
+        let named = |fault: io::Error| io::Error::new(fault.kind(), format!("--access-log {fault}"));
+        let sink = Sink::open(&destination).map_err(named)?;
         let (shared, error_log) = (Arc::new(Shared::default()), Arc::new(error_log));
         let writer = Writer {
             shared: shared.clone(),
             destination,
-            format: format.clone(),
+            form: form.clone(),
             sink,
             error_log: error_log.clone(),
             has_failed: false,
         };
         let writer =
             std::thread::Builder::new().name("tailrace-log".to_owned()).spawn(move || writer.write_until_closed())?;
-        Ok(Self { format, shared, error_log, writer: Mutex::new(Some(writer)) })
+        Ok(Self { form, shared, error_log, writer: Mutex::new(Some(writer)) })
     }
 
-    /// Logs a finished request. `response`: its head as it was sent.
-    pub(crate) fn write(&self, request: &Request, response: &[u8], record: &Record) {
+    /// Logs a finished request.
+    pub(crate) fn write(&self, entry: &Entry<'_>) {
         let now = clock::wall();
         let mut pending = lock(&self.shared.pending);
         let Pending { lines, being_written, count, dropped, calendar, closed, .. } = &mut *pending;
@@ -127,18 +191,17 @@ impl AccessLog {
             return;
         }
         let before = lines.len();
-        let most = ESCAPED * (request.bytes.len() + response.len()) + OTHER;
-        if before + *being_written >= ROOM || lines.try_reserve(most).is_err() {
+        if before + *being_written >= ROOM || lines.try_reserve(self.form.most(entry)).is_err() {
             *dropped += 1;
             return;
         }
-        if *dropped > 0 {
-            self.format.render_gap(*dropped, lines);
-        }
         calendar.set(now);
+        if *dropped > 0 {
+            self.form.render_gap(*dropped, calendar, lines);
+        }
         let rendered = catch(|| {
             may_panic("log");
-            self.format.render(&Entry { request, response, record }, calendar, lines);
+            self.form.render(entry, calendar, lines);
         });
         if let Err(panic) = rendered {
             lines.truncate(before);
@@ -197,44 +260,65 @@ impl AccessLog {
 
 enum Sink {
     Stdout(io::Stdout),
+    Stderr(io::Stderr),
     File(Unshared),
+    Socket(LogSocket),
 }
 
 impl Sink {
     fn open(destination: &Destination) -> io::Result<Self> {
-        match destination {
-            Destination::Stdout => Ok(Self::Stdout(io::stdout())),
-            Destination::Path(path) => {
-                let opened = open_to_append(path);
-                let named = |fault: io::Error| {
-                    let why = match (fault.kind(), path.parent().filter(|directory| !directory.as_os_str().is_empty()))
-                    {
-                        (io::ErrorKind::NotFound, Some(directory)) => {
-                            format!("the directory {} does not exist; create it", directory.display())
-                        }
-                        _ => error_text(&fault),
-                    };
-                    io::Error::new(fault.kind(), format!("--access-log {}: {why}", path.display()))
-                };
-                Ok(Self::File(Unshared::new(opened.map_err(named)?)))
-            }
-        }
+        Ok(match destination.open()? {
+            Opened::Stdout => Self::Stdout(io::stdout()),
+            Opened::Stderr => Self::Stderr(io::stderr()),
+            Opened::File(file) => Self::File(Unshared::new(file)),
+            Opened::Socket(socket) => Self::Socket(socket),
+        })
     }
 
     /// `None` in a forked child, which has no writer thread either.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Stdout(stdout) => Some(stdout.as_fd()),
+            Self::Stderr(stderr) => Some(stderr.as_fd()),
             Self::File(file) => file.here(),
+            Self::Socket(socket) => Some(socket.as_fd()),
         }
     }
+
+    /// Writes the beginning of entries.
+    fn write(&self, descriptor: BorrowedFd<'_>, entries: &[u8], envelope: &Envelope) -> io::Result<Written> {
+        let Self::Socket(socket) = self else {
+            return Ok(match write(descriptor, &entries[..entries.len().min(PIECE)])? {
+                Io::Moved(moved) => Written::Moved(moved),
+                _ => Written::Nothing,
+            });
+        };
+        let (entry, rest) = envelope.first(entries);
+        let done = entries.len() - rest.len();
+        match socket.send(entry) {
+            Ok(Io::Moved(_)) => Ok(Written::Moved(done)),
+            Ok(_) => Ok(Written::Nothing),
+            Err(fault) if is_too_long(&fault) => Ok(Written::Lost(done)),
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
+/// What became of the beginning of entries.
+enum Written {
+    /// So many bytes were written.
+    Moved(usize),
+    /// An entry of so many bytes is longer than a datagram may be.
+    Lost(usize),
+    /// The destination accepts nothing now.
+    Nothing,
 }
 
 /// The state of the log's thread.
 struct Writer {
     shared: Arc<Shared>,
     destination: Destination,
-    format: Format,
+    form: Form,
     sink: Sink,
     error_log: Arc<ErrorLog>,
     has_failed: bool,
@@ -251,7 +335,8 @@ impl Writer {
                 }
                 let dropped = std::mem::take(&mut pending.dropped);
                 if dropped > 0 {
-                    self.format.render_gap(dropped, &mut pending.lines);
+                    let Pending { lines, calendar, .. } = &mut *pending;
+                    self.form.render_gap(dropped, calendar, lines);
                 }
                 std::mem::swap(&mut lines, &mut pending.lines);
                 pending.being_written = lines.len();
@@ -279,11 +364,19 @@ impl Writer {
     fn write(&mut self, lines: &[u8], count: u64) -> bool {
         let mut rest = lines;
         while !rest.is_empty() {
-            let piece = &rest[..rest.len().min(PIECE)];
             let Some(descriptor) = self.sink.descriptor() else { return false };
-            let moved = match write(descriptor, piece) {
-                Ok(Io::Moved(moved)) => moved,
-                Ok(_) => {
+            let moved = match self.sink.write(descriptor, rest, &self.form.envelope) {
+                Ok(Written::Moved(moved)) => {
+                    if self.form.envelope.is_datagram() {
+                        self.has_failed = false;
+                    }
+                    moved
+                }
+                Ok(Written::Lost(moved)) => {
+                    lock(&self.shared.pending).dropped += 1;
+                    moved
+                }
+                Ok(Written::Nothing) => {
                     wait_writable(descriptor, LOOK);
                     if lock(&self.shared.pending).abandoned {
                         return false;
@@ -299,7 +392,7 @@ impl Writer {
                         ));
                     }
                     // A line that was written in part counts as dropped, too.
-                    lock(&self.shared.pending).dropped += rest.iter().filter(|&&byte| byte == b'\n').count() as u64;
+                    lock(&self.shared.pending).dropped += self.form.envelope.count(rest);
                     break;
                 }
             };
@@ -325,7 +418,9 @@ impl Writer {
                 self.sink = opened;
                 self.has_failed = false;
             }
-            Err(fault) => (self.error_log)(&format!("the access log cannot be opened again: {fault}")),
+            Err(fault) => {
+                (self.error_log)(&format!("the access log cannot be opened again, and goes to the old one: {fault}"));
+            }
         }
     }
 }
@@ -334,20 +429,49 @@ impl Writer {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::fs;
+    use std::os::unix::net::UnixDatagram;
+    use std::path::PathBuf;
     use std::sync::Arc;
 
-    use super::{Destination, Format, Shared, Sink, Writer};
+    use super::{AccessLogConfig, Destination, Form, Format, Shared, Sink, Writer};
     use crate::os::sync::lock;
+
+    /// A new folder, removed at the end.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("tailrace-access-log-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn writer(destination: &Destination, shared: &Arc<Shared>) -> Writer {
+        let config = AccessLogConfig { destination: destination.clone(), format: Format::parse("common").unwrap() };
+        Writer {
+            shared: shared.clone(),
+            destination: destination.clone(),
+            form: Form::new(&config),
+            sink: Sink::open(destination).unwrap(),
+            error_log: Arc::new(Box::new(|_: &str| ()) as super::ErrorLog),
+            has_failed: false,
+        }
+    }
 
     #[test]
     fn a_line_that_waits_when_the_log_is_reopened_is_in_the_new_file() {
-        let folder = std::env::temp_dir().join(format!("tailrace-access-log-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let (path, old) = (folder.join("log"), folder.join("log.1"));
-        let destination = Destination::Path(path.clone());
-        let sink = Sink::open(&destination).unwrap();
-        fs::rename(&path, &old).unwrap();
+        let folder = Folder::new("reopened");
+        let (path, old) = (folder.0.join("log"), folder.0.join("log.1"));
         let shared = Arc::new(Shared::default());
+        let writer = writer(&Destination::Path(path.clone()), &shared);
+        fs::rename(&path, &old).unwrap();
         {
             // The writer finds all of this at once, as on a busy machine.
             let mut pending = lock(&shared.pending);
@@ -356,11 +480,38 @@ mod tests {
             pending.count = 1;
             pending.closed = true;
         }
-        let format = Format::parse("common").unwrap();
-        let error_log = Arc::new(Box::new(|_: &str| ()) as super::ErrorLog);
-        Writer { shared, destination, format, sink, error_log, has_failed: false }.write_until_closed();
+        writer.write_until_closed();
         let found = (fs::read_to_string(&old).unwrap(), fs::read_to_string(&path).unwrap());
-        fs::remove_dir_all(&folder).unwrap();
         assert_eq!(found, (String::new(), String::from("second\n")));
+    }
+
+    #[test]
+    fn a_daemon_gets_each_entry_in_a_datagram_and_one_that_has_gone_costs_its_lines() {
+        let folder = Folder::new("daemon");
+        let path = folder.0.join("log");
+        let daemon = UnixDatagram::bind(&path).unwrap();
+        let text = format!("syslog:{}", path.display());
+        let shared = Arc::new(Shared::default());
+        let mut writer = writer(&Destination::parse(text.as_ref()).unwrap(), &shared);
+        let count = |lines: &[u8]| lines.iter().filter(|&&byte| byte == b'\n').count() as u64;
+        let mut write = |lines: &[u8]| {
+            lock(&shared.pending).count += count(lines);
+            assert!(writer.write(lines, count(lines)));
+            let mut pending = lock(&shared.pending);
+            (pending.count, std::mem::take(&mut pending.dropped))
+        };
+        assert_eq!(write(b"one\ntwo\n"), (0, 0));
+        let mut buffer = [0; 64];
+        for wanted in ["one", "two"] {
+            let length = daemon.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..length], wanted.as_bytes());
+        }
+        drop(daemon);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(write(b"three\nfour\n"), (0, 2));
+        let daemon = UnixDatagram::bind(&path).unwrap();
+        assert_eq!(write(b"five\n"), (0, 0));
+        let length = daemon.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], b"five");
     }
 }

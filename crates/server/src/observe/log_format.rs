@@ -1,8 +1,9 @@
 //! The format of a line of the access log. It is parsed once into parts, and rendered for each request.
 //!
-//! Formats: `common`, `combined` (those of Apache httpd), `json` (one object per line), a text with atoms in braces,
-//! for example `{client} {method} {target} {status} {duration_ms}` (`{{` and `}}` stand for braces), or a text with the
-//! atoms of gunicorn, for example `%(h)s "%(r)s" %(s)s` (`%%` stands for a percent sign; see `percent`).
+//! Formats: `common`, `combined` (those of Apache httpd), `json` (one object per line, with all atoms), `json` followed by
+//! the atoms that the object has, such as `json {time} {status} {request:x-id}`, a text with atoms in braces, for example
+//! `{client} {method} {target} {status} {duration_ms}` (`{{` and `}}` stand for braces), or a text with the atoms of
+//! gunicorn, for example `%(h)s "%(r)s" %(s)s` (`%%` stands for a percent sign; see `percent`).
 //!
 //! A line is rendered by the thread that accounts for the response, so rendering reads no clock and allocates nothing
 //! but the user of `Authorization: Basic`.
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 use tailrace_http::request_head::Version;
 
 use self::parts::ATOMS;
-use self::parts::{Atom, IN_JSON, Part, end_literal};
+use self::parts::{Atom, IN_JSON, Part, Variables, end_literal};
 use self::spelling::nearest;
 pub(crate) use self::write::Calendar;
 use self::write::{push_client, push_decimal, push_escaped, push_json, push_millis, push_number};
@@ -33,15 +34,24 @@ pub(crate) struct Entry<'a> {
     /// The head of the response as it was sent; empty when none was.
     pub(crate) response: &'a [u8],
     pub(crate) record: &'a Record,
+    /// The values of [`Format::variables`] in `environ`. Empty where the application was not called.
+    pub(crate) variables: &'a [Option<Vec<u8>>],
+    /// The number of the worker.
+    pub(crate) worker: u32,
 }
 
 /// A parsed format.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Format(Kind);
+pub struct Format {
+    kind: Kind,
+    variables: Vec<String>,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
     Json,
+    /// An object with these members: what comes before the value, and the value.
+    JsonOf(Vec<(String, Part)>),
     Text(Vec<Part>),
 }
 
@@ -57,33 +67,58 @@ impl Format {
     /// # Errors
     /// One line that names what is wrong, and the most similar known word.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let parts = match text {
-            "json" => return Ok(Self(Kind::Json)),
-            "common" => percent::parse(COMMON)?,
-            "combined" => percent::parse(&[COMMON, REST].concat())?,
-            _ if text.contains("%(") => percent::parse(text)?,
-            _ => parse_braces(text)?,
+        let mut variables = Variables::default();
+        let kind = match (text, text.strip_prefix("json ")) {
+            ("json", _) => Kind::Json,
+            (_, Some(members)) => Kind::JsonOf(parse_members(members, &mut variables)?),
+            _ => {
+                let parts = match text {
+                    "common" => percent::parse(COMMON, &mut variables)?,
+                    "combined" => percent::parse(&[COMMON, REST].concat(), &mut variables)?,
+                    _ if text.contains("%(") => percent::parse(text, &mut variables)?,
+                    _ => parse_braces(text, &mut variables)?.into_iter().map(|(_, part)| part).collect(),
+                };
+                if parts.iter().all(|part| matches!(part, Part::Literal(_))) {
+                    return Err(nothing_in(text));
+                }
+                Kind::Text(parts)
+            }
         };
-        if parts.iter().all(|part| matches!(part, Part::Literal(_))) {
-            return Err(nothing_in(text));
-        }
-        Ok(Self(Kind::Text(parts)))
+        Ok(Self { kind, variables: variables.0 })
     }
 
-    /// Appends the line of one request, with its line end. `calendar` is set to the end of the response.
+    /// The keys of `environ` whose values a line needs, in the order in which it takes them.
+    #[must_use]
+    pub fn variables(&self) -> &[String] {
+        &self.variables
+    }
+
+    /// True when each line is an object of JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        !matches!(self.kind, Kind::Text(_))
+    }
+
+    /// Appends the line of one request, without a line end. `calendar` is set to the end of the response.
     pub(crate) fn render(&self, entry: &Entry<'_>, calendar: &Calendar, out: &mut Vec<u8>) {
-        match &self.0 {
+        match &self.kind {
             Kind::Json => render_json(entry, calendar, out),
+            Kind::JsonOf(members) => {
+                out.push(b'{');
+                for (before, part) in members {
+                    out.extend_from_slice(before.as_bytes());
+                    render_member(part, entry, calendar, out);
+                }
+                out.push(b'}');
+            }
             Kind::Text(parts) => parts.iter().for_each(|part| render_part(part, entry, calendar, out)),
         }
-        out.push(b'\n');
     }
 
-    /// Appends a line which says that `missing` lines were dropped here.
+    /// Appends a line, without a line end, which says that `missing` lines were dropped here.
     pub(crate) fn render_gap(&self, missing: u64, out: &mut Vec<u8>) {
-        let (before, after): (&str, &str) = match &self.0 {
-            Kind::Json => ("{\"dropped\": ", "}\n"),
-            Kind::Text(_) => ("# ", " lines dropped: the log could not be written in time\n"),
+        let (before, after): (&str, &str) = match &self.kind {
+            Kind::Json | Kind::JsonOf(_) => ("{\"dropped\": ", "}"),
+            Kind::Text(_) => ("# ", " lines dropped: the log could not be written in time"),
         };
         out.extend_from_slice(before.as_bytes());
         push_number(missing, out);
@@ -100,8 +135,32 @@ fn nothing_in(text: &str) -> String {
     }
 }
 
-fn parse_braces(text: &str) -> Result<Vec<Part>, String> {
-    let mut parts = Vec::new();
+/// The atoms of a line: what `json` is followed by.
+fn parse_members(text: &str, variables: &mut Variables) -> Result<Vec<(String, Part)>, String> {
+    let mut members: Vec<(String, Part)> = Vec::new();
+    for (name, part) in parse_braces(text, variables)? {
+        match part {
+            Part::Literal(text) if text.bytes().all(|byte| byte == b' ' || byte == b',') => {}
+            Part::Literal(text) => {
+                return Err(format!(
+                    "after json there are only atoms such as {{status}}, and {:?} is none",
+                    text.trim()
+                ));
+            }
+            part => {
+                let mut before = if members.is_empty() { Vec::new() } else { b", ".to_vec() };
+                push_json(name.as_bytes(), &mut before);
+                before.extend_from_slice(b": ");
+                members.push((String::from_utf8_lossy(&before).into_owned(), part));
+            }
+        }
+    }
+    if members.is_empty() { Err(nothing_in(text)) } else { Ok(members) }
+}
+
+/// The parts of a text, each atom with what stands in its braces.
+fn parse_braces(text: &str, variables: &mut Variables) -> Result<Vec<(String, Part)>, String> {
+    let mut found = Vec::new();
     let mut literal = String::new();
     let mut rest = text.chars().peekable();
     while let Some(char) = rest.next() {
@@ -119,18 +178,21 @@ fn parse_braces(text: &str) -> Result<Vec<Part>, String> {
                         None => return Err(format!("'{{{name}' has no closing brace")),
                     }
                 }
-                end_literal(&mut literal, &mut parts);
-                parts.push(match name.split_once(':') {
-                    Some((message, field)) => field_of(message, field).ok_or_else(|| unknown_atom(&name))?,
-                    None => Part::Atom(Atom::named(&name).ok_or_else(|| unknown_atom(&name))?),
-                });
+                let part = match name.split_once(':') {
+                    Some(("environ", key)) if !key.is_empty() => Some(variables.part(key, percent::variable(key))),
+                    Some((message, field)) => field_of(message, field),
+                    None => Atom::named(&name).map(Part::Atom),
+                };
+                let part = part.ok_or_else(|| unknown_atom(&name))?;
+                found.extend(end_literal(&mut literal).map(|part| (String::new(), part)));
+                found.push((name, part));
             }
             '}' => return Err("'}' without '{' (write '}}' for a brace)".to_owned()),
             other => literal.push(other),
         }
     }
-    end_literal(&mut literal, &mut parts);
-    Ok(parts)
+    found.extend(end_literal(&mut literal).map(|part| (String::new(), part)));
+    Ok(found)
 }
 
 /// A field of a message: `request:x-request-id`, `response:content-type`.
@@ -147,13 +209,14 @@ fn field_of(message: &str, field: &str) -> Option<Part> {
 fn unknown_atom(name: &str) -> String {
     let known = || ATOMS.iter().map(|(name, _)| *name);
     let hint = nearest(name, known()).map(|name| format!("; did you mean {{{name}}}?")).unwrap_or_default();
-    let fields = "fields are {request:NAME} and {response:NAME}";
+    let fields = "fields are {request:NAME} and {response:NAME}, keys of environ {environ:NAME}";
     format!("unknown atom {{{name}}}{hint}; {fields}; known are {}", known().collect::<Vec<_>>().join(", "))
 }
 
 enum Value<'a> {
     Text(&'a [u8]),
     Time,
+    Seconds,
     Client(Option<IpAddr>),
     Number(u64),
     /// A number that is unknown when it is 0.
@@ -166,6 +229,8 @@ fn value<'a>(atom: Atom, entry: &Entry<'a>) -> Value<'a> {
     let (bytes, head) = (&request.bytes, &request.head);
     match atom {
         Atom::Time => Value::Time,
+        Atom::Ended => Value::Seconds,
+        Atom::Worker => Value::Known(u64::from(entry.worker)),
         Atom::Client => Value::Client(request.endpoints.peer.map(|peer| peer.ip())),
         Atom::Method => Value::Text(head.method.of(bytes)),
         Atom::Target => Value::Text(head.target.of(bytes)),
@@ -178,6 +243,7 @@ fn value<'a>(atom: Atom, entry: &Entry<'a>) -> Value<'a> {
         Atom::QueuedMs => Value::Millis(between(Some(record.queued), record.started)),
         Atom::AppMs => Value::Millis(between(record.started, record.finished)),
         Atom::FirstBlockMs => Value::Millis(between(record.started, record.first_block)),
+        Atom::DrainedMs => Value::Millis(between(record.started, record.drained)),
         Atom::Blocks => Value::Number(record.blocks),
         Atom::Writes => Value::Number(u64::from(record.writes)),
         Atom::Delivery => Value::Text(record.path.name().as_bytes()),
@@ -214,7 +280,7 @@ fn duration(record: &Record) -> Duration {
 }
 
 fn render_part(part: &Part, entry: &Entry<'_>, calendar: &Calendar, out: &mut Vec<u8>) {
-    let Entry { request, response, record } = entry;
+    let Entry { request, response, record, variables, .. } = entry;
     match part {
         Part::Literal(text) => out.extend_from_slice(text.as_bytes()),
         Part::Atom(atom) => render_text(*atom, entry, calendar, out),
@@ -249,6 +315,31 @@ fn render_part(part: &Part, entry: &Entry<'_>, calendar: &Calendar, out: &mut Ve
         },
         Part::RequestField(name) => push_or_dash(fields::of_request(request, name.as_bytes()), out),
         Part::ResponseField(name) => push_or_dash(fields::of_response(response, name.as_bytes()), out),
+        Part::Variable(number, otherwise) => match (variables.get(*number), otherwise) {
+            (Some(value), _) => push_or_dash(value.as_deref().unwrap_or_default(), out),
+            (None, Some(part)) => render_part(part, entry, calendar, out),
+            (None, None) => out.push(b'-'),
+        },
+    }
+}
+
+/// The value of a member of an object.
+fn render_member(part: &Part, entry: &Entry<'_>, calendar: &Calendar, out: &mut Vec<u8>) {
+    match part {
+        Part::Atom(atom) => push_value(value(*atom, entry), calendar, out),
+        Part::RequestField(name) => push_json(fields::of_request(entry.request, name.as_bytes()), out),
+        Part::ResponseField(name) => push_json(fields::of_response(entry.response, name.as_bytes()), out),
+        Part::Variable(number, otherwise) => match (entry.variables.get(*number), otherwise) {
+            (Some(Some(value)), _) => push_json(value, out),
+            (None, Some(part)) => render_member(part, entry, calendar, out),
+            _ => out.extend_from_slice(b"null"),
+        },
+        // What only gunicorn's notation has.
+        _ => {
+            out.push(b'"');
+            render_part(part, entry, calendar, out);
+            out.push(b'"');
+        }
     }
 }
 
@@ -264,6 +355,7 @@ fn render_text(atom: Atom, entry: &Entry<'_>, calendar: &Calendar, out: &mut Vec
     match value(atom, entry) {
         Value::Text(bytes) => push_or_dash(bytes, out),
         Value::Time => calendar.push_rfc3339(out),
+        Value::Seconds => calendar.push_seconds(out),
         Value::Client(Some(client)) => push_client(client, out),
         Value::Number(number) => push_number(number, out),
         Value::Known(number @ 1..) => push_number(number, out),
@@ -278,26 +370,57 @@ fn render_json(entry: &Entry<'_>, calendar: &Calendar, out: &mut Vec<u8>) {
         out.extend_from_slice(before.as_bytes());
         before = ", ";
         out.extend_from_slice(name.as_bytes());
-        match value(*atom, entry) {
-            Value::Text(bytes) => push_json(bytes, out),
-            Value::Time => {
-                out.push(b'"');
-                calendar.push_rfc3339(out);
-                out.push(b'"');
-            }
-            Value::Client(Some(client)) => {
-                out.push(b'"');
-                push_client(client, out);
-                out.push(b'"');
-            }
-            Value::Client(None) => out.extend_from_slice(b"\"-\""),
-            Value::Number(number) => push_number(number, out),
-            Value::Known(number @ 1..) => push_number(number, out),
-            Value::Millis(Some(time)) => push_millis(time, out),
-            Value::Known(0) | Value::Millis(None) => out.extend_from_slice(b"null"),
-        }
+        push_value(value(*atom, entry), calendar, out);
     }
     out.push(b'}');
+}
+
+fn push_value(value: Value<'_>, calendar: &Calendar, out: &mut Vec<u8>) {
+    match value {
+        Value::Text(bytes) => push_json(bytes, out),
+        Value::Time => {
+            out.push(b'"');
+            calendar.push_rfc3339(out);
+            out.push(b'"');
+        }
+        Value::Seconds => calendar.push_seconds(out),
+        Value::Client(Some(client)) => {
+            out.push(b'"');
+            push_client(client, out);
+            out.push(b'"');
+        }
+        Value::Client(None) => out.extend_from_slice(b"\"-\""),
+        Value::Number(number) => push_number(number, out),
+        Value::Known(number @ 1..) => push_number(number, out),
+        Value::Millis(Some(time)) => push_millis(time, out),
+        Value::Known(0) | Value::Millis(None) => out.extend_from_slice(b"null"),
+    }
+}
+
+/// The atoms as fields of the journal, with their names there. Time and process are fields of its own.
+pub(crate) struct JournalFields(Vec<(Atom, String)>);
+
+impl JournalFields {
+    /// `name_of`: from the name of an atom to that of the field.
+    pub(crate) fn new(name_of: impl Fn(&str) -> Option<String>) -> Self {
+        let named = ATOMS.iter().filter(|(name, _)| !matches!(*name, "time" | "ended"));
+        Self(named.filter_map(|(name, _)| Some((Atom::named(name)?, name_of(name)?))).collect())
+    }
+
+    /// Appends those that have a value, each after a line end.
+    pub(crate) fn render(&self, entry: &Entry<'_>, calendar: &Calendar, out: &mut Vec<u8>) {
+        for (atom, name) in &self.0 {
+            let start = out.len();
+            out.push(b'\n');
+            out.extend_from_slice(name.as_bytes());
+            out.push(b'=');
+            let value = out.len();
+            render_text(*atom, entry, calendar, out);
+            if &out[value..] == b"-" {
+                out.truncate(start);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -335,7 +458,17 @@ mod tests {
         calendar.set(UNIX_EPOCH + Duration::from_secs(1_000_000_000));
         let response = b"HTTP/1.1 200 OK\r\nX-Id: a\"b\r\nContent-Length: 4\r\n\r\n";
         let request = request(bytes);
-        Format::parse(format).unwrap().render(&Entry { request: &request, response, record }, &calendar, &mut out);
+        let entry = Entry { request: &request, response, record, variables: &[], worker: 3 };
+        Format::parse(format).unwrap().render(&entry, &calendar, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    /// The line of a request for which the application has set these values of the format's variables.
+    fn line_with(format: &str, variables: &[Option<Vec<u8>>]) -> String {
+        let mut out = Vec::new();
+        let (request, record) = (request(GET), record());
+        let entry = Entry { request: &request, response: b"", record: &record, variables, worker: 3 };
+        Format::parse(format).unwrap().render(&entry, &Calendar::default(), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -349,7 +482,7 @@ mod tests {
     fn combined_is_the_format_of_apache() {
         assert_eq!(
             line("combined", GET),
-            "192.0.2.7 - - [09/Sep/2001:01:46:40 +0000] \"GET /a?b=\\\"c HTTP/1.1\" 200 4 \"-\" \"u\\xe4\\\"\"\n"
+            "192.0.2.7 - - [09/Sep/2001:01:46:40 +0000] \"GET /a?b=\\\"c HTTP/1.1\" 200 4 \"-\" \"u\\xe4\\\"\""
         );
     }
 
@@ -359,22 +492,22 @@ mod tests {
         assert!(line.starts_with("{\"time\": \"2001-09-09T01:46:40.000Z\", \"client\": \"192.0.2.7\""));
         assert!(line.contains("\"user_agent\": \"u\\u00e4\\\"\""), "{line}");
         assert!(line.contains("\"duration_ms\": 2003.004"), "{line}");
-        assert!(line.ends_with("}\n"));
+        assert!(line.ends_with("}"));
     }
 
     #[test]
     fn what_is_not_known_is_a_dash_or_null() {
         let record = Record { status: 0, started: None, ending: Ending::Cut, ..record() };
-        assert_eq!(line_of("{status} {queued_ms} {ending} {referer}", GET, &record), "- - cut -\n");
+        assert_eq!(line_of("{status} {queued_ms} {ending} {referer}", GET, &record), "- - cut -");
         let json = line_of("json", GET, &record);
         assert!(json.contains("\"status\": null, ") && json.contains("\"queued_ms\": null, "), "{json}");
     }
 
     #[test]
     fn a_format_with_braces() {
-        assert_eq!(line("{{{method}}} {path} {query} {app_ms}", GET), "{GET} /a b=\\\"c 2.000\n");
-        assert_eq!(line("{{clf_time}} {status}", GET), "{clf_time} 200\n");
-        assert_eq!(line("{request:User-Agent} {request:x} {response:x-id}", GET), "u\\xe4\\\" - a\\\"b\n");
+        assert_eq!(line("{{{method}}} {path} {query} {app_ms}", GET), "{GET} /a b=\\\"c 2.000");
+        assert_eq!(line("{{clf_time}} {status}", GET), "{clf_time} 200");
+        assert_eq!(line("{request:User-Agent} {request:x} {response:x-id}", GET), "u\\xe4\\\" - a\\\"b");
     }
 
     #[test]
@@ -384,7 +517,7 @@ mod tests {
             ("{method", "closing"),
             ("{request:}", "fields are {request:NAME}"),
             ("{request:a b}", "fields are {request:NAME}"),
-            ("{environ:a}", "fields are {request:NAME}"),
+            ("{environ:}", "keys of environ {environ:NAME}"),
             ("method}", "without"),
             ("jsn", "did you mean json?"),
             ("Combined", "did you mean combined?"),
@@ -399,7 +532,10 @@ mod tests {
             ("%({x}z)s", "unknown atom %({x}z)s"),
             ("%({x)s", "closing"),
             ("%({a b}i)s", "a b"),
-            ("%({wsgi.multithread}e)s", "REMOTE_ADDR"),
+            ("%({}e)s", "is not a field name"),
+            ("json {metod}", "did you mean {method}?"),
+            ("json status={status}", "\"status=\" is none"),
+            ("json ", "no atom"),
             ("%(s)s {client}", "{client}"),
         ] {
             let fault = Format::parse(format).unwrap_err();
@@ -422,10 +558,43 @@ mod tests {
             ("%({REMOTE_ADDR}e)s %({REMOTE_PORT}e)s %({http_x_one}e)s %({CONTENT_TYPE}e)s", "192.0.2.7 99 1 t/u"),
             ("100%% {%(s)s}", "100% {200}"),
         ] {
-            assert_eq!(line(format, POST), format!("{text}\n"));
+            assert_eq!(line(format, POST), text);
         }
-        assert_eq!(line("%(U)s?%(q)s %(u)s", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "/? -\n");
-        assert_eq!(line("%(p)s", GET), format!("<{}>\n", std::process::id()));
+        assert_eq!(line("%(U)s?%(q)s %(u)s", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "/? -");
+        assert_eq!(line("%(p)s", GET), format!("<{}>", std::process::id()));
+    }
+
+    #[test]
+    fn an_object_has_the_members_that_the_format_names() {
+        assert_eq!(
+            line(
+                "json {status} {duration_ms}, {request:User-Agent} {response:x-id} {ended} {environ:REMOTE_ADDR}",
+                GET
+            ),
+            "{\"status\": 200, \"duration_ms\": 2003.004, \"request:User-Agent\": \"u\\u00e4\\\"\", \
+             \"response:x-id\": \"a\\\"b\", \"ended\": 1000000000.000, \"environ:REMOTE_ADDR\": \"192.0.2.7\"}"
+        );
+    }
+
+    #[test]
+    fn the_worker_and_every_time_of_a_record_have_an_atom() {
+        assert_eq!(line("{worker} {ended} {drained_ms}", GET), "3 1000000000.000 2002.004");
+    }
+
+    #[test]
+    fn keys_of_environ_are_what_the_application_made_of_them() {
+        let format = "{environ:app.user} {environ:REMOTE_ADDR} {environ:app.user} {environ:other}";
+        assert_eq!(Format::parse(format).unwrap().variables(), ["app.user", "REMOTE_ADDR", "other"]);
+        let set = [Some(b"j\no\xe9".to_vec()), Some(b"10.0.0.1".to_vec()), None];
+        assert_eq!(line_with(format, &set), "j\\x0ao\\xe9 10.0.0.1 j\\x0ao\\xe9 -");
+        // The application was not called.
+        assert_eq!(line_with(format, &[]), "- 192.0.2.7 - -");
+        assert_eq!(line_with("%({app.user}e)s", &[Some(b"joe".to_vec())]), "joe");
+        assert_eq!(
+            line_with("json {environ:app.user} {environ:other}", &[Some(b"\xe9".to_vec()), None]),
+            "{\"environ:app.user\": \"\\u00e9\", \"environ:other\": null}"
+        );
+        assert_eq!(line_with("json {environ:app.user}", &[]), "{\"environ:app.user\": null}");
     }
 
     #[test]
@@ -433,7 +602,7 @@ mod tests {
         // A line end and quotes, bytes that are not UTF-8, an empty user, and what is not base64.
         for (given, user) in [("CmEgIjpi", "\\x0aa \\\""), ("/w==", "\\xff"), ("Og==", "-"), ("!!!!", "-"), ("", "-")] {
             let head = format!("GET / HTTP/1.1\r\nHost: x\r\nAuthorization: basic {given}\r\n\r\n");
-            assert_eq!(line("%(u)s", head.as_bytes()), format!("{user}\n"));
+            assert_eq!(line("%(u)s", head.as_bytes()), user);
         }
     }
 }

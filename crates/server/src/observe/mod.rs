@@ -3,7 +3,9 @@
 pub(crate) mod access_log;
 pub(crate) mod allowance;
 pub(crate) mod deliveries;
+pub(crate) mod destination;
 pub(crate) mod endpoints;
+pub(crate) mod envelope;
 mod guarded;
 pub(crate) mod level;
 pub(crate) mod log_format;
@@ -11,4 +13,5 @@ pub(crate) mod probes;
 pub(crate) mod recent;
 pub(crate) mod record;
 pub(crate) mod scoreboard;
+pub(crate) mod server_log;
 pub(crate) mod stats;

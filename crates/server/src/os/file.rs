@@ -85,12 +85,13 @@ pub(crate) fn open_again(descriptor: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(open(path, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Opens a file to append lines to it, and makes it if there is none.
+/// Opens a file to append lines to it, and makes it if there is none. Writes to a named pipe do not block.
 ///
 /// # Errors
-/// Those of open(2).
+/// Those of open(2). A named pipe that no process reads is ENXIO.
 pub(crate) fn open_to_append(path: &Path) -> io::Result<OwnedFd> {
-    Ok(OpenOptions::new().append(true).create(true).open(path)?.into())
+    let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOCTTY).bits()).unwrap_or(0);
+    Ok(OpenOptions::new().append(true).create(true).custom_flags(flags).open(path)?.into())
 }
 
 /// Writes to a descriptor of any kind, once. `Io::WouldBlock`: it is non-blocking, and accepts nothing now.

@@ -1,11 +1,11 @@
-//! Standard error as the destination of log lines. No thread that logs ever waits for it.
+//! A stream or socket as the destination of log entries, such as standard error. No thread that logs ever waits for it.
 //!
-//! The thread that logs writes the line itself, so that the last line before a crash is written. Bytes that the
-//! descriptor does not accept wait in a bounded buffer. They are written with the next line, by [`LogStream::flush`],
-//! or by a thread, which exists as long as bytes wait; a process that forks must not have that thread. Lines that do
-//! not fit into the buffer are dropped and counted.
+//! The thread that logs writes the entry itself, so that the last one before a crash is written. Bytes that the
+//! descriptor does not accept wait in a bounded buffer. They are written with the next entry, by [`LogStream::flush`],
+//! or by a thread, which exists as long as bytes wait; a process that forks must not have that thread. Entries that do
+//! not fit into the buffer, or that a file or a log daemon does not accept, are dropped and counted.
 //!
-//! Other processes share the descriptor, so it is not made non-blocking. A pipe or a terminal is opened once more, and
+//! Other processes share standard error, so it is not made non-blocking. A pipe or a terminal is opened once more, and
 //! the new open file description is non-blocking; a socket is written to with MSG_DONTWAIT. Where neither is possible,
 //! poll(2) is called before each piece, of a size that a pipe which is writable accepts whole (pipe(7), PIPE_BUF).
 //!
@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use crate::os::clock;
 use crate::os::file::{self, FileKind};
+use crate::os::log_socket::LogSocket;
 use crate::os::poll;
 use crate::os::socket::{self, Io};
 use crate::os::sync::lock;
@@ -44,81 +45,130 @@ enum Way {
     Socket,
     /// A pipe or terminal that cannot be opened again.
     Asked,
+    /// A log daemon: each entry is a datagram.
+    Datagrams(Arc<LogSocket>),
+}
+
+/// What is written to.
+type Descriptor = Arc<dyn AsFd + Send + Sync>;
+
+/// An entry that waits.
+struct Entry {
+    bytes: Vec<u8>,
+    /// How many entries are lost with it: 1, or those that it says were dropped.
+    count: u64,
 }
 
 struct State {
+    descriptor: Descriptor,
     /// How, and the file for which this was determined: a program may replace the file behind a descriptor.
     way: Option<(Way, (u64, u64))>,
     /// Entries that wait, each written by a call of its own: a pipe takes a short one whole (pipe(7), PIPE_BUF), so
     /// that those of several processes do not mix.
-    waiting: VecDeque<Vec<u8>>,
+    waiting: VecDeque<Entry>,
     /// Bytes of the first that have been written.
     at: usize,
     /// Bytes of all of them.
     bytes: usize,
-    /// Lines dropped after those.
+    /// Entries dropped after those.
     dropped: u64,
     has_thread: bool,
 }
 
+/// Makes the entry which says that so many were dropped.
+pub(crate) type Gap = Arc<dyn Fn(u64) -> Vec<u8> + Send + Sync>;
+
 struct Shared {
-    descriptor: Box<dyn AsFd + Send + Sync>,
+    gap: Gap,
     may_have_thread: AtomicBool,
     state: Mutex<State>,
 }
 
 /// See the module.
-pub struct LogStream(Arc<Shared>);
+pub(crate) struct LogStream(Arc<Shared>);
 
 impl LogStream {
     /// Lines for standard error.
     #[must_use]
-    pub fn stderr() -> Self {
-        Self::new(Box::new(io::stderr()))
+    pub(crate) fn stderr() -> Self {
+        Self::new(Arc::new(io::stderr()), Arc::new(line_about))
     }
 
-    fn new(descriptor: Box<dyn AsFd + Send + Sync>) -> Self {
-        let state = State { way: None, waiting: VecDeque::new(), at: 0, bytes: 0, dropped: 0, has_thread: false };
-        Self(Arc::new(Shared { descriptor, may_have_thread: AtomicBool::new(false), state: Mutex::new(state) }))
+    /// Entries for a descriptor.
+    pub(crate) fn new(descriptor: Descriptor, gap: Gap) -> Self {
+        Self::made(descriptor, None, gap)
+    }
+
+    /// Entries for a log daemon.
+    pub(crate) fn datagrams(socket: LogSocket, gap: Gap) -> Self {
+        let socket = Arc::new(socket);
+        Self::made(socket.clone(), Some((Way::Datagrams(socket), (0, 0))), gap)
+    }
+
+    fn made(descriptor: Descriptor, way: Option<(Way, (u64, u64))>, gap: Gap) -> Self {
+        let waiting = VecDeque::new();
+        let state = State { descriptor, way, waiting, at: 0, bytes: 0, dropped: 0, has_thread: false };
+        Self(Arc::new(Shared { gap, may_have_thread: AtomicBool::new(false), state: Mutex::new(state) }))
+    }
+
+    /// The same destination for a child of fork(2), without what waits. `None`: a thread of the parent may have held
+    /// the lock.
+    pub(crate) fn in_child(&self) -> Option<Self> {
+        let state = self.0.state.try_lock().ok()?;
+        let way = match &state.way {
+            Some((Way::Datagrams(socket), _)) => Some((Way::Datagrams(socket.clone()), (0, 0))),
+            // Found again, with a descriptor of its own.
+            _ => None,
+        };
+        Some(Self::made(state.descriptor.clone(), way, self.0.gap.clone()))
     }
 
     /// From now on a thread may write the bytes that wait.
-    pub fn allow_thread(&self) {
+    pub(crate) fn allow_thread(&self) {
         self.0.may_have_thread.store(true, Ordering::Relaxed);
         let mut state = lock(&self.0.state);
         self.0.start_thread(&mut state);
     }
 
-    /// Writes a line, or several that belong together, with the line end. Bytes that are not accepted now wait.
-    pub fn write(&self, line: &[u8]) {
-        let descriptor = self.0.descriptor.as_fd();
+    /// From now on entries, also those that wait, go to this descriptor.
+    pub(crate) fn replace(&self, descriptor: Descriptor) {
         let mut state = lock(&self.0.state);
-        state.find_way(descriptor);
-        state.write_waiting(descriptor);
-        let written = if state.waiting.is_empty() { state.take(descriptor, line) } else { Ok(0) };
+        state.descriptor = descriptor;
+        state.way = None;
+    }
+
+    /// Writes an entry, such as a line with its end, or several lines that belong together. Bytes that are not accepted
+    /// now wait.
+    pub(crate) fn write(&self, entry: &[u8]) {
+        let mut state = lock(&self.0.state);
+        state.find_way();
+        if state.waiting.is_empty() {
+            // A file or a daemon did not accept them.
+            state.append_gap(&self.0.gap);
+        }
+        state.write_waiting(&self.0.gap);
+        let written = if state.waiting.is_empty() { state.take(entry) } else { Ok(0) };
         match written {
-            Ok(moved) if moved == line.len() => {}
-            // Half a line is not left behind.
-            Ok(moved) if moved > 0 || state.bytes + line.len() <= ROOM.max(line.len()) => {
-                state.append_gap();
-                state.keep(line[moved..].to_vec());
+            Ok(moved) if moved == entry.len() => {}
+            // Half an entry is not left behind.
+            Ok(moved) if moved > 0 || state.bytes + entry.len() <= ROOM.max(entry.len()) => {
+                state.append_gap(&self.0.gap);
+                state.keep(entry[moved..].to_vec(), 1);
                 self.0.start_thread(&mut state);
             }
-            // No process will ever read it.
-            Err(_) => state.forget(),
+            Err(_) => state.refuse(1),
             Ok(_) => state.dropped += 1,
         }
     }
 
     /// Writes the bytes that wait, for at most `time`. True: none are left.
-    pub fn flush(&self, time: Duration) -> bool {
+    pub(crate) fn flush(&self, time: Duration) -> bool {
         let end = clock::now() + time;
-        let descriptor = self.0.descriptor.as_fd();
         loop {
             let watched = {
                 let mut state = lock(&self.0.state);
-                state.find_way(descriptor);
-                state.write_waiting(descriptor);
+                state.find_way();
+                state.write_waiting(&self.0.gap);
                 if state.waiting.is_empty() {
                     return true;
                 }
@@ -128,19 +178,29 @@ impl LogStream {
             if left.is_zero() {
                 return false;
             }
-            watched.wait_writable(descriptor, left.min(LOOK));
+            watched.wait_writable(left.min(LOOK));
         }
     }
 
     /// The descriptor that becomes writable when bytes that wait can be written; `None`: none wait.
     #[must_use]
-    pub fn waits_for(&self) -> Option<RawFd> {
+    pub(crate) fn waits_for(&self) -> Option<RawFd> {
         let state = lock(&self.0.state);
         (!state.waiting.is_empty()).then(|| match &state.way {
             Some((Way::Own(own), _)) => own.as_raw_fd(),
-            _ => self.0.descriptor.as_fd().as_raw_fd(),
+            _ => state.descriptor.as_fd().as_raw_fd(),
         })
     }
+}
+
+/// The line of a stream about entries that were dropped.
+fn line_about(dropped: u64) -> Vec<u8> {
+    format!("tailrace: {}\n", dropped_entries(dropped)).into_bytes()
+}
+
+/// Says that so many entries were dropped.
+pub(crate) fn dropped_entries(dropped: u64) -> String {
+    format!("{dropped} entries of this log were dropped: they could not be written in time")
 }
 
 impl Shared {
@@ -157,19 +217,18 @@ impl Shared {
 
     /// The thread: until nothing waits.
     fn write_on(&self) {
-        let descriptor = self.descriptor.as_fd();
         loop {
             let watched = {
                 let mut state = lock(&self.state);
-                state.find_way(descriptor);
-                state.write_waiting(descriptor);
+                state.find_way();
+                state.write_waiting(&self.gap);
                 if state.waiting.is_empty() {
                     state.has_thread = false;
                     return;
                 }
                 state.watched()
             };
-            watched.wait_writable(descriptor, LOOK);
+            watched.wait_writable(LOOK);
         }
     }
 }
@@ -178,14 +237,14 @@ impl Shared {
 enum Watched {
     /// A duplicate, since the original may be closed meanwhile.
     Own(OwnedFd),
-    Shared,
+    Shared(Descriptor),
 }
 
 impl Watched {
-    fn wait_writable(&self, descriptor: BorrowedFd<'_>, time: Duration) {
+    fn wait_writable(&self, time: Duration) {
         let watched = match self {
             Self::Own(own) => own.as_fd(),
-            Self::Shared => descriptor,
+            Self::Shared(descriptor) => descriptor.as_fd(),
         };
         let began = clock::now();
         poll::wait_writable(watched, time);
@@ -197,7 +256,11 @@ impl Watched {
 }
 
 impl State {
-    fn find_way(&mut self, descriptor: BorrowedFd<'_>) {
+    fn find_way(&mut self) {
+        if let Some((Way::Datagrams(_), _)) = self.way {
+            return;
+        }
+        let descriptor = self.descriptor.as_fd();
         let Ok((kind, file)) = file::file_kind(descriptor) else { return };
         if self.way.as_ref().is_some_and(|(_, known)| *known == file) {
             return;
@@ -211,14 +274,16 @@ impl State {
     }
 
     fn watched(&self) -> Watched {
+        let shared = || Watched::Shared(self.descriptor.clone());
         match &self.way {
-            Some((Way::Own(own), _)) => own.try_clone().map_or(Watched::Shared, Watched::Own),
-            _ => Watched::Shared,
+            Some((Way::Own(own), _)) => own.try_clone().map_or_else(|_| shared(), Watched::Own),
+            _ => shared(),
         }
     }
 
     /// Writes the beginning of `bytes`, as far as it is accepted now. Returns the number of bytes.
-    fn take(&self, descriptor: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    fn take(&self, bytes: &[u8]) -> io::Result<usize> {
+        let descriptor = self.descriptor.as_fd();
         let mut written = 0;
         while written < bytes.len() {
             let rest = &bytes[written..];
@@ -228,6 +293,7 @@ impl State {
                 Some((Way::Socket, _)) => socket::send_now(descriptor, rest)?,
                 Some((Way::Asked, _)) if !poll::is_writable(descriptor) => Io::WouldBlock,
                 Some((Way::Asked, _)) => file::write(descriptor, &rest[..rest.len().min(PIPE_BUF)])?,
+                Some((Way::Datagrams(socket), _)) => socket.send(rest)?,
             };
             match moved {
                 Io::Moved(moved) => written += moved,
@@ -237,44 +303,46 @@ impl State {
         Ok(written)
     }
 
-    fn write_waiting(&mut self, descriptor: BorrowedFd<'_>) {
+    fn write_waiting(&mut self, gap: &Gap) {
         while let Some(entry) = self.waiting.front() {
-            match self.take(descriptor, &entry[self.at..]) {
+            match self.take(&entry.bytes[self.at..]) {
                 Ok(moved) => self.at += moved,
-                Err(_) => return self.forget(),
+                Err(_) => return self.refuse(0),
             }
-            if self.at < entry.len() {
+            if self.at < entry.bytes.len() {
                 return;
             }
-            self.bytes -= entry.len();
+            self.bytes -= entry.bytes.len();
             self.at = 0;
             self.waiting.pop_front();
             if self.waiting.is_empty() {
-                self.append_gap();
+                self.append_gap(gap);
             }
         }
     }
 
-    fn keep(&mut self, entry: Vec<u8>) {
-        self.bytes += entry.len();
-        self.waiting.push_back(entry);
+    fn keep(&mut self, bytes: Vec<u8>, count: u64) {
+        self.bytes += bytes.len();
+        self.waiting.push_back(Entry { bytes, count });
     }
 
-    /// Appends a line that states how many lines were dropped here.
-    fn append_gap(&mut self) {
+    /// Appends an entry that states how many were dropped here.
+    fn append_gap(&mut self, gap: &Gap) {
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
-            let said = format!("tailrace: {dropped} entries of this log were dropped: nobody read it in time\n");
-            self.keep(said.into_bytes());
+            self.keep(gap(dropped), dropped);
         }
     }
 
-    /// No process reads any more: the bytes that wait are discarded.
-    fn forget(&mut self) {
+    /// What waits cannot be written, nor so many `further` entries. If no process reads any more, all is forgotten. A
+    /// disk that is full may have room again, and a log daemon may be started again.
+    fn refuse(&mut self, further: u64) {
+        let lost = further + self.waiting.iter().map(|entry| entry.count).sum::<u64>();
         self.waiting = VecDeque::new();
         self.at = 0;
         self.bytes = 0;
-        self.dropped = 0;
+        let may_go_on = matches!(&self.way, Some((Way::Plain | Way::Datagrams(_), _)));
+        self.dropped = if may_go_on { self.dropped + lost } else { 0 };
     }
 }
 
@@ -282,17 +350,23 @@ impl State {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::io::{Read, pipe};
-    use std::os::unix::net::UnixStream;
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+    use std::sync::Arc;
     use std::thread;
     use std::time::Duration;
 
-    use super::{LogStream, ROOM};
+    use super::{Descriptor, LogStream, ROOM, line_about};
+    use crate::os::log_socket::{LogSocket, Receiver};
+
+    fn stream(descriptor: Descriptor) -> LogStream {
+        LogStream::new(descriptor, Arc::new(line_about))
+    }
 
     /// A reader that has not begun to read, and the stream whose lines come to it.
     fn streams() -> Vec<(Box<dyn Read + Send>, LogStream)> {
         let (reader, writer) = pipe().unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        vec![(Box::new(reader), LogStream::new(Box::new(writer))), (Box::new(theirs), LogStream::new(Box::new(ours)))]
+        vec![(Box::new(reader), stream(Arc::new(writer))), (Box::new(theirs), stream(Arc::new(ours)))]
     }
 
     fn lines(mut reader: Box<dyn Read + Send>) -> thread::JoinHandle<Vec<String>> {
@@ -376,6 +450,80 @@ mod tests {
             stream.write(b"one\n");
             stream.write(b"two\n");
             assert_eq!(stream.waits_for(), None);
+        }
+    }
+    #[test]
+    fn what_a_log_daemon_does_not_accept_waits_and_what_it_missed_is_counted() {
+        let folder = std::env::temp_dir().join(format!("tailrace-log-stream-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join("log");
+        let daemon = UnixDatagram::bind(&path).unwrap();
+        let socket = LogSocket::connect(Receiver::Path(path.clone())).unwrap();
+        let stream = LogStream::datagrams(socket, Arc::new(line_about));
+        let mut count = 0;
+        // Its queue fills up, and further entries wait.
+        while stream.waits_for().is_none() {
+            stream.write(format!("{count}").as_bytes());
+            count += 1;
+        }
+        let next = |daemon: &UnixDatagram| {
+            let mut buffer = [0; 200];
+            let length = daemon.recv(&mut buffer).unwrap();
+            String::from_utf8(buffer[..length].to_vec()).unwrap()
+        };
+        let first = next(&daemon);
+        stream.flush(Duration::ZERO);
+        let mut rest = vec![first];
+        while rest.len() < count {
+            rest.push(next(&daemon));
+        }
+        assert_eq!(rest, (0..count).map(|number| number.to_string()).collect::<Vec<_>>());
+        assert_eq!(stream.waits_for(), None);
+        drop(daemon);
+        std::fs::remove_file(&path).unwrap();
+        for _ in 0..3 {
+            stream.write(b"missed");
+        }
+        let daemon = UnixDatagram::bind(&path).unwrap();
+        stream.write(b"after");
+        assert!(next(&daemon).contains("3 entries of this log were dropped"));
+        assert_eq!(next(&daemon), "after");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_a_full_disk_does_not_accept_is_counted_once_there_is_room() {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let stream = stream(Arc::new(full));
+        stream.write(b"one\n");
+        stream.write(b"two\n");
+        let (mut reader, writer) = pipe().unwrap();
+        stream.replace(Arc::new(writer));
+        stream.write(b"three\n");
+        drop(stream);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert!(text.contains("2 entries of this log were dropped"), "{text}");
+        assert!(text.ends_with("\nthree\n"), "{text}");
+    }
+
+    #[test]
+    fn a_child_writes_to_the_same_place_and_not_what_its_parent_keeps() {
+        for (reader, stream) in streams() {
+            let mut count = 0;
+            while stream.waits_for().is_none() {
+                stream.write(format!("{:0999}\n", 0).as_bytes());
+                count += 1;
+            }
+            let child = stream.in_child().unwrap();
+            assert_eq!(child.waits_for(), None);
+            let reading = lines(reader);
+            assert!(stream.flush(Duration::from_secs(30)));
+            drop(stream);
+            child.write(b"of the child\n");
+            drop(child);
+            let found = reading.join().unwrap();
+            assert_eq!((found.len(), found.last().unwrap().as_str()), (count + 1, "of the child"));
         }
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod epoll;
 pub(crate) mod eventfd;
 pub mod file;
 pub(crate) mod folder;
+pub(crate) mod log_socket;
 pub(crate) mod log_stream;
 pub(crate) mod low_water;
 pub(crate) mod mapping;

@@ -12,10 +12,11 @@ use crate::connection::context::Context;
 use crate::connection::spares;
 use crate::connection::transaction::Transaction;
 use crate::executor::application::{Application, Level};
-use crate::observe::access_log::AccessLog;
+use crate::observe::access_log::{AccessLog, Destination, Lines};
 use crate::observe::allowance::Allowance;
 use crate::observe::deliveries::Deliveries;
 use crate::observe::endpoints::EndpointTable;
+use crate::observe::log_format::Entry;
 use crate::observe::probes;
 use crate::observe::recent::RecentResponses;
 use crate::observe::record::{Ending, Record};
@@ -67,6 +68,8 @@ impl Counts {
 pub(super) struct Accounting {
     context: Arc<Context>,
     access_log: Option<AccessLog>,
+    /// Makes the lines of an access log that goes to the application.
+    lines: Option<Lines>,
     /// Where finished responses are counted; `None`: there is no scoreboard.
     counts: Option<Counts>,
     /// Requests that the end of the server interrupted and that `take_cut` has not returned.
@@ -86,17 +89,19 @@ impl Accounting {
         application: Arc<dyn Application>,
         place: Option<Section>,
     ) -> io::Result<Self> {
-        let access_log = match context.config.access_log.clone() {
+        let (mut access_log, mut lines) = (None, None);
+        match context.config.access_log.clone() {
+            Some(config) if config.destination == Destination::Application => lines = Some(Lines::new(config.format)),
             Some(config) => {
                 let application = application.clone();
                 let error_log = Box::new(move |message: &str| application.log(Level::Warning, message));
-                Some(AccessLog::open(config, error_log)?)
+                access_log = Some(AccessLog::open(config, error_log)?);
             }
-            None => None,
-        };
+            None => {}
+        }
         let counts = place.map(|place| Counts::new(place, context.config.slow));
         let slow_lines = Mutex::new(Allowance::new(SLOW_LINES));
-        Ok(Self { context, access_log, counts, cut: Mutex::default(), slow_lines, application })
+        Ok(Self { context, access_log, lines, counts, cut: Mutex::default(), slow_lines, application })
     }
 
     /// Accounts for a response of the connection with this key that is complete or has been given up. `writes`: write
@@ -119,8 +124,15 @@ impl Accounting {
             }
             counts.count(&transaction.request, &transaction.record, transaction.response.is_chunked(), clock);
         }
+        let entry = Entry {
+            request: &transaction.request,
+            response: transaction.response.head.bytes(),
+            record: &transaction.record,
+            variables: &transaction.variables,
+            worker: self.context.config.worker,
+        };
         if is_followed {
-            self.application.delivered(&transaction.request, &transaction.record);
+            self.deliver(&entry);
         }
         let slow = self.context.config.slow;
         if !slow.is_zero() && transaction.record.ran_for() >= slow {
@@ -130,9 +142,15 @@ impl Accounting {
             *lock(follower) = transaction.record;
         }
         if let Some(log) = &self.access_log {
-            log.write(&transaction.request, transaction.response.head.bytes(), &transaction.record);
+            log.write(&entry);
         }
         spares::give(transaction);
+    }
+
+    /// Gives the record of a response to the application, with its line of the access log if that goes there.
+    fn deliver(&self, entry: &Entry<'_>) {
+        let line = self.lines.as_ref().and_then(|lines| lines.line(entry));
+        self.application.delivered(entry.request, entry.record, line);
     }
 
     /// As [`Self::account`], for a request whose transaction belongs to a runner that may never return.
@@ -142,11 +160,12 @@ impl Accounting {
         if let Some(counts) = &self.counts {
             counts.count(request, record, false, &self.context.clock);
         }
+        let entry = Entry { request, response: &[], record, variables: &[], worker: self.context.config.worker };
         if self.application.follows_deliveries() {
-            self.application.delivered(request, record);
+            self.deliver(&entry);
         }
         if let Some(log) = &self.access_log {
-            log.write(request, &[], record);
+            log.write(&entry);
         }
     }
 

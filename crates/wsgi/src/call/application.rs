@@ -17,6 +17,7 @@ use crate::call::environ::{EnvironMaker, NoEnviron};
 use crate::call::error_page::{escape, traceback_page};
 use crate::call::exception_policy::ExceptionPolicy;
 use crate::call::input::Input;
+use crate::call::logged_variables::LoggedVariables;
 use crate::call::response::{Response, ResponseState};
 use crate::call::rest::Rest;
 use crate::call::start_response::StartResponse;
@@ -35,6 +36,7 @@ use crate::python::names::names;
 pub(crate) struct WsgiApplication {
     callable: Py<PyAny>,
     environs: EnvironMaker,
+    logged: LoggedVariables,
     /// Tracebacks are shown to the client.
     debug: bool,
     /// It has been logged that the application returned `bytes`.
@@ -51,9 +53,9 @@ pub(crate) struct Runner<'a> {
 }
 
 impl WsgiApplication {
-    pub(crate) fn new(callable: Py<PyAny>, environs: EnvironMaker, debug: bool) -> Self {
+    pub(crate) fn new(callable: Py<PyAny>, environs: EnvironMaker, logged: LoggedVariables, debug: bool) -> Self {
         let warned_of_bare_bytes = AtomicBool::new(false);
-        Self { callable, environs, debug, warned_of_bare_bytes, surplus: SurplusWarnings::default() }
+        Self { callable, environs, logged, debug, warned_of_bare_bytes, surplus: SurplusWarnings::default() }
     }
 
     /// Runs one request. A panic in here costs its connection. True: the runner is to end.
@@ -130,6 +132,7 @@ impl WsgiApplication {
             if !start_response.record_is_out_of_reach(&environ) {
                 state.follow(py);
             }
+            self.keep_logged(state, &environ);
             self.finish(py, state, outcome, policy);
         }
         if let Some(iterable) = iterable {
@@ -176,6 +179,7 @@ impl WsgiApplication {
         if !start_response.record_is_out_of_reach(environ) {
             state.follow(py);
         }
+        self.keep_logged(state, environ);
         self.finish(py, state, Ok(Delivered::Well), policy);
         match rest.run(py) {
             Ok(dropped) => {
@@ -187,6 +191,13 @@ impl WsgiApplication {
                 self.failed_afterwards(py, place, &error, policy);
                 Err(error)
             }
+        }
+    }
+
+    /// Keeps the values that the access log shows of `environ`, before the response ends.
+    fn keep_logged(&self, state: &ResponseState, environ: &Bound<'_, PyDict>) {
+        if !self.logged.is_empty() {
+            state.set_variables(environ.py(), self.logged.read(environ));
         }
     }
 

@@ -268,6 +268,15 @@ impl ResponseState {
         self.followed.replace(py, followed);
     }
 
+    /// Before the response ends: the values that the access log shows of `environ`.
+    pub(crate) fn set_variables(&self, py: Python<'_>, values: Vec<Option<Vec<u8>>>) {
+        self.phase.peek(py, |phase| {
+            if let Phase::Held(response) = phase {
+                response.exchange.set_variables(values);
+            }
+        });
+    }
+
     /// The record of the response as far as it has come, or of the last one that is over; and whether its client has
     /// gone.
     pub(crate) fn record(&self, py: Python<'_>) -> Option<(Record, bool)> {

@@ -46,8 +46,9 @@ pub(crate) fn log(py: Python<'_>, level: Level, message: &str, error: Option<&Py
         if let Some(error) = error {
             details.set_item("exc_info", (error.get_type(py), error.value(py), error.traceback(py)))?;
         }
-        // "%s" keeps percent signs of a request target from being taken for formatting.
-        logger(py)?.call_method(method, ("%s", message), Some(&details)).map(drop)
+        // Without arguments, logging does not format: percent signs of a request target stay. Error trackers group by
+        // the message before formatting, which "%s" would be for every entry.
+        logger(py)?.call_method(method, (message,), Some(&details)).map(drop)
     };
     match catch(logged) {
         Ok(Ok(())) => {}

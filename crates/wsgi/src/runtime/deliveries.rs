@@ -1,8 +1,9 @@
 //! `tailrace.on_delivery`: gives the record of each response that is over to Python, on a thread of its own.
 //!
-//! The thread that accounts for a response copies its record into a channel and does not wait. The channel is bounded in
-//! records and in bytes, as a target may be long; records that do not fit are dropped and counted. The channel and its thread are made with the first record, so that each worker has
-//! its own.
+//! The thread that accounts for a response copies its record into a channel and does not wait. With `--access-log
+//! logging`, the line of the access log is with it. The channel is bounded in records and in bytes, as a target may be
+//! long; records that do not fit are dropped and counted. The channel and its thread are made with the first record, so
+//! that each worker has its own.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -28,8 +29,8 @@ const BATCH: usize = 100;
 static FOLLOWER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 static IS_FOLLOWED: AtomicBool = AtomicBool::new(false);
 
-/// From now on `function` is called with a dict for each response that is over, on a thread of its own. It must not
-/// raise. Later calls do nothing.
+/// From now on `function` is called for each response that is over, on a thread of its own: with a dict, and the line of
+/// an access log that goes to the application, or None. It must not raise. Later calls do nothing.
 #[pyfunction]
 #[pyo3(signature = (function, /))]
 pub(crate) fn follow_deliveries(function: Bound<'_, PyAny>) {
@@ -50,12 +51,14 @@ struct Delivery {
     client: String,
     ended: SystemTime,
     record: Record,
+    line: Option<String>,
 }
 
 impl Delivery {
     /// The bytes of its texts.
     fn bytes(&self) -> usize {
-        self.method.capacity() + self.target.capacity() + self.client.capacity()
+        let line = self.line.as_ref().map_or(0, String::capacity);
+        self.method.capacity() + self.target.capacity() + self.client.capacity() + line
     }
 }
 
@@ -83,7 +86,7 @@ pub(crate) struct Deliveries {
 
 impl Deliveries {
     /// From any thread; does not wait.
-    pub(crate) fn send(&self, request: &Request, record: &Record) {
+    pub(crate) fn send(&self, request: &Request, record: &Record, line: Option<String>) {
         let sender = self.sender.get_or_init(|| {
             let (sender, receiver) = sync_channel(WAITING);
             let shared = self.shared.clone();
@@ -100,6 +103,7 @@ impl Deliveries {
             client: client_text(request.endpoints.peer),
             ended: clock::wall(),
             record: *record,
+            line,
         };
         let mut waiting = lock(&self.shared);
         let bytes = waiting.bytes + delivery.bytes();
@@ -129,7 +133,8 @@ fn give_each(deliveries: &Receiver<Delivery>, shared: &Shared) {
         let give = |py: Python<'_>| {
             if dropped > 0 && !has_said {
                 has_said = true;
-                let text = "the functions of tailrace.on_delivery are slower than the responses; records are dropped";
+                let text = "the functions of tailrace.on_delivery, or the handlers of the logger tailrace.access, are \
+                            slower than the responses; records are dropped";
                 log::log(py, Level::Warning, text, None);
             }
             for delivery in &batch {
@@ -162,5 +167,5 @@ fn give_one(py: Python<'_>, given: &Delivery) -> PyResult<()> {
     let ended = given.ended.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     dict.set_item("ended", ended.as_secs_f64())?;
     dict.update(delivery(py, Some(given.record))?.as_mapping())?;
-    follower.call1(py, (dict,)).map(drop)
+    follower.call1(py, (dict, given.line.as_deref())).map(drop)
 }

@@ -78,8 +78,8 @@ impl Application for PythonHandler {
         deliveries::are_followed()
     }
 
-    fn delivered(&self, request: &Request, record: &Record) {
-        self.deliveries.send(request, record);
+    fn delivered(&self, request: &Request, record: &Record, line: Option<String>) {
+        self.deliveries.send(request, record, line);
     }
 
     fn slow(&self, slow: Slow) {

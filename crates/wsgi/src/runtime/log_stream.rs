@@ -1,32 +1,47 @@
-//! `LogStream`: standard error for `tailrace/log.py`, written without waiting for its reader.
+//! `LogStream`: the destination of the server's own log, for `tailrace/process/log.py`, written without waiting for it.
 //!
 //! Any thread.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use tailrace_server::LogStream as Lines;
+use tailrace_server::{Destination, ServerLog};
 
-/// Standard error, for a log.
+/// The destination of a log.
 #[pyclass(frozen, name = "LogStream", module = "tailrace._tailrace")]
-pub(crate) struct LogStream(Lines);
+pub(crate) struct LogStream(ServerLog);
 
 #[pymethods]
 impl LogStream {
+    /// destination: as `--log` takes it. json: texts are objects of JSON. Raises ValueError for what is no destination,
+    /// and OSError, whose text names it, when it cannot be opened.
     #[new]
-    fn new() -> Self {
-        Self(Lines::stderr())
+    #[pyo3(signature = (destination, /, *, json=false))]
+    fn new(py: Python<'_>, destination: OsString, json: bool) -> PyResult<Self> {
+        let destination = Destination::parse(&destination).map_err(PyValueError::new_err)?;
+        Ok(Self(py.detach(|| ServerLog::open(destination, json))?))
     }
 
-    /// Writes a line, which ends with a newline. What standard error does not accept at once waits in memory; if too
-    /// much waits, lines are dropped and counted.
-    #[pyo3(signature = (line, /))]
-    fn write(&self, py: Python<'_>, line: &[u8]) {
-        py.detach(|| self.0.write(line));
+    /// Writes a text, which may have several lines. severity: that of syslog, 0 to 7. fields: further ones for the
+    /// journal. What is not accepted at once waits in memory; if too much waits, entries are dropped and counted.
+    #[pyo3(signature = (severity, text, fields=Vec::new(), /))]
+    fn write(&self, py: Python<'_>, severity: u8, text: &[u8], fields: Vec<(String, Vec<u8>)>) {
+        py.detach(|| self.0.write(severity, text, &fields));
     }
 
-    /// Writes the lines that wait, for at most this many seconds; True: all are written.
+    /// Opens a file again by its name. Raises OSError, whose text names it; then the log goes to the old one.
+    fn reopen(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| self.0.reopen())?)
+    }
+
+    /// The same log in a forked child, without what waits; None: it cannot be opened there.
+    fn in_child(&self) -> Option<Self> {
+        self.0.in_child().map(Self)
+    }
+
+    /// Writes what waits, for at most this many seconds; True: all is written.
     #[pyo3(signature = (seconds, /))]
     fn flush(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         let time = Duration::try_from_secs_f64(seconds)
@@ -34,13 +49,13 @@ impl LogStream {
         Ok(py.detach(|| self.0.flush(time)))
     }
 
-    /// The descriptor that is writable when lines that wait can be written; None: no line waits.
+    /// The descriptor that is writable when what waits can be written; None: nothing waits.
     fn waits_for(&self) -> Option<i32> {
         self.0.waits_for()
     }
 
-    /// From now on a thread writes the lines that wait. Only for a process that forks no workers, since a process with
-    /// threads must not fork.
+    /// From now on a thread writes what waits. Only for a process that forks no workers, since a process with threads
+    /// must not fork.
     fn allow_thread(&self) {
         self.0.allow_thread();
     }

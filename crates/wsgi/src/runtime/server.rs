@@ -15,6 +15,7 @@ use crate::call::application::WsgiApplication;
 use crate::call::environ::{Constants, EnvironMaker};
 use crate::call::error_stream::ErrorStream;
 use crate::call::file_wrapper::FileWrapper;
+use crate::call::logged_variables::LoggedVariables;
 use crate::python::forks::used_in_child;
 use crate::python::log::LogQueue;
 use crate::python::memory;
@@ -67,7 +68,9 @@ impl Server {
         }
         let threads = settings.config.threads;
         let environs = environ_maker(py, &settings, &sockets)?;
-        let application = WsgiApplication::new(application.unbind(), environs, settings.debug);
+        let names = settings.config.access_log.as_ref().map_or(&[][..], |log| log.format.variables());
+        let logged = LoggedVariables::new(py, names);
+        let application = WsgiApplication::new(application.unbind(), environs, logged, settings.debug);
         let log = Arc::new(LogQueue::default());
         let executor: Arc<dyn Executor> = match settings.config.executor {
             ExecutorKind::Threads => Arc::new(Threads::new(log.clone())),

@@ -2,12 +2,13 @@
 //! Names, meanings and defaults are those of `tailrace/cli/options.py`; nothing has a default here, so that none can
 //! differ.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyMapping, PyString};
+use pyo3::types::PyMapping;
 use tailrace_http::limits::Limits;
 use tailrace_http::query::QueryMasking;
 use tailrace_http::static_path::DotFiles;
@@ -74,6 +75,7 @@ pub(crate) const SETTINGS: &[&str] = &[
     "static_descriptors",
     "access_log",
     "access_log_format",
+    "worker",
     "debug",
     "multithread",
     "multiprocess",
@@ -142,6 +144,7 @@ impl Settings {
                 server_name: from.field_value("server_header")?,
                 static_files: from.static_files()?,
                 access_log: from.access_log()?,
+                worker: from.value("worker", "a whole number")?,
             },
             root_path: from.root_path()?,
             underscores: match from.text("underscore_headers")?.as_str() {
@@ -348,18 +351,30 @@ impl<'py> Reader<'_, 'py> {
     fn access_log(&self) -> PyResult<Option<AccessLogConfig>> {
         let format = Format::parse(&self.text("access_log_format")?)
             .map_err(|fault| PyValueError::new_err(format!("setting access_log_format: {fault}")))?;
-        let value = self.given.get_item("access_log")?;
-        if value.is_none() {
-            return Ok(None);
-        }
-        let is_dash = value.cast::<PyString>().is_ok_and(|text| text == "-");
-        let destination = if is_dash {
-            Destination::Stdout
+        let Some(given) = self.value::<Option<OsString>>("access_log", "None or a str")? else { return Ok(None) };
+        let destination = if given == APPLICATION {
+            Destination::Application
         } else {
-            Destination::Path(self.value::<PathBuf>("access_log", "None, \"-\" or a path")?)
+            Destination::parse(&given).map_err(|fault| PyValueError::new_err(format!("setting access_log: {fault}")))?
         };
         Ok(Some(AccessLogConfig { destination, format }))
     }
+}
+
+/// The destination of an access log that goes to the application's logging.
+const APPLICATION: &str = "logging";
+
+/// The kind of the destination of a log. Raises ValueError, with one line that says what is wrong with it.
+#[pyfunction]
+#[pyo3(signature = (text, /))]
+pub(crate) fn log_destination_kind(text: OsString) -> PyResult<&'static str> {
+    Ok(match Destination::parse(&text).map_err(PyValueError::new_err)? {
+        Destination::Stdout => "stdout",
+        Destination::Stderr => "stderr",
+        Destination::Path(_) => "file",
+        Destination::Syslog(_) => "syslog",
+        Destination::Journal { .. } | Destination::Application => "journal",
+    })
 }
 
 /// Raises ValueError, with one line that says what is wrong with a format of the access log.
@@ -407,7 +422,7 @@ mod tests {
             static_fingerprinted='immutable', static_index=['index.htm'], static_listing=True, static_not_found=None,
             static_fallback='app/index.html', static_precompressed=False, static_compress=True,
             static_memory_file=1, static_memory=2, static_descriptors=3,
-            underscore_headers='drop', url_scheme='http', trusted_proxies=['unix', '10.0.0.0/8'], forwarded_fields=['any'], access_log=None, access_log_format='combined', debug=False,
+            underscore_headers='drop', url_scheme='http', trusted_proxies=['unix', '10.0.0.0/8'], forwarded_fields=['any'], access_log=None, access_log_format='combined', worker=1, debug=False,
             multithread=True, multiprocess=False)";
         py.eval(text, None, None).unwrap().cast_into().unwrap()
     }
@@ -508,6 +523,8 @@ mod tests {
                 ("static_fallback", c"'/index.html'"),
                 ("static_memory", c"-1"),
                 ("access_log", c"7"),
+                ("access_log", c"'syslog:relative'"),
+                ("worker", c"-1"),
                 ("underscore_headers", c"'maybe'"),
                 ("trusted_proxies", c"['localhost']"),
                 ("trusted_proxies", c"'10.0.0.0/8'"),

@@ -24,6 +24,9 @@ pub(super) enum Part {
     RequestField(String),
     /// A field of the response, by its name in lower case.
     ResponseField(String),
+    /// A key of `environ`, by its number among those of the format. Where the application was not called, the part
+    /// that says the same, if there is one.
+    Variable(usize, Option<Box<Part>>),
 }
 
 macro_rules! atoms {
@@ -60,6 +63,7 @@ atoms! {
     FirstBlockMs "first_block_ms" "milliseconds from the call of the application to its first non-empty block",
     Blocks "blocks" "blocks the application made, empty ones aside",
     Writes "writes" "write system calls",
+    DrainedMs "drained_ms" "milliseconds from the call of the application until the kernel had the last byte",
     WaitedMs "waited_ms" "milliseconds the application thread waited for the client to take what was queued",
     HeldMs "held_ms" "milliseconds that the complete response was held while further requests waited",
     Delivery "delivery" "one-write, direct, coalesced, sendfile, spilled or none: how the body travelled",
@@ -67,11 +71,27 @@ atoms! {
     Host "host" "the Host field",
     Referer "referer" "the Referer field",
     UserAgent "user_agent" "the User-Agent field",
+    Worker "worker" "the number of the worker, from 1",
+    Ended "ended" "end of the response, seconds since 1970",
 }
 
-/// Adds the literal that has been read, unless it is empty, as a part.
-pub(super) fn end_literal(literal: &mut String, parts: &mut Vec<Part>) {
-    if !literal.is_empty() {
-        parts.push(Part::Literal(std::mem::take(literal)));
+/// The keys of `environ` that a format names, each once.
+#[derive(Default)]
+pub(super) struct Variables(pub(super) Vec<String>);
+
+impl Variables {
+    /// The part for a key.
+    pub(super) fn part(&mut self, name: &str, otherwise: Option<Part>) -> Part {
+        let known = self.0.iter().position(|known| known == name);
+        let number = known.unwrap_or_else(|| {
+            self.0.push(name.to_owned());
+            self.0.len() - 1
+        });
+        Part::Variable(number, otherwise.map(Box::new))
     }
+}
+
+/// The literal that has been read, unless it is empty, as a part.
+pub(super) fn end_literal(literal: &mut String) -> Option<Part> {
+    (!literal.is_empty()).then(|| Part::Literal(std::mem::take(literal)))
 }

@@ -1,18 +1,15 @@
 //! Formats with the atoms of gunicorn's `--access-logformat`, so that such a format works unchanged: `%(h)s`,
 //! `%({Host}i)s` (a field of the request), `%({Content-Type}o)s` (of the response), `%({REMOTE_PORT}e)s` (a variable).
 
-use super::parts::{Atom, Part, end_literal};
+use super::parts::{Atom, Part, Variables, end_literal};
 use super::spelling::nearest;
 
 /// The atoms without an argument.
 const LETTERS: &str = "h, l, u, t, r, m, U, q, H, s, B, b, f, a, T, M, D, L, p";
 /// The atoms with an argument.
-const ARGUMENTS: &str = "%({field}i)s of the request, %({field}o)s of the response, %({variable}e)s";
-/// The variables that the log knows: those that follow from the request head and the client's address.
-const VARIABLES: &str =
-    "REQUEST_METHOD, QUERY_STRING, SERVER_PROTOCOL, REMOTE_ADDR, REMOTE_PORT, CONTENT_TYPE, CONTENT_LENGTH and HTTP_*";
+const ARGUMENTS: &str = "%({field}i)s of the request, %({field}o)s of the response, %({key}e)s of environ";
 
-pub(super) fn parse(text: &str) -> Result<Vec<Part>, String> {
+pub(super) fn parse(text: &str, variables: &mut Variables) -> Result<Vec<Part>, String> {
     let mut parts = Vec::new();
     let mut literal = String::new();
     let mut rest = text;
@@ -28,9 +25,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, String> {
             return Err("'%' without '(' (write '%%' for a percent sign)".to_owned());
         };
         let (name, after) = inner.split_once(')').ok_or_else(|| format!("'%({inner}' has no closing parenthesis"))?;
-        end_literal(&mut literal, &mut parts);
+        parts.extend(end_literal(&mut literal));
         let first = parts.len();
-        add(name, &mut parts)?;
+        add(name, &mut parts, variables)?;
         rest = match after.as_bytes().first() {
             Some(b's') => &after[1..],
             // Python's conversion of whole numbers; in gunicorn these atoms are such.
@@ -39,7 +36,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, String> {
         };
     }
     literal.push_str(rest);
-    end_literal(&mut literal, &mut parts);
+    parts.extend(end_literal(&mut literal));
     for part in &parts {
         if let Part::Literal(text) = part {
             no_braces(text)?;
@@ -60,9 +57,9 @@ fn no_braces(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn add(name: &str, parts: &mut Vec<Part>) -> Result<(), String> {
+fn add(name: &str, parts: &mut Vec<Part>, variables: &mut Variables) -> Result<(), String> {
     if let Some(inner) = name.strip_prefix('{') {
-        parts.push(with_argument(name, inner)?);
+        parts.push(with_argument(name, inner, variables)?);
         return Ok(());
     }
     let literal = |text: &str| Part::Literal(text.to_owned());
@@ -95,7 +92,7 @@ fn add(name: &str, parts: &mut Vec<Part>) -> Result<(), String> {
     Ok(())
 }
 
-fn with_argument(name: &str, inner: &str) -> Result<Part, String> {
+fn with_argument(name: &str, inner: &str, variables: &mut Variables) -> Result<Part, String> {
     let (argument, kind) = inner.split_once('}').ok_or_else(|| format!("'%({name})s' has no closing brace"))?;
     if kind != "e" && !is_field_name(argument) || argument.is_empty() {
         return Err(format!("'%({name})s': {argument:?} is not a field name"));
@@ -103,8 +100,7 @@ fn with_argument(name: &str, inner: &str) -> Result<Part, String> {
     match kind {
         "i" => Ok(Part::RequestField(argument.to_ascii_lowercase())),
         "o" => Ok(Part::ResponseField(argument.to_ascii_lowercase())),
-        "e" => variable(argument)
-            .ok_or_else(|| format!("'%({name})s': the log has no variable {argument}; known are {VARIABLES}")),
+        "e" => Ok(variables.part(argument, variable(argument))),
         _ => Err(format!("unknown atom %({name})s; known are {ARGUMENTS}")),
     }
 }
@@ -114,7 +110,9 @@ pub(super) fn is_field_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(is_token)
 }
 
-fn variable(name: &str) -> Option<Part> {
+/// The part that says the same as a key of `environ`, as far as that follows from the request head and the client's
+/// address. As in gunicorn, letters may be small.
+pub(super) fn variable(name: &str) -> Option<Part> {
     let name = name.to_ascii_uppercase();
     Some(match name.as_str() {
         "REQUEST_METHOD" => Part::Atom(Atom::Method),

@@ -127,12 +127,19 @@ impl Calendar {
         drop(write!(self.rfc3339, "{}", at.strftime("%Y-%m-%dT%H:%M:%S.")));
     }
 
+    /// Seconds since 1970, with three decimals.
+    pub(super) fn push_seconds(&self, out: &mut Vec<u8>) {
+        push_number(self.second, out);
+        out.push(b'.');
+        push_decimal(self.milli, 3, out);
+    }
+
     /// The time as in the common log format, without brackets.
     pub(super) fn clf(&self) -> &[u8] {
         &self.clf
     }
 
-    pub(super) fn push_rfc3339(&self, out: &mut Vec<u8>) {
+    pub(crate) fn push_rfc3339(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.rfc3339);
         push_decimal(self.milli, 3, out);
         out.push(b'Z');
@@ -175,6 +182,7 @@ mod tests {
             calendar.set(UNIX_EPOCH + Duration::from_millis(second * 1_000 + 7));
             assert_eq!(written(|out| out.extend_from_slice(calendar.clf())), format!("{clf} +0000"));
             assert_eq!(written(|out| calendar.push_rfc3339(out)), format!("{rfc3339}.007Z"));
+            assert_eq!(written(|out| calendar.push_seconds(out)), format!("{second}.007"));
         }
     }
 

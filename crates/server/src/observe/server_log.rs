@@ -1,0 +1,149 @@
+//! The server's own log: entries that Python makes, in the form of their destination.
+//!
+//! Any thread; none waits for the destination (see `os/log_stream.rs`).
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::observe::destination::{Destination, Opened};
+use crate::observe::envelope::Envelope;
+use crate::observe::log_format::Calendar;
+use crate::os::clock;
+use crate::os::log_stream::{Gap, LogStream, dropped_entries};
+
+/// See the module.
+pub struct ServerLog {
+    destination: Destination,
+    envelope: Envelope,
+    stream: LogStream,
+}
+
+impl ServerLog {
+    /// Opens a destination. `is_json`: the texts of lines are objects of JSON.
+    ///
+    /// # Errors
+    /// It cannot be opened: its name, why, and what to do.
+    pub fn open(destination: Destination, is_json: bool) -> io::Result<Self> {
+        let envelope = Envelope::of(&destination, is_json);
+        let stream = stream(destination.open()?, gap_of(envelope.clone()));
+        Ok(Self { destination, envelope, stream })
+    }
+
+    /// Writes an entry. `severity`: 0 to 7 (RFC 5424 section 6.2.1). `fields`: for the journal.
+    pub fn write(&self, severity: u8, text: &[u8], fields: &[(String, Vec<u8>)]) {
+        for entry in self.envelope.entries(severity.min(7), text, fields, &calendar()) {
+            self.stream.write(&entry);
+        }
+    }
+
+    /// Opens a file again by its name, after the old one was renamed. Does nothing elsewhere.
+    ///
+    /// # Errors
+    /// It cannot be opened; the log goes to the old one.
+    pub fn reopen(&self) -> io::Result<()> {
+        if let Destination::Path(_) = self.destination
+            && let Opened::File(file) = self.destination.open()?
+        {
+            self.stream.replace(Arc::new(file));
+        }
+        Ok(())
+    }
+
+    /// The same log in a child of fork(2), without what waits. `None`: it cannot be had there.
+    #[must_use]
+    pub fn in_child(&self) -> Option<Self> {
+        let opened = || self.destination.open().ok().map(|opened| stream(opened, gap_of(self.envelope.clone())));
+        let stream = self.stream.in_child().or_else(opened)?;
+        Some(Self { destination: self.destination.clone(), envelope: self.envelope.clone(), stream })
+    }
+
+    /// From now on a thread may write what waits: this process forks no workers.
+    pub fn allow_thread(&self) {
+        self.stream.allow_thread();
+    }
+
+    /// Writes what waits, for at most `time`. True: nothing is left.
+    pub fn flush(&self, time: Duration) -> bool {
+        self.stream.flush(time)
+    }
+
+    /// The descriptor that becomes writable when what waits can be written; `None`: nothing waits.
+    #[must_use]
+    pub fn waits_for(&self) -> Option<RawFd> {
+        self.stream.waits_for()
+    }
+}
+
+fn stream(opened: Opened, gap: Gap) -> LogStream {
+    match opened {
+        Opened::Stdout => LogStream::new(Arc::new(io::stdout()), gap),
+        Opened::Stderr => LogStream::new(Arc::new(io::stderr()), gap),
+        Opened::File(file) => LogStream::new(Arc::new(file), gap),
+        Opened::Socket(socket) => LogStream::datagrams(socket, gap),
+    }
+}
+
+fn gap_of(envelope: Envelope) -> Gap {
+    Arc::new(move |dropped| envelope.gap(dropped, &dropped_entries(dropped), &calendar()))
+}
+
+fn calendar() -> Calendar {
+    let mut calendar = Calendar::default();
+    calendar.set(clock::wall());
+    calendar
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs::{create_dir, read_to_string, remove_dir_all, rename};
+    use std::os::unix::net::UnixDatagram;
+
+    use super::ServerLog;
+    use crate::observe::destination::Destination;
+
+    #[test]
+    fn a_file_is_reopened_by_its_name_and_kept_where_that_fails() {
+        let folder = std::env::temp_dir().join(format!("tailrace-server-log-{}", std::process::id()));
+        create_dir(&folder).unwrap();
+        let (path, old, moved) = (folder.join("log"), folder.join("log.1"), folder.with_extension("moved"));
+        let log = ServerLog::open(Destination::Path(path.clone()), false).unwrap();
+        log.write(6, b"one", &[]);
+        rename(&path, &old).unwrap();
+        log.write(6, b"two", &[]);
+        log.reopen().unwrap();
+        log.write(6, b"three", &[]);
+        assert_eq!(
+            (read_to_string(&old).unwrap(), read_to_string(&path).unwrap()),
+            ("one\ntwo\n".into(), "three\n".into())
+        );
+        rename(&folder, &moved).unwrap();
+        assert!(log.reopen().unwrap_err().to_string().contains("does not exist; create it"));
+        log.write(6, b"four", &[]);
+        assert_eq!(read_to_string(moved.join("log")).unwrap(), "three\nfour\n");
+        remove_dir_all(&moved).unwrap();
+    }
+
+    #[test]
+    fn a_journal_gets_level_text_and_fields() {
+        let folder = std::env::temp_dir().join(format!("tailrace-server-journal-{}", std::process::id()));
+        create_dir(&folder).unwrap();
+        let path = folder.join("socket");
+        let journal = UnixDatagram::bind(&path).unwrap();
+        let destination = Destination::parse(format!("journal:{}", path.display()).as_ref()).unwrap();
+        let log = ServerLog::open(destination, false).unwrap();
+        log.write(4, b"text", &[("logger".to_owned(), b"tailrace.error".to_vec())]);
+        log.in_child().unwrap().write(3, b"of a child", &[]);
+        log.reopen().unwrap();
+        let mut buffer = [0; 200];
+        let mut next = || {
+            let length = journal.recv(&mut buffer).unwrap();
+            String::from_utf8(buffer[..length].to_vec()).unwrap()
+        };
+        assert_eq!(next(), "PRIORITY=4\nSYSLOG_IDENTIFIER=tailrace\nMESSAGE=text\nTAILRACE_LOGGER=tailrace.error\n");
+        assert_eq!(next(), "PRIORITY=3\nSYSLOG_IDENTIFIER=tailrace\nMESSAGE=of a child\n");
+        remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,400 @@
+"""Where the server's own log and the access log go: each destination in each format, and in each mode of serving."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from contextlib import contextmanager
+
+import pytest
+from harness.daemons import LogDaemon
+from harness.server import APPS, Server
+from server.probes import eventually
+
+MODES = [("--workers", "1"), ("--workers", "2"), ("--debug",), ("--gevent",), ("--preload",), ("--reload",)]
+TRACEBACK = r"Traceback \(most recent call last\):.*in broken.*ValueError: asked for "
+
+
+def serving(arguments=(), **options):
+    if "--gevent" in arguments:
+        pytest.importorskip("gevent")
+    if "--reload" in arguments:
+        pytest.importorskip("watchfiles")
+    return Server("srv_logs:app", *arguments, **options)
+
+
+def fail(server, what):
+    assert server.get(f"/fails?{what}").status == 500
+
+
+def objects(text):
+    """The entries of a log of JSON, all lines of which must be objects."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@contextmanager
+def streams(tmp_path, destination):
+    """What a server writes to the destination `stdout`, `stderr` or a file, and what it writes elsewhere: functions.
+    First the option."""
+    error = open(tmp_path / "stderr", "wb")  # noqa: SIM115 - closed below
+    path = tmp_path / "log"
+
+    def texts(server):
+        found = {
+            "stdout": server.log,
+            "stderr": (tmp_path / "stderr").read_text(),
+            "file": path.read_text() if path.exists() else "",
+        }
+        wanted = found.pop(destination)
+        return wanted, "".join(found.values())
+
+    with error:
+        yield str(path) if destination == "file" else destination, error.fileno(), texts
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+@pytest.mark.parametrize("destination", ["stderr", "stdout", "file"])
+@pytest.mark.parametrize("arguments", MODES, ids=" ".join)
+def test_the_servers_log_goes_to_a_stream_or_a_file(tmp_path, arguments, destination, format):
+    with (
+        streams(tmp_path, destination) as (option, stderr, texts),
+        serving(arguments, log=option, log_format=format, stderr=stderr) as server,
+    ):
+        fail(server, "one")
+        eventually(lambda: "asked for one" in texts(server)[0], "the exception")
+        assert server.stop() == 0
+        text, elsewhere = texts(server)
+    assert "tailrace" not in elsewhere
+    if format == "text":
+        assert re.search(r"^\S+ tailrace\[\d+\] INFO: listening on http://", text, re.MULTILINE), text
+        assert re.search(TRACEBACK + "one", text, re.DOTALL), text
+        assert text.endswith(" INFO: stopped\n")
+        return
+    entries = objects(text)
+    (error,) = [entry for entry in entries if "exception" in entry]
+    assert re.search(TRACEBACK + "one", error["exception"], re.DOTALL)
+    assert (error["level"], error["logger"]) == ("error", "tailrace.error")
+    assert error["message"] == "GET /fails?one: exception in the application"
+    assert error["worker"] in (1, 2)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", error["time"])
+    listening = next(entry for entry in entries if entry["message"].startswith("listening"))
+    assert listening["process"] == server.process.pid
+    # A master is no worker.
+    assert ("worker" in listening) is (arguments == ("--debug",))
+
+
+@pytest.mark.parametrize("arguments", MODES, ids=" ".join)
+def test_the_servers_log_goes_to_syslog(tmp_path, arguments):
+    path = tmp_path / "devlog"
+    with LogDaemon(path) as daemon:
+        with serving(arguments, log=f"syslog:{path}?facility=local1&tag=shop") as server:
+            fail(server, "one")
+            eventually(lambda: daemon.has("asked for one"), "the exception")
+            assert server.stop() == 0
+            eventually(lambda: daemon.has("stopped$"), "the last entry")
+        # local1 is 17; info is 6 and error 3.
+        assert daemon.has(rf"^<{17 * 8 + 6}>shop\[{server.process.pid}\]: INFO: listening on http://")
+        assert daemon.has(rf"^<{17 * 8 + 3}>shop\[\d+\]: ERROR: GET /fails\?one: exception in .*{TRACEBACK}one$")
+        assert server.log == ""
+
+
+def test_the_servers_log_goes_to_a_syslog_of_another_machine():
+    with LogDaemon() as daemon, serving(log=f"syslog://127.0.0.1:{daemon.port}") as server:
+        fail(server, "one")
+        eventually(lambda: daemon.has("asked for one"), "the exception")
+        process, host = server.process.pid, re.escape(os.uname().nodename)
+        time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+        assert daemon.has(rf"^<30>1 {time} {host} tailrace {process} - - INFO: listening on http://")
+        assert daemon.has(rf"^<27>1 {time} {host} tailrace \d+ - - ERROR: GET /fails.*{TRACEBACK}one$")
+
+
+def test_entries_of_json_go_to_syslog_too():
+    with LogDaemon() as daemon, serving(log=f"syslog://127.0.0.1:{daemon.port}", log_format="json") as server:
+        fail(server, "one")
+        eventually(lambda: daemon.has("asked for one"), "the exception")
+        (entry,) = [entry for entry in daemon.entries if "asked for one" in entry]
+        assert json.loads(entry.partition(" - - ")[2])["level"] == "error"
+
+
+@pytest.mark.parametrize("arguments", MODES, ids=" ".join)
+def test_the_servers_log_goes_to_the_journal(tmp_path, arguments):
+    path = tmp_path / "journal"
+    with LogDaemon(path) as daemon:
+        with serving(arguments, log=f"journal:{path}?tag=shop") as server:
+            fail(server, "one")
+            eventually(lambda: daemon.has("asked for one"), "the exception")
+            assert server.stop() == 0
+            eventually(lambda: daemon.has("stopped\n"), "the last entry")
+        (error,) = [entry for entry in daemon.fields if entry["PRIORITY"] == "3"]
+        assert error["MESSAGE"].startswith("GET /fails?one: exception in the application\nTraceback")
+        assert re.search(TRACEBACK + "one$", error["MESSAGE"], re.DOTALL)
+        assert (error["SYSLOG_IDENTIFIER"], error["TAILRACE_LOGGER"]) == ("shop", "tailrace.error")
+        assert error["TAILRACE_WORKER"] in ("1", "2")
+        assert {entry["PRIORITY"] for entry in daemon.fields} <= {"3", "4", "6"}
+        assert server.log == ""
+
+
+@pytest.mark.parametrize("format", ["combined", "json"])
+@pytest.mark.parametrize("destination", ["stderr", "stdout", "file"])
+def test_the_access_log_goes_to_a_stream_or_a_file(tmp_path, destination, format):
+    with (
+        streams(tmp_path, destination) as (option, stderr, texts),
+        serving(access_log=option, access_log_format=format, stderr=stderr) as server,
+    ):
+        server.get("/?a=b")
+        eventually(lambda: "a=b" in texts(server)[0], "the line")
+        text, elsewhere = texts(server)
+        assert "a=b" not in elsewhere
+        (line,) = [line for line in text.splitlines() if "a=b" in line]
+        if format == "json":
+            assert json.loads(line)["target"] == "/?a=b"
+        else:
+            assert re.fullmatch(r'127\.0\.0\.1 - - \[.*\] "GET /\?a=b HTTP/1\.1" 200 6 "-" "-"', line), line
+
+
+@pytest.mark.parametrize("arguments", MODES, ids=" ".join)
+def test_the_access_log_goes_to_syslog(tmp_path, arguments):
+    path = tmp_path / "devlog"
+    with LogDaemon(path) as daemon:
+        log = f"syslog:{path}?facility=local7&tag=shop"
+        with serving(arguments, access_log=log, access_log_format="{target} {status}") as server:
+            for number in range(20):
+                server.get(f"/?{number}")
+        lines = [re.sub(r"^<190>shop\[\d+\]: ", "", entry) for entry in daemon.entries]
+        assert sorted(lines) == sorted(f"/?{number} 200" for number in range(20))
+
+
+def test_the_access_log_goes_to_a_syslog_of_another_machine():
+    with LogDaemon() as daemon:
+        log = f"syslog://127.0.0.1:{daemon.port}"
+        with serving(access_log=log, access_log_format="json") as server:
+            server.get("/?one")
+            eventually(lambda: daemon.has("one"), "the line")
+        (entry,) = daemon.entries
+        assert re.match(r"<30>1 \S+Z \S+ tailrace \d+ - - \{", entry)
+        assert json.loads(entry.partition(" - - ")[2])["target"] == "/?one"
+
+
+@pytest.mark.parametrize("arguments", MODES, ids=" ".join)
+def test_the_access_log_goes_to_the_journal_with_a_field_for_each_atom(tmp_path, arguments):
+    path = tmp_path / "journal"
+    with LogDaemon(path) as daemon:
+        with serving(arguments, access_log=f"journal:{path}", access_log_format="{method} {target}") as server:
+            server.get("/?a=b", "User-Agent: me\xff")
+            eventually(lambda: daemon.fields, "the entry")
+        (entry,) = daemon.fields
+    assert (entry["MESSAGE"], entry["PRIORITY"]) == ("GET /?a=b", "6")
+    assert (entry["TAILRACE_STATUS"], entry["TAILRACE_BYTES"], entry["TAILRACE_QUERY"]) == ("200", "6", "a=b")
+    assert (entry["TAILRACE_USER_AGENT"], entry["TAILRACE_ENDING"]) == ("me\\xff", "complete")
+    assert float(entry["TAILRACE_DURATION_MS"]) >= 0
+    # What has no value has no field.
+    assert "TAILRACE_REFERER" not in entry
+
+
+@pytest.mark.parametrize("arguments", MODES, ids=" ".join)
+def test_sigusr1_reopens_the_files_of_all_processes(tmp_path, arguments):
+    path, old = tmp_path / "log", tmp_path / "log.1"
+    with serving(arguments, log=path) as server:
+        fail(server, "one")
+        eventually(lambda: "asked for one" in path.read_text(), "the exception")
+        path.rename(old)
+        fail(server, "two")
+        eventually(lambda: "asked for two" in old.read_text(), "the exception in the old file")
+        server.send_signal(signal.SIGUSR1)
+        said = 2 if arguments == ("--workers", "2") else 1
+        eventually(lambda: path.exists() and path.read_text().count("access log reopened") == said, "the new file")
+        fail(server, "three")
+        eventually(lambda: "asked for three" in path.read_text(), "the exception in the new file")
+        assert server.stop() == 0
+        # The master, too.
+        assert path.read_text().endswith(" INFO: stopped\n")
+    assert "asked for three" not in old.read_text()
+    assert server.log == ""
+
+
+def test_a_file_that_cannot_be_reopened_is_kept_and_the_log_says_so(tmp_path):
+    folder, moved = tmp_path / "logs", tmp_path / "moved"
+    folder.mkdir()
+    with serving(log=folder / "log", access_log=folder / "access") as server:
+        eventually(lambda: "ready in" in (folder / "log").read_text(), "the worker")
+        folder.rename(moved)
+        server.send_signal(signal.SIGUSR1)
+        said = f"and goes to the old one: {folder}/log: the directory {folder} does not exist; create it"
+        # Master and worker.
+        eventually(lambda: (moved / "log").read_text().count(said) == 2, "that it cannot be reopened")
+        access = f"the access log cannot be opened again, and goes to the old one: {folder}/access: the directory"
+        eventually(lambda: access in (moved / "log").read_text(), "the same of the access log")
+        server.get("/?after")
+        eventually(lambda: "/?after" in (moved / "access").read_text(), "a line in the old file")
+        assert server.stop() == 0
+        assert (moved / "log").read_text().endswith(" INFO: stopped\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR2])
+def test_a_file_has_the_log_of_successors_too(tmp_path, number):
+    path = tmp_path / "log"
+    with serving(log=path, pidfile=tmp_path / "pid") as server:
+        first = server.pid
+        server.send_signal(number)
+        if number == signal.SIGHUP:
+            eventually(lambda: "reload complete" in path.read_text(), "the reload")
+            eventually(lambda: server.workers() != [first], "another worker")
+            fail(server, "one")
+            eventually(lambda: "asked for one" in path.read_text(), "the exception")
+            return
+        assert server.wait() == 0
+        successor = int((tmp_path / "pid").read_text())
+        fail(server, "one")
+        eventually(lambda: "asked for one" in path.read_text(), "the exception")
+        os.kill(successor, signal.SIGTERM)
+        eventually(lambda: path.read_text().count("INFO: stopped\n") == 2, "the end of the successor")
+
+
+@pytest.mark.parametrize("kind", ["syslog", "journal"])
+@pytest.mark.parametrize("arguments", MODES, ids=" ".join)
+def test_a_daemon_that_stalls_holds_no_request_and_no_stop(tmp_path, arguments, kind):
+    path = tmp_path / "socket"
+    count = 1500
+    with LogDaemon(path, reads=False), serving(arguments, log=f"{kind}:{path}", access_log=f"{kind}:{path}") as server:
+        for _ in range(count // 100):
+            with server.client(30) as client:
+                for _ in range(100):
+                    client.send(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n")
+                    assert client.response().status == 200
+        for number in range(50):
+            fail(server, number)
+        if arguments != ("--debug",):
+            # The master has something to say, too.
+            for number in (signal.SIGTTIN, signal.SIGTTOU) * 20:
+                server.send_signal(number)
+        assert server.get("/").body == b"logged"
+        assert server.stop() == 0
+
+
+def test_what_a_daemon_takes_late_is_complete_and_in_order(tmp_path):
+    path = tmp_path / "socket"
+    with LogDaemon(path, reads=False) as daemon:
+        with serving(log=f"journal:{path}", access_log=f"journal:{path}", access_log_format="{target}") as server:
+            for number in range(700):
+                server.get(f"/?{number}")
+            for number in range(50):
+                fail(server, number)
+            daemon.begin()
+            eventually(lambda: daemon.has("asked for 49"), "the last exception")
+            assert server.stop() == 0
+            eventually(lambda: daemon.has("MESSAGE=stopped"), "the last entry")
+        said = [entry["MESSAGE"] for entry in daemon.fields]
+    assert [each for each in said if each.startswith("/?")] == [f"/?{number}" for number in range(700)]
+    failed = [int(found[1]) for each in said if (found := re.search(r"asked for (\d+)$", each))]
+    assert failed == list(range(50))
+
+
+def test_a_daemon_that_is_started_again_gets_what_follows_and_the_count_of_what_it_missed(tmp_path):
+    path = tmp_path / "socket"
+    with LogDaemon(path) as first:
+        # One thread: it has logged an exception before it takes the next request.
+        server = serving(log=f"syslog:{path}", threads=1)
+        eventually(lambda: first.has("ready in"), "the worker")
+    with server:
+        for number in range(3):
+            fail(server, number)
+        server.get("/")
+        with LogDaemon(path) as second:
+            fail(server, "after")
+            eventually(lambda: second.has("asked for after"), "the next exception")
+            assert re.search(r"<28>tailrace\[\d+\]: 3 entries of this log were dropped", second.entries[0])
+            assert server.stop() == 0
+
+
+def test_lines_of_the_access_log_that_a_daemon_missed_are_counted(tmp_path):
+    path = tmp_path / "socket"
+    with LogDaemon(path) as first:
+        server = serving(access_log=f"syslog:{path}", access_log_format="line {target}")
+        server.get("/?one")
+        eventually(lambda: first.has(r"line /\?one$"), "the first line")
+    with server:
+        server.get("/?two")
+        assert server.logged("the access log cannot be written: ")
+        with LogDaemon(path) as second:
+            server.get("/?three")
+            eventually(lambda: second.has(r"line /\?three$"), "the next line")
+            assert re.search(r"<28>tailrace\[\d+\]: # 1 lines dropped", second.entries[0])
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("log", "nowhere/log", "the directory {here}/nowhere does not exist; create it"),
+        ("log", ".", "Is a directory"),
+        ("log", "journal:{here}/journal", "no journal daemon listens there"),
+        ("log", "syslog:{here}/log", "no syslog daemon listens there"),
+        ("log", "tcp://localhost:514", "syslog://HOST:514 (UDP)"),
+        ("log", "logging", "only --access-log takes this word"),
+        ("log_format", "xml", "must be one of text, json"),
+        ("access_log", "nowhere/log", "the directory nowhere does not exist; create it"),
+        ("access_log", "journal:{here}/journal", "no journal daemon listens there"),
+        ("access_log", "syslog?facility=local9", "there is no facility"),
+    ],
+)
+def test_a_log_that_cannot_be_opened_is_one_error_before_anything_is_served(tmp_path, option, value, said):
+    command = [sys.executable, "-m", "tailrace", "srv_logs:app", "--bind", "127.0.0.1:0", "--chdir", str(tmp_path)]
+    command += [f"--{option.replace('_', '-')}", value.replace("{here}", str(tmp_path))]
+    environment = {**os.environ, "PYTHONPATH": f"{APPS}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert ended.returncode == 2, ended
+    errors = [line for line in ended.stderr.splitlines() if line.startswith("tailrace: error: ")]
+    assert len(errors) == 1, ended.stderr
+    assert said.replace("{here}", str(tmp_path)) in errors[0]
+    assert "listening" not in ended.stderr
+
+
+def test_an_error_that_ends_the_server_is_in_its_log_and_on_standard_error(tmp_path):
+    path = tmp_path / "log"
+    command = [sys.executable, "-m", "tailrace", "srv_logs:absent", "--bind", "127.0.0.1:0", "--log", str(path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=APPS)
+    assert ended.returncode != 0
+    assert "absent" in ended.stderr
+    assert "absent" in path.read_text()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_run_sends_its_log_where_the_program_says(tmp_path, workers):
+    path = tmp_path / "log"
+    program = f"""
+        import logging, os, signal, sys, threading
+        import tailrace
+        from tailrace.process.log import logger
+        logging.basicConfig(stream=sys.stdout)
+        def app(environ, start_response):
+            start_response("200 OK", [])
+            return []
+        class Stop(logging.Handler):
+            def emit(self, record):
+                if "ready" in record.getMessage() or "listening" in record.getMessage() and {workers} == 1:
+                    os.kill(os.getpid(), signal.SIGTERM)
+        logger.addHandler(Stop())
+        tailrace.run(app, bind="127.0.0.1:0", workers={workers}, log={str(path)!r}, log_format="json")
+        logger.warning("afterwards")
+    """
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended
+    messages = [entry["message"] for entry in objects(path.read_text())]
+    assert any(message.startswith("listening on http://") for message in messages)
+    assert messages[-1] == "stopped"
+    # From then on the logger is the program's again.
+    assert ended.stdout == "WARNING:tailrace:afterwards\n"
+
+
+def test_a_log_relative_to_chdir_is_found_again_by_a_rotation(tmp_path):
+    (tmp_path / "moves.py").write_text(
+        "import os\ndef app(environ, start_response):\n    start_response('200 OK', [])\n    return []\nos.chdir('/')\n"
+    )
+    path = tmp_path / "relative.log"
+    with Server("moves:app", chdir=tmp_path, log="relative.log") as server:
+        eventually(lambda: path.exists() and "ready in" in path.read_text(), "the worker")
+        path.rename(tmp_path / "old")
+        server.send_signal(signal.SIGUSR1)
+        eventually(lambda: path.exists() and "access log reopened" in path.read_text(), "the worker's line")
