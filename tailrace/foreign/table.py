@@ -418,7 +418,7 @@ TABLE: Final[tuple[Row, ...]] = (
         "--touch-mules-reload= --touch-spoolers-reload= --touch-exec= --touch-signal= --propagate-touch",
         mod_wsgi="--disable-reloading",
     ),
-    elsewhere("SIGUSR1 to the master reopens the access log", uwsgi="--touch-logreopen= --touch-logrotate="),
+    elsewhere("SIGUSR1 to the master reopens the logs", uwsgi="--touch-logreopen= --touch-logrotate="),
     elsewhere(
         "run the task in a service of its own, such as a systemd timer, Celery or RQ",
         uwsgi="--mule= --mules= --mule* --farm= --cron= --cron2= --unique-cron= --legion* --spooler= --spooler* "
@@ -758,7 +758,12 @@ TABLE: Final[tuple[Row, ...]] = (
         granian="--access-log:LOG_ACCESS_ENABLED",
         convert=lambda value, others: {"access_log": "-"} if values.is_on(value) else {},
     ),
-    option("access_log", "with a path", uwsgi="--req-logger= --logger-req=", convert=values.request_logger),
+    option(
+        "access_log",
+        "with a path, syslog or journal",
+        uwsgi="--req-logger= --logger-req=",
+        convert=values.uwsgi_logger("access_log"),
+    ),
     needless(
         "there is no access log by default; --access-log writes one",
         uwsgi="-L/--disable-logging",
@@ -784,36 +789,56 @@ TABLE: Final[tuple[Row, ...]] = (
         other="--log-level=",
         convert=values.log_level,
     ),
-    elsewhere(
-        "the log goes to standard error: redirect it, as in `tailrace ... 2>>server.log`",
-        unless="-",
+    option(
+        "log",
         gunicorn="--error-logfile/--log-file=:errorlog",
-        uwsgi="--logto= --logto2= --logger= --log-master --threaded-logger --log-maxsize= --log-backupname= "
+        uwsgi="--logto= --logto2=",
+        other="--log-file= --error-log=",
+        convert=values.log_file,
+    ),
+    option("log", "with a path, syslog or journal", uwsgi="--logger=", convert=values.uwsgi_logger("log")),
+    option("log", "as in --log syslog", uwsgi="--syslog=? --log-syslog=?", convert=values.uwsgi_syslog),
+    option("log", "as in --log syslog://HOST:514", uwsgi="--rsyslog= --rsyslog*", convert=values.uwsgi_rsyslog),
+    option("log", "as in --log syslog", gunicorn="--log-syslog:syslog", convert=values.gunicorn_syslog),
+    option(
+        "log",
+        says="{ours} takes them in its value, as in syslog://HOST:514?facility=local0&tag=shop",
+        gunicorn="--log-syslog-to=:syslog_addr --log-syslog-prefix=:syslog_prefix "
+        "--log-syslog-facility=:syslog_facility",
+        convert=values.part_of("syslog", reason='`log = "syslog"` sends the log to syslog'),
+    ),
+    option("log", "as in --log syslog", other="--syslog="),
+    elsewhere(
+        "SIGUSR1 reopens the file of --log, for logrotate; nothing waits for it",
+        uwsgi="--log-master --threaded-logger --log-maxsize= --log-backupname= "
         "--log-truncate --log-reopen --logdate= --logfile-chown= --logfile-chmod= --log-socket=",
+    ),
+    elsewhere(
+        "--log and --access-log name files, syslog or the journal; SIGUSR1 reopens the files, for logrotate",
         mod_wsgi="--error-log-format= --error-log-name= --access-log-name= --startup-log-name= --startup-log "
         "--log-to-terminal "
         "--log-directory= --rotate-logs --max-log-size=",
-        other="--log-file= --error-log=",
     ),
     elsewhere(
         "what the application prints goes to standard output and error: redirect them, as in `tailrace ... "
         ">>server.log 2>&1`",
         gunicorn="--capture-output -R/--enable-stdio-inheritance",
     ),
-    elsewhere(
-        "the server's log goes to standard error, from --log-level up; the application configures its own logging",
-        gunicorn="--log-config=:logconfig --log-config-json=:logconfig_json :logconfig_dict --logger-class=",
-        granian="--log:LOG_ENABLED --log-config=",
-        other="--log-config=",
+    option(
+        "log_config",
+        gunicorn="--log-config-json=:logconfig_json",
+        granian="--log-config=",
+        convert=values.log_config,
     ),
     elsewhere(
-        "the log goes to standard error, which systemd adds to its journal; `tailrace ... 2>&1 | logger` sends it to "
-        "syslog",
-        gunicorn="--log-syslog:syslog --log-syslog-to=:syslog_addr --log-syslog-prefix=:syslog_prefix "
-        "--log-syslog-facility=:syslog_facility",
-        uwsgi="--syslog= --log-syslog= --rsyslog= --rsyslog*",
-        other="--syslog=",
+        "write it as a dictionary of logging.config.dictConfig in a TOML or JSON file, and name that in --log-config",
+        gunicorn="--log-config=:logconfig :logconfig_dict",
     ),
+    elsewhere(
+        "attach handlers to the loggers tailrace, tailrace.error and tailrace.access, as with --log-config",
+        gunicorn="--logger-class=",
+    ),
+    needless("the server's log is always written, from --log-level up", granian="--log:LOG_ENABLED"),
     needless(
         "the access log contains all responses, and the server's log the failed ones, depending on --log-level",
         uwsgi="--log-4xx --log-5xx --log-slow= --log-big= --log-zero --log-date= --log-prefix= --log-x-forwarded-for "

@@ -371,12 +371,75 @@ def static_expires(value: object, others: Others) -> Mapping[str, Any]:
     return {"static_cache": [f"/=public,{number(value)}s"]} if number(value) else {"static_cache": ["/=no-cache"]}
 
 
-def request_logger(value: object, others: Others) -> Mapping[str, Any]:
-    """`req-logger = file:/var/log/requests.log`."""
-    kind, _, where = text(value).partition(":")
-    if kind != "file" or not where:
-        raise Refused("`access_log` writes to a file, or to standard output")
-    return {"access_log": where}
+def log_file(value: object, others: Others) -> Mapping[str, Any]:
+    """A file, or `-` for standard error, which is the default."""
+    where = text(value)
+    if where.startswith("udp:"):
+        raise Refused("`log` sends to syslog by UDP, as syslog://HOST:514")
+    return {} if where in ("-", "") else {"log": _file(where)}
+
+
+def uwsgi_logger(ours: str) -> Conversion:
+    """`req-logger = file:/var/log/requests.log`, and `logger` likewise; a name may stand in front."""
+
+    def convert(value: object, others: Others) -> Mapping[str, Any]:
+        kind, _, where = text(value).rpartition(" ")[2].partition(":")
+        address, _, tag = where.partition(",")
+        if kind == "file" and where:
+            return {ours: _file(where)}
+        if kind == "syslog":
+            tag, _, facility = where.partition(",")
+            return {ours: _syslog("", facility, tag)}
+        if kind == "rsyslog" and address:
+            return {ours: _syslog(f"//{address}", "", tag)}
+        if kind == "stdio":
+            return {ours: "stderr"}
+        raise Refused(f"`{ours}` takes a file, stderr, stdout, syslog, syslog://HOST:514 or journal")
+
+    return convert
+
+
+def uwsgi_syslog(value: object, others: Others) -> Mapping[str, Any]:
+    """`log-syslog`, or `log-syslog = tag`."""
+    return {"log": _syslog("", "", "" if is_on(value) else text(value))}
+
+
+def uwsgi_rsyslog(value: object, others: Others) -> Mapping[str, Any]:
+    """`rsyslog = host:port`."""
+    return {"log": _syslog(f"//{text(value)}", "", "")}
+
+
+def gunicorn_syslog(value: object, others: Others) -> Mapping[str, Any]:
+    """`syslog`, with `syslog_addr` and others. The access log goes there, too."""
+    if not is_on(value):
+        return {}
+    # The default on Linux.
+    scheme, _, address = text(others.get("syslog_addr", "udp://localhost:514")).partition("://")
+    address = address.partition("#")[0]
+    if scheme not in ("udp", "unix"):
+        raise Refused(f"syslog is reached by UDP (syslog://HOST:514) or a UNIX socket, not by {scheme}")
+    facility = text(others.get("syslog_facility", "user")).lower().removeprefix("log_")
+    where = _syslog(f"//{address}" if scheme == "udp" else address, facility, text(others.get("syslog_prefix", "")))
+    is_redirected = not is_on(others.get("disable_redirect_access_to_syslog", False))
+    return {"log": where, **({"access_log": where} if is_redirected and "accesslog" not in others else {})}
+
+
+def log_config(value: object, others: Others) -> Mapping[str, Any]:
+    """A JSON file."""
+    if text(value).endswith((".json", ".toml")):
+        return {"log_config": value}
+    raise Refused("`log_config` takes a file whose name ends with .json or .toml")
+
+
+def _syslog(daemon: str, facility: str, tag: str) -> str:
+    """A destination of ours. daemon: the path of a socket, or `//host:port`; empty: the usual socket."""
+    options = [f"{name}={each}" for name, each in (("facility", facility), ("tag", tag)) if each]
+    return "syslog" + f":{daemon}" * bool(daemon) + f"?{'&'.join(options)}" * bool(options)
+
+
+def _file(path: str) -> str:
+    """The path of a file, also if it has the name of another destination."""
+    return path if "/" in path else f"./{path}"
 
 
 def stats(value: object, others: Others) -> Mapping[str, Any]:

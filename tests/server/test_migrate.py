@@ -41,7 +41,7 @@ EXPECTED = {
     "gunicorn_gevent.py": {"gevent": True, "max_greenlets": 500, "hang_timeout": 30, "workers": 3},
     "gunicorn_hooks.py": {"app": "shop.wsgi:application", "bind": ["127.0.0.1:8000"], "statsd": "127.0.0.1:8125"},
     "gunicorn_paths.py": {"bind": ["http://127.0.0.1:8000?proxy=any"], "workers": "auto", "hang_timeout": 0},
-    "gunicorn_tls.py": {"bind": ["0.0.0.0:443"], "workers": 4},
+    "gunicorn_tls.py": {"bind": ["0.0.0.0:443"], "workers": 4, "log": "syslog:/dev/log?facility=user"},
     "heroku_django.cmd": {"app": "shop.wsgi", "workers": 3},
     "newrelic.cmd": {"gevent": True, "max_greenlets": 1000, "workers": "auto", "max_requests_jitter": 500},
     "systemd.cmd": {"app": "shop.wsgi:application", "umask": "0o007"},
@@ -123,8 +123,10 @@ def test_a_migrated_configuration_serves(name, site, monkeypatch):
         module = module / "wsgi"
     module.with_suffix(".py").write_text(STAND_IN)
     (directory / "tailrace.toml").write_text(written)
-    # The addresses may be taken, and one worker is enough.
-    arguments = ["--workers", "1"]
+    # The addresses may be taken, one worker is enough, and there may be no syslog.
+    arguments = ["--workers", "1", "--log", "stderr"]
+    if settings.get("access_log", "").startswith("syslog"):
+        arguments += ["--access-log", "stdout"]
     if "status" in settings:
         arguments += ["--status", f"unix:{site}/status"]
     with Server(settings.get("app", "shop.wsgi"), *arguments, directory=directory) as server:
