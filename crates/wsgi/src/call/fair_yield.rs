@@ -1,5 +1,6 @@
-//! A fair yield: code that makes blocks lets the other requests of its thread go on now and then, where requests share
-//! a thread. Where its client takes the blocks at once, it would never wait, and the others would never run.
+//! A fair yield: code that makes blocks lets other requests go on now and then. Where its client takes the blocks at
+//! once, it would never wait; and then requests that share its thread would never run, nor, while the blocks come from
+//! code that is written in C, those of any other thread.
 //!
 //! Belongs to the code that delivers one response.
 
@@ -15,14 +16,8 @@ use crate::call::waiting::{self, Waits};
 /// The clock is read once in so many blocks.
 const BLOCKS: u32 = 256;
 
-/// See the module.
+/// See the module: what was done since others ran.
 pub(crate) struct FairYield {
-    /// `None` where the operating system lets others run.
-    run: Option<Run>,
-}
-
-/// What was done since others ran.
-struct Run {
     waits: &'static dyn Waits,
     slice: Duration,
     blocks: u32,
@@ -33,7 +28,7 @@ impl FairYield {
     /// The calling thread begins to make blocks.
     pub(crate) fn new() -> Self {
         let waits = waiting::here();
-        Self { run: waits.slice().map(|slice| Run { waits, slice, blocks: 0, since: clock::now() }) }
+        Self { waits, slice: waits.slice(), blocks: 0, since: clock::now() }
     }
 
     /// During work after the response has ended: yields when it is time.
@@ -41,7 +36,7 @@ impl FairYield {
     /// # Errors
     /// As [`Self::before_block`].
     pub(crate) fn after_response(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.run.as_mut().map_or(Ok(()), |run| run.look(py, None))
+        self.look(py, None)
     }
 
     /// Before a small block: yields when it is time.
@@ -50,11 +45,9 @@ impl FairYield {
     /// What was raised in this code while others ran.
     #[inline]
     pub(crate) fn before_block(&mut self, py: Python<'_>, state: &ResponseState) -> PyResult<()> {
-        if let Some(run) = &mut self.run {
-            run.blocks += 1;
-            if run.blocks.is_multiple_of(BLOCKS) {
-                return run.look(py, Some(state));
-            }
+        self.blocks += 1;
+        if self.blocks.is_multiple_of(BLOCKS) {
+            return self.look(py, Some(state));
         }
         Ok(())
     }
@@ -64,11 +57,9 @@ impl FairYield {
     /// # Errors
     /// As [`Self::before_block`].
     pub(crate) fn before_work(&mut self, py: Python<'_>, state: &ResponseState) -> PyResult<()> {
-        self.run.as_mut().map_or(Ok(()), |run| run.look(py, Some(state)))
+        self.look(py, Some(state))
     }
-}
 
-impl Run {
     #[cold]
     fn look(&mut self, py: Python<'_>, response: Option<&ResponseState>) -> PyResult<()> {
         if clock::since(self.since) < self.slice {

@@ -41,11 +41,10 @@ pub(crate) trait Waits {
     /// `RuntimeError`: the other reader might never go on if the caller blocked.
     fn check_other_reader(&self, other: OtherReader) -> PyResult<()>;
 
-    /// How long code that does not wait may go on before it calls [`Waits::let_others_run`]. `None`: it need not, since
-    /// the operating system lets others run.
-    fn slice(&self) -> Option<Duration>;
+    /// How long code that does not wait may go on before it calls [`Waits::let_others_run`].
+    fn slice(&self) -> Duration;
 
-    /// Lets other requests of the thread go on. `resume` has a ticket given back when the thread next looks for news,
+    /// Lets other requests go on. `resume` has a ticket given back when the thread next looks for news,
     /// and says whether it will be; `None`: there is no request any more that could.
     ///
     /// # Errors
@@ -77,6 +76,10 @@ pub(crate) fn block_for_room(py: Python<'_>, exchange: &mut Exchange) -> Sent {
     }
 }
 
+/// Twice `sys.getswitchinterval()`: only a thread that has waited for a whole interval, undisturbed, is given the
+/// interpreter for certain when it is released.
+const SLICE: Duration = Duration::from_millis(10);
+
 /// The thread blocks, with the interpreter released.
 struct Blocking;
 
@@ -97,11 +100,14 @@ impl Waits for Blocking {
         Ok(())
     }
 
-    fn slice(&self) -> Option<Duration> {
-        None
+    fn slice(&self) -> Duration {
+        SLICE
     }
 
-    fn let_others_run(&self, _: Python<'_>, _: Option<&dyn Fn(u64) -> bool>) -> PyResult<()> {
+    /// The interpreter itself gives way to another thread only while it runs bytecode, and in a generator not after a
+    /// `yield from`: an iterator that is written in C would keep all other threads waiting.
+    fn let_others_run(&self, py: Python<'_>, _: Option<&dyn Fn(u64) -> bool>) -> PyResult<()> {
+        py.detach(|| ());
         Ok(())
     }
 }
