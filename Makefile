@@ -64,7 +64,7 @@ bench: build bench-packages ## Compare with other servers on this machine (tailr
 	$(BIN)/tailrace compare
 	$(BIN)/python -m bench.fronts
 
-comparison: build bench-packages ## Measure docs/comparison.md and the README's chart again, on a machine at rest
+comparison: build bench-packages ## Measure docs/comparison/index.md and the README's chart again, on a machine at rest
 	$(BIN)/tailrace compare --install
 	$(BIN)/tailrace compare --rounds 3 --minutes 80 --output docs/comparison
 	$(BIN)/python tools/comparison_page.py

@@ -1,5 +1,5 @@
-"""Writes docs/comparison.md and the README's chart from docs/comparison/results.json, and takes the directories of the
-machine out of it; `--check` only checks whether they are up to date.
+"""Writes the pages of docs/comparison/ and the README's chart from docs/comparison/results.json, and takes the
+directories of the machine out of it; `--check` only checks whether they are up to date.
 
 python tools/comparison_page.py [--check]
 """
@@ -7,6 +7,7 @@ python tools/comparison_page.py [--check]
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -22,21 +23,37 @@ CHART = "images/shapes.svg"
 def main() -> int:
     """Returns the exit status: 1 where a file is not up to date."""
     document = json.loads(neutral(RESULTS.read_text("utf-8")))
-    title, rest = markdown(Run.of(document), f"{RESULTS.parent.name}/{RESULTS.name}").split("\n", 1)
-    image = f"\n![Time per response by shape and server]({CHART})\n"
     texts = {
-        DOCS / "comparison.md": f"{title}\n{image}{rest}",
+        **pages(markdown(Run.of(document), RESULTS.name)),
         DOCS / CHART: readme_chart(document),
         RESULTS: json.dumps(document, separators=(",", ":")) + "\n",
     }
     if "--check" not in sys.argv[1:]:
         for path, text in texts.items():
             path.write_text(text, "utf-8")
-        return 0
-    stale = [path.name for path, text in texts.items() if path.read_text("utf-8") != text]
+    stale = [path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text]
+    stale += sorted(set(RESULTS.parent.glob("*.md")) - set(texts))
     if stale:
-        print(f"{', '.join(stale)}: out of date; run `python tools/comparison_page.py`", file=sys.stderr)
+        names = ", ".join(str(path.relative_to(DOCS)) for path in stale)
+        print(f"{names}: out of date; run `python tools/comparison_page.py`, and delete what it does not write")
     return bool(stale)
+
+
+def pages(report: str) -> dict[Path, str]:
+    """The report as pages: the summary, and one for each section."""
+    summary, *sections = re.split(r"^## ", report, flags=re.MULTILINE)
+    title, rest = summary.split("\n", 1)
+    image = f"\n![Time per response by shape and server](../{CHART})\n"
+    found = {}
+    lines = []
+    for section in sections:
+        name, text = section.split("\n", 1)
+        path = RESULTS.parent / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.md"
+        found[path] = f"# {name}\n{text.rstrip()}\n"
+        count = text.count("<summary>")
+        lines.append(f"- [{name}]({path.name})" + (f": {count} experiment{'s' * (count > 1)}" if count else ""))
+    listed = "\n".join(lines)
+    return {RESULTS.parent / "index.md": f"{title}\n{image}{rest.rstrip()}\n\n## Figures\n\n{listed}\n", **found}
 
 
 def neutral(text: str) -> str:

@@ -1121,7 +1121,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "The names are `combined`, `common` and `json`. A text has atoms in braces, such as `'{client} "
             "{method} {target} {status} {duration_ms} {request:x-request-id} {environ:REMOTE_USER}'`, which can name "
             "any field of the request and of the response and any key of `environ`; or the atoms of gunicorn, such as "
-            '`\'%(h)s "%(r)s" %(s)s %({X-Request-Id}i)s\'`. After the word `json`, atoms are the members of an object: '
+            "`'%(h)s \"%(r)s\" %(s)s %({X-Request-Id}i)s'`. After the word `json`, atoms are the members of an object: "
             "`'json {time} {status} {request:x-request-id}'`."
         ),
         core="access_log_format",
@@ -1161,9 +1161,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Destination of the server's own log: stderr, stdout, a file, syslog, syslog://HOST:514 or journal.",
         LOGS,
         details=(
-            "SIGUSR1 reopens a file. `syslog` is the local daemon; `syslog:/dev/log?facility=local0&tag=shop` names its "
-            "socket, the facility and the tag; `syslog://HOST:514` is a server that is reached by UDP. Nothing waits "
-            "for the destination: entries that it does not accept in time are dropped and counted."
+            "SIGUSR1 reopens a file. `syslog` is the local daemon; `syslog:/dev/log?facility=local0&tag=shop` names "
+            "its socket, the facility and the tag; `syslog://HOST:514` is a server that is reached by UDP. Nothing "
+            "waits for the destination: entries that it does not accept in time are dropped and counted."
         ),
         example="syslog",
         absent=_HANDLER_OF_THE_PROGRAM,

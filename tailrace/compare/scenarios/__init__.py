@@ -30,7 +30,8 @@ from tailrace.compare.scenarios.rows import (
     LARGE,
     LATENESS,
     OVERLOAD,
-    PAYLOAD,
+    PAYLOAD_100K,
+    PAYLOAD_688K,
     SMALL,
     STEADY,
     WAITING,
@@ -457,7 +458,14 @@ def usual() -> tuple[Scenario, ...]:
 
 
 # Groups that --only can name.
-GROUPS = {"everyday": EVERYDAY, "frameworks": FRAMEWORKS, "static": FILES, "payload": PAYLOAD, "steady": STEADY}
+GROUPS = {
+    "everyday": EVERYDAY,
+    "frameworks": FRAMEWORKS,
+    "static": FILES,
+    "payload_100k": PAYLOAD_100K,
+    "payload_688k": PAYLOAD_688K,
+    "steady": STEADY,
+}
 
 
 def by_name(names: list[str]) -> tuple[Scenario, ...]:

@@ -19,7 +19,8 @@ from tailrace.compare.served import files
 
 EVERYDAY = "In production: a worker per core"
 SMALL = "Small responses"
-PAYLOAD = "The same payload in different shapes"
+PAYLOAD_100K = "100 KB in different shapes"
+PAYLOAD_688K = "688 KB in different shapes"
 STEADY = "A file at constant request rates"
 FRAMEWORKS = "Frameworks"
 LARGE = "Large responses"
@@ -242,7 +243,7 @@ PAYLOAD_MEANING = (
 def payloads() -> tuple[Fetch, ...]:
     """One payload of 100 KB and of 688 KB, in every shape."""
     found = []
-    for size, shown, end in (("100k", "100 KB", "_100k"), ("688k", "688 KB", "")):
+    for size, shown, end, group in (("100k", "100 KB", "_100k", PAYLOAD_100K), ("688k", "688 KB", "", PAYLOAD_688K)):
         for shape, name, words in PAYLOADS:
             key, title = f"{name}{end}", f"{shown} as {words}"
             metrics = [milliseconds(key, title, f"{shown} {name}", *PAYLOAD_GOALS.get(key, ()))]
@@ -254,7 +255,7 @@ def payloads() -> tuple[Fetch, ...]:
                 Fetch(
                     key,
                     title,
-                    PAYLOAD,
+                    group,
                     # The one that counts has an application of its own.
                     "served.shapes:deck_bytes" if floor else "served.shapes:payload",
                     tuple(metrics),
