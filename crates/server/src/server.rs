@@ -33,7 +33,7 @@ use crate::config::Config;
 use crate::connection::claim;
 use crate::connection::driver::{Connection, ConnectionHost, Task};
 use crate::connection::exchange::Exchange;
-use crate::connection::host::Host;
+use crate::connection::host::{Flushing, Log, Open, Owners, Reporting, Runners, Waking};
 use crate::connection::local;
 use crate::connection::runner::Runner;
 use crate::connection::state::Next;
@@ -313,11 +313,7 @@ impl Server {
 
 // What connections call.
 
-impl Host<Connection> for Server {
-    fn wake_io(&self) {
-        self.parts.executor.wake_io();
-    }
-
+impl Owners<Connection> for Server {
     fn dispatch(&self, transaction: Box<Transaction>, connection: Arc<Connection>) -> Option<Next> {
         responder::respond(&self.parts.responders, Exchange::new(transaction, connection))
     }
@@ -330,14 +326,18 @@ impl Host<Connection> for Server {
         self.parts.context.hand_over(self, connection);
     }
 
-    fn push(&self, connection: Arc<Connection>) {
-        self.parts.context.push(self, connection);
-    }
-
     fn store(&self, connection: Arc<Connection>, write: Write) {
         self.parts.context.store(connection, write);
     }
 
+    fn hold(&self, connection: Arc<Connection>) {
+        if self.parts.context.hold(connection) {
+            self.parts.executor.watch_held();
+        }
+    }
+}
+
+impl Flushing<Connection> for Server {
     fn may_hold(&self) -> bool {
         let Parts { context, dispatcher, executor, .. } = &self.parts;
         // The first response is held only if two requests wait. With one, it is sent, and its client can ask again while
@@ -352,40 +352,30 @@ impl Host<Connection> for Server {
         dispatcher.queue.len() > 0 && context.held.is_on() && executor.may_delay() && context.lifecycle.is_running()
     }
 
-    fn hold(&self, connection: Arc<Connection>) {
-        if self.parts.context.hold(connection) {
-            self.parts.executor.watch_held();
-        }
+    fn push(&self, connection: Arc<Connection>) {
+        self.parts.context.push(self, connection);
+    }
+
+    fn add_coalescing(&self, connection: &Arc<Connection>) {
+        self.parts.executor.add_coalescing(connection.clone());
+    }
+}
+
+impl Open<Connection> for Server {
+    fn find(&self, key: u64) -> Option<Arc<Connection>> {
+        self.parts.context.table.get(key)
     }
 
     fn remove(&self, connection: &Connection) {
         self.parts.context.remove(connection);
     }
 
-    fn find(&self, key: u64) -> Option<Arc<Connection>> {
-        self.parts.context.table.get(key)
-    }
-
     fn make_room(&self, more: usize) -> bool {
         self.parts.context.make_room(more)
     }
+}
 
-    fn report_spill_failure(&self, fault: &io::Error) {
-        self.parts.context.log_spill_failure(self, fault);
-    }
-
-    fn account(&self, key: u64, transaction: Box<Transaction>, writes: u32) {
-        self.parts.accounting.account(key, transaction, writes);
-    }
-
-    fn account_abandoned(&self, key: u64, request: &Request, record: &Record) {
-        self.parts.accounting.account_abandoned(key, request, record);
-    }
-
-    fn add_coalescing(&self, connection: &Arc<Connection>) {
-        self.parts.executor.add_coalescing(connection.clone());
-    }
-
+impl Runners<Connection> for Server {
     fn set_request_deadline(&self, runner: Runner, due: Millis, task: &mut dyn FnMut() -> Task) {
         if self.parts.dispatcher.set_deadline(runner, due, task) {
             self.parts.executor.wake_io();
@@ -403,6 +393,12 @@ impl Host<Connection> for Server {
     fn show_sending(&self, packed: u64) -> Option<Sending> {
         self.parts.dispatcher.runners.show_sending(Runner::of_packed(packed))
     }
+}
+
+impl Waking for Server {
+    fn wake_io(&self) {
+        self.parts.executor.wake_io();
+    }
 
     fn wake_runner(&self, ticket: u64) -> bool {
         self.parts.executor.wake_runner(ticket)
@@ -417,7 +413,23 @@ impl Host<Connection> for Server {
         let is_interrupted = application.interrupted();
         is_interrupted || (context.is_stopping() && context.lifecycle.is_overdue(context.clock.now()))
     }
+}
 
+impl Reporting for Server {
+    fn account(&self, key: u64, transaction: Box<Transaction>, writes: u32) {
+        self.parts.accounting.account(key, transaction, writes);
+    }
+
+    fn account_abandoned(&self, key: u64, request: &Request, record: &Record) {
+        self.parts.accounting.account_abandoned(key, request, record);
+    }
+
+    fn report_spill_failure(&self, fault: &io::Error) {
+        self.parts.context.log_spill_failure(self, fault);
+    }
+}
+
+impl Log for Server {
     fn log(&self, level: Level, message: &str) {
         self.parts.application.log(level, message);
     }

@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::config::Config;
-use crate::connection::driver::{Connection, ConnectionHost};
+use crate::connection::driver::Connection;
 use crate::connection::flush_list::FlushList;
 use crate::connection::held::Held;
+use crate::connection::host::{Log, Waking};
 use crate::connection::shared::Shared;
 use crate::connection::table::Table;
 use crate::connection::transaction::Transaction;
@@ -99,12 +100,7 @@ impl Context {
     }
 
     /// Leaves the request, which owns its connection, to the next round of the thread that polls.
-    pub(crate) fn dispatch_later(
-        &self,
-        host: &ConnectionHost,
-        transaction: Box<Transaction>,
-        connection: Arc<Connection>,
-    ) {
+    pub(crate) fn dispatch_later(&self, host: &dyn Waking, transaction: Box<Transaction>, connection: Arc<Connection>) {
         lock(&self.dispatches).push((transaction, connection));
         self.has_dispatches.store(true, Ordering::SeqCst);
         if self.has_ended() {
@@ -131,14 +127,14 @@ impl Context {
     }
 
     /// Moves the ownership of a connection from the caller to the thread that polls, which continues with it.
-    pub(crate) fn hand_over(&self, host: &ConnectionHost, connection: Arc<Connection>) {
+    pub(crate) fn hand_over(&self, host: &dyn Waking, connection: Arc<Connection>) {
         self.flush_list.add_handed_over(connection);
         self.wake_for_flush_list(host);
     }
 
     /// Has the thread that polls send what is queued for the client. The response continues, and ownership does not
     /// move.
-    pub(crate) fn push(&self, host: &ConnectionHost, connection: Arc<Connection>) {
+    pub(crate) fn push(&self, host: &dyn Waking, connection: Arc<Connection>) {
         self.flush_list.add_queued(connection);
         self.wake_for_flush_list(host);
     }
@@ -153,7 +149,7 @@ impl Context {
         is_to_call
     }
 
-    fn wake_for_flush_list(&self, host: &ConnectionHost) {
+    fn wake_for_flush_list(&self, host: &dyn Waking) {
         if self.has_ended() {
             // No thread takes connections from the list any more, and each of them keeps the server alive.
             self.flush_list.clear();
@@ -189,7 +185,7 @@ impl Context {
     }
 
     /// Logs that responses cannot be written to files, once a minute.
-    pub(crate) fn log_spill_failure(&self, host: &ConnectionHost, fault: &io::Error) {
+    pub(crate) fn log_spill_failure(&self, host: &dyn Log, fault: &io::Error) {
         let now = self.clock.now();
         let before = self.spill_failed.load(Ordering::Relaxed);
         if before != NEVER && now.saturating_sub(before) < REPEAT_PAUSE {
@@ -216,29 +212,18 @@ mod tests {
     use std::time::Duration;
 
     use super::Context;
-    use crate::config::{Config, ExecutorKind};
-    use crate::connection::driver::ConnectionHost;
-    use crate::connection::host::Host;
+    use crate::config::Config;
+    use crate::connection::host::{Log, Waking};
     use crate::connection::testing::{connection, server};
-    use crate::executor::application::{Application, Level};
+    use crate::executor::application::Level;
     use crate::executor::threads::POLICY;
-    use crate::executor::turn::Turn;
     use crate::os::sync::lock;
-    use crate::server::Server;
 
     /// Keeps the lines of the log.
     #[derive(Default)]
-    struct Log(Mutex<Vec<String>>);
+    struct Lines(Mutex<Vec<String>>);
 
-    impl Application for Log {
-        fn enter(&self, _: &mut Turn<'_>) {
-            panic!("a request was dispatched");
-        }
-
-        fn grow(&self) -> io::Result<()> {
-            panic!("a thread was started");
-        }
-
+    impl Log for Lines {
         fn log(&self, level: Level, message: &str) {
             lock(&self.0).push(format!("{level:?}: {message}"));
         }
@@ -246,13 +231,12 @@ mod tests {
 
     #[test]
     fn that_responses_cannot_be_stored_is_logged_once_a_minute() {
-        let log = Arc::new(Log::default());
-        let config = Config { executor: ExecutorKind::Greenlets, ..Config::default() };
-        let server = Server::new(config, log.clone(), Vec::new(), None).unwrap();
+        let log = Lines::default();
+        let context = Context::new(Config::default(), POLICY).unwrap();
         let fault = io::Error::other("no room is left");
         let lines_after = |time| {
-            server.advance_clock(time);
-            server.report_spill_failure(&fault);
+            context.clock.advance(time);
+            context.log_spill_failure(&log, &fault);
             lock(&log.0).len()
         };
         assert_eq!(lines_after(Duration::ZERO), 1);
@@ -266,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_server_that_has_ended_keeps_no_connection_that_is_held_or_left_to_the_io_side() {
-        type Give = fn(&Context, &ConnectionHost, Arc<super::Connection>);
+        type Give = fn(&Context, &dyn Waking, Arc<super::Connection>);
         let ways: [Give; 3] = [
             |context, _, connection| _ = context.hold(connection),
             |context, host, connection| context.hand_over(host, connection),

@@ -1,5 +1,5 @@
-//! The server, as a connection sees it. This trait keeps the connection independent of the loop, the executors and the
-//! application.
+//! The server, as a connection sees it. These traits keep the connection independent of the loop, the executors and the
+//! application. Code that needs one part of the server takes the trait of that part. Any thread may call the methods.
 //!
 //! `C` is the type of the connection, which this file does not know.
 
@@ -29,11 +29,13 @@ pub(crate) struct Task<C> {
     pub(crate) connection: Option<Arc<C>>,
 }
 
-/// The server, as a connection sees it. Any thread may call these methods.
-pub(crate) trait Host<C>: Send + Sync + 'static {
-    /// Wakes the thread that polls, unless it looks for work anyway before it waits.
-    fn wake_io(&self);
+/// All of them.
+pub(crate) trait Host<C>: Owners<C> + Flushing<C> + Open<C> + Runners<C> + Waking + Reporting + Log {}
 
+impl<C, H: Owners<C> + Flushing<C> + Open<C> + Runners<C> + Waking + Reporting + Log> Host<C> for H {}
+
+/// Who owns a connection next.
+pub(crate) trait Owners<C>: Send + Sync + 'static {
     /// Has a complete request answered by a responder or by the application. The request owns the connection from now
     /// on. If a responder has responded at once, the caller is the owner again: returns what it does next.
     fn dispatch(&self, transaction: Box<Transaction>, connection: Arc<C>) -> Option<Next>;
@@ -44,6 +46,15 @@ pub(crate) trait Host<C>: Send + Sync + 'static {
     /// Moves the ownership of the connection from the caller to the thread that polls, which continues with it.
     fn hand_over(&self, connection: Arc<C>);
 
+    /// Has a disk thread write a part of a request body to its file. The write owns the connection.
+    fn store(&self, connection: Arc<C>, write: Write);
+
+    /// Holds the complete response of a connection that the caller owns, until it is sent with others.
+    fn hold(&self, connection: Arc<C>);
+}
+
+/// Who sends a response, and when.
+pub(crate) trait Flushing<C>: Send + Sync + 'static {
     /// True when a complete response may be held: further requests wait, and the calling runner runs them next.
     fn may_hold(&self) -> bool;
 
@@ -51,39 +62,29 @@ pub(crate) trait Host<C>: Send + Sync + 'static {
     /// next block, another thread is certain to send what is coalesced at its next tick.
     fn may_delay(&self) -> bool;
 
-    /// Holds the complete response of a connection that the caller owns, until it is sent with others.
-    fn hold(&self, connection: Arc<C>);
-
     /// Has the thread that polls send what is queued for the client. The response continues, and ownership does not
     /// move.
     fn push(&self, connection: Arc<C>);
 
-    /// Has a disk thread write a part of a request body to its file. The write owns the connection.
-    fn store(&self, connection: Arc<C>, write: Write);
+    /// The response coalesces its blocks from now on: has the I/O side send them at each tick.
+    fn add_coalescing(&self, connection: &Arc<C>);
+}
+
+/// The connections that are open.
+pub(crate) trait Open<C>: Send + Sync + 'static {
+    /// The connection, if it is still open.
+    fn find(&self, key: u64) -> Option<Arc<C>>;
 
     /// The connection has closed: removes it from the table.
     fn remove(&self, connection: &C);
 
-    /// The connection, if it is still open.
-    fn find(&self, key: u64) -> Option<Arc<C>>;
-
     /// Makes room for `more` bytes in the memory that is held for clients, by refusing incomplete requests. False:
     /// there is none.
     fn make_room(&self, more: usize) -> bool;
+}
 
-    /// A response could not be written to a file: logs why.
-    fn report_spill_failure(&self, fault: &io::Error);
-
-    /// Accounts for a request of the connection with this key whose response has been sent, or never will be. `writes`:
-    /// write calls that the record does not count yet.
-    fn account(&self, key: u64, transaction: Box<Transaction>, writes: u32);
-
-    /// The same for a request whose transaction is still with its runner, which may never return it.
-    fn account_abandoned(&self, key: u64, request: &Request, record: &Record);
-
-    /// The response coalesces its blocks from now on: has the I/O side send them at each tick.
-    fn add_coalescing(&self, connection: &Arc<C>);
-
+/// The runners of requests, and what the scoreboard shows of them.
+pub(crate) trait Runners<C>: Send + Sync + 'static {
     /// Sets the deadline of the request that a runner runs; [`crate::os::clock::NEVER`]: none. `task` describes the
     /// request and is called at most once.
     fn set_request_deadline(&self, runner: Runner, due: Millis, task: &mut dyn FnMut() -> Task<C>);
@@ -98,6 +99,12 @@ pub(crate) trait Host<C>: Send + Sync + 'static {
     /// The runner waits for its client until the result is dropped; `None`: no scoreboard shows it. `packed`:
     /// [`Runner::packed`].
     fn show_sending(&self, packed: u64) -> Option<Sending>;
+}
+
+/// Which thread waits, and for how long.
+pub(crate) trait Waking: Send + Sync + 'static {
+    /// Wakes the thread that polls, unless it looks for work anyway before it waits.
+    fn wake_io(&self);
 
     /// Wakes the runner that waits under this ticket. False: it cannot be woken.
     fn wake_runner(&self, ticket: u64) -> bool;
@@ -108,7 +115,23 @@ pub(crate) trait Host<C>: Send + Sync + 'static {
     /// True when a server on a single thread must not wait any longer: a signal asks it to end, or its time for
     /// draining is over.
     fn must_end(&self) -> bool;
+}
 
+/// What operators learn.
+pub(crate) trait Reporting: Send + Sync + 'static {
+    /// Accounts for a request of the connection with this key whose response has been sent, or never will be. `writes`:
+    /// write calls that the record does not count yet.
+    fn account(&self, key: u64, transaction: Box<Transaction>, writes: u32);
+
+    /// The same for a request whose transaction is still with its runner, which may never return it.
+    fn account_abandoned(&self, key: u64, request: &Request, record: &Record);
+
+    /// A response could not be written to a file: logs why.
+    fn report_spill_failure(&self, fault: &io::Error);
+}
+
+/// The error log.
+pub(crate) trait Log: Send + Sync + 'static {
     /// Writes a line to the error log.
     fn log(&self, level: Level, message: &str);
 }

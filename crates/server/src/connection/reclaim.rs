@@ -13,7 +13,8 @@ use std::time::Duration;
 use tailrace_http::limits::Refusal;
 
 use crate::connection::context::{Context, Reclaim};
-use crate::connection::driver::{Connection, ConnectionHost, Reclaimed};
+use crate::connection::driver::{Connection, Reclaimed};
+use crate::connection::host::Log;
 use crate::observe::level::Level;
 use crate::os::clock::{self, Millis, NEVER, millis};
 
@@ -88,7 +89,7 @@ impl Context {
     }
 
     /// Logs, at most once a minute, that responses are moved to files.
-    fn log_reclaimed(&self, host: &ConnectionHost) {
+    fn log_reclaimed(&self, host: &dyn Log) {
         let Reclaim { moved, logged, .. } = &self.reclaim;
         let total = moved.fetch_add(1, Ordering::Relaxed) + 1;
         let (now, before) = (self.clock.now(), logged.load(Ordering::Relaxed));
