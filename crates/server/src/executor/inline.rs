@@ -8,11 +8,11 @@ use crate::connection::context::Context;
 use crate::connection::driver::{Connection, READS};
 use crate::connection::timers::SIGNAL_CHECK;
 use crate::dispatch::dispatcher::Dispatcher;
-use crate::executor::Executor;
 use crate::executor::application::Application;
 use crate::executor::entry::run_application;
 use crate::executor::event_loop::EventLoop;
 use crate::executor::turn::Turn;
+use crate::executor::{Executor, Flushes, Turns, Wakes};
 use crate::observe::stats::ThreadStates;
 use crate::os::epoll::Events;
 use crate::os::panics::may_panic;
@@ -84,14 +84,9 @@ impl Executor for Inline {
     /// The only thread looks whether the server has ended before each round.
     fn end(&self) {}
 
-    /// The only thread is the caller, and looks before it waits.
-    fn wake_io(&self) {}
-
-    /// The only thread looks at the run queue after each round.
-    fn wake_runners(&self) {}
-
-    fn add_coalescing(&self, connection: Arc<Connection>) {
-        let _ = self.context.flush_list.add_coalescing(connection);
+    /// The loop cannot end a request, which may be at the prompt of a debugger; a signal handler can.
+    fn interrupt(&self) {
+        process::ask_to_end();
     }
 
     fn count(&self) -> (u64, u64) {
@@ -101,9 +96,20 @@ impl Executor for Inline {
     fn free_threads(&self) -> ThreadStates {
         ThreadStates { leading: u64::from(self.dispatcher.queue.running() == 0), ..ThreadStates::default() }
     }
+}
 
-    /// The loop cannot end a request, which may be at the prompt of a debugger; a signal handler can.
-    fn interrupt(&self) {
-        process::ask_to_end();
+impl Wakes for Inline {
+    /// The only thread is the caller, and looks before it waits.
+    fn wake_io(&self) {}
+}
+
+impl Flushes for Inline {
+    fn add_coalescing(&self, connection: Arc<Connection>) {
+        let _ = self.context.flush_list.add_coalescing(connection);
     }
+}
+
+impl Turns for Inline {
+    /// The only thread looks at the run queue after each round.
+    fn wake_runners(&self) {}
 }

@@ -21,11 +21,12 @@ use crate::connection::driver::Connection;
 use crate::executor::event_loop::EventLoop;
 use crate::observe::stats::ThreadStates;
 
-/// Where the application runs, how those who run it wait, and how they are woken.
+/// Where the application runs, how those who run it wait, and how they are woken. Code that needs one part of it takes
+/// the trait of that part.
 ///
 /// A *runner* is a thread or a greenlet that runs the application. The *I/O side* is the thread that waits for events
 /// and handles them; it may be a runner at other times. Only [`Executor::run`] may block.
-pub(crate) trait Executor: Send + Sync + 'static {
+pub(crate) trait Executor: Wakes + Flushes + Turns {
     // Called by the threads of the server.
 
     /// The body of a thread of the server: it has events handled, and has the application run by this thread or by
@@ -50,30 +51,40 @@ pub(crate) trait Executor: Send + Sync + 'static {
 
     // Called by any thread.
 
-    /// The I/O side is to look at once for what was left to it, unless it does so anyway before it next waits.
-    fn wake_io(&self);
-
-    /// Requests wait in the run queue: one was added, or a runner has left some behind.
-    fn wake_runners(&self);
-
-    /// A response coalesces its blocks from now on: its connection is put on the flush list, which the I/O side looks
-    /// through at each tick.
-    fn add_coalescing(&self, connection: Arc<Connection>);
+    /// Runners are to come to an end though they may be inside a request, whose end nobody waits for.
+    fn interrupt(&self) {}
 
     /// For the statistics: runners that there are, and greenlets that were ever made.
     fn count(&self) -> (u64, u64);
 
     /// For the statistics: threads that lead, watch and are parked (or greenlets that are); the others are 0.
     fn free_threads(&self) -> ThreadStates;
+}
 
-    /// Runners are to come to an end though they may be inside a request, whose end nobody waits for.
-    fn interrupt(&self) {}
+/// How those who wait are woken. Called by any thread.
+pub(crate) trait Wakes: Send + Sync + 'static {
+    /// The I/O side is to look at once for what was left to it, unless it does so anyway before it next waits.
+    fn wake_io(&self);
 
-    // Called by runners.
+    /// What the runner waits for under this ticket has come: it is to go on. False: it will not.
+    fn wake_runner(&self, _ticket: u64) -> bool {
+        false
+    }
 
-    /// The calling runner has entered the application, or another one may never return from it: starts a thread where
-    /// too few are free to lead and to watch.
-    fn keep_a_spare_thread(&self) {}
+    /// True on the thread of runners that wait under a ticket.
+    fn is_on_ticket_thread(&self) -> bool {
+        false
+    }
+}
+
+/// What the executor does for responses that are not sent at once.
+pub(crate) trait Flushes: Send + Sync + 'static {
+    /// A response coalesces its blocks from now on: its connection is put on the flush list, which the I/O side looks
+    /// through at each tick. Called by any thread.
+    fn add_coalescing(&self, connection: Arc<Connection>);
+
+    /// Something is held, and nobody looks after it in time.
+    fn watch_held(&self) {}
 
     /// Requests wait: whether the calling runner may hold a complete response until it has run more of them.
     fn may_hold(&self) -> bool {
@@ -85,9 +96,16 @@ pub(crate) trait Executor: Send + Sync + 'static {
     fn may_delay(&self) -> bool {
         false
     }
+}
 
-    /// Something is held, and nobody looks after it in time.
-    fn watch_held(&self) {}
+/// Who runs requests next.
+pub(crate) trait Turns: Send + Sync + 'static {
+    /// Requests wait in the run queue: one was added, or a runner has left some behind. Called by any thread.
+    fn wake_runners(&self);
+
+    /// The calling runner has entered the application, or another one may never return from it: starts a thread where
+    /// too few are free to lead and to watch.
+    fn keep_a_spare_thread(&self) {}
 
     /// A runner has begun or ended a request.
     fn note_progress(&self) {}
@@ -95,18 +113,6 @@ pub(crate) trait Executor: Send + Sync + 'static {
     /// True when the calling runner is to leave the application though requests wait, so that others of its thread can
     /// run.
     fn is_turn_over(&self) -> bool {
-        false
-    }
-
-    // For runners that wait under a ticket. Any thread.
-
-    /// What the runner waits for under this ticket has come: it is to go on. False: it will not.
-    fn wake_runner(&self, _ticket: u64) -> bool {
-        false
-    }
-
-    /// True on the thread of runners that wait under a ticket.
-    fn is_on_ticket_thread(&self) -> bool {
         false
     }
 }

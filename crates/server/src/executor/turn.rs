@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use crate::connection::exchange::Exchange;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::dispatch::run_queue::{Entry, TakeResult};
-use crate::executor::Executor;
+use crate::executor::Turns;
 
 /// A thread's turn at running the application, from [`crate::executor::application::Application::enter`] to its return;
 /// or that of a greenlet.
 pub struct Turn<'a> {
     dispatcher: &'a Dispatcher,
-    executor: &'a dyn Executor,
+    executor: &'a dyn Turns,
     /// The runner's slot in the runner table.
     slot: Option<usize>,
     /// The runner has taken a request up and not put it down.
@@ -35,7 +35,7 @@ impl<'a> Turn<'a> {
     /// The turn of a thread that is about to wait for the interpreter.
     pub(crate) fn entering(
         dispatcher: &'a Dispatcher,
-        executor: &'a dyn Executor,
+        executor: &'a dyn Turns,
         slot: Option<usize>,
         entry: Entry,
     ) -> Self {
@@ -43,7 +43,7 @@ impl<'a> Turn<'a> {
     }
 
     /// The turn of a runner that has the interpreter. `None`: no request waits, or as many run as may.
-    pub(crate) fn running(dispatcher: &'a Dispatcher, executor: &'a dyn Executor, slot: usize) -> Option<Self> {
+    pub(crate) fn running(dispatcher: &'a Dispatcher, executor: &'a dyn Turns, slot: usize) -> Option<Self> {
         let joins = dispatcher.queue.join(dispatcher.most_runners());
         let slot = Some(slot);
         joins.then(|| Self { dispatcher, executor, slot, has_request: false, began: None, state: State::Running })

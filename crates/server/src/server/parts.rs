@@ -62,7 +62,7 @@ impl Parts {
             accepting: Accepting::new(context.clone(), application.clone(), guard.clone(), sockets, place)?,
             accounting: Accounting::new(context.clone(), application.clone(), place)?,
             publishing: Publishing::new(place),
-            responders: responders::in_order(&context, &dispatcher, &executor)?,
+            responders: responders::in_order(&context, &dispatcher, executor.clone())?,
             greenlets,
             executor,
             guard,

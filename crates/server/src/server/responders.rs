@@ -7,7 +7,7 @@ use crate::connection::context::Context;
 use crate::connection::exchange::Exchange;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::dispatch::responder::{Responder, Response};
-use crate::executor::Executor;
+use crate::executor::Turns;
 use crate::os::allocator;
 use crate::static_files::StaticFiles;
 use crate::static_files::named::NamedFiles;
@@ -20,7 +20,7 @@ use crate::static_files::named::NamedFiles;
 pub(super) fn in_order(
     context: &Context,
     dispatcher: &Arc<Dispatcher>,
-    executor: &Arc<dyn Executor>,
+    executor: Arc<dyn Turns>,
 ) -> io::Result<Vec<Box<dyn Responder>>> {
     let mut responders: Vec<Box<dyn Responder>> = Vec::new();
     if !context.config.static_files.named.is_empty() {
@@ -30,7 +30,7 @@ pub(super) fn in_order(
         responders.push(Box::new(StaticFiles::new(context.config.static_files.clone(), context.disk.clone())?));
     }
     responders.push(Box::new(Full { dispatcher: dispatcher.clone() }));
-    responders.push(Box::new(Queue { dispatcher: dispatcher.clone(), executor: executor.clone() }));
+    responders.push(Box::new(Queue { dispatcher: dispatcher.clone(), executor }));
     Ok(responders)
 }
 
@@ -53,7 +53,7 @@ impl Responder for Full {
 /// Puts the request into the run queue, from which a runner takes it and calls the application.
 struct Queue {
     dispatcher: Arc<Dispatcher>,
-    executor: Arc<dyn Executor>,
+    executor: Arc<dyn Turns>,
 }
 
 impl Responder for Queue {

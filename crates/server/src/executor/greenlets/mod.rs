@@ -18,10 +18,10 @@ use crate::connection::context::Context;
 use crate::connection::driver::Connection;
 use crate::connection::local;
 use crate::dispatch::dispatcher::Dispatcher;
-use crate::executor::Executor;
 use crate::executor::event_loop::EventLoop;
 use crate::executor::greenlets::wakeup::{News, Wakeup};
 use crate::executor::turn::Turn;
+use crate::executor::{Executor, Flushes, Turns, Wakes};
 use crate::observe::stats::ThreadStates;
 use crate::os::clock;
 use crate::os::epoll::Events;
@@ -234,26 +234,6 @@ impl Executor for Greenlets {
         self.wakeup.report_end();
     }
 
-    fn wake_io(&self) {
-        if !local::is_leading() {
-            self.context.poller.wake();
-        }
-    }
-
-    /// The I/O thread itself does so at the end of its round, once for all requests.
-    fn wake_runners(&self) {
-        if !local::is_leading() {
-            self.wakeup.wake();
-        }
-    }
-
-    fn add_coalescing(&self, connection: Arc<Connection>) {
-        // The I/O thread comes at every tick while any are listed.
-        if self.context.flush_list.add_coalescing_anew(connection) {
-            self.wake_io();
-        }
-    }
-
     fn count(&self) -> (u64, u64) {
         (self.workers.load(Ordering::Relaxed) as u64, self.workers_made.load(Ordering::Relaxed))
     }
@@ -262,13 +242,13 @@ impl Executor for Greenlets {
         let parked = self.workers.load(Ordering::Relaxed).saturating_sub(self.dispatcher.queue.running());
         ThreadStates { leading: 1, parked: parked as u64, ..ThreadStates::default() }
     }
+}
 
-    fn note_progress(&self) {
-        self.progress.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn is_turn_over(&self) -> bool {
-        self.nanos() >= self.slice.load(Ordering::Relaxed)
+impl Wakes for Greenlets {
+    fn wake_io(&self) {
+        if !local::is_leading() {
+            self.context.poller.wake();
+        }
     }
 
     fn wake_runner(&self, ticket: u64) -> bool {
@@ -277,6 +257,32 @@ impl Executor for Greenlets {
 
     fn is_on_ticket_thread(&self) -> bool {
         self.wakeup.is_here()
+    }
+}
+
+impl Flushes for Greenlets {
+    fn add_coalescing(&self, connection: Arc<Connection>) {
+        // The I/O thread comes at every tick while any are listed.
+        if self.context.flush_list.add_coalescing_anew(connection) {
+            self.wake_io();
+        }
+    }
+}
+
+impl Turns for Greenlets {
+    /// The I/O thread itself does so at the end of its round, once for all requests.
+    fn wake_runners(&self) {
+        if !local::is_leading() {
+            self.wakeup.wake();
+        }
+    }
+
+    fn note_progress(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn is_turn_over(&self) -> bool {
+        self.nanos() >= self.slice.load(Ordering::Relaxed)
     }
 }
 
@@ -290,7 +296,7 @@ mod tests {
     use super::testing::Served;
     use crate::config::Config;
     use crate::connection::exchange::{Exchange, Payload, Position, Room, Sent};
-    use crate::executor::Executor;
+    use crate::executor::Turns;
 
     struct Here(&'static [u8]);
 

@@ -14,7 +14,6 @@ use crate::connection::driver::{Connection, READS};
 use crate::connection::local;
 use crate::dispatch::admission::Verdict;
 use crate::dispatch::dispatcher::Dispatcher;
-use crate::executor::Executor;
 use crate::executor::application::{Application, Level};
 use crate::executor::entry::run_application;
 use crate::executor::event_loop::EventLoop;
@@ -22,6 +21,7 @@ use crate::executor::threads::leadership::Term;
 use crate::executor::threads::roles::{Role, Roles, Watched};
 use crate::executor::threads::spare_time::SpareTime;
 use crate::executor::turn::Turn;
+use crate::executor::{Executor, Flushes, Turns, Wakes};
 use crate::observe::stats::ThreadStates;
 use crate::os::clock::{Load, Millis, NEVER};
 use crate::os::epoll::Events;
@@ -222,6 +222,16 @@ impl Executor for Threads {
         self.roles.end();
     }
 
+    fn count(&self) -> (u64, u64) {
+        (self.roles.total() as u64, 0)
+    }
+
+    fn free_threads(&self) -> ThreadStates {
+        self.roles.free_threads()
+    }
+}
+
+impl Wakes for Threads {
     /// A leader that is inside of the application is not woken: it polls when the application returns, or the watcher
     /// does before.
     fn wake_io(&self) {
@@ -229,13 +239,9 @@ impl Executor for Threads {
             self.context.poller.wake();
         }
     }
+}
 
-    /// The leader runs the application itself, or has it run. It is also woken by an application thread that has read
-    /// the next request of its connection, since that thread may be busy for long before it takes a request.
-    fn wake_runners(&self) {
-        self.wake_io();
-    }
-
+impl Flushes for Threads {
     fn add_coalescing(&self, connection: Arc<Connection>) {
         let is_watched = !self.context.flush_list.add_coalescing(connection);
         if self.roles.is_led() {
@@ -245,10 +251,8 @@ impl Executor for Threads {
         }
     }
 
-    /// Only while the leader runs the application: a watcher then comes at each tick, and need not be woken. An
-    /// application that is known to wait would have its blocks wait for a tick in vain.
-    fn may_delay(&self) -> bool {
-        !self.roles.is_led() && !self.dispatcher.queue.is_eager()
+    fn watch_held(&self) {
+        self.roles.alert();
     }
 
     /// Only while the server has little time to spare: clients whose responses come together ask again together, and
@@ -259,21 +263,18 @@ impl Executor for Threads {
         self.is_saturated.load(Ordering::Relaxed) && !self.roles.is_led() && !self.dispatcher.queue.is_eager()
     }
 
-    fn watch_held(&self) {
-        self.roles.alert();
+    /// Only while the leader runs the application: a watcher then comes at each tick, and need not be woken. An
+    /// application that is known to wait would have its blocks wait for a tick in vain.
+    fn may_delay(&self) -> bool {
+        !self.roles.is_led() && !self.dispatcher.queue.is_eager()
     }
+}
 
-    /// The runner is recalled.
-    fn is_turn_over(&self) -> bool {
-        self.is_recalled.load(Ordering::Relaxed) && self.is_recalled.swap(false, Ordering::AcqRel)
-    }
-
-    fn count(&self) -> (u64, u64) {
-        (self.roles.total() as u64, 0)
-    }
-
-    fn free_threads(&self) -> ThreadStates {
-        self.roles.free_threads()
+impl Turns for Threads {
+    /// The leader runs the application itself, or has it run. It is also woken by an application thread that has read
+    /// the next request of its connection, since that thread may be busy for long before it takes a request.
+    fn wake_runners(&self) {
+        self.wake_io();
     }
 
     /// A runner needs a thread that can take the lead while it runs, and threads that are stuck need others in their
@@ -293,6 +294,11 @@ impl Executor for Threads {
             self.roles.start_failed();
             self.log_start_failure(&fault);
         }
+    }
+
+    /// The runner is recalled.
+    fn is_turn_over(&self) -> bool {
+        self.is_recalled.load(Ordering::Relaxed) && self.is_recalled.swap(false, Ordering::AcqRel)
     }
 }
 
