@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use tailrace_server::allocator::WithReserve;
 use tailrace_server::{
-    Application, Config, Exchange, Level, Mount, Payload, Position, RequestBody, Scoreboard, Server, Turn,
+    Application, Config, Exchange, Level, Mount, Payload, Position, Reports, RequestBody, Scoreboard, Server, Turn,
 };
 
 // The same allocator as the Python module's.
@@ -67,7 +67,9 @@ impl Application for Echo {
         let server = self.server.get().unwrap().clone();
         std::thread::Builder::new().spawn(move || server.run()).map(drop)
     }
+}
 
+impl Reports for Echo {
     fn log(&self, level: Level, message: &str) {
         eprintln!("{level:?}: {message}");
     }

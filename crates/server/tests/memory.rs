@@ -26,7 +26,8 @@ use tailrace_http::limits::Limits;
 use tailrace_http::trust::{ForwardedFields, Trust};
 use tailrace_server::allocator::{self, WithReserve};
 use tailrace_server::{
-    Application, Exchange, Level, Mount, Payload, Position, RequestBody, Room, Sent, Server, StaticConfig, Turn,
+    Application, Exchange, Level, Mount, Payload, Position, Reports, RequestBody, Room, Sent, Server, StaticConfig,
+    Turn,
 };
 
 #[global_allocator]
@@ -191,7 +192,9 @@ impl Application for Reader {
         let server = self.server.get().unwrap().clone();
         with_memory(|| thread::Builder::new().spawn(move || server.run()).map(drop))
     }
+}
 
+impl Reports for Reader {
     fn log(&self, _: Level, _: &str) {}
 }
 

@@ -346,7 +346,7 @@ impl Connection {
         effects
     }
 
-    /// See [`Host::make_room`].
+    /// See [`Open::make_room`](host::Open::make_room).
     fn make_room(&self, more: usize) -> bool {
         self.shared.memory.has_room(more) || self.host.make_room(more)
     }

@@ -216,7 +216,7 @@ mod tests {
 
     use crate::config::{Config, ExecutorKind};
     use crate::connection::exchange::Position;
-    use crate::executor::application::{Application, Level};
+    use crate::executor::application::{Application, Level, Reports};
     use crate::executor::turn::Turn;
     use crate::observe::access_log::{AccessLogConfig, Destination, Format};
     use crate::observe::stats::Stats;
@@ -243,7 +243,9 @@ mod tests {
         fn freed(&self, bytes: usize) {
             self.freed.fetch_add(bytes, Ordering::SeqCst);
         }
+    }
 
+    impl Reports for Pong {
         fn log(&self, _: Level, message: &str) {
             panic!("{message}");
         }

@@ -8,15 +8,11 @@ use tailrace_http::encode;
 
 use crate::connection::driver::Connection;
 use crate::os::socket::Io;
-use crate::request::stream::{Pace, Source};
+use crate::request::stream::{Pace, ReaderWaits, Source};
 
 impl Source for Connection {
     fn receive(&self, buffer: &mut [u8]) -> Io {
         self.socket().receive(buffer)
-    }
-
-    fn wait_readable(&self, time: Duration) -> bool {
-        self.socket().wait_readable(time)
     }
 
     fn send_continue(&self) {
@@ -40,6 +36,12 @@ impl Source for Connection {
 
     fn now(&self) -> Instant {
         self.shared().clock.read()
+    }
+}
+
+impl ReaderWaits for Connection {
+    fn wait_readable(&self, time: Duration) -> bool {
+        self.socket().wait_readable(time)
     }
 
     fn interruptions(&self) -> Option<Duration> {

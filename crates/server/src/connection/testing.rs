@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::config::{Config, ExecutorKind};
 use crate::connection::driver::Connection;
 use crate::connection::shared::Shared;
-use crate::executor::application::{Application, Level};
+use crate::executor::application::{Application, Level, Reports};
 use crate::executor::greenlets::POLICY;
 use crate::executor::turn::Turn;
 use crate::request::Endpoints;
@@ -25,7 +25,9 @@ impl Application for Nobody {
     fn grow(&self) -> io::Result<()> {
         panic!("a thread was started");
     }
+}
 
+impl Reports for Nobody {
     fn log(&self, _: Level, message: &str) {
         panic!("{message}");
     }

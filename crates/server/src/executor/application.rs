@@ -13,7 +13,7 @@ use crate::os::clock;
 use crate::request::Request;
 
 /// What responds to the requests of a server. Shared by all its threads.
-pub trait Application: Send + Sync + 'static {
+pub trait Application: Reports {
     /// Runs complete requests on the calling thread.
     ///
     /// Acquires whatever the application needs to run (the interpreter), then calls [`Turn::next`] until it answers
@@ -42,6 +42,13 @@ pub trait Application: Send + Sync + 'static {
         false
     }
 
+    /// So many bytes that were held for clients have been freed; the allocator may be asked to return them to the
+    /// system. Called by the I/O side: must not block.
+    fn freed(&self, _bytes: usize) {}
+}
+
+/// What is told of requests and responses, and writes the error log.
+pub trait Reports: Send + Sync + 'static {
     /// A request's deadline has come while a thread still works on it. Called by the I/O side, which does not hold the
     /// application: must not block.
     fn overdue(&self, request: Overdue) {
@@ -56,7 +63,7 @@ pub trait Application: Send + Sync + 'static {
         self.log(Level::Warning, &request.to_string());
     }
 
-    /// True when [`Application::delivered`] is to be called.
+    /// True when [`Reports::delivered`] is to be called.
     fn follows_deliveries(&self) -> bool {
         false
     }
@@ -64,10 +71,6 @@ pub trait Application: Send + Sync + 'static {
     /// A response is over, complete or not. `line`: its line of an access log that goes to the application. Called by
     /// the thread that accounts for it: must not block.
     fn delivered(&self, _request: &Request, _record: &Record, _line: Option<String>) {}
-
-    /// So many bytes that were held for clients have been freed; the allocator may be asked to return them to the
-    /// system. Called by the I/O side: must not block.
-    fn freed(&self, _bytes: usize) {}
 
     /// A line for the error log, from a thread that does not hold the application.
     fn log(&self, level: Level, message: &str);

@@ -51,14 +51,10 @@ pub(crate) struct Pace {
     pub(crate) rate: u64,
 }
 
-/// What a body needs of the connection on which it arrives. Any thread may call these, and no call but
-/// [`Source::wait_readable`] blocks.
-pub(crate) trait Source: Send + Sync {
+/// What a body needs of the connection on which it arrives. Any thread may call these, and none of them blocks.
+pub(crate) trait Source: ReaderWaits {
     /// Reads what the client has sent.
     fn receive(&self, buffer: &mut [u8]) -> Io;
-
-    /// Blocks until bytes or the end of the stream can be read, for at most `time`. False: they cannot.
-    fn wait_readable(&self, time: Duration) -> bool;
 
     /// Sends `100 Continue`.
     fn send_continue(&self);
@@ -74,9 +70,16 @@ pub(crate) trait Source: Send + Sync {
 
     /// The time, by the clock of the server.
     fn now(&self) -> Instant;
+}
 
-    /// How often a thread that waits must call [`Source::must_end`], because its server has no other thread that would
-    /// see a signal. `None`: never.
+/// How the reader of a body waits for its client, and is woken. Any thread may call these, and no call but
+/// [`ReaderWaits::wait_readable`] blocks.
+pub(crate) trait ReaderWaits: Send + Sync {
+    /// Blocks until bytes or the end of the stream can be read, for at most `time`. False: they cannot.
+    fn wait_readable(&self, time: Duration) -> bool;
+
+    /// How often a thread that waits must call [`ReaderWaits::must_end`], because its server has no other thread that
+    /// would see a signal. `None`: never.
     fn interruptions(&self) -> Option<Duration>;
 
     /// True when the thread must stop waiting: a signal asks the server to end, or its graceful time is over.
@@ -85,7 +88,8 @@ pub(crate) trait Source: Send + Sync {
     /// True on the thread whose runners wait under tickets: elsewhere no ticket is given out.
     fn is_on_ticket_thread(&self) -> bool;
 
-    /// Wakes the greenlet with this ticket at the next event of the socket, or when [`Source::wake_reader`] is called.
+    /// Wakes the greenlet with this ticket at the next event of the socket, or when [`ReaderWaits::wake_reader`] is
+    /// called.
     fn wake_at_input(&self, ticket: u64);
 
     /// Wakes the greenlet with this ticket now. False: it cannot be woken any more.
@@ -501,7 +505,7 @@ mod tests {
     use tailrace_http::body::BodyDecoder;
     use tailrace_http::framing::BodyLength;
 
-    use super::{BUFFER, BodyFault, BodyStream, Incoming, LOOK, Pace, Rest, SMALL_BUFFER, Source};
+    use super::{BUFFER, BodyFault, BodyStream, Incoming, LOOK, Pace, ReaderWaits, Rest, SMALL_BUFFER, Source};
     use crate::os::clock::Clock;
     use crate::os::socket::Io;
     use crate::os::sync::lock;
@@ -556,14 +560,6 @@ mod tests {
             }
         }
 
-        fn wait_readable(&self, time: Duration) -> bool {
-            let mut wire = lock(&self.wire);
-            wire.waits.push(time);
-            self.clock.advance(time);
-            wire.input.pop_front_if(|bytes| bytes.is_none() && time >= LOOK);
-            !wire.input.is_empty()
-        }
-
         fn send_continue(&self) {
             lock(&self.wire).continues += 1;
         }
@@ -582,6 +578,16 @@ mod tests {
 
         fn now(&self) -> Instant {
             self.clock.read()
+        }
+    }
+
+    impl ReaderWaits for Scripted {
+        fn wait_readable(&self, time: Duration) -> bool {
+            let mut wire = lock(&self.wire);
+            wire.waits.push(time);
+            self.clock.advance(time);
+            wire.input.pop_front_if(|bytes| bytes.is_none() && time >= LOOK);
+            !wire.input.is_empty()
         }
 
         fn interruptions(&self) -> Option<Duration> {

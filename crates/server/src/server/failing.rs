@@ -104,7 +104,7 @@ mod tests {
 
     use crate::config::{Config, ExecutorKind};
     use crate::connection::exchange::Position;
-    use crate::executor::application::{Application, Level};
+    use crate::executor::application::{Application, Level, Reports};
     use crate::executor::turn::Turn;
     use crate::observe::access_log::{AccessLogConfig, Destination, Format};
     use crate::observe::scoreboard::Scoreboard;
@@ -147,7 +147,9 @@ mod tests {
             let server = self.server.get().unwrap().clone();
             thread::Builder::new().spawn(move || server.run()).map(drop)
         }
+    }
 
+    impl Reports for Echo {
         fn log(&self, _: Level, message: &str) {
             write_stderr(message);
         }

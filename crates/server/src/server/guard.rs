@@ -138,7 +138,7 @@ mod tests {
     use super::{Guard, Stage};
     use crate::config::Config;
     use crate::connection::context::Context;
-    use crate::executor::application::{Application, Level};
+    use crate::executor::application::{Application, Level, Reports};
     use crate::executor::inline;
     use crate::executor::turn::Turn;
 
@@ -151,7 +151,9 @@ mod tests {
         fn grow(&self) -> io::Result<()> {
             Ok(())
         }
+    }
 
+    impl Reports for Log {
         fn log(&self, _: Level, message: &str) {
             self.0.lock().unwrap().push(message.to_owned());
         }

@@ -21,8 +21,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tailrace_server::{
-    Application, BodyFault, Exchange, Level, Payload, Position, Record, RequestBody, Scheme, Sent, Server as Engine,
-    Short, Turn,
+    Application, BodyFault, Exchange, Level, Payload, Position, Record, Reports, RequestBody, Scheme, Sent,
+    Server as Engine, Short, Turn,
 };
 pub use tailrace_server::{Config, ExecutorKind};
 #[allow(unused_imports, reason = "not every test file needs them")]
@@ -502,7 +502,9 @@ impl Application for Script {
         }
         Ok(())
     }
+}
 
+impl Reports for Script {
     fn log(&self, level: Level, message: &str) {
         lock(&self.state).log.push(format!("{level:?}: {message}"));
         self.changed.notify_all();

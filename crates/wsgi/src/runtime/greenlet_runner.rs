@@ -12,7 +12,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use tailrace_server::{Application, Greenlets, Level, Look, Overdue, Server, clock};
+use tailrace_server::{Greenlets, Level, Look, Overdue, Reports, Server, clock};
 
 use crate::ffi::{references, thread};
 use crate::python::forks::{self, used_in_child};

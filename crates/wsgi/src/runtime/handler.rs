@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use tailrace_server::{Application, Level, Overdue, Record, Request, Server, Slow, Turn};
+use tailrace_server::{Application, Level, Overdue, Record, Reports, Request, Server, Slow, Turn};
 
 use crate::call::application::{Runner, WsgiApplication};
 use crate::call::thread_cache::ThreadCaches;
@@ -63,7 +63,9 @@ impl Application for PythonHandler {
     fn ask(&self) -> bool {
         self.server.get().is_some_and(|server| self.probe.ask(server.clone()))
     }
+}
 
+impl Reports for PythonHandler {
     fn log(&self, level: Level, message: &str) {
         self.log.send(level, message);
     }

@@ -177,7 +177,7 @@ impl Greenlets {
         u64::try_from(clock::now().saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// As the opposite of [`Executor::is_turn_over`], but the first time after [`Greenlets::take_news`] begins a slice.
+    /// As the opposite of [`Turns::is_turn_over`], but the first time after [`Greenlets::take_news`] begins a slice.
     /// So greenlets whose tickets are given out, and which run first, cannot keep requests waiting for ever.
     fn begins_slice(&self) -> bool {
         if self.slice.load(Ordering::Relaxed) == 0 {

@@ -13,7 +13,7 @@ use super::Greenlets;
 use super::wakeup::News;
 use crate::config::{Config, ExecutorKind};
 use crate::connection::exchange::Exchange;
-use crate::executor::application::{Application, Level, Overdue};
+use crate::executor::application::{Application, Level, Overdue, Reports};
 use crate::executor::turn::Turn;
 use crate::os::sync::lock;
 use crate::server::Server;
@@ -32,7 +32,9 @@ impl Application for Nobody {
     fn grow(&self) -> io::Result<()> {
         panic!("a thread was started");
     }
+}
 
+impl Reports for Nobody {
     fn overdue(&self, request: Overdue) {
         lock(&self.overdue).push(request);
     }

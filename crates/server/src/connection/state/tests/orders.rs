@@ -21,7 +21,7 @@ use crate::os::socket::Io;
 use crate::os::sync::lock;
 use crate::request::RequestBody;
 use crate::request::spool::Write;
-use crate::request::stream::{BodyFault, BodyStream, Pace, Source};
+use crate::request::stream::{BodyFault, BodyStream, Pace, ReaderWaits, Source};
 use crate::response::sending::Flush;
 use crate::response::testing::Tape;
 
@@ -138,10 +138,6 @@ impl Source for Socket {
         }
     }
 
-    fn wait_readable(&self, _: Duration) -> bool {
-        panic!("the model never waits for a body")
-    }
-
     fn send_continue(&self) {
         lock(&self.0).continues += 1;
     }
@@ -160,6 +156,12 @@ impl Source for Socket {
 
     fn now(&self) -> Instant {
         crate::os::clock::now()
+    }
+}
+
+impl ReaderWaits for Socket {
+    fn wait_readable(&self, _: Duration) -> bool {
+        panic!("the model never waits for a body")
     }
 
     fn interruptions(&self) -> Option<Duration> {
