@@ -91,7 +91,7 @@ lint-python: build .venv/.lint .venv/.test
 	$(BIN)/python tools/options_page.py --check
 	$(BIN)/python tools/migrate_page.py --check
 	$(BIN)/python tools/comparison_page.py --check
-	$(BIN)/python tools/check_behaviour.py
+	$(BIN)/python tools/check_promises.py
 
 format: .venv/.lint ## Format the sources
 	cargo fmt --all

@@ -39,7 +39,7 @@ PAGES = [
     *sorted((DOCS / "guides").glob("*.md")),
     *(
         DOCS / f"{name}.md"
-        for name in ("index", "tutorial", "troubleshooting", "how-it-works", "limitations", "support")
+        for name in ("index", "tutorial", "troubleshooting", "http", "how-it-works", "limitations", "support")
     ),
 ]
 # Pages whose links are checked.
@@ -242,11 +242,12 @@ def test_options_variables_and_metrics_in_the_text_exist(page):
             assert metric in metrics, f"{page.name}:{number}: {metric}"
 
 
-def test_sentences_of_refusals_are_those_of_the_server():
+@pytest.mark.parametrize("page", ["http", "troubleshooting"])
+def test_sentences_of_refusals_are_those_of_the_server(page):
     sources = "".join(path.read_text() for path in sorted((ROOT / "crates").glob("*/src/**/*.rs")))
     # As the compiler reads them.
-    said = re.sub(r"\\\n\s*", "", sources)
-    for row in rows(DOCS / "troubleshooting.md", "sentences"):
+    said = re.sub(r"\\\n\s*", "", sources).replace('\\"', '"')
+    for row in rows(DOCS / f"{page}.md", "sentences"):
         (sentence,) = [cell.strip("`") for cell in row[:2] if cell.startswith("`") and cell.endswith(".`")]
         assert f'"{sentence}"' in said, sentence
         if row[0].isdigit():
