@@ -285,14 +285,14 @@ def figures(record: Record) -> dict[str, str]:
     }
 
 
-def row(root: str, each: Shape, is_told: bool) -> str:
-    """A shape, and how its last response was delivered."""
+def row(root: str, each: Shape) -> str:
+    """A shape, and how its last response was delivered; nothing as long as it was not asked for."""
     record = last_record(each.path)
     if record:
         pairs = "".join(f"<div><dt>{name}<dd>{html.escape(text)}</div>" for name, text in figures(record).items())
         told = f'<dl class="told {html.escape(record["ending"])}">{pairs}</dl>'
     else:
-        told = f'<p class="told">{"" if not is_told else "Not asked for yet." if record is None else "On its way."}</p>'
+        told = f'<p class="told">{"" if record is None else "On its way."}</p>'
     return (
         f'<li><a href="{root}{each.path}">{html.escape(each.title)}</a><code>{each.path}</code>'
         f'<button type="button" hidden aria-label="Try {html.escape(each.title)}">Try</button>'
@@ -325,7 +325,7 @@ def index(environ: Environ, start_response: Start) -> Body:
         also = f"<p>The figures as JSON: <code>curl -s {host}/records</code></p>"
     else:
         told, more, also = "This server does not tell how it delivers them; tailrace does.", "", ""
-    rows = "".join(row(root, each, is_told) for each in SHAPES)
+    rows = "".join(row(root, each) for each in SHAPES)
     return answer(
         start_response,
         "text/html; charset=utf-8",
