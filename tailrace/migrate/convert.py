@@ -21,11 +21,25 @@ _LOOPBACK: Final = ("127.", "::1", "localhost")
 
 @dataclass
 class Setting:
-    """A value for a tailrace.toml, as the option's kind writes it, and comments about it."""
+    """A value for a tailrace.toml, as the option's kind writes it, and comments about it.
+
+    entries: those of a list, by their names, or by themselves if they have none. An option may be given thousands of
+    times, so none of them reads the list again.
+    """
 
     value: Any
     origins: list[str] = field(default_factory=list)
     comments: list[str] = field(default_factory=list)
+    entries: dict[Any, Any] = field(default_factory=dict)
+
+    def add(self, entries: dict[Any, Any]) -> None:
+        """Adds entries to a list, or none of them: raises ValueError if one has the name of another one."""
+        for key, entry in entries.items():
+            if self.entries.get(key, entry) != entry:
+                raise ValueError(f"must name {key} once")
+        new = {key: entry for key, entry in entries.items() if key not in self.entries}
+        self.entries.update(new)
+        self.value.extend(new.values())
 
 
 @dataclass
@@ -104,9 +118,6 @@ def _set(made: Migrated, option: Option, raw: Any, given: Given) -> None:
     """Adds a value. Raises ValueError, ConfigError or LoadError if the option does not take it."""
     if given.value is CPUS and option.name != "workers":
         raise ValueError("it depends on the number of CPUs")
-    known = made.settings.get(option.name)
-    if isinstance(option.default, tuple) and isinstance(raw, list) and known is not None:
-        raw = list(dict.fromkeys([*known.value, *raw]))
     read = option.kind.read(raw)
     if read is None:
         # An empty path: unset, for which TOML has no value.
@@ -116,8 +127,16 @@ def _set(made: Migrated, option: Option, raw: Any, given: Given) -> None:
     elif option.name == "app":
         load.parse(read)
     setting = Setting(option.kind.write(read))
-    if isinstance(option.default, tuple) and known is not None:
-        setting.origins, setting.comments = known.origins, known.comments
+    known = made.settings.get(option.name)
+    if isinstance(option.default, tuple) and isinstance(setting.value, list):
+        entries = _entries(read, setting.value)
+        if known is not None and isinstance(raw, list) and isinstance(known.value, list):
+            known.add(entries)
+            setting = known
+        else:
+            setting.entries = entries
+            if known is not None:
+                setting.origins, setting.comments = known.origins, known.comments
     origin = f"{given.name}, {given.place}" if given.place else given.name
     if given.computed:
         setting.comments.append(f"{given.text} ({given.place or 'command line'}): {given.computed}")
@@ -131,6 +150,12 @@ def _set(made: Migrated, option: Option, raw: Any, given: Given) -> None:
         made.warnings.append(f"{option.name}: {given.computed}; the file contains a suggestion")
     setting.origins.append(origin)
     made.settings[option.name] = setting
+
+
+def _entries(read: tuple[Any, ...], written: list[Any]) -> dict[Any, Any]:
+    """The entries of a list as the file has them, by their names, or by themselves if they have none."""
+    keys = [each[0] or each if isinstance(each, tuple) else each for each in read]
+    return dict(zip(keys, written, strict=True))
 
 
 def _computed(made: Migrated, given: Given, ours: str) -> None:

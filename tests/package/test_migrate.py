@@ -340,6 +340,42 @@ def test_a_small_file_needs_little_memory_and_time(name, directory):
     assert done.returncode == (0 if done.stderr.startswith("tailrace: warning: ") else 2)
 
 
+def calls(options):
+    """How many functions are called to convert a file of uWSGI with these options."""
+    counted = 0
+
+    def count(frame, event, argument):
+        nonlocal counted
+        counted += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        found = uwsgi(options)[0]
+    finally:
+        sys.setprofile(None)
+    return counted, found
+
+
+@pytest.mark.parametrize(
+    ("option", "ours"),
+    [("http-socket = 127.0.0.1:{}", "bind"), ("static-map = /{}=/srv", "static")],
+)
+def test_an_option_of_many_lines_costs_the_same_for_each_line(option, ours):
+    def lines(first, last):
+        return "".join(f"{option.format(number)}\n" for number in range(first, last))
+
+    none, few, many = calls(""), calls(lines(1, 201)), calls(lines(1, 401))
+    assert [len(found[ours]) for _, found in (few, many)] == [200, 400]
+    assert many[0] - few[0] < 1.1 * (few[0] - none[0])
+
+
+def test_an_entry_of_a_list_is_taken_once_and_its_name_has_one_value():
+    assert uwsgi("http-socket = :1\nhttp-socket = :2\nhttp-socket = :1")[0]["bind"] == [":1", ":2"]
+    settings, text, _ = uwsgi("static-map = /a=/x\nstatic-map = /b=/x\nstatic-map = /a=/x\nstatic-map = /a=/y")
+    assert settings["static"] == ["/a=/x", "/b=/x"]
+    assert "static-map = /a=/y (line 5)\n#       `static` does not accept the value: must name /a once." in text
+
+
 def test_a_command_line_names_few_files(directory):
     (directory / "a.ini").write_text("[uwsgi]\nlisten = 9\n")
     assert migrated("uwsgi" + " a.ini" * 10)[0]["backlog"] == 9
