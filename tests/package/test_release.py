@@ -33,6 +33,7 @@ Summary: A WSGI server
 Keywords: wsgi
 License-Expression: MIT
 License-File: LICENSE
+License-File: THIRD-PARTY.txt
 Requires-Python: >=3.10
 Project-URL: Source, https://example.org
 Classifier: Typing :: Typed
@@ -46,7 +47,7 @@ def release():
     yield importlib.import_module("release")
     sys.path.remove(str(ROOT / "tools"))
     for name in list(sys.modules):
-        if name == "release" or name.partition(".")[0] == "distribution":
+        if name in ("release", "third_party") or name.partition(".")[0] == "distribution":
             del sys.modules[name]
 
 
@@ -79,6 +80,7 @@ def wheel(release, tmp_path, stripped):
             f"{INFORMATION}/WHEEL": b"Wheel-Version: 1.0\n",
             f"{INFORMATION}/entry_points.txt": b"[console_scripts]\ntailrace=tailrace.command:main\n",
             f"{INFORMATION}/licenses/LICENSE": b"MIT License",
+            f"{INFORMATION}/licenses/THIRD-PARTY.txt": b"pyo3",
             SBOM: sbom(),
             **(files or {}),
         }
@@ -115,6 +117,7 @@ def test_a_complete_wheel_passes(release, wheel):
         ({SBOM: b"[]"}, "no SBOM of CycloneDX: TypeError"),
         ({SBOM: b"{"}, "no SBOM of CycloneDX: JSONDecodeError"),
         ({f"{INFORMATION}/licenses/LICENSE": None}, "licenses/LICENSE"),
+        ({f"{INFORMATION}/licenses/THIRD-PARTY.txt": None}, "licenses/THIRD-PARTY.txt"),
         ({f"{INFORMATION}/entry_points.txt": None}, "entry_points.txt"),
         ({"tailrace/py.typed": None}, "there is no tailrace/py.typed"),
         ({"tests/smoke.py": b""}, "tests/smoke.py does not belong into it"),
@@ -130,6 +133,10 @@ def test_a_complete_wheel_passes(release, wheel):
         (
             {f"{INFORMATION}/METADATA": METADATA.replace("License-Expression: MIT", "License: MIT").encode()},
             "Expression",
+        ),
+        (
+            {f"{INFORMATION}/METADATA": METADATA.replace("License-File: THIRD-PARTY.txt\n", "").encode()},
+            "the License-File LICENSE, not LICENSE and THIRD-PARTY.txt",
         ),
         ({f"{INFORMATION}/METADATA": METADATA.replace("Typing", "License").encode()}, "License :: Typed beside"),
         ({f"{INFORMATION}/METADATA": METADATA.replace("status", "lint").encode()}, "lint is for contributors"),
@@ -316,6 +323,7 @@ def test_a_step_that_fails_fails_the_run_and_the_others_are_done(release, monkey
         raise release.Failure("maturin failed with status 1", "why\n")
 
     monkeypatch.setattr(release, "run", fail)
+    monkeypatch.setattr(release.third_party, "is_current", lambda: True)
     monkeypatch.setattr(release, "ROOT", tmp_path)
     (tmp_path / "Cargo.toml").write_text('[workspace.package]\nversion = "1.2.3"\n')
     monkeypatch.setattr(sys, "argv", ["release.py", "--fast", "--untried", "3.98", "3.99"])
@@ -349,6 +357,7 @@ def built(release, monkeypatch, tmp_path, wheel):
     monkeypatch.setattr(release, "probes", lambda: found)
     monkeypatch.setattr(release, "machine", lambda: ())
     monkeypatch.setattr(release, "schema_problems", lambda path: [])
+    monkeypatch.setattr(release.third_party, "is_current", lambda: True)
     monkeypatch.setattr(release, "ROOT", tmp_path)
     (tmp_path / "Cargo.toml").write_text('[workspace.package]\nversion = "1.2.3"\n')
     return main
@@ -366,6 +375,12 @@ def test_a_python_that_ci_lacks_is_a_failure_unless_it_may_be_untried(built, cap
     assert "error: tailrace-1.2.3-" in (said := capsys.readouterr().err)
     assert "there is no Python 3.99 to try it with" in said
     assert built("--untried", "3.99", f"{sys.version_info.major}.{sys.version_info.minor}", CI="true") == 0
+
+
+def test_a_run_fails_if_the_licences_of_the_crates_are_not_current(built, release, monkeypatch, capsys):
+    monkeypatch.setattr(release.third_party, "is_current", lambda: False)
+    assert built("3.99", CI="false") == 1
+    assert "THIRD-PARTY.txt does not follow Cargo.lock; run tools/third_party.py" in capsys.readouterr().err
 
 
 def test_a_wheel_is_tried_without_a_compiler(release, monkeypatch, tmp_path):

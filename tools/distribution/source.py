@@ -10,7 +10,15 @@ from typing import Final
 from distribution.wheel import metadata_problems
 
 _NEEDED: Final = (
-    *("pyproject.toml", "Cargo.toml", "Cargo.lock", "LICENSE", "README.md", "tools/build_backend.py"),
+    *(
+        "pyproject.toml",
+        "Cargo.toml",
+        "Cargo.lock",
+        "LICENSE",
+        "THIRD-PARTY.txt",
+        "README.md",
+        "tools/build_backend.py",
+    ),
     *("crates/http/Cargo.toml", "crates/server/Cargo.toml", "crates/load/Cargo.toml", "crates/wsgi/build.rs"),
     *("tailrace/__init__.py", "tailrace/py.typed", "tailrace/_tailrace.pyi"),
 )

@@ -59,7 +59,7 @@ class Wheel:
         yield from self._extension(named["python"], named["platform"], probes)
 
     def _files(self) -> Iterator[str]:
-        for name in ("licenses/LICENSE", "entry_points.txt", "RECORD", "WHEEL"):
+        for name in ("licenses/LICENSE", "licenses/THIRD-PARTY.txt", "entry_points.txt", "RECORD", "WHEEL"):
             if f"{self._information}/{name}" not in self._names:
                 yield f"there is no {self._information}/{name}"
         for name in ("tailrace/py.typed", "tailrace/_tailrace.pyi", "tailrace/__init__.py"):
@@ -120,10 +120,12 @@ class Wheel:
 def metadata_problems(content: bytes, version: str) -> Iterator[str]:
     """What is wrong with METADATA of a wheel, or PKG-INFO of a source distribution."""
     metadata: Message = BytesParser().parsebytes(content)
-    expected = {"Name": "tailrace", "Version": version, "License-Expression": "MIT", "License-File": "LICENSE"}
+    expected = {"Name": "tailrace", "Version": version, "License-Expression": "MIT"}
     for field, value in expected.items():
         if metadata[field] != value:
             yield f"the metadata has {field}: {metadata[field]}, not {value}"
+    if (licences := metadata.get_all("License-File", [])) != ["LICENSE", "THIRD-PARTY.txt"]:
+        yield f"the metadata has the License-File {', '.join(licences) or 'none'}, not LICENSE and THIRD-PARTY.txt"
     if _numbers(metadata["Metadata-Version"]) < (2, 4):
         yield f"the metadata has the version {metadata['Metadata-Version']}, and PEP 639 needs 2.4"
     for field in ("Requires-Python", "Summary", "Keywords", "Project-URL"):
