@@ -169,12 +169,12 @@ class Master:
         for descriptor in self._service.descriptors():
             poll.register(descriptor, select.POLLIN)
         behind = log.waits_for()
-        if behind is not None:
-            poll.register(behind, select.POLLOUT)
+        for descriptor in behind:
+            poll.register(descriptor, select.POLLOUT)
         # Rounded up: otherwise poll returns up to a millisecond too early, several times.
         left = min(max(0.0, min(times) - now), _LONGEST_WAIT) if times else _LONGEST_WAIT
         poll.poll(int(left * 1000) + 1)
-        if behind is not None:
+        if behind:
             log.catch_up()
 
     def _signals(self) -> list[tuple[int, float]]:

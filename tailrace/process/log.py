@@ -224,20 +224,20 @@ def allow_thread() -> None:
         handler.stream.allow_thread()
 
 
-def waits_for() -> int | None:
-    """The descriptor that becomes writable when `catch_up` can write; None: nothing waits."""
-    return next((waited for handler in list(_living) if (waited := handler.stream.waits_for()) is not None), None)
+def waits_for() -> list[int]:
+    """The descriptors that become writable when `catch_up` can write; empty: nothing waits."""
+    return [waited for handler in list(_living) if (waited := handler.stream.waits_for()) is not None]
 
 
 def catch_up() -> None:
-    """Writes what waits, as far as the destination takes it now."""
+    """Writes what waits, as far as the destinations take it now."""
     for handler in list(_living):
         handler.stream.flush(0)
 
 
 def flush_streams() -> None:
     """Writes what Python has buffered for standard output and error, unless their reader has stalled."""
-    end = time.monotonic() + (_LAST_LINES if waits_for() is None else 0)
+    end = time.monotonic() + (0 if waits_for() else _LAST_LINES)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             poll = select.poll()

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from unittest.mock import Mock
 
 import pytest
+from harness.daemons import LogDaemon
 from harness.server import Server
 from server.probes import eventually, resident
 
@@ -119,7 +120,7 @@ def test_a_reader_that_has_gone_costs_nothing(arguments):
 def test_the_log_of_an_embedding_program_is_its_own():
     # Nothing of ours stands between its handlers and where they write.
     assert not [handler for handler in log.logger.handlers if isinstance(handler, log.LogHandler)]
-    assert log.waits_for() is None
+    assert log.waits_for() == []
     assert log.logger.level == logging.NOTSET
 
 
@@ -128,6 +129,16 @@ def test_a_handler_of_the_log_is_kept_by_nobody_when_it_is_not_needed_any_more()
     handler = weakref.ref(log.LogHandler())
     gc.collect()
     assert handler() is None
+
+
+def test_every_destination_that_is_behind_is_waited_for(tmp_path):
+    """A master must not wait for one that stalls when another one has room again."""
+    with LogDaemon(tmp_path / "a", reads=False), LogDaemon(tmp_path / "b", reads=False):
+        handlers = [log.LogHandler(f"syslog:{tmp_path / name}") for name in "ab"]
+        for handler in handlers:
+            while handler.stream.waits_for() is None:
+                handler.handle(logging.makeLogRecord({"msg": "an entry"}))
+        assert sorted(log.waits_for()) == sorted(handler.stream.waits_for() for handler in handlers)
 
 
 def test_a_line_that_is_lost_for_lack_of_memory_is_one_short_line(monkeypatch):
