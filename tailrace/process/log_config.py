@@ -15,7 +15,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tailrace._tailrace import log_destination_kind
 from tailrace.process import log, log_formats
@@ -47,6 +47,19 @@ _OTHER_FORMATS: Final = {
 _applied: tuple[str, str, str] | None = None
 
 
+class _Change(NamedTuple):
+    """What `apply` has done with a logger: level and propagation before that, and what it has attached."""
+
+    logger: logging.Logger
+    level: int
+    propagate: bool
+    handlers: list[logging.Handler]
+    filters: list[Any]
+
+
+_changes: Final[list[_Change]] = []
+
+
 def apply(path: str, level: str, directory: str) -> None:
     """Configures logging as the file says. Raises ConfigError that names the file and the key.
 
@@ -58,6 +71,9 @@ def apply(path: str, level: str, directory: str) -> None:
     _check(path, config)
     for handler in config.get("handlers", {}).values():
         _locate(handler, directory)
+    _undo()
+    loggers = {logging.getLogger(name) for name in ("", log.logger.name, *config.get("loggers", {}))}
+    before = [_Change(each, each.level, each.propagate, [*each.handlers], [*each.filters]) for each in loggers]
     # Loggers that exist by now are the server's and those of libraries.
     config = {"version": 1, "disable_existing_loggers": False, **config}
     try:
@@ -71,7 +87,26 @@ def apply(path: str, level: str, directory: str) -> None:
         log.logger.setLevel(level.upper())
     if not log.logger.hasHandlers():
         log.send_to(log.STDERR, log_formats.TEXT, level)
+    _changes[:] = [
+        change._replace(
+            handlers=[each for each in change.logger.handlers if each not in change.handlers],
+            filters=[each for each in change.logger.filters if each not in change.filters],
+        )
+        for change in before
+    ]
     _applied = (path, level, directory)
+
+
+def _undo() -> None:
+    """Undoes what an earlier `apply` has done: the file may have fewer loggers now."""
+    for change in _changes:
+        change.logger.setLevel(change.level)
+        change.logger.propagate = change.propagate
+        for handler in change.handlers:
+            change.logger.removeHandler(handler)
+        for each in change.filters:
+            change.logger.removeFilter(each)
+    _changes.clear()
 
 
 def apply_again() -> None:

@@ -23,6 +23,7 @@ def logging_as_before(monkeypatch):
     root = logging.getLogger()
     kept = [(each, each.level, each.propagate, list(each.handlers)) for each in (root, log.logger, log.access_logger)]
     monkeypatch.setattr(log_config, "_applied", None)
+    monkeypatch.setattr(log_config, "_changes", [])
     yield
     for each, level, propagate, handlers in kept:
         each.setLevel(level)
@@ -121,6 +122,44 @@ def test_the_level_is_that_of_the_file_and_else_of_the_option(tmp_path):
     path = written(tmp_path, "b.json", "{}")
     log_config.apply(path, "debug", str(tmp_path))
     assert log.logger.level == logging.DEBUG
+
+
+def test_what_the_file_no_longer_configures_is_as_before(tmp_path, monkeypatch):
+    # Without those of pytest.
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    shop = logging.getLogger("shop.of.the.first.file")
+    path = written(
+        tmp_path,
+        "a.toml",
+        f"""
+        [handlers.null]
+        class = "logging.NullHandler"
+        [filters.shop]
+        name = "shop"
+        [loggers."{shop.name}"]
+        level = "DEBUG"
+        handlers = ["null"]
+        filters = ["shop"]
+        propagate = false
+        """,
+    )
+    log_config.apply(path, "info", str(tmp_path))
+    own = logging.NullHandler()
+    shop.addHandler(own)
+    assert len(shop.handlers) == 2
+    assert len(log.logger.handlers) == 1, "nothing else handles the server's log"
+    written(tmp_path, "a.toml", "[handlers.null]\nclass = 'logging.NullHandler'\n[root]\nhandlers = ['null']")
+    log_config.apply_again()
+    assert (shop.level, shop.propagate, shop.handlers, shop.filters) == (logging.NOTSET, True, [own], [])
+    # It goes to the handler of the root logger now.
+    assert (log.logger.handlers, log.logger.propagate) == ([], True)
+    shop.removeHandler(own)
+
+
+def test_a_file_cannot_disable_the_loggers_of_the_server(tmp_path):
+    path = written(tmp_path, "a.json", json.dumps({"disable_existing_loggers": True}))
+    log_config.apply(path, "info", str(tmp_path))
+    assert not any(each.disabled for each in (log.logger, log.error_logger, log.access_logger))
 
 
 @pytest.mark.parametrize("option", ["--log=stdout", "--log-format=json", "--log-level=debug"])
