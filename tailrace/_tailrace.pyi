@@ -43,8 +43,8 @@ def check_access_log_format(text: str, /) -> None:
     """Checks a format of the access log. Raises ValueError, which says what is wrong and what is right."""
 
 def log_destination_kind(text: str, /) -> str:
-    """The kind of a destination of `--log`: `stdout`, `stderr`, `file`, `syslog` or `journal`. Raises ValueError, which
-    says what is wrong and what is right."""
+    """The kind of a destination of `--log` or `--access-log`: `stdout`, `stderr`, `file`, `syslog`, `journal` or
+    `logging`. Raises ValueError, which says what is wrong and what is right."""
 
 def check_trusted_proxy(entry: str, /) -> None:
     """Checks an address, a network, `unix` or `*`. Raises ValueError, which says what is right."""

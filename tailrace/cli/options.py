@@ -117,15 +117,13 @@ def _log_format(raw: str) -> str:
 
 
 def _log(raw: str) -> str:
-    if raw == LOGGING:
+    if log_destination_kind(raw) == "logging":
         raise ValueError("only --access-log takes this word; --log-config configures logging")
-    log_destination_kind(raw)
     return "stderr" if raw == "-" else raw
 
 
 def _access_log(raw: str) -> str:
-    if raw != LOGGING:
-        log_destination_kind(raw)
+    log_destination_kind(raw)
     return raw
 
 
@@ -168,8 +166,6 @@ _HANDLER_OF_THE_PROGRAM: Final = _beside(
     "logging is the caller's to set up; give logging.getLogger('tailrace') a handler such as "
     "tailrace.LogHandler('syslog')"
 )
-# The access log goes to the logger `tailrace.access`.
-LOGGING: Final = "logging"
 
 
 # What `{name}` gives in --access-log-format. The core knows the same names; a test compares.

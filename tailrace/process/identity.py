@@ -47,7 +47,7 @@ class Identity:
     def own_log(self, path: str | None) -> None:
         """Creates a missing log file for the user, who may not be allowed to create it in its directory. path: any
         destination of `--access-log`."""
-        if path is None or self.is_current or path == "logging" or log_destination_kind(path) != "file":
+        if path is None or self.is_current or log_destination_kind(path) != "file":
             return
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)

@@ -11,7 +11,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from tailrace._tailrace import Server
+from tailrace._tailrace import Server, log_destination_kind
 from tailrace.cli import options
 from tailrace.process import deliveries, folders, log, sockets
 from tailrace.process.errors import ConfigError, ServerError
@@ -48,7 +48,7 @@ def make(
         )
     chosen = {**chosen, **folders.located(chosen), "max_connections": open_files.allow(chosen)}
     accepting = [(listener.socket.fileno(), listener.protocol, listener.proxy) for listener in listeners]
-    if chosen["access_log"] == options.LOGGING:
+    if chosen["access_log"] is not None and log_destination_kind(chosen["access_log"]) == "logging":
         deliveries.follow_access_log()
     try:
         return Server(application, options.core_settings(chosen), accepting, scoreboard, master)

@@ -1,4 +1,4 @@
-//! Where a log goes, as operators write it: `stdout`, `stderr`, the path of a file, `syslog:...` or `journal`.
+//! Where a log goes, as operators write it: `stdout`, `stderr`, the path of a file, `syslog:...`, `journal` or `logging`.
 
 use std::ffi::OsStr;
 use std::io;
@@ -100,6 +100,7 @@ impl Destination {
             "" => return Err("must not be empty".to_owned()),
             "-" | "stdout" => return Ok(Self::Stdout),
             "stderr" => return Ok(Self::Stderr),
+            "logging" => return Ok(Self::Application),
             _ => {}
         }
         let (place, query) = text.split_once('?').map_or((text, None), |(place, query)| (place, Some(query)));
@@ -139,7 +140,9 @@ impl Destination {
                 LogSocket::connect(Receiver::Udp(address)).map(Opened::Socket).map_err(named)
             }
             Self::Journal { socket: path, .. } => socket(Receiver::Path(path.clone()), "journal", path),
-            Self::Application => Err(io::Error::other("only the access log can go to the application")),
+            Self::Application => {
+                Err(io::Error::other("only --access-log can go to logging; to name a file like that, write ./logging"))
+            }
         }
     }
 }
@@ -280,6 +283,8 @@ mod tests {
             ("-", Destination::Stdout),
             ("stdout", Destination::Stdout),
             ("stderr", Destination::Stderr),
+            ("logging", Destination::Application),
+            ("./logging", Destination::Path("./logging".into())),
             ("/var/log/a b", Destination::Path("/var/log/a b".into())),
             ("./syslog", Destination::Path("./syslog".into())),
             ("log:1?x", Destination::Path("log:1?x".into())),

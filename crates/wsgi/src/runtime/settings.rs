@@ -352,17 +352,11 @@ impl<'py> Reader<'_, 'py> {
         let format = Format::parse(&self.text("access_log_format")?)
             .map_err(|fault| PyValueError::new_err(format!("setting access_log_format: {fault}")))?;
         let Some(given) = self.value::<Option<OsString>>("access_log", "None or a str")? else { return Ok(None) };
-        let destination = if given == APPLICATION {
-            Destination::Application
-        } else {
-            Destination::parse(&given).map_err(|fault| PyValueError::new_err(format!("setting access_log: {fault}")))?
-        };
+        let destination = Destination::parse(&given)
+            .map_err(|fault| PyValueError::new_err(format!("setting access_log: {fault}")))?;
         Ok(Some(AccessLogConfig { destination, format }))
     }
 }
-
-/// The destination of an access log that goes to the application's logging.
-const APPLICATION: &str = "logging";
 
 /// The kind of the destination of a log. Raises ValueError, with one line that says what is wrong with it.
 #[pyfunction]
@@ -373,7 +367,8 @@ pub(crate) fn log_destination_kind(text: OsString) -> PyResult<&'static str> {
         Destination::Stderr => "stderr",
         Destination::Path(_) => "file",
         Destination::Syslog(_) => "syslog",
-        Destination::Journal { .. } | Destination::Application => "journal",
+        Destination::Journal { .. } => "journal",
+        Destination::Application => "logging",
     })
 }
 
