@@ -62,9 +62,8 @@ def test_to_become_oneself_needs_no_rights():
 
 
 BECOME = """
-import logging
 import os
-from tailrace.process import identity, log
+from tailrace.process import identity
 someone = identity.identity("nobody", None)
 os.close(os.open("/proc/self/fd", os.O_RDONLY))
 someone.become()
