@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use crate::os::file::{error_text, open_to_append};
 use crate::os::log_socket::{LogSocket, Receiver, resolve};
 
@@ -157,8 +159,12 @@ fn open_file(path: &Path) -> io::Result<OwnedFd> {
             (io::ErrorKind::NotFound, Some(directory)) => {
                 format!("the directory {} does not exist; create it", directory.display())
             }
-            // ENXIO
-            _ if fault.raw_os_error() == Some(6) => String::from("this is a named pipe that no process reads"),
+            // open(2) says the same of both.
+            _ if Errno::from_io_error(&fault) == Some(Errno::NXIO) => format!(
+                "this is a named pipe that no process reads, or a socket; write syslog:{} for a log daemon's socket, \
+                 and stdout or stderr for a standard stream",
+                path.display()
+            ),
             _ => error_text(&fault),
         };
         io::Error::new(fault.kind(), format!("{}: {why}", path.display()))
@@ -262,6 +268,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::net::UnixDatagram;
     use std::path::PathBuf;
 
     use super::{Daemon, Destination, Syslog};
@@ -345,5 +352,15 @@ mod tests {
             assert!(fault.contains(said), "{text}: {fault}");
         }
         assert!(Destination::Application.open().is_err());
+    }
+
+    #[test]
+    fn a_socket_that_is_named_as_a_file_says_what_to_write() {
+        let path = std::env::temp_dir().join(format!("tailrace-log-destination-{}", std::process::id()));
+        let socket = UnixDatagram::bind(&path).unwrap();
+        let fault = Destination::Path(path.clone()).open().err().unwrap().to_string();
+        assert!(fault.contains(&format!("or a socket; write syslog:{}", path.display())), "{fault}");
+        drop(socket);
+        std::fs::remove_file(&path).unwrap();
     }
 }
