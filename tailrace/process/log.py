@@ -182,22 +182,23 @@ def will_make(path: str) -> None:
 
 def reopen() -> int:
     """Opens the files of the server's own log again by their names, after a rotation, those of handlers from
-    `--log-config` included. If one cannot be opened, its log goes to the old one, and says so. Returns their number."""
-    files = 0
+    `--log-config` included. If one cannot be opened, its log goes to the old one, and says so. Returns the number of
+    those that were opened."""
+    opened = 0
     for handler in list(_living):
         if handler.kind == "file":
-            files += 1
             try:
                 handler.stream.reopen()
+                opened += 1
             except OSError as error:
                 _not_reopened(str(error))
     for file in list(_files):
-        files += 1
         try:
             _open_again(file)
+            opened += 1
         except OSError as error:
             _not_reopened(f"{file.baseFilename}: {error.strerror}")
-    return files
+    return opened
 
 
 def _not_reopened(why: str) -> None:

@@ -231,6 +231,7 @@ def test_a_file_that_cannot_be_reopened_is_kept_and_the_log_says_so(tmp_path):
         eventually(lambda: "/?after" in (moved / "access").read_text(), "a line in the old file")
         assert server.stop() == 0
         assert (moved / "log").read_text().endswith(" INFO: stopped\n")
+        assert "SIGUSR1: log reopened" not in (moved / "log").read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR2])
