@@ -112,11 +112,7 @@ def abandoned(server: Server) -> int:
 
 
 def reopen_logs(server: Server) -> None:
-    """Opens the access log and the files of the server's own log again, and logs whether that succeeded."""
+    """Opens the files of the server's own log again, and the access log before its next line, and logs that."""
     log.reopen()
-    try:
-        server.reopen_logs()
-    except OSError as error:
-        log.logger.error("SIGUSR1: the access log cannot be reopened: %s", error)
-    else:
-        log.logger.info("SIGUSR1: access log reopened")
+    server.reopen_logs()
+    log.logger.info("SIGUSR1: access log reopened")
