@@ -59,6 +59,7 @@ def _serve(chosen: dict[str, Any], application: WSGIApplication | None, service:
     if chosen["chdir"] is not None:
         directory.change(chosen["chdir"])
     chosen |= folders.located(chosen, named)
+    chosen["access_log"] = chosen["access_log"] and log.located(chosen["access_log"], named)
     if chosen["umask"] is not None:
         os.umask(chosen["umask"])
     variables = Variables(chosen["env_file"])

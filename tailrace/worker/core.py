@@ -46,9 +46,16 @@ def make(
             "the standard library is patched for gevent, so the threads of the server would be greenlets, and would "
             "never run; start with --gevent, or call tailrace.gevent.serve in a program of your own"
         )
-    chosen = {**chosen, **folders.located(chosen), "max_connections": open_files.allow(chosen)}
+    # A program may change the current directory before the log is rotated.
+    access_log = chosen["access_log"] and log.located(chosen["access_log"], None)
+    chosen = {
+        **chosen,
+        **folders.located(chosen),
+        "access_log": access_log,
+        "max_connections": open_files.allow(chosen),
+    }
     accepting = [(listener.socket.fileno(), listener.protocol, listener.proxy) for listener in listeners]
-    if chosen["access_log"] is not None and log_destination_kind(chosen["access_log"]) == "logging":
+    if access_log and log_destination_kind(access_log) == "logging":
         deliveries.follow_access_log()
     try:
         return Server(application, options.core_settings(chosen), accepting, scoreboard, master)

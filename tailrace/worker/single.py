@@ -50,6 +50,7 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> boo
     if chosen["chdir"] is not None:
         directory.change(chosen["chdir"])
     chosen |= folders.located(chosen)
+    chosen["access_log"] = chosen["access_log"] and log.located(chosen["access_log"], None)
     if chosen["umask"] is not None:
         os.umask(chosen["umask"])
     variables = Variables(chosen["env_file"])

@@ -335,7 +335,7 @@ def test_lines_of_the_access_log_that_a_daemon_missed_are_counted(tmp_path):
         ("log", "tcp://localhost:514", "syslog://HOST:514 (UDP)"),
         ("log", "logging", "only --access-log takes this word"),
         ("log_format", "xml", "must be one of text, json"),
-        ("access_log", "nowhere/log", "the directory nowhere does not exist; create it"),
+        ("access_log", "nowhere/log", "the directory {here}/nowhere does not exist; create it"),
         ("access_log", "journal:{here}/journal", "no journal daemon listens there"),
         ("access_log", "syslog?facility=local9", "there is no facility"),
     ],
@@ -389,13 +389,17 @@ def test_run_sends_its_log_where_the_program_says(tmp_path, workers):
     assert ended.stdout == "WARNING:tailrace:afterwards\n"
 
 
-def test_a_log_relative_to_chdir_is_found_again_by_a_rotation(tmp_path):
+@pytest.mark.parametrize("arguments", [("--workers", "1"), ("--debug",)], ids=" ".join)
+def test_a_log_relative_to_chdir_is_found_again_by_a_rotation(tmp_path, arguments):
     (tmp_path / "moves.py").write_text(
         "import os\ndef app(environ, start_response):\n    start_response('200 OK', [])\n    return []\nos.chdir('/')\n"
     )
-    path = tmp_path / "relative.log"
-    with Server("moves:app", chdir=tmp_path, log="relative.log") as server:
-        eventually(lambda: path.exists() and "ready in" in path.read_text(), "the worker")
+    path, access = tmp_path / "relative.log", tmp_path / "access.log"
+    with Server("moves:app", *arguments, chdir=tmp_path, log="relative.log", access_log="access.log") as server:
+        eventually(access.exists, "the access log")
         path.rename(tmp_path / "old")
+        access.rename(tmp_path / "old.access")
         server.send_signal(signal.SIGUSR1)
         eventually(lambda: path.exists() and "access log reopened" in path.read_text(), "the worker's line")
+        server.get("/?after")
+        eventually(lambda: access.exists() and "/?after" in access.read_text(), "the line in the new file")
