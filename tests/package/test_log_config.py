@@ -232,6 +232,40 @@ def test_master_and_workers_log_as_the_file_says(tmp_path, command, arguments):
     assert "tailrace" not in "".join(server.seen)
 
 
+STOPS = """
+import logging, os, signal
+
+class Stop(logging.Handler):
+    def emit(self, record):
+        if "listening" in record.getMessage():
+            os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_run_takes_a_file_and_leaves_the_logger_to_the_program_afterwards(tmp_path):
+    (tmp_path / "stops.py").write_text(STOPS)
+    (tmp_path / "logging.toml").write_text(
+        CONFIG.replace('["file"]', '["file", "stop"]') + "[handlers.stop]\nclass = 'stops.Stop'\n"
+    )
+    program = """
+        import logging, sys, tailrace
+        logging.basicConfig(stream=sys.stdout)
+        try:
+            tailrace.run(print, bind="127.0.0.1:0", log_config="logging.toml", log_level="info")
+        except tailrace.ConfigError as error:
+            print(error)
+        tailrace.run(print, bind="127.0.0.1:0", log_config="logging.toml")
+        logging.getLogger("tailrace").warning("afterwards")
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    refused, afterwards = ended.stdout.splitlines()
+    assert "cannot be combined with --log-config: leave it out" in refused
+    assert afterwards == "WARNING:tailrace:afterwards"
+    assert text_of(tmp_path / "server.log").endswith(" tailrace INFO stopped\n")
+
+
 def test_a_reload_reads_the_file_again_and_a_mistake_in_it_leaves_the_old_workers(tmp_path, command):
     (tmp_path / "pong.py").write_text(
         "import logging\nlogging.getLogger('tailrace').warning('configured %s', logging.getLogger('other').level)\n"
