@@ -182,7 +182,8 @@ def _implied(others: dict[str, Any], made: Migrated) -> None:
     if server in (Server.GUNICORN, Server.UWSGI):
         _one_thread(others, made)
         _proxies(made)
-    if server is Server.UWSGI and "access_log" not in made.settings and "disable_logging" not in others:
+    is_silent = values.is_on(others.get("disable_logging", False))
+    if server is Server.UWSGI and "access_log" not in made.settings and not is_silent:
         reason = 'uWSGI logs each request by default; `access_log = "-"` does the same'
         made.remarks.append(Remark("request log", "", reason, is_warning=False))
     if server is Server.UWSGI and not {"lazy_apps", "lazy"} & others.keys() and "master" in others:

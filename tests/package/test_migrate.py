@@ -369,6 +369,11 @@ def test_an_option_of_many_lines_costs_the_same_for_each_line(option, ours):
     assert many[0] - few[0] < 1.1 * (few[0] - none[0])
 
 
+@pytest.mark.parametrize(("value", "is_named"), [("true", False), ("false", True), ("0", True)])
+def test_the_request_log_of_uwsgi_is_named_unless_it_is_switched_off(value, is_named):
+    assert ("uWSGI logs each request by default" in uwsgi(f"disable-logging = {value}")[1]) is is_named
+
+
 def test_an_entry_of_a_list_is_taken_once_and_its_name_has_one_value():
     assert uwsgi("http-socket = :1\nhttp-socket = :2\nhttp-socket = :1")[0]["bind"] == [":1", ":2"]
     settings, text, _ = uwsgi("static-map = /a=/x\nstatic-map = /b=/x\nstatic-map = /a=/x\nstatic-map = /a=/y")
