@@ -38,6 +38,8 @@ Requires-Python: >=3.10
 Project-URL: Source, https://example.org
 Classifier: Typing :: Typed
 Provides-Extra: status
+
+[Tailrace](https://example.org/) ![chart](https://example.org/chart.svg)
 """
 
 
@@ -140,6 +142,10 @@ def test_a_complete_wheel_passes(release, wheel):
         ),
         ({f"{INFORMATION}/METADATA": METADATA.replace("Typing", "License").encode()}, "License :: Typed beside"),
         ({f"{INFORMATION}/METADATA": METADATA.replace("status", "lint").encode()}, "lint is for contributors"),
+        (
+            {f"{INFORMATION}/METADATA": METADATA.replace("https://example.org/chart", "docs/chart").encode()},
+            "the description links to docs/chart.svg, which no package index has",
+        ),
         ({f"{INFORMATION}/METADATA": METADATA.replace("Project-URL", "Home").encode()}, "has no Project-URL"),
     ],
 )

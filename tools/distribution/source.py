@@ -16,7 +16,7 @@ _NEEDED: Final = (
         "Cargo.lock",
         "LICENSE",
         "THIRD-PARTY.txt",
-        "README.md",
+        "tools/distribution/description.md",
         "tools/build_backend.py",
     ),
     *("crates/http/Cargo.toml", "crates/server/Cargo.toml", "crates/load/Cargo.toml", "crates/wsgi/build.rs"),
