@@ -129,7 +129,7 @@ def metadata_problems(content: bytes, version: str) -> Iterator[str]:
     if _numbers(metadata["Metadata-Version"]) < (2, 4):
         yield f"the metadata has the version {metadata['Metadata-Version']}, and PEP 639 needs 2.4"
     # A package index shows the description on a page of its own.
-    if relative := re.findall(r"\]\((?!https://)([^)]*)\)", metadata.get_payload()):
+    if relative := re.findall(r"\]\((?!https://)([^)]*)\)", str(metadata.get_payload())):
         yield f"the description links to {relative[0]}, which no package index has; run tools/description.py"
     for field in ("Requires-Python", "Summary", "Keywords", "Project-URL"):
         if not metadata[field]:
