@@ -24,7 +24,6 @@ from tailrace.cli import load, options
 from tailrace.cli.settings import from_keywords, plain
 from tailrace.greenlets.hub import WorkerGreenlets
 from tailrace.process import binds, descriptors, sockets
-from tailrace.process.errors import ConfigError
 from tailrace.worker import core
 from tailrace.worker.announce import announce
 
@@ -93,7 +92,7 @@ class Server:
             try:
                 greenlets.start()
             except OSError as error:
-                raise ConfigError(f"cannot start: {error}") from None
+                raise core.refused(error) from None
             announce(chosen, self._app, listeners)
             for listener in listeners:
                 listener.hand_over()

@@ -54,6 +54,10 @@ class WorkerError(LoadError):
         self.exit_status = exit_status
 
 
+class StartError(TailraceError):
+    """The operating system refused what a server needs to start, such as a descriptor or memory."""
+
+
 class ServerError(TailraceError):
     """An internal error of Tailrace ended the server while it served."""
 

@@ -6,6 +6,7 @@ Thread: the main one, except `announce_end`, which runs on a thread of its own.
 from __future__ import annotations
 
 import contextlib
+import errno
 import signal
 import socket
 import sys
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tailrace._tailrace import Server, log_destination_kind
 from tailrace.cli import options
 from tailrace.process import deliveries, folders, log, sockets
-from tailrace.process.errors import ConfigError, ServerError
+from tailrace.process.errors import ConfigError, ServerError, StartError
 from tailrace.worker import open_files
 
 if TYPE_CHECKING:
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
 
 # One line names at most this many requests.
 _MOST_NAMED: Final = 20
+
+_REMEDIES: Final = {
+    errno.EMFILE: "raise the limit of open files (`ulimit -Hn`, LimitNOFILE= of systemd)",
+    errno.ENFILE: "raise the limit of open files of the system (`sysctl fs.file-max`)",
+    errno.ENOMEM: "raise the limit of memory (`ulimit -v`, MemoryMax= of systemd)",
+    errno.EAGAIN: "raise the limit of threads (`ulimit -u`, TasksMax= of systemd)",
+}
 
 
 ENDED: Final = 0  # means "the core has stopped"; no signal has this number
@@ -39,7 +47,7 @@ def make(
 ) -> Server:
     """The core for these option values. scoreboard: and the worker's place in it. master: see `Server`.
 
-    Raises ConfigError.
+    Raises ConfigError, StartError.
     """
     if not (chosen["gevent"] or chosen["debug"]) and threads_are_greenlets():
         raise ConfigError(
@@ -62,8 +70,16 @@ def make(
     except ValueError as error:
         raise ConfigError(str(error)) from None
     except OSError as error:
-        # An error without a number has a message of the core, which says what failed and where.
-        raise ConfigError(str(error) if error.errno is None else f"cannot start: {error}") from None
+        if error.errno is None:
+            # It has a message of the core, which says what of the settings failed and where.
+            raise ConfigError(str(error)) from None
+        raise refused(error) from None
+
+
+def refused(error: OSError) -> StartError:
+    """The error of a server that the operating system does not let start."""
+    remedy = _REMEDIES.get(error.errno or 0)
+    return StartError(f"cannot start: {error.strerror or error}{f'; {remedy}' if remedy else ''}")
 
 
 def threads_are_greenlets() -> bool:

@@ -36,7 +36,7 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> boo
     """Serves until a signal ends it. False when requests still run that did not finish in time.
 
     application: None: the one that `settings["app"]` names is loaded.
-    Raises ConfigError, LoadError, BindError, ServerError; and KeyboardInterrupt with `debug`.
+    Raises ConfigError, LoadError, BindError, StartError, ServerError; and KeyboardInterrupt with `debug`.
     """
     chosen = plain(settings)
     warn_of_no_effect(settings, has_master=False)

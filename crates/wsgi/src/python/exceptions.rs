@@ -1,5 +1,7 @@
 //! The exceptions of `tailrace` that this crate raises, and those by which a signal interrupts.
 
+use std::io;
+
 use pyo3::exceptions::{PyBaseException, PyKeyboardInterrupt, PyOSError, PySystemError, PySystemExit};
 use pyo3::prelude::*;
 
@@ -24,6 +26,16 @@ pyo3::create_exception!(
     "The request has taken longer than its deadline, and the client was sent 504. Like SystemExit it is not a subclass \
      of Exception, so that `except Exception` does not catch it."
 );
+
+/// What the system refused, with its number: the `errno` of the exception. PyO3 leaves it out. An error without a number
+/// has a message of the core.
+pub(crate) fn os_error(fault: io::Error) -> PyErr {
+    let Some(number) = fault.raw_os_error() else { return fault.into() };
+    let text = fault.to_string();
+    // As Python shows it: the number stands in front.
+    let text = text.split_once(" (os error").map_or(&*text, |(text, _)| text);
+    PyOSError::new_err((number, text.to_owned()))
+}
 
 /// True for what a handler of SIGINT raises: KeyboardInterrupt, or SystemExit with `--debug`, since a debugger catches
 /// KeyboardInterrupt. If two signals come at once, Python's reading of a line calls the second handler with the first

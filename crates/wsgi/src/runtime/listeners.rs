@@ -9,6 +9,7 @@ use tailrace_server::socket::local_address;
 use tailrace_server::{ListenerConfig, ListenerProtocol, ProxyHeader, descriptor};
 
 use crate::call::environ::Listener;
+use crate::python::exceptions::os_error;
 
 /// Duplicates the descriptors of listening sockets.
 ///
@@ -20,7 +21,7 @@ pub(crate) fn duplicate(descriptors: impl IntoIterator<Item = RawFd>) -> PyResul
         if number < 0 {
             return Err(PyValueError::new_err(format!("{number} is not a descriptor")));
         }
-        sockets.push(descriptor::duplicate(number)?);
+        sockets.push(descriptor::duplicate(number).map_err(os_error)?);
     }
     Ok(sockets)
 }

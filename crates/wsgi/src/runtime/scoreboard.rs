@@ -9,6 +9,7 @@ use pyo3::types::{PyDict, PyList};
 use tailrace_http::query::QueryMasking;
 use tailrace_server::{Counter, Ended, InFlight, Scoreboard as Board, Section, client_text};
 
+use crate::python::exceptions::os_error;
 use crate::runtime::settings::query_masking_of;
 
 /// What the workers of a master are doing, in memory that they share.
@@ -84,7 +85,7 @@ impl Scoreboard {
     #[new]
     fn new(places: usize, threads: usize, query_masking: &str) -> PyResult<Self> {
         let masking = query_masking_of(query_masking)?;
-        let board = Board::new(places.saturating_add(1), threads)?;
+        let board = Board::new(places.saturating_add(1), threads).map_err(os_error)?;
         Ok(Self { board, masking, ended: places })
     }
 

@@ -16,6 +16,7 @@ use crate::call::environ::{Constants, EnvironMaker};
 use crate::call::error_stream::ErrorStream;
 use crate::call::file_wrapper::FileWrapper;
 use crate::call::logged_variables::LoggedVariables;
+use crate::python::exceptions::os_error;
 use crate::python::forks::used_in_child;
 use crate::python::log::LogQueue;
 use crate::python::memory;
@@ -81,14 +82,14 @@ impl Server {
         let mut place = scoreboard.map(|(board, number)| board.get().place(number)).transpose()?;
         if place.is_none() {
             // Without a master, too: `in_flight` reads it.
-            place = Board::new(1, threads)?.place(0);
+            place = Board::new(1, threads).map_err(os_error)?.place(0);
         }
-        let core = Core::new(settings.config, handler.clone(), sockets, place)?;
+        let core = Core::new(settings.config, handler.clone(), sockets, place).map_err(os_error)?;
         handler.serve(&core);
         if let Some((pipe, graceful, leaving)) = master {
             let (graceful, leaving) = (seconds(graceful)?, seconds(leaving)?);
             for pipe in duplicate([pipe])? {
-                core.watch_master(pipe, graceful, leaving)?;
+                core.watch_master(pipe, graceful, leaving).map_err(os_error)?;
             }
         }
         Ok(Self { core, handler, threads })
