@@ -13,7 +13,7 @@ class Session:
     server that runs before the first block. more: options of every server, stronger than those on the page. meanwhile:
     paths that are asked for when the server serves, without waiting for the responses. queued: how many requests must
     wait for a thread before the session continues. before_log: paths that are asked for before the log is compared.
-    modules: what the application imports.
+    modules: what the application imports. files: the titles of further blocks of the page that are files there.
     """
 
     application: str = "shop.py"
@@ -23,6 +23,7 @@ class Session:
     queued: int | None = None
     before_log: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 SESSIONS = {

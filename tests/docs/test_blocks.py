@@ -28,6 +28,7 @@ import tailrace
 from tailrace.cli.options import OPTIONS
 from tailrace.cli.settings import plain, resolve, without_effect
 from tailrace.command import cli
+from tailrace.foreign.table import TABLE
 from tailrace.master.tally import REASONS
 from tailrace.process import binds
 from tailrace.worker import hooks
@@ -36,7 +37,7 @@ from tailrace.worker import hooks
 PAGES = [
     ROOT / "README.md",
     ROOT / "SECURITY.md",
-    *sorted((DOCS / "guides").glob("*.md")),
+    *(path for folder in ("guides", "coming-from", "reference") for path in sorted((DOCS / folder).glob("*.md"))),
     *(
         DOCS / f"{name}.md"
         for name in ("index", "tutorial", "troubleshooting", "http", "how-it-works", "limitations", "support")
@@ -71,7 +72,7 @@ def checked(command, *, statuses=(0,), **given):
 
 
 def simple_commands(line):
-    """The words of each command of a line, without `sudo` and leading variables."""
+    """The words of each command of a line, without `sudo`, leading variables and a final redirection to a file."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|;&")
     lexer.whitespace_split = True
     found, words = [], []
@@ -82,6 +83,7 @@ def simple_commands(line):
         else:
             words.append(word)
     found.append(words)
+    found = [words[:-2] if words[-2:-1] in ([">"], [">>"]) else words for words in found]
     for words in found:
         while words and (words[0] == "sudo" or re.match(r"\w+=", words[0])):
             words.pop(0)
@@ -89,7 +91,10 @@ def simple_commands(line):
 
 
 def understood(words, directory, *, has_application=True):
-    """Parses the arguments of `tailrace` as the command does. Raises ClickException or ConfigError."""
+    """Parses the arguments of `tailrace` as the command does. Raises ClickException or ConfigError.
+
+    has_application: whether `serve` must name one; False where a settings file names it.
+    """
     parent = click.Context(cli, info_name="tailrace")
     if words[:1] == ["help"] or words in (["--version"], ["--help"]):
         return
@@ -130,11 +135,11 @@ def check_pip(words):
             assert set(found["extras"].split(",")) <= set(extras), word
 
 
-def check_command(words, directory):
+def check_command(words, directory, *, has_application=True):
     """True: the command is known here, and right."""
     name, arguments_ = Path(words[0]).name, words[1:]
     if name == "tailrace":
-        understood(arguments_, directory)
+        understood(arguments_, directory, has_application=has_application)
     elif name == "make":
         assert set(arguments_) <= targets(), words
     elif name == "pip":
@@ -156,7 +161,8 @@ def test_a_console_session_is_run_or_its_commands_are_understood(block, tmp_path
                 check_command(simple_commands(command.line)[0], tmp_path)
             continue
         for words in simple_commands(command.line):
-            is_known = check_command(words, tmp_path)
+            # A session that runs has the settings file.
+            is_known = check_command(words, tmp_path, has_application=session is None)
             assert is_known or block.marked("run") or block.marked("not run"), f"{words}: who checks this?"
 
 
@@ -184,7 +190,20 @@ def test_a_mistake_in_a_command_line_is_found(line, said, tmp_path):
 def test_every_block_has_a_language_and_a_marker_that_is_known():
     known = {"run", "log", "not run", "application", ""}
     languages = {
-        *("console", "text", "python", "toml", "ini", "nginx", "haproxy", "apache", "caddyfile", "dockerfile", "yaml"),
+        *(
+            "console",
+            "text",
+            "python",
+            "toml",
+            "ini",
+            "nginx",
+            "haproxy",
+            "apache",
+            "caddyfile",
+            "dockerfile",
+            "yaml",
+            "json",
+        ),
     }
     wrong = [
         str(block) for block in BLOCKS if block.language not in languages or block.marker.partition(":")[0] not in known
@@ -227,6 +246,8 @@ def test_a_dead_link_is_found(tmp_path):
 def test_options_variables_and_metrics_in_the_text_exist(page):
     flags = {flag for option in OPTIONS for flag in (option.flag, option.short)} - {""} | OTHER_FLAGS
     flags |= {flag for command in cli.commands.values() for each in command.params for flag in each.opts}
+    if page.parent.name == "coming-from":
+        flags |= {flag for row in TABLE for _, name in row.each() for flag in name.flags}
     variables = {option.variable for option in OPTIONS} | {"TAILRACE_CONFIG", "TAILRACE_PORT"}
     state = shared(worker(), restarts=dict.fromkeys(REASONS, 0))
     metrics = {sample.name for family in families(Board({}), state) for sample in family.samples}
@@ -292,9 +313,17 @@ def test_settings_are_understood(block, tmp_path):
     assert not without_effect(chosen, has_master=True)
 
 
-@pytest.mark.parametrize("page", sorted({block.page for block in BLOCKS if block.language == "ini"}), ids=str)
+# Those that are no file of a session.
+UNITS = [
+    block
+    for block in BLOCKS
+    if block.language == "ini" and not any(block.title in session.files for session in SESSIONS.values())
+]
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in UNITS}), ids=str)
 def test_units_are_valid_and_their_commands_understood(page, tmp_path):
-    units = [block for block in blocks(page) if block.language == "ini"]
+    units = [block for block in UNITS if block.page == page]
     for unit in units:
         text = unit.text
         for line in re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE):
@@ -379,6 +408,11 @@ def lists(value):
         yield value
     for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from lists(each)
+
+
+@of("json")
+def test_json_is_json(block):
+    assert json.loads(block.text)
 
 
 @of("yaml")

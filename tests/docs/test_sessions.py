@@ -31,6 +31,8 @@ DEADLINE = 30.0
 # What differs from run to run, with what replaces it.
 VARYING = [
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}", "TIME"),
+    (r"\[\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}\]", "[TIME]"),
+    (r"\bcurl/[\d.]+", "curl/VERSION"),
     (r"tailrace\[\d+\]", "tailrace[PID]"),
     (r"tailrace \d+\.\d+\.\d+\S*?(?=,|$)", "tailrace VERSION"),
     (r"\b(pid|process|thread) \d+", r"\1 N"),
@@ -63,7 +65,9 @@ def steady(text):
 def serves(line):
     """Whether a command starts a server."""
     words = simple_commands(line)[-1]
-    return Path(words[0]).name == "tailrace" and words[1] not in cli.commands and not words[1].startswith("-")
+    if Path(words[0]).name != "tailrace":
+        return False
+    return words[1:2] == [] or words[1] not in {*cli.commands, "help", "--help", "--version"}
 
 
 def stand(wanted, lines):
@@ -94,6 +98,9 @@ class Running:
             for block in blocks(page):
                 if block.language == "python" and block.title:
                     (self.app / Path(block.title).name).write_text(block.text)
+        for block in blocks(page):
+            if block.title in self.session.files:
+                (self.app / block.title).write_text(block.text)
         command = self.bin / "tailrace"
         command.write_text(f'#!/bin/sh\nexec {sys.executable} -m tailrace "$@"\n')
         command.chmod(0o755)

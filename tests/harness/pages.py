@@ -115,6 +115,26 @@ def spans(page: Path) -> list[tuple[int, str]]:
     return [(number, code[2].strip()) for number, line in text_of(page) for code in _CODE.finditer(line)]
 
 
+def codes(text: str) -> list[str]:
+    """What stands between backticks in a text, such as a cell of a table."""
+    return [code[2].strip() for code in _CODE.finditer(text)]
+
+
+def sections(page: Path, level: int) -> dict[str, str]:
+    """The headings of this level, each with the text below it, that of its subheadings included."""
+    found: dict[str, str] = {}
+    name = None
+    for _, line in text_of(page):
+        heading = re.fullmatch(r"(#+) +(.*)", line)
+        if heading and len(heading[1]) <= level:
+            name = heading[2].replace("`", "") if len(heading[1]) == level else None
+            if name is not None:
+                found[name] = ""
+        elif name is not None:
+            found[name] += f"{line}\n"
+    return found
+
+
 def rows(page: Path, marker: str) -> list[list[str]]:
     """The cells of the tables behind the comment `marker`, without their headings."""
     found: list[list[str]] = []
