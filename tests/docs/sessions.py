@@ -37,6 +37,8 @@ SESSIONS = {
     "application-metrics": Session(application="", modules=("prometheus_client",)),
     "events": Session(application="", modules=("flask",)),
     "files": Session(application="", modules=("flask",)),
+    # coming-from/
+    "from-gunicorn": Session(files=("gunicorn.conf.py", "hooks.py")),
     # support.md
     "versions": Session(),
     # troubleshooting.md
