@@ -39,6 +39,7 @@ SESSIONS = {
     "files": Session(application="", modules=("flask",)),
     # coming-from/
     "from-gunicorn": Session(files=("gunicorn.conf.py", "hooks.py")),
+    "from-uwsgi": Session(files=("uwsgi.ini",)),
     # support.md
     "versions": Session(),
     # troubleshooting.md
