@@ -40,6 +40,7 @@ SESSIONS = {
     # coming-from/
     "from-gunicorn": Session(files=("gunicorn.conf.py", "hooks.py")),
     "from-uwsgi": Session(files=("uwsgi.ini",)),
+    "from-granian": Session(),
     "from-mod-wsgi": Session(),
     # support.md
     "versions": Session(),
