@@ -41,6 +41,7 @@ SESSIONS = {
     "from-gunicorn": Session(files=("gunicorn.conf.py", "hooks.py")),
     "from-uwsgi": Session(files=("uwsgi.ini",)),
     "from-granian": Session(),
+    "from-waitress": Session(files=("production.ini",)),
     "from-mod-wsgi": Session(),
     # support.md
     "versions": Session(),
