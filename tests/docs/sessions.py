@@ -43,6 +43,7 @@ SESSIONS = {
     "from-granian": Session(),
     "from-waitress": Session(files=("production.ini",)),
     "from-mod-wsgi": Session(),
+    "from-nginx-unit": Session(),
     # support.md
     "versions": Session(),
     # troubleshooting.md
