@@ -39,6 +39,23 @@ def test_options_are_those_of_the_table(page, server):
             assert entry.row.ours in codes(ours), spelling
 
 
+UNITS = {"": 1, "s": 1, "bytes": 1, "KiB": 1 << 10, "GiB": 1 << 30}
+
+
+@EVERY
+def test_defaults_are_those_of_the_code(page):
+    (server,) = re.findall(r"^<!-- options: (.*) -->$", page.read_text(), re.MULTILINE)
+    checked = 0
+    for _, ours, difference in rows(page, f"options: {server}"):
+        stated = re.match(r"([\d,]+|none) ?(\w*) by default", difference)
+        if stated is None:
+            continue
+        value = 0 if stated[1] == "none" else int(stated[1].replace(",", "")) * UNITS[stated[2]]
+        assert BY_NAME[codes(ours)[0]].default == value, difference
+        checked += 1
+    assert checked
+
+
 @READ
 def test_the_page_links_the_whole_table(page, server):
     text = (DOCS / f"coming-from/{page}.md").read_text()
