@@ -1,4 +1,4 @@
-"""`/status.json`: a snapshot as a dictionary that can be JSON. docs/status.md describes each key."""
+"""`/status.json`: a snapshot as a dictionary that can be JSON. docs/reference/status-json.md describes each key."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What the workers' responses have cost: by endpoint, the worst first, and the last slow and broken ones, each with
-what to fix. Keys of `/status.json`; docs/status.md describes each.
+what to fix. Keys of `/status.json`; docs/reference/status-json.md describes each.
 
 Thread: any; no function changes what it is given.
 """
