@@ -41,8 +41,9 @@ PAGES = [
     *(
         DOCS / f"{name}.md"
         for name in (
-            *("index", "tutorial", "troubleshooting", "http", "status"),
-            *("how-it-works", "limitations", "support"),
+            *("index", "tutorial", "troubleshooting", "differences", "http", "status"),
+            *("how-it-works", "limitations", "support", "logging", "doctor", "probes", "processes"),
+            *("deploy", "uwsgi", "static", "gevent", "macos"),
         )
     ),
 ]
@@ -51,7 +52,12 @@ LINKED = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 EVERY = pytest.mark.parametrize("block", BLOCKS, ids=str)
 # Options of other programs, and of Tailrace's own commands, that the text names.
-OTHER_FLAGS = {"--cpus", "--http2-prior-knowledge", "--unix-socket", "--verbose", "--help", "--version"}
+OTHER_FLAGS = {
+    *("--cpus", "--http2-prior-knowledge", "--unix-socket", "--verbose", "--help", "--version", "--build"),
+    *("--tool", "--cfg"),
+    # Of other servers, and what there is not.
+    *("--worker-connections", "--access-logfile", "--http-socket", "--daemon", "--keep-alive"),
+}
 # Commands that print facts about this machine, and change nothing.
 HARMLESS = {"uname", "python3"}
 
@@ -193,20 +199,8 @@ def test_a_mistake_in_a_command_line_is_found(line, said, tmp_path):
 def test_every_block_has_a_language_and_a_marker_that_is_known():
     known = {"run", "log", "not run", "application", ""}
     languages = {
-        *(
-            "console",
-            "text",
-            "python",
-            "toml",
-            "ini",
-            "nginx",
-            "haproxy",
-            "apache",
-            "caddyfile",
-            "dockerfile",
-            "yaml",
-            "json",
-        ),
+        *("console", "text", "python", "toml", "ini", "nginx", "haproxy", "apache", "caddyfile", "dockerfile", "yaml"),
+        "json",
     }
     wrong = [
         str(block) for block in BLOCKS if block.language not in languages or block.marker.partition(":")[0] not in known
@@ -308,7 +302,20 @@ def test_hooks_are_hooks(block, tmp_path, caplog):
 # Configurations
 
 
-@of("toml")
+TOML = [block for block in BLOCKS if block.language == "toml"]
+
+
+@pytest.mark.parametrize("block", [block for block in TOML if block.title == "logging.toml"], ids=str)
+def test_a_configuration_of_logging_is_understood(block, tmp_path):
+    # Each destination is a file here; logging is configured in a process of its own.
+    text = re.sub(r'^destination = ".*"$', f'destination = "{tmp_path}/log"', block.text, flags=re.MULTILINE)
+    (tmp_path / "logging.toml").write_text(text)
+    apply = "import sys; from tailrace.process import log_config; log_config.apply(sys.argv[1], 'info', '.')"
+    assert checked([sys.executable, "-c", apply, str(tmp_path / "logging.toml")]) == ""
+    assert (tmp_path / "log").exists()
+
+
+@pytest.mark.parametrize("block", [block for block in TOML if block.title != "logging.toml"], ids=str)
 def test_settings_are_understood(block, tmp_path):
     (tmp_path / "tailrace.toml").write_text(block.text)
     chosen = resolve({}, {}, None, tmp_path)
@@ -358,6 +365,7 @@ def certificate(tmp_path_factory):
 @of("nginx")
 def test_nginx_takes_it(block, tmp_path, certificate):
     text = re.sub(r"/etc/ssl/shop/\w+\.pem", str(certificate), block.text)
+    text = text.replace("include uwsgi_params;", "include /etc/nginx/uwsgi_params;")
     if "server {" not in text:
         text = f"server {{\n{text}\n}}"
     (tmp_path / "nginx.conf").write_text(
@@ -393,7 +401,7 @@ def test_caddy_takes_it(block, tmp_path):
 
 @of("apache")
 def test_apache_takes_it(block, tmp_path):
-    modules = ("mpm_event", "authz_core", "headers", "proxy", "proxy_http")
+    modules = ("mpm_event", "authz_core", "headers", "proxy", "proxy_http", "proxy_uwsgi")
     (tmp_path / "apache.conf").write_text(
         f"ServerRoot {tmp_path}\nServerName test\nPidFile {tmp_path}/pid\nErrorLog {tmp_path}/error.log\nListen 80\n"
         + "".join(f"LoadModule {each}_module /usr/lib/apache2/modules/mod_{each}.so\n" for each in modules)
