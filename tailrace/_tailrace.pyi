@@ -173,11 +173,14 @@ class Scoreboard:
     def endpoints(self, place: int | None, /) -> list[dict[str, Any]]:
         """What the responses of each of its endpoints have cost since it began, in no order: `endpoint` (method and
         folded path; empty: all others together), `responses`, `held_ns`, `delivery_ns`, `blocked_ns`, `blocks`,
-        `writes`, `body_bytes`, `chunked`, `failed`, `client_gone`, and `paths`, a dict of responses by how their bodies
-        were sent. None: of all workers for which `keep` was called. Raises IndexError."""
+        `writes`, `body_bytes`, `chunked`, `failed`, `client_gone`, `slow`, `event_streams`, `event_stream_ns`,
+        `total_ns` (without those of event streams), `paths`, a dict of responses by how their bodies were sent, and
+        `times`, a dict of responses, without event streams, by the upper bound of their time in seconds, as text,
+        ascending. None: of all workers for which `keep` was called. Raises IndexError."""
 
     def recent(self, place: int | None, /) -> dict[str, list[dict[str, Any]]]:
-        """Its last `slow` and its last `broken` responses, the last one first: `method`, `target`, `client`, `status`,
+        """Its last `slow` and its last `broken` responses, the last one first: `method`, `target`, `endpoint` (as in
+        `endpoints`), `client`, `status`,
         `ending`, `path`, `body_bytes`, `blocks`, `writes`, and in seconds the phases `queued`, `application`,
         `iterating`, `blocked`, `total`, and `ago`, the time since its end. None: of all workers for which `keep` was
         called, with `worker` and `pid`, which are 0 otherwise. Raises IndexError."""

@@ -22,7 +22,7 @@ _REST: Final = "+Inf"
 # a separate series for each phase.
 _COARSE: Final = (*((4 + step) / 4 * 2.0**power for power in range(-13, 6) for step in range(4)), 64.0)
 # The last finite bound of the scoreboard.
-_LONGEST: Final = 128.0
+LONGEST: Final = 128.0
 # The percentiles that are shown.
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
@@ -83,7 +83,7 @@ def percentiles(now: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, 
     for name, part in PERCENTILES.items():
         bound = next(bound for bound, count in zip(bounds, numbers, strict=True) if count >= part * number)
         # Nothing more is known about a longer time.
-        found[name] = min(bound, _LONGEST)
+        found[name] = min(bound, LONGEST)
     return {**found, "mean": (now["sum_seconds"] - before["sum_seconds"]) / number}
 
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import Any, Final
 
 from tailrace.advice import figures, response
 from tailrace.advice.figures import Figures
+from tailrace.status import counts
 from tailrace.status.clock import shown
 
 # Endpoints that are listed.
 MOST_ENDPOINTS: Final = 20
 # Slow and broken responses that are listed of each kind.
 MOST_RESPONSES: Final = 16
-_COUNTS: Final = ("blocks", "writes", "body_bytes", "chunked", "failed", "client_gone", "event_streams")
+_COUNTS: Final = ("blocks", "writes", "body_bytes", "chunked", "failed", "client_gone", "slow", "event_streams")
 _PHASES: Final = ("queued", "application", "iterating", "blocked", "total")
 
 
@@ -27,11 +29,11 @@ def endpoints(of_workers: Iterable[list[dict[str, Any]]], application: str) -> d
     added: dict[str, dict[str, Any]] = {}
     for rows in of_workers:
         for row in rows:
-            into = added.setdefault(row["endpoint"], {"paths": {}})
+            into = added.setdefault(row["endpoint"], {"paths": {}, "times": {}})
             for key, value in row.items():
-                if key == "paths":
-                    for path, number in value.items():
-                        into["paths"][path] = into["paths"].get(path, 0) + number
+                if key in ("paths", "times"):
+                    for name, number in value.items():
+                        into[key][name] = into[key].get(name, 0) + number
                 elif key != "endpoint":
                     into[key] = into.get(key, 0) + value
     others = added.pop("", {"responses": 0})
@@ -71,11 +73,26 @@ def _endpoint(name: str, row: Mapping[str, Any], of: Figures, application: str) 
         "blocked_seconds": round(of.blocked / 1e3, 6),
         "event_stream_seconds": round(of.streaming / 1e3, 6),
         "cost_seconds": round(of.cost / 1e3, 6),
+        **_times(row),
         **{key: row[key] for key in _COUNTS},
         "path": of.path,
         "paths": {path: number for path, number in row["paths"].items() if number},
         "findings": [one.as_dict() for one in figures.findings(of, application)],
     }
+
+
+def _times(row: Mapping[str, Any]) -> dict[str, float | None]:
+    """Mean and percentile of the times, event streams excluded; None: there is no other response. The percentile is the
+    upper bound of its bucket."""
+    buckets = sorted((float(bound), number) for bound, number in row["times"].items())
+    number = sum(count for _, count in buckets)
+    if not number:
+        return {"mean_seconds": None, "p95_seconds": None}
+    reached = accumulate(count for _, count in buckets)
+    bound = next(bound for (bound, _), until in zip(buckets, reached, strict=True) if until >= 0.95 * number)
+    # Nothing more is known about a longer time.
+    p95 = min(bound, counts.LONGEST)
+    return {"mean_seconds": round(row["total_ns"] / 1e9 / number, 6), "p95_seconds": round(p95, 6)}
 
 
 def recent(of_workers: Iterable[Mapping[str, list[dict[str, Any]]]], application: str) -> dict[str, Any]:
@@ -99,6 +116,7 @@ def _response(record: Mapping[str, Any], now: float, application: str) -> dict[s
         "pid": record["pid"],
         "method": record["method"],
         "target": record["target"],
+        "endpoint": record["endpoint"],
         "client": record["client"],
         "time": shown(now - record["ago"]),
         "status": record["status"],
@@ -114,14 +132,20 @@ def _response(record: Mapping[str, Any], now: float, application: str) -> dict[s
 
 def endpoint_text(found: Mapping[str, Any]) -> str:
     """The endpoints of a document, for a terminal."""
-    lines = [f"{'cost':>10} {'responses':>10} {'held':>9} {'calls':>7} {'path':9}  endpoint, each with what to fix"]
+    lines = [
+        f"{'cost, s':>9} {'responses':>10} {'mean, ms':>9} {'p95, ms':>9} {'held, ms':>9} {'calls':>6} {'path':9} "
+        "endpoint, each with what to fix"
+    ]
     for each in found["endpoints"]:
         number = max(1, each["responses"])
+        # A server of an earlier version does not say them.
+        mean, p95 = (_milliseconds(each.get(key)) for key in ("mean_seconds", "p95_seconds"))
         lines.append(
-            f"{_time(each['cost_seconds']):>10} {each['responses']:>10,} {_time(each['held_seconds'] / number):>9} "
-            f"{each['writes'] / number:>7,.1f} {each['path']:9}  {each['endpoint']}"
+            f"{each['cost_seconds']:>9,.3f} {each['responses']:>10,} {mean:>9} {p95:>9} "
+            f"{_milliseconds(each['held_seconds'] / number):>9} {each['writes'] / number:>6,.1f} {each['path']:9} "
+            f"{each['endpoint']}"
         )
-        lines += [f"{'':52}{one['key']}: {one['what']} {one['change']}" for one in each["findings"]]
+        lines += [f"    {one['key']}: {one['what']} {one['change']}" for one in each["findings"]]
     return "\n".join(lines if found["endpoints"] else ["no response of the application has been sent yet"])
 
 
@@ -139,6 +163,10 @@ def recent_text(found: Mapping[str, Any]) -> str:
                 "",
             ]
     return "\n".join(lines)
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1e3 * seconds:,.2f}"
 
 
 def _time(seconds: float) -> str:

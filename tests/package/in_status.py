@@ -47,7 +47,7 @@ def endpoint(name="GET /a", **more):
         **dict.fromkeys(
             (
                 *("held_ns", "delivery_ns", "blocked_ns", "chunked", "failed", "client_gone"),
-                *("event_streams", "event_stream_ns"),
+                *("event_streams", "event_stream_ns", "slow"),
             ),
             0,
         ),
@@ -55,15 +55,18 @@ def endpoint(name="GET /a", **more):
         "writes": 1,
         "body_bytes": 1000,
         "paths": {"one-write": 1},
+        "times": {"0.001007080078125": 1},
+        "total_ns": 1_000_000,
         **more,
     }
 
 
-def ended(**more):
+def ended(target="/report?x=1", **more):
     """What a scoreboard has of a slow response."""
     return {
         "method": "GET",
-        "target": "/report?x=1",
+        "target": target,
+        "endpoint": f"GET {target.partition('?')[0]}",
         "client": "192.0.2.7:4711",
         "status": 200,
         "event_stream": False,

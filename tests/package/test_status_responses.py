@@ -39,6 +39,18 @@ def test_streams_of_events_cost_nothing_and_time_in_the_application_counts():
     assert [each["findings"] for each in others] == [[], []]
 
 
+def test_an_endpoint_has_the_mean_and_the_95th_percentile_of_the_times_of_all_workers():
+    # 90 took 1 ms, 9 took 100 ms, and one more than 128 s.
+    first = endpoint("GET /a", responses=90, times={"0.0010": 90}, total_ns=90 * 10**6)
+    second = endpoint("GET /a", responses=10, times={"0.1015625": 9, "+Inf": 1}, total_ns=9 * 10**8 + 10**9)
+    streams = endpoint("GET /events", event_streams=1, times={}, total_ns=0)
+    found = responses.endpoints([[first, streams], [second]], "shop:app")["endpoints"]
+    times = {each["endpoint"]: (each["mean_seconds"], each["p95_seconds"]) for each in found}
+    assert times == {"GET /a": (0.0199, 0.101562), "GET /events": (None, None)}
+    (late,) = responses.endpoints([[endpoint(times={"0.5": 1, "+Inf": 9}, total_ns=1)]], "shop:app")["endpoints"]
+    assert late["p95_seconds"] == 128.0
+
+
 def test_the_worst_twenty_endpoints_are_listed():
     rows = [endpoint(f"GET /{each}", delivery_ns=each * 10**9, paths={"direct": 1}) for each in range(100)]
     told = responses.endpoints([rows], "shop:app")
@@ -73,8 +85,9 @@ def test_the_texts_for_a_terminal_have_a_line_for_each_with_what_to_mend():
         **responses.recent([{"slow": [ended(ago=1.0)], "broken": []}], "shop:app"),
     }
     head, worst, finding = responses.endpoint_text(found).splitlines()
-    assert worst.split() == ["999.95", "ms", "1", "0.00", "ms", "1.0", "direct", "GET", "/worst"]
-    assert (head.split()[0], finding.strip().partition(":")[0]) == ("cost", "starving")
+    assert worst.split() == ["1.000", "1", "1.00", "1.01", "0.00", "1.0", "direct", "GET", "/worst"]
+    assert all(f" {title}" in head for title in ("cost, s", "mean, ms", "p95, ms", "held, ms"))
+    assert (head.split(",")[0].strip(), finding.strip().partition(":")[0]) == ("cost", "starving")
     assert "starving: After its first block a response held a thread for 1,000 ms" in finding
     slow = responses.recent_text(found)
     assert "  GET /report?x=1\n" in slow

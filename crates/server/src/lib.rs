@@ -48,7 +48,7 @@ pub use executor::greenlets::{Greenlets, may_switch};
 pub use observe::access_log::{AccessLogConfig, Destination, Format};
 pub use observe::allowance::Allowance;
 pub use observe::deliveries::Deliveries;
-pub use observe::endpoints::Endpoint;
+pub use observe::endpoints::{Endpoint, name_of as endpoint_name};
 pub use observe::recent::Ended;
 pub use observe::record::{Ending, Path, Record, millis_between};
 pub use observe::scoreboard::{Counter, InFlight, Scoreboard, Section, now as shared_now};

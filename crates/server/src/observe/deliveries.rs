@@ -19,7 +19,7 @@ const FIRST_POWER: u32 = 13;
 /// The last bound, likewise.
 const LAST_POWER: u32 = 37;
 /// Buckets of a phase.
-const TIMES: usize = (LAST_POWER - FIRST_POWER) as usize * STEPS + 2;
+pub(crate) const TIMES: usize = (LAST_POWER - FIRST_POWER) as usize * STEPS + 2;
 /// Units in a nanosecond, times 2^63, rounded up.
 const UNITS: u128 = (1u128 << 93).div_ceil(1_000_000_000);
 /// Upper bounds of the buckets for the write calls of a response, and the same as text. A last bucket has the rest.
@@ -172,7 +172,7 @@ fn calls_bucket(value: u64) -> usize {
 /// The bucket of a time, without a branch for each bound: the power of two selects a group of buckets, and the bits
 /// after the leading one select the bucket.
 #[inline]
-fn time_bucket(nanos: u64) -> usize {
+pub(crate) fn time_bucket(nanos: u64) -> usize {
     // A time that equals a bound belongs to the bucket below the bound.
     let units = (u128::from(nanos.saturating_sub(1)) * UNITS) >> 63;
     let units = u64::try_from(units).unwrap_or(u64::MAX);
@@ -185,7 +185,7 @@ fn time_bucket(nanos: u64) -> usize {
 }
 
 /// The upper bound of a bucket in seconds, as text.
-fn time_bound(bucket: usize) -> String {
+pub(crate) fn time_bound(bucket: usize) -> String {
     let (power, step) = (bucket / STEPS, bucket % STEPS);
     if bucket == TIMES - 1 {
         return REST.to_owned();

@@ -1,5 +1,6 @@
 //! What the responses of each endpoint have cost, in a section of the scoreboard: how many there were, for how long they
-//! held the application's threads, their blocks, write calls and bytes, and how they were sent.
+//! held the application's threads, their blocks, write calls and bytes, how they were sent, and a histogram of the times
+//! that they took.
 //!
 //! An endpoint is a method and a path, in which the parts that vary are folded: `GET /products/*`. A worker has
 //! [`ROWS`] of them at most, and one more row for all others together. Each row has a credit: what its responses have
@@ -13,7 +14,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::observe::deliveries::Times;
+use crate::observe::deliveries::{TIMES, Times, time_bound, time_bucket};
 use crate::observe::guarded::{Guarded, text_of};
 use crate::observe::recent::is_broken;
 use crate::observe::record::{Ending, PATHS, Record};
@@ -26,7 +27,7 @@ const REACH: usize = 16;
 /// Requests whose keys are remembered. A power of two.
 const KNOWN: usize = 256;
 /// Names of the counts before those of the ways of sending.
-const COUNTS: [&str; 12] = [
+const COUNTS: [&str; 14] = [
     "responses",
     "held_ns",
     "delivery_ns",
@@ -39,6 +40,8 @@ const COUNTS: [&str; 12] = [
     "client_gone",
     "event_streams",
     "event_stream_ns",
+    "total_ns",
+    "slow",
 ];
 
 // The words of a row; the first is its sequence number.
@@ -47,7 +50,12 @@ const NAME: usize = 2;
 const NAME_WORDS: usize = 14;
 const COUNT: usize = NAME + NAME_WORDS;
 const PATH: usize = COUNT + COUNTS.len();
-const ROW: usize = PATH + PATHS.len();
+const TIME: usize = PATH + PATHS.len();
+const ROW: usize = TIME + BUCKETS;
+/// Buckets of [`deliveries`](crate::observe::deliveries) that are one bucket here. So the upper bound of a bucket exceeds
+/// the times in it by at most 12.5 %.
+const MERGED: usize = 4;
+const BUCKETS: usize = (TIMES - 1).div_ceil(MERGED) + 1;
 /// A word before the rows: 1 once a response was counted.
 const USED: usize = 0;
 const FIRST: usize = 1;
@@ -70,6 +78,9 @@ pub struct Endpoint {
     pub counts: Vec<(&'static str, u64)>,
     /// Responses by how their bodies were sent.
     pub paths: Vec<(&'static str, u64)>,
+    /// Responses by the time that they took, excluding event streams: the upper bound of each bucket that is not empty,
+    /// in seconds, ascending. A bucket does not include the responses of lower buckets.
+    pub times: Vec<(String, u64)>,
 }
 
 /// The endpoints of one worker, or of all that have ended, for those who read.
@@ -159,7 +170,8 @@ impl Endpoints {
             .map(|words| Endpoint {
                 name: name_in(&words),
                 counts: COUNTS.into_iter().zip(words[COUNT..PATH].iter().copied()).collect(),
-                paths: PATHS.iter().map(|path| path.name()).zip(words[PATH..].iter().copied()).collect(),
+                paths: PATHS.iter().map(|path| path.name()).zip(words[PATH..TIME].iter().copied()).collect(),
+                times: times_in(&words),
             })
             .collect()
     }
@@ -167,6 +179,11 @@ impl Endpoints {
 
 fn name_in(row: &[u64; ROW]) -> Vec<u8> {
     text_of(&row[NAME..COUNT], usize::try_from(row[LENGTH]).unwrap_or(usize::MAX))
+}
+
+fn times_in(row: &[u64; ROW]) -> Vec<(String, u64)> {
+    let buckets = row[TIME..].iter().enumerate().filter(|(_, count)| **count > 0);
+    buckets.map(|(bucket, count)| (time_bound((bucket * MERGED).min(TIMES - 1)), *count)).collect()
 }
 
 /// What the responses in a row have cost, in the unit of credits; 0: there are none.
@@ -198,8 +215,15 @@ impl EndpointTable {
         }
     }
 
-    /// Counts a response that the application has made.
-    pub(crate) fn count(&self, method: &[u8], path: &[u8], record: &Record, times: &Times, is_chunked: bool) {
+    /// Counts a response that the application has made. `is_slow`: see `recent.rs`.
+    pub(crate) fn count(
+        &self,
+        (method, path): (&[u8], &[u8]),
+        record: &Record,
+        times: &Times,
+        is_chunked: bool,
+        is_slow: bool,
+    ) {
         let path = &path[..path.len().min(LOOKED_AT)];
         let hash = hash_of(method, path);
         // Nanoseconds in units of 65 µs.
@@ -233,6 +257,12 @@ impl EndpointTable {
         if record.is_event_stream {
             add(COUNT + 10, 1);
             add(COUNT + 11, streaming);
+        } else {
+            add(COUNT + 12, times.total);
+            add(TIME + time_bucket(times.total).div_ceil(MERGED), 1);
+        }
+        if is_slow {
+            add(COUNT + 13, 1);
         }
         add(PATH + record.path as usize, 1);
     }
@@ -377,8 +407,9 @@ fn key_of(method: &[u8], path: &[u8]) -> u64 {
     (key ^ key >> 32).max(1)
 }
 
-/// Method and folded path.
-fn name_of(method: &[u8], path: &[u8]) -> Vec<u8> {
+/// The name of an endpoint: the method, and the path with `*` for parts that vary.
+#[must_use]
+pub fn name_of(method: &[u8], path: &[u8]) -> Vec<u8> {
     let mut name = method.to_vec();
     name.push(b' ');
     for piece in path.split_inclusive(|byte| KINDS[usize::from(*byte)] == DELIMITER) {
@@ -420,7 +451,7 @@ mod tests {
     }
 
     fn ask(table: &EndpointTable, path: &str, iterating: Duration) {
-        table.count(b"GET", path.as_bytes(), &record(), &times(iterating), false);
+        table.count((b"GET", path.as_bytes()), &record(), &times(iterating), false, false);
     }
 
     /// Responses by endpoint.
@@ -508,6 +539,7 @@ mod tests {
             [("held_ns", 1_000_000), ("delivery_ns", 1_000_000), ("blocked_ns", 0), ("blocks", 0), ("writes", 2)]
         );
         assert_eq!(b.paths.iter().map(|(_, count)| count).sum::<u64>(), 2);
+        assert_eq!(b.times.iter().map(|(_, count)| count).sum::<u64>(), 2);
     }
 
     #[test]
@@ -542,10 +574,10 @@ mod tests {
             ending: Ending::Broken,
             ..Record::new(now())
         };
-        table.count(b"GET", b"/export/7", &failed, &times, true);
+        table.count((b"GET", b"/export/7"), &failed, &times, true, true);
         let gone = Record { ending: Ending::ClientGone, path: Path::Direct, is_event_stream: true, ..failed };
-        table.count(b"GET", b"/export/8", &gone, &times, true);
-        table.count(b"GET", b"/export/9", &Record { status: 503, ..record() }, &Times::default(), false);
+        table.count((b"GET", b"/export/8"), &gone, &times, true, true);
+        table.count((b"GET", b"/export/9"), &Record { status: 503, ..record() }, &Times::default(), false, false);
         let all = endpoints.all();
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].name, b"GET /export/*");
@@ -562,12 +594,31 @@ mod tests {
             ("client_gone", 1),
             ("event_streams", 1),
             ("event_stream_ns", 42),
+            ("total_ns", 60),
+            ("slow", 2),
         ];
         assert_eq!(all[0].counts, counts);
+        assert_eq!(all[0].times, [("7.62939453125e-6".to_owned(), 2)]);
         let paths = [("none", 0), ("one-write", 1), ("direct", 1), ("coalesced", 1), ("sendfile", 0), ("spilled", 0)];
         assert_eq!(all[0].paths, paths);
         endpoints.clear();
         assert_eq!(endpoints.all(), []);
+    }
+
+    #[test]
+    fn times_are_in_buckets_whose_bound_is_at_most_an_eighth_above_them() {
+        for nanos in [8_000, 61_000, 1_000_000, 1_234_567, 99_000_000, 127_000_000_000] {
+            let (endpoints, table) = none();
+            table.count((b"GET", b"/"), &record(), &Times { total: nanos, ..Times::default() }, false, false);
+            let times = endpoints.all()[0].times.clone();
+            let (bound, seconds) = (times[0].0.parse::<f64>().unwrap(), nanos as f64 / 1e9);
+            assert!((seconds..=seconds * 1.125).contains(&bound), "{seconds} s is in the bucket to {bound} s");
+            assert_eq!((times.len(), times[0].1), (1, 1));
+        }
+        let (endpoints, table) = none();
+        let long = Times { total: 200_000_000_000, ..Times::default() };
+        table.count((b"GET", b"/"), &record(), &long, false, false);
+        assert_eq!(endpoints.all()[0].times, [("+Inf".to_owned(), 1)]);
     }
 
     #[test]

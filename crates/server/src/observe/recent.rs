@@ -183,13 +183,16 @@ impl RecentResponses {
     }
 
     /// Keeps a response that the application has made, if it is slow or broken. `at`: when it was over.
+    ///
+    /// Returns whether it is slow.
     #[inline]
-    pub(crate) fn note(&self, request: &Request, record: &Record, times: &Times, at: impl FnOnce() -> u64) {
+    pub(crate) fn note(&self, request: &Request, record: &Record, times: &Times, at: impl FnOnce() -> u64) -> bool {
         let is_slow = times.queued + times.application + times.iterating >= self.slow;
         let is_broken = is_broken(record);
         if is_slow || is_broken {
             self.keep(request, record, times, [is_slow, is_broken], at());
         }
+        is_slow
     }
 
     #[cold]

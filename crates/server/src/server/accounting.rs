@@ -58,8 +58,8 @@ impl Counts {
         let times = self.deliveries.count(record);
         if let (Some(times), Some((endpoints, recent))) = (times, &self.shown) {
             let (method, path) = (request.head.method.of(&request.bytes), request.head.path.of(&request.bytes));
-            endpoints.count(method, path, record, &times, is_chunked);
-            recent.note(request, record, &times, || clock.monotonic_of(clock.peek()));
+            let is_slow = recent.note(request, record, &times, || clock.monotonic_of(clock.peek()));
+            endpoints.count((method, path), record, &times, is_chunked, is_slow);
         }
     }
 }

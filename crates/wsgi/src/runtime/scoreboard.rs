@@ -60,6 +60,8 @@ fn ended_dict<'py>(py: Python<'py>, ended: &Ended, now: u64, masking: QueryMaski
     let dict = PyDict::new(py);
     dict.set_item("method", ended.method.escape_ascii().to_string())?;
     dict.set_item("target", masking.shown(&ended.target).escape_ascii().to_string())?;
+    let path = ended.target.split(|byte| *byte == b'?').next().unwrap_or_default();
+    dict.set_item("endpoint", tailrace_server::endpoint_name(&ended.method, path).escape_ascii().to_string())?;
     dict.set_item("client", client_text(ended.peer))?;
     dict.set_item("status", ended.status)?;
     dict.set_item("event_stream", ended.is_event_stream)?;
@@ -149,6 +151,11 @@ impl Scoreboard {
                 paths.set_item(name, count)?;
             }
             dict.set_item("paths", paths)?;
+            let times = PyDict::new(py);
+            for (bound, count) in endpoint.times {
+                times.set_item(bound, count)?;
+            }
+            dict.set_item("times", times)?;
             endpoints.append(dict)?;
         }
         Ok(endpoints)
