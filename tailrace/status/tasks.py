@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tailrace.status.waits import by_call
+
 # The number of the system call in which a thread waits for a lock, by machine (syscalls(2)).
 _FUTEX: Final = {"x86_64": "202", "aarch64": "98"}.get(os.uname().machine, "")
 _PYTHON: Final = re.compile(r".*/libpython3[^/]*\.so[^/]*")
@@ -30,11 +32,13 @@ _PAUSE: Final = 0.002
 
 @dataclass(frozen=True)
 class Task:
-    """A thread. waits_for_interpreter: for the GIL; False also where the kernel does not tell."""
+    """A thread. waits_for_interpreter: for the GIL; False also where the kernel does not tell. waits_for: what else it
+    waits for, in a word; None: it runs, or the kernel does not tell."""
 
     name: str
     runs: bool
     waits_for_interpreter: bool
+    waits_for: str | None = None
 
 
 def tasks(pid: int) -> dict[int, Task]:
@@ -71,7 +75,7 @@ def _task(pid: int, number: int, ranges: Collection[_Range]) -> Task | None:
     # The thread may wake, or begin to wait, between the reads of the two files.
     waits = _is_wait_in(ranges, called)
     runs = not waits and (after[:1] in ("R", "D") or called[:1] == ["running"])
-    return Task(before.partition(" (")[2], runs, waits)
+    return Task(before.partition(" (")[2], runs, waits, None if runs or waits else by_call(pid, called))
 
 
 def _system_call(pid: int, number: int) -> list[str]:

@@ -23,6 +23,7 @@ from tailrace.status.document import request
 from tailrace.status.snapshot import Snapshot, WorkerSnapshot
 from tailrace.status.stacks import Frame, Stack, Unreadable
 from tailrace.status.tasks import Task
+from tailrace.status.waits import by_stack
 
 # How old an answer may be, and how long a request waits for the read of another one (seconds).
 AGE: Final = 0.5
@@ -155,13 +156,15 @@ def _thread(
     if stack is not None:
         stack = dataclasses.replace(stack, frames=_of_application(stack.frames))
     state = _state(task, stack, asked)
+    frames = stacks.as_json(stack) if stack is not None else []
     return {
         "thread": number,
         "name": _name(task, stack),
         "request": asked,
         "state": UNKNOWN if not is_known and state == IDLE else state,
+        "waits_for": by_stack(task.waits_for, frames) if task is not None and state == WAITING else None,
         "holds_interpreter": stack.holds_interpreter if stack is not None else None,
-        "frames": stacks.as_json(stack) if stack is not None else [],
+        "frames": frames,
     }
 
 
@@ -201,6 +204,7 @@ def _in_greenlet(asked: dict[str, Any]) -> dict[str, Any]:
         "name": "greenlet",
         "request": asked,
         "state": SENDING if asked["phase"] == SENDING else GREENLET,
+        "waits_for": None,
         "holds_interpreter": None,
         "frames": [],
     }
@@ -237,7 +241,9 @@ def _block(found: Mapping[str, Any]) -> Iterator[str]:
 def thread_lines(each: Mapping[str, Any]) -> Iterator[str]:
     """The lines of one thread, whose texts are printable already."""
     holds = ", holds the interpreter" if each["holds_interpreter"] else ""
-    yield f"  thread {each['thread']} {each['name']}: {each['state']}{holds}"
+    # A server of an earlier version does not say it.
+    waits = f" ({each['waits_for']})" if each.get("waits_for") else ""
+    yield f"  thread {each['thread']} {each['name']}: {each['state']}{waits}{holds}"
     if asked := each["request"]:
         client = f" from {asked['client']}" if asked["client"] else ""
         yield f"    {asked['method']} {asked['target']}{client}, for {asked['seconds']:.3f} s"

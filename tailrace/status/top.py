@@ -23,12 +23,12 @@ from textual.widgets import DataTable, Static
 from tailrace.process.printable import printable_document
 from tailrace.status import responses
 from tailrace.status.ask import Asked, AskError
-from tailrace.status.threads import EXPLAINED, FOR_INTERPRETER, IDLE, RUNNING, thread_lines
+from tailrace.status.threads import EXPLAINED, FOR_INTERPRETER, IDLE, RUNNING, WAITING, thread_lines
 
 # What stands in the column instead of a long state.
 _SHORT: Final = {FOR_INTERPRETER: "waiting: GIL"}
 _HOLDS: Final = "running: GIL"
-_KEYS: Final = "Enter stack  e endpoints  s slow  ? explain  1-6 sort  r turn  q quit  i idle"
+_KEYS: Final = "Enter stack  e endpoints  s slow  ? help  1-6 sort  r reverse  i idle  q quit"
 # Characters that each column has beside its text.
 _PADDING: Final = 2
 
@@ -48,8 +48,11 @@ class Row:
 
     @property
     def state(self) -> str:
-        """Short, with GIL where the thread holds or wants the interpreter."""
+        """Short, with GIL where the thread holds or wants the interpreter, and with what else it waits for."""
         state: str = self.found["state"]
+        # A server of an earlier version does not say it.
+        if state == WAITING and (waits_for := self.found.get("waits_for")):
+            return f"{state}: {waits_for}"
         return _HOLDS if state == RUNNING and self.found["holds_interpreter"] else _SHORT.get(state, state)
 
     @property
@@ -99,18 +102,24 @@ COLUMNS: Final = (
     Column("wkr", 3, lambda row: str(row.worker), lambda row: row.key, "number of the worker process"),
     Column(
         "thread",
-        8,
+        7,
         lambda row: str(row.found["thread"]),
         lambda row: row.found["thread"],
         "the kernel's number of the thread, as ps -L and gdb show it",
     ),
-    Column("state", 13, lambda row: row.state, lambda row: row.state, "what the thread does; see the states"),
     Column(
-        "seconds",
+        "state",
+        15,
+        lambda row: row.state,
+        lambda row: row.state,
+        "what the thread does or waits for; see the states",
+    ),
+    Column(
+        "time, s",
         8,
         lambda row: f"{row.seconds:8.2f}" if row.found["request"] else "",
         lambda row: row.seconds,
-        "how long its request has run",
+        "how long its request has run, in seconds",
         falls=True,
     ),
     Column("request", 0, lambda row: row.request, lambda row: row.request, "method and target of its request"),
@@ -120,7 +129,7 @@ _BY_SECONDS: Final = 3
 
 # The figures of the first lines.
 FIGURES: Final = {
-    "up": "time since the master started, in seconds",
+    "up": "time since the master started",
     "ready": "whether a worker serves; else why not",
     "workers": "workers that serve, of those that are to",
     "connections": "open connections of clients",
@@ -145,12 +154,12 @@ class Look:
     status: Mapping[str, Any]
     workers: list[dict[str, Any]]
 
-    def rows(self, column: int, turned: bool, *, idle: bool) -> list[Row]:
-        """The threads, sorted by a column; turned: the other way round. idle: with those that have nothing to do."""
+    def rows(self, column: int, reversed_: bool, *, idle: bool) -> list[Row]:
+        """The threads, sorted by a column; reversed_: the other way round. idle: with those that have nothing to do."""
         by = COLUMNS[column]
         rows = [Row(worker["number"], each) for worker in self.workers for each in worker["threads"]]
         rows = [row for row in rows if idle or row.found["state"] != IDLE]
-        return sorted(rows, key=by.key, reverse=by.falls != turned)
+        return sorted(rows, key=by.key, reverse=by.falls != reversed_)
 
     def figures(self, before: Look | None) -> dict[str, str]:
         """The figures by name; before: an earlier look, for what is per second."""
@@ -164,7 +173,7 @@ class Look:
         shown = {name: str(totals.get(name, 0)) for name in ("connections", "running", "queued", "refused", "stuck")}
         found = {
             **shown,
-            "up": f"{self.status['uptime_seconds']:.0f}",
+            "up": f"{self.status['uptime_seconds']:.0f} s",
             "ready": "yes" if self.status["ready"] else self.status["reason"],
             "workers": f"{serving}/{self.status['workers_wanted']}",
             "requests/s": rate,
@@ -237,7 +246,9 @@ class Page(ModalScreen[None]):
 
     def renew(self) -> None:
         """Shows the text as it is now."""
-        self.query_one("#text", Static).update(self._text())
+        # As long as the page is not composed, there is none.
+        for text in self.query("#text").results(Static):
+            text.update(self._text())
 
 
 class Top(App[None]):
@@ -254,7 +265,7 @@ class Top(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "explain"),
         *(Binding(str(number + 1), f"sort({number})") for number in range(len(COLUMNS))),
-        Binding("r", "turn"),
+        Binding("r", "reverse"),
         Binding("i", "idle"),
         Binding("e", "endpoints"),
         Binding("s", "slow"),
@@ -267,7 +278,7 @@ class Top(App[None]):
         self._over = threading.Event()
         self._look: Look | None = None
         self._rows: list[Row] = []
-        self._by, self._turned, self._idle = _BY_SECONDS, False, False
+        self._by, self._reversed, self._idle = _BY_SECONDS, False, False
 
     def compose(self) -> ComposeResult:
         """Figures, the table, what is to be said, the keys."""
@@ -323,12 +334,12 @@ class Top(App[None]):
             return
         table = self.screen_stack[0].query_one(DataTable)
         chosen = self._chosen()
-        self._rows = self._look.rows(self._by, self._turned, idle=self._idle)
+        self._rows = self._look.rows(self._by, self._reversed, idle=self._idle)
         fixed = sum(each.width for each in COLUMNS) + len(COLUMNS) * _PADDING + _PADDING
         wide = max(10, (self.size.width - fixed) // 2)
         table.clear(columns=True)
         for number, each in enumerate(COLUMNS):
-            mark = ("▼" if each.falls != self._turned else "▲") if number == self._by else ""
+            mark = ("▼" if each.falls != self._reversed else "▲") if number == self._by else ""
             table.add_column(Text(each.title + mark), width=each.width or wide)
         for row in self._rows:
             table.add_row(*row.cells)
@@ -341,13 +352,13 @@ class Top(App[None]):
 
     def action_sort(self, column: int) -> None:
         """Sorts by a column; by the same one again: the other way round."""
-        self._turned = not self._turned if column == self._by else False
+        self._reversed = not self._reversed if column == self._by else False
         self._by = column
         self._draw()
 
-    def action_turn(self) -> None:
+    def action_reverse(self) -> None:
         """Sorts the other way round."""
-        self._turned = not self._turned
+        self._reversed = not self._reversed
         self._draw()
 
     def action_idle(self) -> None:
@@ -377,7 +388,7 @@ class Top(App[None]):
             return
 
         def text() -> str:
-            rows = self._look.rows(self._by, self._turned, idle=True) if self._look else []
+            rows = self._look.rows(self._by, self._reversed, idle=True) if self._look else []
             now = next((row for row in rows if row.key == chosen.key), None)
             if now is None:
                 return f"thread {chosen.found['thread']} has ended"

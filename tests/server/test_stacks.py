@@ -81,6 +81,8 @@ def test_each_thread_is_shown_with_what_it_waits_for(waiting):
         "/computes": ("running", True),
         "/comes_back": ("waiting for the interpreter", False),
     }
+    waits = {target: each["waits_for"] for target, each in found.items() if each["waits_for"]}
+    assert waits == {"/sleeps": "sleep", "/locks": "lock"}
     inner = {target: each["frames"][:1] for target, each in found.items()}
     assert [frame["function"] for frame in inner["/sleeps"]] == ["sleeps"]
     assert [frame["function"] for frame in inner["/locks"]] == ["locks"]
@@ -132,7 +134,13 @@ def test_the_command_prints_each_thread(waiting):
     _, at = waiting
     status, out, err = tailrace("threads", "--status", at.bind)
     assert (status, err) == (0, "")
-    for state in ("waiting", "sending", "waiting for the interpreter", "running, holds the interpreter"):
+    for state in (
+        "waiting (sleep)",
+        "waiting (lock)",
+        "sending",
+        "waiting for the interpreter",
+        "running, holds the interpreter",
+    ):
         assert f": {state}\n    GET /" in out, out
     assert "      sleeps (" in out
     status, out, _ = tailrace("threads", "--status", at.bind, "--json")
