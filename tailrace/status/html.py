@@ -15,7 +15,7 @@ _FOLDER: Final = Path(__file__).resolve().parent / "page"
 STYLE: Final = "page.css"
 # Joined in this order.
 SCRIPTS: Final = (
-    *("explanations.js", "elements.js", "format.js", "charts.js"),
+    *("explanations.js", "elements.js", "format.js", "charts.js", "table.js"),
     *("figures.js", "stacks.js", "responses.js", "page.js"),
 )
 

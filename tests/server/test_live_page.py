@@ -31,6 +31,7 @@ STACK = [
     {"function": "view", "file": "/app/web.py", "line": 3},
 ]
 THREAD = {"thread": 42, "name": "worker-1", "request": REQUEST, "state": "running", "holds_interpreter": True}
+PATHS = ("one-write", "direct", "coalesced", "sendfile", "spilled", "none")
 IDLE = {**THREAD, "thread": 43, "name": "worker-2", "request": None, "state": "idle", "holds_interpreter": False}
 STACKS = {"workers": [{"number": 1, "pid": 101, "error": None, "threads": [{**THREAD, "frames": STACK}]}]}
 SMALL_BLOCKS = endpoint(
@@ -153,7 +154,7 @@ def test_a_click_opens_the_python_stack_of_a_request(browser, show):
     frames = browser.value("Array.from(document.querySelectorAll('.frames li'), each => each.textContent)")
     assert frames == ["read /app/store.py:12", "view /app/web.py:3"]
     assert "holds the interpreter" in browser.value(text(".stacks"))
-    assert browser.value("document.querySelector('#flights button').ariaExpanded") == "true"
+    assert browser.value("document.querySelector('#flights .open').ariaExpanded") == "true"
     # What somebody reads stays when the request ends.
     shown.board.requests = []
     watching(browser, f"{text('#flights .chip')} === 'ended'", "the end of the request")
@@ -185,7 +186,7 @@ def test_a_worker_opens_to_its_threads(browser, show):
     threads = [{**THREAD, "frames": STACK}, {**IDLE, "frames": []}]
     _, address = show(stacks=("200 OK", {"workers": [{**STACKS["workers"][0], "threads": threads}]}))
     opened(browser, address)
-    browser.click("#workers button", loads=False)
+    browser.click("#workers .open", loads=False)
     watching(browser, "document.querySelectorAll('#workers summary').length === 2", "the threads")
     first, second = browser.value("Array.from(document.querySelectorAll('#workers summary'), each => each.innerText)")
     assert all(
@@ -221,7 +222,7 @@ def test_a_worker_opens_to_its_threads(browser, show):
 def test_where_there_is_no_stack_one_line_says_why(browser, show, stacks, said):
     _, address = show(stacks=stacks)
     opened(browser, address)
-    browser.click("#flights button", loads=False)
+    browser.click("#flights .open", loads=False)
     watching(browser, f"{text('.details .note')} === {json.dumps(said)}", said)
     assert browser.value("document.querySelectorAll('.frames').length") == 0
 
@@ -236,10 +237,10 @@ def test_endpoints_are_shown_by_what_they_cost_and_open_to_what_to_fix(browser, 
     shown, address = show()
     opened(browser, address)
     worst, well = rows_of(browser, "endpoints")
-    assert worst[:4] == ["GET /export/*.csv", "3.00 s", "2", "1.50 s"]
-    assert (worst[5], worst[6], worst[9:]) == ("4", "10,000", ["coalesced", "small blocks"])
-    assert (well[0], well[1], well[-1]) == ("GET /", "0", "nothing")
-    browser.click("#endpoints button", loads=False)
+    assert worst[:6] == ["GET /export/*.csv", "2", "1.00 ms", "1.01 ms", "3.00 s", "1.50 s"]
+    assert (worst[6], worst[7], worst[10:]) == ("4", "10,000", ["coalesced", "small blocks"])
+    assert (well[0], well[4], well[-1]) == ("GET /", "0", "nothing")
+    browser.click("#endpoints .open", loads=False)
     found = browser.value(
         "Array.from(document.querySelectorAll('#endpoints .findings section > *'), e => e.textContent)"
     )
@@ -253,32 +254,117 @@ def test_endpoints_are_shown_by_what_they_cost_and_open_to_what_to_fix(browser, 
     assert browser.problems == []
 
 
-def test_the_last_slow_and_broken_responses_are_shown_with_where_their_time_went(browser, show):
-    shown, address = show()
-    opened(browser, address)
-    (slow,) = rows_of(browser, "slow")
-    assert (slow[0], slow[2:]) == (
-        "GET /report?x=1",
-        ["2.75 s", "200", "complete", "one-write", "1", "before first block"],
+def test_slow_and_broken_responses_are_grouped_by_endpoint_with_where_their_time_went(browser, show):
+    kept = [ended(), ended("/report?x=2", total=9.0, ago=4.0), ended("/other", ago=5.0)]
+    shown, address = show(
+        endpoints=[endpoint("GET /report", slow=70), endpoint("GET /pay", failed=3), endpoint("GET /gone", slow=1)],
+        recent={**RECENT, "slow": kept},
     )
+    opened(browser, address)
+    report, *others = rows_of(browser, "slow")
+    assert (report[:2], report[3:]) == (["GET /report", "70"], ["9.00 s", "200", "before first block"])
+    # Of one that the kept ones have displaced the number is known, and of one without a count the kept ones are.
+    assert sorted((each[0], each[1], each[3]) for each in others) == [
+        ("GET /gone", "1", "\u2013"),
+        ("GET /other", "1", "2.75 s"),
+    ]
+    assert browser.value(text("#slow-count")) == "72, from 3 endpoints"
     (broken,) = rows_of(browser, "broken")
-    assert (broken[0], broken[4], broken[-1]) == ("GET /pay", "broken", "exception")
-    browser.click("#slow button", loads=False)
-    facts = re.split(r"\s*\n\s*", browser.value("document.querySelector('#slow .details dl').innerText"))
+    assert (broken[:2], broken[-1]) == (["GET /pay", "3"], "exception")
+    browser.click("#slow .open", loads=False)
+    first, second = browser.value("Array.from(document.querySelectorAll('#slow .details dl'), each => each.innerText)")
+    facts = re.split(r"\s*\n\s*", first)
     named = dict(zip(facts[::2], facts[1::2], strict=True))
     assert (named["queued"], named["application"], named["iterating"]) == ("1.00 ms", "2.50 s", "250 ms")
     assert (named["client"], named["worker"]) == ("192.0.2.7:4711", "1, process 101")
+    assert "GET /report?x=2" in second
     said = text("#slow .findings h3")
     assert browser.value(said) == "The application took 2,500 ms until its first block."
     # What is open stays open, though the time of its end is estimated anew for each state.
-    first = browser.value("latest.slow[0].time")
-    watching(browser, f"latest.slow[0].time !== {json.dumps(first)}", "another state")
+    at = browser.value("latest.slow[0].time")
+    watching(browser, f"latest.slow[0].time !== {json.dumps(at)}", "another state")
     assert browser.value(said) == "The application took 2,500 ms until its first block."
-    shown.board.ended = {}
+    shown.board.ended, shown.board.counted = {}, []
     watching(browser, f"{text('#slow-count')} === '0'", "none is left")
     assert browser.value(text("#no-slow:not([hidden])")) == "No response was slow."
     assert browser.value(text("#no-broken:not([hidden])")) == "No response has failed."
     assert browser.problems == []
+
+
+def test_a_response_that_broke_after_its_head_says_so_beside_its_status(browser, show):
+    outcomes = [
+        ended("/broken", ending="broken"),
+        ended("/broken", ending="broken", total=3.0),
+        ended("/broken", status=500),
+        ended("/late", ending="timed-out"),
+        ended("/never", ending="timed-out", status=0),
+    ]
+    _, address = show(endpoints=[], recent={"slow": [], "broken": outcomes})
+    opened(browser, address)
+    assert {row[0]: row[4] for row in rows_of(browser, "broken")} == {
+        "GET /broken": "2 \u00d7 200, then broken off; 1 \u00d7 500",
+        "GET /late": "200, then timed out",
+        "GET /never": "timed out",
+    }
+    browser.click("#broken .open", loads=False)
+    assert "200, then broken off" in browser.value("document.querySelector('#broken .details dl').innerText")
+
+
+def test_a_click_or_a_key_on_a_head_sorts_by_its_column_and_reverses_it(browser, show):
+    times = {"GET /a": 2, "GET /b": 3, "GET /c": 1}
+    _, address = show(
+        endpoints=[
+            endpoint(name, total_ns=mean * 10**6, held_ns=10**9 // mean, times={f"{mean}.0": 1})
+            for name, mean in times.items()
+        ]
+        + [endpoint("GET /events", event_streams=1, times={}, total_ns=0)]
+    )
+    browser.emulate(width=1280)
+    opened(browser, address)
+
+    def order():
+        return "".join(row[0][5] for row in rows_of(browser, "endpoints"))
+
+    def sorts():
+        return browser.value(
+            "Array.from(document.querySelectorAll('#endpoints th[aria-sort]'), each => [each.innerText, each.ariaSort])"
+        )
+
+    assert (order(), sorts()) == ("cabe", [["cost", "descending"]])
+    browser.click("#endpoints th:nth-child(3) button", loads=False)
+    # What is not known comes last, in both directions.
+    assert (order(), sorts()) == ("bace", [["mean", "descending"]])
+    browser.press("Enter", 13)
+    assert (order(), sorts()) == ("cabe", [["mean", "ascending"]])
+    browser.click("#endpoints th:nth-child(1) button", loads=False)
+    assert (order(), sorts()) == ("abce", [["endpoint", "ascending"]])
+    # The next state keeps the order.
+    heard = browser.value("heard")
+    watching(browser, f"heard > {heard}", "another state")
+    assert order() == "abce"
+    # Cards have no head: a list sorts them.
+    browser.emulate(width=768)
+    assert browser.value("getComputedStyle(document.querySelector('#endpoints thead')).display") == "none"
+    browser.value(
+        "(list => { list.value = 'p95'; list.dispatchEvent(new Event('change')); })"
+        "(document.querySelector('#endpoints-section .sorter select'))"
+    )
+    assert order() == "bace"
+    browser.click("#endpoints-section .sorter button", loads=False)
+    assert order() == "cabe"
+    assert browser.problems == []
+
+
+def test_a_row_that_is_moved_by_a_new_order_keeps_the_focus(browser, show):
+    def counts(first, second):
+        return [endpoint("GET /a", held_ns=first * 10**9), endpoint("GET /b", held_ns=second * 10**9)]
+
+    shown, address = show(endpoints=counts(1, 2))
+    opened(browser, address)
+    browser.value("document.querySelector('#endpoints tbody:last-child .open').focus()")
+    shown.board.counted = counts(3, 2)
+    watching(browser, f"{text('#endpoints .open')} === 'GET /a'", "the next order")
+    assert browser.value("document.activeElement.textContent") == "GET /a"
 
 
 def test_texts_of_requests_are_text(browser, show):
@@ -308,20 +394,24 @@ def test_texts_of_requests_are_text(browser, show):
     opened(browser, address)
     shown = browser.value("Array.from(document.querySelectorAll('#flights td.target span'), each => each.textContent)")
     assert sorted(shown) == sorted(hostile)
-    browser.click("#flights button", loads=False)
+    browser.click("#flights .open", loads=False)
     watching(browser, "document.querySelectorAll('.frames li').length > 0", "the stack")
-    browser.click("#workers button", loads=False)
+    browser.click("#workers .open", loads=False)
     watching(browser, "document.querySelectorAll('#workers summary').length > 0", "the threads")
-    browser.click("#endpoints button", loads=False)
-    browser.click("#slow button", loads=False)
+    browser.click("#endpoints .open", loads=False)
+    browser.click("#slow .open", loads=False)
     assert browser.value("document.querySelectorAll('#endpoints .findings, #slow .findings').length") == 2
+    assert browser.value("Array.from(document.querySelectorAll('#slow td.target'), each => each.textContent)") != []
     assert browser.value("document.scripts.length") == 1
     assert browser.value("document.querySelectorAll('img, b script, td script').length") == 0
     assert browser.value("document.title").startswith("<script>")
     assert browser.problems == []
 
 
-EXPLAINED = "Array.from(document.querySelectorAll('[data-explain]'), each => each.dataset.explain)"
+EXPLAINED = (
+    "Array.from(document.querySelectorAll('[data-explain]')).filter(each => each.checkVisibility())"
+    ".map(each => each.dataset.explain)"
+)
 UNEXPLAINED = """
 Array.from(document.querySelectorAll('dd, dt, td, th'))
     .filter(each => !each.closest('.details td'))
@@ -335,7 +425,7 @@ def test_every_figure_has_an_explanation_for_the_pointer_and_the_keyboard(browse
     _, address = show()
     browser.emulate(width=1280)
     opened(browser, address)
-    browser.click("#flights button", loads=False)
+    browser.click("#flights .open", loads=False)
     watching(browser, "document.querySelectorAll('.frames li').length === 2", "the stack")
     assert browser.value(UNEXPLAINED) == []
     assert browser.value(f"{EXPLAINED}.filter(each => !EXPLANATIONS[each])") == []
@@ -416,7 +506,7 @@ def test_texts_are_readable_in_both_schemes_and_the_switch_is_remembered(browser
     _, address = show()
     browser.emulate(width=1280, scheme=scheme)
     opened(browser, address)
-    browser.click("#flights button", loads=False)
+    browser.click("#flights .open", loads=False)
     watching(browser, "document.querySelectorAll('.frames li').length === 2", "the stack")
     back = "getComputedStyle(document.body).backgroundColor"
 
@@ -436,7 +526,7 @@ def test_texts_are_readable_in_both_schemes_and_the_switch_is_remembered(browser
     assert is_light() == (scheme == "light")
 
 
-@pytest.mark.parametrize("width", [360, 720, 1280])
+@pytest.mark.parametrize("width", [360, 720, 1000, 1280])
 def test_the_page_fits_the_window(browser, show, width):
     long = {**REQUEST, "target": "/" + "long" * 43, "client": "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535"}
     _, address = show(
@@ -449,11 +539,11 @@ def test_the_page_fits_the_window(browser, show, width):
     )
     browser.emulate(width=width)
     opened(browser, address)
-    browser.click("#flights button", loads=False)
+    browser.click("#flights .open", loads=False)
     # Then nothing is moved by stacks that arrive.
     watching(browser, "document.querySelector('#flights .heading button')?.disabled === false", "the stacks are read")
-    browser.click("#endpoints button", loads=False)
-    browser.click("#slow button", loads=False)
+    browser.click("#endpoints .open", loads=False)
+    browser.click("#slow .open", loads=False)
     assert browser.value("document.querySelectorAll('.findings').length") == 2
     assert browser.value("document.documentElement.scrollWidth") <= width
 
@@ -521,6 +611,55 @@ def test_latency_and_delivery_are_of_the_last_seconds(browser, show):
     assert browser.problems == []
 
 
+def test_ways_of_delivery_are_stacked_and_latency_has_a_logarithmic_axis(browser, show):
+    shown, address = show(places=({"requests": 9},), delivered={"paths": dict.fromkeys(PATHS, 0)})
+    opened(browser, address)
+    watching(browser, "samples.list.length > 1", "a sample that stays")
+    times = {"0.001007080078125": 50, "0.1015625": 45, "3.0625": 5, "sum_ns": 10**9}
+    shown.board.delivered = {"paths": dict.fromkeys(PATHS, 100), "total": times}
+    fills = "Array.from(document.querySelectorAll('#chart-paths .fill'), each => each.getAttribute('class'))"
+    watching(browser, f"{fills}.length === 6", "an area for each way")
+    # The highest area is the sum of all: what is below is drawn over it.
+    heights = browser.value(
+        "Array.from(document.querySelectorAll('#chart-paths .fill'), each => each.getBBox().y).map(Math.round)"
+    )
+    assert heights == sorted(heights)
+    assert len(set(heights)) == 6
+    assert browser.value("document.querySelectorAll('#chart-paths .curve').length") == 0
+    scale = "Array.from(document.querySelectorAll('#chart-latency .scale'), each => each.textContent)"
+    assert browser.value(scale)[:5] == ["1 ms", "10 ms", "100 ms", "1 s", "10 s"]
+    part = browser.value("[0.001, 0.01, 0.1, 1, 10].map(logarithmic([0.002, 3]).part)")
+    assert part == [0, 0.25, 0.5, 0.75, 1]
+    # What is shorter than the axis is at its begin.
+    assert browser.value("[0, 0.0001].map(logarithmic([0.002, 3]).part)") == [0, 0]
+
+
+def test_responses_with_5xx_have_a_chart_of_their_own(browser, show):
+    shown, address = show(places=({"requests": 9},))
+    opened(browser, address)
+    watching(browser, "samples.list.length > 1", "a sample that stays")
+    shown.board.delivered = {"classes": {"5xx": 100}}
+    errors = "charts.find(each => each.kind.id === 'errors').read()[0]"
+    watching(browser, f"Math.max(...{errors}) > 20", "the rate of 5xx")
+    assert browser.value("charts.find(each => each.kind.id === 'throughput').kind.series.length") == 1
+
+
+def test_links_at_the_top_lead_to_each_section(browser, show):
+    _, address = show()
+    browser.emulate(width=1280)
+    opened(browser, address)
+    links = browser.value("Array.from(document.querySelectorAll('.sections a'), each => each.getAttribute('href'))")
+    assert len(links) == 6
+    tops = []
+    for link in links:
+        browser.click(f".sections a[href='{link}']", loads=False)
+        assert browser.value("document.activeElement.id") == link[1:] or browser.value("location.hash") == link
+        tops.append(browser.value(f"document.querySelector('{link}').getBoundingClientRect().top + scrollY"))
+    assert tops == sorted(tops)
+    # The endpoints come first of the tables.
+    assert browser.value("document.querySelector('main table.grid').id") == "endpoints"
+
+
 def test_a_pause_keeps_what_is_seen(browser, show):
     shown, address = show()
     opened(browser, address)
@@ -538,14 +677,19 @@ def test_the_filter_finds_requests_and_many_are_shown_on_demand(browser, show):
     requests = [{**REQUEST, "id": number, "target": f"/item/{number}"} for number in range(250)]
     _, address = show(requests=requests)
     opened(browser, address)
-    assert len(browser.value(ROWS)) == 100
-    assert browser.value(text("#more")) == "Show 150 more"
-    browser.click("#more", loads=False)
+    more = "#requests .more"
+    assert len(browser.value(ROWS)) == 10
+    assert browser.value(text(more)) == "Show all 250"
+    browser.click(more, loads=False)
     assert len(browser.value(ROWS)) == 250
+    assert browser.value(text(more)) == "Show 10 only"
     browser.value("byId('filter').value = 'ITEM/24'; byId('filter').dispatchEvent(new Event('input'))")
     assert len(browser.value(ROWS)) == 11
     browser.value("byId('filter').value = 'absent'; byId('filter').dispatchEvent(new Event('input'))")
     assert browser.value(text("#no-requests")) == "No request in flight contains this text."
+    browser.value("byId('filter').value = ''; byId('filter').dispatchEvent(new Event('input'))")
+    browser.click(more, loads=False)
+    assert len(browser.value(ROWS)) == 10
 
 
 def test_a_viewer_too_many_says_so_until_a_place_is_free(browser, show):

@@ -50,25 +50,39 @@ function roundUp(value, base, steps) {
 
 const wholes = (least) => (value) => roundUp(Math.max(value, least), 10, [1, 2, 4, 6, 8]);
 const binary = (value) => roundUp(Math.max(value, 1 << 20), 1024, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]);
-// Seconds, from 1 ms.
-const seconds = (value) => roundUp(Math.max(value, 0.001) * 1e6, 10, [1, 2, 4, 6, 8]) / 1e6;
 
-// One chart: a name, the latest values, and the curves. kind: { id, explain, title, series, show, top, stacked }.
-// Of a series: { id, explain, name, of(sample, before, place), show }.
+// An axis: where a value is, as a part of its length, and the values of its lines.
+function linear(top) {
+  return { part: (value) => value / top, lines: [0, top / 2, top] };
+}
+
+// From a power of ten to another one, at least two powers; values below are at its begin.
+function logarithmic(values) {
+  const positive = values.filter((value) => value > 0);
+  const first = Math.floor(Math.log10(Math.min(0.001, ...positive)) + 1e-9);
+  const last = Math.max(first + 2, Math.ceil(Math.log10(Math.max(0.01, ...positive)) - 1e-9));
+  const step = Math.ceil((last - first) / 4);
+  const lines = [];
+  for (let power = first; power <= last; power += step) lines.push(10 ** power);
+  return { part: (value) => Math.max(0, Math.log10(Math.max(value, 10 ** first)) - first) / (last - first), lines };
+}
+
+// One chart: a name, the latest values, and the curves. kind: { id, explain, title, series, show, scale, top, stacked,
+// isLogarithmic }. Of a series: { id, explain, name, colour, of(sample, before, place), show }.
 class Chart {
   constructor(kind, samples) {
     this.kind = kind;
     this.samples = samples;
     this.values = kind.series.map((series, number) => {
       const value = element("dd", { "data-explain": series.explain });
-      const name = element("dt", {}, element("i", { className: `mark s${number + 1}` }), term(series.explain, series.name));
+      const name = element("dt", {}, element("i", { className: `mark s${this.colour(number)}` }), term(series.explain, series.name));
       return { value, node: element("div", { className: number ? "" : "first" }, name, value) };
     });
     this.svg = svg("svg", { class: "plot", tabindex: 0, role: "img" });
     this.tip = element("div", { className: "tip", role: "status", hidden: true });
     this.node = element(
       "figure",
-      { className: `card chart ${kind.stacked ? "many" : ""}`, id: `chart-${kind.id}` },
+      { className: `card chart ${kind.stacked ? "many stacked" : ""}`, id: `chart-${kind.id}` },
       element("figcaption", {}, element("h3", {}, term(kind.explain, kind.title)), element("dl", {}, ...this.values.map((each) => each.node))),
       element("div", { className: "area" }, this.svg, this.tip),
     );
@@ -79,6 +93,10 @@ class Chart {
     this.svg.addEventListener("blur", () => this.pick(null));
     this.svg.addEventListener("keydown", (event) => this.press(event));
     new ResizeObserver(() => this.draw()).observe(this.svg);
+  }
+
+  colour(number) {
+    return this.kind.series[number].colour ?? number + 1;
   }
 
   // The values of each series, one for each sample.
@@ -99,16 +117,16 @@ class Chart {
     if (!width || !last) return;
     const sums = kind.stacked ? list.map((_, place) => curves.reduce((sum, curve) => sum + (curve[place] ?? 0), 0)) : curves.flat();
     const most = Math.max(0, ...sums.filter((value) => value !== null));
-    const top = kind.top(most);
+    const axis = kind.isLogarithmic ? logarithmic(sums.filter((value) => value !== null)) : linear(kind.top(most));
     const bottom = height - MARGIN.bottom;
     const x = (at) => MARGIN.left + (1 - (last.at - at) / WINDOW) * (width - MARGIN.left - MARGIN.right);
-    const y = (value) => bottom - (value / top) * (bottom - MARGIN.top);
+    const y = (value) => bottom - axis.part(value) * (bottom - MARGIN.top);
     const parts = [];
-    for (const part of [0, 0.5, 1]) {
-      const at = y(top * part);
-      parts.push(svg("path", { class: part ? "line" : "line base", d: `M${MARGIN.left} ${at}H${width - MARGIN.right}` }));
-      parts.push(svg("text", { class: "scale", x: MARGIN.left - 6, y: at + 3.5, "text-anchor": "end" }, (kind.scale ?? kind.show)(top * part)));
-    }
+    axis.lines.forEach((value, place) => {
+      const at = y(value);
+      parts.push(svg("path", { class: place ? "line" : "line base", d: `M${MARGIN.left} ${at}H${width - MARGIN.right}` }));
+      parts.push(svg("text", { class: "scale", x: MARGIN.left - 6, y: at + 3.5, "text-anchor": "end" }, (kind.scale ?? kind.show)(value)));
+    });
     for (const [ago, text, anchor] of [[120, "2 min ago", "start"], [60, "1 min", "middle"], [0, "now", "end"]]) {
       parts.push(svg("text", { class: "scale", x: x(last.at - ago * 1000), y: height - 4, "text-anchor": anchor }, text));
     }
@@ -125,8 +143,8 @@ class Chart {
       for (const run of runs(upper, list)) {
         const line = run.map((place) => `${x(list[place].at).toFixed(1)} ${y(upper[place]).toFixed(1)}`);
         const base = run.map((place) => `${x(list[place].at).toFixed(1)} ${y(lower[place]).toFixed(1)}`).reverse();
-        if (kind.stacked || !number) layer.push(svg("path", { class: `fill s${number + 1}`, d: `M${line.join("L")}L${base.join("L")}Z` }));
-        layer.push(svg("path", { class: `curve s${number + 1}`, d: `M${line.join("L")}${run.length > 1 ? "" : "h.1"}` }));
+        if (kind.stacked || (!number && !kind.isLogarithmic)) layer.push(svg("path", { class: `fill s${this.colour(number)}`, d: `M${line.join("L")}L${base.join("L")}Z` }));
+        if (!kind.stacked) layer.push(svg("path", { class: `curve s${this.colour(number)}`, d: `M${line.join("L")}${run.length > 1 ? "" : "h.1"}` }));
       }
     });
     parts.push(...(kind.stacked ? drawn : drawn.reverse()).flat());
@@ -139,7 +157,7 @@ class Chart {
       curves.forEach((curve, number) => {
         if (curve[place] === null) return;
         sum = kind.stacked ? sum + curve[place] : curve[place];
-        parts.push(svg("circle", { class: `dot s${number + 1}`, cx: at, cy: y(sum), r: 3 }));
+        parts.push(svg("circle", { class: `dot s${this.colour(number)}`, cx: at, cy: y(sum), r: 3 }));
       });
       this.show(place, curves, at, width);
     }
@@ -155,7 +173,7 @@ class Chart {
     const rows = kind.series.map((series, number) => {
       const value = curves[number][place];
       const shown = value === null ? "–" : (series.show ?? kind.show)(value);
-      return element("div", {}, element("i", { className: `mark s${number + 1}` }), element("span", {}, series.name), element("b", {}, shown));
+      return element("div", {}, element("i", { className: `mark s${this.colour(number)}` }), element("span", {}, series.name), element("b", {}, shown));
     });
     this.tip.replaceChildren(element("p", {}, `${clock.format(this.picked.at)}, ${ago ? `${ago} s ago` : "now"}`), ...rows);
     this.tip.hidden = false;

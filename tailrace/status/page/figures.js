@@ -7,8 +7,6 @@ const PHASES = [
   { id: "sending", name: "sending" },
   { id: "draining", name: "draining" },
 ];
-// Rows that are shown before a click on "Show all".
-const SHOWN = 100;
 // Seconds after which a request is marked.
 const LONG = 1;
 
@@ -63,7 +61,7 @@ function drawCounters(found) {
     ["accepted", "connections", count(totals.accepted)],
     counted("refused", "refused"),
     counted("timed_out", "timed out"),
-    counted("given_up", "given up"),
+    counted("given_up", "abandoned"),
     ["restarts", "restarts", why ? `${count(restarts)} (${why})` : "0", restarts ? "" : "zero"],
   ]);
   facts(byId("gauges"), [
@@ -74,100 +72,22 @@ function drawCounters(found) {
   ]);
 }
 
-// A table: its head, and for each item a <tbody> with a row, and a row of details while it is open.
-// columns: [{ id, explain, name, kind, draw(cell, item) }]; the first one has the button. open(item): the details.
-class Table {
-  constructor(table, columns, { key, label, open }) {
-    this.table = table;
-    this.columns = columns;
-    this.key = key;
-    this.label = label;
-    this.open = open;
-    this.details = new Map();
-    table.tHead.rows[0].append(
-      ...columns.map((column) => element("th", { scope: "col", className: column.kind ?? "" }, term(column.explain, column.name))),
-    );
-    table.addEventListener("click", (event) => this.click(event));
-    table.addEventListener("keydown", (event) => {
-      const body = event.target.closest("tbody");
-      if (event.key !== "Escape" || !body || !this.details.has(body.item.key)) return;
-      this.toggle(body);
-      body.querySelector("button").focus();
-    });
-  }
-
-  draw(items) {
-    keep(
-      this.table,
-      items,
-      this.key,
-      (item) => this.make(item),
-      (body, item) => this.update(body, item),
-    );
-  }
-
-  make(item) {
-    const cells = this.columns.map((column) => element("td", { className: column.kind ?? "", "data-name": column.name, "data-explain": column.explain }));
-    const button = element("button", { type: "button", className: "open", "aria-expanded": "false" });
-    const place = this.columns.findIndex((column) => column.opens);
-    cells[place].append(button);
-    const body = element("tbody", {}, element("tr", { className: "row" }, ...cells));
-    body.item = { key: this.key(item), item };
-    // The filter had removed it.
-    const details = this.details.get(body.item.key);
-    if (details) this.attach(body, details);
-    return body;
-  }
-
-  update(body, item) {
-    body.item.item = item;
-    const { cells } = body.rows[0];
-    this.columns.forEach((column, place) => column.draw(column.opens ? cells[place].firstChild : cells[place], item));
-    body.classList.toggle("ended", item.ended === true);
-    this.details.get(body.item.key)?.update(item);
-  }
-
-  click(event) {
-    const row = event.target.closest("tr.row");
-    if (row && !String(getSelection())) this.toggle(row.parentNode);
-  }
-
-  toggle(body) {
-    const { key, item } = body.item;
-    const button = body.querySelector("button");
-    if (this.details.delete(key)) {
-      body.rows[1].remove();
-      button.setAttribute("aria-expanded", "false");
-      return;
-    }
-    const details = this.open(item);
-    this.details.set(key, details);
-    this.attach(body, details);
-    details.update(item);
-  }
-
-  attach(body, details) {
-    const cell = element("td", { colSpan: this.columns.length }, details.node);
-    body.append(element("tr", { className: "details" }, cell));
-    body.querySelector("button").setAttribute("aria-expanded", "true");
-  }
-}
-
 // Workers. `rate`: requests per second, null where it is not known yet.
+const counter = (key) => ({ worker }) => worker.counters[key];
 const WORKER_COLUMNS = [
-  { explain: "worker", name: "worker", opens: true, draw: (cell, { worker }) => say(cell, String(worker.number)) },
-  { explain: "pid", name: "process", kind: "number", draw: (cell, { worker }) => say(cell, String(worker.pid)) },
-  { explain: "state", name: "state", kind: "state", draw: (cell, { worker }) => setChip(cell.firstChild ?? cell.appendChild(chip()), worker.state, worker.state) },
-  { explain: "state_for", name: "for", kind: "number", draw: (cell, { worker }) => say(cell, roughly(worker.seconds)) },
-  { explain: "threads", name: "in use", kind: "number meter", draw: drawThreads },
-  { explain: "worker_queued", name: "queue", kind: "number", draw: (cell, { worker }) => drawCount(cell, worker.counters.queued, "warn") },
-  { explain: "worker_connections", name: "connections", kind: "number", draw: (cell, { worker }) => drawCount(cell, worker.counters.connections) },
-  { explain: "worker_rate", name: "requests/s", kind: "number", draw: (cell, { rate: found }) => say(cell, found === null ? "–" : rate(found).replace("/s", "")) },
-  { explain: "worker_requests", name: "requests", kind: "number wide", draw: (cell, { worker }) => say(cell, count(worker.counters.requests)) },
-  { explain: "worker_rss", name: "memory", kind: "number", draw: (cell, { worker }) => say(cell, worker.rss_bytes === null ? "–" : bytes(worker.rss_bytes)) },
-  { explain: "worker_held", name: "for clients", kind: "number wide", draw: (cell, { worker }) => drawCount(cell, worker.counters.held, "", bytes) },
-  { explain: "worker_trouble", name: "trouble", kind: "number trouble", draw: drawTrouble },
-  { explain: "generation", name: "generation", kind: "number wide", draw: (cell, { worker }) => say(cell, String(worker.generation)) },
+  { explain: "worker", name: "worker", kind: "name", opens: true, rises: true, value: ({ worker }) => worker.number, draw: (cell, { worker }) => say(cell, String(worker.number)) },
+  { explain: "pid", name: "process", kind: "number", rises: true, value: ({ worker }) => worker.pid, draw: (cell, { worker }) => say(cell, String(worker.pid)) },
+  { explain: "state", name: "state", kind: "state", rises: true, value: ({ worker }) => worker.state, draw: (cell, { worker }) => setChip(cell.firstChild ?? cell.appendChild(chip()), worker.state, worker.state) },
+  { explain: "state_for", name: "for", kind: "number", value: ({ worker }) => worker.seconds, draw: (cell, { worker }) => say(cell, roughly(worker.seconds)) },
+  { explain: "threads", name: "in use", kind: "number meter", value: counter("running"), draw: drawThreads },
+  { explain: "worker_queued", name: "queue", kind: "number", value: counter("queued"), draw: (cell, { worker }) => drawCount(cell, worker.counters.queued, "warn") },
+  { explain: "worker_connections", name: "connections", kind: "number", value: counter("connections"), draw: (cell, { worker }) => drawCount(cell, worker.counters.connections) },
+  { explain: "worker_rate", name: "requests/s", kind: "number", value: ({ rate: found }) => found, draw: (cell, { rate: found }) => say(cell, found === null ? "–" : rate(found).replace("/s", "")) },
+  { explain: "worker_requests", name: "requests", kind: "number wide", value: counter("requests"), draw: (cell, { worker }) => say(cell, count(worker.counters.requests)) },
+  { explain: "worker_rss", name: "memory", kind: "number", value: ({ worker }) => worker.rss_bytes, draw: (cell, { worker }) => say(cell, worker.rss_bytes === null ? "–" : bytes(worker.rss_bytes)) },
+  { explain: "worker_held", name: "for clients", kind: "number wide", value: counter("held"), draw: (cell, { worker }) => drawCount(cell, worker.counters.held, "", bytes) },
+  { explain: "worker_trouble", name: "problems", kind: "problems", isEmpty: ({ worker }) => !problems(worker).length, draw: drawProblems },
+  { explain: "generation", name: "generation", kind: "number wide", value: ({ worker }) => worker.generation, draw: (cell, { worker }) => say(cell, String(worker.generation)) },
 ];
 
 function drawCount(cell, value, kind = "", show = count) {
@@ -182,9 +102,13 @@ function drawThreads(cell, { worker, threads }) {
   cell.lastChild.firstChild.style.width = `${Math.min(100, (worker.counters.running / threads) * 100)}%`;
 }
 
-function drawTrouble(cell, { worker }) {
-  const { refused, timed_out: late, given_up: givenUp, stuck } = worker.counters;
-  const rows = [[stuck, "stuck"], [late, "timed out"], [givenUp, "given up"], [refused, "refused"]].filter(([number]) => number);
+function problems({ counters }) {
+  const rows = [[counters.stuck, "stuck"], [counters.timed_out, "timed out"], [counters.given_up, "abandoned"], [counters.refused, "refused"]];
+  return rows.filter(([number]) => number);
+}
+
+function drawProblems(cell, { worker }) {
+  const rows = problems(worker);
   say(cell, rows.map(([number, name]) => `${count(number)} ${name}`).join(", ") || "none");
   cell.classList.toggle("zero", !rows.length);
   cell.classList.toggle("warn", rows.length > 0);
@@ -194,6 +118,7 @@ class Workers {
   constructor() {
     this.table = new Table(byId("workers"), WORKER_COLUMNS, {
       key: ({ worker }) => worker.pid,
+      by: "worker",
       open: ({ worker }) => new WorkerDetails(worker),
     });
     this.before = new Map();
@@ -218,6 +143,7 @@ class Workers {
     }
     this.table.draw(items);
     say(byId("workers-count"), count(items.length));
+    say(byId("workers-link"), count(items.length));
     byId("no-workers").hidden = items.length > 0;
     say(byId("no-workers"), `There is no worker: ${found.reason || "none is wanted"}.`);
   }
@@ -225,12 +151,12 @@ class Workers {
 
 // Requests in flight.
 const FLIGHT_COLUMNS = [
-  { explain: "phase", name: "phase", kind: "state", draw: (cell, { phase, ended }) => setChip(cell.firstChild ?? cell.appendChild(chip()), ended ? "ended" : phase.id, ended ? "ended" : phase.name) },
-  { explain: "seconds", name: "for", kind: "number", draw: drawSeconds },
-  { explain: "target", name: "request", kind: "target", opens: true, draw: drawTarget },
-  { explain: "request_worker", name: "worker", kind: "number", draw: (cell, { request }) => say(cell, String(request.worker)) },
-  { explain: "thread", name: "thread", kind: "number", draw: (cell, { request }) => say(cell, String(request.thread)) },
-  { explain: "client", name: "client", kind: "client", draw: (cell, { request }) => say(cell, request.client || "–") },
+  { explain: "phase", name: "phase", kind: "state", rises: true, value: ({ phase }) => phase.name, draw: (cell, { phase, ended }) => setChip(cell.firstChild ?? cell.appendChild(chip()), ended ? "ended" : phase.id, ended ? "ended" : phase.name) },
+  { explain: "seconds", name: "for", kind: "number", value: ({ request }) => request.seconds, draw: drawSeconds },
+  { explain: "target", name: "request", kind: "target", opens: true, rises: true, value: ({ request }) => `${request.target} ${request.method}`, draw: drawTarget },
+  { explain: "request_worker", name: "worker", kind: "number", rises: true, value: ({ request }) => request.worker, draw: (cell, { request }) => say(cell, String(request.worker)) },
+  { explain: "thread", name: "thread", kind: "number wide", rises: true, value: ({ request }) => request.thread, draw: (cell, { request }) => say(cell, String(request.thread)) },
+  { explain: "client", name: "client", kind: "client", rises: true, value: ({ request }) => request.client, draw: (cell, { request }) => say(cell, request.client || "–") },
 ];
 
 function drawSeconds(cell, { request }) {
@@ -254,14 +180,10 @@ class Flights {
   constructor() {
     this.table = new Table(byId("flights"), FLIGHT_COLUMNS, {
       key: ({ key }) => key,
+      by: "for",
       open: (flight) => new FlightDetails(flight),
     });
     this.flights = new Map();
-    this.shown = SHOWN;
-    byId("more").addEventListener("click", () => {
-      this.shown = Infinity;
-      this.show();
-    });
     byId("filter").addEventListener("input", () => this.show());
   }
 
@@ -295,7 +217,7 @@ class Flights {
     keep(byId("phase-bar"), PHASES, ({ id }) => id, ({ id }) => element("i", { className: id }), (node, { id }) => {
       node.style.flexGrow = numbers[id];
     });
-    say(byId("requests-count"), count(found.requests.length + found.requests_omitted));
+    for (const id of ["requests-count", "requests-link"]) say(byId(id), count(found.requests.length + found.requests_omitted));
   }
 
   show() {
@@ -303,11 +225,8 @@ class Flights {
     const matches = ({ request, phase }) =>
       !text || `${request.method} ${request.target} ${request.client} ${phase.name}`.toLowerCase().includes(text);
     const all = [...this.flights.values()];
-    const matching = all.filter(matches).sort((one, other) => one.began - other.began);
-    this.table.draw(matching.slice(0, this.shown));
-    const more = matching.length - this.shown;
-    byId("more").hidden = !(more > 0);
-    say(byId("more"), more > 0 ? `Show ${count(more)} more` : "");
+    const matching = all.filter(matches);
+    this.table.draw(matching);
     byId("no-requests").hidden = matching.length > 0;
     say(byId("no-requests"), all.length ? "No request in flight contains this text." : "No request is in flight.");
   }
@@ -321,11 +240,11 @@ class Phases {
     this.body = element("tbody");
     this.node = element(
       "section",
-      { className: "card latencies" },
+      { className: "card chart latencies" },
       element("h3", {}, term("phases", "Where the time goes")),
       element(
         "table",
-        { className: "grid" },
+        {},
         element("thead", {}, element("tr", {}, ...heads.map(([key, name], place) => element("th", { scope: "col", className: place ? "number" : "" }, term(key, name))))),
         this.body,
       ),
@@ -334,22 +253,17 @@ class Phases {
 
   draw() {
     const found = Object.entries(this.samples.last.latency ?? {});
-    const whole = found.find(([name]) => name === "total")?.[1]?.mean;
     keep(
       this.body,
       found,
       ([name]) => name,
       ([name]) => {
         const cells = ["p50", "p90", "p99", "mean"].map((kind) => element("td", { className: "number", "data-explain": `latency_${kind}`, "data-name": kind }));
-        cells[3].classList.add("meter");
-        cells[3].append(element("span"), element("i", { className: "gauge", "aria-hidden": "true" }, element("b")));
         return element("tr", {}, element("th", { scope: "row" }, term(`latency-${name}`, name)), ...cells);
       },
       (row, [, latency]) => {
         ["p50", "p90", "p99"].forEach((kind, place) => say(row.cells[place + 1], latency ? atMost(latency[kind]) : "–"));
-        const [text, gauge] = row.cells[4].children;
-        say(text, latency ? time(latency.mean) : "–");
-        gauge.firstChild.style.width = `${whole && latency ? Math.min(100, (latency.mean / whole) * 100) : 0}%`;
+        say(row.cells[4], latency ? time(latency.mean) : "–");
       },
     );
   }

@@ -22,8 +22,13 @@ const CHARTS = [
     ...{ id: "throughput", explain: "throughput", title: "Throughput", show: rate, scale: (value) => count(value), top: wholes(10) },
     series: [
       { explain: "answered", name: "answered", of: requestRate },
-      { explain: "refused_rate", name: "refused", of: perSecond((sample) => sample.totals.refused) },
-      { explain: "failed_rate", name: "5xx", of: perSecond((sample) => sample.classes?.["5xx"] ?? 0) },
+    ],
+  },
+  {
+    ...{ id: "errors", explain: "errors", title: "Errors", show: rate, scale: (value) => count(value), top: wholes(1) },
+    series: [
+      { explain: "failed_rate", name: "5xx", colour: 3, of: perSecond((sample) => sample.classes?.["5xx"] ?? 0) },
+      { explain: "refused_rate", name: "refused", colour: 2, of: perSecond((sample) => sample.totals.refused) },
     ],
   },
   {
@@ -54,7 +59,7 @@ const total = (kind) => (sample) => sample.latency?.total?.[kind] ?? null;
 // Those that a server draws which counts responses.
 const DELIVERY = [
   {
-    ...{ id: "latency", explain: "latency", title: "Latency", show: atMost, scale: (value) => time(value).replace(/\.0+ /, " "), top: seconds },
+    ...{ id: "latency", explain: "latency", title: "Latency", show: atMost, scale: (value) => time(value).replace(/\.0+ /, " "), isLogarithmic: true },
     series: [
       { explain: "p50", name: "p50", of: total("p50") },
       { explain: "p90", name: "p90", of: total("p90") },
@@ -161,7 +166,7 @@ document.addEventListener("visibilitychange", () => {
 byId("pause").addEventListener("click", () => {
   paused = !paused;
   byId("pause").setAttribute("aria-pressed", String(paused));
-  say(byId("pause"), paused ? "Go on" : "Pause");
+  say(byId("pause"), paused ? "Resume" : "Pause");
   showLink();
   draw();
 });

@@ -1,33 +1,62 @@
-// Finished responses: endpoints by cost, and the last slow and broken responses. Each row opens to show its figures and
-// what to fix.
+// Finished responses: endpoints with what they cost and how long they take, and by endpoint those that were slow and those
+// that broke. Each row opens to show its figures and what to fix.
 
 const each = (endpoint, key) => endpoint[key] / Math.max(1, endpoint.responses);
 const mean = (value) => (value >= 9.95 || Number.isInteger(value) ? decimals[0] : decimals[1]).format(value);
+const perResponse = (key) => (endpoint) => each(endpoint, key);
+const figure = (key) => (item) => item[key] ?? null;
 
 const ENDPOINT_COLUMNS = [
-  { explain: "endpoint", name: "endpoint", kind: "target", opens: true, draw: (button, endpoint) => drawRequest(button, endpoint.endpoint) },
-  { explain: "endpoint_cost", name: "cost", kind: "number", draw: (cell, endpoint) => drawTime(cell, endpoint.cost_seconds) },
-  { explain: "endpoint_responses", name: "responses", kind: "number", draw: (cell, endpoint) => say(cell, count(endpoint.responses)) },
-  { explain: "endpoint_held", name: "held", kind: "number", draw: (cell, endpoint) => drawTime(cell, each(endpoint, "held_seconds")) },
-  { explain: "endpoint_delivery", name: "delivery", kind: "number wide", draw: (cell, endpoint) => drawTime(cell, each(endpoint, "delivery_seconds")) },
-  { explain: "endpoint_writes", name: "calls", kind: "number", draw: (cell, endpoint) => say(cell, mean(each(endpoint, "writes"))) },
-  { explain: "endpoint_blocks", name: "blocks", kind: "number wide", draw: (cell, endpoint) => say(cell, mean(each(endpoint, "blocks"))) },
-  { explain: "endpoint_bytes", name: "bytes", kind: "number wide", draw: (cell, endpoint) => say(cell, bytes(Math.round(each(endpoint, "body_bytes")))) },
-  { explain: "endpoint_failed", name: "failed", kind: "number", draw: (cell, endpoint) => drawCount(cell, endpoint.failed, "warn") },
-  { explain: "endpoint_path", name: "path", kind: "path", draw: (cell, endpoint) => say(cell, endpoint.path) },
+  { explain: "endpoint", name: "endpoint", kind: "target", opens: true, rises: true, value: figure("endpoint"), draw: (button, endpoint) => drawRequest(button, endpoint.endpoint) },
+  { explain: "endpoint_responses", name: "responses", kind: "number", value: figure("responses"), draw: (cell, endpoint) => say(cell, count(endpoint.responses)) },
+  { explain: "endpoint_mean", name: "mean", kind: "number", value: figure("mean_seconds"), draw: (cell, endpoint) => drawTime(cell, endpoint.mean_seconds) },
+  { explain: "endpoint_p95", name: "p95", kind: "number", value: figure("p95_seconds"), draw: (cell, endpoint) => drawTime(cell, endpoint.p95_seconds, atMost) },
+  { explain: "endpoint_cost", name: "cost", kind: "number", value: figure("cost_seconds"), draw: (cell, endpoint) => drawTime(cell, endpoint.cost_seconds) },
+  { explain: "endpoint_held", name: "held", kind: "number wide", value: perResponse("held_seconds"), draw: (cell, endpoint) => drawTime(cell, each(endpoint, "held_seconds")) },
+  { explain: "endpoint_writes", name: "calls", kind: "number wide", value: perResponse("writes"), draw: (cell, endpoint) => say(cell, mean(each(endpoint, "writes"))) },
+  { explain: "endpoint_blocks", name: "blocks", kind: "number wide", value: perResponse("blocks"), draw: (cell, endpoint) => say(cell, mean(each(endpoint, "blocks"))) },
+  { explain: "endpoint_bytes", name: "bytes", kind: "number wide", value: perResponse("body_bytes"), draw: (cell, endpoint) => say(cell, bytes(Math.round(each(endpoint, "body_bytes")))) },
+  { explain: "endpoint_failed", name: "failed", kind: "number failures", value: figure("failed"), draw: (cell, endpoint) => drawCount(cell, endpoint.failed, "warn") },
+  { explain: "endpoint_path", name: "path", kind: "path wide", rises: true, value: figure("path"), draw: (cell, endpoint) => say(cell, endpoint.path) },
   { explain: "finding", name: "to fix", kind: "finding", draw: drawKeys },
 ];
 
-const ENDED_COLUMNS = [
-  { explain: "ended_target", name: "request", kind: "target", opens: true, draw: (button, ended) => drawRequest(button, `${ended.method} ${ended.target}`) },
-  { explain: "ended_at", name: "ended", kind: "number", draw: (cell, ended) => say(cell, clock.format(new Date(ended.time))) },
-  { explain: "ended_total", name: "took", kind: "number", draw: (cell, ended) => drawTime(cell, ended.total_seconds) },
-  { explain: "ended_status", name: "status", kind: "number", draw: (cell, ended) => drawStatus(cell, ended) },
-  { explain: "ended_ending", name: "ending", kind: "ending", draw: (cell, ended) => drawEnding(cell, ended) },
-  { explain: "endpoint_path", name: "path", kind: "path wide", draw: (cell, ended) => say(cell, ended.path) },
-  { explain: "request_worker", name: "worker", kind: "number wide", draw: (cell, ended) => say(cell, String(ended.worker)) },
-  { explain: "finding", name: "to fix", kind: "finding", draw: drawKeys },
+// Slow or broken responses of an endpoint: how many there were, and the last ones, the last first.
+const GROUP_COLUMNS = [
+  { explain: "endpoint", name: "endpoint", kind: "target", opens: true, rises: true, value: figure("endpoint"), draw: (button, group) => drawRequest(button, group.endpoint) },
+  { explain: "group_number", name: "responses", kind: "number", value: figure("number"), draw: (cell, group) => say(cell, count(group.number)) },
+  { explain: "group_last", name: "last", kind: "number", value: ({ last }) => (last.length ? Date.parse(last[0].time) : null), draw: (cell, { last }) => say(cell, last.length ? clock.format(new Date(last[0].time)) : "–") },
+  { explain: "group_longest", name: "longest", kind: "number", value: longest, draw: (cell, group) => drawTime(cell, longest(group)) },
+  { explain: "group_endings", name: "ended", kind: "endings", draw: drawEndings },
+  { explain: "finding", name: "to fix", kind: "finding", draw: (cell, { last }) => (last.length ? drawKeys(cell, { findings: findingsOf(last) }) : drawNothing(cell)) },
 ];
+
+function longest({ last }) {
+  return last.length ? Math.max(...last.map((ended) => ended.total_seconds)) : null;
+}
+
+// What the client has got: with a status, what broke after the head is visible only in the ending.
+const ENDINGS = { "client-gone": "client gone", broken: "broken off", "timed-out": "timed out", cut: "cut off" };
+function outcome({ status, ending }) {
+  if (ending === "complete") return String(status);
+  return status ? `${status}, then ${ENDINGS[ending] ?? ending}` : (ENDINGS[ending] ?? ending);
+}
+
+const isAlarming = ({ status, ending }) => status >= 500 || !["complete", "client-gone"].includes(ending);
+
+// Each outcome of the last responses, the most frequent first.
+function drawEndings(cell, { last }) {
+  const counted = new Map();
+  for (const ended of last) counted.set(outcome(ended), (counted.get(outcome(ended)) ?? 0) + 1);
+  const parts = [...counted].sort(([, one], [, other]) => other - one);
+  say(cell, parts.map(([text, number]) => (parts.length > 1 ? `${number} × ${text}` : text)).join("; ") || "–");
+  cell.classList.toggle("warn", last.some(isAlarming));
+}
+
+// The findings of several responses, each kind once.
+function findingsOf(responses) {
+  return [...new Map(responses.flatMap(({ findings }) => findings).reverse().map((finding) => [finding.key, finding])).values()].reverse();
+}
 
 function drawRequest(button, text) {
   if (!button.firstChild) button.append(element("b"), " ", element("span"));
@@ -36,19 +65,14 @@ function drawRequest(button, text) {
   say(button.lastChild, target.join(" "));
 }
 
-function drawTime(cell, value) {
-  say(cell, time(value));
+function drawTime(cell, value, show = time) {
+  say(cell, value === null || value === undefined ? "–" : show(value));
   cell.classList.toggle("zero", !value);
 }
 
-function drawStatus(cell, { status }) {
-  say(cell, status ? String(status) : "–");
-  cell.classList.toggle("warn", status >= 500);
-}
-
-function drawEnding(cell, { ending }) {
-  say(cell, ending);
-  cell.classList.toggle("warn", ending !== "complete");
+function drawNothing(cell) {
+  say(cell, "–");
+  cell.classList.add("zero");
 }
 
 function drawKeys(cell, { findings }) {
@@ -56,21 +80,25 @@ function drawKeys(cell, { findings }) {
   cell.classList.toggle("zero", !findings.length);
 }
 
-// What both open to: figures, and findings.
+// What each opens to: figures, and findings. rows(item): lists of figures, each with a key.
 class ResponseDetails {
-  constructor(rows) {
+  constructor(rows, findings) {
     this.rows = rows;
-    this.facts = element("dl", { className: "facts" });
+    this.findingsOf = findings;
+    this.facts = element("div", {});
+    this.empty = element("p", { className: "empty" }, "The last responses that were kept are of other endpoints.");
     this.findings = element("div", { className: "findings" });
-    this.node = element("div", {}, this.facts, this.findings);
+    this.node = element("div", {}, this.facts, this.empty, this.findings);
   }
 
   update(item) {
-    facts(this.facts, this.rows(item));
+    const lists = this.rows(item);
+    keep(this.facts, lists, ([key]) => key, () => element("dl", { className: "facts" }), (node, [, rows]) => facts(node, rows));
+    this.empty.hidden = lists.length > 0;
     const parts = (finding) => [finding.what, finding.cost, finding.change, finding.code];
     keep(
       this.findings,
-      item.findings,
+      this.findingsOf(item),
       ({ key }) => key,
       () => element("section", {}, element("h3"), element("p"), element("p"), element("pre")),
       (node, finding) => parts(finding).forEach((text, place) => say(node.children[place], text)),
@@ -82,6 +110,8 @@ const endpointFacts = (endpoint) => [
   ["endpoint", "endpoint", endpoint.endpoint],
   ["endpoint_responses", "responses", count(endpoint.responses)],
   ["endpoint_path", "sent", Object.entries(endpoint.paths).map(([path, number]) => `${count(number)} ${path}`).join(", ") || "–"],
+  ["endpoint_mean", "mean", endpoint.mean_seconds === null ? "–" : time(endpoint.mean_seconds)],
+  ["endpoint_p95", "p95", endpoint.p95_seconds === null ? "–" : atMost(endpoint.p95_seconds)],
   ["endpoint_cost", "cost", time(endpoint.cost_seconds)],
   ["endpoint_held", "held", `${time(endpoint.held_seconds)}, each ${time(each(endpoint, "held_seconds"))}`],
   ["endpoint_delivery", "delivery", `${time(endpoint.delivery_seconds)}, each ${time(each(endpoint, "delivery_seconds"))}`],
@@ -90,6 +120,7 @@ const endpointFacts = (endpoint) => [
   ["endpoint_writes", "system calls", count(endpoint.writes)],
   ["endpoint_bytes", "bytes", bytes(endpoint.body_bytes)],
   ["endpoint_chunked", "in chunks", count(endpoint.chunked), endpoint.chunked ? "" : "zero"],
+  ["endpoint_slow", "slow", count(endpoint.slow), endpoint.slow ? "" : "zero"],
   ["endpoint_failed", "failed", count(endpoint.failed), alarming(endpoint.failed)],
   ["endpoint_gone", "clients gone", count(endpoint.client_gone), endpoint.client_gone ? "" : "zero"],
 ];
@@ -99,12 +130,12 @@ const LASTED = ["queued", "application", "iterating", "blocked", "total"];
 const endedFacts = (ended) => [
   ["ended_target", "request", `${ended.method} ${ended.target}`],
   ["client", "client", ended.client || "UNIX socket"],
-  ["ended_at", "ended", clock.format(new Date(ended.time))],
+  ["ended_at", "at", clock.format(new Date(ended.time))],
   ...LASTED.map((phase) => {
     const seconds = ended[`${phase}_seconds`];
     return [`latency-${phase}`, phase, time(seconds), seconds ? "" : "zero"];
   }),
-  ["ended_ending", "ending", `${ended.status || "no status"}, ${ended.ending}`],
+  ["ended_ending", "ended", outcome(ended), isAlarming(ended) ? "warn" : ""],
   [`path-${ended.path}`, "path", ended.path],
   ["endpoint_blocks", "blocks", count(ended.blocks)],
   ["endpoint_writes", "system calls", count(ended.writes)],
@@ -112,32 +143,54 @@ const endedFacts = (ended) => [
   ["request_worker", "worker", `${ended.worker}, process ${ended.pid}`],
 ];
 
+// Responses of an endpoint whose figures are shown.
+const LAST = 4;
+const groupFacts = ({ last }) => last.slice(0, LAST).map((ended) => [keyOf(ended), endedFacts(ended)]);
+// Without the time of its end, which the server estimates anew for each state.
+const keyOf = (ended) => `${ended.pid} ${ended.client} ${ended.target} ${LASTED.map((phase) => ended[`${phase}_seconds`])}`;
+
+// By endpoint: how many its workers have counted, and those that were kept.
+function groupedByEndpoint(endpoints, counted, kept) {
+  const groups = new Map();
+  for (const endpoint of endpoints) {
+    if (endpoint[counted]) groups.set(endpoint.endpoint, { endpoint: endpoint.endpoint, number: endpoint[counted], last: [] });
+  }
+  for (const ended of kept) {
+    const group = groups.get(ended.endpoint) ?? { endpoint: ended.endpoint, number: 0, last: [] };
+    groups.set(ended.endpoint, group);
+    group.last.push(ended);
+    // Workers that have ended before a reload are not counted.
+    group.number = Math.max(group.number, group.last.length);
+  }
+  return [...groups.values()];
+}
+
 class Responses {
   constructor() {
-    const table = (id, columns, key, rows) =>
-      new Table(byId(id), columns, { key, open: () => new ResponseDetails(rows) });
-    this.endpoints = table("endpoints", ENDPOINT_COLUMNS, ({ endpoint }) => endpoint, endpointFacts);
-    // Without the time of its end, which the server estimates anew for each state.
-    const key = (ended) => `${ended.pid} ${ended.client} ${ended.target} ${LASTED.map((phase) => ended[`${phase}_seconds`])}`;
-    this.ended = ["slow", "broken"].map((id) => [id, table(id, ENDED_COLUMNS, key, endedFacts)]);
+    const table = (id, columns, by, open, first) => new Table(byId(id), columns, { key: figure("endpoint"), by, open, first });
+    this.endpoints = table("endpoints", ENDPOINT_COLUMNS, "cost", () => new ResponseDetails((endpoint) => [["", endpointFacts(endpoint)]], figure("findings")));
+    const group = () => new ResponseDetails(groupFacts, ({ last }) => findingsOf(last));
+    this.groups = [["slow", "slow"], ["broken", "failed"]].map(([id, counted]) => [id, counted, table(id, GROUP_COLUMNS, "responses", group, 5)]);
   }
 
   draw(found) {
     const endpoints = found.endpoints ?? [];
-    this.show(this.endpoints, endpoints);
-    say(byId("endpoints-count"), count(endpoints.length + (found.endpoints_omitted ?? 0)));
-    byId("no-endpoints").hidden = endpoints.length > 0;
-    for (const [id, table] of this.ended) {
-      const responses = found[id] ?? [];
-      this.show(table, responses);
-      say(byId(`${id}-count`), count(responses.length));
-      byId(`no-${id}`).hidden = responses.length > 0;
+    this.show(this.endpoints, "endpoints", endpoints);
+    const number = endpoints.length + (found.endpoints_omitted ?? 0);
+    say(byId("endpoints-link"), count(number));
+    say(byId("endpoints-count"), found.endpoints_omitted ? `${count(endpoints.length)} of ${count(number)}, those that cost the most` : count(number));
+    for (const [id, counted, table] of this.groups) {
+      const groups = groupedByEndpoint(endpoints, counted, found[id] ?? []);
+      const all = groups.reduce((sum, group) => sum + group.number, 0);
+      this.show(table, id, groups);
+      say(byId(`${id}-count`), all ? `${count(all)}, from ${plural(groups.length, "endpoint")}` : "0");
+      say(byId(`${id}-link`), count(all));
     }
   }
 
-  show(table, items) {
+  show(table, id, items) {
+    table.forget(new Set(items.map(table.key)));
     table.draw(items);
-    const keys = new Set(items.map(table.key));
-    for (const key of table.details.keys()) if (!keys.has(key)) table.details.delete(key);
+    byId(`no-${id}`).hidden = items.length > 0;
   }
 }

@@ -39,6 +39,8 @@ function frames(thread) {
   );
 }
 
+const doing = ({ state, waits_for: what }) => (what ? `${state}: ${what}` : state);
+
 function interpreter(thread) {
   if (thread.holds_interpreter === null) return "";
   return thread.holds_interpreter ? "holds the interpreter" : "does not hold the interpreter";
@@ -101,7 +103,7 @@ class FlightDetails extends Details {
       say(this.note, "The request has ended; its thread runs another one.");
       return;
     }
-    const said = [thread.name, thread.state, interpreter(thread)].filter(Boolean).join(", ");
+    const said = [thread.name, doing(thread), interpreter(thread)].filter(Boolean).join(", ");
     this.stacks.replaceChildren(element("p", { "data-explain": "thread_state" }, said), frames(thread));
   }
 }
@@ -123,7 +125,7 @@ class WorkerDetails extends Details {
           {},
           element("b", {}, String(thread.name || "thread")),
           element("span", { className: "number" }, String(thread.thread)),
-          element("span", { "data-explain": "thread_state" }, [thread.state, interpreter(thread)].filter(Boolean).join(", ")),
+          element("span", { "data-explain": "thread_state" }, [doing(thread), interpreter(thread)].filter(Boolean).join(", ")),
           element("span", { className: "target" }, request ? `${request.method} ${request.target}` : ""),
           element("code", {}, thread.frames[0]?.function ?? ""),
         );
