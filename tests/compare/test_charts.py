@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -89,8 +91,19 @@ def test_there_is_no_chart_of_a_run_that_has_nothing_to_compare(edge: str) -> No
         report.readme_chart(EDGES[edge]())
 
 
-def test_no_text_of_the_chart_leaves_it_or_meets_another(browser: Browser, tmp_path: Path) -> None:
-    report.draw(usual(), tmp_path / "shapes.svg")
+def long_names() -> dict[str, Any]:
+    """A run whose best server and whose failed ones have long names."""
+    best, *silent = (f"{name} with a long name at Tailrace's defaults" for name in ("mod_wsgi embedded", "one", "two"))
+    cells = {"tailrace": cell(10), best: cell(5), **{name: cell(rounds=1) for name in silent}}
+    key = "wrapper_c4"
+    return document((scenario(key, metric(key)), {key: cells}))
+
+
+@pytest.mark.parametrize("made", [usual, long_names])
+def test_no_text_of_the_chart_leaves_it_or_meets_another(
+    browser: Browser, tmp_path: Path, made: Callable[[], dict[str, Any]]
+) -> None:
+    report.draw(made(), tmp_path / "shapes.svg")
     (tmp_path / "page.html").write_text((tmp_path / "shapes.svg").read_text())
     browser.open((tmp_path / "page.html").as_uri())
     boxes = browser.value(

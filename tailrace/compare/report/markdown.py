@@ -89,7 +89,12 @@ def folded(run: Run, experiment: Experiment, opened: bool) -> str:
     if run.refusal is None:
         said = f"<br>{chart.text(finding(experiment.columns[0]).text)}"
     summary = f"<summary><b>{chart.text(experiment.title)}</b>{said}</summary>"
-    parts = [f"<details{' open' if opened else ''}>\n{summary}", plain(experiment.meaning), figures(run, experiment)]
+    # Python-Markdown leaves the text of an element as it is, unless the element has this attribute; GitHub ignores it.
+    parts = [
+        f"<details markdown{' open' if opened else ''}>\n{summary}",
+        plain(experiment.meaning),
+        figures(run, experiment),
+    ]
     return "\n\n".join([part for part in parts if part] + ["</details>"])
 
 

@@ -6,6 +6,7 @@ its text, and has a background of its own, which follows the colours that the sy
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,7 +36,11 @@ MARGIN = 18
 TOP = 148
 ROW = 54
 STRIP = 26
-FAILED = 16
+# The height of a further line of small text.
+LINE = 16
+# How wide a character is at most on average, in small text and in the name of a shape. No text is wider than the chart.
+SMALL = 7.1
+STRONG = 9.2
 
 STYLE = """
 text { font: 15px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif; fill: #1b2026 }
@@ -63,9 +68,9 @@ def readme_chart(document: Mapping[str, Any]) -> str:
         raise ValueError("the run has none of the chart's shapes: " + ", ".join(SHAPES))
     scale = Scale.of(known, log=True)
     tops, bottom = [], TOP
-    for column in shapes.values():
+    for key, column in shapes.items():
         tops.append(bottom)
-        bottom += ROW + (FAILED if failed(column) else 0)
+        bottom += ROW + LINE * (len(failed(column)) + is_below(key, column))
     height = bottom + 92
     ticks = scale.ticks()
     parts = [f'<rect class="back" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>', head(shapes)]
@@ -144,13 +149,14 @@ def head(shapes: Mapping[str, Column]) -> str:
     )
 
 
-def failed(column: Column) -> str:
-    """The servers without a complete response, in one line."""
+def failed(column: Column) -> list[str]:
+    """The servers without a complete response, in lines; none: there is no such server."""
     silent = [label(name) for name in [TAILRACE, *others(column)] if has_failed(column, name)]
     if not silent:
-        return ""
+        return []
     named, rest = silent[:3], len(silent) - 3
-    return f"no complete response: {', '.join(named)}{f' and {rest} more' if rest > 0 else ''}"
+    words = f"no complete response: {', '.join(named)}{f' and {rest} more' if rest > 0 else ''}"
+    return textwrap.wrap(words, int((WIDTH - 2 * MARGIN) / SMALL))
 
 
 def has_failed(column: Column, name: str) -> bool:
@@ -161,8 +167,9 @@ def has_failed(column: Column, name: str) -> bool:
 def shape(run: Run, scale: Scale, key: str, column: Column, y: int) -> str:
     """One shape: its name, how Tailrace stands, and a mark for every server on a line of its own."""
     name = text(SHAPES[key])
-    parts = [f'<text class="strong" x="{MARGIN}" y="{y + 12}">{name}</text>', standing(column, y + 12)]
-    middle = y + STRIP
+    below = LINE * is_below(key, column)
+    parts = [f'<text class="strong" x="{MARGIN}" y="{y + 12}">{name}</text>', standing(column, y + 12 + below)]
+    middle = y + below + STRIP
     points = all_times(run.columns, key, column)
     for server in (NGINX, ITERATION):
         if server in points:
@@ -181,24 +188,33 @@ def shape(run: Run, scale: Scale, key: str, column: Column, y: int) -> str:
         parts.append(
             f'<path class="ours{faulty}" transform="translate({x},{middle})" d="M0-7L7 0L0 7L-7 0Z">{title}</path>'
         )
-    if silent := failed(column):
-        parts.append(f'<text class="small bad" x="{MARGIN}" y="{y + STRIP + 22}">{text(silent)}</text>')
+    for number, line in enumerate(failed(column)):
+        parts.append(f'<text class="small bad" x="{MARGIN}" y="{middle + 22 + LINE * number}">{text(line)}</text>')
     return "".join(parts)
 
 
+def is_below(key: str, column: Column) -> bool:
+    """Whether there is no room for how Tailrace stands beside the name of the shape."""
+    return STRONG * len(SHAPES[key]) + SMALL * len(compared(column)) > WIDTH - 2 * MARGIN
+
+
 def standing(column: Column, y: int) -> str:
-    """At the end of a shape's first line: the ratio to the best other server."""
+    """At the end of a line: the ratio to the best other server."""
+    tone = " bad" if finding(column).standing is Standing.BEHIND else ""
+    words = text(compared(column))
+    return f'<text class="small{tone}" x="{WIDTH - MARGIN}" y="{y}" text-anchor="end">{words}</text>'
+
+
+def compared(column: Column) -> str:
+    """The ratio to the best other server, in words."""
     told = finding(column)
-    tone = " bad" if told.standing is Standing.BEHIND else ""
     if told.rival is None:
-        words = "failed" if told.standing is Standing.BEHIND else ""
-    elif told.standing is Standing.EVEN:
-        words = f"even with {label(told.rival)}"
-    elif told.ratio is not None:
-        words = f"{times(told.ratio.middle)} {label(told.rival)}"
-    else:
-        words = f"beside {label(told.rival)}"
-    return f'<text class="small{tone}" x="{WIDTH - MARGIN}" y="{y}" text-anchor="end">{text(words)}</text>'
+        return "failed" if told.standing is Standing.BEHIND else ""
+    if told.standing is Standing.EVEN:
+        return f"even with {label(told.rival)}"
+    if told.ratio is not None:
+        return f"{times(told.ratio.middle)} {label(told.rival)}"
+    return f"beside {label(told.rival)}"
 
 
 def caption(run: Run, bottom: int) -> str:
