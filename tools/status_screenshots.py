@@ -31,18 +31,18 @@ from harness.browser import Browser  # noqa: E402 - the path of the tests
 
 # Name, width, height, scheme, pixels of a pixel, and the script that is run before.
 OPEN_REPORT = (
-    "Array.from(document.querySelectorAll('#flights button')).filter(each => each.textContent.includes('/report'))"
+    "Array.from(document.querySelectorAll('#flights .open')).filter(each => each.textContent.includes('/report'))"
     ".at(-1)?.click()"
 )
 OPEN_ENDPOINT = (
-    "document.querySelector('#endpoints button').click();"
+    "document.querySelector('#endpoints .open').click();"
     "scrollTo(0, document.querySelector('#endpoints').getBoundingClientRect().top + scrollY - 130)"
 )
 IMAGES = (
     ("status-light", 1360, 1250, "light", 1.25, OPEN_REPORT),
     ("status-responses", 1360, 900, "light", 1.25, OPEN_ENDPOINT),
     ("status-dark", 1360, 1000, "dark", 1.25, ""),
-    ("status-phone", 360, 780, "light", 2.0, "document.querySelector('#workers').scrollIntoView()"),
+    ("status-phone", 360, 780, "light", 2.0, "document.querySelector('#endpoints-section').scrollIntoView()"),
 )
 # Paths of the load, and how often each is asked.
 TARGETS = {
@@ -54,6 +54,7 @@ TARGETS = {
     "/report/monthly": 2,
     "/checkout": 4,
     "/broken": 1,
+    "/pages/half": 1,
 }
 CLIENTS = 14
 
@@ -73,6 +74,8 @@ def app(environ: dict[str, Any], start_response: Any) -> Any:
         start_response("200 OK", [("Content-Type", "application/pdf")])
         return environ["wsgi.file_wrapper"](_file().open("rb"))
     start_response("200 OK", [("Content-Type", "text/html")])
+    if path == "/pages/half":
+        return half_a_page()
     if path.startswith("/export"):
         return export_rows(400)
     if path.startswith("/report"):
@@ -92,6 +95,12 @@ def charge_card() -> bytes:
     """A slow service elsewhere."""
     time.sleep(random.uniform(0.3, 1.2))
     return b"paid"
+
+
+def half_a_page() -> Iterator[bytes]:
+    """A response that breaks after its head."""
+    yield b"<h1>half a page</h1>"
+    raise RuntimeError("the template has no footer")
 
 
 def export_rows(number: int) -> Iterator[bytes]:
@@ -166,7 +175,7 @@ def under_load() -> Iterator[str]:
     shutil.copy(__file__, folder / "shop.py")
     command = [sys.executable, "-m", "tailrace", "shop:app", "--bind", f"127.0.0.1:{port}"]
     command += ["--status", f"127.0.0.1:{status}", "--workers", "3", "--threads", "4"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "tests")))}
     server = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL)
     clients = [threading.Thread(target=ask, args=(port, over)) for _ in range(CLIENTS)]
     clients.append(threading.Thread(target=slow_client, args=(port, over)))
@@ -212,7 +221,7 @@ def main() -> int:
             browser.emulate(width=width, height=height, scheme=scheme, scale=scale)
             browser.open(url)
             # The second state makes every rate known.
-            _until(browser, "latest && samples.list.length > 2 && workers.before.size === latest.workers.length")
+            until(browser, "latest && samples.list.length > 2 && workers.before.size === latest.workers.length")
             time.sleep(1.5)
             if script:
                 browser.value(f"{script}; 0")
@@ -224,10 +233,11 @@ def main() -> int:
     return 0
 
 
-def _until(browser: Browser, condition: str) -> None:
-    until = time.monotonic() + 30
+def until(browser: Browser, condition: str) -> None:
+    """Waits until a condition of the page holds. Raises TimeoutError."""
+    end = time.monotonic() + 30
     while not browser.value(f"Boolean({condition})"):
-        if time.monotonic() > until:
+        if time.monotonic() > end:
             raise TimeoutError(condition)
         time.sleep(0.1)
 
