@@ -118,7 +118,7 @@ def _log_format(raw: str) -> str:
 
 def _log(raw: str) -> str:
     if log_destination_kind(raw) == "logging":
-        raise ValueError("only --access-log takes this word; --log-config configures logging")
+        raise ValueError("only --access-log accepts `logging`; use --log-config to configure Python's logging")
     return "stderr" if raw == "-" else raw
 
 
@@ -142,16 +142,18 @@ def _beside(reason: str) -> dict[Place, str]:
     return dict.fromkeys((Place.THREAD, Place.HUB), reason)
 
 
-_ONE_REQUEST: Final = "there is one request at a time, on the main thread"
-_NO_WORKERS: Final = _beside("it serves in this process alone; tailrace.run and the command have worker processes")
+_ONE_REQUEST: Final = "requests run one at a time, on the main thread"
+_NO_WORKERS: Final = _beside(
+    "it serves in the current process only; for worker processes, use tailrace.run or the `tailrace` command"
+)
 _OF_A_MASTER: Final = {**_NO_WORKERS, Place.DEBUG_ALONE: "there is no master process"}
-_WHOLE_PROCESS: Final = _beside("it concerns the whole process, which is the caller's to set up")
+_WHOLE_PROCESS: Final = _beside("it affects the whole process, which the caller sets up")
 _TOO_LATE: Final = (
-    "the program runs already, too late to patch it; on a hub of gevent's, call tailrace.gevent.serve, or let "
-    "`tailrace --gevent` load the application"
+    "the program is already running, so it is too late to patch the standard library; call tailrace.gevent.serve, or "
+    "start the application with `tailrace --gevent`"
 )
 _NO_RELOAD: Final = _embedded(
-    "it cannot replace what the program has imported; use `tailrace MODULE:CALLABLE --reload`"
+    "it cannot replace modules that the program has imported; use `tailrace MODULE:CALLABLE --reload`"
 )
 _LIMIT_OF_GREENLETS: Final = {
     Place.RUN: _TOO_LATE,
@@ -160,75 +162,76 @@ _LIMIT_OF_GREENLETS: Final = {
     Place.WITHOUT_GEVENT: "there are no greenlets",
 }
 _LOG_OF_THE_PROGRAM: Final = _beside(
-    "logging is the caller's to set up; logging.getLogger('tailrace').setLevel('WARNING') does the same"
+    "the caller sets up logging; call logging.getLogger('tailrace').setLevel('WARNING')"
 )
 _HANDLER_OF_THE_PROGRAM: Final = _beside(
-    "logging is the caller's to set up; give logging.getLogger('tailrace') a handler such as "
-    "tailrace.LogHandler('syslog')"
+    "the caller sets up logging; add a handler such as tailrace.LogHandler('syslog') to logging.getLogger('tailrace')"
 )
 
 
 # What `{name}` gives in --access-log-format. The core knows the same names; a test compares.
 ACCESS_LOG_ATOMS: Final = {
-    "time": "when the response ended, RFC 3339, UTC",
-    "client": "address of the client; `-` on a UNIX socket",
+    "time": "time when the response ended (RFC 3339, UTC)",
+    "client": "client address; `-` on a UNIX socket",
     "method": "request method",
     "target": "request target as it was sent",
     "path": "the target's path, still percent-encoded",
     "query": "the target's query, without the question mark",
     "protocol": "`HTTP/1.1` or `HTTP/1.0`",
     "status": "status code",
-    "bytes": "bytes of the body that were sent",
+    "bytes": "body bytes sent",
     "duration_ms": "from the complete request to the end of the response, milliseconds",
     "queued_ms": "how long the complete request waited for a thread, milliseconds",
-    "app_ms": "how long the application's thread ran it, milliseconds",
-    "first_block_ms": "from the call of the application to its first block that is not empty, milliseconds",
-    "blocks": "blocks that the application returned",
-    "writes": "system calls that wrote the response",
-    "drained_ms": "from the call of the application until the kernel had the last byte, milliseconds",
-    "waited_ms": "how long the application's thread waited for the client to accept queued bytes, milliseconds",
-    "held_ms": "how long the complete response was held while further requests waited (`--hold-writes`), milliseconds",
-    "delivery": "`one-write`, `direct`, `coalesced`, `sendfile`, `spilled` (file) or `none`: how the body was sent",
-    "ending": "`complete`, `client-gone`, `broken`, `timed-out` at its deadline, or `cut` at the end of a stop",
+    "app_ms": "how long an application thread worked on the request, milliseconds",
+    "first_block_ms": "from the application call to its first non-empty block, milliseconds",
+    "blocks": "number of blocks that the application returned",
+    "writes": "number of system calls that wrote the response",
+    "drained_ms": "from the application call until the kernel had the last byte, milliseconds",
+    "waited_ms": "how long the application thread waited for the client to accept queued bytes, milliseconds",
+    "held_ms": "how long the complete response was held while other requests waited (`--hold-writes`), milliseconds",
+    "delivery": "how the body was sent: `one-write`, `direct`, `coalesced`, `sendfile`, `spilled` (file) or `none`",
+    "ending": "`complete`, `client-gone`, `broken`, `timed-out` (past its deadline) or `cut` (when the server stopped)",
     "host": "`Host` field",
     "referer": "`Referer` field",
     "user_agent": "`User-Agent` field",
-    "worker": "number of the worker, from 1",
-    "ended": "when the response ended, seconds since 1970",
+    "worker": "worker number, from 1",
+    "ended": "time when the response ended, in seconds since 1970",
 }
 
 # Those that name something.
 ACCESS_LOG_FIELDS: Final = {
-    "request:NAME": "a field of the request, such as `{request:x-request-id}`",
-    "response:NAME": "a field of the response, such as `{response:content-type}`",
-    "environ:NAME": "a key of `environ` as the application leaves it, such as `{environ:REMOTE_USER}`: text, bytes or "
-    "a number, up to 4 KiB; `-` for all else",
+    "request:NAME": "a request field, such as `{request:x-request-id}`",
+    "response:NAME": "a response field, such as `{response:content-type}`",
+    "environ:NAME": (
+        "an `environ` value as the application leaves it, such as `{environ:REMOTE_USER}`: text, bytes or a number, up "
+        "to 4 KiB; `-` for anything else"
+    ),
 }
 
 # What the atoms of gunicorn give, in a format that has `%(name)s` and none of the names above.
 ACCESS_LOG_LETTERS: Final = {
-    "%(h)s": "address of the client",
+    "%(h)s": "client address",
     "%(l)s": "`-`",
     "%(u)s": "user of `Authorization: Basic`",
-    "%(t)s": "when the response ended, as `[22/Nov/2026:01:02:03 +0000]`",
+    "%(t)s": "time when the response ended, as `[22/Nov/2026:01:02:03 +0000]`",
     "%(r)s": "method, target and version",
     "%(m)s": "request method",
     "%(U)s": "the target's path, still percent-encoded",
     "%(q)s": "the target's query, without the question mark",
     "%(H)s": "`HTTP/1.1` or `HTTP/1.0`",
     "%(s)s": "status code",
-    "%(B)s": "bytes of the body that were sent",
-    "%(b)s": "the same",
+    "%(B)s": "body bytes sent",
+    "%(b)s": "the same as `%(B)s`",
     "%(f)s": "`Referer` field",
     "%(a)s": "`User-Agent` field",
     "%(T)s": "time from the complete request to the end of the response, whole seconds",
-    "%(M)s": "that time in whole milliseconds",
-    "%(D)s": "that time in whole microseconds",
-    "%(L)s": "that time in seconds, with six decimals",
+    "%(M)s": "the same time in whole milliseconds",
+    "%(D)s": "the same time in whole microseconds",
+    "%(L)s": "the same time in seconds, with six decimals",
     "%(p)s": "process id, as `<7>`",
-    "%({NAME}i)s": "a field of the request",
-    "%({NAME}o)s": "a field of the response",
-    "%({NAME}e)s": "a key of `environ`, as `{environ:NAME}`",
+    "%({NAME}i)s": "a request field",
+    "%({NAME}o)s": "a response field",
+    "%({NAME}e)s": "an `environ` value, like `{environ:NAME}`",
 }
 
 
@@ -245,15 +248,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         positional=True,
         example="mysite.wsgi:application",
-        absent=_embedded("it is the first argument: the application itself"),
+        absent=_embedded("pass the application itself as the first argument"),
     ),
     Option(
         "factory",
         values.boolean(),
         False,
-        "Call CALLABLE, without arguments, to get the application.",
+        "Call CALLABLE without arguments to get the application.",
         APPLICATION,
-        absent=_embedded("call the function, and pass on the application that it returns"),
+        absent=_embedded("call the factory, and pass the application that it returns"),
     ),
     Option(
         "chdir",
@@ -262,7 +265,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Change to this directory before loading; modules are searched there first.",
         APPLICATION,
         example="/srv/mysite",
-        absent=_embedded("the application has been imported already: call os.chdir before"),
+        absent=_embedded("the application is already imported; call os.chdir before you import it"),
     ),
     Option(
         "env_file",
@@ -276,7 +279,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ),
         example="/etc/mysite.env",
         absent=_embedded(
-            "the application has been imported already, and has read its environment: set os.environ before"
+            "the application is already imported and has read its environment; set os.environ before you import it"
         ),
     ),
     Option(
@@ -286,9 +289,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Reload the application when its code changes, for development.",
         APPLICATION,
         details=(
-            "One worker serves. It is replaced when a `.py` or `.so` file of the application changes, or a file "
-            "that `--reload-include` names. If the code does not load, the browser shows the traceback until the "
-            "next change. Needs `pip install 'tailrace[reload]'`."
+            "Runs one worker, and replaces it when a `.py` or `.so` file of the application changes, or a file that "
+            "`--reload-include` names. If the code does not load, the browser shows the traceback until the next "
+            "change. Needs `pip install 'tailrace[reload]'`."
         ),
         absent=_NO_RELOAD,
     ),
@@ -299,16 +302,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "With --reload, also watch these files: a path, a directory or a glob. Repeatable.",
         APPLICATION,
         details=(
-            "For templates, translations and settings: `templates`, `'conf/*.toml'`, `'shop/**/*.html'`. A change "
-            "of such a file reloads the application like a change of code. The path is relative to the working "
-            "directory. `*` and `?` stand for characters of a name, `[ab]` for one of these characters, and `**` "
-            "for any number of directories; `{a,b}` has no special meaning. A directory stands for all files in "
-            "it. Neither a wildcard nor a directory includes names that begin with a dot, `__pycache__`, "
-            "`node_modules` or `site-packages`; write such a name out. Do not include files that the application "
-            "writes."
+            "For templates, translations and settings: `templates`, `'conf/*.toml'`, `'shop/**/*.html'`. A change to "
+            "such a file reloads the application, like a change to its code. Paths are relative to the working "
+            "directory. `*` and `?` match characters of a name, `[ab]` matches one of these characters, and `**` "
+            "matches any number of directories; `{a,b}` has no special meaning. A directory stands for all files in "
+            "it. Neither wildcards nor directories match names that begin with a dot, `__pycache__`, `node_modules` or "
+            "`site-packages`; spell out such names. Do not include files that the application writes."
         ),
         example=["templates", "conf/*.toml"],
-        absent={**_NO_RELOAD, Place.WITHOUT_RELOAD: "no files are watched"},
+        absent={**_NO_RELOAD, Place.WITHOUT_RELOAD: "files are not watched"},
     ),
     Option(
         "reload_exclude",
@@ -316,9 +318,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         (),
         "With --reload, ignore these files, written as in --reload-include. Repeatable.",
         APPLICATION,
-        details="Takes precedence over `--reload-include`, and applies to code, too: `'tests/**'`.",
+        details="Takes precedence over `--reload-include`, and also applies to code: `'tests/**'`.",
         example=["tests"],
-        absent={**_NO_RELOAD, Place.WITHOUT_RELOAD: "no files are watched"},
+        absent={**_NO_RELOAD, Place.WITHOUT_RELOAD: "files are not watched"},
     ),
     Option(
         "debug",
@@ -327,15 +329,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Serve on one thread and show tracebacks in the browser, for development.",
         APPLICATION,
         details=(
-            "There is one process and one thread. The application runs on the main thread, so that `breakpoint()` "
-            "works in the terminal. The browser shows the traceback of an exception that the framework does not "
-            "catch."
+            "There is one process with one thread. The application runs on the main thread, so `breakpoint()` works in "
+            "the terminal. The browser shows the traceback of an exception that the framework does not catch."
         ),
         core="debug",
         absent={
             Place.THREAD: "it needs the main thread, which the caller uses; call tailrace.run instead",
-            Place.HUB: "it serves one request at a time, a hub thousands; call tailrace.run instead",
-            Place.GEVENT: "one serves a request at a time, the other one thousands",
+            Place.HUB: "it serves one request at a time, whereas a hub serves thousands; call tailrace.run instead",
+            Place.GEVENT: "--debug serves one request at a time, --gevent thousands",
         },
     ),
     Option(
@@ -362,12 +363,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Proxies whose forwarding headers are trusted: addresses, networks, unix, * or none. Repeatable.",
         ADDRESSES,
         details=(
-            "`unix` stands for every peer on a UNIX socket, `*` for every peer, `10.0.0.0/8` for a network. A "
-            "trusted proxy supplies the client's address, scheme, host, port and prefix in the fields of "
-            "`--forwarded-fields`, in a PROXY header or in uwsgi packets. The client is the last address that is "
-            "not trusted itself. From any other peer, these fields are removed, and PROXY headers and uwsgi "
-            "packets are rejected. If `$FORWARDED_ALLOW_IPS` is set, the default is `unix` and what that variable "
-            "lists."
+            "`unix` stands for every peer on a UNIX socket, `*` for every peer, `10.0.0.0/8` for a network. A trusted "
+            "proxy supplies the client's address, scheme, host, port and prefix in the fields of `--forwarded-fields`, "
+            "in a PROXY header or in uwsgi packets. The client is the last address that is not trusted itself. From "
+            "any other peer, these fields are removed, and PROXY headers and uwsgi packets are rejected. If "
+            "`$FORWARDED_ALLOW_IPS` is set, the default is `unix` plus the peers that the variable lists."
         ),
         core="trusted_proxies",
         example=["unix", "10.0.0.0/8"],
@@ -414,7 +414,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         None,
         "File mode creation mask. Default: inherited from the parent process.",
         ADDRESSES,
-        details="It also applies to UNIX sockets.",
+        details="Also applies to UNIX sockets.",
         example="0o027",
         absent=_WHOLE_PROCESS,
     ),
@@ -430,27 +430,27 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "workers",
         values.count_or("auto", 1, 1024),
         1,
-        "Number of worker processes. auto: one for each available CPU.",
+        "Number of worker processes. auto: one per available CPU.",
         PROCESSES,
         details="A master process holds the sockets, watches the workers and replaces them.",
         short="-w",
         example="auto",
-        absent={**_NO_WORKERS, Place.RELOAD: "there is one worker", Place.DEBUG: "there is one process that serves"},
+        absent={**_NO_WORKERS, Place.RELOAD: "only one worker runs", Place.DEBUG: "only one process serves"},
     ),
     Option(
         "preload",
         values.boolean(),
         False,
-        "Load the application once, before the workers are forked. They share its memory.",
+        "Load the application once, before forking the workers, which then share its memory.",
         PROCESSES,
         details=(
-            "The workers are ready at once. They also share the files and connections that the application opens "
-            "while it loads. Threads that it starts do not run in them."
+            "Workers are ready at once. They also share the files and connections that the application opens while it "
+            "loads. Threads that the application starts meanwhile do not run in the workers."
         ),
         absent={
-            **_embedded("the application has been loaded already, and worker processes share its memory without this"),
+            **_embedded("the application is already loaded, and worker processes share its memory anyway"),
             Place.DEBUG_ALONE: _OF_A_MASTER[Place.DEBUG_ALONE],
-            Place.RELOAD: "each worker loads the application, so that it is the new one",
+            Place.RELOAD: "each worker must load the application itself to get the new code",
             Place.GEVENT: "the master must stay unpatched, and each worker is patched before it loads the application",
         },
     ),
@@ -482,7 +482,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "group",
         values.text("GROUP"),
         None,
-        "Run as this group (name or number). Default: the group of the user.",
+        "Run as this group (name or number). Default: the user's group.",
         PROCESSES,
         example="www-data",
         absent=_WHOLE_PROCESS,
@@ -493,7 +493,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
         None,
         "Write the process id of the master to this file.",
         PROCESSES,
-        details="Without a master, that of the only process. A second server with the same file does not start.",
+        details=(
+            "Without a master, the file contains the id of the only process. A second server with the same file does "
+            "not start."
+        ),
         example="/run/mysite/tailrace.pid",
         absent=_WHOLE_PROCESS,
     ),
@@ -501,7 +504,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_requests",
         values.whole(0),
         0,
-        "Replace a worker after about this many requests, without losing one. 0: never.",
+        "Replace a worker after about this many requests, without losing any. 0: never.",
         PROCESSES,
         details="The worker drains once its successor serves.",
         example=100_000,
@@ -511,16 +514,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_requests_jitter",
         values.whole(0),
         0,
-        "Add a random number, up to this, to --max-requests of each worker.",
+        "Add a random number of requests, up to this, to each worker's --max-requests.",
         PROCESSES,
-        details="So the workers are not all replaced at once.",
+        details="This prevents all workers from being replaced at once.",
         absent=_OF_A_MASTER,
     ),
     Option(
         "max_lifetime",
         values.seconds(zero=True),
         0.0,
-        "Replace a worker after this time, shortened at random by up to a tenth. 0: never.",
+        "Replace a worker after this time, shortened at random by up to 10 %. 0: never.",
         PROCESSES,
         example="12h",
         absent=_OF_A_MASTER,
@@ -542,8 +545,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Kill and replace a worker that hangs for this long, at least 3 s. 0: never.",
         PROCESSES,
         details=(
-            "A worker hangs if its process is stopped, or if code in C does not release the interpreter. The log "
-            "has its requests and the stacks of its threads."
+            "A worker hangs if its process is stopped, or if C code does not release the interpreter. Its requests and "
+            "the stacks of its threads are logged."
         ),
     ),
     Option(
@@ -554,8 +557,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         PROCESSES,
         details=(
             "The address is `host:port` or `unix:/path`. A separate process answers `/`, `/health`, `/ready`, "
-            "`/status.json`, `/stacks` and `/metrics`. Keep the address private: it shows requests. If it cannot "
-            "be opened, the server starts without it. Python stacks need `pip install 'tailrace[status]'`. See "
+            "`/status.json`, `/stacks` and `/metrics`. Keep the address private: it shows requests. If the address "
+            "cannot be opened, the server starts without it. Python stacks need `pip install 'tailrace[status]'`. See "
             "[status.md](status.md)."
         ),
         example="127.0.0.1:9000",
@@ -569,8 +572,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         PROCESSES,
         details=(
             "The address is `host:port` or `unix:/path`. Each connection gets one line: the capacity, such as `up "
-            "75%`, `drain` during a stop, or `down` while no worker serves. The process of `--status` answers; it "
-            "also runs for this option alone. If the address cannot be opened, the server starts without it."
+            "75%`, `drain` during a stop, or `down` while no worker serves. The status process answers; it also runs "
+            "without `--status`. If the address cannot be opened, the server starts without it."
         ),
         example="127.0.0.1:9001",
         absent=_OF_A_MASTER,
@@ -579,9 +582,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "statsd",
         values.text("ADDRESS"),
         None,
-        "Send metrics to this host:port by UDP every 10 seconds, with DogStatsD tags.",
+        "Send metrics to this host:port over UDP every 10 seconds, with DogStatsD tags.",
         PROCESSES,
-        details="They are the figures of `/metrics`.",
+        details="The metrics are those of `/metrics`.",
         example="127.0.0.1:8125",
         absent=_OF_A_MASTER,
     ),
@@ -605,14 +608,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Run each request in a greenlet on gevent's hub.",
         GREENLETS,
         details=(
-            "Ten thousand requests can sleep, or wait for a database or another server, at once. Each worker "
-            "patches the standard library before it loads the application. On SIGURG, the stacks of all greenlets "
-            "are logged. Needs `pip install 'tailrace[gevent]'`."
+            "Ten thousand requests can sleep, or wait for a database or another server, at the same time. Each worker "
+            "patches the standard library before it loads the application. SIGURG logs the stacks of all greenlets. "
+            "Needs `pip install 'tailrace[gevent]'`."
         ),
         absent={
             Place.RUN: _TOO_LATE,
             Place.THREAD: _TOO_LATE,
-            Place.HUB: "it serves on greenlets without being told",
+            Place.HUB: "it always serves with greenlets",
             Place.DEBUG: _ONE_REQUEST,
         },
     ),
@@ -620,9 +623,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_greenlets",
         values.whole(1, 50_000),
         10_000,
-        "With --gevent, maximum number of concurrent requests of a worker.",
+        "With --gevent, maximum number of concurrent requests per worker.",
         GREENLETS,
-        details="More requests wait, up to `--max-queue`.",
+        details="Further requests wait, up to `--max-queue`.",
         example=2_000,
         absent=_LIMIT_OF_GREENLETS,
     ),
@@ -633,8 +636,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "With --gevent, log a greenlet that blocks the hub for longer than this. 0: never.",
         GREENLETS,
         details=(
-            "The log has its stack. A greenlet that computes, or waits in a call that is not patched, blocks all "
-            "others."
+            "The log entry includes its stack. A greenlet that computes, or waits in a call that is not patched, "
+            "blocks all others."
         ),
         example="250ms",
         absent=_LIMIT_OF_GREENLETS,
@@ -659,7 +662,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "header_count_limit",
         values.whole(1, 65535),
         128,
-        "Maximum number of header fields of a request. Requests with more get 431.",
+        "Maximum number of header fields in a request. Requests with more get 431.",
         LIMITS,
         core="header_count_limit",
     ),
@@ -679,9 +682,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Maximum memory that a worker holds for its clients. Default: 512 MiB.",
         LIMITS,
         details=(
-            "Above it, the oldest incomplete requests get 503. Half of it is for responses (`--response-buffer`; "
-            "the excess moves to files and does not count), a quarter for request bodies (`--body-buffer`). The "
-            "default is larger if those two options need more."
+            "Above this limit, the oldest incomplete requests get 503. Half of it is for responses "
+            "(`--response-buffer`; the excess moves to files and does not count), a quarter for request bodies "
+            "(`--body-buffer`). The default is larger if those two options need more."
         ),
         example="1GiB",
     ),
@@ -689,11 +692,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "body_memory",
         values.size(),
         None,
-        "Maximum size of a request body in memory. Larger ones are kept in files.",
+        "Maximum size of a request body in memory. Larger bodies are kept in temporary files.",
         LIMITS,
         details=(
-            "The files are temporary, unlinked, and in `TMPDIR`. Default: half of `--body-buffer`, but at least 1 "
-            "MiB and at most 64 MiB."
+            "The files are unlinked, in `TMPDIR`. Default: half of `--body-buffer`, but at least 1 MiB and at most 64 "
+            "MiB."
         ),
         example="64MiB",
     ),
@@ -703,7 +706,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         None,
         "Maximum memory for all request bodies. Default: a quarter of --client-memory.",
         LIMITS,
-        details="Above it, all but small bodies are kept in temporary files.",
+        details="Above this limit, all but small bodies are kept in temporary files.",
         example="128MiB",
     ),
     Option(
@@ -735,7 +738,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Maximum memory for all responses to slow clients. Default: half of --client-memory.",
         LIMITS,
         details=(
-            "At most three quarters of `--client-memory`. The rest moves to temporary files, see `--response-spill`."
+            "At most three quarters of `--client-memory`. The excess moves to temporary files; see `--response-spill`."
         ),
         example="256MiB",
     ),
@@ -746,10 +749,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Maximum size of all responses in temporary files. 0: no files.",
         LIMITS,
         details=(
-            "The files are unlinked and in `TMPDIR`, which should not be in memory. With them, no thread waits "
-            "for slow clients. A response that the application has not finished may use a 64th of this size. "
-            "Above it, application threads wait for their clients, and requests for which no thread is free get "
-            "503."
+            "The files are unlinked, in `TMPDIR`, which should not be in memory. Thanks to them, no thread waits for "
+            "slow clients. A response that the application has not finished may use up to 1/64 of this size. Above the "
+            "limit, application threads wait for their clients, and requests for which no thread is free get 503."
         ),
         core="response_spill",
         example="20GiB",
@@ -758,21 +760,21 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_queue",
         values.whole(1, 1_000_000),
         2048,
-        "Maximum number of requests that wait for a thread of a worker. More get 503.",
+        "Maximum number of requests waiting for a thread, per worker. Further requests get 503.",
         LIMITS,
-        details="With `--gevent`, for a greenlet. The 503 has `Retry-After`.",
+        details="With `--gevent`, requests wait for a greenlet. The 503 response has a `Retry-After` field.",
         core="max_queue",
     ),
     Option(
         "max_connections",
         values.whole(1, 10_000_000),
         100_000,
-        "Maximum number of connections of a worker.",
+        "Maximum number of connections per worker.",
         LIMITS,
         details=(
-            "It is lower if the limit of open files, which a worker raises as far as possible, requires that. For "
-            "a further client, the connection that has been idle for longest is closed. If none is idle, the "
-            "client waits in the kernel's queue."
+            "A worker raises its limit of open files as far as possible; if that is too low, it keeps fewer "
+            "connections. When the maximum is reached, the connection that has been idle the longest is closed for "
+            "each new client. If none is idle, the client waits in the kernel's queue."
         ),
         core="max_connections",
     ),
@@ -780,12 +782,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "request_timeout",
         values.seconds(zero=True),
         0.0,
-        "Maximum time that the application has for a request; then 504. 0: no limit.",
+        "Maximum time for the application to process a request; then 504. 0: no limit.",
         TIMES,
         details=(
-            "At the end of that time, the client gets 504, `tailrace.RequestTimeout` is raised in the thread or "
-            "greenlet, and the log has its stack. A worker in which the request does not return is replaced. With "
-            "`--stream-body`, waiting for the client counts."
+            "After that time, the client gets 504, `tailrace.RequestTimeout` is raised in the thread or greenlet, and "
+            "its stack is logged. If the request still does not end, its worker is replaced. With `--stream-body`, "
+            "waiting for the client counts."
         ),
         core="request_timeout",
         example=30,
@@ -796,7 +798,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         0.0,
         "Maximum time that a request waits for a thread; then 503. 0: no limit.",
         TIMES,
-        details="With `--gevent`, for a greenlet. The 503 has `Retry-After`.",
+        details="With `--gevent`, requests wait for a greenlet. The 503 response has a `Retry-After` field.",
         core="queue_timeout",
         example=10,
     ),
@@ -822,14 +824,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
         75.0,
         "Close a connection without a request after this time.",
         TIMES,
-        details="It should be longer than the idle time-out of a proxy in front.",
+        details="It should be longer than the idle timeout of a proxy in front.",
         core="idle_timeout",
     ),
     Option(
         "write_timeout",
         values.seconds(zero=False),
         60.0,
-        "Disconnect a client that accepts nothing of a response for this long.",
+        "Disconnect a client that accepts no response data for this long.",
         TIMES,
         core="write_timeout",
     ),
@@ -837,9 +839,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "min_body_rate",
         values.size(),
         240,
-        "Minimum rate of a request body, in bytes per second; else 408. 0: any rate.",
+        "Minimum rate of a request body, in bytes per second; below it, 408. 0: any rate.",
         TIMES,
-        details="The average counts, after `--body-timeout`.",
+        details="The average rate counts, once `--body-timeout` has passed.",
         core="min_body_rate",
     ),
     Option(
@@ -849,7 +851,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Minimum rate at which a client reads, in bytes per second. 0: any rate.",
         TIMES,
         details=(
-            "The average while a response waits counts, after `--write-timeout`. A slower client is disconnected."
+            "The average rate while response data is waiting counts, once `--write-timeout` has passed. Slower clients "
+            "are disconnected."
         ),
         core="min_response_rate",
     ),
@@ -857,11 +860,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "graceful_timeout",
         values.seconds(zero=True),
         30.0,
-        "Time that requests in flight have to finish after SIGTERM or SIGINT.",
+        "Time for requests in flight to finish after SIGTERM or SIGINT.",
         TIMES,
         details=(
-            "A second signal stops at once. With `--reload`, the default is 1 s, and it also applies when files "
-            "have changed."
+            "A second signal stops at once. With `--reload`, the default is 1 s, and the option also applies when "
+            "files have changed."
         ),
     ),
     Option(
@@ -912,7 +915,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "server_header",
         values.text("TEXT", check=_field_value),
         "tailrace",
-        "Server field of responses for which the application sets none. Empty: no field.",
+        "Server field of responses in which the application sets none. Empty: no field.",
         RESPONSES,
         core="server_header",
     ),
@@ -920,11 +923,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "server_timing",
         values.boolean(),
         False,
-        "Add a Server-Timing field, which browsers show.",
+        "Add a Server-Timing field, which browsers' developer tools show.",
         RESPONSES,
-        details=(
-            "It has the time that the request was queued, and the time that the application took until its first block."
-        ),
+        details=("It states how long the request was queued, and how long the application took until its first block."),
         core="server_timing",
     ),
     Option(
@@ -934,9 +935,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Serve the files of a folder under a URL path, without the application. Repeatable.",
         STATIC,
         details=(
-            "`/assets=./dist` serves `./dist/app.js` as `/assets/app.js`. Files that the folder does not have get "
-            "404. If several paths match, the longest counts; `/` matches every path. A relative folder is below "
-            "the current directory. `tailrace static list` shows what is served."
+            "`/assets=./dist` serves `./dist/app.js` as `/assets/app.js`. Missing files get 404. If several paths "
+            "match, the longest one applies; `/` matches every path. A relative folder is relative to the current "
+            "directory. `tailrace static list` shows what is served."
         ),
         example=["/assets=./dist", "/media=/srv/media"],
     ),
@@ -944,7 +945,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "overlay",
         values.path("FOLDER"),
         None,
-        "Serve the files of this folder at /, and everything else by the application.",
+        "Serve the files of this folder at /; the application answers everything else.",
         STATIC,
         details="For files such as `favicon.ico` and `robots.txt`.",
         example="./public",
@@ -955,7 +956,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         None,
         "Send this file of a --static folder for missing paths, for single-page applications.",
         STATIC,
-        details="With status 200, for paths that the folder does not have and whose last part has no extension.",
+        details="The status is 200. Applies to missing paths whose last part has no extension.",
         core="static_fallback",
         example="index.html",
     ),
@@ -969,13 +970,13 @@ OPTIONS: Final[tuple[Option, ...]] = (
             nameless=static_values.root,
         ),
         (),
-        "Send files that responses name by X-Sendfile or X-Accel-Redirect. Repeatable.",
+        "Send files that responses name in X-Sendfile or X-Accel-Redirect. Repeatable.",
         STATIC,
         details=(
-            "The file replaces the body of the response. `FOLDER`: by the path of a file in it, `X-Sendfile: "
-            "/srv/media/a.pdf`. `PREFIX=FOLDER`: by a URL path, `X-Accel-Redirect: /protected/a.pdf` for "
-            "`/protected=/srv/media`. A folder with a `=` in its name: `=FOLDER`. Without this option, these "
-            "fields are sent to the client."
+            "The file replaces the body of the response. With `FOLDER`, the field contains the path of a file in that "
+            "folder, as in `X-Sendfile: /srv/media/a.pdf`. With `PREFIX=FOLDER`, the field contains a URL path, as in "
+            "`X-Accel-Redirect: /protected/a.pdf` for `/protected=/srv/media`. If the name of a folder contains `=`, "
+            "write `=FOLDER`. Without this option, these fields are sent to the client."
         ),
         example=["/srv/media", "/protected=/srv/media"],
     ),
@@ -983,7 +984,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "static_index",
         values.names("NAMES"),
         ("index.html",),
-        "Files to serve for a folder, separated by commas; the first that exists. Empty: none.",
+        "Index files, separated by commas; the first that exists is served for a folder. Empty: none.",
         STATIC,
         core="static_index",
         example=["index.html", "index.htm"],
@@ -992,9 +993,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "static_listing",
         values.boolean(),
         False,
-        "Serve a list of the files for a --static folder without an index file.",
+        "Serve a directory listing for a --static folder without an index file.",
         STATIC,
-        details="The page has the files and folders with their sizes and dates, up to 10,000.",
+        details="The page lists up to 10,000 files and folders with their sizes and dates.",
         core="static_listing",
     ),
     Option(
@@ -1013,10 +1014,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Cache-Control of static files that match a pattern. Repeatable.",
         STATIC,
         details=(
-            "`PATTERN` is a path and all below it, such as `/assets`; a path or, without a slash, the name of a "
-            "file in which `*` stands for any characters, such as `*.html`; or the word `fingerprinted`: files "
+            "`PATTERN` is a path, such as `/assets`, which includes everything below it; a path or, without a slash, a "
+            "file name in which `*` stands for any characters, such as `*.html`; or the word `fingerprinted`: files "
             "whose name contains a hash of their content, such as `app.3f2a9c1b.js`. `VALUE` is words such as "
-            "`no-cache`, and times, separated by commas, or `none`. The first matching pattern counts, "
+            "`no-cache`, and times, separated by commas, or `none`. The first matching pattern applies, "
             "`fingerprinted` last. Default: `fingerprinted=public,1y,immutable`."
         ),
         example=["/assets=1y,immutable", "*.html=no-cache"],
@@ -1063,8 +1064,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Compress text-like files with Brotli or gzip on first use and cache the result.",
         STATIC,
         details=(
-            "The result stays in memory (`--static-memory`). It is made in the background, so the first client "
-            "gets the uncompressed file. Applies to files of 256 bytes to 8 MiB without a compressed sibling."
+            "The result stays in memory (`--static-memory`). Files are compressed in the background, so the first "
+            "client gets the uncompressed file. Applies to files of 256 bytes to 8 MiB without a compressed sibling."
         ),
         core="static_compress",
     ),
@@ -1072,7 +1073,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "static_memory",
         values.size(),
         32 << 20,
-        "Maximum memory of a worker for static files, compressed forms included.",
+        "Maximum memory per worker for static files, including compressed versions.",
         STATIC,
         core="static_memory",
         example="128MiB",
@@ -1089,7 +1090,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "static_descriptors",
         values.whole(0, 1_000_000),
         512,
-        "Maximum number of static files that a worker keeps open.",
+        "Maximum number of static files that each worker keeps open.",
         STATIC,
         core="static_descriptors",
     ),
@@ -1100,9 +1101,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Write a line for each response to this file, or to another destination of --log; - is standard output.",
         LOGS,
         details=(
-            "By default there is no access log. The destinations are those of `--log`, and `logging`, which is the "
-            "logger `tailrace.access` of Python's `logging`. SIGUSR1 reopens a file. No request waits for it: lines "
-            "that cannot be written in time are dropped and counted."
+            "By default there is no access log. The destinations are those of `--log` and `logging`, which stands for "
+            "the logger `tailrace.access` of Python's `logging`. SIGUSR1 reopens a file. No request waits for the log: "
+            "lines that cannot be written in time are dropped and counted."
         ),
         core="access_log",
         example="/var/log/tailrace/access.log",
@@ -1114,11 +1115,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Format of the access log: a name, or a text with atoms such as {status}.",
         LOGS,
         details=(
-            "The names are `combined`, `common` and `json`. A text has atoms in braces, such as `'{client} "
+            "The names are `combined`, `common` and `json`. A text contains atoms in braces, such as `'{client} "
             "{method} {target} {status} {duration_ms} {request:x-request-id} {environ:REMOTE_USER}'`, which can name "
-            "any field of the request and of the response and any key of `environ`; or the atoms of gunicorn, such as "
-            "`'%(h)s \"%(r)s\" %(s)s %({X-Request-Id}i)s'`. After the word `json`, atoms are the members of an object: "
-            "`'json {time} {status} {request:x-request-id}'`."
+            "any request or response field and any key of `environ`; or gunicorn's atoms, such as `'%(h)s \"%(r)s\" "
+            "%(s)s %({X-Request-Id}i)s'`. After the word `json`, atoms are the members of an object: `'json {time} "
+            "{status} {request:x-request-id}'`."
         ),
         core="access_log_format",
         example="{client} {method} {target} {status} {duration_ms}",
@@ -1130,8 +1131,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Log a request that runs for longer than this, with its stack. 0: never.",
         LOGS,
         details=(
-            "The request is logged while it still runs, with what it does and the stack of its thread or "
-            "greenlet, and again when it is done, with where its time went."
+            "The request is logged while it still runs, with its phase and the stack of its thread or greenlet, and "
+            "again when it ends, with a breakdown of its time."
         ),
         core="slow",
         example="1s",
@@ -1158,8 +1159,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         LOGS,
         details=(
             "SIGUSR1 reopens a file. `syslog` is the local daemon; `syslog:/dev/log?facility=local0&tag=shop` names "
-            "its socket, the facility and the tag; `syslog://HOST:514` is a server that is reached by UDP. Nothing "
-            "waits for the destination: entries that it does not accept in time are dropped and counted."
+            "its socket, the facility and the tag; `syslog://HOST:514` is a server, reached over UDP. Nothing waits "
+            "for the destination: entries that it does not accept in time are dropped and counted."
         ),
         example="syslog",
         absent=_HANDLER_OF_THE_PROGRAM,
@@ -1185,7 +1186,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "log_config",
         values.path("FILE"),
         None,
-        "Configure Python's logging from this .toml or .json file, in place of --log, --log-format and --log-level.",
+        "Configure Python's logging from this .toml or .json file, instead of --log, --log-format and --log-level.",
         LOGS,
         details=(
             "The file holds a dictionary for `logging.config.dictConfig`, which is applied before the application is "

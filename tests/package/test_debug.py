@@ -231,7 +231,7 @@ def test_options_that_debug_drops_are_warnings_with_the_reason(pong, command):
     server.until(
         "WARNING: --max-rss, --statsd have no effect with --debug without --reload: there is no master process$"
     )
-    server.until("WARNING: --threads has no effect with --debug: there is one request at a time, on the main thread$")
+    server.until("WARNING: --threads has no effect with --debug: requests run one at a time, on the main thread$")
     server.address()
 
 

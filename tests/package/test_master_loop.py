@@ -130,7 +130,7 @@ def test_forks_are_the_main_threads_business():
 
 
 def test_a_thread_has_no_workers():
-    with pytest.raises(ConfigError, match="serves in this process alone"), tailrace.serve_in_thread(app, workers=2):
+    with pytest.raises(ConfigError, match="serves in the current process only"), tailrace.serve_in_thread(app, workers=2):
         pytest.fail("not reached")
 
 

@@ -333,7 +333,7 @@ def test_lines_of_the_access_log_that_a_daemon_missed_are_counted(tmp_path):
         ("log", "journal:{here}/journal", "no journal daemon listens there"),
         ("log", "syslog:{here}/log", "no syslog daemon listens there"),
         ("log", "tcp://localhost:514", "syslog://HOST:514 (UDP)"),
-        ("log", "logging", "only --access-log takes this word"),
+        ("log", "logging", "only --access-log accepts `logging`"),
         ("log_format", "xml", "must be one of text, json"),
         ("access_log", "nowhere/log", "the directory {here}/nowhere does not exist; create it"),
         ("access_log", "journal:{here}/journal", "no journal daemon listens there"),
