@@ -69,7 +69,7 @@ def _check_values(ctx: click.Context, args: list[str], options: Mapping[str, cli
             raise click.UsageError(f"{arg} needs a value: {arg} {option.metavar or 'VALUE'}", ctx)
         if value.startswith("-") and value.partition("=")[0] in options:
             remedy = _VALUES.get(str(option.name), f"give it one: {arg} {option.metavar or 'VALUE'}")
-            raise click.UsageError(f"{arg} takes a value, and took {value} as that; {remedy}", ctx)
+            raise click.UsageError(f"{arg} takes a value, and {value} was read as that value; {remedy}", ctx)
 
 
 # What is most likely meant by an option without its value.
@@ -92,9 +92,9 @@ class Serving(Command):
         """Rejects more than one argument. Raises UsageError."""
         if not ctx.args:
             return
-        wanted = "one application can be served" if "app" in ctx.params else "one PATH can be given"
+        wanted = "only one application can be served" if "app" in ctx.params else "only one PATH can be given"
         given = [ctx.params["app" if "app" in ctx.params else "path"], *ctx.args]
-        said = f"{wanted}, and there are several arguments: {', '.join(map(repr, given))}"
+        said = f"{wanted}, but there are several arguments: {', '.join(map(repr, given))}"
         if self.name == "serve" and ctx.parent is not None and isinstance(ctx.parent.command, ServeByDefault):
             said += ctx.parent.command.meant(given)
         raise click.UsageError(said, ctx)
@@ -167,7 +167,7 @@ class Group(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Without a command, says which there are."""
         if not args:
-            raise click.UsageError(f"name a command: {', '.join(self.commands)}", ctx)
+            raise click.UsageError(f"no command given; choose from {', '.join(self.commands)}", ctx)
         return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
@@ -197,7 +197,7 @@ def hint(error: click.UsageError) -> str:
     """The line after a message about the wrong use of a command."""
     is_of_a_command = error.ctx is not None and error.ctx.parent is not None
     command = error.ctx.command_path if error.ctx is not None and is_of_a_command else "tailrace serve"
-    return f"`{command} --help` shows how it is used"
+    return f"`{command} --help` shows the usage"
 
 
 def parameter(option: Option) -> click.Parameter:

@@ -52,7 +52,7 @@ def module_not_found(missing: str) -> LoadError:
     known = [module.name for module in pkgutil.iter_modules([str(here)])]
     hint = (
         nearest(missing, known)
-        or "; start in the directory that holds it, or name it with --chdir, or install its package"
+        or "; start in the directory that contains it, name that directory with --chdir, or install its package"
     )
     return LoadError(f"{head} in {here}, nor installed for {sys.executable}{hint}")
 

@@ -64,7 +64,7 @@ def module(name: str) -> ModuleType:
     """The module, or the file as a module, that `name` names. Raises LoadError."""
     target = parse(name)
     if target.expression:
-        raise LoadError(f"{name!r} names an object in a module; write the name of the module alone: {target.module}")
+        raise LoadError(f"{name!r} names an object in a module; write only the name of the module: {target.module}")
     with forks.application():
         return _import(target)
 
@@ -75,9 +75,7 @@ def parse(specification: str) -> Target:
     module, colon, expression = specification.partition(":")
     module, expression = module.strip(), expression.strip()
     if not module or (colon and not expression):
-        raise LoadError(
-            f"{specification!r} names no application; write it as module:callable, for instance mysite.wsgi:application"
-        )
+        raise LoadError(f"{specification!r} names no application; write module:callable, as in mysite.wsgi:application")
     target = Target(module, expression)
     if not target.is_file and not all(part.isidentifier() for part in module.split(".")):
         raise LoadError(f"{module!r} is neither the name of a module (mysite.wsgi) nor the path of a file (./wsgi.py)")
@@ -234,9 +232,7 @@ def _call(factory: object, positional: tuple[Any, ...], keywords: dict[str, Any]
         count = len(positional) + len(keywords)
         given = f"with {log.counted(count, 'argument')}" if count else "without arguments"
         remedy = (
-            "leave --factory out if it is the application itself"
-            if accepts(factory, 2)
-            else "write module:name(arguments)"
+            "omit --factory if it is the application itself" if accepts(factory, 2) else "write module:name(arguments)"
         )
         raise LoadError(f"{specification}: {described(factory)} cannot be called {given}; {remedy}")
     try:

@@ -47,8 +47,8 @@ def _is_said_by_the_file(settings: Settings) -> bool:
     for name in _SAID_BY_THE_FILE:
         if settings[name].source != DEFAULT:
             raise ConfigError(
-                f"{BY_NAME[name].flag} ({settings[name].source}) cannot be combined with --log-config: leave it out, "
-                f"and give the logger 'tailrace' in {file} its level and handlers"
+                f"{BY_NAME[name].flag} ({settings[name].source}) cannot be combined with --log-config; remove it, and "
+                f"set the level and handlers of the logger 'tailrace' in {file}"
             )
     log_config.apply(os.path.abspath(file), chosen["log_level"], os.path.abspath(chosen["chdir"] or ""))
     return True

@@ -155,7 +155,7 @@ def without_effect(settings: Settings, *, has_master: bool) -> list[str]:
             if (reason := option.absent.get(place)) is None:
                 continue
             if (option.name, place) in CONFLICTS:
-                raise ConfigError(f"{option.flag} cannot be combined with {place.value}: {reason}; leave one out")
+                raise ConfigError(f"{option.flag} cannot be combined with {place.value}: {reason}; remove one")
             flags.setdefault(f"no effect {place.where}: {reason}", []).append(option.flag)
             break
     lines = [f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} {line}" for line, names in flags.items()]
@@ -195,7 +195,7 @@ def _stands(path: Path, warn: Callable[[str], object] = lambda message: None) ->
         return False
     except OSError as error:
         # The directory may not be searched. No error: the application may be somewhere else.
-        warn(f"no settings file is looked for in {os.path.abspath(path.parent)}: {error.strerror}")
+        warn(f"cannot look for a settings file in {os.path.abspath(path.parent)}: {error.strerror}")
         return False
 
 

@@ -30,15 +30,15 @@ ABSENT: Final = "absent"
 _STATUSES: Final = (SERVED, LISTED, REDIRECTED, FALLBACK, ABSENT, REFUSED, HIDDEN, REPEATED, UNKNOWN)
 # What the core says of a file that it does not serve.
 _REASONS: Final = {
-    "control": "its name has a control character",
+    "control": "its name contains a control character",
     "dot": "its name begins with a dot (--static-dotfiles)",
     "link": "a symbolic link that leaves the folder or begins with a slash, or too many links (--static-symlinks)",
     "long": "its path is too long",
-    "missing": "a symbolic link to nothing",
+    "missing": "a broken symbolic link",
     "octets": "its name is not UTF-8",
-    "permission": "this user may not read it",
-    "separator": "its name has a backslash",
-    "special": "no regular file",
+    "permission": "this user cannot read it",
+    "separator": "its name contains a backslash",
+    "special": "not a regular file",
 }
 _NEVER: Final = {"link": "a symbolic link (--static-symlinks)"}
 # The names of compressed siblings, by coding.
@@ -106,8 +106,8 @@ class _Mount:
 
     def _of_other_paths(self) -> Iterator[Row]:
         for option, status, why in (
-            ("spa", FALLBACK, "what the folder does not have, if its name has no extension (--spa), with status 200"),
-            ("static_404", ABSENT, "what the folder does not have (--static-404), with status 404"),
+            ("spa", FALLBACK, "missing files whose name has no extension (--spa), with status 200"),
+            ("static_404", ABSENT, "missing files (--static-404), with status 404"),
         ):
             name = self._chosen[option]
             # As the core, which sends it also if its name begins with a dot.
@@ -128,7 +128,7 @@ class _Mount:
             with os.scandir(os.path.join(self._folder, below)) as scanned:
                 entries = sorted(scanned, key=lambda entry: entry.name)
         except OSError as error:
-            yield self._not_served(below, f"its files cannot be listed: {error.strerror}", UNKNOWN)
+            yield self._not_served(below, f"cannot list its files: {error.strerror}", UNKNOWN)
             return
         files: dict[str, os.stat_result] = {}
         for entry in entries:
@@ -139,7 +139,7 @@ class _Mount:
                 elif not entry.is_dir():
                     files[entry.name] = os.stat(entry.path)
                 elif (real := os.path.realpath(entry.path)) in parents:
-                    yield self._not_served(path, "a link to a folder around it", REPEATED)
+                    yield self._not_served(path, "a link to a folder that contains it", REPEATED)
                 else:
                     yield from self._of_folder(f"{path}/", (*parents, real))
             except OSError as error:  # it was removed meanwhile
@@ -155,7 +155,7 @@ class _Mount:
         if index:
             yield self._file(below, below, index[0], files)
         elif self._chosen["static_listing"] and self._nearer_than(f"{self._prefix}/{below}") is None:
-            yield self._not_served(below, "a page with its files (--static-listing)", LISTED)
+            yield self._not_served(below, "a directory listing (--static-listing)", LISTED)
         else:
             return
         path = f"{self._prefix}/{below}".rstrip("/")
@@ -177,7 +177,7 @@ class _Mount:
         the folder."""
         url = f"{self._prefix}/{path}"
         if (prefix := self._nearer_than(url)) is not None:
-            return self._not_served(path, f"the folder of {prefix} answers", HIDDEN, below + name)
+            return self._not_served(path, f"the folder of {prefix} takes precedence", HIDDEN, below + name)
         headers = static_headers(self._settings, f"{self._prefix}/{below}{name}")
         length = str(files[name].st_size)
         headers = {"Content-Type": headers.pop("Content-Type"), "Content-Length": length, **headers}

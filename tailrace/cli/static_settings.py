@@ -36,16 +36,15 @@ def without_effect(chosen: Mapping[str, Any]) -> list[str]:
             missing = " or ".join(BY_NAME[name].flag for name in needed)
             lines.append(f"{', '.join(flags)} {have} no effect without {missing}: {_REMEDY}")
     lines += [
-        f"--static /={folder}: the application is never called, because this folder answers every path; use "
-        f"--overlay {folder}, which leaves to it what the folder does not have, or a path, as in --static "
-        f"/assets={folder}"
+        f"--static /={folder}: the application is never called, because this folder answers every path; use --overlay "
+        f"{folder}, which leaves missing files to the application, or a path, as in --static /assets={folder}"
         for prefix, folder in chosen["static"]
         if not prefix
     ]
     mounts = [f"{prefix}/" for prefix, _, _ in static_mounts(chosen)]
     lines += [
         f"--static-cache {pattern}=...: no file has such a path, because the folders are served below "
-        f"{', '.join(mounts)}; a pattern is a path of URLs, or a name such as *.html"
+        f"{', '.join(mounts)}; a pattern is a URL path, or a file name such as *.html"
         for pattern, _ in chosen["static_cache"]
         if mounts and not any(_fits(pattern, mount) for mount in mounts)
     ]

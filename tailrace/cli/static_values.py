@@ -40,19 +40,19 @@ _MOST_SECONDS: Final = 1 << 31
 def mount(prefix: str, folder: str) -> tuple[str, str]:
     """The path of the URLs, decoded and without a slash at its end (so that of all paths is empty), and the folder."""
     if not prefix.startswith("/"):
-        raise ValueError(f"must begin with a slash, as the path of a URL does: /{prefix}={folder}")
+        raise ValueError(f"must begin with a slash, like any URL path: /{prefix}={folder}")
     if "?" in prefix or "#" in prefix:
-        raise ValueError("the path of a URL has no ? and no #: write them as %3F and %23")
+        raise ValueError("a URL path cannot contain ? or #: write %3F and %23")
     if not folder:
         raise ValueError(f"must name a folder, as in {prefix}=./dist")
     try:
         path = unquote_to_bytes(prefix).decode().rstrip("/")
     except UnicodeDecodeError:
-        raise ValueError("must be UTF-8 when it is decoded") from None
+        raise ValueError("must be UTF-8 when decoded") from None
     if any(ord(character) < 32 or ord(character) == 127 for character in path):
         raise ValueError("must not contain control characters")
     if path and any(part in ("", ".", "..") for part in path[1:].split("/")):
-        raise ValueError("must have no empty part, and none that is . or ..")
+        raise ValueError("must not contain empty parts, . or ..")
     return path, folder
 
 
@@ -64,7 +64,7 @@ def write_mount(prefix: str, folder: str) -> str:
 def root(folder: str) -> str:
     """A folder of files that the application names by their path."""
     if not folder:
-        raise ValueError("must name a folder, as in /srv/media, or the path of a URL and a folder")
+        raise ValueError("must name a folder, as in /srv/media, or a URL path and a folder")
     return folder
 
 
@@ -99,7 +99,7 @@ def cache_rule(pattern: str, value: str) -> tuple[str, str]:
     read = [_directive(word) for word in words]
     names = [word.partition("=")[0] for word in read]
     if repeated := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"must have {repeated[0]} once")
+        raise ValueError(f"must contain {repeated[0]} only once")
     return pattern, ", ".join(read)
 
 
@@ -114,7 +114,7 @@ def _directive(word: str) -> str:
     if word in _WORDS:
         return word
     if word == _NO_FIELD:
-        raise ValueError(f"{_NO_FIELD} means no field, and stands alone")
+        raise ValueError(f"{_NO_FIELD} means no field, and must stand alone")
     name, equals, time = word.rpartition("=")
     if (not equals or name in _TIMES) and (found := _DURATION.fullmatch(time)):
         # Not int(), which refuses thousands of digits with a message of its own.
@@ -125,6 +125,6 @@ def _directive(word: str) -> str:
     near = difflib.get_close_matches(word, [*_WORDS, *_TIMES, _NO_FIELD], n=1)
     hint = f"did you mean {near[0]}?; " if near and near[0] != word else ""
     raise ValueError(
-        f"unknown word {word!r}; {hint}known are a time such as 1y, 30d, 12h or 60, {_NO_FIELD}, "
+        f"unknown word {word!r}; {hint}choose from a time such as 1y, 30d, 12h or 60, {_NO_FIELD}, "
         f"{', '.join(_WORDS)}, and {', '.join(f'{each}=TIME' for each in _TIMES)}"
     )

@@ -282,7 +282,7 @@ def pairs(
             key = (name, value) if name is None else name
             if key in found:
                 raise ValueError(
-                    f"must name {write(name, value).partition('=')[0] if name is not None else value} once"
+                    f"must name {write(name, value).partition('=')[0] if name is not None else value} only once"
                 )
             found[key] = (name, value)
         return tuple(found.values())
@@ -313,15 +313,15 @@ def names(metavar: str) -> Kind:
         if isinstance(raw, str):
             raw = [raw]
         if not isinstance(raw, Sequence) or isinstance(raw, (bytes, bytearray)):
-            raise ValueError("must be names of files, separated by commas")
+            raise ValueError("must be file names, separated by commas")
         found = []
         for part in raw:
             if not isinstance(part, str):
-                raise ValueError("must be names of files, separated by commas")
+                raise ValueError("must be file names, separated by commas")
             found += [name for name in re.split(r"[,\s]+", _printable(part)) if name]
         for name in found:
             if "/" in name or name in (".", ".."):
-                raise ValueError(f"must be names of files, without a slash, and {name!r} is none")
+                raise ValueError(f"must be file names without a slash, and {name!r} is not")
         return tuple(found)
 
     return Kind("list of names", metavar, read, list)

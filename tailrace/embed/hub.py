@@ -78,7 +78,7 @@ class Server:
         Raises BindError and ConfigError, and RuntimeError when it was started before.
         """
         if self._greenlets is not None:
-            raise RuntimeError("this server was started before and cannot be started again; make another one")
+            raise RuntimeError("this server has already been started, and cannot be started again; create another one")
         chosen = self._chosen
         descriptors.open_standard()
         with contextlib.ExitStack() as stack:

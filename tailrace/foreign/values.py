@@ -220,7 +220,7 @@ def uwsgi_app(value: object, others: Others) -> Mapping[str, Any]:
 def uwsgi_mount(value: object, others: Others) -> Mapping[str, Any]:
     """`mount = /path=application`."""
     if isinstance(others.get("mount"), list):
-        raise Refused("one application can be served; start a server for each, or dispatch in the application")
+        raise Refused("only one application can be served; start a server for each, or dispatch in the application")
     path, equals, application = text(value).partition("=")
     if not equals:
         raise Refused("the mount does not name an application")

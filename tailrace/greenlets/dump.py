@@ -37,7 +37,7 @@ def dump(file: TextIO | None = None) -> None:
     try:
         said = text(living)
     except Exception as error:
-        said = f"greenlets: their stacks could not be read: {error!r}"
+        said = f"greenlets: cannot read their stacks: {error!r}"
     if file is not None:
         file.write(said + "\n")
     elif living:

@@ -54,7 +54,7 @@ _REMEDY: Final = (
     "gevent.get_hub().threadpool.apply(function, arguments)"
 )
 _REMEDY_IN_C: Final = (
-    "  meanwhile no other thread of the process runs: run the call in another process, or divide it into shorter calls"
+    "  meanwhile no other thread of the process runs: run the call in another process, or split it into shorter calls"
 )
 # A runnable thread that ran for less than this part of the time waited for a processor.
 _RUNS: Final = 0.25
@@ -138,7 +138,7 @@ class Monitor:
         except BaseException:
             self._core.log(
                 "error",
-                "an exception ended the monitor of the hub: --hub-warn has no effect any more; please report it\n"
+                "the hub monitor ended with an exception, so --hub-warn no longer has an effect; please report it\n"
                 + traceback.format_exc().rstrip(),
             )
         finally:

@@ -52,8 +52,8 @@ def apply() -> None:
     _check_variables(settings["loop"])
     if early:
         log.logger.warning(
-            "--gevent: %s imported before the standard library is patched, so calls of them may block the hub; let the "
-            "module of --hooks, or sitecustomize, import them later",
+            "--gevent: %s imported before the standard library is patched, so calls to them may block the hub; make "
+            "the module of --hooks, or sitecustomize, import them later",
             f"{', '.join(early)} {'was' if len(early) == 1 else 'were'}",
         )
     with warnings.catch_warnings(record=True) as caught:
@@ -77,5 +77,5 @@ def _check_variables(*settings: Any) -> None:
             setting.get()
         except Exception as error:  # ImportError, ValueError, or anything that the named class raises
             known = ", ".join(getattr(setting, "shortname_map", ()))
-            remedy = f"gevent knows {known}, or module.class" if known else " ".join(str(error).split())
+            remedy = f"choose from {known}, or write module.class" if known else " ".join(str(error).split())
             raise ConfigError(f"{setting.environment_key} = {text!r}: {remedy}") from None

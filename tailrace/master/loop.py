@@ -299,8 +299,8 @@ class Master:
             else:
                 _log_with_requests(logging.ERROR, f"{said} while it drained", ended, requests)
         elif verdict is Verdict.CRASHED:
-            oom = "; perhaps by the kernel, for lack of memory" if ending.exit_signal == signal.SIGKILL else ""
-            _log_with_requests(logging.ERROR, f"{said}{oom}; another one takes its place", ended, requests)
+            oom = ", possibly by the kernel, for lack of memory" if ending.exit_signal == signal.SIGKILL else ""
+            _log_with_requests(logging.ERROR, f"{said}{oom}; replacing it", ended, requests)
         elif verdict is Verdict.RELOAD_FAILED:
             log.logger.error("reload failed, the old workers keep serving: %s%s", said, trace)
             self._service.reload_failed(said)
@@ -330,7 +330,7 @@ class Master:
                 announce_loading(self._chosen)
         elif isinstance(action, SlowBoot):
             log.logger.warning(
-                "%s still loads the application after %.0f s; `kill -HUP %d` ends it and tries again",
+                "%s is still loading the application after %.0f s; `kill -HUP %d` ends it and tries again",
                 action.worker,
                 action.seconds,
                 os.getpid(),
@@ -347,7 +347,7 @@ class Master:
         try:
             forked = workers.fork()
         except OSError as error:
-            log.logger.error("worker %d cannot be forked: %s; trying again", action.number, error.strerror)
+            log.logger.error("cannot fork worker %d: %s; trying again", action.number, error.strerror)
             self._plan.fork_failed(action.number, now)
             return
         made = Worker(action.number, action.place, action.generation, forked.pid or os.getpid(), now)
@@ -432,7 +432,7 @@ class Master:
         else:
             what = f"{FAILURES} workers in a row" if self._plan.has_served else "the first workers"
             self._last_failure = WorkerError(
-                f"{what} ended before they were ready, so the server stops; the last: {said}",
+                f"{what} ended before they were ready, so the server stops; the last failure: {said}",
                 failure.traceback if failure else "",
             )
         self._stop()
@@ -451,12 +451,12 @@ class Master:
                 resident = each.resident() if each.allowance.rss is not None else 0
                 each.due = each.allowance.exceeded(now, self._board.counters(each.place), resident)
                 if each.due:
-                    message = f"{each} {each.due}: it is replaced"
+                    message = f"{each} {each.due}; replacing it"
                     requests = self._requests(each) if each.allowance.is_stuck else None
                     _log_with_requests(logging.INFO, message, each, requests)
 
     def _replace_hung(self, each: Worker, hangs: str, now: float) -> None:
-        message = f"{each} {hangs}: it is killed, and another one takes its place"
+        message = f"{each} {hangs}; killing and replacing it"
         _log_with_requests(logging.ERROR, message, each, self._requests(each))
         # If its I/O thread still runs, it refuses the requests that have not begun.
         self._board.drain(each.place, 0.0)
@@ -483,7 +483,7 @@ class Master:
             else:
                 statsd.tend(self._snapshot, time.monotonic())
         except Exception:  # the server can serve without them
-            log.logger.exception("the figures for --statsd could not be sent; trying again")
+            log.logger.exception("--statsd: cannot send metrics; trying again")
 
     def _snapshot(self) -> Snapshot:
         return snapshot.at_once(self._state(), self._board, time.monotonic())

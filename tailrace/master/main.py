@@ -38,7 +38,7 @@ def serve(settings: Settings, application: WSGIApplication | None = None, surrou
     KeyboardInterrupt before the workers are forked.
     """
     if threading.current_thread() is not threading.main_thread():
-        raise ConfigError("worker processes are forked from the main thread: call this from there")
+        raise ConfigError("worker processes are forked from the main thread: call this function there")
     warn_of_no_effect(settings, has_master=True)
     log_config.warn_of_threads()
     if settings["gevent"].value:

@@ -88,7 +88,7 @@ class Manager:
         except OSError as error:
             if not self._lost:
                 log.logger.warning(
-                    "NOTIFY_SOCKET: %s could not be reported to the service manager: %s", lines[0], error.strerror
+                    "NOTIFY_SOCKET: cannot report %s to the service manager: %s", lines[0], error.strerror
                 )
             self._lost = True
         else:
@@ -143,7 +143,7 @@ def passed_sockets(environ: MutableMapping[str, str], pid: int) -> list[PassedSo
     if int(for_process) != pid:
         log.logger.warning(
             "LISTEN_FDS: the sockets are not used, since they were passed to process %s, and this is process %d; if a "
-            "script starts Tailrace, let it do so with `exec`",
+            "script starts Tailrace, use `exec` in it",
             for_process,
             pid,
         )

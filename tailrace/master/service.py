@@ -186,7 +186,7 @@ class Service:
                 log.logger.info("watching the files in %s", ", ".join(event.directories))
             elif isinstance(event, watch.Failed):
                 log.logger.error(
-                    "--reload: changed files are no longer noticed, so restart the server: %s", event.reason
+                    "--reload: file changes are no longer noticed, so restart the server: %s", event.reason
                 )
             else:
                 found.append(FilesChanged(event.paths))
@@ -241,7 +241,7 @@ class Service:
         """Starts the successor; `events` has Upgraded when it serves. asked: the signal, for the log."""
         if self.origin is None:
             log.logger.error(
-                "%s: ignored, since only a server that the command `tailrace` has started can be replaced", asked
+                "%s: ignored, since only a server started by the `tailrace` command can be replaced", asked
             )
         elif self._predecessor:
             log.logger.error(
@@ -331,7 +331,7 @@ def from_environment(settings: Settings) -> tuple[Settings, Service]:
             settings["bind"] = Setting(binds, "LISTEN_FDS")
         elif not set(binds) & set(settings["bind"].value):
             log.logger.warning(
-                "LISTEN_FDS: %s of systemd not used, since %s says where to listen",
+                "LISTEN_FDS: %s from systemd not used, since %s says where to listen",
                 log.counted(len(passed), "socket"),
                 settings["bind"].source,
             )

@@ -47,7 +47,7 @@ class Statsd:
         except OSError as error:
             if not self._has_failed:
                 self._has_failed = True
-                log.logger.warning("--statsd: the figures could not be sent: %s; trying again", error.strerror or error)
+                log.logger.warning("--statsd: cannot send metrics: %s; trying again", error.strerror or error)
 
     def _send(self, packet: bytes) -> None:
         # A refusal is that of an earlier datagram, and is told once: this one has not been sent then.

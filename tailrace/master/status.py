@@ -153,7 +153,7 @@ class Status:
         except ValueError as error:
             # The master's own work does not depend on it: what was told before stays.
             if not self._is_full:
-                log.logger.warning("the status process is told nothing new: %s", error)
+                log.logger.warning("cannot update the status process: %s", error)
             self._is_full = True
         else:
             self._is_full = False
@@ -165,13 +165,13 @@ class Status:
         """
         if self._process is not None and (ending := self._process.reap()) is not None:
             self._backoff.ended(self._process.began, now)
-            log.logger.error("the status process (pid %d) %s; another one takes its place", self._process.pid, ending)
+            log.logger.error("the status process (pid %d) %s; replacing it", self._process.pid, ending)
             self._process = None
         if self._process is None and self._shared is not None and now >= self._backoff.at:
             try:
                 self._process = self._fork(self._shared, board, now, in_child)
             except OSError as error:
-                log.logger.error("the status process cannot be forked: %s; trying again", error.strerror)
+                log.logger.error("cannot fork the status process: %s; trying again", error.strerror)
                 self._backoff.ended(now, now)
             else:
                 if not self._was_announced:

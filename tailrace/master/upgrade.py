@@ -105,11 +105,11 @@ def start(origin: Origin, listeners: Iterable[Listener], passed: Iterable[int] =
     """
     if os.getpid() == 1:
         raise UpgradeError(
-            "a new master cannot replace process 1, whose end would end its container; start a new container, or "
-            "reload the code by SIGHUP"
+            "a new master cannot replace process 1, because its container would stop; start a new container, or reload "
+            "the code with SIGHUP"
         )
     if not origin.executable:
-        raise UpgradeError("a new master cannot be started, since Python does not know its executable (sys.executable)")
+        raise UpgradeError("cannot start a new master, since Python does not know its executable (sys.executable)")
     ours, theirs = socket.socketpair()
     with theirs:
         descriptors = [*(listener.socket.fileno() for listener in listeners), *passed]
@@ -126,7 +126,7 @@ def start(origin: Origin, listeners: Iterable[Listener], passed: Iterable[int] =
                 _execute(origin, {**origin.environ, VARIABLE: json.dumps(state)}, theirs, descriptors, mask)
         except OSError as error:
             ours.close()
-            raise UpgradeError(f"the new master cannot be forked: {error.strerror}") from None
+            raise UpgradeError(f"cannot fork the new master: {error.strerror}") from None
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     ours.setblocking(False)

@@ -122,9 +122,9 @@ def watchable(text: str) -> Pattern:
     found = pattern(text)
     said = f"--reload-include {text!r}:"
     if not os.path.isdir(found.root):
-        raise ConfigError(f"{said} there is no directory {found.root}; make it, or correct the path")
+        raise ConfigError(f"{said} the directory {found.root} does not exist; create it, or correct the path")
     if found.root == "/":
-        raise ConfigError(f"{said} every file of this machine would be watched; begin with a directory")
+        raise ConfigError(f"{said} every file on this machine would be watched; begin with a directory")
     return found
 
 

@@ -82,7 +82,7 @@ def parse(text: str, option: str = "bind", port: int = 8000) -> Address:
     if found is None:
         remedy = "write host:port, [::1]:port, unix:/path or fd://3"
         if "://" in text:
-            remedy = f"leave the scheme out, as in 127.0.0.1:{port}"
+            remedy = f"omit the scheme, as in 127.0.0.1:{port}"
         elif text.count(":") > 1 and "[" not in text:
             remedy = f"put an IPv6 address in brackets, as in {_in_brackets(text, port)}"
         elif re.fullmatch(r"[\w.-]+", text):

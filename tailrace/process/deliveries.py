@@ -80,4 +80,4 @@ def _call(function: Callable[[Record], object], record: Record, known: object, n
     except BaseException:
         if id(known) not in _failed:
             _failed.add(id(known))
-            log.logger.exception("%s raised an exception; a further one is not logged", name)
+            log.logger.exception("%s raised an exception; further exceptions are not logged", name)

@@ -14,7 +14,7 @@ def change(directory: str) -> None:
     try:
         os.chdir(directory)
     except OSError as error:
-        raise ConfigError(f"chdir {directory!r}: {error.strerror}; name a directory that this user may enter") from None
+        raise ConfigError(f"chdir {directory!r}: {error.strerror}; name a directory that this user can enter") from None
 
 
 def enter(directory: str) -> None:
@@ -53,7 +53,7 @@ def leave_removed(chdir: str | None) -> None:
     except OSError as error:
         if chdir is None or not os.path.isabs(chdir):
             raise ConfigError(
-                f"the current directory cannot be used: {error.strerror}, perhaps it has been removed; go to another "
-                "one, or name one from the root with --chdir"
+                f"the current directory cannot be used: {error.strerror}, it may have been removed; change to another "
+                "one, or give --chdir an absolute path"
             ) from None
         change(chdir)

@@ -23,16 +23,16 @@ def located(chosen: Mapping[str, Any], directory: str | None = None) -> dict[str
     )
     overlay = chosen["overlay"] and _located(chosen["overlay"], directory, f"--overlay {chosen['overlay']}")
     if overlay and any(not prefix for prefix, _ in static):
-        raise ConfigError("--static / and --overlay are both for every path; leave one out")
+        raise ConfigError("--static / and --overlay both serve every path; remove one")
     for name in ("spa", "static_404"):
         if (file := chosen[name]) is not None:
             flag = f"--{name.replace('_', '-')} {file}"
             if not static:
-                raise ConfigError(f"{flag}: it is a file in a folder of --static; add that, as in --static /=./dist")
+                raise ConfigError(f"{flag}: the file must be in a --static folder; add one, as in --static /=./dist")
             if not any(os.path.isfile(os.path.join(folder, file)) for _, folder in static):
                 raise ConfigError(
-                    f"{flag}: no folder of --static has this file ({', '.join(folder for _, folder in static)}); give "
-                    "its path below the folder"
+                    f"{flag}: no --static folder contains this file ({', '.join(folder for _, folder in static)}); "
+                    "give its path relative to the folder"
                 )
     named = tuple(
         (
@@ -53,14 +53,14 @@ def _located(folder: str, directory: str | None, option: str) -> str:
     try:
         is_folder = stat.S_ISDIR(os.stat(path).st_mode)
     except FileNotFoundError:
-        raise ConfigError(f"{option}: there is no folder {path}; make it, or name another") from None
+        raise ConfigError(f"{option}: the folder {path} does not exist; create it, or name another") from None
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{option}: {path} cannot be used: {getattr(error, 'strerror', error)}; name a folder that this user may "
+            f"{option}: {path} cannot be used: {getattr(error, 'strerror', error)}; name a folder that this user can "
             "enter"
         ) from None
     if not is_folder:
-        raise ConfigError(f"{option}: {path} is no folder; name the one that has the files")
+        raise ConfigError(f"{option}: {path} is not a folder; name the folder that contains the files")
     if not os.access(path, os.X_OK):
-        raise ConfigError(f"{option}: {path} may not be entered by this user; allow that, or name another")
+        raise ConfigError(f"{option}: this user cannot enter {path}; grant access, or name another folder")
     return path

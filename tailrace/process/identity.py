@@ -66,9 +66,9 @@ class Identity:
                 os.setresuid(self.uid, self.uid, self.uid)
             except PermissionError:
                 raise ConfigError(
-                    f"cannot become user {self.name or self.uid}, group {self.gid}: only the administrator may, and "
-                    f"this is user {_user_name(os.geteuid())}; start as root, or leave --user and --group out "
-                    "(systemd: User=, Group=)"
+                    f"cannot become user {self.name or self.uid}, group {self.gid}: only root can change users, and "
+                    f"this is user {_user_name(os.geteuid())}; start as root, or omit --user and --group (systemd: "
+                    "User=, Group=)"
                 ) from None
             except OSError as error:
                 raise ConfigError(
@@ -104,7 +104,7 @@ def identity(user: str | None, group: str | None) -> Identity | None:
         try:
             entry = pwd.getpwnam(user)
         except KeyError:
-            raise ConfigError(f"user {user!r}: there is no such user; `getent passwd` lists them") from None
+            raise ConfigError(f"user {user!r}: no such user; `getent passwd` lists all users") from None
         uid = entry.pw_uid
     if group is not None:
         gid = _group_number(group)
@@ -121,7 +121,7 @@ def _group_number(group: str) -> int:
     try:
         return grp.getgrnam(group).gr_gid
     except KeyError:
-        raise ConfigError(f"group {group!r}: there is no such group; `getent group` lists them") from None
+        raise ConfigError(f"group {group!r}: no such group; `getent group` lists all groups") from None
 
 
 def _number(what: str, digits: str) -> int:

@@ -202,7 +202,7 @@ def reopen() -> int:
 
 
 def _not_reopened(why: str) -> None:
-    logger.error("SIGUSR1: the log cannot be opened again, and goes to the old one: %s", why)
+    logger.error("SIGUSR1: cannot reopen the log, which continues in the old file: %s", why)
 
 
 def _open_again(handler: logging.FileHandler) -> None:

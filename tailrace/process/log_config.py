@@ -121,7 +121,8 @@ def warn_of_threads() -> None:
     if _applied is not None and others:
         log.logger.warning(
             "--log-config %s: handlers have started threads in the master (%s). A process with threads should not "
-            "fork: use handlers without threads, such as tailrace.LogHandler, or attach these in the application",
+            "fork: use handlers without threads, such as tailrace.LogHandler, or attach these handlers in the "
+            "application",
             _applied[0],
             ", ".join(others),
         )
@@ -168,7 +169,7 @@ def _check(path: str, config: Mapping[str, Any]) -> None:
                 continue
             if isinstance(value, dict):
                 raise ConfigError(
-                    f"--log-config {path}: loggers.{name}.{key} is a table in a table; put the name of the logger in "
+                    f"--log-config {path}: loggers.{name}.{key} is a table in a table; put the logger's name in "
                     f'quotes: [loggers."{name}.{key}"]'
                 )
             raise ConfigError(
@@ -210,4 +211,4 @@ def _reason(error: BaseException) -> str:
 
 def _nearest(key: str, known: Iterable[str]) -> str:
     found = difflib.get_close_matches(key, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {found[0]}?" if found else f"; known are {', '.join(known)}"
+    return f"; did you mean {found[0]}?" if found else f"; choose from {', '.join(known)}"

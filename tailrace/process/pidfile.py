@@ -40,7 +40,8 @@ class PidFile:
             ) from None
         if pid is not None and pid not in (os.getpid(), predecessor) and _lives(pid, os.stat(self.path).st_mtime):
             raise ConfigError(
-                f"pidfile {self.path}: process {pid} runs already; stop it (`kill {pid}`), or choose another --pidfile"
+                f"pidfile {self.path}: process {pid} is already running; stop it (`kill {pid}`), or choose another "
+                "--pidfile"
             )
 
     def write(self) -> None:

@@ -257,11 +257,11 @@ def _tcp_remedy(error: OSError, address: TcpAddress) -> str:
         )
     if error.errno in (errno.EACCES, errno.EPERM):
         return (
-            f"port {address.port} is reserved for the administrator; choose one from 1024 up, or grant "
-            "CAP_NET_BIND_SERVICE (systemd: AmbientCapabilities=CAP_NET_BIND_SERVICE)"
+            f"port {address.port} is reserved for root; choose a port of 1024 or higher, or grant CAP_NET_BIND_SERVICE "
+            "(systemd: AmbientCapabilities=CAP_NET_BIND_SERVICE)"
         )
     if error.errno == errno.EADDRNOTAVAIL:
-        return "this machine does not have that address; `ip address` lists those it has"
+        return "this machine does not have that address; `ip address` lists its addresses"
     if error.errno == errno.EAFNOSUPPORT:
         return "this machine has no IPv6; bind an IPv4 address"
     return error.strerror or str(error)
@@ -290,7 +290,7 @@ def _bind_unix(address: UnixAddress, backlog: int, socket_mode: int | None) -> L
 def _unix_remedy(error: OSError, address: UnixAddress) -> str:
     directory = os.path.dirname(address.path) or "."
     if error.errno == errno.EADDRINUSE:
-        return "another server listens there; stop it, or choose another path with --bind"
+        return "another server is listening there; stop it, or choose another path with --bind"
     if error.errno == errno.ENOENT:
         return f"the directory {directory} does not exist; create it (systemd: RuntimeDirectory=)"
     if error.errno in (errno.EACCES, errno.EPERM):

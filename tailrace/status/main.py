@@ -91,7 +91,7 @@ def work(
             _serve(status, shared, board, line)
         os._exit(0)
     except BaseException:
-        log.logger.exception("an exception ended the status process, please report it")
+        log.logger.exception("the status process ended with an exception; please report it")
     finally:
         os._exit(1)
 

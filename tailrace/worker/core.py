@@ -51,8 +51,8 @@ def make(
     """
     if not (chosen["gevent"] or chosen["debug"]) and threads_are_greenlets():
         raise ConfigError(
-            "the standard library is patched for gevent, so the threads of the server would be greenlets, and would "
-            "never run; start with --gevent, or call tailrace.gevent.serve in a program of your own"
+            "the standard library is patched for gevent, so the server's threads would be greenlets and would never "
+            "run; start with --gevent, or call tailrace.gevent.serve in your own program"
         )
     # A program may change the current directory before the log is rotated.
     access_log = chosen["access_log"] and log.located(chosen["access_log"], None)

@@ -150,7 +150,7 @@ class Hooks:
 
         def end(frame: FrameType | None) -> None:
             log.logger.error(
-                "the hook %s.%s has not returned after %g s, so the process ends without it; it is at\n%s",
+                "the hook %s.%s has not returned after %g s, so the process exits without waiting for it; it is at\n%s",
                 self.module,
                 WORKER_STOP,
                 seconds,
@@ -265,7 +265,7 @@ class _WithHook:
         except BaseException:
             if not self._has_failed:
                 self._has_failed = True
-                log.logger.exception("the hook %s raised an exception; a further one is not logged", self._name)
+                log.logger.exception("the hook %s raised an exception; further exceptions are not logged", self._name)
         return self._application(environ, start_response)
 
     def __getattr__(self, name: str) -> Any:

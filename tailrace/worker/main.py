@@ -142,7 +142,7 @@ def work(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets.Lis
             # A child that a signal handler of the application has forked.
             forks.leave(error)
         if ready:
-            log.logger.exception("an exception ended worker %d, please report it", start.info.number)
+            log.logger.exception("worker %d ended with an exception; please report it", start.info.number)
         else:
             _report(start, Failure(f"the worker failed: {error!r}", CANNOT_START, traceback.format_exc()).report())
     try:

@@ -43,9 +43,8 @@ def allow(chosen: Mapping[str, Any]) -> int:
     possible = max(1, min(connections, limit - min(requests + own, limit // 4)))
     if chosen["gevent"] and limit < requests + own:
         log.logger.warning(
-            "at most %d files may be open, fewer than --max-greenlets %d needs: a worker keeps at most %d connections, "
-            "and clients beyond wait; raise the limit (`ulimit -Hn`, LimitNOFILE= of "
-            "systemd), or lower --max-greenlets",
+            "the limit of %d open files is too low for --max-greenlets %d: a worker keeps at most %d connections, and "
+            "further clients wait; raise the limit (`ulimit -Hn`, LimitNOFILE= of systemd), or lower --max-greenlets",
             limit,
             requests,
             possible,
@@ -55,9 +54,9 @@ def allow(chosen: Mapping[str, Any]) -> int:
         is_asked_for = connections != options.BY_NAME["max_connections"].default
         log.logger.log(
             logging.WARNING if is_asked_for else logging.DEBUG,
-            "at most %d files may be open, fewer than --max-connections %d needs: a worker keeps at most %d "
-            "connections, and closes idle ones for new clients; raise the limit (`ulimit -Hn`, LimitNOFILE= of "
-            "systemd), or lower --max-connections",
+            "the limit of %d open files is too low for --max-connections %d: a worker keeps at most %d connections, "
+            "and closes idle ones for new clients; raise the limit (`ulimit -Hn`, LimitNOFILE= of systemd), or lower "
+            "--max-connections",
             limit,
             connections,
             possible,

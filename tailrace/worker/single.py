@@ -43,7 +43,7 @@ def serve(settings: Settings, application: WSGIApplication | None = None) -> boo
     log_formats.set_worker(1)
     log.allow_thread()
     if chosen["debug"] and threading.current_thread() is not threading.main_thread():
-        raise ConfigError("debug = True: the application runs on the main thread, so call this from there")
+        raise ConfigError("debug = True: the application runs on the main thread, so call this function there")
     info = hooks.WorkerInfo(1, os.getpid(), 1)
     wanted = binds.parse_all(chosen["bind"])
     descriptors.open_standard()

@@ -113,7 +113,7 @@ def test_without_an_application_the_usage_is_explained(monkeypatch, capsys):
     assert shown.startswith(cli.get_help(Context(cli, info_name="tailrace", **CONTEXT)))
     *_, error, hint = shown.splitlines()
     assert error.startswith("tailrace: error: which application?")
-    assert hint == "`tailrace serve --help` shows how it is used"
+    assert hint == "`tailrace serve --help` shows the usage"
     assert failing(monkeypatch, capsys, "serve") == (2, f"{error}\n{hint}\n")
 
 
@@ -166,7 +166,7 @@ def test_short_flags_of_a_command_that_does_not_serve():
         (
             ["shop:app", "--chdir", "absent"],
             2,
-            "tailrace: error: chdir 'absent': No such file or directory; name a directory that this user may enter\n",
+            "tailrace: error: chdir 'absent': No such file or directory; name a directory that this user can enter\n",
         ),
         (["shop:app", "--config", "absent.toml"], 2, "tailrace: error: absent.toml: no such file"),
         (["shop:app", "--tread", "1"], 2, "tailrace: error: no such option: --tread; did you mean --threads?\n"),
@@ -184,7 +184,7 @@ def test_short_flags_of_a_command_that_does_not_serve():
         (
             ["shop:app", "surplus"],
             2,
-            "one application can be served, and there are several arguments: 'shop:app', 'surplus'",
+            "only one application can be served, but there are several arguments: 'shop:app', 'surplus'",
         ),
         (["surplus", "shop:app"], 2, "several arguments: 'surplus', 'shop:app'\n"),
         (["run", "shop:app"], 2, "arguments: 'run', 'shop:app'; did you mean `tailrace serve shop:app`?\n"),
@@ -212,15 +212,16 @@ def test_short_flags_of_a_command_that_does_not_serve():
         (
             ["shop:app", "--static", "assets=x"],
             2,
-            "tailrace: error: --static 'assets=x': must begin with a slash, as the path of a URL does: /assets=x\n",
+            "tailrace: error: --static 'assets=x': must begin with a slash, like any URL path: /assets=x\n",
         ),
         (
             ["shop:app", "--access-log", "--bind", "127.0.0.1:8323"],
             2,
-            "--access-log takes a value, and took --bind as that; `--access-log -` writes to standard output\n",
+            "--access-log takes a value, and --bind was read as that value; "
+            "`--access-log -` writes to standard output\n",
         ),
-        (["shop:app", "--max-body", "--threads=3"], 2, "--max-body takes a value, and took --threads=3 as that; give"),
-        (["shop:app", "--threads", "-b", ":80"], 2, "--threads takes a value, and took -b as that; give it one"),
+        (["shop:app", "--max-body", "--threads=3"], 2, "--max-body takes a value, and --threads=3 was read as"),
+        (["shop:app", "--threads", "-b", ":80"], 2, "--threads takes a value, and -b was read as that value; give"),
         (["shop:app", "--bind"], 2, "tailrace: error: --bind needs a value: --bind ADDRESS\n"),
         (["config", "--access-log", "-", "--threads", "0"], 2, "--threads '0': must be at least 1\n"),
         (["config", "--access-log=--bind", "--threads", "0"], 2, "--threads '0': must be at least 1\n"),
@@ -248,9 +249,13 @@ def test_short_flags_of_a_command_that_does_not_serve():
         ),
         (["compare", "a:b", "c"], 2, "tailrace: error: unexpected argument: c\n`tailrace compare --help` shows"),
         (["compare", "--rounds", "0"], 2, "tailrace: error: --rounds: 0 is not in the range 1<=x<=1000\n"),
-        (["compare", "--rounds", "--quick"], 2, "--rounds takes a value, and took --quick as that; give it one"),
-        (["shop:app", "--reload", "--reload-include", "/*.html"], 2, "'/*.html': every file of this machine would"),
-        (["shop:app", "--reload", "--reload-include", "no/x/*"], 2, "there is no directory "),
+        (
+            ["compare", "--rounds", "--quick"],
+            2,
+            "--rounds takes a value, and --quick was read as that value; give",
+        ),
+        (["shop:app", "--reload", "--reload-include", "/*.html"], 2, "'/*.html': every file on this machine would"),
+        (["shop:app", "--reload", "--reload-include", "no/x/*"], 2, "does not exist; create it, or correct the path"),
         (["trace", "gill"], 2, "tailrace: error: SCRIPT: 'gill' is not one of 'latency',"),
         (["static", "lst"], 2, "tailrace: error: no such command: tailrace static lst; did you mean list?\n"),
         (["absent:app", "--bind", "127.0.0.1:0"], 3, "tailrace: error: no module named 'absent'"),
@@ -320,7 +325,7 @@ def test_every_error_has_the_same_form(monkeypatch, capsys, directory, arguments
     assert (ended.value.code, shown.out) == (status, "")
     first, *rest = shown.err.splitlines()
     assert re.fullmatch(r"tailrace: error: \S.*[^.]", first)
-    assert all(re.fullmatch(r"`tailrace( [a-z]+)+ --help` shows how it is used", line) for line in rest)
+    assert all(re.fullmatch(r"`tailrace( [a-z]+)+ --help` shows the usage", line) for line in rest)
     assert len(rest) <= 1
     assert not re.search(r"Usage:|Error:|Try '|\[Errno", first)
 
@@ -480,7 +485,7 @@ def test_a_current_directory_that_cannot_be_searched_is_no_obstacle(command, els
     given = [text.format(elsewhere) for text in arguments]
     here = elsewhere.parent / "here"
     server = command(*given, "--bind", "127.0.0.1:0", directory=here, prepare=lambda: os.chmod(".", 0))
-    server.until(f"WARNING: no settings file is looked for in {here}: Permission denied")
+    server.until(f"WARNING: cannot look for a settings file in {here}: Permission denied")
     server.until(" ready in ")
     server.process.terminate()
     assert server.end() == 0

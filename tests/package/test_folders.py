@@ -48,19 +48,25 @@ def test_a_link_in_the_name_of_the_directory_stays(site):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"static": {"/a": "dits"}}, "^--static /a=dits: there is no folder .*/dits; make it, or name another$"),
-        ({"static": {"/": "file"}}, "^--static /=file: .*/file is no folder; name the one that has the files$"),
+        (
+            {"static": {"/a": "dits"}},
+            "^--static /a=dits: the folder .*/dits does not exist; create it, or name",
+        ),
+        (
+            {"static": {"/": "file"}},
+            "^--static /=file: .*/file is not a folder; name the folder that contains the",
+        ),
         ({"static": {"/a": "file/x"}}, "^--static /a=file/x: .*/file/x cannot be used: Not a directory; name"),
         ({"static": {"/a": "x" * 300}}, "cannot be used: File name too long"),
-        ({"sendfile_root": "absent"}, "^--sendfile-root absent: there is no folder"),
-        ({"sendfile_root": "/=absent"}, "^--sendfile-root /=absent: there is no folder"),
-        ({"overlay": "absent"}, "^--overlay absent: there is no folder"),
-        ({"overlay": "dist", "static": {"/": "public"}}, "^--static / and --overlay are both for every path; leave"),
-        ({"spa": "index.html"}, r"^--spa index.html: it is a file in a folder of --static; add that, as in --static"),
-        ({"spa": "index.html", "overlay": "dist"}, "^--spa index.html: it is a file in a folder of --static"),
+        ({"sendfile_root": "absent"}, "^--sendfile-root absent: the folder .*/absent does not exist"),
+        ({"sendfile_root": "/=absent"}, "^--sendfile-root /=absent: the folder .*/absent does not exist"),
+        ({"overlay": "absent"}, "^--overlay absent: the folder .*/absent does not exist"),
+        ({"overlay": "dist", "static": {"/": "public"}}, "^--static / and --overlay both serve every path; remove"),
+        ({"spa": "index.html"}, r"^--spa index.html: the file must be in a --static folder; add one, as in --static"),
+        ({"spa": "index.html", "overlay": "dist"}, "^--spa index.html: the file must be in a --static folder"),
         (
             {"static_404": "404.html", "static": {"/": "dist"}},
-            r"^--static-404 404.html: no folder of --static has this file \(.*/dist\); give its path below the folder$",
+            r"^--static-404 404.html: no --static folder contains this file \(.*/dist\); give its path relative",
         ),
     ],
 )
@@ -82,7 +88,7 @@ def test_a_folder_that_may_not_be_entered_is_refused(command, site):
     finally:
         (site / "dist").chmod(0o700)
     assert refused.seen == [
-        f"tailrace: error: --static /a=dist: {site}/dist may not be entered by this user; allow that, or name another\n"
+        f"tailrace: error: --static /a=dist: this user cannot enter {site}/dist; grant access, or name another folder\n"
     ]
 
 
@@ -91,7 +97,7 @@ def test_a_server_does_not_start_without_its_folders(command, pong, ways):
     refused = command("pong:app", "--bind", "127.0.0.1:0", "--static", "/a=absent", *ways)
     assert refused.end() == 2
     assert refused.seen[-1] == (
-        f"tailrace: error: --static /a=absent: there is no folder {pong}/absent; make it, or name another\n"
+        f"tailrace: error: --static /a=absent: the folder {pong}/absent does not exist; create it, or name another\n"
     )
 
 
@@ -108,7 +114,7 @@ def test_an_application_may_change_the_directory(command, site, ways):
 
 def test_a_program_gets_the_same_error():
     with (
-        pytest.raises(ConfigError, match="--static /a=absent: there is no folder"),
+        pytest.raises(ConfigError, match="--static /a=absent: the folder "),
         tailrace.serve_in_thread(lambda environ, start_response: [], static={"/a": "absent"}),
     ):
         pass

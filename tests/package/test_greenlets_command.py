@@ -24,7 +24,7 @@ def test_what_cannot_go_together_ends_with_one_line(pong, command, other):
     assert server.end() == 2
     [line] = server.seen
     assert line.startswith(f"tailrace: error: {other} ")
-    assert line.endswith("; leave one out\n")
+    assert line.endswith("; remove one\n")
 
 
 def test_an_application_that_patches_itself_gets_an_error_with_the_remedy(pong, command):
@@ -32,8 +32,8 @@ def test_an_application_that_patches_itself_gets_an_error_with_the_remedy(pong, 
     server = command("patches", "--bind", "127.0.0.1:0")
     assert server.end() == 2
     assert server.seen[-1] == (
-        "tailrace: error: the standard library is patched for gevent, so the threads of the server would be greenlets, "
-        "and would never run; start with --gevent, or call tailrace.gevent.serve in a program of your own\n"
+        "tailrace: error: the standard library is patched for gevent, so the server's threads would be greenlets "
+        "and would never run; start with --gevent, or call tailrace.gevent.serve in your own program\n"
     )
 
 

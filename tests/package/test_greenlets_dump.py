@@ -103,7 +103,7 @@ def test_an_error_during_a_dump_is_written_and_not_raised(core, greenlets, ended
     nameless = Nameless.spawn(gevent.sleep, 1000)
     settle()
     dump()
-    assert core.logged == [("warning", "greenlets: their stacks could not be read: LookupError('no name')")]
+    assert core.logged == [("warning", "greenlets: cannot read their stacks: LookupError('no name')")]
     nameless.kill()
 
 

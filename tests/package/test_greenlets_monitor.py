@@ -276,7 +276,7 @@ def test_a_monitor_that_fails_says_so_and_ends(blocker):
     monitor._run()
     [(level, text)] = core.logged
     assert level == "error"
-    said = "an exception ended the monitor of the hub: --hub-warn has no effect any more; please report it\n"
+    said = "the hub monitor ended with an exception, so --hub-warn no longer has an effect; please report it\n"
     assert text.startswith(f"{said}Traceback")
     assert monitor._over.acquire(timeout=0)
 

@@ -130,8 +130,8 @@ def test_it_patches_and_says_what_was_imported_too_early(tmp_path):
     first, *_ = said.splitlines()[1:]
     assert said.splitlines()[0] == "True True"
     assert first == (
-        "WARNING --gevent: ssl was imported before the standard library is patched, so calls of them may block the "
-        "hub; let the module of --hooks, or sitecustomize, import them later"
+        "WARNING --gevent: ssl was imported before the standard library is patched, so calls to them may block the "
+        "hub; make the module of --hooks, or sitecustomize, import them later"
     )
 
 

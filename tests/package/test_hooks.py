@@ -158,7 +158,7 @@ def test_defaults_and_star_arguments_are_fine(modules):
     ("name", "message"),
     [
         ("absent_hooks", "no module named 'absent_hooks'"),
-        ("hooks:on_start", "write the name of the module alone: hooks"),
+        ("hooks:on_start", "write only the name of the module: hooks"),
     ],
 )
 def test_a_module_that_is_not_there_is_a_load_error(modules, name, message):

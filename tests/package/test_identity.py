@@ -43,8 +43,8 @@ def test_names_numbers_and_defaults():
 @pytest.mark.parametrize(
     ("user", "group", "message"),
     [
-        ("absent-user", None, "there is no such user; `getent passwd`"),
-        (None, "absent-group", "there is no such group; `getent group`"),
+        ("absent-user", None, "no such user; `getent passwd`"),
+        (None, "absent-group", "no such group; `getent group`"),
         ("54321", None, "so --group is needed too"),
     ],
 )
@@ -89,8 +89,8 @@ def test_the_user_changes_for_good():
     assert changed == f"{uids} {gids} {groups} {entry.pw_dir} nobody True"
     assert good == "for good"
     assert refused == (
-        "cannot become user root, group 0: only the administrator may, and this is user nobody; start as root, or "
-        "leave --user and --group out (systemd: User=, Group=)"
+        "cannot become user root, group 0: only root can change users, and this is user nobody; start as root, or "
+        "omit --user and --group (systemd: User=, Group=)"
     )
 
 

@@ -102,7 +102,7 @@ def test_a_fork_that_fails_is_said_and_tried_again(logged, monkeypatch):
     monkeypatch.setattr(workers, "fork", failing)
     lines = logged("ready in", terminate)
     assert serve() == 0
-    assert "worker 1 cannot be forked: Resource temporarily unavailable; trying again" in lines
+    assert "cannot fork worker 1: Resource temporarily unavailable; trying again" in lines
 
 
 def test_the_first_ready_worker_logs_application_and_addresses(logged):
@@ -126,11 +126,14 @@ def test_forks_are_the_main_threads_business():
     thread = threading.Thread(target=elsewhere)
     thread.start()
     thread.join()
-    assert caught == ["worker processes are forked from the main thread: call this from there"]
+    assert caught == ["worker processes are forked from the main thread: call this function there"]
 
 
 def test_a_thread_has_no_workers():
-    with pytest.raises(ConfigError, match="serves in the current process only"), tailrace.serve_in_thread(app, workers=2):
+    with (
+        pytest.raises(ConfigError, match="in the current process only"),
+        tailrace.serve_in_thread(app, workers=2),
+    ):
         pytest.fail("not reached")
 
 

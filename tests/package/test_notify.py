@@ -84,7 +84,7 @@ def test_a_manager_that_is_gone_is_warned_of_once_and_may_come_back(tmp_path, ca
     manager.ready("serves")
     manager.watchdog()
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert "NOTIFY_SOCKET: READY=1 could not be reported to the service manager: No such file" in caplog.text
+    assert "NOTIFY_SOCKET: cannot report READY=1 to the service manager: No such file" in caplog.text
     standin = StandIn(path)
     with standin.socket:
         manager.watchdog()

@@ -47,7 +47,7 @@ def test_where_the_limit_cannot_be_raised_there_are_fewer_connections_and_it_is_
     # A quarter is left to the application.
     assert limits == (200, 200, 150)
     assert said == (
-        "at most 200 files may be open, fewer than --max-connections 5000 needs: a worker keeps at most 150 "
+        "the limit of 200 open files is too low for --max-connections 5000: a worker keeps at most 150 "
         "connections, and closes idle ones for new clients; raise the limit (`ulimit -Hn`, LimitNOFILE= of "
         "systemd), or lower --max-connections\n"
     )
@@ -60,6 +60,4 @@ def test_the_default_that_nobody_asked_for_is_lowered_silently():
 def test_too_low_a_limit_for_the_greenlets_is_said():
     limits, said = allowed((256, 300), gevent=True)
     assert limits == (300, 300, 100)
-    assert said.startswith(
-        "at most 300 files may be open, fewer than --max-greenlets 50 needs: a worker keeps at most 100"
-    )
+    assert said.startswith("the limit of 300 open files is too low for --max-greenlets 50: a worker keeps at most 100")

@@ -49,7 +49,7 @@ def living():
 def test_a_living_owner_keeps_the_file(tmp_path, living):
     path = tmp_path / "app.pid"
     path.write_text(f"{living.pid}\n")
-    with pytest.raises(ConfigError, match=rf"process {living.pid} runs already; stop it \(`kill {living.pid}`\)"):
+    with pytest.raises(ConfigError, match=rf"process {living.pid} is already running; stop it \(`kill {living.pid}`\)"):
         PidFile(str(path)).check()
     PidFile(str(path)).check(predecessor=living.pid)
     PidFile(str(path)).remove()

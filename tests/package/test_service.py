@@ -67,7 +67,7 @@ def test_a_service_of_which_nothing_is_asked_does_nothing(tmp_path, caplog):
         quiet.reload_failed("no")
         assert quiet.events(0.0) == []
         quiet.begin_upgrade()
-        assert "only a server that the command `tailrace` has started can be replaced" in caplog.text
+        assert "only a server started by the `tailrace` command can be replaced" in caplog.text
         quiet.stopping()
 
 

@@ -267,7 +267,7 @@ def test_an_option_is_taken_has_no_effect_or_is_refused_as_the_table_says(option
     has_master = place is not Place.DEBUG_ALONE
     if (option.name, place) in CONFLICTS:
         with pytest.raises(
-            ConfigError, match=f"^{option.flag} cannot be combined with {place.value}: [^\n]+; leave one out$"
+            ConfigError, match=f"^{option.flag} cannot be combined with {place.value}: [^\n]+; remove one$"
         ):
             without_effect(settings, has_master=has_master)
         return

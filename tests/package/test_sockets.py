@@ -72,7 +72,7 @@ def test_a_reserved_port_is_explained(monkeypatch):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(sockets.socket, "socket", type("Refusing", (socket.socket,), {"bind": refuse}))
-    with pytest.raises(BindError, match=r"port 80 is reserved for the administrator; .*CAP_NET_BIND_SERVICE"):
+    with pytest.raises(BindError, match=r"port 80 is reserved for root; .*CAP_NET_BIND_SERVICE"):
         bind(TcpAddress("127.0.0.1", 80))
 
 

@@ -111,12 +111,12 @@ def test_what_is_not_served_is_shown_with_the_reason(site):
         "/%FF": "its name is not UTF-8",
         "/.env": dot,
         "/.git": dot,
-        "/a%1Bb": "its name has a control character",
-        "/a%5Cb": "its name has a backslash",
+        "/a%1Bb": "its name contains a control character",
+        "/a%5Cb": "its name contains a backslash",
         "/away": link,
         "/back": link,
-        "/gone": "a symbolic link to nothing",
-        "/pipe": "no regular file",
+        "/gone": "a broken symbolic link",
+        "/pipe": "not a regular file",
     }
     assert reasons(static="/=dist") == wanted
     assert {"/near", "/.well-known/a.txt"} <= set(urls(static="/=dist"))
@@ -130,7 +130,7 @@ def test_what_is_not_served_is_shown_with_the_reason(site):
 def test_a_link_to_a_folder_around_it_ends():
     os.symlink("..", "dist/sub/up")
     found = by_url(static="/=dist")
-    assert (found["/sub/up"].status, found["/sub/up"].reason) == ("repeated", "a link to a folder around it")
+    assert (found["/sub/up"].status, found["/sub/up"].reason) == ("repeated", "a link to a folder that contains it")
 
 
 def test_a_longer_path_hides_the_files_of_a_shorter_one(site):
@@ -165,7 +165,7 @@ def test_folders_without_an_index_file_are_listed_where_that_is_an_option(site):
     assert others(static="/a=dist", static_listing=True) == {
         "/a": ("redirected", "to /a/"),
         "/a/sub": ("redirected", "to /a/sub/"),
-        "/a/sub/": ("listed", "a page with its files (--static-listing)"),
+        "/a/sub/": ("listed", "a directory listing (--static-listing)"),
     }
     # Another folder answers that path.
     (site / "public" / "index.html").write_text("x")
@@ -187,7 +187,7 @@ def test_what_is_sent_for_other_paths_is_shown(site):
     assert shown["headers"]["Content-Type"] == "text/html; charset=utf-8"
     assert shown["reason"].endswith("(--spa), with status 200")
     text = static_list.as_text(found, str(site))
-    assert "/a/*  dist/404.html    absent: what the folder does not have (--static-404), with status 404" in text
+    assert "/a/*  dist/404.html    absent: missing files (--static-404), with status 404" in text
     assert "0 served, 1 fallback, 1 absent" in text
 
 
@@ -258,7 +258,7 @@ def test_the_application_of_a_command_line_is_no_path(application, path):
     ("arguments", "status", "message"),
     [
         ([], 2, "no folder is served: name one, as in --static /assets=./dist or --overlay ./public"),
-        (["--static", "/=absent"], 2, "--static /=absent: there is no folder"),
+        (["--static", "/=absent"], 2, "--static /=absent: the folder "),
         (["--static", "/=dist", "sub/x"], 2, "PATH is that of a URL and begins with a slash: /sub/x"),
         (["--static", "/=dist", "/absent"], 2, "/absent: no file in the folders matches; without PATH, all are listed"),
         (
@@ -266,8 +266,16 @@ def test_the_application_of_a_command_line_is_no_path(application, path):
             2,
             "site.wsgi: no file in the folders matches; without PATH, all are listed (no application is needed)",
         ),
-        (["--static", "/=dist", "/a", "app:app", "/b"], 2, "one PATH can be given, and there are several arguments: "),
-        (["--static", "/=dist", "/a", "/b"], 2, "one PATH can be given, and there are several arguments: '/a', '/b'"),
+        (
+            ["--static", "/=dist", "/a", "app:app", "/b"],
+            2,
+            "only one PATH can be given, but there are several arguments: ",
+        ),
+        (
+            ["--static", "/=dist", "/a", "/b"],
+            2,
+            "only one PATH can be given, but there are several arguments: '/a'",
+        ),
         (["--static-map", "/=dist"], 2, "no such option: --static-map; Tailrace calls it --static"),
     ],
 )
@@ -287,4 +295,4 @@ def test_without_a_command_the_help_is_named(monkeypatch, capsys):
         main()
     assert ended.value.code == 2
     shown = capsys.readouterr().err
-    assert shown == "tailrace: error: name a command: list\n`tailrace static --help` shows how it is used\n"
+    assert shown == "tailrace: error: no command given; choose from list\n`tailrace static --help` shows the usage\n"

@@ -24,17 +24,17 @@ def warnings(**given):
         (
             {"static": {"/": "dist"}},
             "--static /=dist: the application is never called, because this folder answers every path; use --overlay "
-            "dist, which leaves to it what the folder does not have, or a path, as in --static /assets=dist",
+            "dist, which leaves missing files to the application, or a path, as in --static /assets=dist",
         ),
         (
             {"static": {"/assets": "dist", "/m": "media"}, "static_cache": "/asset=1y"},
             "--static-cache /asset=...: no file has such a path, because the folders are served below /assets/, /m/; a "
-            "pattern is a path of URLs, or a name such as *.html",
+            "pattern is a URL path, or a file name such as *.html",
         ),
         (
             {"static": {"/assets": "dist"}, "static_cache": "/img/*.png=1y"},
             "--static-cache /img/*.png=...: no file has such a path, because the folders are served below /assets/; a "
-            "pattern is a path of URLs, or a name such as *.html",
+            "pattern is a URL path, or a file name such as *.html",
         ),
     ],
 )

@@ -67,7 +67,7 @@ def test_a_failure_to_send_is_said_once(caplog):
     for _ in range(2):
         sender.send(lambda: taken(5))
     (record,) = caplog.records
-    assert record.getMessage() == "--statsd: the figures could not be sent: Network is unreachable; trying again"
+    assert record.getMessage() == "--statsd: cannot send metrics: Network is unreachable; trying again"
 
 
 @pytest.mark.parametrize("text", ["localhost", ":8125", "unix:/run/statsd.sock", "fd://3", "127.0.0.1:0"])

@@ -236,12 +236,12 @@ def test_a_pattern_follows_the_links_of_its_path(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("absent/*.html", "there is no directory {work}/absent; make it, or correct the path"),
-        ("absent/a.html", "there is no directory {work}/absent; make it, or correct the path"),
-        ("conf.toml/*", "there is no directory {work}/conf.toml; "),
-        ("/**/*.html", "every file of this machine would be watched; begin with a directory"),
-        ("/", "every file of this machine would be watched; begin with a directory"),
-        ("/absent.toml", "every file of this machine would be watched; begin with a directory"),
+        ("absent/*.html", "the directory {work}/absent does not exist; create it, or correct the path"),
+        ("absent/a.html", "the directory {work}/absent does not exist; create it, or correct the path"),
+        ("conf.toml/*", "the directory {work}/conf.toml does not exist; "),
+        ("/**/*.html", "every file on this machine would be watched; begin with a directory"),
+        ("/", "every file on this machine would be watched; begin with a directory"),
+        ("/absent.toml", "every file on this machine would be watched; begin with a directory"),
     ],
 )
 def test_a_pattern_that_cannot_be_watched_is_one_line(tmp_path, monkeypatch, written, said):

@@ -97,7 +97,7 @@ def test_it_answers_again_when_its_process_was_killed():
         worker = told(server, "/")["pid"]
         (other,) = (each for each in children(server.process.pid) if each != worker)
         os.kill(other, signal.SIGKILL)
-        assert server.logged(f"the status process (pid {other}) was killed by SIGKILL; another one takes its place")
+        assert server.logged(f"the status process (pid {other}) was killed by SIGKILL; replacing it")
         says(at, "ready up 100%")
 
 

@@ -105,8 +105,8 @@ def test_hooks_that_raise_refuse_nothing_and_are_logged_once(hooked, preload, er
             assert server.get(f"/{number}").body == b"unseen"
         assert server.processes() == processes
         server.stop()
-    assert server.log.count("the hook myhooks.pre_request raised an exception; a further one is not logged") == 1
-    assert server.log.count("the hook myhooks.post_request raised an exception; a further one is not logged") == 1
+    assert server.log.count("the hook myhooks.pre_request raised an exception; further exceptions are not logged") == 1
+    assert server.log.count("the hook myhooks.post_request raised an exception; further exceptions are not logged") == 1
     assert server.log.count("the hook myhooks.worker_stop failed: ") == 1
     assert server.log.count("Traceback") == 3
     assert server.process.returncode == 0
@@ -163,7 +163,10 @@ def test_a_stop_hook_that_hangs_is_named_and_does_not_hold_the_stop(hooked, mode
         assert time.monotonic() - began < 15
     assert "in worker_stop" in server.log
     if way != "holds":
-        assert "the hook myhooks.worker_stop has not returned after 3 s, so the process ends without it" in server.log
+        assert (
+            "the hook myhooks.worker_stop has not returned after 3 s, so the process exits without waiting"
+            in server.log
+        )
         assert server.log.count("  File ") - server.log.count("/gevent/") == 1, "the hook's frame alone"
 
 
@@ -220,7 +223,7 @@ def test_a_stop_hook_that_hangs_after_its_alarm_still_meets_its_limit(hooked, tm
         server.tell(signal.SIGTERM)
         assert server.process.wait(30) == 0
     assert [each[0] for each in turns(tmp_path)] == ["alarm"]
-    assert "the hook myhooks.worker_stop has not returned after 3 s, so the process ends without it" in server.log
+    assert "the hook myhooks.worker_stop has not returned after 3 s, so the process exits" in server.log
 
 
 def test_each_replaced_worker_and_one_without_a_master_stops_with_its_hook(hooked, tmp_path):

@@ -222,10 +222,10 @@ def test_a_file_that_cannot_be_reopened_is_kept_and_the_log_says_so(tmp_path):
         eventually(lambda: "ready in" in (folder / "log").read_text(), "the worker")
         folder.rename(moved)
         server.send_signal(signal.SIGUSR1)
-        said = f"and goes to the old one: {folder}/log: the directory {folder} does not exist; create it"
+        said = f"which continues in the old file: {folder}/log: the directory {folder} does not exist; create it"
         # Master and worker.
         eventually(lambda: (moved / "log").read_text().count(said) == 2, "that it cannot be reopened")
-        access = f"the access log cannot be opened again, and goes to the old one: {folder}/access: the directory"
+        access = f"cannot reopen the access log, which continues in the old file: {folder}/access: the directory"
         eventually(lambda: access in (moved / "log").read_text(), "the same of the access log")
         server.get("/?after")
         eventually(lambda: "/?after" in (moved / "access").read_text(), "a line in the old file")

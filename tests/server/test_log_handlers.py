@@ -128,7 +128,7 @@ def test_a_filter_that_raises_is_logged_once(tmp_path):
         for _ in range(5):
             assert server.get("/").body == b"x"
         assert server.stop() == 0
-    said = "a filter of the logger tailrace.access raised an exception; a further one is not logged"
+    said = "a filter of the logger tailrace.access raised an exception; further exceptions are not logged"
     assert server.log.count(said) == 1
 
 

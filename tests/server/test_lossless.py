@@ -104,7 +104,7 @@ def test_workers_recycled_by_their_memory(tmp_path):
             while len(ready(server.log)) < 8:
                 assert server.get("/grow/x/1").status == 200
                 load.goes_on()
-        assert server.log.count("MiB in memory (--max-rss): it is replaced\n") >= 6
+        assert server.log.count("MiB in memory (--max-rss); replacing it\n") >= 6
     assert "ERROR" not in server.log
 
 
@@ -207,7 +207,7 @@ def carried(server, said, request, client):
 @pytest.mark.parametrize(
     ("way", "ending"),
     [
-        ("SIGKILL", "was killed by SIGKILL; perhaps by the kernel, for lack of memory"),
+        ("SIGKILL", "was killed by SIGKILL, possibly by the kernel, for lack of memory"),
         ("SIGSEGV", r"was killed by SIGSEGV(?: \(core dumped\))?"),
         ("exit", "exited with status 3"),
     ],
@@ -226,7 +226,7 @@ def test_only_the_clients_of_a_dead_worker_notice(way, ending):
             for load in loads.values():
                 load.goes_on()
             assert server.get("/whole/new/3").body == b"new"
-        said = rf"ERROR: worker \d \(pid {dead}\) {ending}; another one takes its place"
+        said = rf"ERROR: worker \d \(pid {dead}\) {ending}; replacing it"
         assert carried(server, said, f"/die/{way}", client)
         assert server.log.count("ERROR") == 1
 
@@ -248,7 +248,7 @@ def test_a_call_that_keeps_the_interpreter_costs_its_worker_and_no_other():
             for load in loads.values():
                 load.goes_on()
         reason = "has a thread in which a request past its deadline does not end"
-        said = rf"worker \d \(pid {stuck}\) {reason}: it is replaced"
+        said = rf"worker \d \(pid {stuck}\) {reason}; replacing it"
         assert carried(server, said, "/die/hold", client)
         said = rf"worker \d \(pid {stuck}\) did not end in time and is killed"
         assert carried(server, said, "/die/hold", client)

@@ -189,7 +189,7 @@ def test_the_status_process_is_replaced_and_ends_with_its_master(tmp_path, fault
         killed = status_process(server)
         assert "Seccomp:\t2\n" in Path(f"/proc/{killed}/status").read_text()
         os.kill(killed, signal.SIGKILL)
-        server.logged(f"the status process (pid {killed}) was killed by SIGKILL; another one takes its place")
+        server.logged(f"the status process (pid {killed}) was killed by SIGKILL; replacing it")
         eventually(lambda: status_process(server) not in (None, killed) and is_ready(status), "the next one")
         server.stop()
         assert server.process.returncode == 0

@@ -51,7 +51,7 @@ def test_functions_get_the_record_of_each_response_and_an_exception_is_logged_on
             assert client.response().status == 400
         # The last records are given to the functions before the worker ends.
         server.stop()
-        assert server.log.count("on_delivery: broken raised an exception; a further one is not logged") == 1
+        assert server.log.count("on_delivery: broken raised an exception; further exceptions are not logged") == 1
         assert server.log.count("RuntimeError: no luck with ") == 1
     records = [json.loads(line) for line in (tmp_path / "records").read_text().splitlines()]
     # A record comes when its connection knows that all has been sent, which may be after the next response.
@@ -119,7 +119,7 @@ def test_what_would_end_a_thread_ends_nothing_and_is_logged_once(tmp_path, mode)
             assert server.get(f"/{number}").status == 200
         assert server.processes() == processes
         server.stop()
-        assert server.log.count("raised an exception; a further one is not logged") == 5
+        assert server.log.count("raised an exception; further exceptions are not logged") == 5
         assert server.log.count("Traceback") == 5
     targets = (tmp_path / "records").read_text().split()
     assert sorted(targets) == sorted(f"/{number}" for number in range(20))

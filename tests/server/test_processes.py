@@ -323,7 +323,7 @@ def test_the_longest_times_that_can_be_set_are_kept(tmp_path, arguments):
     ("target", "ending"),
     [
         ("/kill?signal=11", "was killed by SIGSEGV"),
-        ("/kill?signal=9", "was killed by SIGKILL; perhaps by the kernel, for lack of memory"),
+        ("/kill?signal=9", "was killed by SIGKILL, possibly by the kernel, for lack of memory"),
         ("/exit?status=3", "exited with status 3"),
         ("/exit?status=0", "exited with status 0"),
     ],
@@ -410,8 +410,8 @@ def test_a_crash_while_loading_ends_the_server_with_one_message(state):
     )
     assert ended.returncode == 3
     assert re.fullmatch(
-        r"tailrace: error: the first workers ended before they were ready, so the server stops; the last: worker 1 "
-        r"\(pid \d+\) was killed by SIGSEGV(?: \(core dumped\))?\n",
+        r"tailrace: error: the first workers ended before they were ready, so the server stops; the last failure: "
+        r"worker 1 \(pid \d+\) was killed by SIGSEGV(?: \(core dumped\))?\n",
         ended.stderr,
     )
 
@@ -603,7 +603,7 @@ def test_a_worker_with_a_request_that_does_not_end_is_replaced_and_the_request_i
         await_ready(server, 2)
         (said,) = re.findall(rf"worker 1 \(pid {first}\) has (.*(?:\n  .*)*)", server.log)
         reason = "a thread in which a request past its deadline does not end"
-        assert said.startswith(f"{reason}: it is replaced; it was running 1 request\n")
+        assert said.startswith(f"{reason}; replacing it; it was running 1 request\n")
         assert f"\n  GET /stuck?entered={entered} from 127.0.0.1:" in said
         # The first takes clients until it is told to drain, a moment after its successor is ready.
         eventually(lambda: told(server, "/")["pid"] != first, "an answer of the successor")

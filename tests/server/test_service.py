@@ -263,7 +263,7 @@ def test_a_second_server_with_the_same_pid_file_does_not_start(operated, tmp_pat
         command = [sys.executable, "-m", "tailrace", "app:app", "--bind", "127.0.0.1:0", "--pidfile", "app.pid"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 2
-        assert f"process {server.process.pid} runs already; stop it (`kill {server.process.pid}`)" in done.stderr
+        assert f"process {server.process.pid} is already running; stop it (`kill {server.process.pid}`)" in done.stderr
         assert server.master == server.process.pid
         os.kill(server.process.pid, signal.SIGKILL)
         server.process.wait()
@@ -391,7 +391,7 @@ def test_as_process_1_it_reaps_stops_and_refuses_an_upgrade(tmp_path):
             assert ", process 1, serves" in server.log
             (master,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             os.kill(int(master), signal.SIGUSR2)
-            server.logged("process 1, whose end would end its container")
+            server.logged("process 1, because its container would stop")
             assert server.get("/1").body == Checking.body(1)
             os.kill(int(master), signal.SIGTERM)
             assert process.wait(30) == 0

@@ -215,7 +215,7 @@ def test_it_is_replaced_when_it_is_killed():
         serving(at)
         first = status_process(server)
         os.kill(first, signal.SIGKILL)
-        assert server.logged(f"the status process (pid {first}) was killed by SIGKILL; another one takes its place")
+        assert server.logged(f"the status process (pid {first}) was killed by SIGKILL; replacing it")
         # Connections wait in the queue meanwhile.
         assert ready(at) == (200, "ready")
         assert status_process(server) not in (None, first)

@@ -419,7 +419,7 @@ impl Writer {
                 self.has_failed = false;
             }
             Err(fault) => {
-                (self.error_log)(&format!("the access log cannot be opened again, and goes to the old one: {fault}"));
+                (self.error_log)(&format!("cannot reopen the access log, which continues in the old file: {fault}"));
             }
         }
     }
