@@ -179,17 +179,17 @@ def _failed(key: str, figures: Figures, _application: str) -> Finding:
     return Finding(
         key,
         f"{of} failed: with a status of 500 or more, broken off, past the deadline, or cut by the end of the server.",
-        "Their clients did not get what they asked for. The log has the exceptions that were not caught.",
+        "Their clients did not get a complete, successful response. The log contains the uncaught exceptions.",
         *RAISED,
     )
 
 
 def _small_blocks(key: str, figures: Figures, _application: str) -> Finding:
-    where = " The server has collected them meanwhile (coalesced)." if figures.path == "coalesced" else ""
+    where = " The server coalesced them." if figures.path == "coalesced" else ""
     return Finding(
         key,
         f"{_about(figures.each(figures.blocks), 'block')} of {figures.block:,.0f} bytes on average.",
-        f"Each block is a step of Python.{where} {_more(figures)}",
+        f"Each block costs a step in Python.{where} {_more(figures)}",
         *JOINED,
         *_costs(figures),
     )
@@ -199,9 +199,9 @@ def _waiting(key: str, figures: Figures, application: str) -> Finding:
     return Finding(
         key,
         f"A thread waited for its client for {time_of(figures.each(figures.blocked))}{_on_average(figures)}.",
-        "It waits while the client takes the response, as far as --response-queue has no room, or sends the body "
-        "(--stream-body). No other request runs in it meanwhile.",
-        "Let more of a response wait in the server, or serve with greenlets: waiting then holds no thread.",
+        "A thread waits if the unread part of the response exceeds --response-queue, or if the client is still sending "
+        "the body (--stream-body). Meanwhile, it runs no other request.",
+        "Let the server queue more of a response, or serve with greenlets, so that waiting occupies no thread.",
         f"tailrace {application} --response-queue 4MiB\n# or:\ntailrace {application} --gevent",
         figures.each(figures.blocked),
     )
@@ -211,9 +211,9 @@ def _paused(key: str, figures: Figures, application: str) -> Finding:
     held = figures.each(figures.delivery - figures.blocked)
     return Finding(
         key,
-        f"After its first block a response held a thread for {time_of(held)}{_on_average(figures)}, for "
+        f"After its first block, a response occupied a thread for {time_of(held)}{_on_average(figures)}, for "
         f"{_about(figures.each(figures.blocks), 'block')}.",
-        f"The application paused between blocks, or computed them. {_more(figures)}",
+        f"The application paused between blocks, or spent the time computing them. {_more(figures)}",
         PAUSED.change,
         PAUSED.code.format(application=application),
         held,
@@ -236,7 +236,7 @@ def _file(key: str, figures: Figures, _application: str) -> Finding:
 def _unknown_length(key: str, figures: Figures, _application: str) -> Finding:
     return Finding(
         key,
-        f"The length of {figures.each(figures.bytes):,.0f} bytes{_on_average(figures)} was not known when the head was "
+        f"The length of {figures.each(figures.bytes):,.0f} bytes{_on_average(figures)} was unknown when the head was "
         "sent.",
         f"They were sent in chunks. {_more(figures)}",
         *LISTED,
@@ -251,7 +251,7 @@ def _costs(figures: Figures) -> tuple[float, float]:
 def _more(figures: Figures) -> str:
     """What the delivery costs beyond the floor."""
     return (
-        f"After the first block the thread was held for {time_of(figures.each(figures.delivery))}, and "
+        f"After the first block, the thread was occupied for {time_of(figures.each(figures.delivery))}, and "
         f"{_about(figures.each(figures.writes), 'system call')} sent the response{_on_average(figures)}. The same "
         f"bytes as one list, estimated: {time_of(figures.floor_ms)}, {counted(figures.floor_calls, 'system call')}."
     )

@@ -91,23 +91,23 @@ def for_each_framework(codes: Mapping[str, str]) -> str:
 
 
 RAISED: Final = Remedy(
-    "Correct the cause, or catch the exception while the response can still be replaced: before the first block.",
+    "Correct the cause, or catch the exception before the first block, while the response can still be replaced.",
     for_each_framework(RAISED_CODE),
 )
 JOINED: Final = Remedy(
-    "Return them as one block; or, if the whole is too large for memory, in blocks of 64 KiB.",
+    "Return them as one block or, if that is too large for memory, in blocks of 64 KiB.",
     for_each_framework(JOINED_CODE),
 )
 PAUSED: Final = Remedy(
-    "Do what takes long before the first block. If it is a stream of events, serve it with greenlets: waiting then "
-    "holds no thread.",
+    "Do the slow work before the first block. Serve a stream of events with greenlets, so that waiting occupies no "
+    "thread.",
     "rows = query.all()  # then the first block\n# or:\ntailrace {application} --gevent",
 )
 LISTED: Final = Remedy(
     "Return a list; the server adds Content-Length and sends head and body in one write.", JOINED.code
 )
 WRAPPED: Final = Remedy(
-    "Give the file to the server, which sends it without reading it.", for_each_framework(WRAPPED_CODE)
+    "Pass the file to the server, which sends it without reading it.", for_each_framework(WRAPPED_CODE)
 )
 
 
@@ -118,8 +118,8 @@ def before_first_block(ms: float, application: str, on_average: str = "") -> Fin
     return Finding(
         "before-first-block",
         f"The application took {time_of(ms)} until its first block{on_average}.",
-        "It computed, or waited: for a database, a lock, another service. Its thread is held meanwhile.",
-        "See where it is while it runs.",
+        "It computed, or waited for a database, a lock or another service. Meanwhile, its thread was occupied.",
+        "Find out where it spends the time while it runs.",
         f"tailrace threads --status ADDRESS\n# or in the log, with the stack:\ntailrace {application} --slow {wanted}",
         ms,
     )

@@ -42,11 +42,10 @@ def _ended(record: Mapping[str, Any]) -> list[Finding]:
             Finding(
                 "deadline",
                 "The deadline of the request passed.",
-                "The client was answered 504, or its response broke off. The log has the stack of the thread.",
-                "Make it quicker, or give this request more time.",
-                'environ["tailrace.set_deadline"](120)  # seconds\n'
-                "# Flask and Django have environ as request.environ\n"
-                "# or for all: --request-timeout 120",
+                "The client got 504, or a truncated response. The log contains the stack of the thread.",
+                "Make the request faster, or give it more time.",
+                'environ["tailrace.set_deadline"](120)  # seconds\n# in Flask and Django, environ is '
+                "request.environ\n# or for all requests: --request-timeout 120",
             )
         ]
     if ending == "cut":
@@ -54,17 +53,20 @@ def _ended(record: Mapping[str, Any]) -> list[Finding]:
             Finding(
                 "cut",
                 "The server ended before the response was complete.",
-                "The client sees that it breaks off.",
-                "Give requests more time at the end of the server.",
+                "The client can tell that the response is truncated.",
+                "Give requests more time when the server stops.",
                 "--graceful-timeout 60",
             )
         ]
     if ending == "broken":
-        what = "The response broke off: the application raised, or gave fewer bytes than its Content-Length."
-        return [Finding("exception", what, "The client sees that. The log says which.", *RAISED)]
+        what = (
+            "The response was truncated: the application raised an exception, or returned fewer bytes than its "
+            "Content-Length."
+        )
+        return [Finding("exception", what, "The client can tell. The log states the cause.", *RAISED)]
     if status >= 500:
         what = f"The application failed: status {status}."
-        return [Finding("exception", what, "The log has the exception, if it was not caught.", *RAISED)]
+        return [Finding("exception", what, "The log contains the exception if it was not caught.", *RAISED)]
     return []
 
 
@@ -76,8 +78,8 @@ def _spent(record: Mapping[str, Any], application: str) -> list[Finding]:
             Finding(
                 "queue",
                 f"The request waited for a free thread for {time_of(1e3 * queued)}.",
-                "All threads were in use, or one held the interpreter.",
-                "Let more requests run at once, or find out what holds the threads.",
+                "All threads were busy, or one of them held the interpreter.",
+                "Run more requests at once, or find out what occupies the threads.",
                 f"tailrace {application} --workers 4 --threads 64\ntailrace threads --status ADDRESS",
             )
         ]

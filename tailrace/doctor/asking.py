@@ -59,10 +59,10 @@ def request(url: str, method: str | None, headers: tuple[str, ...], body: bytes 
     if not url.startswith("/"):
         parts = urlsplit(url)
         remedy = quote(parts.path or "/", safe=_IN_TARGETS) if parts.netloc else f"/{url}"
-        raise ConfigError(f"--url {url}: give the path as the application has it, with a slash in front: {remedy}")
+        raise ConfigError(f"--url {url}: give the path as the application sees it, starting with a slash: {remedy}")
     method = method or ("GET" if body is None else "POST")
     if not method.isascii() or not method.isalpha():
-        raise ConfigError(f"--method {method}: this is no method; write one such as GET or POST")
+        raise ConfigError(f"--method {method}: not a method; write a method such as GET or POST")
     fields = dict(_DEFAULTS)
     given: list[tuple[str, str]] = []
     for header in headers:
@@ -72,11 +72,11 @@ def request(url: str, method: str | None, headers: tuple[str, ...], body: bytes 
         if not colon or not token.isascii() or not token.isalnum() or "\n" in value or "\r" in value:
             raise ConfigError(f"--header {header!r}: write name and value, as in 'Accept: text/html'")
         if name.lower() in ("content-length", "connection", "transfer-encoding"):
-            raise ConfigError(f"--header {header!r}: the doctor sends {name} itself; leave it out")
+            raise ConfigError(f"--header {header!r}: the doctor sends {name} itself; remove it")
         try:
             value.encode("latin-1")
         except UnicodeEncodeError:
-            raise ConfigError(f"--header {header!r}: a value has only characters of ISO-8859-1") from None
+            raise ConfigError(f"--header {header!r}: a value can contain only ISO-8859-1 characters") from None
         fields.pop(name.lower(), None)
         given.append((name, value))
     target = quote(url.partition("#")[0], safe=_IN_TARGETS)
@@ -123,8 +123,8 @@ def parse(content: bytes, told: dict[str, Any], method: str) -> Response:
     try:
         raw.begin()
     except (http.client.HTTPException, OSError):
-        reason = "nothing came within the time of --timeout" if told["is_cut"] else "the connection ended before it"
-        raise ConfigError(f"there is no response: {reason}") from None
+        reason = "nothing arrived within --timeout" if told["is_cut"] else "the connection was closed"
+        raise ConfigError(f"no response: {reason}") from None
     head = content.find(b"\r\n\r\n") + 4
     try:
         body = raw.read()
@@ -166,7 +166,7 @@ class Client:
         line = self._process.stdout.readline()
         told: dict[str, Any] = json.loads(line) if line else {"error": "its process has ended"}
         if "error" in told:
-            raise ConfigError(f"the client could not ask: {told['error']}")
+            raise ConfigError(f"the client cannot send the request: {told['error']}")
         return parse(received.read_bytes(), told, asked.method)
 
 

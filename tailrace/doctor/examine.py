@@ -212,8 +212,8 @@ class _Examination:
             response = self._ask(one)
             if one.record is None:
                 raise ConfigError(
-                    f"the application was asked the first time, and the server answered a repetition itself, with"
-                    f" {response.status}: choose a URL that does not change what the server does"
+                    "the application answered the first request, but the server itself answered a repetition, with "
+                    f"{response.status}; choose a URL that does not change the server's behaviour"
                 )
             found.append((_recorded(one.record, one.called, response), response))
         best = min(range(len(found)), key=lambda index: found[index][0].held)

@@ -83,7 +83,7 @@ def _more(measured: Measured) -> str:
     if delivery is None or floor is None:
         return ""
     return (
-        f"After the first block the thread was held for {time_of(delivery.handing)}, and "
+        f"After the first block, the thread was occupied for {time_of(delivery.handing)}, and "
         f"{counted(delivery.writes, 'system call')} sent the response. The same bytes as one list: "
         f"{time_of(floor.handing)}, {counted(floor.writes, 'system call')}."
     )
@@ -96,7 +96,7 @@ def _more_than_file(measured: Measured) -> str:
         return ""
     return (
         f"The application had the request for {time_of(delivery.held)}, and {counted(delivery.writes, 'system call')} "
-        f"sent the response, with all else that it does. An application that only returns wsgi.file_wrapper: "
+        "sent the response, including all its other work. For an application that only returns wsgi.file_wrapper: "
         f"{time_of(filed.held)}, {counted(filed.writes, 'system call')}. The difference is the most that can be saved."
     )
 
@@ -124,7 +124,7 @@ def exception(key: str, measured: Measured) -> Finding | None:
     """The application raised, or returned no response."""
     status = f"The client got {measured.response.status} {measured.response.reason}"
     broken = measured.delivery is not None and measured.delivery.ending == "broken"
-    status += ", and a body that breaks off." if broken else "."
+    status += ", and a truncated body." if broken else "."
     for failure in measured.failures:
         if failure.when == "close":
             continue
@@ -142,7 +142,7 @@ def exception(key: str, measured: Measured) -> Finding | None:
             key,
             f"The application returned {measured.returned.name}, which has no blocks.",
             status,
-            "Return a list of bytes. Perhaps a `return` is missing.",
+            "Return a list of bytes. A `return` may be missing.",
             "return [body]",
         )
     if measured.is_asked and not measured.has_responded:
@@ -185,8 +185,8 @@ def length(key: str, measured: Measured) -> Finding | None:
         return None
     if given < declared:
         cost = (
-            f"The client waits for {counted(declared - given, 'byte')} that never come; the server breaks the "
-            "connection, so that it can see that."
+            f"The client waits for {counted(declared - given, 'byte')} that never arrive; the server aborts "
+            "the connection, so that the client can tell."
         )
     else:
         cost = f"The client does not get the last {counted(given - declared, 'byte')}."
@@ -194,8 +194,7 @@ def length(key: str, measured: Measured) -> Finding | None:
         key,
         f"Content-Length is {declared:,}, and the application gave {counted(given, 'byte')}.",
         cost,
-        "Take the length of the bytes that are sent, not of the text; or leave the field out: the server adds it to a "
-        "list.",
+        "Use the length of the bytes that are sent, not of the text; or omit the field: the server adds it for a list.",
         'body = text.encode("utf-8")\nfields.append(("Content-Length", str(len(body))))\nreturn [body]',
     )
 
@@ -209,9 +208,9 @@ def close_failed(key: str, measured: Measured) -> Finding | None:
                 key,
                 f"close() of what the application returned raised {failure.type}{at}: "
                 f"{failure.message or 'without a message'}",
-                "The client has its response, so it does not see this. What close() should have released may be left: "
-                "a connection to a database, a file.",
-                "Release each thing, whatever the others do.",
+                "The client has its response and does not notice. Whatever close() should have released may still be "
+                "open: a database connection, a file.",
+                "Release each resource, even if releasing another one fails.",
                 "def close(self):\n    with contextlib.ExitStack() as stack:\n"
                 "        stack.callback(self.file.close)\n        stack.callback(self.cursor.close)",
             )
@@ -229,9 +228,9 @@ def close_missing(key: str, measured: Measured) -> Finding | None:
     return Finding(
         key,
         f"close() of {name}, which {by} returned, was not called: {who} does not pass it on.{rest}",
-        "What it should release is kept until the garbage collector finds it: files, connections, locks. Frameworks "
-        "end the request there, too (Django returns its database connections).",
-        "In the middleware, close what the application returned.",
+        "What it should release stays open until it is garbage-collected: files, connections, locks. Frameworks also "
+        "end the request there (Django returns its database connections).",
+        "In the middleware, close the iterable that the application returned.",
         "class Blocks:\n    def close(self):\n        close = getattr(self.blocks, 'close', None)\n"
         "        if close is not None:\n            close()",
     )
@@ -245,9 +244,9 @@ def wrapper_spoilt(key: str, measured: Measured) -> Finding | None:
     made = f" that {spoilt.made_by} made" if spoilt.made_by.name else ""
     return Finding(
         key,
-        f"The file wrapper{made} does not reach the server: {spoilt.by} iterates it and returns something else.",
+        f"The file wrapper{made} does not reach the server: {spoilt.by} iterates over it and returns something else.",
         f"The file passes through Python. {_more_than_file(measured)}",
-        "Let the middleware return a file wrapper as it is.",
+        "Make the middleware return a file wrapper unchanged.",
         "body = self.application(environ, start_response)\n"
         'if isinstance(body, environ["wsgi.file_wrapper"]):\n    return body',
         *_file_cost(measured),
@@ -271,7 +270,7 @@ def _served_instead(measured: Measured) -> str:
     folder = os.path.relpath(folder) if folder.startswith(os.getcwd()) else folder
     prefix = "/".join(url[:-same])
     option = f"--static {prefix}={folder}" if prefix else f"--overlay {folder}"
-    return f"{wrapper}\n# or, if everybody may have it:\ntailrace {measured.application} \\\n    {option}"
+    return f"{wrapper}\n# or, if the file is public:\ntailrace {measured.application} \\\n    {option}"
 
 
 def lines_of_file(key: str, measured: Measured) -> Finding | None:
@@ -283,7 +282,7 @@ def lines_of_file(key: str, measured: Measured) -> Finding | None:
         key,
         f"The blocks are the lines of {_short(measured.file)}: {counted(known.count, 'block')} of "
         f"{known.mean:,.0f} bytes on average.",
-        f"Each line is a step of Python. {_more_than_file(measured)}",
+        f"Each line costs a step in Python. {_more_than_file(measured)}",
         WRAPPED.change,
         _served_instead(measured),
         *_file_cost(measured),
@@ -316,9 +315,9 @@ def bare_bytes(key: str, measured: Measured) -> Finding | None:
     return Finding(
         key,
         f"The application returned {measured.returned.name} and not a list of bytes.",
-        f"Here it costs nothing: it was sent as one block. PEP 3333 has a server iterate it, which gives "
+        f"Here this costs nothing: the bytes were sent as one block. PEP 3333 has a server iterate it, which gives "
         f"{counted(size, 'number')}; other servers send {counted(size, 'block')} or fail.",
-        "Return it in a list.",
+        "Return the bytes in a list.",
         "return [body]",
     )
 
@@ -331,10 +330,10 @@ def write_used(key: str, measured: Measured) -> Finding | None:
         key,
         f"The application called write() {counted(len(measured.written), 'time')}, with "
         f"{counted(sum(measured.written), 'byte')}.",
-        "write() must send before it returns, so the length is not known and the application waits for slow clients. "
-        + _more(measured),
+        "write() must send the data before it returns, so the length is unknown and the application waits for slow "
+        "clients. " + _more(measured),
         "Collect the blocks and return them.",
-        "blocks = []\nblocks.append(block)  # in place of write(block)\nreturn blocks",
+        "blocks = []\nblocks.append(block)  # instead of write(block)\nreturn blocks",
         measured.more_time,
         measured.more_calls,
     )
@@ -348,11 +347,11 @@ def small_blocks(key: str, measured: Measured) -> Finding | None:
     if known.quick < MANY or known.quick_bytes / known.quick >= SMALL:
         return None
     path = measured.delivery.path if measured.delivery else "none"
-    where = " The server has collected them meanwhile (coalesced)." if path == "coalesced" else ""
+    where = " The server coalesced them." if path == "coalesced" else ""
     return Finding(
         key,
         f"{counted(known.count, 'block')} of {known.mean:,.0f} bytes on average, from {measured.producer}.",
-        f"Each block is a step of Python.{where} {_more(measured)}",
+        f"Each block costs a step in Python.{where} {_more(measured)}",
         JOINED.change,
         joined_code(measured),
         measured.more_time,
@@ -372,8 +371,8 @@ def starving(key: str, measured: Measured) -> Finding | None:
     return Finding(
         key,
         f"{measured.producer} paused for {time_of(known.longest_gap)} after {counted(known.after, 'block')}.",
-        f"A thread of the server was held for {time_of(delivery.handing)} for this response, most of it waiting; with "
-        "--threads 128, 128 such clients hold them all.",
+        f"This response occupied a thread of the server for {time_of(delivery.handing)}, mostly waiting; with "
+        "--threads 128, 128 such clients occupy all threads.",
         PAUSED.change,
         PAUSED.code.format(application=measured.application),
         delivery.handing,
@@ -398,9 +397,9 @@ def no_length(key: str, measured: Measured) -> Finding | None:
         return None
     return Finding(
         key,
-        f"The length of {counted(response.body_bytes, 'byte')} was not known when the head was sent, since "
-        f"{measured.producer} gives them one after the other.",
-        f"They were sent in chunks: {counted(response.framing_bytes, 'byte')} of framing, and clients can show no "
+        f"The length of {counted(response.body_bytes, 'byte')} was unknown when the head was sent, since "
+        f"{measured.producer} yields the blocks one by one.",
+        f"They were sent in chunks: {counted(response.framing_bytes, 'byte')} of framing, and clients cannot show "
         f"progress. {_more(measured)}",
         LISTED.change,
         joined_code(measured),
@@ -426,7 +425,7 @@ def uncompressed(key: str, measured: Measured) -> Finding | None:
     static = measured.file is not None or (measured.delivery is not None and measured.delivery.path == "sendfile")
     framework = _framework(measured)
     if static:
-        code = "gzip -9k FILE  # --static sends FILE.gz to those who take it\n# or: --static-compress"
+        code = "gzip -9k FILE  # --static sends FILE.gz to clients that accept it\n# or: --static-compress"
     elif framework == "django":
         code = 'MIDDLEWARE = ["django.middleware.gzip.GZipMiddleware", *MIDDLEWARE]'
     elif framework == "flask":
@@ -440,9 +439,10 @@ def uncompressed(key: str, measured: Measured) -> Finding | None:
         key,
         f"{kind} was sent uncompressed to a client that accepts gzip.",
         f"gzip shrinks {counted(gzip.of, 'byte')}{part} by {100 * saved // gzip.of}%, to {gzip.into:,} bytes, in "
-        f"{time_of(gzip.ms)} of processor time. Without it, the client waits for {counted(saved, 'byte')} more.",
-        "Compress it once and keep it, or in a middleware, or in the proxy. Not where a page shows a secret together "
-        "with text of the client's (BREACH).",
+        f"{time_of(gzip.ms)} of processor time. Without compression, the client waits for {counted(saved, 'byte')} "
+        "more.",
+        "Compress it once and keep the result, or compress it in a middleware or in the proxy. Do not compress pages "
+        "that contain a secret together with text supplied by the client (BREACH).",
         code,
         0.0,
     )

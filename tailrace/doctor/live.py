@@ -31,7 +31,7 @@ def as_text(found: Mapping[str, Any], address: str) -> str:
     """Text for a terminal of 80 columns. address: where the server was asked."""
     endpoints = found["endpoints"][:MOST]
     if not endpoints:
-        return f"{found['application']} at {address}: its workers have sent no response yet."
+        return f"{found['application']} at {address}: its workers have not sent any responses yet."
     responses = sum(each["responses"] for each in found["endpoints"]) + found["other_responses"]
     which = f"the {len(endpoints)} endpoints that cost" if len(endpoints) > 1 else "the endpoint that costs"
     lines = show.wrapped(

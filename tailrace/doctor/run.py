@@ -52,8 +52,8 @@ def run(
         log.revive()
         if core.threads_are_greenlets():
             raise ConfigError(
-                f"{chosen['app']}: importing it patches the standard library for gevent, and the doctor serves with "
-                "threads; name a module that does not patch"
+                f"{chosen['app']}: importing it patches the standard library for gevent, but the doctor serves with "
+                "threads; name a module that does not patch it"
             )
         measured = examine(application, asked, chosen, times=times, seconds=timeout)
     found, beside = findings(measured), hints(measured)
@@ -71,7 +71,7 @@ def _exits_are_told(application: str) -> Iterator[None]:
             place = places.of_caller(sys._getframe(1))
             click.echo(
                 f"tailrace: error: {application} ended its process with os._exit({status}) at {place}, so there is no "
-                "response to measure; ask for a URL that does not do that",
+                "response to measure; choose another URL",
                 err=True,
             )
             status = CANNOT_START

@@ -15,12 +15,12 @@ from tailrace.process.printable import printable
 _WIDTH: Final = 79
 _LABEL: Final = 14
 _PATHS: Final = {
-    "none": "none: no block of the application was sent",
+    "none": "none: no block from the application was sent",
     "one-write": "one-write: head and body in one write",
-    "direct": "direct: each block at once, by the thread that made it",
-    "coalesced": "coalesced: quick blocks collected while others are sent",
+    "direct": "direct: each block at once, by the thread that produced it",
+    "coalesced": "coalesced: quick blocks, collected while earlier ones are sent",
     "sendfile": "sendfile: the file, by the kernel",
-    "spilled": "spilled: the client was slow, and the rest waited in a file",
+    "spilled": "spilled: the client was slow, so the rest waited in a file",
 }
 
 
@@ -84,7 +84,9 @@ def as_text(measured: Measured, found: list[Finding], hints: list[Finding]) -> s
     title = f"{request.method} {request.target}: {response.status} {response.reason}"
     lines = [click.style(line, bold=True) for line in wrapped(title, "", "")]
     if not measured.is_asked:
-        return "\n".join([*lines, *wrapped("The server answered this itself; the application was not asked.", "", "")])
+        return "\n".join(
+            [*lines, *wrapped("The server answered this request itself; the application was not called.", "", "")]
+        )
     for label, value in _facts(measured):
         first, *more = wrapped(value, f"  {label:<{_LABEL}}", " " * (_LABEL + 2))
         lines += [click.style(first[: _LABEL + 2], dim=True) + first[_LABEL + 2 :], *more]
@@ -94,7 +96,7 @@ def as_text(measured: Measured, found: list[Finding], hints: list[Finding]) -> s
         lines += ["", *finding("- ", one)]
     well = "Nothing to fix in the delivery." if hints else "Nothing to fix."
     if response.is_cut:
-        well = "Nothing to fix up to that point. A response that does not end is not measured further."
+        well = "Nothing to fix so far. A response that does not end is not measured any further."
     elif response.status >= 400:
         well = "Nothing to fix in the delivery of this error response."
     verdict = well if not found else f"{counted(len(found), 'finding')}."
@@ -141,14 +143,14 @@ def _facts(measured: Measured) -> list[tuple[str, str]]:
     if response.is_cut:
         facts.append(("cut", "it did not end within --timeout, and the client left"))
     elif delivery.runs > 1:
-        facts.append(("measured", f"{delivery.runs} times; the quickest is shown"))
+        facts.append(("measured", f"{delivery.runs} times; the fastest is shown"))
     return facts
 
 
 def _returned(measured: Measured) -> str:
     kinds = {GENERATOR: "generator ", FILE: "file ", WRAPPER: "", ITERABLE: ""}
     if measured.failures and not measured.returned.name:
-        return "nothing: it raised"
+        return "nothing: it raised an exception"
     if measured.shape == WRAPPER:
         return "wsgi.file_wrapper"
     return f"{kinds.get(measured.shape, '')}{measured.returned}"
@@ -159,8 +161,8 @@ def _length(measured: Measured) -> str:
     if (length := response.header("Content-Length")) is not None:
         return f"known: {length}, {'from the application' if measured.declared is not None else 'added by the server'}"
     if (response.header("Transfer-Encoding") or "").lower() == "chunked":
-        return "not known: sent in chunks"
-    return "not known: the connection ends it" if measured.has_body else "none"
+        return "unknown: sent in chunks"
+    return "unknown: ended by closing the connection" if measured.has_body else "none"
 
 
 def finding(first: str, one: Finding) -> list[str]:

@@ -107,7 +107,7 @@ def test_a_finding_has_the_milliseconds_and_system_calls_beyond_the_floor():
     one = found["small-blocks"]
     floor = figures.FLOOR_MS + figures.FLOOR_MS_EACH_MIB * MANY * (SMALL - 1) / WHOLE
     assert (one.ms, one.calls) == (pytest.approx(2.0 - floor), 4.0)
-    assert "held for 2.00 ms, and 5 system calls" in one.cost
+    assert "occupied for 2.00 ms, and 5 system calls" in one.cost
     assert Finding.of_dict(one.as_dict()) == replace(one, ms=round(one.ms, 3))
 
 
