@@ -13,7 +13,7 @@ from tailrace.foreign.rows import Row, elsewhere, needless, option
 
 _ADDRESS: Final = "as in 127.0.0.1:8000"
 _TIMEOUT: Final = (
-    "--request-timeout limits the time of a request; after --hang-timeout, a worker that does not respond is replaced"
+    "--request-timeout limits the time of a request; --hang-timeout replaces a worker that does not respond"
 )
 
 
@@ -192,7 +192,7 @@ TABLE: Final[tuple[Row, ...]] = (
         other="--root-path=",
     ),
     needless(
-        "--root-path is removed from PATH_INFO, and SCRIPT_NAME in a uwsgi packet is used",
+        "--root-path is removed from PATH_INFO; SCRIPT_NAME in a uwsgi packet is honoured",
         uwsgi="--manage-script-name --ignore-script-name",
     ),
     option(
@@ -209,11 +209,10 @@ TABLE: Final[tuple[Row, ...]] = (
         mod_wsgi="--working-directory=",
         granian="--working-dir=",
     ),
-    elsewhere("--chdir changes to a directory before the application is loaded, and stays there", uwsgi="--chdir2="),
+    elsewhere("--chdir changes to a directory before the application is loaded, for good", uwsgi="--chdir2="),
     option(
         "chdir",
-        says="{ours} changes to a directory and imports modules from it; the variable PYTHONPATH adds further "
-        "directories",
+        says="{ours} changes to a directory and imports modules from it; PYTHONPATH adds further directories",
         gunicorn="--pythonpath=",
         uwsgi="--pythonpath/--python-path/--pp=",
         mod_wsgi="--python-path=",
@@ -256,7 +255,7 @@ TABLE: Final[tuple[Row, ...]] = (
         uwsgi="--paste= --paste-logger --ini-paste= --ini-paste-logged= --pecan=",
     ),
     elsewhere(
-        "give a module, or the path of a .py or .wsgi file, as MODULE:CALLABLE; `pserve` serves PasteDeploy files",
+        "name a module, or the path of a .py or .wsgi file; `pserve` serves PasteDeploy files",
         mod_wsgi="--application-type=",
     ),
     needless(
@@ -265,7 +264,7 @@ TABLE: Final[tuple[Row, ...]] = (
         other="--interface=",
     ),
     elsewhere(
-        "Tailrace serves WSGI applications, which have neither WebSockets nor lifespan events",
+        "Tailrace serves WSGI applications, which have no WebSockets or lifespan events",
         gunicorn="--asgi-loop= --asgi-lifespan= --asgi-disconnect-grace-period= --websocket-max-message-size=",
         granian="--ws:WEBSOCKETS",
         uwsgi="--http-websockets --asyncio= --greenlet --http-raw-body --websocket*",
@@ -380,7 +379,7 @@ TABLE: Final[tuple[Row, ...]] = (
         uwsgi="--mem-collector-freq=",
     ),
     elsewhere(
-        "the number of workers does not follow the load: --workers sets it, and SIGTTIN and SIGTTOU change it by one",
+        "the number of workers does not adapt to the load; --workers sets it, and SIGTTIN and SIGTTOU change it by one",
         uwsgi="--cheaper= --cheaper-initial= --cheaper-step= --cheaper-algo= --cheaper* --cheap --idle= --die-on-idle",
         mod_wsgi="--inactivity-timeout= --ignore-activity=",
     ),
@@ -403,8 +402,8 @@ TABLE: Final[tuple[Row, ...]] = (
         mod_wsgi="--process-name=",
         granian="--process-name=",
     ),
-    needless("heartbeats are in shared memory, without a file", gunicorn="--worker-tmp-dir="),
-    elsewhere("the variable TMPDIR sets the directory for temporary files", gunicorn=":tmp_upload_dir"),
+    needless("heartbeats are in shared memory and need no file", gunicorn="--worker-tmp-dir="),
+    elsewhere("TMPDIR sets the directory for temporary files", gunicorn=":tmp_upload_dir"),
     elsewhere(
         "`--status ADDRESS` serves the state of the server; signals to the master control it",
         gunicorn="--control-socket= --control-socket-mode= --no-control-socket:control_socket_disable",
@@ -420,7 +419,7 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     elsewhere("SIGUSR1 to the master reopens the logs", uwsgi="--touch-logreopen= --touch-logrotate="),
     elsewhere(
-        "run the task in a service of its own, such as a systemd timer, Celery or RQ",
+        "run the task in a separate service, such as a systemd timer, Celery or RQ",
         uwsgi="--mule= --mules= --mule* --farm= --cron= --cron2= --unique-cron= --legion* --spooler= --spooler* "
         "--timer= --rbtimer= --attach-daemon= "
         "--attach-daemon2= --smart-attach-daemon= --smart-attach-daemon2= --attach* --smart* --exec* --worker-exec= "
@@ -468,12 +467,12 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     _hook(":pre_request", "pre_request(environ)", "runs in the request's thread, before the application"),
     _hook(":post_request", "post_request(record)", "runs after each response, with its delivery record"),
-    _hook(":worker_exit :worker_int", "worker_stop(worker)", "runs in each worker, when its last request has ended"),
-    _hook(":child_exit", "worker_exit(worker)", "runs in the master, when a worker has ended"),
+    _hook(":worker_exit :worker_int", "worker_stop(worker)", "runs in each worker after its last request"),
+    _hook(":child_exit", "worker_exit(worker)", "runs in the master after a worker has ended"),
     _hook(":on_exit", "on_exit()", "runs last, in the master"),
     elsewhere(
-        "there is no such hook; --request-timeout logs the stack of a request that takes too long, and a worker that "
-        "hangs is logged with the stacks of its threads",
+        "there is no such hook; --request-timeout logs the stack of a request that takes too long, and --hang-timeout "
+        "logs the stacks of a worker that hangs",
         gunicorn=":worker_abort",
     ),
     elsewhere("there is no such hook", gunicorn=":pre_fork :on_reload :pre_exec :nworkers_changed"),
@@ -656,7 +655,7 @@ TABLE: Final[tuple[Row, ...]] = (
         uwsgi="--start_response-nodelay",
     ),
     elsewhere(
-        "Tailrace speaks HTTP/1.1; for HTTP/2, use a proxy in front",
+        "Tailrace speaks HTTP/1.1; for HTTP/2, put a proxy in front",
         gunicorn="--http-protocols= --http2-cleartext= --http2*= --http2-max-concurrent-streams= "
         "--http2-initial-window-size= "
         "--http2-max-frame-size= --http2-max-header-list-size=",
@@ -704,7 +703,7 @@ TABLE: Final[tuple[Row, ...]] = (
         "static",
         "with path and folder: /static=FOLDER",
         granian="--static-path-route=",
-        convert=values.part_of("static_path_mount", reason="there is no folder for this route"),
+        convert=values.part_of("static_path_mount", reason="this route has no folder"),
     ),
     option("static", "with path and folder: /static=FOLDER", other="--static-dir= --static-folder="),
     option("overlay", uwsgi="--check-static/--static-check=", mod_wsgi="--document-root="),
@@ -809,7 +808,7 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     option("log", "as in --log syslog", other="--syslog="),
     elsewhere(
-        "SIGUSR1 reopens the file of --log, for logrotate; nothing waits for it",
+        "SIGUSR1 reopens the file of --log, for logrotate; nothing waits for the log",
         uwsgi="--log-master --threaded-logger --log-maxsize= --log-backupname= "
         "--log-truncate --log-reopen --logdate= --logfile-chown= --logfile-chmod= --log-socket=",
     ),
@@ -820,7 +819,7 @@ TABLE: Final[tuple[Row, ...]] = (
         "--log-directory= --rotate-logs --max-log-size=",
     ),
     elsewhere(
-        "what the application prints goes to standard output and error: redirect them, as in `tailrace ... "
+        "the application's output goes to standard output and standard error: redirect them, as in `tailrace ... "
         ">>server.log 2>&1`",
         gunicorn="--capture-output -R/--enable-stdio-inheritance",
     ),
@@ -838,7 +837,7 @@ TABLE: Final[tuple[Row, ...]] = (
         "attach handlers to the loggers tailrace, tailrace.error and tailrace.access, as with --log-config",
         gunicorn="--logger-class=",
     ),
-    needless("the server's log is always written, from --log-level up", granian="--log:LOG_ENABLED"),
+    needless("the server's log is always on, from --log-level up", granian="--log:LOG_ENABLED"),
     needless(
         "the access log contains all responses, and the server's log the failed ones, depending on --log-level",
         uwsgi="--log-4xx --log-5xx --log-slow= --log-big= --log-zero --log-date= --log-prefix= --log-x-forwarded-for "
@@ -904,12 +903,12 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     elsewhere("--reload-exclude takes globs, not regular expressions", granian="--reload-ignore-patterns="),
     elsewhere(
-        "--reload watches the .py and .so files of the current directory, of the application's and of packages in "
-        "editable mode; --reload-exclude ignores some of them",
+        "--reload watches the .py and .so files of the current directory, of the application's directory and of "
+        "editable packages; --reload-exclude ignores some of them",
         uwsgi="--py-auto-reload-ignore=",
     ),
     needless(
-        "--reload is told of changes by the system, and loads the application 0.1 s after the last one",
+        "the kernel notifies --reload of changes, and the application is loaded 0.1 s after the last one",
         gunicorn="--reload-engine=",
         granian="--reload-tick= --reload-ignore-worker-failure",
         other="--reload-delay=",
@@ -919,7 +918,7 @@ TABLE: Final[tuple[Row, ...]] = (
         says="{ours} shows tracebacks in the browser",
         waitress="--expose-tracebacks",
         uwsgi="--catch-exceptions",
-        convert=values.part_of(reason="`debug = true` shows tracebacks in the browser, for development alone"),
+        convert=values.part_of(reason="`debug = true` shows tracebacks in the browser, for development only"),
     ),
     option(
         "debug",
@@ -932,7 +931,7 @@ TABLE: Final[tuple[Row, ...]] = (
         ),
     ),
     elsewhere(
-        "run the tool on the process, such as py-spy or coverage: `coverage run -m tailrace app:app --debug`",
+        "run a tool such as py-spy or coverage on the process: `coverage run -m tailrace app:app --debug`",
         gunicorn="--spew",
         uwsgi="--profiler= --python-profiler=",
         mod_wsgi="--enable-coverage --coverage-directory= --enable-profiler --profiler-directory= --enable-recorder "
@@ -949,7 +948,7 @@ TABLE: Final[tuple[Row, ...]] = (
         uwsgi="-S/--set= --set-placeholder/--set-ph= --declare-option= --print= --iprint=",
     ),
     elsewhere(
-        "a tailrace.toml has no conditions: write one file for each case, and select it with --config",
+        "a tailrace.toml has no conditions: write one file per case, and select it with --config",
         uwsgi="--if-* --ifenv= --ifexists= --ifplugin= --ifdir= --endif --end-if --for= --for-* --endfor --end-for "
         "--blacklist= --whitelist=",
     ),

@@ -282,7 +282,7 @@ def worker_class(value: object, others: Others) -> Mapping[str, Any]:
     if _SPEAKS_ASGI.fullmatch(name):
         raise Refused("Tailrace serves WSGI applications, but this worker is for ASGI; Django supports both")
     if name == "eventlet":
-        raise Refused("Tailrace runs greenlets on gevent: `gevent = true`, if nothing imports eventlet itself")
+        raise Refused("Tailrace runs greenlets on gevent: set `gevent = true`, if no code imports eventlet itself")
     if name == "tornado":
         raise Refused("Tailrace has no tornado workers; a WSGI application runs in threads, or with `gevent = true`")
     raise Refused("Tailrace does not load worker classes; requests run in threads, or with `gevent = true`")
@@ -362,7 +362,7 @@ def granian_static(value: object, others: Others) -> Mapping[str, Any]:
     )
     place = folders.index(value)
     if place >= len(routes):
-        raise ValueError("must have a --static-path-route of its own")
+        raise ValueError("must have its own --static-path-route")
     return {"static": [f"{routes[place]}={text(value)}"]}
 
 
@@ -375,7 +375,7 @@ def log_file(value: object, others: Others) -> Mapping[str, Any]:
     """A file, or `-` for standard error, which is the default."""
     where = text(value)
     if where.startswith("udp:"):
-        raise Refused("`log` sends to syslog by UDP, as syslog://HOST:514")
+        raise Refused("`log` sends to syslog over UDP, as syslog://HOST:514")
     return {} if where in ("-", "") else {"log": _file(where)}
 
 
@@ -417,7 +417,7 @@ def gunicorn_syslog(value: object, others: Others) -> Mapping[str, Any]:
     scheme, _, address = text(others.get("syslog_addr", "udp://localhost:514")).partition("://")
     address = address.partition("#")[0]
     if scheme not in ("udp", "unix"):
-        raise Refused(f"syslog is reached by UDP (syslog://HOST:514) or a UNIX socket, not by {scheme}")
+        raise Refused(f"syslog is reached over UDP (syslog://HOST:514) or a UNIX socket, not over {scheme}")
     facility = text(others.get("syslog_facility", "user")).lower().removeprefix("log_")
     where = _syslog(f"//{address}" if scheme == "udp" else address, facility, text(others.get("syslog_prefix", "")))
     is_redirected = not is_on(others.get("disable_redirect_access_to_syslog", False))
@@ -453,5 +453,5 @@ def stats(value: object, others: Others) -> Mapping[str, Any]:
 def statsd(value: object, others: Others) -> Mapping[str, Any]:
     """`statsd_host`."""
     if text(value).startswith("unix:"):
-        raise Refused("metrics are sent over UDP: give host:port")
+        raise Refused("metrics are sent over UDP; give host:port")
     return {"statsd": value}

@@ -50,7 +50,7 @@ def parse(text: str) -> Source:
                 reader = _Reader(server, substituted)
                 for others in commands:
                     if others is not words and others:
-                        reason = "this is another command: keep it as it is"
+                        reason = "this is another command: keep it unchanged"
                         reader.remark(shlex.join(others), reason, is_warning=False)
                 reader.read(words[:place], words[place + 1 :])
                 return reader.found
@@ -144,7 +144,7 @@ class _Reader:
             wrapper = wrapper[:-2]
         if wrapper:
             text = shlex.join(wrapper)
-            self.remark(text, f"it works in front of tailrace, too: `{self._written(text)} tailrace`", is_warning=False)
+            self.remark(text, f"it also works in front of tailrace: `{self._written(text)} tailrace`", is_warning=False)
 
     def _environment(self) -> None:
         # The arguments in GUNICORN_CMD_ARGS count more than other variables.

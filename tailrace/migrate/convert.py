@@ -61,7 +61,7 @@ def convert(source: Source) -> Migrated:
     _implied(others, made)
     _combined(made)
     if "app" not in made.settings:
-        made.warnings.append("no application is named: give it as in `tailrace mysite.wsgi:application`")
+        made.warnings.append("no application is named; name it as in `tailrace mysite.wsgi:application`")
     return made
 
 
@@ -86,7 +86,7 @@ def _together(values: list[Any]) -> Any:
 def _one(given: Given, others: dict[str, Any], made: Migrated) -> None:
     entry = given.entry
     if entry is None:
-        _remark(made, given, f"unknown option of {made.source.server.value}: see its manual")
+        _remark(made, given, f"unknown option of {made.source.server.value}; see its manual")
         return
     row = entry.row
     if given.value is None or (row.effect is not Effect.OPTION and given.value in (False, "false", "0", 0, "", [])):
@@ -142,7 +142,7 @@ def _set(made: Migrated, option: Option, raw: Any, given: Given) -> None:
         setting.comments.append(f"{given.text} ({given.place or 'command line'}): {given.computed}")
         if given.value is CPUS:
             setting.comments.append(
-                "auto starts one worker per CPU. If workers often wait, with `threads = 1`, set a larger number"
+                "auto starts one worker per CPU. With `threads = 1`, set a larger number if workers often wait"
             )
         else:
             variable = option.variable
@@ -159,7 +159,7 @@ def _entries(read: tuple[Any, ...], written: list[Any]) -> dict[Any, Any]:
 
 
 def _computed(made: Migrated, given: Given, ours: str) -> None:
-    what = given.computed or "it is computed"
+    what = given.computed or "its value is computed"
     if not ours:
         _remark(made, given, what)
         return

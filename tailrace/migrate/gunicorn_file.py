@@ -114,7 +114,7 @@ class _Reader:
         elif found.value is CPUS:
             computed = "it depends on the number of CPUs"
         elif found.value is UNSET:
-            computed = "it is computed"
+            computed = "its value is computed"
         self.given.pop(name, None)
         self.given[name] = Given(entry, name, found.value, self._text(node), _place(node), computed)
 
@@ -129,7 +129,7 @@ class _Reader:
             name = (each.asname or each.name).partition(".")[0]
             self.names.pop(name, None)
             if name == "*":
-                self._remark(node, "the settings of another file are not read: migrate that file, too")
+                self._remark(node, "the settings of the other file are not read: migrate that file, too")
             elif entry := find.setting(name):
                 self.given[name] = Given(entry, name, UNSET, self._text(node), _place(node), "it is imported")
 
@@ -140,7 +140,8 @@ class _Reader:
             self._variable(node.value.args[0])
         else:
             reason = (
-                "Tailrace executes no configuration: call it in the application, or in the module that --hooks names"
+                "Tailrace does not execute configuration files: call this in the application, or in the module that "
+                "--hooks names"
             )
             self._remark(node, reason, is_warning="patch" not in self._text(node))
 
@@ -153,7 +154,7 @@ class _Reader:
         for name in _assigned([node]):
             self.names[name] = NOTHING
         if names:
-            where = "; the value outside of the condition is used" if any(name in self.given for name in names) else ""
+            where = "; the value outside the condition is used" if any(name in self.given for name in names) else ""
             self._remark(node, f"it sets {', '.join(names)} conditionally, which a tailrace.toml cannot{where}")
 
     def _variable(self, node: ast.expr) -> None:

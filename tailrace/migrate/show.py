@@ -20,8 +20,8 @@ def as_toml(made: Migrated) -> str:
     """The file."""
     source = made.source
     lines = [
-        *_comment(f"Settings of Tailrace, made by `tailrace migrate` from {source.title} ({source.server.value})."),
-        *_comment("Check them with `tailrace config`; `tailrace` serves with them."),
+        *_comment(f"Tailrace settings, converted by `tailrace migrate` from {source.title} ({source.server.value})."),
+        *_comment("Check them with `tailrace config`; start the server with `tailrace`."),
     ]
     for group in GROUPS:
         found = [option.name for option in OPTIONS if option.group == group and option.name in made.settings]
@@ -33,7 +33,7 @@ def as_toml(made: Migrated) -> str:
                 lines += _comment(shortened(comment, 2 * SHOWN))
             written = f"{name} = {_value(setting.value)}"
             lines.append(f"{written:<44} # {_one_line(', '.join(dict.fromkeys(setting.origins)))}")
-    lines += _remarks("No equivalent, or your decision:", [each for each in made.remarks if each.is_warning])
+    lines += _remarks("No equivalent, or for you to decide:", [each for each in made.remarks if each.is_warning])
     lines += _remarks("Not needed:", [each for each in made.remarks if not each.is_warning])
     return "\n".join(lines)
 

@@ -94,7 +94,7 @@ def read(path: Path) -> bytes:
         content = _content(path) if is_file else b""
     except BlockingIOError:
         # Such as /proc/kmsg, which is a regular file by its mode.
-        raise ConfigError(f"{path}: more content is still to come, so not a configuration") from None
+        raise ConfigError(f"{path}: more content keeps arriving, so not a configuration") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not is_file:

@@ -75,10 +75,10 @@ class _Reader:
         """The options of a file and of the files that it includes."""
         here = (Path(os.path.abspath(path)), section)
         if here in self.open or len(self.open) >= _DEEPEST:
-            raise ConfigError(f"{path}: the file includes itself, or files are included more than {_DEEPEST} deep")
+            raise ConfigError(f"{path}: the file includes itself, or includes are nested more than {_DEEPEST} deep")
         self.size += len(content)
         if self.size > _MOST_BYTES:
-            raise ConfigError(f"{path}: the included files are larger than {_MOST_BYTES >> 20} MiB together")
+            raise ConfigError(f"{path}: the included files together are larger than {_MOST_BYTES >> 20} MiB")
         self.open.append(here)
         inside = len(self.open) > 1
         self.used |= set(re.findall(r"%\(([^()%]+)\)", source.text(content, path)))

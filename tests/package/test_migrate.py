@@ -78,9 +78,9 @@ def test_assignments_of_gunicorn_are_taken(code, settings):
     [
         ("import os\nbind = os.environ['B']", "it depends on $B: set `bind` here, or TAILRACE_BIND"),
         ("import os\nthreads = os.cpu_count()", "it depends on the number of CPUs: set `threads` here"),
-        ("bind = address()", "it is computed: set `bind` here"),
+        ("bind = address()", "its value is computed: set `bind` here"),
         ("from a import bind", "it is imported"),
-        ("from a import *", "the settings of another file are not read"),
+        ("from a import *", "the settings of the other file are not read"),
         ("if x:\n    workers = 2", "it sets workers conditionally"),
         (
             "def post_fork(server, worker):\n    pass",
@@ -296,14 +296,14 @@ COMMENTS = b"[uwsgi]\n" + b"#\n" * 500_000
 LISTS = "a = ['x']\n" + "a = [a, a]\n" * 40
 # Small files that would become large by what they repeat: by name, the content, and what is said of it.
 REPEATED = {
-    "text.py": (f"{LISTS}bind = f'{{a}}'\n", "it is computed"),
-    "str.py": (f"{LISTS}bind = str(a)\n", "it is computed"),
-    "lists.py": (f"{LISTS}bind = a\n", "it is computed"),
-    "nested.py": ("bind = ['x']\n" + "bind = [bind]\n" * 3000, "it is computed"),
-    "equal.py": (f"{LISTS}{LISTS.replace('a', 'b')}reload = a == b\n", "it is computed"),
-    "joined.py": (f"a = '{'x' * 500_000}'\nbind = f'{'{a}' * 100_000}'\n", "it is computed"),
-    "short.py": (f"a = '{'x' * 4000}'\nbind = f'{'{a}' * 300_000}'\n", "it is computed"),
-    "format.py": ("bind = '" + "%s" * 100_000 + "' % [" + "0," * 100_000 + "]\n", "it is computed"),
+    "text.py": (f"{LISTS}bind = f'{{a}}'\n", "its value is computed"),
+    "str.py": (f"{LISTS}bind = str(a)\n", "its value is computed"),
+    "lists.py": (f"{LISTS}bind = a\n", "its value is computed"),
+    "nested.py": ("bind = ['x']\n" + "bind = [bind]\n" * 3000, "its value is computed"),
+    "equal.py": (f"{LISTS}{LISTS.replace('a', 'b')}reload = a == b\n", "its value is computed"),
+    "joined.py": (f"a = '{'x' * 500_000}'\nbind = f'{'{a}' * 100_000}'\n", "its value is computed"),
+    "short.py": (f"a = '{'x' * 4000}'\nbind = f'{'{a}' * 300_000}'\n", "its value is computed"),
+    "format.py": ("bind = '" + "%s" * 100_000 + "' % [" + "0," * 100_000 + "]\n", "its value is computed"),
     "depends.py": (
         "import os\na = ''\n" + "".join(f"a += os.environ['V{n}']\n" for n in range(9000)) + "bind = a\n",
         "$V7 and others",
@@ -472,7 +472,7 @@ def test_a_file_whose_content_is_still_to_come_does_not_hold_the_command():
         timeout=60,
         check=False,
     )
-    assert re.search("the file is not read: (more content is still to come|larger than 1 MiB)", done.stderr)
+    assert re.search("the file is not read: (more content keeps arriving|larger than 1 MiB)", done.stderr)
 
 
 def test_a_file_that_an_option_names_and_that_is_missing_is_a_warning():
