@@ -73,6 +73,6 @@ def receive(connection: socket.socket) -> Answer:
     while not answer.complete:
         data = connection.recv(1 << 20)
         if not data and not answer.end():
-            raise ConnectionResetError("closed in mid-response")
+            raise ConnectionResetError("connection closed mid-response")
         answer.feed(data)
     return answer

@@ -155,7 +155,7 @@ class Uploader(Client):
                 raise ConnectionResetError
             return True
         if self.answer.status != 200 or str(self.size).encode() not in self.answer.body:
-            self.seen.fault("wrong answer", was_served=True)
+            self.seen.fault("wrong response", was_served=True)
             return False
         self.seen.answers += 1
         if self.answer.closes:

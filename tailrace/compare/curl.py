@@ -47,11 +47,11 @@ def read(told: str, code: int, complaint: str, size: int) -> Fetch:
     """Understands what curl wrote."""
     words = told.split()
     if len(words) != 4:
-        return Fetch(0.0, 0, 0, complaint.strip() or f"curl ended with {code}")
+        return Fetch(0.0, 0, 0, complaint.strip() or f"curl exited with {code}")
     status, received, connect, total = int(words[0]), int(words[1]), float(words[2]), float(words[3])
     failure = ""
     if code:
-        failure = complaint.strip() or f"curl ended with {code}"
+        failure = complaint.strip() or f"curl exited with {code}"
     elif status != 200:
         failure = f"status {status}"
     elif received != size:

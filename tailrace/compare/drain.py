@@ -56,7 +56,7 @@ class Drain:
         while self.left:
             got = self.connection.recv_into(self.space, min(PIECE, self.left), socket.MSG_TRUNC)
             if not got:
-                raise ConnectionResetError("closed in mid-response")
+                raise ConnectionResetError("connection closed mid-response")
             self.left -= got
         return True
 
@@ -69,15 +69,15 @@ class Drain:
             if end >= 0:
                 break
             if not data:
-                raise ConnectionResetError("closed before a response")
+                raise ConnectionResetError("connection closed before a response")
         answer = Answer()
         answer.read_head(self.head[:end])
         if answer.status != 200 or answer.length is None:
-            raise ConnectionResetError("not a 200 with its length")
+            raise ConnectionResetError("not a 200 response with Content-Length")
         self.closes = answer.closes
         left = answer.length - (len(self.head) - end - 4)
         if left < 0:
-            raise ConnectionResetError("more than the response")
+            raise ConnectionResetError("more bytes than the response")
         return left
 
 

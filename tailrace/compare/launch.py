@@ -163,7 +163,7 @@ class Server:
                 self.ready_after = time.perf_counter() - self.begun
                 return
             time.sleep(0.005)
-        raise NotServing(f"did not answer within {START_SECONDS:.0f} s: {self.last_words()}")
+        raise NotServing(f"did not respond within {START_SECONDS:.0f} s: {self.last_words()}")
 
     def answers(self, timeout: float = 2.0) -> bool:
         """Whether a request on a new connection is answered by the application in time."""

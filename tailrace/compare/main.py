@@ -145,9 +145,9 @@ def stored(output: Path) -> tuple[dict[str, Any], Path]:
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; run `tailrace compare` first, or name its --output") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     if not isinstance(document, dict):
-        raise ConfigError(f"{path} cannot be read: not a JSON object")
+        raise ConfigError(f"cannot read {path}: not a JSON object")
     return document, path
 
 
@@ -159,7 +159,7 @@ def readable(path: Path) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"cannot write the reports: {error.filename or path.parent}: {error.strerror}") from None
     except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
-        raise ConfigError(f"cannot make a report of {path}: {type(error).__name__}: {error}") from None
+        raise ConfigError(f"cannot create a report from {path}: {type(error).__name__}: {error}") from None
 
 
 def need_writable(output: Path) -> None:
@@ -202,7 +202,7 @@ def run(asked: Asked) -> int:
             surveys = own.survey(app, Path.cwd(), targets, servers)
             for target, surveyed in surveys.items():
                 print(surveyed.told(target), file=sys.stderr)
-                facts[f"the answer to {target}"] = surveyed.told(target).partition(": ")[2]
+                facts[f"the response to {target}"] = surveyed.told(target).partition(": ")[2]
             chosen = own.experiments(app, Path.cwd(), surveys, asked.only)
         else:
             files.make()

@@ -74,7 +74,7 @@ def judge(looks: Sequence[Look]) -> Verdict:
     """The rule: a ranking is refused where a quarter of the looks, or the only one, exceeds a limit."""
     told = [
         (upper_quartile([each.spread for each in looks]), MOST_SPREAD, "a fixed piece of work varied by {}"),
-        (upper_quartile([each.steal for each in looks]), MOST_STEAL, "other guests of the hypervisor took {}"),
+        (upper_quartile([each.steal for each in looks]), MOST_STEAL, "other virtual machines took {}"),
     ]
     reasons = [f"{text.format(percent(found))} (limit {percent(most)})" for found, most, text in told if found > most]
     waiting = upper_quartile([each.waiting for each in looks])

@@ -168,11 +168,11 @@ def survey(app: str, directory: Path, targets: Iterable[str], peers: Iterable[Pe
         given = {name: (page, second[target][name]) for name, page in first[target].items() if name in second[target]}
         if not given:
             said = next((f": {name} {text}" for name, text in silent.items()), "")
-            raise ConfigError(f"no server answers {target} of {app}{said}")
+            raise ConfigError(f"no server responds to {target} of {app}{said}")
         found[target] = agree(given)
         status = found[target].reference.page.status
         if not 200 <= status < 400:
-            raise ConfigError(f"{target} answers with status {status}: choose another path with --url")
+            raise ConfigError(f"{target} responds with status {status}; choose another path with --url")
     return found
 
 

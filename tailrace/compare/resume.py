@@ -90,7 +90,7 @@ def earlier(path: Path, chosen: Iterable[Scenario], now: dict[str, dict[str, str
         for metric_key, column in read(document, chosen, found.finished):
             found.columns[metric_key] = column
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        return Earlier(), f"not continuing {path}: it cannot be read ({type(error).__name__}: {error})"
+        return Earlier(), f"not continuing {path}: cannot read it ({type(error).__name__}: {error})"
     finished = f"{len(found.finished)} experiment{'s' if len(found.finished) != 1 else ''} finished"
     return found, f"continuing {path}: {finished} (--fresh starts over)"
 

@@ -127,7 +127,7 @@ class Contest:
                 server.wait_until_ready()
                 self.check_body(server)
             elif not server.answers():
-                raise NotServing("no longer answers")
+                raise NotServing("no longer responds")
             sample = self.scenario.measure(server, self.ask)
         except FAILS as error:
             sample = Sample(errors=1, note=f"{error}{self.fate(peer)}")

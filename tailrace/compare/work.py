@@ -53,7 +53,7 @@ class Load:
         served = max(1, round(self.answers / self.seconds * self.mean / 1000))
         if 2 * served >= work.connections:
             return ""
-        return f"no latencies: about {served} of {work.connections} connections were served, and the others waited"
+        return f"no latencies: about {served} of {work.connections} connections were served, while the others waited"
 
 
 def counted(

@@ -250,7 +250,7 @@ def test_an_application_of_ones_own_is_measured_on_each_server(tmp_path: Path) -
     assert columns.keys() == {"url1_c64", "url1_c64_p50", "url1_c64_p99", "url1_first", "url1_whole"}
     for key in ("url1_c64", "url1_first", "url1_whole"):
         assert all(columns[key]["servers"][name]["median"] > 0 for name in ("tailrace", "wsgiref"))
-    assert document["machine"]["the answer to /report"] == "status 200, 5 bytes, compared byte for byte"
+    assert document["machine"]["the response to /report"] == "status 200, 5 bytes, compared byte for byte"
 
 
 def test_an_experiment_with_more_servers_gets_more_of_the_time() -> None:

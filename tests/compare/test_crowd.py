@@ -82,7 +82,7 @@ def test_an_answer_that_is_not_the_length_is_a_fault(pair: Pair) -> None:
     uploader.turn(0.0)
     pair[1].sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n59")
     assert not uploader.turn(0.5)
-    assert seen.faults == {"wrong answer": 1}
+    assert seen.faults == {"wrong response": 1}
 
 
 def crowd_of(pairs: list[Pair]) -> tuple[Crowd, Seen]:

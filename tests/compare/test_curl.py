@@ -22,4 +22,4 @@ def test_curl_s_own_complaint_comes_first() -> None:
 
 
 def test_silence_is_a_failure() -> None:
-    assert curl.read("", 7, "", 4).failure == "curl ended with 7"
+    assert curl.read("", 7, "", 4).failure == "curl exited with 7"

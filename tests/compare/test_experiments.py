@@ -261,11 +261,11 @@ CAUGHT: list[tuple[str, str, str | Callable[[Figures], bool]]] = [
     ("streams", "drop-under-load", "[0-9]+ ConnectionResetError"),
     ("growth", "one-at-a-time", "1 of 100 in flight"),
     ("growth", "drop-under-load", lambda found: found["errors"] >= 1),
-    ("overload", "errors-under-load", "[0-9]+ (status|other answers)"),
+    ("overload", "errors-under-load", "[0-9]+ (status|other responses)"),
     ("processes", "memory-per-process", lambda found: found["worker_memory"] >= WASTED_PROCESS_MIB),
     ("processes", "ignores-sigttin", "SIGTTIN"),
     ("crowd_list", "drop-under-load", "[0-9]+ ConnectionResetError"),
-    ("crowd_upload", "errors-under-load", "[0-9]+ wrong answer"),
+    ("crowd_upload", "errors-under-load", "[0-9]+ wrong response"),
     ("crowd_both", "memory-per-connection", lambda found: found["crowd_both_memory"] >= WASTED_CROWD_MIB),
     ("flat_generator", "truncate", "134,217,727 of 134,217,728 bytes"),
     ("flat_generator", "delay-all", lambda found: found["flat_generator"] >= 100),
@@ -293,7 +293,7 @@ def test_an_experiment_shows_what_it_measures(
     if isinstance(evidence, str):
         # The server may still be at it when its answers are checked afterwards; and on a busy machine it may not have
         # noticed that earlier connections ended, and drop the one that checks it first.
-        dropped = "|closed in mid-response" if fault == "drop-under-load" else ""
+        dropped = "|connection closed mid-response" if fault == "drop-under-load" else ""
         assert re.search(f"{evidence}|disqualified: after the load{dropped}", said(columns)), said(columns)
         assert all(cell.errors or not cell.values for cell in cells(columns))
         return

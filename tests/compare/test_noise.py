@@ -25,7 +25,7 @@ def test_no_look_refuses_nothing() -> None:
     ("look", "said"),
     [
         (Look("a", 0.4, 0.0, 0.0), "a fixed piece of work varied by 40 % (limit 15 %)"),
-        (Look("a", 0.0, 0.05, 0.0), "other guests of the hypervisor took 5 % (limit 3 %)"),
+        (Look("a", 0.0, 0.05, 0.0), "other virtual machines took 5 % (limit 3 %)"),
         (Look("a", 0.0, 0.0, 1.3), "1.3 other processes were runnable (limit 0.5)"),
     ],
 )

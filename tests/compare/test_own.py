@@ -120,7 +120,7 @@ def test_real_servers_are_asked_and_agree(directory: Path) -> None:
 def test_a_stream_without_end_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own, "SECONDS", 0.2)
     monkeypatch.setattr(own, "APART_SECONDS", 0.0)
-    with pytest.raises(ConfigError, match=r"no server answers /stream .*the response does not end within 0.2 s"):
+    with pytest.raises(ConfigError, match=r"no server responds to /stream .*the response does not end within 0.2 s"):
         own.survey("shop:application", directory, ("/stream",), SERVERS[:1])
 
 
@@ -148,12 +148,12 @@ def test_where_the_first_servers_are_silent_no_other_is_asked(monkeypatch: pytes
 
 
 def test_a_page_that_is_missing_is_refused(directory: Path) -> None:
-    with pytest.raises(ConfigError, match="/missing answers with status 404: choose another path"):
+    with pytest.raises(ConfigError, match="/missing responds with status 404: choose another path"):
         own.survey("shop:application", directory, ("/missing",), SERVERS[:1])
 
 
 def test_an_application_that_no_server_can_load_is_an_error_with_its_reason(directory: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no server answers / of nowhere:application: wsgiref .*nowhere"):
+    with pytest.raises(ConfigError, match=r"no server responds to / of nowhere:application: wsgiref .*nowhere"):
         own.survey("nowhere:application", directory, ("/",), SERVERS[:1])
 
 

@@ -80,7 +80,7 @@ def test_a_file_that_cannot_be_read_is_replaced(tmp_path: Path, content: object)
     path = stored(tmp_path, content)
     found, said = resume.earlier(path, CHOSEN, NOW)
     assert found == resume.Earlier()
-    assert said.startswith(f"not continuing {path}: it cannot be read (")
+    assert said.startswith(f"not continuing {path}: cannot read it (")
 
 
 def test_the_identity_has_versions_commands_machine_and_options() -> None:

@@ -45,6 +45,6 @@ def test_latencies_of_few_connections_are_told_from_those_of_all() -> None:
     load = wrk.read(REPORT)
     assert load.unserved(work) == ""
     few = replace(load, mean=7.0)
-    assert few.unserved(work) == "no latencies: about 4 of 64 connections were served, and the others waited"
+    assert few.unserved(work) == "no latencies: about 4 of 64 connections were served, while the others waited"
     assert few.unserved(replace(work, connections=8)) == ""
     assert few.unserved(replace(work, close=True)) == ""

@@ -325,7 +325,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         (Metric("growth", "100 sleeping requests in flight", "growth", "ms", False, 0, (AtMost(200),)),),
         fresh=True,
         rounds=2,
-        meaning="How soon each of 100 simultaneous requests that wait has a thread.",
+        meaning="How soon each of 100 simultaneous waiting requests has a thread.",
     ),
     Overload(
         "overload",
@@ -350,7 +350,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         among=(TAILRACE,),
         flags=((TAILRACE, "--threads 2 --max-queue 8"),),
         meaning=(
-            "The behavior at ten times the capacity: how much load is still answered, and how soon the rest is refused."
+            "The behaviour at ten times the capacity: how much load is still served, and how soon the rest is refused."
         ),
     ),
     Processes(

@@ -41,7 +41,7 @@ class Growth(Scenario):
         try:
             told = json.loads(curl.body(server.url + "/growth"))
         except ValueError:
-            return Sample({}, unanswered or 1, "no answer afterwards")
+            return Sample({}, unanswered or 1, "no response afterwards")
         if told["most"] < CLIENTS:
             return Sample({}, unanswered, f"{told['most']} of {CLIENTS} in flight")
         return Sample({self.metrics[0].key: told["ms"]}, unanswered)

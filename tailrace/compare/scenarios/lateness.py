@@ -60,5 +60,5 @@ def response(server: Server, seed: int) -> tuple[list[rhythm.Arrival], int]:
         taken = rhythm.take(connection, request.encode())
     came = rhythm.arrivals(taken.pieces)
     if [block.size for block in came] != [size for burst in rhythm.bursts(seed) for size in burst.sizes]:
-        raise ValueError("other blocks than were made")
+        raise ValueError("other blocks than the application produced")
     return came, taken.pause

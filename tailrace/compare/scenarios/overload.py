@@ -40,7 +40,7 @@ class Overload(Scenario):
             values[self.metrics[1].key] = 1000 * slow
         strange = sum(len(times) for status, times in found.times.items() if status not in (200, 503))
         errors = sum(counted.errors.values()) + sum(found.faults.values()) + strange
-        kinds = {**counted.errors, **found.faults, **({"other answers": strange} if strange else {})}
+        kinds = {**counted.errors, **found.faults, **({"other responses": strange} if strange else {})}
         return Sample(values, errors, ", ".join(f"{count} {kind}" for kind, count in kinds.items()))
 
     def reproduce(self) -> str:

@@ -53,7 +53,7 @@ def used(server: Server, ask: Ask) -> int:
     """Bytes of memory after every worker has had requests. Raises NotServing."""
     done = load.run(Work(server.url, 32, ask.seconds, machine.LOAD_CORE, close=True))
     if not done.rate:
-        raise NotServing(f"no answers: {done.detail}")
+        raise NotServing(f"no responses: {done.detail}")
     return server.memory()
 
 

@@ -181,7 +181,7 @@ def static(
                 "served.shapes:view",
                 (*rate(key, load, short, *goals), cost(key, load, short)),
                 "Files per second that the server delivers by itself. If it is fast enough, you do not need a web "
-                "server for them.",
+                "server for static files.",
                 path=f"/files/{file}",
                 nginx=f"/{file}",
                 among=FILE_SERVERS,
