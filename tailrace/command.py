@@ -38,21 +38,21 @@ Examples:
   tailrace mysite.wsgi                          a Django project
   tailrace 'flaskr:create_app()'                a factory
   tailrace ./hello.py --debug                   a file, while developing it
-  tailrace app:app -b :80 -b '[::]:80'          every address, IPv4 and IPv6
+  tailrace app:app -b :80 -b '[::]:80'          all addresses, IPv4 and IPv6
   tailrace app:app -b unix:/run/app.sock --socket-mode 660
-  tailrace app:app --gevent --hub-warn 250ms    greenlets: for many requests that wait
-  tailrace app:app --static /assets=./dist      files, without the application
-  tailrace threads --status 127.0.0.1:9000      what a server with --status does
-  tailrace doctor --live --status 127.0.0.1:9000   which of its endpoints cost most to deliver
+  tailrace app:app --gevent --hub-warn 250ms    greenlets, for many waiting requests
+  tailrace app:app --static /assets=./dist      static files, without the application
+  tailrace threads --status 127.0.0.1:9000      what a server with --status is doing
+  tailrace doctor --live --status 127.0.0.1:9000   its most expensive endpoints to deliver
 
 Every option is also a variable (--max-body: TAILRACE_MAX_BODY) and a key of tailrace.toml or of [tool.tailrace] in
-pyproject.toml (max_body). The command line comes first, then the environment, then the file.
+pyproject.toml (max_body). The command line takes precedence over the environment, and the environment over the file.
 
 \b
 Exit status:
   0    stopped on request
   1    any other error, such as an address in use
-  2    mistake in the command line, a variable or the settings file
+  2    error in the command line, a variable or the settings file
   3    the application, a hook or the workers cannot start
   130  interrupted before a worker served
 """
@@ -83,7 +83,7 @@ def _serve(**given: Any) -> int:
     settings, warnings = arguments.settings_of(given)
     if settings["app"].value is None:
         raise click.UsageError(
-            "which application? Name it as in `tailrace mysite.wsgi:application`, in TAILRACE_APP, or as `app` in "
+            "no application: name one, as in `tailrace mysite.wsgi:application`, in TAILRACE_APP, or as `app` in "
             "tailrace.toml"
         )
     directory.leave_removed(settings["chdir"].value)
@@ -105,7 +105,7 @@ def _serve(**given: Any) -> int:
 def _config(format: str, **given: Any) -> None:
     """Print the effective settings and the source of each.
 
-    Takes the options of `tailrace serve`, so that you can check a command line before you use it.
+    Accepts the options of `tailrace serve`, so you can check a command line before using it.
     """
     settings, warnings = arguments.settings_of(given)
     for warning in warnings:
@@ -114,10 +114,10 @@ def _config(format: str, **given: Any) -> None:
 
 
 def _static_list(path: str | None, json: bool, **given: Any) -> None:
-    """Print each URL of a static file, with the file, its length and the fields of the response.
+    """List the URLs of static files, each with its file, length and response fields.
 
-    Takes the options of `tailrace serve`; MODULE:CALLABLE has no effect, and nothing is served. Also lists the files
-    in the folders that are not served, and why. PATH selects URLs, such as /assets, '/img/*.png' or '*.js'.
+    Accepts the options of `tailrace serve`; MODULE:CALLABLE has no effect, and nothing is served. Also lists the files
+    in the folders that are not served, with the reasons. PATH selects URLs, such as /assets, '/img/*.png' or '*.js'.
     """
     settings, warnings = arguments.settings_of(given)
     for warning in warnings:
@@ -125,19 +125,19 @@ def _static_list(path: str | None, json: bool, **given: Any) -> None:
     chosen = plain(settings)
     if not chosen["static"] and chosen["overlay"] is None:
         raise click.UsageError(
-            "no folder is served: name one, as in --static /assets=./dist or --overlay ./public",
+            "no folder to serve: name one, as in --static /assets=./dist or --overlay ./public",
             click.get_current_context(),
         )
     if path is not None and "/" in path and not path.startswith("/"):
         raise click.UsageError(
-            f"PATH is that of a URL and begins with a slash: /{path.removeprefix('./')}", click.get_current_context()
+            f"PATH is a URL path and begins with a slash: /{path.removeprefix('./')}", click.get_current_context()
         )
     directory.leave_removed(chosen["chdir"])
     here = directory.named(chosen["chdir"])
     found = static_list.rows(chosen | folders.located(chosen, here), path)
     if not found and path is not None and not json:
         application = "" if path.startswith("/") else " (no application is needed)"
-        raise ConfigError(f"{path}: no file in the folders matches; without PATH, all are listed{application}")
+        raise ConfigError(f"{path}: no file in the folders matches; omit PATH to list all files{application}")
     click.echo(static_list.as_json(found) if json else static_list.as_text(found, here))
 
 
@@ -154,13 +154,13 @@ def _doctor(
 ) -> int:
     """Explain how a response is delivered and what would make it faster.
 
-    The application runs in this process, on the real server, and is called several times (--times and two more). Each
-    finding states its measured cost and the code change that fixes it: see docs/doctor.md. Takes the options of
+    The application runs in this process, on the real server, and is called several times (--times, plus two). Each
+    finding states its measured cost and the code change that fixes it; see docs/doctor.md. Accepts the options of
     `tailrace serve`, and settings from the same places; --gevent, --debug, --reload and --workers have no effect.
 
-    With --live, ask a running server at the address of its --status which ten endpoints cost the most, and why.
+    With --live, ask a running server, at the address of its --status, which ten endpoints cost the most, and why.
 
-    Exit status: 0 without findings, 1 with findings, 2 for wrong use, 3 if the application cannot be loaded.
+    Exit status: 0 without findings, 1 with findings, 2 for a usage error, 3 if the application cannot be loaded.
     """
     if live:
         return _doctor_of_running(given["status"], given["config"], json)
@@ -173,7 +173,7 @@ def _doctor(
     chosen = plain(settings)
     if chosen["app"] is None:
         raise click.UsageError(
-            "which application? Name it as in `tailrace doctor mysite.wsgi:application --url /report`",
+            "no application: name one, as in `tailrace doctor mysite.wsgi:application --url /report`",
             click.get_current_context(),
         )
     directory.leave_removed(chosen["chdir"])
@@ -194,7 +194,7 @@ def _doctor_of_running(status: str | None, config: str | None, json: bool) -> in
         if "endpoints" not in found:
             version = printable(str(found.get("version")))
             raise ConfigError(
-                f"the server at {asked.address} is Tailrace {version}, which does not report endpoints: upgrade it"
+                f"the server at {asked.address} is Tailrace {version}, which does not report endpoints; upgrade it"
             )
         with asked.understood():
             shown = live.as_json(found) if json else live.as_text(found, str(asked.address))
@@ -208,7 +208,7 @@ def _doctor_of_running(status: str | None, config: str | None, json: bool) -> in
 
 
 static = arguments.Group(
-    "static", help="List the files that are served without the application.", no_args_is_help=False
+    "static", help="List the files that are served without calling the application.", no_args_is_help=False
 )
 static.add_command(
     arguments.Listing(
@@ -221,7 +221,7 @@ static.add_command(
             click.Option(["--json"], is_flag=True, help="Print a JSON list."),
         ],
         help=_static_list.__doc__,
-        short_help="Print each URL of a static file, and what is not served.",
+        short_help="List the URLs of static files, and the files that are not served.",
         context_settings=arguments.OPEN,
     )
 )
@@ -253,7 +253,11 @@ cli.add_command(
                 default=30.0,
                 help="Time limit for one response. [default: 30]",
             ),
-            click.Option(["--live"], is_flag=True, help="Ask the running server at --status instead."),
+            click.Option(
+                ["--live"],
+                is_flag=True,
+                help=("Ask the running server at --status instead of loading the application."),
+            ),
             click.Option(["--json"], is_flag=True, help="Print a JSON object."),
         ],
         help=_doctor.__doc__,
@@ -289,10 +293,10 @@ cli.add_command(
 
 
 def _threads(status: str | None, pid: int | None, json: bool, config: str | None) -> None:
-    """Print what every thread of a running server does: its state, request, time and Python stack.
+    """Print what each thread of a running server is doing: its state, request, time and Python stack.
 
     Asks the server at the address of its --status, which may also come from TAILRACE_STATUS or the settings file. With
-    --pid, reads a process: a worker, a master, or any Python program. That needs the same user or root, and shows no
+    --pid, reads a process: a worker, a master, or any Python program. This requires the same user or root, and shows no
     requests. Stacks need `pip install 'tailrace[status]'`.
     """
     # With an HTTP client, whose ssl must not be imported in a server before gevent has patched it.
@@ -328,7 +332,7 @@ cli.add_command(
         "threads",
         callback=_threads,
         context_settings=arguments.OPEN,
-        short_help="Print what each thread of a running server does.",
+        short_help="Print what each thread of a running server is doing.",
         params=[
             _STATUS,
             click.Option(["--pid"], type=click.IntRange(1), metavar="PID", help="Read this process instead."),
@@ -348,7 +352,7 @@ Examples:
 
 
 def _top(status: str | None, interval: float, config: str | None) -> None:
-    """Show the requests and threads of a running server, live in the terminal.
+    """Show the requests and threads of a running server live, in the terminal.
 
     Asks the server at the address of its --status, which may also come from TAILRACE_STATUS or the settings file. Enter
     shows the stack of a thread, ? explains each figure, 1 to 6 sort by a column. Needs `pip install 'tailrace[top]'`;
@@ -356,11 +360,13 @@ def _top(status: str | None, interval: float, config: str | None) -> None:
     """
     asked = _asked(status, config)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.UsageError("this is no terminal; `tailrace threads` prints the same once")
+        raise click.UsageError("not a terminal; use `tailrace threads` to print the threads once")
     try:
         from tailrace.status import top
     except ImportError as error:
-        raise ConfigError(f"`tailrace top` needs the package textual: pip install 'tailrace[top]' ({error})") from None
+        raise ConfigError(
+            f"`tailrace top` needs the package textual; `pip install 'tailrace[top]'` ({error})"
+        ) from None
     top.run(asked, interval)
 
 
@@ -392,13 +398,13 @@ Examples:
 
 
 def _trace(script: str, pid: int | None, over: str | None, print: bool) -> None:
-    """Trace running servers with their USDT probes and bpftrace, until Ctrl-C.
+    """Trace running servers through their USDT probes with bpftrace, until Ctrl-C.
 
-    SCRIPT is latency, calls, blocks or gil. Needs bpftrace and root. Probes cost nothing while they are not traced. See
+    SCRIPT is latency, calls, blocks or gil. Needs bpftrace and root. Probes cost nothing unless they are traced. See
     docs/probes.md.
     """
     if over is not None and script not in trace.OVER:
-        raise click.UsageError(f"--over is for {' and '.join(trace.OVER)}", click.get_current_context())
+        raise click.UsageError(f"--over applies only to {' and '.join(trace.OVER)}", click.get_current_context())
     try:
         seconds = _OVER.read(over or "100ms")
     except ValueError as error:
@@ -415,19 +421,19 @@ cli.add_command(
         "trace",
         callback=_trace,
         context_settings=arguments.OPEN,
-        short_help="Trace running servers with their probes and bpftrace.",
+        short_help="Trace running servers through their probes with bpftrace.",
         params=[
             click.Argument(["script"], type=click.Choice(list(trace.SCRIPTS)), metavar="SCRIPT"),
             click.Option(
                 ["--pid"],
                 type=click.IntRange(1),
                 metavar="PID",
-                help="Process, or the workers of this master. [default: all servers of this installation]",
+                help="Trace this process, or the workers of this master. [default: all servers of this installation]",
             ),
             click.Option(
-                ["--over"], metavar="SECONDS", help="For blocks and gil: minimum duration to print. [default: 100ms]"
+                ["--over"], metavar="SECONDS", help="With blocks and gil: minimum duration to print. [default: 100ms]"
             ),
-            click.Option(["--print"], is_flag=True, help="Print the command that runs bpftrace."),
+            click.Option(["--print"], is_flag=True, help="Print the bpftrace command instead of running it."),
         ],
         help=_trace.__doc__,
         epilog="\b\nScripts:\n"
@@ -443,11 +449,11 @@ Examples:
 
 
 def _migrate(source: str) -> None:
-    """Convert the configuration of another server to a tailrace.toml, and print it.
+    """Convert another server's configuration to a tailrace.toml, and print it.
 
     SOURCE is a gunicorn.conf.py, a uWSGI file (.ini, .yaml, .json or .xml), a Procfile, or a command line of gunicorn,
-    uWSGI, granian, waitress or mod_wsgi-express as one argument. Nothing in it is executed. Comments in the output
-    list what has no equivalent, with the reason. What needs your attention is also printed to standard error.
+    uWSGI, granian, waitress or mod_wsgi-express as one argument. Nothing is executed. Comments in the output
+    list options without an equivalent, with the reason. Whatever needs your attention also goes to standard error.
 
     Exit status: 0, or 2 if SOURCE cannot be read.
     """
@@ -557,8 +563,10 @@ cli.add_command(
             click.Option(
                 ["--servers"],
                 metavar="NAMES",
-                help="Measure only these servers, separated by commas; one word of a name is enough. [default: all "
-                "installed]",
+                help=(
+                    "Measure only these servers, separated by commas; one word of a name suffices. [default: all "
+                    "installed]"
+                ),
             ),
             click.Option(
                 ["--quick"], is_flag=True, help="Run one round of the main experiments and servers: under two minutes."
@@ -635,7 +643,7 @@ def main() -> NoReturn:
         if not _is_of_output(error):
             raise
         _discard(sys.__stdout__)
-        _fail(TailraceError.exit_status, f"standard output cannot be written: {_reason(error)}")
+        _fail(TailraceError.exit_status, f"cannot write to standard output: {_reason(error)}")
     sys.exit(status)
 
 
@@ -664,7 +672,7 @@ def _is_of_output(error: BaseException) -> bool:
 def _reason(error: OSError | UnicodeEncodeError) -> str:
     """Why text could not be written, and the remedy."""
     if isinstance(error, OSError):
-        return f"{error.strerror}; redirect it to another file"
+        return f"{error.strerror}; redirect the output to another file"
     lenient = f"PYTHONIOENCODING={error.encoding}:backslashreplace"
     return f"{error.encoding} has no {error.object[error.start]!r}; set {lenient}"
 

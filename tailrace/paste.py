@@ -43,7 +43,7 @@ def keywords(section: Mapping[str, str]) -> dict[str, Any]:
         way for way, present in (("bind", "bind" in given), ("listen", listen), ("host/port", host or port)) if present
     ]
     if len(ways) > 1:
-        raise ConfigError(f"{' and '.join(ways)} both say where to listen; keep one")
+        raise ConfigError(f"{' and '.join(ways)} both say where to listen; remove one")
     if listen:
         given["bind"] = listen
     elif host or port:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # For CI, after tools/test_python.sh failed: runs the failed tests again, one by one, where they are three at most. One
-# that passes now is unsteady: it is named, and is to be mended. One that fails again fails the run, and so does a run
+# that passes now is unsteady: it is named, and is to be fixed. One that fails again fails the run, and so does a run
 # that has not come to its end.
 set -eu
 [ ! -e .pytest_cache/unfinished ] || exit 1

@@ -336,7 +336,7 @@ class Master:
                 os.getpid(),
             )
         else:
-            # What the code before the reload has cost is mended, or to be compared.
+            # What the code before the reload has cost is fixed, or to be compared.
             self._board.forget_endpoints()
             if not any(each.is_broken for each in self._plan.serving):
                 log.logger.info("reload complete in %.2f s", action.seconds)

@@ -234,7 +234,7 @@ class Plan:
         self._generation += 1
         self._required = self._generation
         self._reload_began = now
-        # The new code may have mended why workers failed.
+        # The new code may have fixed why workers failed.
         self._failures = 0
         self._waits.clear()
 

@@ -71,7 +71,7 @@ class Agent:
             try:
                 self._turn()
             except Exception:  # the next one must be answered all the same
-                log.logger.exception("an answer of --agent failed, please report it")
+                log.logger.exception("a reply of --agent failed; please report it")
                 time.sleep(_PAUSE)
 
     def _turn(self) -> None:

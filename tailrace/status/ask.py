@@ -38,8 +38,8 @@ LONGEST: Final = 64 << 20
 # Maximum length of a refusal's text in an error (characters).
 _MOST_SAID: Final = 200
 WHICH: Final = (
-    "which server? Name the address of its --status, as in `--status 127.0.0.1:9000`; a server has one when it is "
-    "started so: `tailrace app:app --status 127.0.0.1:9000`"
+    "no server: name the address of its --status, as in `--status 127.0.0.1:9000`; start the server with that option, "
+    "as in `tailrace app:app --status 127.0.0.1:9000`"
 )
 _TITLE: Final = re.compile(r"tailrace: worker (\d+) |tailrace-w(\d+)$")
 
@@ -84,17 +84,17 @@ class Asked:
             ) from None
 
     def _get(self, target: str) -> dict[str, Any]:
-        remedy = f"is the server started with `--status {self.address}`?"
+        remedy = f"was the server started with `--status {self.address}`?"
         try:
             status, body = self._exchange(target)
         except TimeoutError:
-            raise AskError(f"no complete answer from {self.address} within {TIMEOUT:g} s; {remedy}") from None
+            raise AskError(f"no complete response from {self.address} within {TIMEOUT:g} s; {remedy}") from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise AskError(f"no answer from {self.address}: {_short(reason)}; {remedy}") from None
+            raise AskError(f"no response from {self.address}: {_short(reason)}; {remedy}") from None
         if body is None:
             raise AskError(
-                f"the answer from {self.address} to {target} is longer than {LONGEST >> 20} MiB, so this is not a "
+                f"the response from {self.address} to {target} is longer than {LONGEST >> 20} MiB, so this is not a "
                 f"--status address; {remedy}"
             )
         if status != 200:
@@ -195,7 +195,7 @@ def _short(text: str) -> str:
 def process(pid: int) -> list[dict[str, Any]]:
     """The workers of the master with this number, or else that process. Raises AskError."""
     if not Path(f"/proc/{pid}").exists():
-        raise AskError(f"there is no process {pid}")
+        raise AskError(f"process {pid} does not exist")
     workers = {child: number for child in _children(pid) if (number := _worker(child)) is not None}
     return [threads.of_process(number, child) for child, number in (workers or {pid: _worker(pid) or 0}).items()]
 

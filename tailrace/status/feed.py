@@ -108,7 +108,7 @@ class Feed:
                 # nothing.
                 continue
             except Exception:  # the next sample may be well
-                log.logger.exception("the state could not be sampled for the live page; trying again")
+                log.logger.exception("cannot sample the state for the live page; trying again")
 
     def _take(self, *, with_requests: bool, is_regular: bool) -> None:
         """Looks at the server. is_regular: the look of this second, which the history has and every viewer is sent;

@@ -32,8 +32,8 @@ def refusal(host: str) -> str:
     """Why a request with this Host is not answered, in a line."""
     name = ascii(_name(host)[:200])[1:-1]
     return (
-        f"{name} may be the name of a web page that wants to read this: ask by the IP address or as localhost, or "
-        f"start the server with --status {name}:PORT; a proxy may send `Host: localhost`\n"
+        f"{name} may be the name of a web page that tries to read this: use the IP address or localhost, or start the "
+        f"server with --status {name}:PORT; a proxy may send `Host: localhost`\n"
     )
 
 

@@ -18,7 +18,7 @@ from tailrace.status.memory import Memory
 from tailrace.status.snapshot import Snapshot
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_PHASES: Final = "How long requests of the application took, by phase."
+_PHASES: Final = "Time taken by requests to the application, by phase."
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,16 @@ def exposition(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> b
 
 
 def _families(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> Iterator[_Family]:
-    yield _Family("tailrace_info", "gauge", "The server.").add(1, version=version, application=taken.state.application)
+    yield _Family("tailrace_info", "gauge", "Version of the server.").add(
+        1, version=version, application=taken.state.application
+    )
     for each in series.of(taken):
         name, kind = (f"{each.name}_total", "counter") if each.is_counter else (each.name, "gauge")
         family = _Family(name, kind, each.said)
         for label, value in each.values.items():
             family.add(value, **({each.label: label} if each.label else {}))
         yield family
-    writes = _Family("tailrace_response_writes", "histogram", "Write system calls of a response.")
+    writes = _Family("tailrace_response_writes", "histogram", "Write system calls per response.")
     writes.add_histogram(counts.writes(taken.deliveries))
     yield writes
     phases = _Family("tailrace_request_phase_seconds", "histogram", _PHASES)
@@ -75,13 +77,13 @@ def _memory_of_workers(memory: Mapping[int, Memory]) -> Iterator[_Family]:
     yield _Family(
         "tailrace_workers_resident_memory_bytes",
         "gauge",
-        "Resident memory of the workers, added; a page that several share counts for each.",
+        "Total resident memory of the workers; a shared page counts once per worker.",
     ).add(sum(resident))
     if len(shared) == len(memory):
         yield _Family(
             "tailrace_workers_proportional_memory_bytes",
             "gauge",
-            "Memory of the workers, in which a page that several share counts once.",
+            "Memory of the workers; a shared page counts once.",
         ).add(sum(shared))
 
 

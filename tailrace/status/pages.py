@@ -36,7 +36,7 @@ def _accepted(environ: WSGIEnvironment) -> str:
 
 
 def _named(pids: list[int]) -> str:
-    return ", ".join(map(str, pids)) or "there is none now"
+    return ", ".join(map(str, pids)) or "there is none at present"
 
 
 class Pages:
@@ -94,7 +94,11 @@ class Pages:
 
     def _events(self, _environ: WSGIEnvironment) -> _Answer:
         if (viewer := self.feed.viewer()) is None:
-            return "503 Service Unavailable", _TEXT, f"{MOST_VIEWERS} viewers are served, no more\n".encode()
+            return (
+                "503 Service Unavailable",
+                _TEXT,
+                f"{MOST_VIEWERS} viewers are connected, which is the limit\n".encode(),
+            )
         return "200 OK", _EVENTS, viewer
 
     def _health(self, _environ: WSGIEnvironment) -> _Answer:
@@ -118,7 +122,7 @@ class Pages:
         taken = self._take(with_requests=True)
         known = [each.pid for each in taken.workers]
         if pid is not None and pid not in map(str, known):
-            return "404 Not Found", _TEXT, f"pid is the process id of a worker: {_named(known)}\n".encode()
+            return "404 Not Found", _TEXT, f"pid must be the process id of a worker: {_named(known)}\n".encode()
         try:
             workers = self._threads.read(taken, lambda: self._take(with_requests=True), int(pid) if pid else None)
         except threads.Busy:

@@ -134,7 +134,7 @@ def endpoint_text(found: Mapping[str, Any]) -> str:
     """The endpoints of a document, for a terminal."""
     lines = [
         f"{'cost, s':>9} {'responses':>10} {'mean, ms':>9} {'p95, ms':>9} {'held, ms':>9} {'calls':>6} {'path':9} "
-        "endpoint, each with what to fix"
+        "endpoint, with what to fix"
     ]
     for each in found["endpoints"]:
         number = max(1, each["responses"])
@@ -146,7 +146,7 @@ def endpoint_text(found: Mapping[str, Any]) -> str:
             f"{each['endpoint']}"
         )
         lines += [f"    {one['key']}: {one['what']} {one['change']}" for one in each["findings"]]
-    return "\n".join(lines if found["endpoints"] else ["no response of the application has been sent yet"])
+    return "\n".join(lines if found["endpoints"] else ["the application has not sent any response yet"])
 
 
 def recent_text(found: Mapping[str, Any]) -> str:

@@ -14,40 +14,43 @@ from tailrace.status.state import STATES
 
 # The counters of the scoreboard that only grow: the name here, and the help.
 COUNTERS: Final = {
-    "accepted": ("tailrace_connections_accepted", "Connections that were accepted."),
-    "requests": ("tailrace_requests", "Requests that the application has answered."),
+    "accepted": ("tailrace_connections_accepted", "Connections accepted."),
+    "requests": ("tailrace_requests", "Requests answered by the application."),
     "static": ("tailrace_static_responses", "Responses of --static and --overlay, without the application."),
-    "refused": ("tailrace_refused", "Requests and connections that the server itself has refused."),
-    "timed_out": ("tailrace_requests_timed_out", "Requests that were not answered before their deadline."),
-    "given_up": ("tailrace_requests_given_up", "Unfinished requests that were given up to make room for others."),
+    "refused": ("tailrace_refused", "Requests and connections refused by the server itself."),
+    "timed_out": ("tailrace_requests_timed_out", "Requests not answered before their deadline."),
+    "given_up": ("tailrace_requests_given_up", "Incomplete requests shed to make room for others."),
 }
 # And its gauges.
 GAUGES: Final = {
     "connections": ("tailrace_connections", "Open connections."),
-    "queued": ("tailrace_queue_requests", "Complete requests that wait for a thread or greenlet."),
-    "running": ("tailrace_running_requests", "Requests that the application runs now."),
-    "stuck": ("tailrace_stuck_threads", "Threads that are still in a request whose deadline has passed."),
-    "held": ("tailrace_client_memory_bytes", "Memory that is held for clients."),
-    "heads": ("tailrace_request_head_memory_bytes", "The part of it for request heads, and for requests behind them."),
+    "queued": ("tailrace_queue_requests", "Complete requests waiting for a thread or greenlet."),
+    "running": ("tailrace_running_requests", "Requests running in the application."),
+    "stuck": ("tailrace_stuck_threads", "Threads still in a request whose deadline has passed."),
+    "held": ("tailrace_client_memory_bytes", "Memory held for clients."),
+    "heads": (
+        "tailrace_request_head_memory_bytes",
+        "Memory of request heads, and of requests that arrived behind them.",
+    ),
     "buffered": ("tailrace_response_memory_bytes", "Memory of responses that clients have not accepted yet."),
     "bodies": ("tailrace_request_body_memory_bytes", "Memory of request bodies."),
 }
 # Counts of responses by a label: the group, the name here, the label, and the help.
 _BY_LABEL: Final = (
     ("classes", "tailrace_responses", "class", "Responses by the class of their status."),
-    ("endings", "tailrace_responses_ended", "ending", "Responses by how they ended."),
-    ("paths", "tailrace_responses_delivered", "path", "Responses by how their bodies were sent."),
+    ("endings", "tailrace_responses_ended", "ending", "Responses by ending."),
+    ("paths", "tailrace_responses_delivered", "path", "Responses by the delivery of their bodies."),
 )
 # Their sizes, added.
 _SIZES: Final = {
-    "held": ("tailrace_responses_held", "Responses that were held, to be sent together with others."),
-    "body_bytes": ("tailrace_response_body_bytes", "Bytes of response bodies that were sent or queued."),
-    "blocks": ("tailrace_response_blocks", "Non-empty blocks that the application gave."),
+    "held": ("tailrace_responses_held", "Responses held, to be sent together with others."),
+    "body_bytes": ("tailrace_response_body_bytes", "Bytes of response bodies, sent or queued."),
+    "blocks": ("tailrace_response_blocks", "Non-empty blocks returned by the application."),
 }
 # Threads and connections by their state.
 _STATES_OF: Final = {
-    "threads": ("tailrace_threads", "Threads by what they do; with greenlets, those that run requests."),
-    "connections": ("tailrace_connections_by_state", "Open connections by what goes on on them."),
+    "threads": ("tailrace_threads", "Threads by state; with greenlets, the threads that run requests."),
+    "connections": ("tailrace_connections_by_state", "Open connections by state."),
 }
 
 
@@ -66,11 +69,11 @@ def of(taken: Snapshot) -> Iterator[Series]:
     state, totals, delivered = taken.state, taken.totals, taken.deliveries
     yield _gauge("tailrace_uptime_seconds", "Time since the master started.", taken.now - state.began)
     yield _gauge("tailrace_ready", "1 while /ready answers 200, else 0.", int(not taken.not_ready))
-    yield _gauge("tailrace_workers_wanted", "Workers that are to serve.", state.wanted)
+    yield _gauge("tailrace_workers_wanted", "Workers wanted.", state.wanted)
     found = Counter(worker.state for worker in taken.workers)
     workers = {name: found[name] for name in STATES}
     yield Series("tailrace_workers", "Workers by state.", False, "state", workers)
-    said = "Workers that were replaced, or failed to load, by reason."
+    said = "Workers replaced, or failed to load, by reason."
     yield Series("tailrace_worker_restarts", said, True, "reason", state.restarts)
     for key, (name, said) in COUNTERS.items():
         yield _counter(name, said, totals[key])

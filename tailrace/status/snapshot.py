@@ -114,16 +114,19 @@ class Snapshot:
     def not_ready(self) -> str:
         """Why no worker can serve, in one line; empty when one can."""
         if self.state.stopping:
-            return "draining: the server finishes its requests and ends"
+            return "draining: the server is finishing its requests before it stops"
         found = Counter(worker.state for worker in self.workers)
         if found[SERVING]:
             return ""
         if found[HUNG]:
-            return f"{found[HUNG]} of {len(self.workers)} workers hang, and none serves"
+            return f"{found[HUNG]} of {len(self.workers)} workers are hung, and none is serving"
         if not self.state.has_served:
             return "starting: no worker is ready yet"
-        what = "another one starts" if found[STARTING] else "another one is to start"
-        return f"no worker serves: {'the last one drains' if found[DRAINING] else 'the last one has ended'}; {what}"
+        what = "another worker is starting" if found[STARTING] else "another worker will start"
+        return (
+            f"no worker is serving: {'the last one is draining' if found[DRAINING] else 'the last one has ended'}; "
+            f"{what}"
+        )
 
 
 def take(

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 # How long one read may take (seconds).
 TIMEOUT: Final = 2.0
-NO_PROGRAM: Final = "stacks are read by py-spy, which is not installed: pip install 'tailrace[status]'"
+NO_PROGRAM: Final = "stacks need py-spy, which is not installed; `pip install 'tailrace[status]'`"
 # A process that changes its frames meanwhile may be read wrongly, which py-spy notices.
 _ATTEMPTS: Final = 3
 # The kernel's number of a thread stands within so many bytes of its `pthread_t` (bytes).
@@ -75,9 +75,9 @@ def read(pid: int, timeout: float = TIMEOUT) -> dict[int, Stack]:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise Unreadable(f"py-spy has not read process {pid} within {timeout:g} s") from None
+            raise Unreadable(f"py-spy did not read process {pid} within {timeout:g} s") from None
         except OSError as error:
-            raise Unreadable(f"py-spy cannot be run: {error.strerror}: {found}") from None
+            raise Unreadable(f"cannot run py-spy: {error.strerror}: {found}") from None
         if done.returncode == 0:
             return _stacks(pid, done.stdout)
     said = done.stderr.decode(errors="replace")
@@ -96,11 +96,14 @@ def _refused(pid: int) -> str:
     except (OSError, ValueError):
         scope = 0
     if scope == 3:
-        return f"the kernel permits nobody to read process {pid}: kernel.yama.ptrace_scope is 3 until the next boot"
+        return (
+            f"the kernel lets no process read process {pid}: kernel.yama.ptrace_scope is 3, which cannot be changed "
+            "before the next boot"
+        )
     yama = f" (kernel.yama.ptrace_scope is {scope})" if scope else ""
     return (
-        f"no permission to read the memory of process {pid}{yama}: use its user or root, with CAP_SYS_PTRACE; "
-        "a server that was started as root with --user has to be started as that user instead"
+        f"no permission to read the memory of process {pid}{yama}: use its user or root, with CAP_SYS_PTRACE; if the "
+        "server was started as root with --user, start it as that user instead"
     )
 
 
@@ -117,7 +120,7 @@ def _stacks(pid: int, printed: bytes) -> dict[int, Stack]:
             if (number := each["os_thread_id"] or _number(pid, each["thread_id"])) is not None
         }
     except (ValueError, KeyError, TypeError) as error:
-        raise Unreadable(f"py-spy has printed something unknown, of another version perhaps: {error!r}") from None
+        raise Unreadable(f"cannot understand the output of py-spy, which may be another version: {error!r}") from None
 
 
 def _number(pid: int, ident: int) -> int | None:

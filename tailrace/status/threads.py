@@ -41,22 +41,22 @@ UNKNOWN: Final = "unknown"
 
 # What a state means, in one line.
 EXPLAINED: Final = {
-    RUNNING: "the thread computes, in Python or in a library",
-    WAITING: "the thread waits: for a lock, a time, a file, a database, the network",
-    FOR_INTERPRETER: "the thread could go on, and another one holds the interpreter (the GIL)",
-    SENDING: "the thread waits until its client has read more of the response",
-    IDLE: "the thread has nothing to do",
-    GREENLET: "the request runs in a greenlet of this thread; stacks of greenlets that wait are not read",
-    UNKNOWN: "the thread has ended; or it waits, and neither its request nor its stack is known",
+    RUNNING: "the thread is computing, in Python or in a library",
+    WAITING: "the thread is waiting for a lock, a timer, a file, a database or the network",
+    FOR_INTERPRETER: "the thread could run, but another one holds the interpreter (the GIL)",
+    SENDING: "the thread is waiting for its client to read more of the response",
+    IDLE: "the thread has no work",
+    GREENLET: "the request runs in a greenlet of this thread; stacks of waiting greenlets are not read",
+    UNKNOWN: "the thread has ended, or it is waiting and neither its request nor its stack is known",
 }
 
 _OURS: Final = str(Path(__file__).parent.parent) + "/"
 _IN_GREENLETS: Final = (
-    "requests run in greenlets: a stack is that of the greenlet that runs; `kill -URG %d` logs those of all"
+    "requests run in greenlets: each stack is that of the running greenlet; `kill -URG %d` logs the stacks of all"
 )
 NO_REQUESTS: Final = (
-    "a process does not tell its requests; `tailrace threads --status ADDRESS` shows them, with the address of the "
-    "server's --status"
+    "requests are not shown for a process; use `tailrace threads --status ADDRESS`, with the address of the server's "
+    "--status"
 )
 
 
@@ -142,7 +142,7 @@ def _read(pid: int, left: float) -> tuple[dict[int, Stack], str | None, dict[int
     """The stacks, why there are none, and the threads."""
     try:
         if left <= 0:
-            raise Unreadable(f"not read: reading the workers before took {BUDGET:g} s")
+            raise Unreadable(f"not read: reading the previous workers took {BUDGET:g} s")
         found, error = stacks.read(pid, min(left, stacks.TIMEOUT)), None
     except Unreadable as unreadable:
         found, error = {}, str(unreadable)

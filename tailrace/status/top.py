@@ -105,21 +105,21 @@ COLUMNS: Final = (
         7,
         lambda row: str(row.found["thread"]),
         lambda row: row.found["thread"],
-        "the kernel's number of the thread, as ps -L and gdb show it",
+        "the kernel's thread id, as ps -L and gdb show it",
     ),
     Column(
         "state",
         15,
         lambda row: row.state,
         lambda row: row.state,
-        "what the thread does or waits for; see the states",
+        "what the thread is doing or waiting for; see the states",
     ),
     Column(
         "time, s",
         8,
         lambda row: f"{row.seconds:8.2f}" if row.found["request"] else "",
         lambda row: row.seconds,
-        "how long its request has run, in seconds",
+        "how long its request has been running, in seconds",
         falls=True,
     ),
     Column("request", 0, lambda row: row.request, lambda row: row.request, "method and target of its request"),
@@ -129,16 +129,16 @@ _BY_SECONDS: Final = 3
 
 # The figures of the first lines.
 FIGURES: Final = {
-    "up": "time since the master started",
-    "ready": "whether a worker serves; else why not",
-    "workers": "workers that serve, of those that are to",
+    "up": "time since the master started, in seconds",
+    "ready": "whether a worker is serving; if not, the reason",
+    "workers": "workers serving, of the workers wanted",
     "connections": "open connections of clients",
-    "requests/s": "requests that the application answers, a second",
-    "running": "requests that the application runs",
-    "queued": "complete requests that wait for a thread or greenlet",
-    "refused": "requests and connections that the server itself has refused",
-    "stuck": "threads that are still in a request whose deadline has passed",
-    "memory": "resident memory of the workers, added",
+    "requests/s": "requests answered by the application, per second",
+    "running": "requests running in the application",
+    "queued": "complete requests waiting for a thread or greenlet",
+    "refused": "requests and connections refused by the server itself",
+    "stuck": "threads still in a request whose deadline has passed",
+    "memory": "total resident memory of the workers",
 }
 
 
@@ -212,7 +212,7 @@ class Look:
         """One of PAGES, if the server's version has it."""
         if "endpoints" in self.status:
             return text(self.status)
-        return f"Tailrace {self.status['version']} does not tell this"
+        return f"Tailrace {self.status['version']} does not report this"
 
 
 def explanation() -> str:
@@ -221,7 +221,7 @@ def explanation() -> str:
         "Figures": FIGURES,
         "Columns": {each.title: each.explained for each in COLUMNS},
         "States": {_SHORT.get(state, state): said for state, said in EXPLAINED.items()}
-        | {_HOLDS: "the thread computes and holds the interpreter (the GIL)"},
+        | {_HOLDS: "the thread is computing and holds the interpreter (the GIL)"},
     }
     return "\n\n".join(
         "\n".join([title, *(f"  {name:<13} {said}" for name, said in part.items())]) for title, part in parts.items()
@@ -379,7 +379,7 @@ class Top(App[None]):
         self.push_screen(Page(lambda: self._page("slow")))
 
     def _page(self, name: str) -> str:
-        return "the server has not answered yet" if self._look is None else self._look.page(PAGES[name])
+        return "the server has not responded yet" if self._look is None else self._look.page(PAGES[name])
 
     def on_data_table_row_selected(self, _event: DataTable.RowSelected) -> None:
         """The stack of the thread, as it is now, as long as it is shown."""

@@ -17,10 +17,10 @@ from tailrace.process.errors import TailraceError
 
 # What each script shows. Those of OVER print what takes at least so long.
 SCRIPTS: Final = {
-    "latency": "time of requests: queued, in the application, sending",
+    "latency": "request times: queued, in the application, sending",
     "calls": "system calls per response",
-    "blocks": "blocks of responses that came late",
-    "gil": "who holds the interpreter, and who waits for it",
+    "blocks": "late blocks of responses",
+    "gil": "threads that hold the interpreter, and threads that wait for it",
 }
 OVER: Final = ("blocks", "gil")
 _FOLDER: Final = Path(__file__).with_name("bpftrace")
@@ -47,7 +47,7 @@ def command(script: str, pid: int | None, over: float) -> list[str]:
     """
     extension = _mapped(pid, _EXTENSION)
     if extension is None:
-        raise TraceError(f"process {pid} is no server of Tailrace: it has not loaded the module `_tailrace`")
+        raise TraceError(f"process {pid} is not a Tailrace server: it has not loaded the module `_tailrace`")
     given = [extension, str(pid or 0)]
     if script in OVER:
         given.append(str(max(1, round(over * 1000))))
@@ -70,10 +70,13 @@ def missing() -> str | None:
     if shutil.which("bpftrace") is None:
         return "bpftrace is not installed: `apt install bpftrace` (Debian, Ubuntu) or `dnf install bpftrace` (Fedora)"
     if os.geteuid() != 0:
-        return "bpftrace needs root: put `sudo` before the command, with the whole path of `tailrace`"
+        return "bpftrace needs root: run the command with `sudo` and the full path of `tailrace`"
     for path, what in _KERNEL.items():
         if not Path(path).exists():
-            return f"the kernel lacks {what}: there is no {path}; in a container, run it on the host with --pid"
+            return (
+                f"the kernel lacks {what}: {path} does not exist; in a container, run the command on the host with "
+                "--pid"
+            )
     return None
 
 
@@ -82,15 +85,15 @@ def _mapped(pid: int | None, name: re.Pattern[str]) -> str | None:
     try:
         maps = Path(f"/proc/{pid or 'self'}/maps").read_text(errors="surrogateescape")
     except FileNotFoundError:
-        raise TraceError(f"there is no process {pid}") from None
+        raise TraceError(f"process {pid} does not exist") from None
     except PermissionError:
-        raise TraceError(f"process {pid} belongs to another user: put `sudo` before the command") from None
+        raise TraceError(f"process {pid} belongs to another user: run the command with `sudo`") from None
     for line in maps.splitlines():
         path = line[line.find("/") :] if "/" in line else ""
         current = path.removesuffix(" (deleted)")
         if name.search(current):
             if current != path:
-                raise TraceError(f"{current} is not the file that process {pid} has loaded: restart the server")
+                raise TraceError(f"{current} is not the file that process {pid} loaded: restart the server")
             return _seen_from_here(pid, path)
     return None
 

@@ -112,7 +112,7 @@ def test_without_an_application_the_usage_is_explained(monkeypatch, capsys):
     assert status == 2
     assert shown.startswith(cli.get_help(Context(cli, info_name="tailrace", **CONTEXT)))
     *_, error, hint = shown.splitlines()
-    assert error.startswith("tailrace: error: which application?")
+    assert error.startswith("tailrace: error: no application: name one")
     assert hint == "`tailrace serve --help` shows the usage"
     assert failing(monkeypatch, capsys, "serve") == (2, f"{error}\n{hint}\n")
 
@@ -366,7 +366,8 @@ def test_output_that_cannot_be_written_is_an_error(arguments):
         status, _, said = ended(*arguments, stdout=full)
     assert (status, said) == (
         1,
-        "tailrace: error: standard output cannot be written: No space left on device; redirect it to another file\n",
+        "tailrace: error: cannot write to standard output: No space left on device; "
+        "redirect the output to another file\n",
     )
 
 
@@ -374,7 +375,7 @@ def test_text_that_the_output_cannot_take_is_an_error():
     environ = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
     status, _, said = ended("config", "--chdir", b"caf\xe9", env=environ)
     assert status == 1
-    assert said.startswith("tailrace: error: standard output cannot be written: utf-8 has no ")
+    assert said.startswith("tailrace: error: cannot write to standard output: utf-8 has no ")
     assert said.count("\n") == 1
 
 

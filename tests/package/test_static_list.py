@@ -257,14 +257,14 @@ def test_the_application_of_a_command_line_is_no_path(application, path):
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        ([], 2, "no folder is served: name one, as in --static /assets=./dist or --overlay ./public"),
+        ([], 2, "no folder to serve: name one, as in --static /assets=./dist or --overlay ./public"),
         (["--static", "/=absent"], 2, "--static /=absent: the folder "),
-        (["--static", "/=dist", "sub/x"], 2, "PATH is that of a URL and begins with a slash: /sub/x"),
-        (["--static", "/=dist", "/absent"], 2, "/absent: no file in the folders matches; without PATH, all are listed"),
+        (["--static", "/=dist", "sub/x"], 2, "PATH is a URL path and begins with a slash: /sub/x"),
+        (["--static", "/=dist", "/absent"], 2, "/absent: no file in the folders matches; omit PATH to list all files"),
         (
             ["--static", "/=dist", "site.wsgi"],
             2,
-            "site.wsgi: no file in the folders matches; without PATH, all are listed (no application is needed)",
+            "site.wsgi: no file in the folders matches; omit PATH to list all files (no application is needed)",
         ),
         (
             ["--static", "/=dist", "/a", "app:app", "/b"],

@@ -71,7 +71,7 @@ def endless(head):
 def test_an_endless_answer_is_left(monkeypatch, head):
     monkeypatch.setattr(ask, "LONGEST", 1 << 20)
     assert refusal(endless(head)) == (
-        "the answer from ADDRESS to /status.json is longer than 1 MiB, so this is not a --status address; is the "
+        "the response from ADDRESS to /status.json is longer than 1 MiB, so this is not a --status address; was the "
         "server started with `--status ADDRESS`?"
     )
 
@@ -103,7 +103,7 @@ def test_an_answer_that_comes_byte_by_byte_has_the_time_of_one(monkeypatch):
 
     monkeypatch.setattr(ask.time, "monotonic", clock)
     assert refusal(send) == (
-        "no complete answer from ADDRESS within 10 s; is the server started with `--status ADDRESS`?"
+        "no complete response from ADDRESS within 10 s; was the server started with `--status ADDRESS`?"
     )
 
 
@@ -121,7 +121,7 @@ def test_all_addresses_of_a_name_have_the_time_of_one(monkeypatch):
     found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (f"192.0.2.{last}", 80)) for last in range(1, 20)]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_arguments, **_keywords: found)
     monkeypatch.setattr(socket, "socket", Unreachable)
-    with pytest.raises(ask.AskError, match=r"no complete answer from many\.example:80 within 10 s"):
+    with pytest.raises(ask.AskError, match=r"no complete response from many\.example:80 within 10 s"):
         ask.Asked("many.example:80").status()
     assert given == [9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]
 
@@ -139,20 +139,20 @@ def test_the_next_address_of_a_name_is_tried(monkeypatch):
 def test_an_address_at_which_no_process_listens_is_named():
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
-    with pytest.raises(ask.AskError, match=f"no answer from 127.0.0.1:{port}: Connection refused; is the server"):
+    with pytest.raises(ask.AskError, match=f"no response from 127.0.0.1:{port}: Connection refused; was the server"):
         ask.Asked(f"127.0.0.1:{port}").status()
 
 
 def test_a_refusal_is_one_short_line_that_a_terminal_does_not_obey():
     said = refusal(lambda connection: connection.sendall(response(TITLE.encode() + b"x" * 5000, "404 Not Found")))
     assert said.startswith(r"ADDRESS answers /status.json with 404: \x1b]0;owned\x07\x1b[2J")
-    assert said.endswith("xxx...; is the server started with `--status ADDRESS`?")
+    assert said.endswith("xxx...; was the server started with `--status ADDRESS`?")
     assert len(said) < 400
 
 
 def test_what_is_no_http_is_not_shown_to_the_terminal():
     said = refusal(lambda connection: connection.sendall(TITLE.encode() + b"\r\n"))
-    assert said.startswith(r"no answer from ADDRESS: \x1b]0;owned\x07\x1b[2J")
+    assert said.startswith(r"no response from ADDRESS: \x1b]0;owned\x07\x1b[2J")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_another_document_is_named(body):
 
 def test_an_answer_that_breaks_off_is_named():
     said = refusal(lambda connection: connection.sendall(response(b'{"workers": []}')[:-1]))
-    assert said.startswith("no answer from ADDRESS: IncompleteRead(")
+    assert said.startswith("no response from ADDRESS: IncompleteRead(")
 
 
 def nested(depth):

@@ -65,8 +65,8 @@ def test_a_server_that_stops_drains_whatever_its_workers_do():
     ("names", "more", "why"),
     [
         ([state.STARTING], {"has_served": False}, "starting: no worker is ready yet"),
-        ([state.HUNG], {}, "1 of 1 workers hang, and none serves"),
-        ([], {}, "no worker serves: the last one has ended; another one is to start"),
+        ([state.HUNG], {}, "1 of 1 workers are hung, and none is serving"),
+        ([], {}, "no worker is serving: the last one has ended; another worker will start"),
     ],
 )
 def test_a_server_without_a_worker_that_serves_is_down_and_says_why(names, more, why):

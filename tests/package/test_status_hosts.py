@@ -49,5 +49,5 @@ def test_the_refusal_is_one_line_with_the_remedy():
     said = hosts.refusal("evil.example:9000\x1b")
     assert said.count("\n") == 1
     assert said.isascii()
-    assert "ask by the IP address or as localhost" in said
+    assert "use the IP address or localhost" in said
     assert "--status evil.example:PORT" in said

@@ -38,7 +38,7 @@ def test_pages():
     status, _, body = get(Board({}), "/ready", shared(worker(), stopping=True))
     assert (status, body) == (
         "503 Service Unavailable",
-        "draining: the server finishes its requests and ends\n",
+        "draining: the server is finishing its requests before it stops\n",
     )
     assert get(Board({}), "/nothing")[0] == "404 Not Found"
     status, fields, _ = get(Board({}), "/ready", method="DELETE")

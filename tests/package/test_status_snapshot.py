@@ -18,12 +18,16 @@ def take(memory, board, now=10.0, **more):
         ([state.SERVING, state.STARTING], {}, ""),
         ([state.SERVING, state.HUNG], {}, ""),
         ([state.DRAINING, state.SERVING], {}, ""),
-        ([state.SERVING], {"stopping": True}, "draining: the server finishes its requests and ends"),
-        ([], {"stopping": True, "has_served": False}, "draining: the server finishes its requests and ends"),
-        ([state.HUNG, state.STARTING], {}, "1 of 2 workers hang, and none serves"),
-        ([], {}, "no worker serves: the last one has ended; another one is to start"),
-        ([state.STARTING], {}, "no worker serves: the last one has ended; another one starts"),
-        ([state.DRAINING, state.STARTING], {}, "no worker serves: the last one drains; another one starts"),
+        ([state.SERVING], {"stopping": True}, "draining: the server is finishing its requests before it stops"),
+        ([], {"stopping": True, "has_served": False}, "draining: the server is finishing its requests before it stops"),
+        ([state.HUNG, state.STARTING], {}, "1 of 2 workers are hung, and none is serving"),
+        ([], {}, "no worker is serving: the last one has ended; another worker will start"),
+        ([state.STARTING], {}, "no worker is serving: the last one has ended; another worker is starting"),
+        (
+            [state.DRAINING, state.STARTING],
+            {},
+            "no worker is serving: the last one is draining; another worker is starting",
+        ),
     ],
 )
 def test_ready_is_who_has_a_worker_that_serves(names, more, why):

@@ -57,15 +57,15 @@ def test_a_python_without_symbols_is_watched_by_its_exported_functions(tmp_path,
 
 
 def test_a_process_that_is_no_server_is_refused(other):
-    with pytest.raises(trace.TraceError, match=f"process {other} is no server of Tailrace"):
+    with pytest.raises(trace.TraceError, match=f"process {other} is not a Tailrace server"):
         trace.command("latency", other, 0.1)
-    with pytest.raises(trace.TraceError, match="there is no process 4194305"):
+    with pytest.raises(trace.TraceError, match="process 4194305 does not exist"):
         trace.command("latency", 4194305, 0.1)
 
 
 def test_a_file_that_was_replaced_is_named(monkeypatch):
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: f"7f00-7f01 r-xp 0 08:01 5 {EXTENSION} (deleted)\n")
-    with pytest.raises(trace.TraceError, match=r"_tailrace.* is not the file that process 7 has loaded: restart"):
+    with pytest.raises(trace.TraceError, match=r"_tailrace.* is not the file that process 7 loaded: restart"):
         trace.command("latency", 7, 0.1)
 
 
@@ -78,7 +78,8 @@ def test_what_is_missing_is_named_with_its_remedy(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(trace, "_KERNEL", {"/": "all", str(tmp_path / "uprobe"): "uprobes"})
     assert trace.missing() == (
-        f"the kernel lacks uprobes: there is no {tmp_path}/uprobe; in a container, run it on the host with --pid"
+        f"the kernel lacks uprobes: {tmp_path}/uprobe does not exist; in a container, "
+        "run the command on the host with --pid"
     )
     monkeypatch.setattr(trace, "_KERNEL", {"/": "all"})
     assert trace.missing() is None

@@ -50,7 +50,7 @@ def test_it_is_told_while_every_worker_is_stuck_and_down_when_they_hang(tmp_path
         with asking(server, f"/stuck?keeps=1&entered={tmp_path}/entered") as client:
             eventually((tmp_path / "entered").exists, "the request in flight")
             assert line(at).startswith("ready up ")
-            says(at, "down #1 of 1 workers hang, and none serves")
+            says(at, "down #1 of 1 workers are hung, and none is serving")
             says(at, "ready up 100%", 60)
             client.rest()
 

@@ -140,7 +140,7 @@ def test_a_request_of_a_worker_that_drains_is_draining_unless_its_client_is_slow
 def test_a_server_that_is_not_ready_says_why(browser, show):
     _, address = show(worker(), stopping=True, requests=[])
     opened(browser, address)
-    assert browser.value(text("#readiness")) == "not ready: draining: the server finishes its requests and ends"
+    assert browser.value(text("#readiness")).startswith("not ready: draining: the server is finishing its requests")
     assert browser.value("document.title").startswith("not ready: ")
     assert browser.value(text("#no-requests")) == "No request is in flight."
 
@@ -199,7 +199,7 @@ def test_a_worker_opens_to_its_threads(browser, show):
     ("stacks", "said"),
     [
         (("404 Not Found", "/, /health\n"), "This server does not read stacks."),
-        (("404 Not Found", "pid is the process id of a worker: 5\n"), "The worker has ended."),
+        (("404 Not Found", "pid must be the process id of a worker: 5\n"), "The worker has ended."),
         (
             ("501 Not Implemented", "stacks need py-spy\nmore"),
             "The stacks cannot be read: stacks need py-spy (501)",
@@ -245,7 +245,7 @@ def test_endpoints_are_shown_by_what_they_cost_and_open_to_what_to_fix(browser, 
         "Array.from(document.querySelectorAll('#endpoints .findings section > *'), e => e.textContent)"
     )
     assert found[0] == "10,000 blocks of 20 bytes on average."
-    assert "After the first block the thread was held for 6.00 ms, and 4 system calls" in found[1]
+    assert "After the first block, the thread was occupied for 6.00 ms, and 4 system calls" in found[1]
     assert 'return [b"".join(blocks)]' in found[3].splitlines()
     # What is open follows the figures.
     shown.board.counted = [{**SMALL_BLOCKS, "responses": 4, "blocks": 80_000, "body_bytes": 1_600_000}]

@@ -74,8 +74,8 @@ def test_an_application_that_does_not_load_at_first_is_shown_too(developed, tmp_
     with developed() as server:
         server.serves().logged("watching the files in")
         assert b"ZeroDivisionError" in server.get().body
-        write(tmp_path, b"mended")
-        answers(server, b"mended")
+        write(tmp_path, b"fixed")
+        answers(server, b"fixed")
 
 
 def test_a_request_after_the_save_waits_for_the_new_code(developed, tmp_path):

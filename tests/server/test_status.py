@@ -116,7 +116,7 @@ def test_a_worker_whose_interpreter_is_held_is_hung_and_replaced(tmp_path):
     with server, asking(server, f"/stuck?keeps=1&entered={tmp_path}/entered", deadline=30) as client:
         eventually((tmp_path / "entered").exists, "the request in flight")
         eventually(lambda: ready(at)[0] == 503, "it is not ready")
-        assert ready(at) == (503, "1 of 1 workers hang, and none serves")
+        assert ready(at) == (503, "1 of 1 workers are hung, and none is serving")
         (worker,) = document(at)["workers"]
         assert (worker["state"], worker["counters"]["running"]) == ("hung", 1)
         assert ask(at, "/health").status == 200
@@ -187,7 +187,7 @@ def test_it_is_not_ready_while_it_starts_and_while_it_drains(tmp_path):
             eventually((tmp_path / "entered").exists, "the request in flight")
             server.send_signal(signal.SIGTERM)
             eventually(lambda: ready(at)[0] == 503, "it drains")
-            assert ready(at) == (503, "draining: the server finishes its requests and ends")
+            assert ready(at) == (503, "draining: the server is finishing its requests before it stops")
             assert ask(at, "/health").status == 200
             assert [each["state"] for each in document(at)["workers"]] == ["draining"]
             (tmp_path / "gate").touch()

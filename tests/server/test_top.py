@@ -156,7 +156,7 @@ def test_without_an_answer_it_says_what_to_do(tmp_path):
     with Terminal(
         tmp_path, sys.executable, "-m", "tailrace", "top", "--status", "127.0.0.1:1", size=(200, 24)
     ) as terminal:
-        terminal.shows("is the server started with `--status 127.0.0.1:1`?", "ended with 1")
+        terminal.shows("was the server started with `--status 127.0.0.1:1`?", "ended with 1")
 
 
 class Answering:
@@ -285,7 +285,7 @@ def test_without_a_terminal_it_names_the_other_command(server):
         check=False,
     )
     assert done.returncode == 2
-    assert "`tailrace threads` prints the same once" in done.stderr
+    assert "`tailrace threads` to print the threads once" in done.stderr
 
 
 def test_a_server_that_ends_meanwhile_is_said(tmp_path):
@@ -296,6 +296,6 @@ def test_a_server_that_ends_meanwhile_is_said(tmp_path):
             terminal.shows("workers 1/1")
             assert answer(at, "/status.json")["ready"]
             server.stop()
-            terminal.shows("no answer from")
+            terminal.shows("no response from")
             terminal.press("q")
             terminal.shows("ended with 0")
