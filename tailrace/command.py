@@ -110,6 +110,7 @@ def _config(format: str, **given: Any) -> None:
     settings, warnings = arguments.settings_of(given)
     for warning in warnings:
         click.echo(f"tailrace: warning: {warning}", err=True)
+    log_settings.check(settings)
     click.echo(show.as_json(settings) if format == "json" else show.as_toml(settings))
 
 

@@ -14,7 +14,7 @@ from tailrace.process import log, log_config
 from tailrace.process.errors import ConfigError
 
 # What `--log-config` says instead.
-_SAID_BY_THE_FILE = ("log", "log_format", "log_level")
+SAID_BY_THE_FILE = ("log", "log_format", "log_level")
 
 
 def begin(settings: Settings) -> None:
@@ -28,7 +28,18 @@ def begin_in_program(settings: Settings) -> None:
     """Sends the log of a program that calls `tailrace.run` where the arguments say; without such, to standard error if
     the program has set up no logging. Raises ConfigError."""
     if not _is_said_by_the_file(settings):
-        log.show(_located(settings), [name for name in _SAID_BY_THE_FILE if settings[name].source != DEFAULT])
+        log.show(_located(settings), [name for name in SAID_BY_THE_FILE if settings[name].source != DEFAULT])
+
+
+def check(settings: Settings) -> None:
+    """Raises ConfigError for an option that the file of `--log-config` replaces."""
+    file = settings["log_config"].value
+    for name in SAID_BY_THE_FILE:
+        if file is not None and settings[name].source != DEFAULT:
+            raise ConfigError(
+                f"{BY_NAME[name].flag} ({settings[name].source}) cannot be combined with --log-config; remove it, and "
+                f"set the level and handlers of the logger 'tailrace' in {file}"
+            )
 
 
 def _located(settings: Settings) -> dict[str, Any]:
@@ -40,15 +51,9 @@ def _located(settings: Settings) -> dict[str, Any]:
 def _is_said_by_the_file(settings: Settings) -> bool:
     """Applies the file of `--log-config`; False: there is none. Raises ConfigError, also for an option that the file
     replaces."""
+    check(settings)
     chosen = plain(settings)
     file = chosen["log_config"]
-    if file is None:
-        return False
-    for name in _SAID_BY_THE_FILE:
-        if settings[name].source != DEFAULT:
-            raise ConfigError(
-                f"{BY_NAME[name].flag} ({settings[name].source}) cannot be combined with --log-config; remove it, and "
-                f"set the level and handlers of the logger 'tailrace' in {file}"
-            )
-    log_config.apply(os.path.abspath(file), chosen["log_level"], os.path.abspath(chosen["chdir"] or ""))
-    return True
+    if file is not None:
+        log_config.apply(os.path.abspath(file), chosen["log_level"], os.path.abspath(chosen["chdir"] or ""))
+    return file is not None

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tailrace.cli import load
+from tailrace.cli import load, log_settings
 from tailrace.cli.options import BY_NAME, CONFLICTS, Option, Place
 from tailrace.foreign import values
 from tailrace.foreign.rows import Effect, Refused, Server
@@ -16,6 +16,8 @@ from tailrace.process.addresses import UnixAddress
 from tailrace.process.errors import ConfigError, LoadError
 
 _PROXIES: Final = ["unix", "127.0.0.1", "::1"]
+# Options of gunicorn that a file for `log_config` replaces.
+_LOGGING: Final = ("logconfig", "logconfig_dict")
 _LOOPBACK: Final = ("127.", "::1", "localhost")
 
 
@@ -189,6 +191,10 @@ def _implied(others: dict[str, Any], made: Migrated) -> None:
     if server is Server.UWSGI and not {"lazy_apps", "lazy"} & others.keys() and "master" in others:
         reason = "uWSGI loads the application before it forks; `preload = true` does the same"
         made.remarks.append(Remark("no lazy-apps", "", reason, is_warning=False))
+    if any(given.entry and given.entry.name.key in _LOGGING for given in made.source.given):
+        for name in log_settings.SAID_BY_THE_FILE:
+            if name in made.settings:
+                made.settings[name].comments.append("remove it once the file for `log_config` exists")
     if names := sorted(set(made.source.variables)):
         reason = "set them in the environment, or in the file that `env_file` names; their values are not shown here"
         made.remarks.append(Remark(f"variables: {', '.join(names)}", "", reason))
@@ -246,3 +252,9 @@ def _combined(made: Migrated) -> None:
                 where = re.sub(r"^the default$", "", setting.origins[0]) if setting.origins else ""
                 made.remarks.append(Remark(text, where, f"it {verb} {beside}: {reason}", is_warning=is_conflict))
                 break
+    if "log_config" not in made.settings:
+        return
+    for name in log_settings.SAID_BY_THE_FILE:
+        if (found := made.settings.pop(name, None)) is not None:
+            reason = "it is rejected with `log_config`: give the logger `tailrace` in that file its level and handlers"
+            made.remarks.append(Remark(f"{name} = {found.value}", found.origins[0], reason))

@@ -529,6 +529,14 @@ def test_config_prints_what_is_in_effect_and_its_source(directory):
         assert re.search(rf"^{line}$", shown, re.MULTILINE), line
 
 
+def test_config_refuses_what_serve_refuses_of_the_logs(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["tailrace", "config", "--log", "a.log", "--log-config", "b.json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "--log (command line: --log) cannot be combined with --log-config: leave it out" in capsys.readouterr().err
+
+
 def test_config_prints_a_file_that_reads_back_the_same(directory):
     given = [
         "--umask",

@@ -374,6 +374,18 @@ def test_the_request_log_of_uwsgi_is_named_unless_it_is_switched_off(value, is_n
     assert ("uWSGI logs each request by default" in uwsgi(f"disable-logging = {value}")[1]) is is_named
 
 
+def test_a_file_for_the_logging_replaces_the_options_of_the_log(directory):
+    (directory / "logging.json").write_text('{"version": 1}')
+    settings, text, warnings = gunicorn("errorlog = 'e.log'\nloglevel = 'debug'\nlogconfig_json = 'logging.json'")
+    assert settings["log_config"] == "logging.json"
+    assert not {"log", "log_level"} & settings.keys()
+    assert "log = ./e.log (errorlog, line 1)\n#       it is rejected with `log_config`" in text
+    assert any(warning.startswith("log_level = debug") for warning in warnings)
+    settings, text, _ = gunicorn("errorlog = 'e.log'\nlogconfig_dict = {'version': 1}")
+    assert settings["log"] == "./e.log"
+    assert "# remove it once the file for `log_config` exists\nlog = " in text
+
+
 def test_an_entry_of_a_list_is_taken_once_and_its_name_has_one_value():
     assert uwsgi("http-socket = :1\nhttp-socket = :2\nhttp-socket = :1")[0]["bind"] == [":1", ":2"]
     settings, text, _ = uwsgi("static-map = /a=/x\nstatic-map = /b=/x\nstatic-map = /a=/x\nstatic-map = /a=/y")
