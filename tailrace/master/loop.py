@@ -5,7 +5,7 @@ and logs it.
 
 Signals: TERM and INT drain all workers, and end them at once when one comes a second time; QUIT ends them at once. HUP
 replaces them one after the other. USR2 starts a new master that takes the place of this one (`upgrade`). TTIN and TTOU
-make the workers one more or one less. USR1 reopens the logs of master and workers, URG has the workers write the stacks
+make the workers one more or one less. USR1 reopens the logs of all processes, URG has the workers write the stacks
 of their greenlets. The handlers do nothing: the signal arrives in the loop by Python's wakeup descriptor.
 
 The liveness pipe tells workers that their master has ended: only the master has its writing end open. A worker then
@@ -212,6 +212,8 @@ class Master:
                 log.logger.info("SIGUSR1: log reopened")
             for each in self._plan.workers:
                 each.send(signal.SIGUSR1)
+            if (status := self._service.status) is not None:
+                status.reopen_logs()
         elif number == signal.SIGURG:
             if not self._chosen["gevent"]:
                 log.logger.info("SIGURG: ignored, since only --gevent has greenlets whose stacks can be logged")

@@ -78,6 +78,12 @@ class Process:
             os.close(self.line)
             self.line = -1
 
+    def reopen_logs(self) -> None:
+        """Has it open the files of its log again."""
+        if not _is_at_end(self.handle, 0):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGUSR1)
+
     def end(self) -> None:
         """Ends it, by force if necessary, and reaps it."""
         self.tell()
@@ -180,6 +186,11 @@ class Status:
                         url = listener.shown.removeprefix("http://" if name == "agent" else "")
                         lacks = _NO_STACKS if name == "status" and stacks.program() is None else ""
                         log.logger.info("%s on %s (process %d)%s", name, url, self._process.pid, lacks)
+
+    def reopen_logs(self) -> None:
+        """Has the process open the files of its log again, after a rotation."""
+        if self._process is not None:
+            self._process.reopen_logs()
 
     def _fork(self, shared: SharedState, board: Scoreboard, now: float, in_child: Callable[[], None]) -> Process:
         log.flush_streams()

@@ -49,7 +49,7 @@ LIMITS: Final = {
 # How long requests in flight may take when it is to end (seconds).
 GRACE: Final = 0.2
 _IGNORED: Final = (
-    *(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2),
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR2),
     *(signal.SIGTTIN, signal.SIGTTOU, signal.SIGURG),
 )
 
@@ -74,6 +74,7 @@ def work(
         signals.reset()
         for number in _IGNORED:
             signals.ignore_always(number)
+        signals.handle(signal.SIGUSR1, lambda number, frame: log.reopen())
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         end_with_parent(True)
         if os.getppid() != master:

@@ -52,6 +52,23 @@ def serving(at, count=1):
     eventually(lambda: [each["state"] for each in document(at)["workers"]] == ["serving"] * count, "workers serve")
 
 
+def test_the_status_process_opens_the_log_again_after_a_rotation(tmp_path):
+    path = tmp_path / "log"
+    server, at = start(log=path)
+    with server:
+        serving(at)
+        folder = f"/proc/{status_process(server)}/fd"
+
+        def open_files():
+            # A link to a file that is closed meanwhile is its own path.
+            return {os.path.realpath(f"{folder}/{name}") for name in os.listdir(folder)}
+
+        assert str(path) in open_files()
+        path.rename(tmp_path / "log.1")
+        server.send_signal(signal.SIGUSR1)
+        eventually(lambda: {str(path), str(tmp_path / "log.1")} & open_files() == {str(path)}, "the new file")
+
+
 def test_a_server_that_serves_is_healthy_and_ready():
     server, at = start("--workers", "4")
     with server:
