@@ -123,7 +123,8 @@ def test_files_of_the_administrator_are_given_to_the_user(tmp_path):
         nobody.own_log(other)
     # The server's own log is open by then, and may have lines.
     handler = log.LogHandler(str(tmp_path / "server.log"))
-    handler.handle(logging.makeLogRecord({"msg": "early"}))
+    handler.handle(logging.makeLogRecord({"msg": "early", "levelno": logging.INFO}))
+    assert "early" in (tmp_path / "server.log").read_text()
     log.LogHandler(str(tmp_path / "elsewhere"))
     nobody.own(log.made())
     assert (tmp_path / "server.log").stat().st_uid == nobody.uid

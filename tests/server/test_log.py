@@ -137,7 +137,7 @@ def test_every_destination_that_is_behind_is_waited_for(tmp_path):
         handlers = [log.LogHandler(f"syslog:{tmp_path / name}") for name in "ab"]
         for handler in handlers:
             while handler.stream.waits_for() is None:
-                handler.handle(logging.makeLogRecord({"msg": "an entry"}))
+                handler.handle(logging.makeLogRecord({"msg": "an entry", "levelno": logging.INFO}))
         assert sorted(log.waits_for()) == sorted(handler.stream.waits_for() for handler in handlers)
 
 
