@@ -425,7 +425,7 @@ def gunicorn_syslog(value: object, others: Others) -> Mapping[str, Any]:
 
 
 def log_config(value: object, others: Others) -> Mapping[str, Any]:
-    """A JSON file."""
+    """A file of JSON, as ours; one of another format has to be written anew."""
     if text(value).endswith((".json", ".toml")):
         return {"log_config": value}
     raise Refused("`log_config` takes a file whose name ends with .json or .toml")

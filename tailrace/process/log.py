@@ -60,8 +60,7 @@ class LogHandler(logging.Handler):
         self.kind = log_destination_kind(destination)
         if self.kind == "file":
             destination = os.path.abspath(destination)
-            if not os.path.lexists(destination):
-                _made.append(destination)
+            will_make(destination)
         self.stream = LogStream(destination, json=format == log_formats.JSON)
         # Only now: `logging` flushes every handler that exists, also one whose construction has failed.
         super().__init__()
@@ -176,7 +175,7 @@ def made() -> list[str]:
 
 def will_make(path: str) -> None:
     """Notes that a file will be made by opening it as a log, unless it exists."""
-    if not os.path.lexists(path):
+    if path not in _made and not os.path.lexists(path):
         _made.append(path)
 
 
