@@ -35,7 +35,8 @@ OPEN_REPORT = (
     ".at(-1)?.click()"
 )
 OPEN_ENDPOINT = (
-    "document.querySelector('#endpoints .open').click();"
+    "Array.from(document.querySelectorAll('#endpoints .open')).find(each => each.textContent.includes('/export'))"
+    ".click();"
     "scrollTo(0, document.querySelector('#endpoints').getBoundingClientRect().top + scrollY - 130)"
 )
 IMAGES = (
@@ -216,6 +217,7 @@ def main() -> int:
     parser.add_argument("--format", choices=("webp", "png"), default="webp", help="format of the images")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as profile, under_load() as url, Browser(Path(profile)) as browser:
+        browser.call("Emulation.setScrollbarsHidden", hidden=True)
         time.sleep(chosen.seconds)
         for name, width, height, scheme, scale, script in IMAGES:
             browser.emulate(width=width, height=height, scheme=scheme, scale=scale)
