@@ -44,6 +44,8 @@ SESSIONS = {
     "from-waitress": Session(files=("production.ini",)),
     "from-mod-wsgi": Session(),
     "from-nginx-unit": Session(),
+    # http.md
+    "no-host": Session(),
     # status.md
     "status": Session(modules=("prometheus_client",)),
     # support.md
