@@ -273,6 +273,16 @@ def test_sentences_of_refusals_are_those_of_the_server(page):
             assert refusal, f"{row[0]} {sentence}"
 
 
+def test_limits_of_the_page_are_the_defaults_of_their_options():
+    units = {"": 1, "s": 1, "bytes": 1, "bytes per second": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+    options = {option.flag: option for option in OPTIONS}
+    limits = [row[2:] for row in rows(DOCS / "http.md", "limits") if row[2] != "fixed"]
+    for flag, default in limits:
+        number, _, unit = default.partition(" ")
+        assert int(number) * units[unit] == options[flag.strip("`")].default, flag
+    assert len(limits) == 7
+
+
 # Python
 
 
