@@ -220,6 +220,11 @@ def test_blocks_that_are_not_run_say_why():
 # The text
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_has_more_than_400_lines(page):
+    assert len(page.read_text().splitlines()) <= 400
+
+
 @pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     for number, target in links(page):
