@@ -179,7 +179,7 @@ def test_short_flags_of_a_command_that_does_not_serve():
         (
             ["shop:app", "--access-log-format", "%(z)s"],
             2,
-            "--access-log-format '%(z)s': unknown atom %(z)s; known are h",
+            "--access-log-format '%(z)s': unknown atom %(z)s; choose from h",
         ),
         (
             ["shop:app", "surplus"],

@@ -121,10 +121,10 @@ def test_the_documented_atoms_are_those_of_the_core(listener):
     for field in options.ACCESS_LOG_FIELDS:
         core(listener, access_log="/dev/null", access_log_format=f"<{{{field.replace('NAME', 'X-Y')}}}>")
     with pytest.raises(
-        ValueError, match=r"unknown atom \{clinet\}; did you mean \{client\}\?; fields are .*; known are"
+        ValueError, match=r"unknown atom \{clinet\}; did you mean \{client\}\?; fields are .*; choose from"
     ) as caught:
         core(listener, access_log="/dev/null", access_log_format="{clinet}")
-    assert set(re.findall(r"\w+", str(caught.value).partition("known are ")[2])) == set(options.ACCESS_LOG_ATOMS)
+    assert set(re.findall(r"\w+", str(caught.value).partition("choose from ")[2])) == set(options.ACCESS_LOG_ATOMS)
 
 
 def test_the_core_names_unknown_and_missing_settings(listener):

@@ -134,7 +134,7 @@ def test_a_full_disk_refuses_the_request_that_needs_it_and_no_other(disk, argume
         with uploading(server) as client:
             send(server, client, pattern(200_000))
             assert client.response().status == 507
-        assert server.logged("a request body could not be stored in")
+        assert server.logged("cannot store a request body in")
         assert server.get("/").body == b"pong"
         disk.set("full", False)
         with uploading(server) as client:

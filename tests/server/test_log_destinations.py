@@ -318,7 +318,7 @@ def test_lines_of_the_access_log_that_a_daemon_missed_are_counted(tmp_path):
         eventually(lambda: first.has(r"line /\?one$"), "the first line")
     with server:
         server.get("/?two")
-        assert server.logged("the access log cannot be written: ")
+        assert server.logged("cannot write the access log: ")
         with LogDaemon(path) as second:
             server.get("/?three")
             eventually(lambda: second.has(r"line /\?three$"), "the next line")
@@ -337,7 +337,7 @@ def test_lines_of_the_access_log_that_a_daemon_missed_are_counted(tmp_path):
         ("log_format", "xml", "must be one of text, json"),
         ("access_log", "nowhere/log", "the directory {here}/nowhere does not exist; create it"),
         ("access_log", "journal:{here}/journal", "no journal daemon listens there"),
-        ("access_log", "syslog?facility=local9", "there is no facility"),
+        ("access_log", "syslog?facility=local9", "unknown facility"),
     ],
 )
 def test_a_log_that_cannot_be_opened_is_one_error_before_anything_is_served(tmp_path, option, value, said):

@@ -71,7 +71,7 @@ def test_forwarded_counts_as_much_and_the_two_kinds_of_fields_must_agree():
         assert seen(environ_of(server, field))[:5] == ("192.0.2.7", "4711", "https", "outer.example:8443", "8443")
         refusal = server.get("/a", field, "X-Forwarded-For: 192.0.2.8")
         assert refusal.status == 400
-        assert b"do not say the same" in refusal.body
+        assert b"disagree: the proxy" in refusal.body
     with Server("fw_delivery:app", trusted_proxies="127.0.0.1", forwarded_fields="x-forwarded") as server:
         environ = environ_of(server, field, "X-Forwarded-For: 192.0.2.8")
         assert (environ["REMOTE_ADDR"], environ["wsgi.url_scheme"]) == ("192.0.2.8", "http")

@@ -97,7 +97,7 @@ def test_without_the_option_the_fields_are_sent_to_the_client(plain, media, fiel
 
 
 def unsent(caplog):
-    return [text for record in caplog.records if "which goes to the client" in (text := record.getMessage())]
+    return [text for record in caplog.records if "which is sent to the client" in (text := record.getMessage())]
 
 
 def test_a_file_that_the_server_is_not_told_to_send_is_in_the_log_once(plain, media, caplog):
@@ -106,7 +106,7 @@ def test_a_file_that_the_server_is_not_told_to_send_is_in_the_log_once(plain, me
     for _ in range(2):
         assert (plain.ask("/a").body, plain.ask("/b")[name]) == (b"", value)
     (line,) = unsent(caplog)
-    assert line.startswith("GET /a: the application names a file in X-Sendfile, which goes to the client")
+    assert line.startswith("GET /a: the application names a file in X-Sendfile, which is sent to the client")
     assert "Start with --sendfile-root FOLDER" in line
 
 
@@ -240,11 +240,11 @@ REFUSED = {
         "{base}/media/sub/": "is a folder",
         "{base}/media": "no folder of --sendfile-root",
         "{base}/media/out": "symbolic link",
-        "{base}/media/pipe": "no regular file",
+        "{base}/media/pipe": "not a regular file",
         "{base}/media/a\\b": "backslash",
-        "media/small.txt": "no absolute path",
-        "small.txt": "no absolute path",
-        "": "no absolute path",
+        "media/small.txt": "not an absolute path",
+        "small.txt": "not an absolute path",
+        "": "not an absolute path",
         "{base}/media/" + "a" * 300: "longer than the path of any file",
         "{base}/media/" + "a/" * 50_000 + "a": "longer than the path of any file",
         "/etc/passwd": "no folder of --sendfile-root",
@@ -265,8 +265,8 @@ REFUSED = {
         "/protected/out": "symbolic link",
         "/protected-x/small.txt": "no folder of --sendfile-root",
         "/small.txt": "no folder of --sendfile-root",
-        "@named": "no path of a URL",
-        "http://example.org/protected/small.txt": "no path of a URL",
+        "@named": "not a URL path",
+        "http://example.org/protected/small.txt": "not a URL path",
         "{base}/media/small.txt": "no folder of --sendfile-root",
     },
 }

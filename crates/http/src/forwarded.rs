@@ -31,24 +31,22 @@ use crate::request_head::{Field, Span};
 use crate::target::is_authority;
 use crate::trust::{ForwardedField as Name, Trust};
 
-const FORWARDED: Refusal = Refusal::new(400, "Forwarded of a trusted proxy must be as RFC 7239 says.");
+const FORWARDED: Refusal = Refusal::new(400, "Forwarded of a trusted proxy must have the syntax of RFC 7239.");
 const FORWARDED_FOR: Refusal = Refusal::new(
     400,
     "Each address in Forwarded of a trusted proxy must be an IP address, \"unknown\" or a name with \"_\".",
 );
 const FOR: Refusal = Refusal::new(400, "X-Forwarded-For of a trusted proxy must be a list of IP addresses.");
-const SCHEME: Refusal = Refusal::new(400, "The scheme that a trusted proxy states must be http or https.");
+const SCHEME: Refusal = Refusal::new(400, "The scheme stated by a trusted proxy must be http or https.");
 const HOST: Refusal =
-    Refusal::new(400, "The host that a trusted proxy states must be a name or an address, optionally with a port.");
+    Refusal::new(400, "The host stated by a trusted proxy must be a name or an address, optionally with a port.");
 const PORT: Refusal = Refusal::new(400, "X-Forwarded-Port of a trusted proxy must be a number from 1 to 65535.");
 const PREFIX: Refusal = Refusal::new(
     400,
     "X-Forwarded-Prefix of a trusted proxy must be a path that begins with \"/\", without empty segments or \"..\".",
 );
-const DISAGREEMENT: Refusal = Refusal::new(
-    400,
-    "Forwarded and X-Forwarded-* do not say the same: the proxy must remove the one that it does not write.",
-);
+const DISAGREEMENT: Refusal =
+    Refusal::new(400, "Forwarded and X-Forwarded-* disagree: the proxy must remove the field that it does not set.");
 
 /// The scheme of the URL that a client requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,19 +16,19 @@ pub(crate) const LARGEST_METHOD: usize = 64;
 /// Keeps every offset inside a [`Span`], whatever the limits say.
 const LARGEST_LIMIT: usize = 1 << 30;
 
-const EMPTY: Refusal = Refusal::new(400, "Too many empty lines stand before the request line.");
+const EMPTY: Refusal = Refusal::new(400, "There are too many empty lines before the request line.");
 const TLS: Refusal = Refusal::new(400, "This looks like TLS, but this port serves plain HTTP: use an http:// address.");
 const UWSGI: Refusal = Refusal::new(
     400,
     "This looks like the uwsgi protocol, but this address speaks HTTP: proxy to http://, or bind uwsgi://.",
 );
 const METHOD: Refusal = Refusal::new(400, "The request line must start with a method and one space.");
-pub(crate) const LONG_METHOD: Refusal = Refusal::new(501, "The method is longer than any that exists.");
+pub(crate) const LONG_METHOD: Refusal = Refusal::new(501, "The method is too long.");
 pub(crate) const TARGET: Refusal =
     Refusal::new(400, "The request target must not have control characters or a fragment.");
 pub(crate) const NON_ASCII: Refusal =
     Refusal::new(400, "The request target must be ASCII: percent-encode other characters.");
-const SPACES: Refusal = Refusal::new(400, "Exactly one space must stand on each side of the request target.");
+const SPACES: Refusal = Refusal::new(400, "The request target must have exactly one space on each side.");
 const SIMPLE: Refusal = Refusal::new(400, "The request line must end with the HTTP version.");
 pub(crate) const LONG_LINE: Refusal = Refusal::new(414, "The request line is too long.");
 const VERSION: Refusal = Refusal::new(400, "The request line must end with HTTP/1.0 or HTTP/1.1.");
@@ -36,7 +36,7 @@ const OTHER_VERSION: Refusal = Refusal::new(505, "This server supports HTTP/1.0 
 const BARE_CR: Refusal = Refusal::new(400, "A carriage return must be followed by a line feed.");
 const BARE_LF: Refusal = Refusal::new(400, "A line must end with a carriage return and a line feed.");
 const FOLDED: Refusal = Refusal::new(400, "A field line must not start with a space or a tab.");
-const NAME: Refusal = Refusal::new(400, "A field name must be a token that a colon follows at once.");
+const NAME: Refusal = Refusal::new(400, "A field name must be a token, immediately followed by a colon.");
 pub(crate) const VALUE: Refusal = Refusal::new(400, "A field value must not have control characters.");
 pub(crate) const LONG_FIELDS: Refusal = Refusal::new(431, "The header fields are too large.");
 pub(crate) const MANY_FIELDS: Refusal = Refusal::new(431, "There are too many header fields.");

@@ -27,15 +27,15 @@ const HTTP: Refusal = Refusal::new(
     "This looks like HTTP, but this address speaks the uwsgi protocol: ask the proxy in front of it, or bind http://.",
 );
 const MODIFIER: Refusal =
-    Refusal::new(400, "This is no uwsgi packet of a WSGI request: both of its modifiers must be 0.");
+    Refusal::new(400, "This is not the uwsgi packet of a WSGI request: both of its modifiers must be 0.");
 const MALFORMED: Refusal =
-    Refusal::new(400, "The variables of a uwsgi packet must end where the size of the packet says.");
+    Refusal::new(400, "The variables of a uwsgi packet must fill the stated size of the packet.");
 const NAME: Refusal = Refusal::new(
     400,
     "The name of a uwsgi variable must be visible ASCII characters other than \"=\", and that of an HTTP_ variable a token.",
 );
-const METHOD: Refusal = Refusal::new(400, "The uwsgi variable REQUEST_METHOD must be there, and be a token.");
-const URI: Refusal = Refusal::new(400, "The uwsgi variable REQUEST_URI must be there, as the client sent it.");
+const METHOD: Refusal = Refusal::new(400, "The uwsgi variable REQUEST_METHOD must be present and be a token.");
+const URI: Refusal = Refusal::new(400, "The uwsgi variable REQUEST_URI must be present, as sent by the client.");
 const ADDRESS: Refusal = Refusal::new(400, "The uwsgi variable REMOTE_ADDR must be an IP address, or empty.");
 const NUL: Refusal = Refusal::new(400, "The value of a uwsgi variable other than a path must not have NUL characters.");
 const LINE_END: Refusal = Refusal::new(
@@ -47,7 +47,12 @@ macro_rules! twice {
     ($name:literal) => {
         Refusal::new(
             400,
-            concat!("The uwsgi variable ", $name, " must be given once: the proxy may be told of it in two places."),
+            concat!(
+                "The uwsgi variable ",
+                $name,
+                " must be given once: the proxy may be configured to send it in two \
+                                                   places."
+            ),
         )
     };
 }

@@ -149,7 +149,7 @@ fn a_peer_that_is_not_trusted_is_refused() {
     assert!(head.starts_with("HTTP/1.1 403 Forbidden"), "{head}");
     assert!(String::from_utf8(page).unwrap().contains("--trusted-proxies"));
     assert_eq!(end, End::Closed);
-    server.take_logged("from 127.0.0.1 was answered 403: only trusted proxies may send uwsgi packets. If it is your");
+    server.take_logged("from 127.0.0.1 got 403: only trusted proxies may send uwsgi packets. If it is your");
     let (head, ..) = asked(server.connect_unix(), &request("GET", "/pong", b""));
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert_eq!(server.stop().seen.len(), 1);

@@ -196,8 +196,8 @@ impl Context {
             host.log(
                 Level::Warning,
                 &format!(
-                    "responses that slow clients have not taken cannot be stored in {folder}: {fault}; \
-                     application threads wait for those clients instead"
+                    "cannot store responses to slow clients in {folder}: {fault}; application threads wait for these \
+                     clients instead"
                 ),
             );
         }

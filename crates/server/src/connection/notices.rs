@@ -1,4 +1,4 @@
-//! What is said once about what proxies state and nobody believes: a line for the log, with the remedy.
+//! One-time warnings about untrusted forwarding headers and PROXY headers: a line for the log, with the remedy.
 //!
 //! Any thread.
 
@@ -54,26 +54,26 @@ impl Notices {
             Untrusted::FieldsOfClient => {
                 return Some(format!(
                     "a request from {peer:#} had Forwarded or X-Forwarded fields; they were removed, since that client \
-                     is not trusted. Have your proxy remove them. Only if {peer} is a proxy, too, add it to \
-                     --trusted-proxies. This is said once"
+                     is not trusted. Have your proxy remove them. Add {peer} to --trusted-proxies only if it is a \
+                     proxy, too. This is logged once"
                 ));
             }
             Untrusted::Header => format!(
                 "a connection from {peer:#} was closed: only trusted proxies may connect to an address with proxy="
             ),
             Untrusted::Packet => {
-                format!("a request from {peer:#} was answered 403: only trusted proxies may send uwsgi packets")
+                format!("a request from {peer:#} got 403: only trusted proxies may send uwsgi packets")
             }
             Untrusted::Field(field) => {
                 let (name, word) = (field.name(), field.name().to_ascii_lowercase());
                 return Some(format!(
                     "a request from {peer:#} had {name}, which --forwarded-fields does not name; it was removed, since \
-                     it may be the client's. If your proxy writes it in each request, add {word} to \
-                     --forwarded-fields. This is said once"
+                     the client may have sent it. If your proxy sets it in each request, add {word} to \
+                     --forwarded-fields. This is logged once"
                 ));
             }
         };
-        Some(format!("{effect}. If it is your proxy, add {peer} to --trusted-proxies. This is said once"))
+        Some(format!("{effect}. If it is your proxy, add {peer} to --trusted-proxies. This is logged once"))
     }
 
     /// A connection of this peer was closed, because it does not begin with a PROXY header.
@@ -81,7 +81,7 @@ impl Notices {
         let peer = first(&self.header_refused).then_some(Peer(peer))?;
         Some(format!(
             "a connection from {peer:#} was closed: {fault}. Have the proxy send one, as send-proxy-v2 of HAProxy does, \
-             or remove proxy= from --bind. This is said once"
+             or remove proxy= from --bind. This is logged once"
         ))
     }
 }

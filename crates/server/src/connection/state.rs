@@ -799,7 +799,7 @@ impl State {
                 let refusal = Refusal::new(507, "The server cannot store the request body.");
                 let effects = self.refuse(refusal, upload.transaction, rules);
                 let folder = rules.folder.display();
-                let message = format!("a request body could not be stored in {folder}: {fault}");
+                let message = format!("cannot store a request body in {folder}: {fault}");
                 return effects.with(|rare| rare.log = Some(message));
             }
         }

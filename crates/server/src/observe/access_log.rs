@@ -387,7 +387,7 @@ impl Writer {
                     if !self.has_failed {
                         self.has_failed = true;
                         (self.error_log)(&format!(
-                            "the access log cannot be written: {}; requests are served without it",
+                            "cannot write the access log: {}; requests are served without it",
                             error_text(&fault)
                         ));
                     }

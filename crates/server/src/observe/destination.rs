@@ -109,9 +109,9 @@ impl Destination {
         match place.split_once(':').map_or((place, None), |(kind, rest)| (kind, Some(rest))) {
             ("syslog", rest) => syslog(rest, query),
             ("journal", rest) => journal(rest, query),
-            ("file", Some(path)) => Err(format!("a file is named by its path alone: {path}")),
+            ("file", Some(path)) => Err(format!("write only the path of a file: {path}")),
             (kind, Some(rest)) if rest.starts_with("//") && !kind.contains('/') => Err(format!(
-                "there is no destination {kind}://; known are stderr, stdout, the path of a file, syslog, \
+                "unknown destination {kind}://; choose from stderr, stdout, the path of a file, syslog, \
                  syslog:/dev/log, syslog://HOST:514 (UDP) and journal"
             )),
             _ => Ok(Self::Path(text.into())),
@@ -189,11 +189,11 @@ fn syslog(rest: Option<&str>, query: Option<&str>) -> Result<Destination, String
         "facility" => {
             let found = FACILITIES.iter().find(|(facility, _)| *facility == value);
             let known = || FACILITIES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-            marks.0 = found.ok_or_else(|| format!("there is no facility {value:?}; known are {}", known()))?.1;
+            marks.0 = found.ok_or_else(|| format!("unknown facility {value:?}; choose from {}", known()))?.1;
             Ok(())
         }
         "tag" => tag(value).map(|tag| marks.1 = tag),
-        _ => Err(format!("syslog has no option {name:?}; known are facility and tag")),
+        _ => Err(format!("syslog has no option {name:?}; choose from facility and tag")),
     })?;
     let daemon = match rest {
         None => Daemon::Socket(SYSLOG.into()),
@@ -214,7 +214,7 @@ fn journal(rest: Option<&str>, query: Option<&str>) -> Result<Destination, Strin
     let mut name = TAG.to_owned();
     options(query, &mut |option, value| match option {
         "tag" => tag(value).map(|tag| name = tag),
-        _ => Err(format!("journal has no option {option:?}; known is tag")),
+        _ => Err(format!("journal has no option {option:?}; the only one is tag")),
     })?;
     let socket = rest.map_or_else(|| Ok(JOURNAL.into()), |path| socket_path(path, "journal", JOURNAL))?;
     Ok(Destination::Journal { socket, tag: name })
@@ -243,7 +243,7 @@ fn socket_path(path: &str, kind: &str, example: &str) -> Result<PathBuf, String>
     if path.starts_with('/') {
         return Ok(path.into());
     }
-    Err(format!("after {kind}: there must be the path of a socket from the root, as in {kind}:{example}"))
+    Err(format!("{kind}: must be followed by the absolute path of a socket, as in {kind}:{example}"))
 }
 
 /// `host`, `host:port`, `[::1]:port`.

@@ -130,8 +130,8 @@ impl Format {
 fn nothing_in(text: &str) -> String {
     let forms = "common, combined, json, or a text with atoms such as {client} or %(h)s";
     match nearest(text, NAMES.iter().copied()) {
-        Some(name) => format!("unknown format; did you mean {name}? Known are {forms}"),
-        None => format!("it has no atom, so all lines would be the same; known are {forms}"),
+        Some(name) => format!("unknown format; did you mean {name}? Choose from {forms}"),
+        None => format!("it has no atom, so all lines would be the same; choose from {forms}"),
     }
 }
 
@@ -143,7 +143,7 @@ fn parse_members(text: &str, variables: &mut Variables) -> Result<Vec<(String, P
             Part::Literal(text) if text.bytes().all(|byte| byte == b' ' || byte == b',') => {}
             Part::Literal(text) => {
                 return Err(format!(
-                    "after json there are only atoms such as {{status}}, and {:?} is none",
+                    "only atoms such as {{status}} may follow json, and {:?} is not an atom",
                     text.trim()
                 ));
             }
@@ -210,7 +210,7 @@ fn unknown_atom(name: &str) -> String {
     let known = || ATOMS.iter().map(|(name, _)| *name);
     let hint = nearest(name, known()).map(|name| format!("; did you mean {{{name}}}?")).unwrap_or_default();
     let fields = "fields are {request:NAME} and {response:NAME}, keys of environ {environ:NAME}";
-    format!("unknown atom {{{name}}}{hint}; {fields}; known are {}", known().collect::<Vec<_>>().join(", "))
+    format!("unknown atom {{{name}}}{hint}; {fields}; choose from {}", known().collect::<Vec<_>>().join(", "))
 }
 
 enum Value<'a> {

@@ -148,7 +148,7 @@ pub(super) fn page(path: &str, has_parent: bool, found: Rows, order: Order) -> S
         .into_iter()
         .map(|(key, label)| heading(key, label, order))
         .collect();
-    let cut = if is_cut { " It has more, which are not shown here." } else { "" };
+    let cut = if is_cut { " More entries are not shown." } else { "" };
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -345,7 +345,7 @@ mod tests {
         let long = "<".repeat(255);
         let html = of((0..10_000).map(|_| row(&long, Some(1), 0)).collect());
         assert!(html.len() < 5 << 20, "{}", html.len());
-        assert!(html.contains("It has more, which are not shown here."));
+        assert!(html.contains("More entries are not shown."));
     }
 
     #[test]

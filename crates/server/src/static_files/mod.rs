@@ -173,7 +173,7 @@ impl Shared {
                     continue;
                 }
                 let allow = [("Allow", "GET, HEAD")];
-                send_error(exchange, 405, "Files can be read only: by GET and HEAD.", &allow);
+                send_error(exchange, 405, "Files support only GET and HEAD.", &allow);
                 return Outcome::Responded;
             }
             let found = match decode(rest, self.config.dot_files) {

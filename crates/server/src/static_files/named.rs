@@ -179,7 +179,10 @@ impl Shared {
             Err(error) => return not_found(unfit(error).to_owned()),
         };
         let Some(root) = opened.root else {
-            return not_found(format!("but there is no folder {}: make it again", folder.named.folder.display()));
+            return not_found(format!(
+                "but the folder {} does not exist: create it again",
+                folder.named.folder.display()
+            ));
         };
         let (config, mount, slab) = (&self.config, &self.mount, self.slab.as_ref());
         let place = Place { config, mount, root: &root, slab, share: &self.share, wait };
@@ -296,7 +299,7 @@ fn path_of(by: NamedBy, text: &str) -> Result<String, String> {
     match by {
         NamedBy::Sendfile => match names(text) {
             Some(names) => Ok(format!("/{}", names.join("/"))),
-            None if !text.starts_with('/') => Err(String::from("which is no absolute path: name it from the root")),
+            None if !text.starts_with('/') => Err(String::from("which is not an absolute path: begin at the root")),
             None if text.split('/').any(|name| name == "..") => {
                 Err(String::from("which has \"..\": name the file itself"))
             }
@@ -305,7 +308,7 @@ fn path_of(by: NamedBy, text: &str) -> Result<String, String> {
         NamedBy::AccelRedirect => {
             let path = text.split('?').next().unwrap_or_default();
             if !path.starts_with('/') {
-                return Err(String::from("which is no path of a URL: begin it with a slash"));
+                return Err(String::from("which is not a URL path: begin it with a slash"));
             }
             match decode(path.as_bytes(), DotFiles::Allowed) {
                 Ok(path) if path.is_directory_form() => Err(String::from("which is a folder: name a file")),
@@ -321,17 +324,17 @@ fn why(root: &Root, path: &RelativePath) -> Option<String> {
     let reason = match root.resolve(path) {
         Ok(Found::Directory { .. }) => return None,
         Ok(Found::File { .. }) => {
-            "which was not there when it was looked up, and is now: make it before a response names it"
+            "which was not there when it was looked up, and is now: create it before a response names it"
         }
         Err(Unresolved::Missing) => {
-            "which does not exist: correct the name, or make the file before a response names it"
+            "which does not exist: correct the name, or create the file before a response names it"
         }
-        Err(Unresolved::Forbidden) => "which this user may not read: allow that",
+        Err(Unresolved::Forbidden) => "which this user cannot read: grant access",
         Err(Unresolved::Link) => {
             "which is or passes a symbolic link that leaves the folder or begins with a slash: name the file itself, or \
              see --static-symlinks"
         }
-        Err(Unresolved::Special) => "which is no regular file: name one",
+        Err(Unresolved::Special) => "which is not a regular file: name one",
         Err(Unresolved::Fault(errno)) => return Some(format!("which cannot be read: {errno}; {OF_SYSTEM}")),
     };
     Some(reason.to_owned())
@@ -340,10 +343,10 @@ fn why(root: &Root, path: &RelativePath) -> Option<String> {
 fn unfit(error: PathError) -> &'static str {
     match error {
         PathError::Malformed => "which has a % without two hexadecimal digits: percent-encode the path once",
-        PathError::Control => "which has a control character: leave that out of the file's name",
-        PathError::NotUtf8 => "which is not UTF-8: encode the path as UTF-8, then by percent signs",
+        PathError::Control => "which has a control character: remove it from the file's name",
+        PathError::NotUtf8 => "which is not UTF-8: encode the path as UTF-8, then percent-encode it",
         PathError::DotSegment => "which has \".\" or \"..\": name the file itself",
-        PathError::Separator => "which has an encoded slash or a backslash: write a slash as it is",
+        PathError::Separator => "which has an encoded slash or a backslash: write a plain slash",
         PathError::EmptySegment => "which has two slashes in a row: write one",
         PathError::TooLong => "which is longer than the path of any file: shorten it",
         PathError::DotFile | PathError::NotBelow => "which names no file: name one",

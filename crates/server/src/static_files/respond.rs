@@ -50,7 +50,7 @@ pub(super) fn send_listing(exchange: &mut Exchange, path: &str, has_parent: bool
 
 /// Sends the client elsewhere.
 pub(super) fn redirect(exchange: &mut Exchange, location: &str) {
-    send_error(exchange, 301, "The folder's own path has a slash at its end.", &[("Location", location)]);
+    send_error(exchange, 301, "The path of a folder ends with a slash.", &[("Location", location)]);
 }
 
 impl representation::Representation for Representation {

@@ -319,7 +319,7 @@ impl WsgiApplication {
         }
         let message = format!(
             "{}: the application {} returned bytes, which PEP 3333 iterates to integers; it was sent as one block. \
-             Return [body] instead of body. This is said once.",
+             Return [body] instead of body. This is logged once.",
             exchange.request_line(),
             place_of(self.callable.bind(py)),
         );

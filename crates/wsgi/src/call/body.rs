@@ -58,7 +58,7 @@ impl From<Fault> for PyErr {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::File(error) => error.into(),
-            Fault::Memory => PyMemoryError::new_err("there is no memory for what wsgi.input was asked for"),
+            Fault::Memory => PyMemoryError::new_err("not enough memory for the data read from wsgi.input"),
             Fault::Body(BodyFault::Gone) => {
                 ClientDisconnected::new_err("the client left before its request was complete")
             }

@@ -133,8 +133,8 @@ impl BoundFunction for SetDeadline {
     type State = ResponseState;
     const NAME: &'static CStr = c"set_deadline";
     const DOC: &'static CStr =
-        c"set_deadline(seconds)\n--\n\nThis request may take so many seconds from now on; None: any time; 0: none, it \
-          has expired. Past it the client is answered 504 and RequestTimeout is raised. Raises ValueError.";
+        c"set_deadline(seconds)\n--\n\nSets how many seconds this request may take from now. None: no limit; 0: it has \
+          expired. Past the deadline, the client gets 504 and RequestTimeout is raised. Raises ValueError.";
 }
 
 impl OneArgument for SetDeadline {

@@ -51,7 +51,7 @@ impl SurplusWarnings {
         {
             let message = format!(
                 "{}: the application gave more than its Content-Length of {declared}; {surplus} bytes were dropped. \
-                 Correct the field, or leave it out: the server counts. This is said once for a path.",
+                 Correct the field, or omit it: the server adds it. This is logged once per path.",
                 exchange.request_line()
             );
             log::log(py, Level::Warning, &message, None);
@@ -60,11 +60,11 @@ impl SurplusWarnings {
             && self.is_first(format!("{field} {path}"))
         {
             let remedy = match field {
-                "Connection" => "of its options only close is the application's to give",
-                _ => "it is about one connection, which is the server's (PEP 3333), so leave it out",
+                "Connection" => "the application may use only its option close",
+                _ => "it describes the connection, which belongs to the server (PEP 3333), so omit it",
             };
             let message = format!(
-                "{}: the application's field {field} was dropped: {remedy}. This is said once for a path.",
+                "{}: the application's field {field} was dropped: {remedy}. This is logged once per path.",
                 exchange.request_line()
             );
             log::log(py, Level::Warning, &message, None);
@@ -83,8 +83,9 @@ impl SurplusWarnings {
             return;
         }
         let message = format!(
-            "{}: the application names a file in {field}, which goes to the client, without the file: no folder is set \
-             for it. Start with --sendfile-root FOLDER, unless a proxy in front reads the field. This is said once.",
+            "{}: the application names a file in {field}, which is sent to the client instead of the file, since no \
+             folder is set for it. Start with --sendfile-root FOLDER, unless a proxy in front reads the field. This is \
+             logged once.",
             exchange.request_line()
         );
         log::log(py, Level::Warning, &message, None);
@@ -112,8 +113,8 @@ impl SurplusWarnings {
         let Dropped { bytes, is_over } = dropped;
         let end = if is_over { "" } else { "; it did not come to an end and was closed" };
         let message = format!(
-            "{method} {path}: the application gave more than the response may have; {bytes} bytes were dropped{end}. \
-             Correct its Content-Length, or the status. This is said once for a path."
+            "{method} {path}: the application gave more than the response may contain; {bytes} bytes were dropped{end}. \
+             Correct its Content-Length or its status. This is logged once per path."
         );
         log::log(environ.py(), Level::Warning, &message, None);
     }

@@ -75,7 +75,7 @@ impl GreenletRunner {
             return Err(used_in_child("the server"));
         }
         if self.started.swap(true, Ordering::AcqRel) {
-            return Err(PyRuntimeError::new_err("the server was started before"));
+            return Err(PyRuntimeError::new_err("the server has already been started"));
         }
         memory::start()?;
         let server = self.server.clone();

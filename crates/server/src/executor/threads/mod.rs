@@ -189,7 +189,7 @@ impl Threads {
         let before = self.start_failed.load(Ordering::Relaxed);
         let is_due = before == NEVER || now.saturating_sub(before) >= LOG_PAUSE;
         if is_due && self.start_failed.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            self.application.log(Level::Warning, &format!("no further thread could be started: {fault}"));
+            self.application.log(Level::Warning, &format!("cannot start another thread: {fault}"));
         }
     }
 }

@@ -86,7 +86,7 @@ fn add(name: &str, parts: &mut Vec<Part>, variables: &mut Variables) -> Result<(
             let hint = nearest(name, super::parts::ATOMS.iter().map(|(name, _)| *name))
                 .map(|name| format!("; there is {{{name}}} in the other notation"))
                 .unwrap_or_default();
-            return Err(format!("unknown atom %({name})s{hint}; known are {LETTERS}, and {ARGUMENTS}"));
+            return Err(format!("unknown atom %({name})s{hint}; choose from {LETTERS}, and {ARGUMENTS}"));
         }
     }
     Ok(())
@@ -101,7 +101,7 @@ fn with_argument(name: &str, inner: &str, variables: &mut Variables) -> Result<P
         "i" => Ok(Part::RequestField(argument.to_ascii_lowercase())),
         "o" => Ok(Part::ResponseField(argument.to_ascii_lowercase())),
         "e" => Ok(variables.part(argument, variable(argument))),
-        _ => Err(format!("unknown atom %({name})s; known are {ARGUMENTS}")),
+        _ => Err(format!("unknown atom %({name})s; choose from {ARGUMENTS}")),
     }
 }
 
