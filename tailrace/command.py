@@ -37,22 +37,23 @@ _EXAMPLES: Final = """\b
 Examples:
   tailrace mysite.wsgi                          a Django project
   tailrace 'flaskr:create_app()'                a factory
-  tailrace ./hello.py --debug                   a file, while developing it
+  tailrace ./hello.py --debug                   a file, during development
   tailrace app:app -b :80 -b '[::]:80'          all addresses, IPv4 and IPv6
   tailrace app:app -b unix:/run/app.sock --socket-mode 660
   tailrace app:app --gevent --hub-warn 250ms    greenlets, for many waiting requests
   tailrace app:app --static /assets=./dist      static files, without the application
   tailrace threads --status 127.0.0.1:9000      what a server with --status is doing
-  tailrace doctor --live --status 127.0.0.1:9000   its most expensive endpoints to deliver
+  tailrace doctor --live --status 127.0.0.1:9000   the endpoints that cost most to deliver
 
-Every option is also a variable (--max-body: TAILRACE_MAX_BODY) and a key of tailrace.toml or of [tool.tailrace] in
-pyproject.toml (max_body). The command line takes precedence over the environment, and the environment over the file.
+Every option is also an environment variable (--max-body: TAILRACE_MAX_BODY) and a key of tailrace.toml or of
+[tool.tailrace] in pyproject.toml (max_body). The command line takes precedence over the environment, and the
+environment over the file.
 
 \b
 Exit status:
   0    stopped on request
   1    any other error, such as an address in use
-  2    error in the command line, a variable or the settings file
+  2    error in the command line, an environment variable or the settings file
   3    the application, a hook or the workers cannot start
   130  interrupted before a worker served
 """
@@ -103,7 +104,7 @@ def _serve(**given: Any) -> int:
 
 
 def _config(format: str, **given: Any) -> None:
-    """Print the effective settings and the source of each.
+    """Print the effective settings and their sources.
 
     Accepts the options of `tailrace serve`, so you can check a command line before using it.
     """
@@ -376,7 +377,7 @@ cli.add_command(
         "top",
         callback=_top,
         context_settings=arguments.OPEN,
-        short_help="Show the requests and threads of a running server, live.",
+        short_help="Live view of the requests and threads of a running server.",
         params=[
             _STATUS,
             click.Option(
@@ -502,7 +503,7 @@ def _compare(
     render: bool,
     chart: Path | None,
 ) -> int:
-    """Compare Tailrace with the WSGI servers of this environment.
+    """Compare Tailrace with the WSGI servers installed in this environment.
 
     Each server runs as its own documentation recommends, and once more with Tailrace's defaults. Servers take turns,
     every response is checked, and results.json, report.md and report.html are written after each experiment. To
@@ -556,7 +557,7 @@ cli.add_command(
                 ["--url", "urls"],
                 metavar="PATH",
                 multiple=True,
-                help="Path and query to request from your application; repeatable. [default: /]",
+                help="Path and query to request from your application. Repeatable. [default: /]",
             ),
             click.Option(
                 ["--only"], metavar="NAMES", help="Run only these experiments, separated by commas; see --list."
@@ -570,7 +571,9 @@ cli.add_command(
                 ),
             ),
             click.Option(
-                ["--quick"], is_flag=True, help="Run one round of the main experiments and servers: under two minutes."
+                ["--quick"],
+                is_flag=True,
+                help=("Run one round of the main experiments and servers, in under two minutes."),
             ),
             click.Option(
                 ["--rounds"],

@@ -21,8 +21,8 @@ def read(path: str, environ: Mapping[str, str]) -> dict[str, str]:
         with open(path, encoding="utf-8") as file:
             lines = list(parse_stream(file))
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
-        raise ConfigError(f"env-file {path}: {reason}") from None
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigError(f"--env-file {path}: cannot be read: {reason}; check the path") from None
     found: dict[str, str] = {}
     for line in lines:
         if line.key is None and not line.error:
@@ -32,7 +32,7 @@ def read(path: str, environ: Mapping[str, str]) -> dict[str, str]:
             # lines before a statement as its part.
             text = line.original.string
             number = line.original.line + text[: len(text) - len(text.lstrip())].count("\n")
-            raise ConfigError(f"env-file {path}, line {number}: not NAME=value; a `#` at its start makes it a comment")
+            raise ConfigError(f"--env-file {path}, line {number}: not NAME=value; begin a comment with `#`")
         assert line.key is not None
         if line.key not in environ:
             found[line.key] = line.value

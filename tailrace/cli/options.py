@@ -240,7 +240,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "app",
         values.text("MODULE:CALLABLE"),
         None,
-        "The WSGI application: a module and a name in it, a factory call, or a file.",
+        "The WSGI application: a module and a callable, a factory call, or a file.",
         APPLICATION,
         details=(
             "`module:name`, `package.module:object.attribute`, `module:create_app('production')`, a module that "
@@ -814,7 +814,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "body_timeout",
         values.seconds(zero=False),
         30.0,
-        "Maximum time between two pieces of a request body; then 408.",
+        "Maximum pause between two parts of a request body; then 408.",
         TIMES,
         core="body_timeout",
     ),
@@ -848,7 +848,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "min_response_rate",
         values.size(),
         240,
-        "Minimum rate at which a client reads, in bytes per second. 0: any rate.",
+        "Minimum rate at which a client reads a response, in bytes per second. 0: any rate.",
         TIMES,
         details=(
             "The average rate while response data is waiting counts, once `--write-timeout` has passed. Slower clients "
@@ -895,7 +895,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "url_scheme",
         values.choice("http", "https"),
         "http",
-        "Value of wsgi.url_scheme: https if a proxy in front terminates TLS.",
+        "Value of wsgi.url_scheme; https if a proxy in front terminates TLS.",
         RESPONSES,
         core="url_scheme",
     ),
@@ -1098,7 +1098,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "access_log",
         values.path("DESTINATION", check=_access_log),
         None,
-        "Write a line for each response to this file, or to another destination of --log; - is standard output.",
+        "Write one line per response to this file or another destination of --log; - is standard output.",
         LOGS,
         details=(
             "By default there is no access log. The destinations are those of `--log` and `logging`, which stands for "
@@ -1128,7 +1128,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "slow",
         values.seconds(zero=True),
         0.0,
-        "Log a request that runs for longer than this, with its stack. 0: never.",
+        "Log a request that runs longer than this, with its stack. 0: never.",
         LOGS,
         details=(
             "The request is logged while it still runs, with its phase and the stack of its thread or greenlet, and "

@@ -71,7 +71,7 @@ def opened(text: str) -> Statsd | None:
     except ConfigError:
         address = None
     if not isinstance(address, TcpAddress) or not address.host or not address.port:
-        raise ConfigError(f"statsd {text!r}: write host:port, as in 127.0.0.1:8125")
+        raise ConfigError(f"--statsd {text!r}: write host:port, as in 127.0.0.1:8125")
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_DGRAM)
         family, kind, protocol, _, where = found[0]

@@ -271,7 +271,7 @@ def opened(chosen: Mapping[str, Any], *, kept: Callable[[str], int | None]) -> S
 def _address(text: str, option: str) -> TcpAddress | UnixAddress:
     address = addresses.parse(text, option, _PORTS[option])
     if isinstance(address, InheritedAddress):
-        raise ConfigError(f"{option} {text!r}: write host:port, or unix:/path")
+        raise ConfigError(f"--{option} {text!r}: write host:port, or unix:/path")
     return address
 
 

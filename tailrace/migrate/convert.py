@@ -63,7 +63,7 @@ def convert(source: Source) -> Migrated:
     _implied(others, made)
     _combined(made)
     if "app" not in made.settings:
-        made.warnings.append("no application is named; name it as in `tailrace mysite.wsgi:application`")
+        made.warnings.append("no application is named; add it, as in `tailrace mysite.wsgi:application`")
     return made
 
 

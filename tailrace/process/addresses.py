@@ -65,16 +65,16 @@ def parse(text: str, option: str = "bind", port: int = 8000) -> Address:
         path = text.removeprefix("unix:")
         path = path.removeprefix("//") if path.startswith("///") else path
         if not path or path == "@" or path.endswith("/"):
-            raise ConfigError(f"{option} {text!r}: write the path of a socket after unix:, as in unix:/run/app.sock")
+            raise ConfigError(f"--{option} {text!r}: write the path of a socket after unix:, as in unix:/run/app.sock")
         if len(os.fsencode(path)) > _UNIX_PATH_LIMIT:
             raise ConfigError(
-                f"{option} {text!r}: a UNIX socket's path has at most {_UNIX_PATH_LIMIT} bytes; choose a shorter one"
+                f"--{option} {text!r}: a UNIX socket's path has at most {_UNIX_PATH_LIMIT} bytes; choose a shorter one"
             )
         return UnixAddress(path)
     if text.startswith("fd://"):
         number = text.removeprefix("fd://")
         if not (number.isascii() and number.isdigit()) or _number(number) > _LARGEST_DESCRIPTOR:
-            raise ConfigError(f"{option} {text!r}: write the number of an open descriptor after fd://, as in fd://3")
+            raise ConfigError(f"--{option} {text!r}: write the number of an open descriptor after fd://, as in fd://3")
         return InheritedAddress(int(number))
     if text.isascii() and text.isdigit():
         return TcpAddress("127.0.0.1", _port(text, text, option))
@@ -87,7 +87,7 @@ def parse(text: str, option: str = "bind", port: int = 8000) -> Address:
             remedy = f"put an IPv6 address in brackets, as in {_in_brackets(text, port)}"
         elif re.fullmatch(r"[\w.-]+", text):
             remedy = f"write {text}:{port}"
-        raise ConfigError(f"{option} {text!r}: not an address; {remedy}")
+        raise ConfigError(f"--{option} {text!r}: not an address; {remedy}")
     return TcpAddress(found["v6"] or found["host"], _port(found["port"], text, option))
 
 
@@ -103,7 +103,7 @@ def _in_brackets(text: str, proposed: int) -> str:
 
 def _port(digits: str, text: str, option: str) -> int:
     if _number(digits) > 65535:
-        raise ConfigError(f"{option} {text!r}: a port is at most 65535")
+        raise ConfigError(f"--{option} {text!r}: a port is at most 65535")
     return int(digits)
 
 

@@ -73,17 +73,17 @@ def _split(text: str, where: str) -> tuple[str, str]:
     protocol, kind, rest = url["protocol"].lower(), url["kind"], url["rest"]
     if protocol in ("https", "uwsgis"):
         raise ConfigError(
-            f"bind {text!r}: this server does not speak TLS; terminate it in a proxy in front, and bind "
+            f"--bind {text!r}: Tailrace does not speak TLS; terminate TLS in a proxy in front, and bind "
             f"{protocol[:-1]}{where[len(protocol) :]}"
         )
     if protocol not in _PROTOCOLS or kind not in (None, "unix", "fd"):
-        raise ConfigError(f"bind {text!r}: {url['protocol']}{'+' * bool(kind)}{kind or ''} is unknown; {_SCHEMES}")
+        raise ConfigError(f"--bind {text!r}: {url['protocol']}{'+' * bool(kind)}{kind or ''} is unknown; {_SCHEMES}")
     if kind is not None:
         return protocol, f"{kind}:{rest}"
     rest = rest.removeprefix("//").removesuffix("/")
     if "/" in rest:
         raise ConfigError(
-            f"bind {text!r}: an address to listen on has no path; set the application's path with --root-path"
+            f"--bind {text!r}: an address to listen on has no path; set the application's path with --root-path"
         )
     return protocol, rest
 
@@ -94,25 +94,25 @@ def _options(text: str, options: str, bind: Bind) -> Bind:
     for option in options.split("&"):
         name, mark, value = (unquote(part) for part in option.partition("="))
         if name in found:
-            raise ConfigError(f"bind {text!r}: {name} is given twice; remove one")
+            raise ConfigError(f"--bind {text!r}: {name} is given twice; remove one")
         found.add(name)
         if not mark or name not in ("proxy", "mode", "backlog"):
             raise ConfigError(
-                f"bind {text!r}: {option!r} is not an option of an address; choose from proxy=v2, mode=660 and "
+                f"--bind {text!r}: {option!r} is not an option of an address; choose from proxy=v2, mode=660 and "
                 "backlog=4096"
             )
         if name == "proxy":
             if value not in _PROXY:
-                raise ConfigError(f"bind {text!r}: proxy must be v1, v2 or any, the version of the PROXY protocol")
+                raise ConfigError(f"--bind {text!r}: proxy must be v1, v2 or any, the version of the PROXY protocol")
             bind = replace(bind, proxy=value)
         elif name == "mode":
             if not isinstance(bind.address, UnixAddress) or bind.address.is_abstract:
-                raise ConfigError(f"bind {text!r}: mode applies only to UNIX sockets with a file; remove it")
+                raise ConfigError(f"--bind {text!r}: mode applies only to UNIX sockets with a file; remove it")
             if not re.fullmatch("(0o)?[0-7]{1,4}", value):
-                raise ConfigError(f"bind {text!r}: mode must be octal permission bits, as in mode=660")
+                raise ConfigError(f"--bind {text!r}: mode must be octal permission bits, as in mode=660")
             bind = replace(bind, mode=int(value.removeprefix("0o"), 8))
         else:
             if not re.fullmatch("[0-9]{1,6}", value) or not 1 <= int(value) <= _BACKLOG:
-                raise ConfigError(f"bind {text!r}: backlog must be a whole number from 1 to {_BACKLOG}")
+                raise ConfigError(f"--bind {text!r}: backlog must be a whole number from 1 to {_BACKLOG}")
             bind = replace(bind, backlog=int(value))
     return bind

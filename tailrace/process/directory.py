@@ -14,7 +14,9 @@ def change(directory: str) -> None:
     try:
         os.chdir(directory)
     except OSError as error:
-        raise ConfigError(f"chdir {directory!r}: {error.strerror}; name a directory that this user can enter") from None
+        raise ConfigError(
+            f"--chdir {directory!r}: {error.strerror}; name a directory that this user can enter"
+        ) from None
 
 
 def enter(directory: str) -> None:

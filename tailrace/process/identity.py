@@ -104,14 +104,14 @@ def identity(user: str | None, group: str | None) -> Identity | None:
         try:
             entry = pwd.getpwnam(user)
         except KeyError:
-            raise ConfigError(f"user {user!r}: no such user; `getent passwd` lists all users") from None
+            raise ConfigError(f"--user {user!r}: no such user; `getent passwd` lists all users") from None
         uid = entry.pw_uid
     if group is not None:
         gid = _group_number(group)
     elif entry is not None:
         gid = entry.pw_gid
     else:
-        raise ConfigError(f"user {user}: the user database has no entry for it, so --group is needed too")
+        raise ConfigError(f"--user {user}: the user database has no entry for it, so --group is needed too")
     return Identity(uid, gid, entry.pw_name, entry.pw_dir) if entry else Identity(uid, gid)
 
 
@@ -121,7 +121,7 @@ def _group_number(group: str) -> int:
     try:
         return grp.getgrnam(group).gr_gid
     except KeyError:
-        raise ConfigError(f"group {group!r}: no such group; `getent group` lists all groups") from None
+        raise ConfigError(f"--group {group!r}: no such group; `getent group` lists all groups") from None
 
 
 def _number(what: str, digits: str) -> int:

@@ -141,7 +141,7 @@ def _read(path: str) -> dict[str, Any]:
             text = file.read().decode()
         config = tomllib.loads(text) if extension == ".toml" else json.loads(text)
     except FileNotFoundError:
-        raise ConfigError(f"--log-config {path}: no such file") from None
+        raise ConfigError(f"--log-config {path}: no such file; check the path") from None
     except OSError as error:
         raise ConfigError(f"--log-config {path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

@@ -36,11 +36,11 @@ class PidFile:
             return
         except OSError as error:
             raise ConfigError(
-                f"pidfile {self.path}: cannot be read: {error.strerror}; choose another --pidfile, or change its owner"
+                f"--pidfile {self.path}: cannot be read: {error.strerror}; choose another file, or change its owner"
             ) from None
         if pid is not None and pid not in (os.getpid(), predecessor) and _lives(pid, os.stat(self.path).st_mtime):
             raise ConfigError(
-                f"pidfile {self.path}: process {pid} is already running; stop it (`kill {pid}`), or choose another "
+                f"--pidfile {self.path}: process {pid} is already running; stop it (`kill {pid}`), or choose another "
                 "--pidfile"
             )
 
@@ -61,7 +61,7 @@ class PidFile:
                     raise
                 self._fill(self.path, os.O_TRUNC)
         except OSError as error:
-            raise ConfigError(f"pidfile {self.path}: {_remedy(error, directory)}") from None
+            raise ConfigError(f"--pidfile {self.path}: {_remedy(error, directory)}") from None
 
     def remove(self) -> None:
         """Removes the file if it names this process; where that is not allowed, empties it."""

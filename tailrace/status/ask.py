@@ -38,8 +38,8 @@ LONGEST: Final = 64 << 20
 # Maximum length of a refusal's text in an error (characters).
 _MOST_SAID: Final = 200
 WHICH: Final = (
-    "no server: name the address of its --status, as in `--status 127.0.0.1:9000`; start the server with that option, "
-    "as in `tailrace app:app --status 127.0.0.1:9000`"
+    "no server address: name one, as in `--status 127.0.0.1:9000`; the server must be started with the same option, as "
+    "in `tailrace app:app --status 127.0.0.1:9000`"
 )
 _TITLE: Final = re.compile(r"tailrace: worker (\d+) |tailrace-w(\d+)$")
 
@@ -56,7 +56,7 @@ class Asked:
     def __init__(self, text: str) -> None:
         address = addresses.parse(text, "status")
         if isinstance(address, InheritedAddress):
-            raise ConfigError(f"status {text!r}: write host:port, or unix:/path")
+            raise ConfigError(f"--status {text!r}: write host:port, or unix:/path")
         self.address = address
 
     def status(self) -> dict[str, Any]:

@@ -233,13 +233,13 @@ def read(name: str | None) -> Hooks:
     module = load.module(name)
     for other in _suspicious(module):
         log.logger.warning(
-            "hooks %s: the function %s is not a hook, so it is not called%s", name, other, _nearest(other, module)
+            "--hooks %s: the function %s is not a hook, so it is not called%s", name, other, _nearest(other, module)
         )
     functions = {hook: getattr(module, hook) for hook in _ARGUMENT if hasattr(module, hook)}
     for hook, function in functions.items():
         _check(name, hook, function)
     if not functions:
-        log.logger.warning("hooks %s: the module defines no hook; the hooks are %s", name, ", ".join(_ARGUMENT))
+        log.logger.warning("--hooks %s: the module defines no hook; the hooks are %s", name, ", ".join(_ARGUMENT))
     return Hooks(name, functions)
 
 
@@ -299,11 +299,11 @@ def _check(module: str, name: str, function: Any) -> None:
     argument = _ARGUMENT[name]
     remedy = f"write `def {name}({argument}):`"
     if not callable(function):
-        raise ConfigError(f"hooks {module}: {name} is {callables.kind_of(function)}, not a function; {remedy}")
+        raise ConfigError(f"--hooks {module}: {name} is {callables.kind_of(function)}, not a function; {remedy}")
     if inspect.iscoroutinefunction(function):
-        raise ConfigError(f"hooks {module}: {name} is async, and nothing would await it; {remedy}")
+        raise ConfigError(f"--hooks {module}: {name} is async, and nothing would await it; {remedy}")
     if inspect.isgeneratorfunction(function):
-        raise ConfigError(f"hooks {module}: {name} is a generator, and nothing would run it; {remedy}")
+        raise ConfigError(f"--hooks {module}: {name} is a generator, and nothing would run it; {remedy}")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -313,7 +313,7 @@ def _check(module: str, name: str, function: Any) -> None:
     except TypeError:
         given = f"one argument, the {argument}" if argument else "no arguments"
         raise ConfigError(
-            f"hooks {module}: {name} is called with {given}, but is {name}{signature}; {remedy}"
+            f"--hooks {module}: {name} is called with {given}, but is defined as {name}{signature}; {remedy}"
         ) from None
 
 

@@ -68,5 +68,5 @@ def test_what_is_no_address_is_refused_with_the_remedy(text, remedy):
     ],
 )
 def test_the_address_of_another_option_is_proposed_with_another_port(text, remedy):
-    with pytest.raises(ConfigError, match=f"^status '{text}': not an address; .*{remedy}$"):
+    with pytest.raises(ConfigError, match=f"^--status '{text}': not an address; .*{remedy}$"):
         opened({"status": text, "agent": None, "socket_mode": None, "app": ""}, kept=lambda address: None)

@@ -588,7 +588,7 @@ def test_an_application_that_patches_for_gevent_is_refused(shop, monkeypatch, ca
         (("shop:app", "--method", "G T"), "such as GET or POST"),
         (("shop:app", "--body", "missing.json"), "missing.json: cannot be read: No such file"),
         (("shop:app", "--times", "0"), "0 is not in the range"),
-        (("--live",), "no server: name the address of its --status"),
+        (("--live",), "no server address: name one"),
         (("--live", "--status", "unix:/nowhere/s"), "no response from unix:/nowhere/s: No such file or directory"),
         (("--live", "--status", "nonsense"), "nonsense"),
     ],

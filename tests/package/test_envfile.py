@@ -45,19 +45,19 @@ def test_what_the_environment_has_stays(tmp_path):
         (b"A=1\n\n\nsecret", "line 4: not NAME=value"),
         (b"A='no end\n", "line 1: not NAME=value"),
         (b"A=\0\n", "line 1: not NAME=value"),
-        (b"A=\xff\n", "is not UTF-8"),
+        (b"A=\xff\n", "not UTF-8"),
     ],
 )
 def test_a_line_that_is_none_is_named_by_its_number_alone(tmp_path, content, message):
     (tmp_path / "env").write_bytes(content)
     with pytest.raises(ConfigError, match=message) as caught:
         envfile.read(str(tmp_path / "env"), {})
-    assert str(caught.value).startswith(f"env-file {tmp_path}/env")
+    assert str(caught.value).startswith(f"--env-file {tmp_path}/env")
     assert "secret" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(ConfigError, match=r"env-file .*/absent: No such file"):
+    with pytest.raises(ConfigError, match=r"env-file .*/absent: cannot be read: No such file"):
         envfile.read(str(tmp_path / "absent"), {})
 
 

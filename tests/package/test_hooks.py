@@ -122,16 +122,16 @@ def test_what_the_module_imports_or_keeps_private_is_not_taken_for_a_hook(module
     [
         (
             "def on_start(server): pass",
-            "on_start is called with no arguments, but is on_start(server); write `def on_start():`",
+            "on_start is called with no arguments, but is defined as on_start(server); write `def on_start():`",
         ),
         (
             "def post_fork(): pass",
-            "post_fork is called with one argument, the worker, but is post_fork(); write `def post_fork(worker):`",
+            "post_fork is called with one argument, the worker, but is defined as post_fork(); write ",
         ),
         ("def worker_exit(server, worker): pass", "worker_exit is called with one argument"),
         (
             "def pre_request(worker, req): pass",
-            "pre_request is called with one argument, the environ, but is pre_request(worker, req); "
+            "pre_request is called with one argument, the environ, but is defined as pre_request(worker, req); "
             "write `def pre_request(environ):`",
         ),
         ("def post_request(worker, req, environ, resp): pass", "write `def post_request(record):`"),
@@ -144,7 +144,7 @@ def test_a_hook_that_cannot_be_called_is_one_clear_line(modules, source, message
     modules(wrong=source + "\n")
     with pytest.raises(ConfigError) as caught:
         hooks.read("wrong")
-    assert str(caught.value).startswith("hooks wrong: ")
+    assert str(caught.value).startswith("--hooks wrong: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -121,7 +121,7 @@ def test_the_documented_atoms_are_those_of_the_core(listener):
     for field in options.ACCESS_LOG_FIELDS:
         core(listener, access_log="/dev/null", access_log_format=f"<{{{field.replace('NAME', 'X-Y')}}}>")
     with pytest.raises(
-        ValueError, match=r"unknown atom \{clinet\}; did you mean \{client\}\?; fields are .*; choose from"
+        ValueError, match=r"unknown atom \{clinet\}; did you mean \{client\}\?; write fields as .*; or choose from"
     ) as caught:
         core(listener, access_log="/dev/null", access_log_format="{clinet}")
     assert set(re.findall(r"\w+", str(caught.value).partition("choose from ")[2])) == set(options.ACCESS_LOG_ATOMS)

@@ -129,7 +129,7 @@ def test_a_directory_that_takes_no_files_is_not_called_absent():
     with pytest.raises(ConfigError) as caught:
         PidFile("/proc/self/x").write()
     assert str(caught.value) == (
-        "pidfile /proc/self/x: the file system of /proc/self does not accept new files; choose another directory"
+        "--pidfile /proc/self/x: the file system of /proc/self does not accept new files; choose another directory"
     )
 
 

@@ -330,13 +330,13 @@ def test_lines_of_the_access_log_that_a_daemon_missed_are_counted(tmp_path):
     [
         ("log", "nowhere/log", "the directory {here}/nowhere does not exist; create it"),
         ("log", ".", "Is a directory"),
-        ("log", "journal:{here}/journal", "no journal daemon listens there"),
-        ("log", "syslog:{here}/log", "no syslog daemon listens there"),
+        ("log", "journal:{here}/journal", "no journal daemon is listening there"),
+        ("log", "syslog:{here}/log", "no syslog daemon is listening there"),
         ("log", "tcp://localhost:514", "syslog://HOST:514 (UDP)"),
         ("log", "logging", "only --access-log accepts `logging`"),
         ("log_format", "xml", "must be one of text, json"),
         ("access_log", "nowhere/log", "the directory {here}/nowhere does not exist; create it"),
-        ("access_log", "journal:{here}/journal", "no journal daemon listens there"),
+        ("access_log", "journal:{here}/journal", "no journal daemon is listening there"),
         ("access_log", "syslog?facility=local9", "unknown facility"),
     ],
 )

@@ -252,8 +252,8 @@ def test_a_hook_of_the_wrong_form_is_one_line(operated, tmp_path):
     with operated("--hooks", "myhooks") as server:
         assert server.process.wait(30) == 2
         assert server.log == (
-            "tailrace: error: hooks myhooks: post_fork is called with one argument, the worker, but is post_fork(); "
-            "write `def post_fork(worker):`\n"
+            "tailrace: error: --hooks myhooks: post_fork is called with one argument, the worker, but is defined as "
+            "post_fork(); write `def post_fork(worker):`\n"
         )
 
 
@@ -371,7 +371,7 @@ def test_the_logs_of_a_server_that_changes_its_user_can_be_rotated(public):
 def test_a_user_who_cannot_run_this_python_is_told_so(public):
     with Operated(public, "app:app", "--user", "nobody") as server:
         assert server.process.wait(30) == 2
-        assert "user nobody cannot read Python's own modules in" in server.log
+        assert "--user nobody cannot read Python's own modules in" in server.log
         assert server.log.count("\n") == 1
 
 

@@ -168,7 +168,7 @@ def test_a_server_that_is_not_there_is_named_with_the_remedy(tmp_path):
     assert tailrace("threads", "--status", f"unix:{tmp_path}/none")[0] == 1
     status, _, err = tailrace("threads")
     assert status == 2
-    assert "no server: name" in err
+    assert "no server address: name" in err
     assert "tailrace app:app --status 127.0.0.1:9000" in err
     assert "process 4194305 does not exist" in tailrace("threads", "--pid", "4194305")[2]
     assert "--status or --pid, not both" in tailrace("threads", "--pid", "1", "--status", "127.0.0.1:1")[2]

@@ -174,7 +174,7 @@ fn open_file(path: &Path) -> io::Result<OwnedFd> {
 fn with_remedy(fault: &io::Error, name: &str, path: &Path) -> io::Error {
     let remedy = match fault.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => format!(
-            "; no {name} daemon listens there. Name its socket, as in {name}:{}, or log to stderr",
+            "; no {name} daemon is listening there. Name its socket, as in {name}:{}, or log to stderr",
             if name == "journal" { JOURNAL } else { SYSLOG }
         ),
         _ => String::new(),
@@ -323,7 +323,7 @@ mod tests {
             ("journal:relative", "journal:/run/systemd"),
             ("syslog?facility=local8", "local7"),
             ("syslog?colour=red", "facility and tag"),
-            ("journal?facility=user", "known is tag"),
+            ("journal?facility=user", "the only one is tag"),
             ("syslog?tag", "NAME=VALUE"),
             ("syslog?tag=a:b", "colon"),
             ("syslog?tag=", "1 to 48"),
@@ -345,7 +345,7 @@ mod tests {
         for (text, said) in [
             ("/nowhere/at/all/log", "/nowhere/at/all/log: the directory /nowhere/at/all does not exist; create it"),
             ("/", "/: Is a directory"),
-            ("syslog:/nowhere", "syslog: /nowhere: No such file or directory; no syslog daemon listens there"),
+            ("syslog:/nowhere", "syslog: /nowhere: No such file or directory; no syslog daemon is listening there"),
             ("journal:/nowhere", "as in journal:/run/systemd/journal/socket, or log to stderr"),
         ] {
             let fault = read(text).unwrap().open().err().unwrap().to_string();

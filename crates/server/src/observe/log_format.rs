@@ -209,8 +209,8 @@ fn field_of(message: &str, field: &str) -> Option<Part> {
 fn unknown_atom(name: &str) -> String {
     let known = || ATOMS.iter().map(|(name, _)| *name);
     let hint = nearest(name, known()).map(|name| format!("; did you mean {{{name}}}?")).unwrap_or_default();
-    let fields = "fields are {request:NAME} and {response:NAME}, keys of environ {environ:NAME}";
-    format!("unknown atom {{{name}}}{hint}; {fields}; choose from {}", known().collect::<Vec<_>>().join(", "))
+    let fields = "write fields as {request:NAME} and {response:NAME}, and keys of environ as {environ:NAME}";
+    format!("unknown atom {{{name}}}{hint}; {fields}; or choose from {}", known().collect::<Vec<_>>().join(", "))
 }
 
 enum Value<'a> {
@@ -515,9 +515,9 @@ mod tests {
         for (format, said) in [
             ("{metod}", "unknown atom {metod}; did you mean {method}?"),
             ("{method", "closing"),
-            ("{request:}", "fields are {request:NAME}"),
-            ("{request:a b}", "fields are {request:NAME}"),
-            ("{environ:}", "keys of environ {environ:NAME}"),
+            ("{request:}", "write fields as {request:NAME}"),
+            ("{request:a b}", "write fields as {request:NAME}"),
+            ("{environ:}", "keys of environ as {environ:NAME}"),
             ("method}", "without"),
             ("jsn", "did you mean json?"),
             ("Combined", "did you mean combined?"),
@@ -534,7 +534,7 @@ mod tests {
             ("%({a b}i)s", "a b"),
             ("%({}e)s", "is not a field name"),
             ("json {metod}", "did you mean {method}?"),
-            ("json status={status}", "\"status=\" is none"),
+            ("json status={status}", "\"status=\" is not an atom"),
             ("json ", "no atom"),
             ("%(s)s {client}", "{client}"),
         ] {
