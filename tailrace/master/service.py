@@ -262,7 +262,7 @@ class Service:
             except UpgradeError as error:
                 log.logger.error("%s: %s", asked, error)
             else:
-                self._manager.reloading(f"process {self._successor.pid} is to take over")
+                self._manager.reloading(f"process {self._successor.pid} will take over")
                 self._asked = asked
                 log.logger.info("%s: process %d starts, and takes over once it serves", asked, self._successor.pid)
 

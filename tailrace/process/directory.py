@@ -55,7 +55,7 @@ def leave_removed(chdir: str | None) -> None:
     except OSError as error:
         if chdir is None or not os.path.isabs(chdir):
             raise ConfigError(
-                f"the current directory cannot be used: {error.strerror}, it may have been removed; change to another "
-                "one, or give --chdir an absolute path"
+                f"cannot use the current directory: {error.strerror}; it may have been removed. Change to another one, "
+                "or give --chdir an absolute path"
             ) from None
         change(chdir)

@@ -501,7 +501,7 @@ def test_a_current_directory_that_was_removed_is_named(command, elsewhere):
     server = start("shop:app")
     assert server.end() == 2
     (said,) = server.seen
-    assert said.startswith("tailrace: error: the current directory cannot be used: No such file or directory")
+    assert said.startswith("tailrace: error: cannot use the current directory: No such file or directory")
     server = start("shop:app", "--chdir", str(elsewhere))
     server.until(" ready in ")
     server.process.terminate()

@@ -307,7 +307,7 @@ def test_a_pause_in_the_hub_itself_is_an_error_and_leaves_nothing(core, greenlet
 
 
 def late(slot, serial):
-    return (slot, serial, "GET /x", 2.0, "the client was answered 504")
+    return (slot, serial, "GET /x", 2.0, "the client got 504")
 
 
 @on_a_hub
@@ -336,7 +336,7 @@ def test_a_deadline_ends_one_request_and_says_where_it_was(core, greenlets, ende
     [(level, text)] = core.logged
     assert level == "error"
     assert text.startswith(
-        "GET /x: past its deadline after 2.000 s in the application; the client was answered 504; RequestTimeout is "
+        "GET /x: past its deadline after 2.000 s in the application; the client got 504; RequestTimeout is "
         "raised in its greenlet, which is at\n  File "
     )
     assert "in sleeps\n    gevent.sleep(1000)" in text

@@ -242,7 +242,7 @@ def test_a_callback_of_the_hub_is_named(blocker, monkeypatch):
 
 def test_a_request_that_keeps_the_hub_is_ended_at_its_deadline_and_named_once(blocker):
     running = greenlet()
-    late = (3, 17, "GET /x", 2.0, "the client was answered 504")
+    late = (3, 17, "GET /x", 2.0, "the client got 504")
     monitor, core, named = watched(blocker, [], greenlets={3: running})
     core.running[3] = (17, watched)
     interrupted = []
@@ -264,7 +264,7 @@ def test_a_request_that_keeps_the_hub_is_ended_at_its_deadline_and_named_once(bl
 
 def test_a_request_that_another_one_keeps_from_its_deadline_is_left_to_the_hub(blocker):
     monitor, core, named = watched(blocker, [(5, 0.05), (5, 0.1), (0, 0.7)], greenlets={3: greenlet()})
-    core.overdue_now = [(3, 17, "GET /x", 2.0, "the client was answered 504")]
+    core.overdue_now = [(3, 17, "GET /x", 2.0, "the client got 504")]
     core.interrupt = lambda *which: False
     monitor._run()
     assert not named

@@ -89,7 +89,7 @@ impl fmt::Display for HeadFault {
                 "status \"{status}\" is not three digits from 200 to 999, a space and a phrase without control characters"
             ),
             Self::NoStatus => write!(f, "a header came before the status"),
-            Self::NoMemory => write!(f, "there is no memory for the headers of the response"),
+            Self::NoMemory => write!(f, "not enough memory for the headers of the response"),
             Self::FieldName { name } => write!(f, "header name \"{name}\" is not a token (letters, digits, hyphens)"),
             Self::FieldValue { name, value } => {
                 write!(f, "header \"{name}\" has a control character (CR, LF, NUL, ...) in its value \"{value}\"")

@@ -177,7 +177,7 @@ fn deliver_known(py: Python<'_>, state: &ResponseState, blocks: &Known<'_, '_>) 
         let mut copies = Vec::new();
         copies
             .try_reserve_exact(count)
-            .map_err(|_| PyMemoryError::new_err("there is no memory for so many blocks of a response"))?;
+            .map_err(|_| PyMemoryError::new_err("not enough memory for the blocks of the response"))?;
         for index in 0..count {
             copies.push(as_block(&blocks.get(py, index)?)?);
         }

@@ -32,7 +32,7 @@ pub(crate) fn traceback_page(py: Python<'_>, error: &PyErr) -> String {
         if is_interruption(py, &fault) {
             ffi::thread::interrupt_main();
         }
-        String::from("Its traceback could not be made.")
+        String::from("Its traceback is not available.")
     });
     format!("The application raised an exception.<pre>{}</pre>", escape(&text))
 }

@@ -58,7 +58,7 @@ impl Response {
     /// back in either case.
     pub(crate) fn settle(&mut self, py: Python<'_>, state: &ResponseState, sent: Sent) -> PyResult<Sent> {
         if sent == Sent::NoMemory {
-            return Err(PyMemoryError::new_err("there is no memory for a block of the response"));
+            return Err(PyMemoryError::new_err("not enough memory for a block of the response"));
         }
         let settled = if sent == Sent::Full { self.wait(py, state)? } else { sent };
         Ok(self.noted(settled))

@@ -127,7 +127,7 @@ fn begin(py: Python<'_>, server: &Server, overdue: &Overdue, lines: &LogQueue) {
 /// What became of the response, for a log line.
 pub(crate) fn outcome_text(outcome: Outcome) -> &'static str {
     match outcome {
-        Outcome::Answered => "the client was answered 504",
+        Outcome::Answered => "the client got 504",
         Outcome::BrokenOff => "its response was aborted",
         Outcome::Over => "its response is complete, but the application still runs",
     }

@@ -89,7 +89,7 @@ impl ExceptionPolicy for Inline {
             Ok(()) => {}
             Err(error) if is_interruption(py, &error) => self.interruption.keep(error),
             Err(error) => {
-                let text = "the handler of Ctrl-C could not be restored; SIGTERM still ends the server";
+                let text = "cannot restore the Ctrl-C handler; SIGTERM still stops the server";
                 log::log(py, Level::Warning, text, Some(&error));
             }
         }

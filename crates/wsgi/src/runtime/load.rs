@@ -29,7 +29,8 @@ pub(crate) fn load<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let address = match address {
         ServerAddress::Tcp(host, port) => {
-            let host: IpAddr = host.parse().map_err(|_| PyValueError::new_err(format!("{host:?} is no IP address")))?;
+            let host: IpAddr =
+                host.parse().map_err(|_| PyValueError::new_err(format!("{host:?} is not an IP address")))?;
             Address::Tcp(SocketAddr::new(host, port))
         }
         ServerAddress::Unix(path) => Address::Unix(path),
