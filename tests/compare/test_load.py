@@ -68,7 +68,7 @@ def test_a_port_where_nobody_listens_is_counted():
 @pytest.mark.parametrize(
     ("address", "values", "what"),
     [
-        (("localhost", 80), {}, "no IP address"),
+        (("localhost", 80), {}, "not an IP address"),
         (("127.0.0.1", 80), {"seconds": -1}, "seconds: -1"),
         (("127.0.0.1", 80), {"patience": float("nan")}, "patience: NaN"),
     ],

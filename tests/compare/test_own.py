@@ -148,7 +148,7 @@ def test_where_the_first_servers_are_silent_no_other_is_asked(monkeypatch: pytes
 
 
 def test_a_page_that_is_missing_is_refused(directory: Path) -> None:
-    with pytest.raises(ConfigError, match="/missing responds with status 404: choose another path"):
+    with pytest.raises(ConfigError, match="/missing responds with status 404; choose another path"):
         own.survey("shop:application", directory, ("/missing",), SERVERS[:1])
 
 

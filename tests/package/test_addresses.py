@@ -38,7 +38,7 @@ def test_addresses(text, address, shown):
         ("::1:9000", r"as in \[::1\]:9000"),
         ("2001:db8::2:65000", r"as in \[2001:db8::2\]:65000"),
         ("fe80::1:2", r"as in \[fe80::1:2\]:8000"),
-        ("http://127.0.0.1:8000", "leave the scheme out"),
+        ("http://127.0.0.1:8000", "omit the scheme"),
         ("127.0.0.1:70000", "at most 65535"),
         ("99999", "at most 65535"),
         ("127.0.0.1:http", "write host:port"),

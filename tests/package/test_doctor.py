@@ -922,9 +922,9 @@ def test_what_a_running_server_tells_is_to_be_had_as_json(monkeypatch):
     assert found["endpoints"][0]["findings"][0]["cost_ms"] > 5
 
 
-def test_a_running_server_with_nothing_to_mend_has_status_0(monkeypatch):
+def test_a_running_server_with_nothing_to_fix_has_status_0(monkeypatch):
     running(monkeypatch, endpoint("GET /"))
     assert run("--live", "--status", "127.0.0.1:9000").return_value == 0
     running(monkeypatch)
     ended = run("--live", "--status", "127.0.0.1:9000")
-    assert (ended.return_value, "no response yet" in ended.stdout) == (0, True)
+    assert (ended.return_value, "not sent any responses yet" in ended.stdout) == (0, True)

@@ -164,9 +164,9 @@ def test_serve_forever_ends_with_the_exception_that_ends_the_wait():
 
 @on_a_hub
 def test_it_starts_once():
-    with tailrace.gevent.Server(pong) as server, pytest.raises(RuntimeError, match="make another one"):
+    with tailrace.gevent.Server(pong) as server, pytest.raises(RuntimeError, match="create another one"):
         server.start()
-    with pytest.raises(RuntimeError, match="make another one"):
+    with pytest.raises(RuntimeError, match="create another one"):
         server.start()
     server.stop()
 

@@ -269,7 +269,7 @@ def test_a_factory_that_was_not_called_is_recognised(modules):
 
 def test_an_application_that_was_named_a_factory_is_recognised(modules):
     modules(shop=APP)
-    assert "leave --factory out" in str(refusal("shop:app", factory=True))
+    assert "omit --factory if" in str(refusal("shop:app", factory=True))
     assert "cannot be called without arguments" in str(refusal("shop:app()"))
 
 

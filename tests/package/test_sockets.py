@@ -129,7 +129,7 @@ def test_a_stale_socket_is_replaced(tmp_path):
 def test_a_socket_with_a_server_behind_it_is_not_replaced(tmp_path):
     path = tmp_path / "app.sock"
     first = bind(UnixAddress(str(path)))
-    with pytest.raises(BindError, match="another server listens there"):
+    with pytest.raises(BindError, match="another server is listening there"):
         bind(UnixAddress(str(path)))
     assert path.exists()
     first.close()
@@ -145,7 +145,7 @@ def test_a_socket_with_a_full_backlog_counts_as_listening(tmp_path):
         waiting.append(client)
         if client.connect_ex(str(path)) == errno.EAGAIN:
             break
-    with pytest.raises(BindError, match="another server listens there"):
+    with pytest.raises(BindError, match="another server is listening there"):
         bind(UnixAddress(str(path)))
     for client in waiting:
         client.close()

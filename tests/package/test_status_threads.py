@@ -129,7 +129,7 @@ def test_what_a_thread_of_a_process_does_is_not_known_without_its_stack(monkeypa
         43: "running",
         44: "waiting for the interpreter",
     }
-    assert "`tailrace threads --status ADDRESS` shows them" in found["note"]
+    assert "use `tailrace threads --status ADDRESS`" in found["note"]
     # A stack that can be read tells.
     monkeypatch.setattr(stacks, "read", lambda pid, timeout: {42: Stack(None, False, [])})
     assert threads.of_process(1, 101)["threads"][-1]["state"] == "idle"

@@ -322,7 +322,7 @@ def test_a_unix_socket_whose_file_is_gone_is_bound_anew(tmp_path):
 
 def test_process_1_refuses(monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: 1)
-    with pytest.raises(UpgradeError, match="would end its container"):
+    with pytest.raises(UpgradeError, match="its container would stop"):
         upgrade.start(Origin("python", (), {}, "/"), [])
 
 

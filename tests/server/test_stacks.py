@@ -157,7 +157,7 @@ def test_the_command_reads_a_process_by_its_number(waiting):
         assert (status, err) == (0, "")
         assert f"worker 1, process {worker}: " in out
         assert "running, holds the interpreter\n      computes (" in out
-        assert "`tailrace threads --status ADDRESS` shows them" in out
+        assert "use `tailrace threads --status ADDRESS`" in out
 
 
 def test_a_server_that_is_not_there_is_named_with_the_remedy(tmp_path):

@@ -108,7 +108,7 @@ def test_a_column_sorts_and_sorts_the_other_way_round(top):
 def test_a_key_shows_the_stack_of_a_thread(top, server):
     top.press("Enter")
     screen = top.shows("sleeps (", "app (")
-    assert "the thread waits" in screen
+    assert "the thread is waiting" in screen
     top.press("Escape")
     top.shows("GET /computes")
     top.press("Down")

@@ -152,7 +152,7 @@ def test_a_folder_with_too_many_files_says_so(tmp_path):
         (tmp_path / "00000").unlink()
         page = serving.get("/").body.decode()
         assert len(links(page)) == 10_000
-        assert "It has more" not in page
+        assert "More entries" not in page
 
 
 def test_overlays_and_servers_without_the_option_list_nothing(folder):

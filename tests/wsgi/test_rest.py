@@ -209,7 +209,7 @@ def test_others_are_served_while_the_rest_runs(plain) -> None:
 
 def warnings(caplog) -> list[str]:
     return [
-        record.getMessage() for record in caplog.records if "more than the response may have" in record.getMessage()
+        record.getMessage() for record in caplog.records if "more than the response may contain" in record.getMessage()
     ]
 
 
