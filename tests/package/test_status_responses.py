@@ -79,7 +79,7 @@ def test_the_last_responses_of_all_workers_are_listed_with_when_they_ended(monke
     assert len(responses.recent([many], "shop:app")["slow"]) == responses.MOST_RESPONSES
 
 
-def test_the_texts_for_a_terminal_have_a_line_for_each_with_what_to_mend():
+def test_the_texts_for_a_terminal_have_a_line_for_each_with_what_to_fix():
     found = {
         **responses.endpoints([[endpoint("GET /worst", delivery_ns=10**9, paths={"direct": 1})]], "shop:app"),
         **responses.recent([{"slow": [ended(ago=1.0)], "broken": []}], "shop:app"),
