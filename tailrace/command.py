@@ -503,7 +503,7 @@ def _compare(
     render: bool,
     chart: Path | None,
 ) -> int:
-    """Compare Tailrace with the WSGI servers installed in this environment.
+    """Compare Tailrace with the other installed WSGI servers.
 
     Each server runs as its own documentation recommends, and once more with Tailrace's defaults. Servers take turns,
     every response is checked, and results.json, report.md and report.html are written after each experiment. To

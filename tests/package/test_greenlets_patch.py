@@ -26,12 +26,12 @@ def run(source, tmp_path):
         (
             "GEVENT_LOOP",
             "foo",
-            "GEVENT_LOOP = 'foo': gevent knows libev-cext, libev-cffi, libuv-cffi, libuv, or module.class",
+            "GEVENT_LOOP = 'foo': choose from libev-cext, libev-cffi, libuv-cffi, libuv, or write module.class",
         ),
         (
             "GEVENT_RESOLVER",
             "foo",
-            "GEVENT_RESOLVER = 'foo': gevent knows ares, thread, block, dnspython, or module.class",
+            "GEVENT_RESOLVER = 'foo': choose from ares, thread, block, dnspython, or write module.class",
         ),
         (
             "GEVENT_MAX_BLOCKING_TIME",

@@ -144,7 +144,7 @@ def test_a_decorator_that_hides_the_signature_is_believed():
 def test_what_is_no_specification_is_refused(modules, wrong):
     modules(shop=APP)
     message = str(refusal(wrong))
-    assert re.search(r"write it as module:callable|neither the name of a module|after the colon", message), message
+    assert re.search(r"write module:callable|neither the name of a module|after the colon", message), message
 
 
 def test_a_missing_module_names_the_nearest(modules):

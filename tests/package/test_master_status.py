@@ -52,7 +52,7 @@ def opened(text, kept=lambda address: None, option="status"):
 @pytest.mark.parametrize("option", ["status", "agent"])
 @pytest.mark.parametrize("text", ["fd://3", "nonsense", "http://127.0.0.1:9000", "127.0.0.1:99999"])
 def test_a_text_that_is_no_address_is_a_mistake_in_the_settings(text, option):
-    with pytest.raises(ConfigError, match=rf"^{option} "):
+    with pytest.raises(ConfigError, match=rf"^--{option} "):
         opened(text, option=option)
 
 

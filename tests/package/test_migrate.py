@@ -311,7 +311,7 @@ REPEATED = {
     "statements.py": ("f();" * 250_000 + " \n", "more than 10000 statements"),
     "line.py": ("f();" * 9000 + "#" + "x" * 900_000 + " \n", "Tailrace does not execute configuration"),
     "condition.ini": (f"[uwsgi]\nif-env = {'x' * 900_000}\n" + "a=1\n" * 9998, "it depends on `if-env = xxx"),
-    "include.ini": ("[uwsgi]\n" + "include = comments.ini\n" * 9000, "larger than 4 MiB together"),
+    "include.ini": ("[uwsgi]\n" + "include = comments.ini\n" * 9000, "files together are larger than 4 MiB"),
     "key.json": (json.dumps({"uwsgi": {"k" * 900_000: [1] * 9000}}), "name is longer than 4096 characters"),
 }
 

@@ -138,7 +138,10 @@ def test_a_longer_path_hides_the_files_of_a_shorter_one(site):
     (site / "public" / "assets" / "x.txt").write_text("x")
     (site / "public" / "assets-old").write_text("x")
     found = by_url(static="/assets=dist", overlay="public")
-    assert (found["/assets/x.txt"].status, found["/assets/x.txt"].reason) == ("hidden", "the folder of /assets answers")
+    assert (found["/assets/x.txt"].status, found["/assets/x.txt"].reason) == (
+        "hidden",
+        "the folder of /assets takes precedence",
+    )
     assert found["/assets-old"].status == found["/favicon.ico"].status == "served"
 
 

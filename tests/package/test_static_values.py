@@ -46,7 +46,7 @@ def test_a_static_folder_has_the_path_of_its_urls(written, mounts):
         (["/a=x\n"], "control characters"),
         ("/%ff=x", "UTF-8"),
         ("/a=x /a/=y", "must name /a only once"),
-        (["/=x", "/=y"], "must name / once"),
+        (["/=x", "/=y"], "must name / only once"),
         ([1], "must be a list of PREFIX=FOLDER, or a table"),
         ({"/a": 1}, "must be a list of PREFIX=FOLDER, or a table"),
         (True, "must be a list of PREFIX=FOLDER, or a table"),
@@ -89,8 +89,8 @@ def test_a_folder_of_named_files_stands_alone_or_has_a_path(written, roots, show
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        (["/srv", "/srv"], "must name /srv once"),
-        (["/in=x", "/in=y"], "must name /in once"),
+        (["/srv", "/srv"], "must name /srv only once"),
+        (["/in=x", "/in=y"], "must name /in only once"),
         (["in=x"], "must begin with a slash"),
         ([""], "must name a folder"),
         (["="], "must name a folder"),
@@ -147,7 +147,7 @@ def test_a_cache_rule_has_words_and_times(written, rule):
         ("/=100y", "too long: at most"),
         ("/=" + "9" * 5000, "too long: at most"),
         (["/=1y\r\nX: y"], "control characters"),
-        ("/=1y /=2y", "must name / once"),
+        ("/=1y /=2y", "must name / only once"),
     ],
 )
 def test_what_is_no_cache_rule_is_refused(written, message):
@@ -180,7 +180,7 @@ def test_a_media_type_belongs_to_an_extension(written, types):
         (".data=text", r"must name a media type, such as \.data=text/plain"),
         ([".data=text/plain\r\nX: y"], "control characters"),
         ([".data=text/plain; charset=\u00fc"], "must name a media type"),
-        (".data=a/b .DATA=c/d", r"must name \.data once"),
+        (".data=a/b .DATA=c/d", r"must name \.data only once"),
     ],
 )
 def test_what_is_no_media_type_is_refused(written, message):

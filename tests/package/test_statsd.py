@@ -72,7 +72,7 @@ def test_a_failure_to_send_is_said_once(caplog):
 
 @pytest.mark.parametrize("text", ["localhost", ":8125", "unix:/run/statsd.sock", "fd://3", "127.0.0.1:0"])
 def test_statsd_needs_a_host_and_a_port(text):
-    with pytest.raises(ConfigError, match=r"^statsd .*: write host:port, as in 127\.0\.0\.1:8125$"):
+    with pytest.raises(ConfigError, match=r"^--statsd .*: write host:port, as in 127\.0\.0\.1:8125$"):
         statsd.opened(text)
 
 

@@ -95,7 +95,7 @@ def tailrace_trace(*arguments):
 def test_the_command_line_is_printed_or_refused():
     status, printed, _ = tailrace_trace("latency", "--print")
     assert (status, printed.split()[-2:]) == (0, [EXTENSION, "0"])
-    refused = "tailrace: error: --over is for blocks and gil"
+    refused = "tailrace: error: --over applies only to blocks and gil"
     assert tailrace_trace("latency", "--over", "1s") == (2, "", [refused])
     status, _, (line,) = tailrace_trace("gil", "--over", "soon")
     assert (status, line) == (2, "tailrace: error: --over must be a time in seconds such as 30, 0.5, 500ms or 2m")
