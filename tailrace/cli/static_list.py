@@ -247,4 +247,4 @@ def as_text(found: list[Row], directory: str) -> str:
     shown = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     counts = {status: sum(row.status == status for row in found) for status in _STATUSES}
     told = ", ".join(f"{count} {status}" for status, count in counts.items() if count or status == SERVED)
-    return "\n".join([*shown, "", f"{told}. Each is sent with X-Content-Type-Options: nosniff."])
+    return "\n".join([*shown, "", f"{told}. Each served file has X-Content-Type-Options: nosniff."])

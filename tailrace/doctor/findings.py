@@ -140,7 +140,7 @@ def exception(key: str, measured: Measured) -> Finding | None:
     if measured.shape == NOTHING and measured.is_asked:
         return Finding(
             key,
-            f"The application returned {measured.returned.name}, which has no blocks.",
+            f"The application returned {measured.returned.name}, which is not iterable.",
             status,
             "Return a list of bytes. A `return` may be missing.",
             "return [body]",
@@ -165,7 +165,7 @@ def text(key: str, measured: Measured) -> Finding | None:
     response = measured.response
     return Finding(
         key,
-        f"The application returned {what}; blocks are bytes (PEP 3333).",
+        f"The application returned {what}; blocks must be bytes (PEP 3333).",
         f"The client got {response.status} {response.reason} and {counted(response.body_bytes, 'byte')} of a body.",
         "Encode the text, and return it in a list.",
         'return [text.encode("utf-8")]',
@@ -192,7 +192,7 @@ def length(key: str, measured: Measured) -> Finding | None:
         cost = f"The client does not get the last {counted(given - declared, 'byte')}."
     return Finding(
         key,
-        f"Content-Length is {declared:,}, and the application gave {counted(given, 'byte')}.",
+        f"Content-Length is {declared:,}, but the application returned {counted(given, 'byte')}.",
         cost,
         "Use the length of the bytes that are sent, not of the text; or omit the field: the server adds it for a list.",
         'body = text.encode("utf-8")\nfields.append(("Content-Length", str(len(body))))\nreturn [body]',
@@ -315,8 +315,8 @@ def bare_bytes(key: str, measured: Measured) -> Finding | None:
     return Finding(
         key,
         f"The application returned {measured.returned.name} and not a list of bytes.",
-        f"Here this costs nothing: the bytes were sent as one block. PEP 3333 has a server iterate it, which gives "
-        f"{counted(size, 'number')}; other servers send {counted(size, 'block')} or fail.",
+        "Here this costs nothing: the bytes were sent as one block. By PEP 3333, a server iterates over them, which "
+        f"gives {counted(size, 'number')}; other servers send {counted(size, 'block')} or fail.",
         "Return the bytes in a list.",
         "return [body]",
     )
@@ -421,7 +421,7 @@ def uncompressed(key: str, measured: Measured) -> Finding | None:
     if saved < SAVED_BYTES or saved < SAVED * gzip.of:
         return None
     part = "" if gzip.of == response.body_bytes else f" (its first {counted(gzip.of, 'byte')})"
-    kind = response.header("Content-Type") or "a body without a Content-Type"
+    kind = response.header("Content-Type") or "A body without a Content-Type"
     static = measured.file is not None or (measured.delivery is not None and measured.delivery.path == "sendfile")
     framework = _framework(measured)
     if static:

@@ -220,7 +220,7 @@ def test_the_command_prints_a_table(site):
         ["/.env", "dist/.env", "refused:", *["its", "name", "begins", "with", "a", "dot", "(--static-dotfiles)"]],
         ["/app.3f2a9c1b.js", "dist/app.3f2a9c1b.js", "5", "text/javascript;", "charset=utf-8", *HASHED.split(), "-"],
     ]
-    assert done.output.endswith("4 served, 1 refused. Each is sent with X-Content-Type-Options: nosniff.\n")
+    assert done.output.endswith("4 served, 1 refused. Each served file has X-Content-Type-Options: nosniff.\n")
 
 
 def test_the_command_prints_json(site):
