@@ -29,6 +29,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from harness.browser import Browser  # noqa: E402 - the path of the tests
 
+__all__ = ["ROOT", "Browser", "under_load", "until"]
+
 # Name, width, height, scheme, pixels of a pixel, and the script that is run before.
 OPEN_REPORT = (
     "Array.from(document.querySelectorAll('#flights .open')).filter(each => each.textContent.includes('/report'))"
