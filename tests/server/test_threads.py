@@ -107,3 +107,37 @@ def test_blocked_application_threads_do_not_block_what_needs_none_of_them(tmp_pa
         assert [client.response().status for client in blocked] == [200, 200]
         assert fence.response().status == 200
         assert json.loads(upload.response().body)["hash"] == hashlib.sha256(body).hexdigest()
+
+
+IN_C = """
+import itertools
+
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    if environ["PATH_INFO"] == "/quick":
+        return itertools.repeat(b"x" * 100)
+    if environ["PATH_INFO"] == "/slow":
+        return map(str.encode, map(str, map(sum, itertools.repeat(range(100_000)))))
+    return [b"others"]
+"""
+
+
+@pytest.mark.parametrize("target", ["/quick", "/slow"])
+def test_an_endless_iterator_that_is_written_in_c_lets_other_threads_run(tmp_path, target):
+    (tmp_path / "in_c.py").write_text(IN_C)
+    with Server("in_c:app", directory=tmp_path, threads=4) as server, server.client() as client:
+        client.send(f"GET {target} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
+        gone = threading.Event()
+
+        def read():
+            while not gone.is_set():
+                client.sock.recv(1 << 20)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
+            for _ in range(20):
+                assert server.get("/").body == b"others"
+        finally:
+            gone.set()
+            reader.join()

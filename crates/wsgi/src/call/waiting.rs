@@ -6,7 +6,7 @@
 //! request, since the application may use what belongs to a request on another thread, such as one of gevent's pool.
 //!
 //! Nothing here is called for a small block: `wait_for_room` when a client's queue is full, `keeps_interpreter` for a
-//! large block, `slice` once for each response that is sent block by block.
+//! large block, `let_others_run` every [`SLICE`].
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -41,9 +41,6 @@ pub(crate) trait Waits {
     /// `RuntimeError`: the other reader might never go on if the caller blocked.
     fn check_other_reader(&self, other: OtherReader) -> PyResult<()>;
 
-    /// How long code that does not wait may go on before it calls [`Waits::let_others_run`].
-    fn slice(&self) -> Duration;
-
     /// Lets other requests go on. `resume` has a ticket given back when the thread next looks for news,
     /// and says whether it will be; `None`: there is no request any more that could.
     ///
@@ -51,6 +48,11 @@ pub(crate) trait Waits {
     /// What was raised in the waiting code.
     fn let_others_run(&self, py: Python<'_>, resume: Option<&dyn Fn(u64) -> bool>) -> PyResult<()>;
 }
+
+/// How long code that does not wait may go on before it calls [`Waits::let_others_run`]. Twice
+/// `sys.getswitchinterval()`: only a thread that has waited for a whole interval, undisturbed, is given the interpreter
+/// for certain when it is released.
+pub(crate) const SLICE: Duration = Duration::from_millis(10);
 
 thread_local! {
     static HERE: Cell<&'static dyn Waits> = const { Cell::new(&Blocking) };
@@ -76,10 +78,6 @@ pub(crate) fn block_for_room(py: Python<'_>, exchange: &mut Exchange) -> Sent {
     }
 }
 
-/// Twice `sys.getswitchinterval()`: only a thread that has waited for a whole interval, undisturbed, is given the
-/// interpreter for certain when it is released.
-const SLICE: Duration = Duration::from_millis(10);
-
 /// The thread blocks, with the interpreter released.
 struct Blocking;
 
@@ -98,10 +96,6 @@ impl Waits for Blocking {
 
     fn check_other_reader(&self, _: OtherReader) -> PyResult<()> {
         Ok(())
-    }
-
-    fn slice(&self) -> Duration {
-        SLICE
     }
 
     /// The interpreter itself gives way to another thread only while it runs bytecode, and in a generator not after a

@@ -6,7 +6,6 @@
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
-use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -14,12 +13,9 @@ use pyo3::types::PyBytes;
 use tailrace_server::{Exchange, Room, Sent, clock, next_patience};
 
 use crate::call::shared_body::{OtherReader, Reading};
-use crate::call::waiting::{self, Waits};
+use crate::call::waiting::{self, SLICE, Waits};
 use crate::ffi::thread;
 use crate::python::ticket::ticket;
-
-/// How long a greenlet that reads or sends without a wait runs before it lets others run.
-const SLICE: Duration = Duration::from_millis(10);
 
 thread_local! {
     // Not dropped at the end of the thread: the interpreter may have been finalized by then.
@@ -84,10 +80,6 @@ impl Waits for Pausing {
         )))
     }
 
-    fn slice(&self) -> Duration {
-        SLICE
-    }
-
     fn let_others_run(&self, py: Python<'_>, resume: Option<&dyn Fn(u64) -> bool>) -> PyResult<()> {
         let ticket = ticket();
         match resume {
@@ -136,13 +128,13 @@ mod tests {
                             pause_here(py.eval(called, None, None).unwrap().unbind());
                             assert!(pause(py, 7, Some(1.5)).unwrap());
                             assert!(!pause(py, 7, None).unwrap());
-                            assert!(waiting::here().check_other_reader(OtherReader::Blocked).is_err());
+                            assert!(waiting::here().check_other_reader(OtherReader::Paused).is_err());
                         });
                     });
                     thread.join().unwrap();
                 });
             });
-            assert!(waiting::here().check_other_reader(OtherReader::Blocked).is_ok());
+            assert!(waiting::here().check_other_reader(OtherReader::Paused).is_ok());
             assert!(pause(py, 7, None).is_err());
         });
     }
