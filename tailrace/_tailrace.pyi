@@ -367,7 +367,7 @@ class Server:
         run. Each is returned once."""
 
     def reopen_logs(self, /) -> None:
-        """Opens the access log again under its name, after a rotation."""
+        """Opens the access log again under its name, after a rotation. Raises OSError; then it goes to the old file."""
 
 class _FileLike(Protocol):
     read: Callable[[int], bytes]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json as as_json
+import logging
 import os
 import shlex
 import signal
@@ -91,6 +92,8 @@ def _serve(**given: Any) -> int:
     log_settings.begin(settings)
     for warning in warnings:
         log.logger.warning("%s", warning)
+    atexit.unregister(logging.shutdown)
+    atexit.register(log.shutdown)
     atexit.register(early.ignore_stops)
     settings, surroundings = service.from_environment(settings)
     # Process 1 has a master also with --debug: the master reaps orphans, and the application its own children.

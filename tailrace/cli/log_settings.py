@@ -5,7 +5,9 @@ Thread: the main one, before anything is logged.
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from tailrace.cli.options import BY_NAME
@@ -21,14 +23,18 @@ def begin(settings: Settings) -> None:
     """Sends the log of the command where the settings say. Raises ConfigError."""
     if not _is_said_by_the_file(settings):
         chosen = _located(settings)
-        log.send_to(chosen["log"], chosen["log_format"], chosen["log_level"])
+        with _umask(chosen["umask"]):
+            log.send_to(chosen["log"], chosen["log_format"], chosen["log_level"])
 
 
 def begin_in_program(settings: Settings) -> None:
     """Sends the log of a program that calls `tailrace.run` where the arguments say; without such, to standard error if
     the program has set up no logging. Raises ConfigError."""
     if not _is_said_by_the_file(settings):
-        log.show(_located(settings), [name for name in SAID_BY_THE_FILE if settings[name].source != DEFAULT])
+        given = [name for name in SAID_BY_THE_FILE if settings[name].source != DEFAULT]
+        chosen = _located(settings)
+        with _umask(chosen["umask"]):
+            log.show(chosen, given)
 
 
 def check(settings: Settings) -> None:
@@ -55,5 +61,19 @@ def _is_said_by_the_file(settings: Settings) -> bool:
     chosen = plain(settings)
     file = chosen["log_config"]
     if file is not None:
-        log_config.apply(os.path.abspath(file), chosen["log_level"], os.path.abspath(chosen["chdir"] or ""))
+        with _umask(chosen["umask"]):
+            log_config.apply(os.path.abspath(file), chosen["log_level"], os.path.abspath(chosen["chdir"] or ""))
     return file is not None
+
+
+@contextlib.contextmanager
+def _umask(mask: int | None) -> Iterator[None]:
+    """Log files are made with the permissions that `--umask` leaves, which the server sets for itself later."""
+    if mask is None:
+        yield
+        return
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)

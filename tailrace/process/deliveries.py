@@ -5,6 +5,7 @@ Thread: any registers. The functions are called on one thread of the core's, one
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -54,7 +55,12 @@ def follow(function: Callable[[Record], object], name: str) -> None:
 
 
 def follow_access_log() -> None:
-    """From now on each line of an access log that goes to logging is logged with `tailrace.access`."""
+    """From now on each line of an access log that goes to logging is logged with `tailrace.access`.
+
+    The level of the server's own log does not hide them, but a level of `tailrace.access` does.
+    """
+    if log.access_logger.level == logging.NOTSET and not log.access_logger.isEnabledFor(logging.INFO):
+        log.access_logger.setLevel(logging.INFO)
     follow_deliveries(_tell)
 
 
@@ -67,7 +73,9 @@ def forget_all() -> None:
 def _tell(record: Record, line: str | None) -> None:
     """line: that of the access log, if it goes to logging."""
     if line is not None:
-        _call(lambda each: log.access(each, line), record, log.access, "a filter of the logger tailrace.access")
+        _call(
+            lambda each: log.access(each, line), record, log.access, "a handler or filter of the logger tailrace.access"
+        )
     for function, name in _functions:
         _call(function, record, function, name)
 

@@ -12,6 +12,7 @@ program has set up no logging, or to the destination that the program names.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import logging
@@ -34,6 +35,8 @@ error_logger: Final = logging.getLogger("tailrace.error")
 access_logger: Final = logging.getLogger("tailrace.access")
 
 STDERR: Final = "stderr"
+# A destination of the access log alone.
+LOGGING: Final = "logging"
 # How long the end of the process waits for a reader of the log (seconds).
 _LAST_LINES: Final = 1.0
 _STANDARD: Final = {"stdout": 1, STDERR: 2}
@@ -43,6 +46,9 @@ _WARNING: Final = 4
 
 # Log files that did not exist before, which a change of user hands over.
 _made: Final[list[str]] = []
+
+# The process in which threads may write what waits; None: in none so far.
+_process_with_threads: int | None = None
 
 
 class LogHandler(logging.Handler):
@@ -56,6 +62,14 @@ class LogHandler(logging.Handler):
     def __init__(self, destination: str = STDERR, format: str = log_formats.TEXT, encoding: str = "utf-8") -> None:
         if format not in (log_formats.TEXT, log_formats.JSON):
             raise ValueError(f"format {format!r}: must be text or json")
+        if not isinstance(destination, str):
+            raise ValueError(f"destination {destination!r}: must be a text, such as 'stderr' or '/var/log/shop.log'")
+        if destination == LOGGING:
+            raise ValueError("destination 'logging' is only for --access-log; a file of this name is ./logging")
+        try:
+            codecs.lookup(encoding)
+        except LookupError as error:
+            raise ValueError(str(error)) from None
         # "stderr", "stdout", "file", "syslog" or "journal".
         self.kind = log_destination_kind(destination)
         if self.kind == "file":
@@ -66,6 +80,8 @@ class LogHandler(logging.Handler):
         super().__init__()
         self._encoding = encoding
         self.setFormatter(log_formats.formatter(self.kind, format))
+        if _process_with_threads == os.getpid():
+            self.stream.allow_thread()
         _living.add(self)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -219,7 +235,12 @@ def _open_again(handler: logging.FileHandler) -> None:
 
 
 def allow_thread() -> None:
-    """From now on a thread may write what the destination does not take at once: this process forks no workers."""
+    """From now on a thread may write what the destination does not take at once: this process forks no workers.
+
+    Also for handlers that the application makes later.
+    """
+    global _process_with_threads
+    _process_with_threads = os.getpid()
     for handler in list(_living):
         handler.stream.allow_thread()
 
@@ -244,6 +265,26 @@ def flush_streams() -> None:
             poll.register(stream.fileno(), select.POLLOUT)
             if poll.poll(max(0, end - time.monotonic()) * 1000):
                 stream.flush()
+
+
+def shutdown() -> None:
+    """What `logging.shutdown` does, for `atexit`, but without waiting for ever for a handler that another thread uses:
+    one that hangs keeps no process from ending."""
+    end = time.monotonic() + _LAST_LINES
+    for reference in reversed(list(vars(logging)["_handlerList"])):
+        handler = reference()
+        lock = getattr(handler, "lock", None)
+        if handler is None or (lock is not None and not lock.acquire(timeout=max(0, end - time.monotonic()))):
+            continue
+        try:
+            # As there: a handler may be closed already.
+            with contextlib.suppress(Exception):
+                if getattr(handler, "flushOnClose", True):
+                    handler.flush()
+                handler.close()
+        finally:
+            if lock is not None:
+                lock.release()
 
 
 @contextlib.contextmanager

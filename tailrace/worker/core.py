@@ -135,7 +135,11 @@ def abandoned(server: Server) -> int:
 
 
 def reopen_logs(server: Server) -> None:
-    """Opens the files of the server's own log again, and the access log before its next line, and logs that."""
+    """Opens the access log and the files of the server's own log again, and logs whether that succeeded."""
     log.reopen()
-    server.reopen_logs()
-    log.logger.info("SIGUSR1: access log reopened")
+    try:
+        server.reopen_logs()
+    except OSError as error:
+        log.logger.error("SIGUSR1: cannot reopen the access log, which continues in the old file: %s", error)
+    else:
+        log.logger.info("SIGUSR1: access log reopened")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
-import logging
 import os
 import select
 import signal
@@ -90,7 +89,7 @@ def work(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets.Lis
     """
     # Exit functions that were registered before the fork are the master's, as with multiprocessing.
     atexit._clear()
-    atexit.register(logging.shutdown)
+    atexit.register(log.shutdown)
     process = os.getpid()
     forks.forget_all()
     forks.keep_from_children(start.report, start.liveness)

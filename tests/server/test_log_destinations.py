@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -227,6 +228,7 @@ def test_a_file_that_cannot_be_reopened_is_kept_and_the_log_says_so(tmp_path):
         eventually(lambda: (moved / "log").read_text().count(said) == 2, "that it cannot be reopened")
         access = f"cannot reopen the access log, which continues in the old file: {folder}/access: the directory"
         eventually(lambda: access in (moved / "log").read_text(), "the same of the access log")
+        assert "log reopened" not in (moved / "log").read_text()
         server.get("/?after")
         eventually(lambda: "/?after" in (moved / "access").read_text(), "a line in the old file")
         assert server.stop() == 0
@@ -403,3 +405,113 @@ def test_a_log_relative_to_chdir_is_found_again_by_a_rotation(tmp_path, argument
         eventually(lambda: path.exists() and "access log reopened" in path.read_text(), "the worker's line")
         server.get("/?after")
         eventually(lambda: access.exists() and "/?after" in access.read_text(), "the line in the new file")
+
+
+def prlimit(process, size):
+    """As a disk that is full at this size of a file; None: it has room again."""
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (size or resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def test_a_line_that_a_full_disk_has_cut_does_not_run_into_the_next_one(tmp_path):
+    log, access_log = tmp_path / "log", tmp_path / "access"
+    formats = {"log_format": "json", "access_log_format": "json {target} {user_agent}"}
+    with serving(log=log, access_log=access_log, **formats) as server:
+        server.get("/?first")
+        eventually(lambda: access_log.read_text().count("\n") == 1, "the first response")
+        for name, path in (("a", access_log), ("b", log)):
+            prlimit(server.pid, path.stat().st_size + 20)
+            fail(server, f"{name}lost")
+            eventually(lambda path=path: path.read_bytes()[-1:] != b"\n", "a part of an entry")
+            prlimit(server.pid, None)
+            fail(server, f"{name}next")
+            eventually(lambda path=path, name=name: f"{name}next" in path.read_text(), "the next one")
+        assert server.stop() == 0
+        texts = {path: path.read_text() for path in (log, access_log)}
+    for path, text in texts.items():
+        parts = [line for line in text.splitlines() if not line.endswith("}")]
+        assert len(parts) == 1, f"{path}: {parts}"
+        assert any('"dropped": ' in line or "were dropped" in line for line in text.splitlines())
+        objects("".join(f"{line}\n" for line in text.splitlines() if line not in parts))
+
+
+def test_the_lines_of_several_workers_in_one_pipe_are_whole(tmp_path):
+    count, pad = 1500, "p" * 1000
+    reader, writer = os.pipe()
+    with open(tmp_path / "log", "wb") as error:
+        stdout = subprocess.Popen(["cat"], stdin=reader, stdout=error)
+        os.kill(stdout.pid, signal.SIGSTOP)
+        os.close(reader)
+        with serving(
+            ("--workers", "3"), access_log="stderr", access_log_format="{target} {user_agent} END", log=os.devnull,
+            stderr=writer,
+        ) as server:  # fmt: skip
+            os.close(writer)
+            for number in range(count):
+                assert server.get(f"/?{number}", f"User-Agent: {pad}").status == 200
+            os.kill(stdout.pid, signal.SIGCONT)
+            assert server.stop() == 0
+        assert stdout.wait() == 0
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert sorted(lines) == sorted(f"/?{number} {pad} END" for number in range(count))
+
+
+@pytest.mark.parametrize("kind", ["udp", "syslog", "journal"])
+def test_a_client_with_long_fields_cannot_keep_its_request_out_of_the_log(tmp_path, kind):
+    path = tmp_path / "socket"
+    with LogDaemon(None if kind == "udp" else path) as daemon:
+        destination = f"syslog://127.0.0.1:{daemon.port}" if kind == "udp" else f"{kind}:{path}"
+        with serving(access_log=destination, access_log_format="{status} {user_agent}") as server:
+            assert server.get("/", "User-Agent: " + "\xff" * 60_000).status == 200
+            eventually(lambda: daemon.has(r"200 (\\xff){1000}"), "the entry")
+            assert server.stop() == 0
+        assert not daemon.has("dropped")
+
+
+MADE_LATER = """
+import logging, tailrace
+
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    logger = logging.getLogger("shop")
+    logger.propagate = False
+    logger.addHandler(tailrace.LogHandler(environ["QUERY_STRING"]))
+    for number in range(1000):
+        logger.warning("entry %d", number)
+    return [b"x"]
+"""
+
+
+@pytest.mark.parametrize("arguments", [(), ("--debug",)], ids=" ".join)
+def test_what_waits_for_a_handler_that_the_application_has_made_is_written_without_a_further_entry(tmp_path, arguments):
+    (tmp_path / "later.py").write_text(MADE_LATER)
+    path = tmp_path / "socket"
+    with (
+        LogDaemon(path, reads=False) as daemon,
+        Server("later:app", *arguments, directory=tmp_path) as server,
+    ):
+        assert server.get(f"/?syslog:{path}").status == 200
+        daemon.begin()
+        eventually(lambda: len(daemon.entries) == 1000, "all entries")
+
+
+@pytest.mark.parametrize("option", ["log", "log_config"])
+@pytest.mark.parametrize("arguments", [(), ("--debug",)], ids=" ".join)
+def test_log_files_have_the_permissions_that_the_umask_leaves(tmp_path, arguments, option):
+    paths = [tmp_path / "log", tmp_path / "access"]
+    (tmp_path / "logging.json").write_text(
+        json.dumps(
+            {
+                "handlers": {"a": {"class": "tailrace.LogHandler", "destination": str(paths[0])}},
+                "loggers": {"tailrace": {"handlers": ["a"]}},
+            }
+        )
+    )
+    chosen = {option: paths[0] if option == "log" else tmp_path / "logging.json"}
+    with serving(arguments, access_log=paths[1], umask="077", **chosen) as server:
+        server.get("/")
+        assert [path.stat().st_mode & 0o777 for path in paths] == [0o600] * 2
+        for path in paths:
+            path.rename(f"{path}.1")
+        os.kill(server.process.pid, signal.SIGUSR1)
+        eventually(lambda: all(path.exists() for path in paths), "the new files")
+        assert [path.stat().st_mode & 0o777 for path in paths] == [0o600] * 2

@@ -128,7 +128,7 @@ def test_a_filter_that_raises_is_logged_once(tmp_path):
         for _ in range(5):
             assert server.get("/").body == b"x"
         assert server.stop() == 0
-    said = "a filter of the logger tailrace.access raised an exception; further exceptions are not logged"
+    said = "a handler or filter of the logger tailrace.access raised an exception; further exceptions are not logged"
     assert server.log.count(said) == 1
 
 
@@ -159,6 +159,38 @@ def test_a_slow_handler_holds_no_request_and_what_is_too_much_is_dropped(tmp_pat
                     assert client.response().status == 200
         (tmp_path / "gate").touch()
         assert server.logged("or the handlers of the logger tailrace.access, are slower than the responses")
+
+
+HANGING = """
+import logging, threading
+
+class Hanging(logging.Handler):
+    def emit(self, record):
+        threading.Event().wait()
+
+logging.getLogger("tailrace.access").addHandler(Hanging())
+
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"x"]
+"""
+
+
+@pytest.mark.parametrize("arguments", MODES, ids=" ".join)
+def test_a_handler_that_hangs_keeps_no_server_from_ending(tmp_path, arguments):
+    (tmp_path / "hanging.py").write_text(HANGING)
+    with serving("hanging:app", arguments, directory=tmp_path, access_log="logging", graceful_timeout=300) as server:
+        for _ in range(5):
+            assert server.get("/").body == b"x"
+        assert server.stop() == 0
+
+
+def test_the_level_of_the_servers_log_hides_no_response(tmp_path):
+    (tmp_path / "handled.py").write_text(HANDLED)
+    with serving("handled:app", directory=tmp_path, access_log="logging", log_level="error") as server:
+        server.get("/?one")
+        assert server.stop() == 0
+    assert "?one" in (tmp_path / "records").read_text()
 
 
 def test_an_object_of_the_log_has_the_fields_of_a_response(tmp_path):

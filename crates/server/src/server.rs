@@ -537,10 +537,14 @@ impl Server {
     }
 
     /// Opens the access log again by its name, after a rotation.
-    pub fn reopen_logs(&self) {
-        if !self.is_forked_child() {
-            self.parts.accounting.reopen_log();
+    ///
+    /// # Errors
+    /// It cannot be opened; the log goes to the old file.
+    pub fn reopen_logs(&self) -> io::Result<()> {
+        if self.is_forked_child() {
+            return Ok(());
         }
+        self.parts.accounting.reopen_log()
     }
 
     /// Begins a graceful stop: requests in flight have `graceful` to finish; connections that are open then are closed.

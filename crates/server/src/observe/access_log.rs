@@ -14,11 +14,11 @@ use std::time::Duration;
 
 pub use crate::observe::destination::Destination;
 use crate::observe::destination::Opened;
-use crate::observe::envelope::{Envelope, INFO, WARNING, journal_name};
+use crate::observe::envelope::{Envelope, FIELD_TEXT, INFO, WARNING, journal_name};
 pub use crate::observe::log_format::Format;
 use crate::observe::log_format::{Calendar, Entry, JournalFields};
 use crate::os::clock;
-use crate::os::file::{error_text, write};
+use crate::os::file::{FailedWrite, FileKind, error_text, file_kind, write};
 use crate::os::log_socket::{LogSocket, is_too_long};
 use crate::os::panics::{catch, may_panic};
 use crate::os::poll::wait_writable;
@@ -32,8 +32,10 @@ const ESCAPED: usize = 6;
 const OTHER: usize = 2048;
 /// Most bytes of lines that wait for the writer, those included that it is writing.
 const ROOM: usize = 4 << 20;
-/// Bytes of one write. Small, so that a slow destination can be told from one that accepts nothing.
+/// Bytes of one write to a file. Small, so that a slow destination can be told from one that accepts nothing.
 const PIECE: usize = 64 * 1024;
+/// A pipe accepts so many bytes whole, without those of other processes in between (pipe(7)); so does a socket.
+const PIPE_BUF: usize = 4096;
 /// Capacity, in bytes, that the writer's buffer keeps.
 const KEPT: usize = 256 * 1024;
 /// When the server ends, the log is abandoned if its destination accepts nothing for this time.
@@ -67,12 +69,20 @@ struct Pending {
     /// Number of lines that were dropped after those.
     dropped: u64,
     calendar: Calendar,
-    reopen: bool,
+    reopen: Option<Reopen>,
     closed: bool,
     /// The server has abandoned the writer and does not wait for it.
     abandoned: bool,
     /// The writer has returned.
     ended: bool,
+}
+
+/// What the writer does before it writes on.
+enum Reopen {
+    /// It takes the file that has been opened.
+    Taking(Sink),
+    /// It opens the destination again: to look up a host may take a while.
+    Opening,
 }
 
 #[derive(Default)]
@@ -103,9 +113,12 @@ impl Form {
     /// Appends an entry.
     fn render(&self, entry: &Entry<'_>, calendar: &Calendar, out: &mut Vec<u8>) {
         self.envelope.begin(INFO, calendar, out);
+        let text = out.len();
         self.format.render(entry, calendar, out);
+        // Else a client with a long field could keep its requests out of the log.
+        out.truncate(text.saturating_add(self.envelope.longest_text()));
         if let Some(fields) = &self.fields {
-            fields.render(entry, calendar, out);
+            fields.render(entry, calendar, FIELD_TEXT, out);
         }
         out.extend_from_slice(self.envelope.separator());
     }
@@ -155,6 +168,7 @@ impl Lines {
 }
 
 pub(crate) struct AccessLog {
+    destination: Destination,
     form: Form,
     shared: Arc<Shared>,
     error_log: Arc<ErrorLog>,
@@ -171,15 +185,16 @@ impl AccessLog {
         let (shared, error_log) = (Arc::new(Shared::default()), Arc::new(error_log));
         let writer = Writer {
             shared: shared.clone(),
-            destination,
+            destination: destination.clone(),
             form: form.clone(),
             sink,
             error_log: error_log.clone(),
             has_failed: false,
+            failed: None,
         };
         let writer =
             std::thread::Builder::new().name("tailrace-log".to_owned()).spawn(move || writer.write_until_closed())?;
-        Ok(Self { form, shared, error_log, writer: Mutex::new(Some(writer)) })
+        Ok(Self { destination, form, shared, error_log, writer: Mutex::new(Some(writer)) })
     }
 
     /// Logs a finished request.
@@ -222,9 +237,17 @@ impl AccessLog {
     }
 
     /// Opens the file again by its name, after the old one was renamed.
-    pub(crate) fn reopen(&self) {
-        lock(&self.shared.pending).reopen = true;
+    ///
+    /// # Errors
+    /// It cannot be opened; the log goes to the old one.
+    pub(crate) fn reopen(&self) -> io::Result<()> {
+        let reopen = match &self.destination {
+            Destination::Path(_) => Reopen::Taking(Sink::open(&self.destination)?),
+            _ => Reopen::Opening,
+        };
+        lock(&self.shared.pending).reopen = Some(reopen);
         self.shared.added.notify_one();
+        Ok(())
     }
 
     /// Writes the lines that wait and ends the thread; lines that are not accepted in time are lost.
@@ -288,7 +311,11 @@ impl Sink {
     /// Writes the beginning of entries.
     fn write(&self, descriptor: BorrowedFd<'_>, entries: &[u8], envelope: &Envelope) -> io::Result<Written> {
         let Self::Socket(socket) = self else {
-            return Ok(match write(descriptor, &entries[..entries.len().min(PIECE)])? {
+            let most = match file_kind(descriptor) {
+                Ok((FileKind::File, _)) => PIECE,
+                _ => PIPE_BUF,
+            };
+            return Ok(match write(descriptor, piece(entries, most))? {
                 Io::Moved(moved) => Written::Moved(moved),
                 _ => Written::Nothing,
             });
@@ -302,6 +329,15 @@ impl Sink {
             Err(fault) => Err(fault),
         }
     }
+}
+
+/// The beginning of lines, for one write: as many whole lines as fit, since other processes write to the same file or
+/// pipe, or else the first one.
+fn piece(lines: &[u8], most: usize) -> &[u8] {
+    let end_of_line = |&byte: &u8| byte == b'\n';
+    let fitting = lines[..lines.len().min(most)].iter().rposition(end_of_line);
+    let end = fitting.or_else(|| lines.iter().position(end_of_line)).map_or(lines.len(), |end| end + 1);
+    &lines[..end.min(PIECE)]
 }
 
 /// What became of the beginning of entries.
@@ -322,6 +358,8 @@ struct Writer {
     sink: Sink,
     error_log: Arc<ErrorLog>,
     has_failed: bool,
+    /// The last write, if it was to a file on a disk and failed.
+    failed: Option<FailedWrite>,
 }
 
 impl Writer {
@@ -330,7 +368,7 @@ impl Writer {
         loop {
             let (count, reopen, closed) = {
                 let mut pending = lock(&self.shared.pending);
-                while pending.lines.is_empty() && !pending.reopen && !pending.closed {
+                while pending.lines.is_empty() && pending.reopen.is_none() && !pending.closed {
                     pending = wait(&self.shared.added, pending);
                 }
                 let dropped = std::mem::take(&mut pending.dropped);
@@ -340,11 +378,11 @@ impl Writer {
                 }
                 std::mem::swap(&mut lines, &mut pending.lines);
                 pending.being_written = lines.len();
-                (pending.count, std::mem::take(&mut pending.reopen), pending.closed)
+                (pending.count, pending.reopen.take(), pending.closed)
             };
             // Reopened first: a line may belong to a request that began after the server logged the reopening.
-            if reopen {
-                self.reopen();
+            if let Some(reopen) = reopen {
+                self.reopen(reopen);
             }
             let goes_on = self.write(&lines, count);
             if lines.capacity() > KEPT {
@@ -365,6 +403,16 @@ impl Writer {
         let mut rest = lines;
         while !rest.is_empty() {
             let Some(descriptor) = self.sink.descriptor() else { return false };
+            if let Some(failed) = self.failed {
+                if let Some(file) = identity(descriptor)
+                    && failed.needs_line_end(descriptor, file)
+                    && write(descriptor, b"\n").is_err()
+                {
+                    lock(&self.shared.pending).dropped += self.form.envelope.count(rest);
+                    break;
+                }
+                self.failed = None;
+            }
             let moved = match self.sink.write(descriptor, rest, &self.form.envelope) {
                 Ok(Written::Moved(moved)) => {
                     if self.form.envelope.is_datagram() {
@@ -391,6 +439,9 @@ impl Writer {
                             error_text(&fault)
                         ));
                     }
+                    let written = &lines[..lines.len() - rest.len()];
+                    let is_part = written.last().is_some_and(|&byte| byte != b'\n');
+                    self.failed = identity(descriptor).map(|file| FailedWrite { file, is_part });
                     // A line that was written in part counts as dropped, too.
                     lock(&self.shared.pending).dropped += self.form.envelope.count(rest);
                     break;
@@ -412,8 +463,12 @@ impl Writer {
         true
     }
 
-    fn reopen(&mut self) {
-        match Sink::open(&self.destination) {
+    fn reopen(&mut self, reopen: Reopen) {
+        let opened = match reopen {
+            Reopen::Taking(sink) => Ok(sink),
+            Reopen::Opening => Sink::open(&self.destination),
+        };
+        match opened {
             Ok(opened) => {
                 self.sink = opened;
                 self.has_failed = false;
@@ -425,6 +480,14 @@ impl Writer {
     }
 }
 
+/// Which file it is. `None`: it is closed, or none of a disk.
+fn identity(descriptor: BorrowedFd<'_>) -> Option<(u64, u64)> {
+    match file_kind(descriptor) {
+        Ok((FileKind::File, file)) => Some(file),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -433,7 +496,9 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::Arc;
 
-    use super::{AccessLogConfig, Destination, Form, Format, Shared, Sink, Writer};
+    use super::{
+        AccessLogConfig, Destination, FailedWrite, Form, Format, PIECE, Reopen, Shared, Sink, Writer, identity, piece,
+    };
     use crate::os::sync::lock;
 
     /// A new folder, removed at the end.
@@ -462,6 +527,7 @@ mod tests {
             sink: Sink::open(destination).unwrap(),
             error_log: Arc::new(Box::new(|_: &str| ()) as super::ErrorLog),
             has_failed: false,
+            failed: None,
         }
     }
 
@@ -475,7 +541,7 @@ mod tests {
         {
             // The writer finds all of this at once, as on a busy machine.
             let mut pending = lock(&shared.pending);
-            pending.reopen = true;
+            pending.reopen = Some(Reopen::Opening);
             pending.lines.extend(b"second\n");
             pending.count = 1;
             pending.closed = true;
@@ -483,6 +549,40 @@ mod tests {
         writer.write_until_closed();
         let found = (fs::read_to_string(&old).unwrap(), fs::read_to_string(&path).unwrap());
         assert_eq!(found, (String::new(), String::from("second\n")));
+    }
+
+    #[test]
+    fn a_write_has_whole_lines() {
+        assert_eq!(piece(b"one\ntwo\nthree\n", 9), b"one\ntwo\n");
+        assert_eq!(piece(b"one\ntwo\n", 8), b"one\ntwo\n");
+        assert_eq!(piece(b"a long line\nnext\n", 5), b"a long line\n");
+        // After a part of it has been written.
+        assert_eq!(piece(b" line\nnext\n", 8), b" line\n");
+        let long = [vec![b'x'; 2 * PIECE], b"\n".to_vec()].concat();
+        assert_eq!(piece(&long, 5).len(), PIECE);
+    }
+
+    #[test]
+    fn a_line_that_a_full_disk_has_cut_does_not_run_into_the_next_one() {
+        let folder = Folder::new("torn");
+        let path = folder.0.join("log");
+        fs::write(&path, "one\ntwo, of which").unwrap();
+        let shared = Arc::new(Shared::default());
+        let mut writer = writer(&Destination::Path(path.clone()), &shared);
+        // The part may be that of another process.
+        let failed = |writer: &Writer| {
+            identity(writer.sink.descriptor().unwrap()).map(|file| FailedWrite { file, is_part: false })
+        };
+        writer.failed = failed(&writer);
+        lock(&shared.pending).count = 3;
+        assert!(writer.write(b"three\n", 1) && writer.write(b"four\n", 1));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntwo, of which\nthree\nfour\n");
+        // The new file after a rotation is whole.
+        writer.failed = failed(&writer);
+        fs::rename(&path, folder.0.join("log.1")).unwrap();
+        writer.reopen(Reopen::Opening);
+        assert!(writer.write(b"five\n", 1));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "five\n");
     }
 
     #[test]

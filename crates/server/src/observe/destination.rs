@@ -177,6 +177,10 @@ fn with_remedy(fault: &io::Error, name: &str, path: &Path) -> io::Error {
             "; no {name} daemon is listening there. Name its socket, as in {name}:{}, or log to stderr",
             if name == "journal" { JOURNAL } else { SYSLOG }
         ),
+        // EPROTOTYPE
+        _ if fault.raw_os_error() == Some(91) => String::from(
+            "; this is a stream socket. Have the daemon listen on a datagram socket, or use syslog://HOST:514 (UDP)",
+        ),
         _ => String::new(),
     };
     io::Error::new(fault.kind(), format!("{name}: {}: {}{remedy}", path.display(), error_text(fault)))
@@ -352,6 +356,12 @@ mod tests {
             assert!(fault.contains(said), "{text}: {fault}");
         }
         assert!(Destination::Application.open().is_err());
+        let path = std::env::temp_dir().join(format!("tailrace-stream-of-syslog-{}", std::process::id()));
+        let stream = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let fault = read(&format!("syslog:{}", path.display())).unwrap().open().err().unwrap().to_string();
+        assert!(fault.contains("listen on a datagram socket"), "{fault}");
+        drop(stream);
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -23,6 +23,9 @@ const SYSLOG_TEXT: usize = 7 * 1024;
 /// Bytes of a text in an entry of the journal, at most. The kernel takes datagrams of up to 208 KiB by default
 /// (net.core.wmem_default), and there are further fields.
 const JOURNAL_TEXT: usize = 128 * 1024;
+/// Bytes of another field of the journal, and of all of an entry.
+pub(crate) const FIELD_TEXT: usize = 7 * 1024;
+const JOURNAL_ENTRY: usize = 200 * 1024;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +61,15 @@ impl Envelope {
     /// True when each entry is sent by itself.
     pub(crate) fn is_datagram(&self) -> bool {
         !matches!(self, Self::Line | Self::JsonLine)
+    }
+
+    /// Bytes of the text of an entry of the access log, at most: one that is longer than a datagram would be lost.
+    pub(crate) fn longest_text(&self) -> usize {
+        match self {
+            Self::Line | Self::JsonLine => usize::MAX,
+            Self::Syslog(..) | Self::Udp(..) => SYSLOG_TEXT,
+            Self::Journal(_) => JOURNAL_TEXT,
+        }
     }
 
     /// What follows each entry of the access log in a buffer of such.
@@ -125,8 +137,12 @@ impl Envelope {
                 let mut entry = format!("PRIORITY={severity}\nSYSLOG_IDENTIFIER={tag}\n").into_bytes();
                 push_field("MESSAGE", &text[..text.len().min(JOURNAL_TEXT)], &mut entry);
                 for (name, value) in fields {
+                    let before = entry.len();
                     if let Some(name) = journal_name(name) {
-                        push_field(&name, &value[..value.len().min(SYSLOG_TEXT)], &mut entry);
+                        push_field(&name, &value[..value.len().min(FIELD_TEXT)], &mut entry);
+                    }
+                    if entry.len() > JOURNAL_ENTRY {
+                        entry.truncate(before);
                     }
                 }
                 vec![entry]
@@ -248,6 +264,14 @@ mod tests {
         assert!(cut.iter().all(|piece| std::str::from_utf8(piece).is_ok() && piece.len() <= 101));
         assert_eq!(cut.concat(), text.as_bytes());
         assert_eq!(pieces(b"", 10), [b""]);
+    }
+
+    #[test]
+    fn an_entry_of_the_journal_fits_into_a_datagram() {
+        let fields: Vec<_> = (0..50).map(|number| (format!("field{number}"), vec![b'x'; 10_000])).collect();
+        let made = entries(&envelope("journal"), &"x".repeat(300_000), &fields);
+        assert!(made.len() == 1 && made[0].len() <= super::JOURNAL_ENTRY);
+        assert!(made[0].contains("\nTAILRACE_FIELD1=xxx") && made[0].ends_with("xxx\n"));
     }
 
     #[test]

@@ -84,6 +84,9 @@ impl Format {
                 Kind::Text(parts)
             }
         };
+        if text.contains(['\n', '\r']) {
+            return Err("a format must not have a line end: a line ends with one without it".to_owned());
+        }
         Ok(Self { kind, variables: variables.0 })
     }
 
@@ -334,7 +337,8 @@ fn render_member(part: &Part, entry: &Entry<'_>, calendar: &Calendar, out: &mut 
             (None, Some(part)) => render_member(part, entry, calendar, out),
             _ => out.extend_from_slice(b"null"),
         },
-        // What only gunicorn's notation has.
+        Part::Query => push_json(query(entry.request), out),
+        // What only gunicorn's notation has, without text of a client.
         _ => {
             out.push(b'"');
             render_part(part, entry, calendar, out);
@@ -407,8 +411,8 @@ impl JournalFields {
         Self(named.filter_map(|(name, _)| Some((Atom::named(name)?, name_of(name)?))).collect())
     }
 
-    /// Appends those that have a value, each after a line end.
-    pub(crate) fn render(&self, entry: &Entry<'_>, calendar: &Calendar, out: &mut Vec<u8>) {
+    /// Appends those that have a value, each after a line end, and cut to this many bytes.
+    pub(crate) fn render(&self, entry: &Entry<'_>, calendar: &Calendar, most: usize, out: &mut Vec<u8>) {
         for (atom, name) in &self.0 {
             let start = out.len();
             out.push(b'\n');
@@ -416,6 +420,7 @@ impl JournalFields {
             out.push(b'=');
             let value = out.len();
             render_text(*atom, entry, calendar, out);
+            out.truncate(value + most);
             if &out[value..] == b"-" {
                 out.truncate(start);
             }
@@ -493,6 +498,26 @@ mod tests {
         assert!(line.contains("\"user_agent\": \"u\\u00e4\\\"\""), "{line}");
         assert!(line.contains("\"duration_ms\": 2003.004"), "{line}");
         assert!(line.ends_with("}"));
+    }
+
+    #[test]
+    fn a_query_of_a_proxy_that_the_application_did_not_see_is_valid_json() {
+        // HTTP refuses such a target, but a packet of uwsgi may have it.
+        let mut request = request(GET);
+        let place = request.bytes.iter().position(|&byte| byte == b'c').unwrap();
+        request.bytes[place] = 0x1b;
+        let record = record();
+        let entry = Entry { request: &request, response: b"", record: &record, variables: &[], worker: 3 };
+        let mut out = Vec::new();
+        Format::parse("json {environ:QUERY_STRING}").unwrap().render(&entry, &Calendar::default(), &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), r#"{"environ:QUERY_STRING": "b=\"\u001b"}"#);
+    }
+
+    #[test]
+    fn a_line_end_in_a_format_is_refused() {
+        for format in ["{client}\n{status}", "%(h)s\r"] {
+            assert!(Format::parse(format).unwrap_err().contains("line end"), "{format}");
+        }
     }
 
     #[test]

@@ -110,6 +110,33 @@ pub(crate) fn write(descriptor: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<Io> 
     }
 }
 
+/// A write to a file that failed, as on a full disk: the file may end with a part of a line, also of another process.
+#[derive(Clone, Copy)]
+pub(crate) struct FailedWrite {
+    /// Which file, as [`file_kind`] says.
+    pub(crate) file: (u64, u64),
+    /// A part of the line was written.
+    pub(crate) is_part: bool,
+}
+
+impl FailedWrite {
+    /// True when a line end must come before the next line, if that goes to `file`, which is behind the descriptor.
+    pub(crate) fn needs_line_end(self, descriptor: BorrowedFd<'_>, file: (u64, u64)) -> bool {
+        self.file == file && ends_with_a_line(descriptor).map_or(self.is_part, |ends| !ends)
+    }
+}
+
+/// `None`: the file may be written and not read.
+fn ends_with_a_line(descriptor: BorrowedFd<'_>) -> Option<bool> {
+    let file = File::open(format!("/proc/self/fd/{}", descriptor.as_raw_fd())).ok()?;
+    let length = file.metadata().ok()?.len();
+    let mut last = [b'\n'];
+    if length > 0 {
+        read_exact_at(&file, &mut last, length - 1).ok()?;
+    }
+    Some(last == [b'\n'])
+}
+
 /// Fills the buffer from an offset of a file. The file's own position stays what it is.
 ///
 /// # Errors

@@ -11,17 +11,18 @@
 //!
 //! Any thread; the lock is never held across a call that may wait, but for that of a file on a disk.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use crate::os::clock;
-use crate::os::file::{self, FileKind};
-use crate::os::log_socket::LogSocket;
+use crate::os::file::{self, FailedWrite, FileKind};
+use crate::os::log_socket::{LogSocket, is_too_long};
 use crate::os::poll;
 use crate::os::socket::{self, Io};
 use crate::os::sync::lock;
@@ -72,6 +73,8 @@ struct State {
     bytes: usize,
     /// Entries dropped after those.
     dropped: u64,
+    /// The last write, if it was to a file on a disk and failed.
+    failed: Cell<Option<FailedWrite>>,
     has_thread: bool,
 }
 
@@ -107,7 +110,8 @@ impl LogStream {
 
     fn made(descriptor: Descriptor, way: Option<(Way, (u64, u64))>, gap: Gap) -> Self {
         let waiting = VecDeque::new();
-        let state = State { descriptor, way, waiting, at: 0, bytes: 0, dropped: 0, has_thread: false };
+        let failed = Cell::new(None);
+        let state = State { descriptor, way, waiting, at: 0, bytes: 0, dropped: 0, failed, has_thread: false };
         Self(Arc::new(Shared { gap, may_have_thread: AtomicBool::new(false), state: Mutex::new(state) }))
     }
 
@@ -288,7 +292,8 @@ impl State {
         while written < bytes.len() {
             let rest = &bytes[written..];
             let moved = match &self.way {
-                None | Some((Way::Plain, _)) => file::write(descriptor, rest)?,
+                None => file::write(descriptor, rest)?,
+                Some((Way::Plain, file)) => self.append(descriptor, *file, rest, written > 0)?,
                 Some((Way::Own(own), _)) => file::write(own.as_fd(), rest)?,
                 Some((Way::Socket, _)) => socket::send_now(descriptor, rest)?,
                 Some((Way::Asked, _)) if !poll::is_writable(descriptor) => Io::WouldBlock,
@@ -303,10 +308,25 @@ impl State {
         Ok(written)
     }
 
+    /// Writes to a file on a disk. `has_begun`: a part of the entry has been written.
+    fn append(&self, descriptor: BorrowedFd<'_>, file: (u64, u64), rest: &[u8], has_begun: bool) -> io::Result<Io> {
+        if self.failed.get().is_some_and(|failed| failed.needs_line_end(descriptor, file)) {
+            file::write(descriptor, b"\n")?;
+        }
+        self.failed.set(None);
+        let failed = FailedWrite { file, is_part: has_begun };
+        file::write(descriptor, rest).inspect_err(|_| self.failed.set(Some(failed)))
+    }
+
     fn write_waiting(&mut self, gap: &Gap) {
         while let Some(entry) = self.waiting.front() {
             match self.take(&entry.bytes[self.at..]) {
                 Ok(moved) => self.at += moved,
+                // Those behind it may be shorter.
+                Err(fault) if is_too_long(&fault) => {
+                    self.dropped += entry.count;
+                    self.at = entry.bytes.len();
+                }
                 Err(_) => return self.refuse(0),
             }
             if self.at < entry.bytes.len() {
@@ -355,7 +375,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use super::{Descriptor, LogStream, ROOM, line_about};
+    use super::{Descriptor, FailedWrite, LogStream, ROOM, line_about};
     use crate::os::log_socket::{LogSocket, Receiver};
 
     fn stream(descriptor: Descriptor) -> LogStream {
@@ -489,6 +509,50 @@ mod tests {
         assert!(next(&daemon).contains("3 entries of this log were dropped"));
         assert_eq!(next(&daemon), "after");
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn an_entry_longer_than_a_datagram_costs_none_of_those_behind_it() {
+        let folder = std::env::temp_dir().join(format!("tailrace-log-stream-long-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join("log");
+        let daemon = UnixDatagram::bind(&path).unwrap();
+        let stream = LogStream::datagrams(LogSocket::connect(Receiver::Path(path)).unwrap(), Arc::new(line_about));
+        while stream.waits_for().is_none() {
+            stream.write(b"first");
+        }
+        stream.write(&vec![b'x'; ROOM / 2]);
+        stream.write(b"behind");
+        let mut buffer = [0; 200];
+        let mut next = || {
+            stream.flush(Duration::ZERO);
+            let length = daemon.recv(&mut buffer).unwrap();
+            String::from_utf8(buffer[..length].to_vec()).unwrap()
+        };
+        let found = std::iter::repeat_with(&mut next).find(|entry| entry != "first").unwrap();
+        assert_eq!(found, "behind");
+        assert!(next().contains("1 entries of this log were dropped"));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn an_entry_that_a_full_disk_has_cut_does_not_run_into_the_next_one() {
+        let path = std::env::temp_dir().join(format!("tailrace-log-stream-torn-{}", std::process::id()));
+        std::fs::write(&path, "one\ntwo, of which").unwrap();
+        let file = Arc::new(std::fs::OpenOptions::new().append(true).open(&path).unwrap());
+        let stream = stream(file.clone());
+        {
+            let mut state = crate::os::sync::lock(&stream.0.state);
+            state.find_way();
+            // The part may be that of another process.
+            state.failed.set(state.way.as_ref().map(|(_, file)| FailedWrite { file: *file, is_part: false }));
+        }
+        // A rotation that has not renamed the file.
+        stream.replace(file);
+        stream.write(b"three\n");
+        stream.write(b"four\n");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo, of which\nthree\nfour\n");
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

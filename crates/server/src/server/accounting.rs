@@ -215,10 +215,8 @@ impl Accounting {
     }
 
     /// Opens the access log again by its name, after a rotation.
-    pub(super) fn reopen_log(&self) {
-        if let Some(log) = &self.access_log {
-            log.reopen();
-        }
+    pub(super) fn reopen_log(&self) -> io::Result<()> {
+        self.access_log.as_ref().map_or(Ok(()), AccessLog::reopen)
     }
 
     /// Writes the lines that wait, and closes the access log.

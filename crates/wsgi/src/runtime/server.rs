@@ -218,9 +218,9 @@ impl Server {
         self.core.take_cut().into_iter().map(|cut| (cut.request, cut.seconds)).collect()
     }
 
-    /// Opens the access log again under its name, after a rotation.
-    fn reopen_logs(&self, py: Python<'_>) {
-        py.detach(|| self.core.reopen_logs());
+    /// Opens the access log again under its name, after a rotation. Raises OSError; then it goes to the old file.
+    fn reopen_logs(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| self.core.reopen_logs())?)
     }
 }
 
