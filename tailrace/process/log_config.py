@@ -32,6 +32,7 @@ _KEYS: Final = (
     "disable_existing_loggers",
 )
 _KEYS_OF_A_LOGGER: Final = ("level", "propagate", "filters", "handlers")
+_KEYS_OF_ROOT: Final = tuple(key for key in _KEYS_OF_A_LOGGER if key != "propagate")
 _SECTIONS: Final = ("formatters", "filters", "handlers", "loggers")
 _PART: Final = re.compile(r"Unable to configure (formatter|filter|handler|logger) '(.*)'")
 _OTHER_FORMATS: Final = {
@@ -78,7 +79,7 @@ def apply(path: str, level: str, directory: str) -> None:
     config = {"version": 1, "disable_existing_loggers": False, **config}
     try:
         logging.config.dictConfig(config)
-    except Exception as error:  # what a class named in the file raises, too
+    except (Exception, SystemExit) as error:  # what a class named in the file raises, too
         raise ConfigError(f"--log-config {path}: {_reason(error)}") from None
     for name in config.get("handlers", {}):
         log.follow_rotation(vars(logging)["_handlers"].get(name))
@@ -163,18 +164,51 @@ def _check(path: str, config: Mapping[str, Any]) -> None:
         for name, entry in table.items():
             if not isinstance(entry, dict):
                 raise ConfigError(f"--log-config {path}: {section}.{name} must be a table")
+    if config.get("version", 1) != 1:
+        raise ConfigError(f"--log-config {path}: version must be the number 1; it may be left out")
+    for key in ("disable_existing_loggers", "incremental"):
+        _check_type(path, key, config.get(key, False), bool)
+    for name, entry in config.get("handlers", {}).items():
+        _check_handler(path, f"handlers.{name}", entry)
     for name, entry in config.get("loggers", {}).items():
         for key, value in entry.items():
-            if key in _KEYS_OF_A_LOGGER:
-                continue
-            if isinstance(value, dict):
+            if key not in _KEYS_OF_A_LOGGER and isinstance(value, dict):
                 raise ConfigError(
                     f"--log-config {path}: loggers.{name}.{key} is a table in a table; put the logger's name in "
                     f'quotes: [loggers."{name}.{key}"]'
                 )
-            raise ConfigError(
-                f"--log-config {path}: unknown key loggers.{name}.{key}{_nearest(key, _KEYS_OF_A_LOGGER)}"
-            )
+        _check_logger(path, f"loggers.{name}", entry, _KEYS_OF_A_LOGGER)
+    root = config.get("root", {})
+    if not isinstance(root, dict):
+        raise ConfigError(f"--log-config {path}: root must be a table")
+    _check_logger(path, "root", root, _KEYS_OF_ROOT)
+
+
+def _check_logger(path: str, name: str, entry: Mapping[str, Any], known: Iterable[str]) -> None:
+    for key, value in entry.items():
+        if key not in known:
+            raise ConfigError(f"--log-config {path}: unknown key {name}.{key}{_nearest(key, known)}")
+        if key in ("handlers", "filters"):
+            _check_type(path, f"{name}.{key}", value, list)
+        elif key == "propagate":
+            _check_type(path, f"{name}.{key}", value, bool)
+
+
+def _check_handler(path: str, name: str, entry: Mapping[str, Any]) -> None:
+    if "()" not in entry and not isinstance(entry.get("class"), str):
+        raise ConfigError(f"--log-config {path}: {name} must name its class, such as class = 'tailrace.LogHandler'")
+    stream = entry.get("stream")
+    if stream in ("stdout", "stderr", "sys.stdout", "sys.stderr"):
+        raise ConfigError(
+            f"--log-config {path}: {name}.stream is the text {stream!r}, to which nothing can be written; write "
+            f"'ext://sys.{stream.removeprefix('sys.')}'"
+        )
+
+
+def _check_type(path: str, name: str, value: object, wanted: type) -> None:
+    if not isinstance(value, wanted):
+        what = {bool: "true or false", list: "a list, such as ['server']"}[wanted]
+        raise ConfigError(f"--log-config {path}: {name} must be {what}, not {value!r}")
 
 
 def _locate(handler: dict[str, Any], directory: str) -> None:
@@ -184,7 +218,7 @@ def _locate(handler: dict[str, Any], directory: str) -> None:
     if not isinstance(name, str) or not name:
         return
     with contextlib.suppress(ValueError):  # the handler will say what is wrong
-        if key == "destination" and log_destination_kind(name) != "file":
+        if key == "destination" and (name == log.LOGGING or log_destination_kind(name) != "file"):
             return
         handler[key] = os.path.abspath(os.path.join(directory, name))
         log.will_make(handler[key])

@@ -58,14 +58,37 @@ class JsonFormatter(logging.Formatter):
         }
         if _worker is not None:
             entry["worker"] = _worker
-        entry |= extras(record)
+        entry |= {name: value for name, value in extras(record).items() if name not in entry}
         if record.exc_info and record.exc_info[0] is not None:
             entry["exception"] = self.formatException(record.exc_info)
         elif record.exc_text:
             entry["exception"] = record.exc_text
         if record.stack_info:
             entry["stack"] = record.stack_info
-        return json.dumps(entry, default=str)
+        try:
+            return _dumped(entry)
+        except Exception:  # that of a value
+            return _dumped({name: _simple(value) for name, value in entry.items()})
+
+
+def _dumped(value: object) -> str:
+    return json.dumps(value, default=str, allow_nan=False)
+
+
+def _simple(value: object) -> object:
+    """The value, or a text for one that cannot be written as JSON: a number such as NaN, a dict with other keys."""
+    try:
+        _dumped(value)
+    except Exception:
+        return _text(value)
+    return value
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except Exception as error:  # of the application's class
+        return f"<{type(value).__name__}, whose text cannot be made: {type(error).__name__}>"
 
 
 def extras(record: logging.LogRecord) -> dict[str, Any]:
@@ -85,7 +108,7 @@ def journal_fields(record: logging.LogRecord) -> list[tuple[str, bytes]]:
 
 
 def _bytes(value: object) -> bytes:
-    return str(value).encode("utf-8", "backslashreplace")
+    return _text(value).encode("utf-8", "backslashreplace")
 
 
 def access_record(

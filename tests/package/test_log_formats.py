@@ -91,3 +91,34 @@ def test_the_record_of_a_response_has_its_fields_as_attributes():
     made = log_formats.access_record(logger.makeRecord, logger.name, {"status": 200, "ended": 1_000_000_000.25}, "50%")
     assert (made.getMessage(), made.status, made.worker, made.levelno) == ("50%", 200, 2, logging.INFO)
     assert (made.created, made.msecs) == (1_000_000_000.25, 250)
+
+
+class Nameless:
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+def test_an_entry_is_valid_json_whatever_was_given_as_extra():
+    ring = []
+    ring.append(ring)
+    made = record("text", ratio=float("nan"), keys={(1, 2): 3}, ring=ring, bad=Nameless(), good=[1, None])
+    text = log_formats.formatter("file", "json").format(made)
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    entry = json.loads(text, parse_constant=refuse)
+    assert (entry["message"], entry["ratio"], entry["keys"]) == ("text", "nan", "{(1, 2): 3}")
+    assert (entry["ring"], entry["good"]) == ("[[...]]", [1, None])
+    assert entry["bad"] == "<Nameless, whose text cannot be made: RuntimeError>"
+    fields = dict(log_formats.journal_fields(made))
+    assert fields["bad"] == b"<Nameless, whose text cannot be made: RuntimeError>"
+
+
+def test_what_is_given_as_extra_replaces_no_field_of_the_entry():
+    made = record("text", time="forged", logger="forged", worker="forged")
+    made.level = "forged"
+    log_formats.set_worker(3)
+    entry = json.loads(log_formats.formatter("file", "json").format(made))
+    assert "forged" not in entry.values()
+    assert (entry["level"], entry["worker"]) == ("info", 3)
