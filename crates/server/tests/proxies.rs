@@ -159,7 +159,7 @@ fn fields_are_believed_if_the_client_of_the_proxy_header_is_trusted() {
         assert_eq!(server.seen().last().unwrap().peer, address(client));
     }
     let line = server.take_logged("a request from 192.0.2.7 had");
-    assert!(line.contains("Have your proxy remove them. Only if 192.0.2.7 is a proxy, too, add it to"), "{line}");
+    assert!(line.contains("Have your proxy remove them. Add 192.0.2.7 to --trusted-proxies only"), "{line}");
 }
 
 #[test]

@@ -120,7 +120,10 @@ mod tests {
             assert_eq!(notices.not_trusted(what, peer), None);
         }
         let line = notices.not_trusted(Untrusted::FieldsOfClient, peer).unwrap();
-        assert!(line.contains("from 192.0.2.7 ") && line.contains("Only if 192.0.2.7 is a proxy, too, add"), "{line}");
+        assert!(
+            line.contains("from 192.0.2.7 ") && line.contains("Add 192.0.2.7 to --trusted-proxies only if it is a"),
+            "{line}"
+        );
         assert_eq!(notices.not_trusted(Untrusted::FieldsOfClient, peer), None);
         let line = notices.not_trusted(Untrusted::Field(ForwardedField::Host), peer).unwrap();
         assert!(line.contains("had X-Forwarded-Host, ") && line.contains("add x-forwarded-host to --forw"), "{line}");
