@@ -129,11 +129,7 @@ impl WsgiApplication {
             ffi::thread::take_back(py, runner.thread);
         }
         if let Some(outcome) = outcome {
-            if !start_response.record_is_out_of_reach(&environ) {
-                state.follow(py);
-            }
-            self.keep_logged(state, &environ);
-            self.finish(py, state, outcome, policy);
+            self.end(py, start_response, &environ, outcome, policy);
         }
         if let Some(iterable) = iterable {
             ends_runner |= self.close(&iterable, policy).is_err_and(|error| policy.ends_runner(py, &error));
@@ -175,12 +171,7 @@ impl WsgiApplication {
         rest: &Rest<'_>,
         policy: &dyn ExceptionPolicy,
     ) -> PyResult<()> {
-        let state = start_response.state();
-        if !start_response.record_is_out_of_reach(environ) {
-            state.follow(py);
-        }
-        self.keep_logged(state, environ);
-        self.finish(py, state, Ok(Delivered::Well), policy);
+        self.end(py, start_response, environ, Ok(Delivered::Well), policy);
         match rest.run(py) {
             Ok(dropped) => {
                 self.surplus.warn_of_rest(environ, dropped);
@@ -194,11 +185,24 @@ impl WsgiApplication {
         }
     }
 
-    /// Keeps the values that the access log shows of `environ`, before the response ends.
-    fn keep_logged(&self, state: &ResponseState, environ: &Bound<'_, PyDict>) {
-        if !self.logged.is_empty() {
-            state.set_variables(environ.py(), self.logged.read(environ));
+    /// Finishes the response, after what is asked of it later has been kept: its record for the application, and the
+    /// values that the access log shows of `environ`.
+    fn end(
+        &self,
+        py: Python<'_>,
+        start_response: &StartResponse,
+        environ: &Bound<'_, PyDict>,
+        outcome: PyResult<Delivered<'_>>,
+        policy: &dyn ExceptionPolicy,
+    ) {
+        let state = start_response.state();
+        if !start_response.record_is_out_of_reach(environ) {
+            state.follow(py);
         }
+        if !self.logged.is_empty() {
+            state.set_variables(py, self.logged.read(environ));
+        }
+        self.finish(py, state, outcome, policy);
     }
 
     /// Finishes the response. Where the application has failed, responds with an error or breaks the connection.
