@@ -52,24 +52,24 @@ impl Key {
 }
 
 fn text_of(value: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
-    let mut text = if let Ok(text) = value.cast::<PyString>() {
+    let cut = |bytes: &[u8]| bytes[..bytes.len().min(LONGEST)].to_vec();
+    if let Ok(text) = value.cast::<PyString>() {
         // A native string stands for bytes (PEP 3333); another one is shown in UTF-8.
-        match as_latin1(text) {
-            Some(bytes) => bytes[..bytes.len().min(LONGEST)].to_vec(),
-            None => text.to_string_lossy().into_owned().into_bytes(),
-        }
-    } else if let Ok(bytes) = value.cast::<PyBytes>() {
-        bytes.as_bytes()[..bytes.as_bytes().len().min(LONGEST)].to_vec()
-    } else if value.is_exact_instance_of::<PyBool>()
+        return Some(as_latin1(text).map_or_else(|| cut(up_to_a_character(&text.to_string_lossy())), cut));
+    }
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        return Some(cut(bytes.as_bytes()));
+    }
+    let is_number = value.is_exact_instance_of::<PyBool>()
         || value.is_exact_instance_of::<PyInt>()
-        || value.is_exact_instance_of::<PyFloat>()
-    {
-        value.str().ok()?.to_string_lossy().into_owned().into_bytes()
-    } else {
-        return None;
-    };
-    text.truncate(LONGEST);
-    Some(text)
+        || value.is_exact_instance_of::<PyFloat>();
+    is_number.then(|| value.str().ok()).flatten().map(|text| cut(text.to_string_lossy().as_bytes()))
+}
+
+/// The beginning of a text, without a part of a character at its end.
+fn up_to_a_character(text: &str) -> &[u8] {
+    let end = (0..=text.len().min(LONGEST)).rev().find(|&end| text.is_char_boundary(end));
+    &text.as_bytes()[..end.unwrap_or(0)]
 }
 
 #[cfg(test)]
@@ -81,7 +81,8 @@ mod tests {
     fn values_are_shown_whose_text_costs_no_call() {
         Python::attach(|py| {
             let text = c"{'a.user': 'jos\\xe9', 'wide': '\\u20ac', 'b': b'\\xff', 'n': 7, 't': True, 'f': 0.5,
-                'none': None, 'o': object(), 'REMOTE_USER': 'joe', 'long': 'x' * 5000, 'huge': 10 ** 5000}";
+                'none': None, 'o': object(), 'REMOTE_USER': 'joe', 'long': 'x' * 5000,
+                'wide long': '\\u20ac' * 5000, 'huge': 10 ** 5000}";
             let environ: Bound<'_, PyDict> = py.eval(text, None, None).unwrap().cast_into().unwrap();
             let read = |name: &str| {
                 LoggedVariables::new(py, &[name.to_owned()])
@@ -98,6 +99,7 @@ mod tests {
             assert_eq!(LoggedVariables::new(py, &["b".to_owned()]).read(&environ), [Some(b"\xff".to_vec())]);
             assert_eq!((read("none"), read("o"), read("missing"), read("huge")), (None, None, None, None));
             assert_eq!((shown("remote_user"), shown("long").len()), ("joe".to_owned(), LONGEST));
+            assert_eq!(shown("wide long"), "\u{20ac}".repeat(LONGEST / 3));
         });
     }
 }
