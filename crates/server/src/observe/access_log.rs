@@ -105,7 +105,7 @@ struct Form {
 
 impl Form {
     fn new(config: &AccessLogConfig) -> Self {
-        let envelope = Envelope::of(&config.destination, config.format.is_json());
+        let envelope = Envelope::of(&config.destination);
         let fields = matches!(envelope, Envelope::Journal(_)).then(|| Arc::new(JournalFields::new(journal_name)));
         Self { format: config.format.clone(), envelope, fields }
     }

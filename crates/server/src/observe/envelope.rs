@@ -32,8 +32,6 @@ const JOURNAL_ENTRY: usize = 200 * 1024;
 pub(crate) enum Envelope {
     /// A line.
     Line,
-    /// A line that is an object of JSON.
-    JsonLine,
     /// A local syslog daemon. Facility and tag.
     Syslog(u8, String),
     /// A syslog daemon that is reached by UDP. Facility, tag and the name of this machine.
@@ -43,7 +41,7 @@ pub(crate) enum Envelope {
 }
 
 impl Envelope {
-    pub(crate) fn of(destination: &Destination, is_json: bool) -> Self {
+    pub(crate) fn of(destination: &Destination) -> Self {
         match destination {
             Destination::Syslog(Syslog { daemon: Daemon::Socket(_), facility, tag }) => {
                 Self::Syslog(*facility, tag.clone())
@@ -53,20 +51,19 @@ impl Envelope {
                 Self::Udp(*facility, tag.clone(), host.unwrap_or_else(|| String::from("-")))
             }
             Destination::Journal { tag, .. } => Self::Journal(tag.clone()),
-            _ if is_json => Self::JsonLine,
             _ => Self::Line,
         }
     }
 
     /// True when each entry is sent by itself.
     pub(crate) fn is_datagram(&self) -> bool {
-        !matches!(self, Self::Line | Self::JsonLine)
+        *self != Self::Line
     }
 
     /// Bytes of the text of an entry of the access log, at most: one that is longer than a datagram would be lost.
     pub(crate) fn longest_text(&self) -> usize {
         match self {
-            Self::Line | Self::JsonLine => usize::MAX,
+            Self::Line => usize::MAX,
             Self::Syslog(..) | Self::Udp(..) => SYSLOG_TEXT,
             Self::Journal(_) => JOURNAL_TEXT,
         }
@@ -99,7 +96,7 @@ impl Envelope {
     pub(crate) fn begin(&self, severity: u8, calendar: &Calendar, out: &mut Vec<u8>) {
         // Writing into memory cannot fail.
         match self {
-            Self::Line | Self::JsonLine => {}
+            Self::Line => {}
             Self::Syslog(facility, tag) => {
                 drop(write!(out, "<{}>{tag}[{}]: ", facility * 8 + severity, process::id()));
             }
@@ -123,7 +120,7 @@ impl Envelope {
         calendar: &Calendar,
     ) -> Vec<Vec<u8>> {
         match self {
-            Self::Line | Self::JsonLine => vec![[text, b"\n"].concat()],
+            Self::Line => vec![[text, b"\n"].concat()],
             Self::Syslog(..) | Self::Udp(..) => pieces(text, SYSLOG_TEXT)
                 .into_iter()
                 .map(|piece| {
@@ -148,16 +145,6 @@ impl Envelope {
                 vec![entry]
             }
         }
-    }
-
-    /// The entry which says that so many were dropped.
-    pub(crate) fn gap(&self, dropped: u64, said: &str, calendar: &Calendar) -> Vec<u8> {
-        let text = match self {
-            Self::JsonLine => format!("{{\"dropped\": {dropped}}}"),
-            Self::Line => format!("tailrace: {said}"),
-            _ => said.to_owned(),
-        };
-        self.entries(WARNING, text.as_bytes(), &[], calendar).swap_remove(0)
     }
 }
 
@@ -216,7 +203,7 @@ mod tests {
     use crate::observe::log_format::Calendar;
 
     fn envelope(destination: &str) -> Envelope {
-        Envelope::of(&Destination::parse(OsStr::new(destination)).unwrap(), false)
+        Envelope::of(&Destination::parse(OsStr::new(destination)).unwrap())
     }
 
     fn entries(envelope: &Envelope, text: &str, fields: &[(String, Vec<u8>)]) -> Vec<String> {
@@ -272,16 +259,6 @@ mod tests {
         let made = entries(&envelope("journal"), &"x".repeat(300_000), &fields);
         assert!(made.len() == 1 && made[0].len() <= super::JOURNAL_ENTRY);
         assert!(made[0].contains("\nTAILRACE_FIELD1=xxx") && made[0].ends_with("xxx\n"));
-    }
-
-    #[test]
-    fn a_gap_has_the_form_of_the_entries() {
-        let calendar = Calendar::default();
-        let gap = |envelope: &Envelope| String::from_utf8(envelope.gap(7, "7 entries", &calendar)).unwrap();
-        assert_eq!(gap(&Envelope::Line), "tailrace: 7 entries\n");
-        assert_eq!(gap(&Envelope::JsonLine), "{\"dropped\": 7}\n");
-        assert_eq!(gap(&envelope("syslog")), format!("<28>tailrace[{}]: 7 entries", std::process::id()));
-        assert_eq!(gap(&envelope("journal")), "PRIORITY=4\nSYSLOG_IDENTIFIER=tailrace\nMESSAGE=7 entries\n");
     }
 
     #[test]

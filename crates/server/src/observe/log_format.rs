@@ -96,11 +96,6 @@ impl Format {
         &self.variables
     }
 
-    /// True when each line is an object of JSON.
-    pub(crate) fn is_json(&self) -> bool {
-        !matches!(self.kind, Kind::Text(_))
-    }
-
     /// Appends the line of one request, without a line end. `calendar` is set to the end of the response.
     pub(crate) fn render(&self, entry: &Entry<'_>, calendar: &Calendar, out: &mut Vec<u8>) {
         match &self.kind {

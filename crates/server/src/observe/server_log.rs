@@ -8,27 +8,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::observe::destination::{Destination, Opened};
-use crate::observe::envelope::Envelope;
+use crate::observe::envelope::{Envelope, WARNING};
 use crate::observe::log_format::Calendar;
 use crate::os::clock;
-use crate::os::log_stream::{Gap, LogStream, dropped_entries};
+use crate::os::log_stream::{Gap, LogStream, dropped_entries, line_about};
+use crate::os::process;
 
 /// See the module.
 pub struct ServerLog {
     destination: Destination,
     envelope: Envelope,
+    /// The texts are objects of JSON.
+    is_json: bool,
     stream: LogStream,
 }
 
 impl ServerLog {
-    /// Opens a destination. `is_json`: the texts of lines are objects of JSON.
+    /// Opens a destination. `is_json`: the texts are objects of JSON.
     ///
     /// # Errors
     /// It cannot be opened: its name, why, and what to do.
     pub fn open(destination: Destination, is_json: bool) -> io::Result<Self> {
-        let envelope = Envelope::of(&destination, is_json);
-        let stream = stream(destination.open()?, gap_of(envelope.clone()));
-        Ok(Self { destination, envelope, stream })
+        let envelope = Envelope::of(&destination);
+        let stream = stream(destination.open()?, gap_of(envelope.clone(), is_json));
+        Ok(Self { destination, envelope, is_json, stream })
     }
 
     /// Writes an entry. `severity`: 0 to 7 (RFC 5424 section 6.2.1). `fields`: for the journal.
@@ -54,9 +57,11 @@ impl ServerLog {
     /// The same log in a child of fork(2), without what waits. `None`: it cannot be had there.
     #[must_use]
     pub fn in_child(&self) -> Option<Self> {
-        let opened = || self.destination.open().ok().map(|opened| stream(opened, gap_of(self.envelope.clone())));
+        let gap = || gap_of(self.envelope.clone(), self.is_json);
+        let opened = || self.destination.open().ok().map(|opened| stream(opened, gap()));
         let stream = self.stream.in_child().or_else(opened)?;
-        Some(Self { destination: self.destination.clone(), envelope: self.envelope.clone(), stream })
+        let (destination, envelope) = (self.destination.clone(), self.envelope.clone());
+        Some(Self { destination, envelope, is_json: self.is_json, stream })
     }
 
     /// From now on a thread may write what waits: this process forks no workers.
@@ -85,8 +90,29 @@ fn stream(opened: Opened, gap: Gap) -> LogStream {
     }
 }
 
-fn gap_of(envelope: Envelope) -> Gap {
-    Arc::new(move |dropped| envelope.gap(dropped, &dropped_entries(dropped), &calendar()))
+fn gap_of(envelope: Envelope, is_json: bool) -> Gap {
+    Arc::new(move |dropped| {
+        let calendar = calendar();
+        let text = match &envelope {
+            _ if is_json => gap_object(dropped, &calendar),
+            Envelope::Line => return line_about(dropped),
+            _ => dropped_entries(dropped).into_bytes(),
+        };
+        envelope.entries(WARNING, &text, &[], &calendar).concat()
+    })
+}
+
+/// An object with the members that all entries have (`tailrace/process/log_formats.py`), and the number.
+fn gap_object(dropped: u64, calendar: &Calendar) -> Vec<u8> {
+    let mut object = b"{\"time\": \"".to_vec();
+    calendar.push_rfc3339(&mut object);
+    let rest = format!(
+        "\", \"level\": \"warning\", \"logger\": \"tailrace\", \"process\": {}, \"message\": \"{}\", \"dropped\": {dropped}}}",
+        process::id(),
+        dropped_entries(dropped)
+    );
+    object.extend_from_slice(rest.as_bytes());
+    object
 }
 
 fn calendar() -> Calendar {
@@ -101,8 +127,9 @@ mod tests {
     use std::fs::{create_dir, read_to_string, remove_dir_all, rename};
     use std::os::unix::net::UnixDatagram;
 
-    use super::ServerLog;
+    use super::{ServerLog, dropped_entries, gap_of};
     use crate::observe::destination::Destination;
+    use crate::observe::envelope::Envelope;
 
     #[test]
     fn a_file_is_reopened_by_its_name_and_kept_where_that_fails() {
@@ -124,6 +151,28 @@ mod tests {
         log.write(6, b"four", &[]);
         assert_eq!(read_to_string(moved.join("log")).unwrap(), "three\nfour\n");
         remove_dir_all(&moved).unwrap();
+    }
+
+    #[test]
+    fn a_gap_has_the_form_of_the_entries() {
+        let gap = |destination: &str, is_json| {
+            let destination = Destination::parse(destination.as_ref()).unwrap();
+            let gap = gap_of(Envelope::of(&destination), is_json)(7);
+            String::from_utf8(gap).unwrap()
+        };
+        let (said, process) = (dropped_entries(7), std::process::id());
+        assert_eq!(gap("stderr", false), format!("tailrace: {said}\n"));
+        assert_eq!(gap("syslog", false), format!("<28>tailrace[{process}]: {said}"));
+        assert_eq!(gap("journal", false), format!("PRIORITY=4\nSYSLOG_IDENTIFIER=tailrace\nMESSAGE={said}\n"));
+        let members = format!(
+            "Z\", \"level\": \"warning\", \"logger\": \"tailrace\", \"process\": {process}, \"message\": \"{said}\", \
+             \"dropped\": 7}}"
+        );
+        for (destination, before) in [("stderr", ""), ("syslog", &*format!("<28>tailrace[{process}]: "))] {
+            let entry = gap(destination, true);
+            assert!(entry.starts_with(&format!("{before}{{\"time\": \"")), "{entry}");
+            assert!(entry.trim_end().ends_with(&members), "{entry}");
+        }
     }
 
     #[test]

@@ -198,7 +198,7 @@ impl LogStream {
 }
 
 /// The line of a stream about entries that were dropped.
-fn line_about(dropped: u64) -> Vec<u8> {
+pub(crate) fn line_about(dropped: u64) -> Vec<u8> {
     format!("tailrace: {}\n", dropped_entries(dropped)).into_bytes()
 }
 
