@@ -277,7 +277,7 @@ def test_run_takes_a_file_and_leaves_the_logger_to_the_program_afterwards(tmp_pa
     ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert (ended.returncode, ended.stderr) == (0, "")
     refused, afterwards = ended.stdout.splitlines()
-    assert "cannot be combined with --log-config: leave it out" in refused
+    assert "cannot be combined with --log-config; remove it" in refused
     assert afterwards == "WARNING:tailrace:afterwards"
     assert text_of(tmp_path / "server.log").endswith(" tailrace INFO stopped\n")
 

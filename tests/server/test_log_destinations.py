@@ -351,7 +351,7 @@ def test_a_log_that_cannot_be_opened_is_one_error_before_anything_is_served(tmp_
     errors = [line for line in ended.stderr.splitlines() if line.startswith("tailrace: error: ")]
     assert len(errors) == 1, ended.stderr
     assert said.replace("{here}", str(tmp_path)) in errors[0]
-    assert "listening" not in ended.stderr
+    assert "listening on http" not in ended.stderr
 
 
 def test_an_error_that_ends_the_server_is_in_its_log_and_on_standard_error(tmp_path):
@@ -398,6 +398,8 @@ def test_a_log_relative_to_chdir_is_found_again_by_a_rotation(tmp_path, argument
     )
     path, access = tmp_path / "relative.log", tmp_path / "access.log"
     with Server("moves:app", *arguments, chdir=tmp_path, log="relative.log", access_log="access.log") as server:
+        # It serves, so it heeds signals.
+        server.get("/?before")
         eventually(access.exists, "the access log")
         path.rename(tmp_path / "old")
         access.rename(tmp_path / "old.access")
