@@ -211,7 +211,7 @@ def test_a_graceful_timeout_that_is_set_counts(developed, arguments, said):
         (
             ["--preload"],
             "",
-            "--preload cannot be combined with --reload: each worker loads the application",
+            "--preload cannot be combined with --reload: each worker must load the application itself",
         ),
         ([], "import sys\nsys.modules['watchfiles'] = None\n", "pip install 'tailrace[reload]'"),
     ],

@@ -187,7 +187,7 @@ def test_an_upgrade_keeps_the_sockets_of_systemd_that_no_option_names(operated):
         server.serves()
         server.tell(signal.SIGUSR2)
         server.logged("taken over from process")
-        assert server.log.count("LISTEN_FDS: 1 socket of systemd not used") == 2
+        assert server.log.count("LISTEN_FDS: 1 socket from systemd not used") == 2
         assert server.get("/LISTEN_FDS").body == b"unset"
 
 
@@ -332,7 +332,7 @@ def test_the_whole_server_changes_its_user(public):
         assert server.get("/SECRET").body == b"x", "read before the user changed"
         server.tell(signal.SIGUSR2)
         server.logged("this master (process")
-        assert "app.env: Permission denied" in server.log, "the new master is nobody from the start"
+        assert "app.env: cannot be read: Permission denied" in server.log, "the new master is nobody from the start"
         (public / "app.env").chmod(0o644)
         server.tell(signal.SIGUSR2)
         server.logged(f"taken over from process {before}")
