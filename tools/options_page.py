@@ -26,34 +26,34 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "options.md"
 HEAD = """\
 # Options
 
-Made from the table in `tailrace/cli/options.py` by `tools/options_page.py`; change it there.
+Generated from the table in `tailrace/cli/options.py` by `tools/options_page.py`; make changes there.
 
-Each option can be given on the command line (`--max-body 10MiB`), as a variable (`TAILRACE_MAX_BODY=10MiB`), as a key
+You can set each option on the command line (`--max-body 10MiB`), in a variable (`TAILRACE_MAX_BODY=10MiB`), or as a key
 of `tailrace.toml` or of `[tool.tailrace]` in `pyproject.toml` (`max_body = "10MiB"`). The command line comes first,
-then the environment, then the file, then the default. `tailrace config` prints what is in effect and where each value
-came from.
+then the environment, then the file, then the default. `tailrace config` prints the settings in effect and the source of
+each.
 
-An option has one name, written as each place demands: with dashes on the command line, in capitals in variables, with
-underscores in programs, with either in files. The flags of one letter, `-b` and `-w`, are for the command line; every
-command that takes options takes them (`serve`, `config`, `doctor`, `static list`).
+An option has the same name everywhere: with dashes on the command line, in capitals in variables, with underscores in
+programs, and with either in files. The one-letter flags `-b` and `-w` exist only on the command line. Every command
+that takes options accepts them (`serve`, `config`, `doctor`, `static list`).
 
-The file is the one that `--config` or `TAILRACE_CONFIG` names; without them `tailrace.toml` in the current directory,
-or else its `pyproject.toml`. An unknown key is an error. An unknown `TAILRACE_*` variable is a warning; those that
-Kubernetes sets for a service called "tailrace" are passed over.
+The file is the one that `--config` or `TAILRACE_CONFIG` names. Without either, it is `tailrace.toml` in the current
+directory, or else `pyproject.toml` there. An unknown key is an error. An unknown `TAILRACE_*` variable causes a
+warning; those that Kubernetes sets for a service called "tailrace" are ignored.
 
 In a program, options are arguments of `tailrace.run`, `tailrace.serve_in_thread` and `tailrace.gevent.serve`
-(`max_body="10MiB"`), and keys of a section of PasteDeploy, which is for `tailrace.run`. These read neither environment
-nor files. An option that concerns the program rather than the server is not taken; "Not by" says where and why. On the
-command line "Not with" marks what has no effect, with a warning, or is refused.
+(`max_body="10MiB"`), or keys in a section of PasteDeploy, which calls `tailrace.run`. These functions read neither the
+environment nor files. They do not take options that concern the program rather than the server: "Not by" says where,
+and why. "Not with" marks an option that, on the command line, is refused or has no effect and causes a warning.
 
-- A **size** is a number of bytes, or ends in `k`, `m`, `g`, `t` or `KiB`, `MiB`, `GiB`, `TiB` (powers of 1024), or in
-  `kB`, `MB`, `GB`, `TB` (powers of 1000).
-- A **time** is a number of seconds, or ends in `ms`, `s`, `m`, `h`, `d`, `w` or `y`.
-- **true or false** is also `yes`, `no`, `on`, `off`, `1`, `0` in variables, and `--debug` or `--no-debug` on the
-  command line.
+- A **size** is a number of bytes, or a number followed by `k`, `m`, `g`, `t` or `KiB`, `MiB`, `GiB`, `TiB` (powers of
+  1024), or by `kB`, `MB`, `GB`, `TB` (powers of 1000).
+- A **time** is a number of seconds, or a number followed by `ms`, `s`, `m`, `h`, `d`, `w` or `y`.
+- **true or false** may also be `yes`, `no`, `on`, `off`, `1` or `0` in variables. On the command line, write `--debug`
+  or `--no-debug`.
 - A **list** is an array in TOML, a repeated flag on the command line, and separated by commas or spaces in a variable.
-- A **list of `NAME=VALUE`** is also a table in TOML (`static = {"/assets" = "./dist"}`) and a dict in a program, and is
-  separated by spaces in a variable.
+- A **list of `NAME=VALUE`** may also be a table in TOML (`static = {"/assets" = "./dist"}`) and a dict in a program. In
+  a variable, separate the items by spaces.
 """
 
 
@@ -63,13 +63,9 @@ def page() -> str:
     for group in GROUPS:
         parts.append(f"\n## {group}\n")
         parts += [entry(option) for option in OPTIONS if option.group == group]
-    parts.append(
-        "\n## Atoms of the access log\n\nIn `access_log_format`, in braces:\n\n| atom | what it gives |\n|---|---|\n"
-    )
+    parts.append("\n## Atoms of the access log\n\nIn `access_log_format`, in braces:\n\n| atom | value |\n|---|---|\n")
     parts += [f"| `{{{name}}}` | {meaning} |\n" for name, meaning in (ACCESS_LOG_ATOMS | ACCESS_LOG_FIELDS).items()]
-    parts.append(
-        "\nOr those of gunicorn, in place of braces (`%%` is a percent sign):\n\n| atom | what it gives |\n|---|---|\n"
-    )
+    parts.append("\nOr gunicorn's atoms instead of braces (`%%` is a percent sign):\n\n| atom | value |\n|---|---|\n")
     parts += [f"| `{name}` | {meaning} |\n" for name, meaning in ACCESS_LOG_LETTERS.items()]
     return "".join(parts)
 

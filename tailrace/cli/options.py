@@ -174,21 +174,21 @@ ACCESS_LOG_ATOMS: Final = {
     "time": "time when the response ended (RFC 3339, UTC)",
     "client": "client address; `-` on a UNIX socket",
     "method": "request method",
-    "target": "request target as it was sent",
+    "target": "request target as sent",
     "path": "the target's path, still percent-encoded",
     "query": "the target's query, without the question mark",
     "protocol": "`HTTP/1.1` or `HTTP/1.0`",
     "status": "status code",
     "bytes": "body bytes sent",
-    "duration_ms": "from the complete request to the end of the response, milliseconds",
-    "queued_ms": "how long the complete request waited for a thread, milliseconds",
-    "app_ms": "how long an application thread worked on the request, milliseconds",
-    "first_block_ms": "from the application call to its first non-empty block, milliseconds",
+    "duration_ms": "time from the complete request to the end of the response, in milliseconds",
+    "queued_ms": "time that the complete request waited for a thread or greenlet, in milliseconds",
+    "app_ms": "time from the application call to the end of `close()`, in milliseconds",
+    "first_block_ms": "time from the application call to its first non-empty block, in milliseconds",
     "blocks": "number of blocks that the application returned",
     "writes": "number of system calls that wrote the response",
-    "drained_ms": "from the application call until the kernel had the last byte, milliseconds",
-    "waited_ms": "how long the application thread waited for the client to accept queued bytes, milliseconds",
-    "held_ms": "how long the complete response was held while other requests waited (`--hold-writes`), milliseconds",
+    "drained_ms": "time from the application call until the kernel had the last byte, in milliseconds",
+    "waited_ms": "time that the application thread waited for the client to accept queued bytes, in milliseconds",
+    "held_ms": "time that the complete response was held for other requests (`--hold-writes`), in milliseconds",
     "delivery": "how the body was sent: `one-write`, `direct`, `coalesced`, `sendfile`, `spilled` (file) or `none`",
     "ending": "`complete`, `client-gone`, `broken`, `timed-out` (past its deadline) or `cut` (when the server stopped)",
     "host": "`Host` field",
@@ -200,8 +200,8 @@ ACCESS_LOG_ATOMS: Final = {
 
 # Those that name something.
 ACCESS_LOG_FIELDS: Final = {
-    "request:NAME": "a request field, such as `{request:x-request-id}`",
-    "response:NAME": "a response field, such as `{response:content-type}`",
+    "request:NAME": "a request header field, such as `{request:x-request-id}`",
+    "response:NAME": "a response header field, such as `{response:content-type}`",
     "environ:NAME": (
         "an `environ` value as the application leaves it, such as `{environ:REMOTE_USER}`: text, bytes or a number, up "
         "to 4 KiB; `-` for anything else"
@@ -224,7 +224,7 @@ ACCESS_LOG_LETTERS: Final = {
     "%(b)s": "the same as `%(B)s`",
     "%(f)s": "`Referer` field",
     "%(a)s": "`User-Agent` field",
-    "%(T)s": "time from the complete request to the end of the response, whole seconds",
+    "%(T)s": "time from the complete request to the end of the response, in whole seconds",
     "%(M)s": "the same time in whole milliseconds",
     "%(D)s": "the same time in whole microseconds",
     "%(L)s": "the same time in seconds, with six decimals",
@@ -243,8 +243,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "The WSGI application: a module and a callable, a factory call, or a file.",
         APPLICATION,
         details=(
-            "`module:name`, `package.module:object.attribute`, `module:create_app('production')`, a module that "
-            "has `application` or `app`, or the path of a `.py` or `.wsgi` file."
+            "The forms are `module:name`, `package.module:object.attribute`, `module:create_app('production')`, a "
+            "module that defines `application` or `app`, or the path of a `.py` or `.wsgi` file."
         ),
         positional=True,
         example="mysite.wsgi:application",
@@ -262,7 +262,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "chdir",
         values.path("DIRECTORY"),
         None,
-        "Change to this directory before loading; modules are searched there first.",
+        "Change to this directory before loading the application; Python searches it for modules first.",
         APPLICATION,
         example="/srv/mysite",
         absent=_embedded("the application is already imported; call os.chdir before you import it"),
@@ -274,7 +274,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Set environment variables from the NAME=value lines of this file.",
         APPLICATION,
         details=(
-            "`TAILRACE_*` variables in it are options. Variables that are already set keep their value. A reload "
+            "`TAILRACE_*` variables in the file set options. Variables that are already set keep their value. A reload "
             "reads the file again."
         ),
         example="/etc/mysite.env",
@@ -289,9 +289,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Reload the application when its code changes, for development.",
         APPLICATION,
         details=(
-            "Runs one worker, and replaces it when a `.py` or `.so` file of the application changes, or a file that "
-            "`--reload-include` names. If the code does not load, the browser shows the traceback until the next "
-            "change. Needs `pip install 'tailrace[reload]'`."
+            "Runs one worker, and replaces it when a `.py` or `.so` file of the application or a file that "
+            "`--reload-include` names changes. If the code does not load, the browser shows the traceback until the "
+            "next change. Needs `pip install 'tailrace[reload]'`."
         ),
         absent=_NO_RELOAD,
     ),
@@ -306,8 +306,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
             "such a file reloads the application, like a change to its code. Paths are relative to the working "
             "directory. `*` and `?` match characters of a name, `[ab]` matches one of these characters, and `**` "
             "matches any number of directories; `{a,b}` has no special meaning. A directory stands for all files in "
-            "it. Neither wildcards nor directories match names that begin with a dot, `__pycache__`, `node_modules` or "
-            "`site-packages`; spell out such names. Do not include files that the application writes."
+            "it. Wildcards and directories do not match `__pycache__`, `node_modules`, `site-packages` or names that "
+            "begin with a dot; spell out such names. Do not include files that the application writes."
         ),
         example=["templates", "conf/*.toml"],
         absent={**_NO_RELOAD, Place.WITHOUT_RELOAD: "files are not watched"},
@@ -329,8 +329,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Serve on one thread and show tracebacks in the browser, for development.",
         APPLICATION,
         details=(
-            "There is one process with one thread. The application runs on the main thread, so `breakpoint()` works in "
-            "the terminal. The browser shows the traceback of an exception that the framework does not catch."
+            "One process serves, one request at a time. The application runs on the main thread, so `breakpoint()` "
+            "works in the terminal. The browser shows the traceback of an exception that the framework does not catch."
         ),
         core="debug",
         absent={
@@ -346,12 +346,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Address to listen on, such as :8000, [::1]:8000 or unix:/run/app.sock. Repeatable.",
         ADDRESSES,
         details=(
-            "`host:port`, `[::1]:8000`, `:8000` (every IPv4 address), `8000` (this machine only), "
+            "The forms are `host:port`, `[::1]:8000`, `:8000` (every IPv4 address), `8000` (127.0.0.1), "
             "`localhost:8000` (this machine, IPv4 and IPv6), `unix:/run/app.sock`, `unix:@abstract`, or `fd://3` "
-            "for a socket that systemd or another parent opened. Port 0 means any free port. A URL names the "
+            "for a socket that systemd or another parent opened. Port 0 picks a free port. A URL names the "
             "protocol: `http://host:port`, `uwsgi://host:port`, `http+unix:/path`, `uwsgi+unix:/path`, "
-            "`uwsgi+fd://3`. Options of a single address follow a question mark: `proxy=v1`, `v2` or `any` (each "
-            "connection begins with a PROXY header), `mode=660` (of a UNIX socket), `backlog=4096`."
+            "`uwsgi+fd://3`. Options for a single address follow a question mark: `proxy=v1`, `v2` or `any` (each "
+            "connection must begin with a PROXY header), `mode=660` (permissions of a UNIX socket), `backlog=4096`."
         ),
         short="-b",
         example=["127.0.0.1:8000", "uwsgi+unix:/run/app.sock?mode=660"],
@@ -414,7 +414,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         None,
         "File mode creation mask. Default: inherited from the parent process.",
         ADDRESSES,
-        details="Also applies to UNIX sockets.",
+        details="Also applies to UNIX sockets and log files.",
         example="0o027",
         absent=_WHOLE_PROCESS,
     ),
@@ -441,11 +441,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "preload",
         values.boolean(),
         False,
-        "Load the application once, before forking the workers, which then share its memory.",
+        "Load the application once, before the workers are forked, so that they share its memory.",
         PROCESSES,
         details=(
-            "Workers are ready at once. They also share the files and connections that the application opens while it "
-            "loads. Threads that the application starts meanwhile do not run in the workers."
+            "Workers are ready at once. They also share files and connections that the application opens while it "
+            "loads. Threads that the application starts while it loads do not run in the workers."
         ),
         absent={
             **_embedded("the application is already loaded, and worker processes share its memory anyway"),
@@ -458,12 +458,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "hooks",
         values.text("MODULE"),
         None,
-        "Module or file with functions to call at start, around requests and at exit.",
+        "Module or file with functions to call at startup, around requests and at exit.",
         PROCESSES,
         details=(
             "The functions are `on_start()`, `post_fork(worker)`, `worker_start(worker)`, `pre_request(environ)`, "
             "`post_request(record)`, `worker_stop(worker)`, `worker_exit(worker)` and `on_exit()`; each is "
-            "optional. See [processes.md](processes.md)."
+            "optional. See [processes.md](processes.md) and [hooks.md](reference/hooks.md)."
         ),
         example="mysite.hooks",
         absent=_NO_WORKERS,
@@ -514,9 +514,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_requests_jitter",
         values.whole(0),
         0,
-        "Add a random number of requests, up to this, to each worker's --max-requests.",
+        "Add up to this many requests, chosen at random, to each worker's --max-requests.",
         PROCESSES,
-        details="This prevents all workers from being replaced at once.",
+        details="It prevents the workers from all being replaced at the same time.",
         absent=_OF_A_MASTER,
     ),
     Option(
@@ -545,8 +545,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Kill and replace a worker that hangs for this long, at least 3 s. 0: never.",
         PROCESSES,
         details=(
-            "A worker hangs if its process is stopped, or if C code does not release the interpreter. Its requests and "
-            "the stacks of its threads are logged."
+            "A worker hangs if its process is stopped, or if C code does not release the interpreter. The log names "
+            "its requests and shows the stacks of its threads."
         ),
     ),
     Option(
@@ -557,7 +557,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         PROCESSES,
         details=(
             "The address is `host:port` or `unix:/path`. A separate process answers `/`, `/health`, `/ready`, "
-            "`/status.json`, `/stacks` and `/metrics`. Keep the address private: it shows requests. If the address "
+            "`/status.json`, `/stacks`, `/metrics` and `/events`. Keep the address private: it shows requests. If it "
             "cannot be opened, the server starts without it. Python stacks need `pip install 'tailrace[status]'`. See "
             "[status.md](status.md)."
         ),
@@ -594,7 +594,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         128,
         "Maximum number of application threads. 1: for code that is not thread-safe.",
         THREADS,
-        details="Threads start on demand and exit when idle.",
+        details="Threads start on demand and exit when idle. Further requests wait, up to `--max-queue`.",
         absent={
             Place.DEBUG: _ONE_REQUEST,
             Place.HUB: "requests run in greenlets, which max_greenlets limits",
@@ -608,9 +608,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Run each request in a greenlet on gevent's hub.",
         GREENLETS,
         details=(
-            "Ten thousand requests can sleep, or wait for a database or another server, at the same time. Each worker "
-            "patches the standard library before it loads the application. SIGURG logs the stacks of all greenlets. "
-            "Needs `pip install 'tailrace[gevent]'`."
+            "Ten thousand requests can wait at the same time, for example for a database or another server. Each "
+            "worker patches the standard library before it loads the application. SIGURG logs the stacks of all "
+            "greenlets. Needs `pip install 'tailrace[gevent]'`."
         ),
         absent={
             Place.RUN: _TOO_LATE,
@@ -636,8 +636,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "With --gevent, log a greenlet that blocks the hub for longer than this. 0: never.",
         GREENLETS,
         details=(
-            "The log entry includes its stack. A greenlet that computes, or waits in a call that is not patched, "
-            "blocks all others."
+            "The log entry includes the stack of the greenlet. A greenlet that computes, or waits in a call that is "
+            "not patched, blocks all others."
         ),
         example="250ms",
         absent=_LIMIT_OF_GREENLETS,
@@ -646,7 +646,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "request_line_limit",
         values.size(64),
         8190,
-        "Maximum length of a request line. Longer ones get 414.",
+        "Maximum length of a request line. Longer request lines get 414.",
         LIMITS,
         core="request_line_limit",
     ),
@@ -682,9 +682,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Maximum memory that a worker holds for its clients. Default: 512 MiB.",
         LIMITS,
         details=(
-            "Above this limit, the oldest incomplete requests get 503. Half of it is for responses "
-            "(`--response-buffer`; the excess moves to files and does not count), a quarter for request bodies "
-            "(`--body-buffer`). The default is larger if those two options need more."
+            "Above this limit, the oldest incomplete requests get 503. Half of the memory is for responses "
+            "(`--response-buffer`; the excess moves to files and does not count), and a quarter is for request bodies "
+            "(`--body-buffer`). The default is larger if these two options need more."
         ),
         example="1GiB",
     ),
@@ -695,8 +695,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Maximum size of a request body in memory. Larger bodies are kept in temporary files.",
         LIMITS,
         details=(
-            "The files are unlinked, in `TMPDIR`. Default: half of `--body-buffer`, but at least 1 MiB and at most 64 "
-            "MiB."
+            "The files are in `TMPDIR` and have no names. Default: half of `--body-buffer`, but at least 1 MiB and at "
+            "most 64 MiB."
         ),
         example="64MiB",
     ),
@@ -706,7 +706,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         None,
         "Maximum memory for all request bodies. Default: a quarter of --client-memory.",
         LIMITS,
-        details="Above this limit, all but small bodies are kept in temporary files.",
+        details="Above this limit, all except small bodies are kept in temporary files.",
         example="128MiB",
     ),
     Option(
@@ -716,9 +716,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Call the application before the request body has arrived.",
         LIMITS,
         details=(
-            "The application is called when the head of a request is complete. Its reads of `wsgi.input` wait for "
-            "the client and occupy the thread. A chunked body has no `CONTENT_LENGTH`, which some frameworks "
-            "need. Without this option, the application is called when the whole body has arrived."
+            "Tailrace calls the application when the head of a request is complete. Reads of `wsgi.input` wait for the "
+            "client and occupy the thread. A chunked body has no `CONTENT_LENGTH`, which some frameworks need. "
+            "Without this option, Tailrace calls the application when the whole body has arrived."
         ),
         core="stream_body",
     ),
@@ -738,7 +738,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Maximum memory for all responses to slow clients. Default: half of --client-memory.",
         LIMITS,
         details=(
-            "At most three quarters of `--client-memory`. The excess moves to temporary files; see `--response-spill`."
+            "The maximum is three quarters of `--client-memory`. The excess moves to temporary files; see "
+            "`--response-spill`."
         ),
         example="256MiB",
     ),
@@ -749,9 +750,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Maximum size of all responses in temporary files. 0: no files.",
         LIMITS,
         details=(
-            "The files are unlinked, in `TMPDIR`, which should not be in memory. Thanks to them, no thread waits for "
-            "slow clients. A response that the application has not finished may use up to 1/64 of this size. Above the "
-            "limit, application threads wait for their clients, and requests for which no thread is free get 503."
+            "The files are in `TMPDIR`, which should not be in memory, and have no names. With them, no thread waits "
+            "for slow clients. A response that the application has not finished may use up to 1/64 of this size. Above "
+            "the limit, application threads wait for their clients, and requests for which no thread is free get 503."
         ),
         core="response_spill",
         example="20GiB",
@@ -772,9 +773,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Maximum number of connections per worker.",
         LIMITS,
         details=(
-            "A worker raises its limit of open files as far as possible; if that is too low, it keeps fewer "
-            "connections. When the maximum is reached, the connection that has been idle the longest is closed for "
-            "each new client. If none is idle, the client waits in the kernel's queue."
+            "A worker raises its limit on open files as far as possible. If that limit is too low, the worker keeps "
+            "fewer connections. At the maximum, each new client causes the connection that has been idle the longest "
+            "to be closed. If none is idle, new clients wait in the kernel's queue."
         ),
         core="max_connections",
     ),
@@ -787,7 +788,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         details=(
             "After that time, the client gets 504, `tailrace.RequestTimeout` is raised in the thread or greenlet, and "
             "its stack is logged. If the request still does not end, its worker is replaced. With `--stream-body`, "
-            "waiting for the client counts."
+            "time spent waiting for the client counts."
         ),
         core="request_timeout",
         example=30,
@@ -841,7 +842,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         240,
         "Minimum rate of a request body, in bytes per second; below it, 408. 0: any rate.",
         TIMES,
-        details="The average rate counts, once `--body-timeout` has passed.",
+        details="Tailrace measures the average rate, and checks it once `--body-timeout` has passed.",
         core="min_body_rate",
     ),
     Option(
@@ -851,8 +852,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Minimum rate at which a client reads a response, in bytes per second. 0: any rate.",
         TIMES,
         details=(
-            "The average rate while response data is waiting counts, once `--write-timeout` has passed. Slower clients "
-            "are disconnected."
+            "Tailrace measures the average rate while response data is waiting, and checks it once `--write-timeout` "
+            "has passed. Slower clients are disconnected."
         ),
         core="min_response_rate",
     ),
@@ -863,8 +864,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Time for requests in flight to finish after SIGTERM or SIGINT.",
         TIMES,
         details=(
-            "A second signal stops at once. With `--reload`, the default is 1 s, and the option also applies when "
-            "files have changed."
+            "A second signal stops the server at once. With `--reload`, the default is 1 s, and the option also "
+            "applies when files have changed."
         ),
     ),
     Option(
@@ -874,9 +875,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Batch small responses for up to this long while other requests are waiting. 0: off.",
         RESPONSES,
         details=(
-            "Fewer wake-ups, higher throughput. Applies to complete responses of up to 16 KiB to GET, HEAD, "
-            "OPTIONS or TRACE. Maximum: 10ms. With 0, each response is sent at once, including the first block of "
-            "a generator, which may otherwise wait for 1 ms."
+            "Batching means fewer wake-ups and higher throughput. It applies to complete responses of up to 16 KiB to "
+            "GET, HEAD, OPTIONS or TRACE. The maximum is 10 ms. With 0, each response is sent at once, as is the first "
+            "block of a generator, which may otherwise wait for 1 ms."
         ),
         core="hold_writes",
         example=0,
@@ -887,7 +888,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "",
         "URL path under which the application is mounted (SCRIPT_NAME).",
         RESPONSES,
-        details="It is removed from the start of `PATH_INFO`.",
+        details="This path is removed from the start of `PATH_INFO`.",
         core="root_path",
         example="/app",
     ),
@@ -895,7 +896,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "url_scheme",
         values.choice("http", "https"),
         "http",
-        "Value of wsgi.url_scheme; https if a proxy in front terminates TLS.",
+        "Value of wsgi.url_scheme. Set https if a proxy in front terminates TLS.",
         RESPONSES,
         core="url_scheme",
     ),
@@ -906,8 +907,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "What to do with request fields that have an underscore in their name.",
         RESPONSES,
         details=(
-            "CGI variables cannot distinguish it from a dash. `drop` removes the fields, `keep` passes them on, "
-            "`refuse` answers the request with 400."
+            "CGI variables cannot distinguish an underscore from a dash. `drop` removes the fields, `keep` passes them "
+            "on, and `refuse` answers the request with 400."
         ),
         core="underscore_headers",
     ),
@@ -925,7 +926,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
         False,
         "Add a Server-Timing field, which browsers' developer tools show.",
         RESPONSES,
-        details=("It states how long the request was queued, and how long the application took until its first block."),
+        details=(
+            "The field states how long the request was queued, and how long the application took to return its first "
+            "block."
+        ),
         core="server_timing",
     ),
     Option(
@@ -935,9 +939,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Serve the files of a folder under a URL path, without the application. Repeatable.",
         STATIC,
         details=(
-            "`/assets=./dist` serves `./dist/app.js` as `/assets/app.js`. Missing files get 404. If several paths "
-            "match, the longest one applies; `/` matches every path. A relative folder is relative to the current "
-            "directory. `tailrace static list` shows what is served."
+            "With `/assets=./dist`, `./dist/app.js` is served as `/assets/app.js`. Missing files get 404. If several "
+            "paths match, the longest one applies; `/` matches every path. A relative folder is relative to the "
+            "current directory. `tailrace static list` shows what is served."
         ),
         example=["/assets=./dist", "/media=/srv/media"],
     ),
@@ -954,9 +958,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "spa",
         values.file_below(),
         None,
-        "Send this file of a --static folder for missing paths, for single-page applications.",
+        "Send this file of a --static folder for missing paths (single-page applications).",
         STATIC,
-        details="The status is 200. Applies to missing paths whose last part has no extension.",
+        details="The status is 200. The option applies to missing paths whose last part has no extension.",
         core="static_fallback",
         example="index.html",
     ),
@@ -1014,11 +1018,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Cache-Control of static files that match a pattern. Repeatable.",
         STATIC,
         details=(
-            "`PATTERN` is a path, such as `/assets`, which includes everything below it; a path or, without a slash, a "
-            "file name in which `*` stands for any characters, such as `*.html`; or the word `fingerprinted`: files "
-            "whose name contains a hash of their content, such as `app.3f2a9c1b.js`. `VALUE` is words such as "
-            "`no-cache`, and times, separated by commas, or `none`. The first matching pattern applies, "
-            "`fingerprinted` last. Default: `fingerprinted=public,1y,immutable`."
+            "`PATTERN` is one of three forms: a path, such as `/assets`, which includes everything below it; a path "
+            "or, without a slash, a file name with `*` for any characters, such as `*.html`; or the word "
+            "`fingerprinted`, for files whose name contains a hash of their content, such as `app.3f2a9c1b.js`. "
+            "`VALUE` is `none`, or a list of directives such as `no-cache` and of times, separated by commas. The "
+            "first matching pattern applies; `fingerprinted` is tried last. Default: "
+            "`fingerprinted=public,1y,immutable`."
         ),
         example=["/assets=1y,immutable", "*.html=no-cache"],
     ),
@@ -1028,7 +1033,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         (),
         "Content-Type of static files with this extension. Repeatable.",
         STATIC,
-        details="It is sent as written.",
+        details="The type is sent as written.",
         core="static_types",
         example=[".data=text/plain"],
     ),
@@ -1065,7 +1070,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         STATIC,
         details=(
             "The result stays in memory (`--static-memory`). Files are compressed in the background, so the first "
-            "client gets the uncompressed file. Applies to files of 256 bytes to 8 MiB without a compressed sibling."
+            "client gets the uncompressed file. The option applies to files of 256 bytes to 8 MiB without a compressed "
+            "sibling."
         ),
         core="static_compress",
     ),
@@ -1101,9 +1107,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Write one line per response to this file or another destination of --log; - is standard output.",
         LOGS,
         details=(
-            "By default there is no access log. The destinations are those of `--log` and `logging`, which stands for "
-            "the logger `tailrace.access` of Python's `logging`. SIGUSR1 reopens a file. No request waits for the log: "
-            "lines that cannot be written in time are dropped and counted."
+            "By default, there is no access log. The destinations are those of `--log`, and `logging`, which stands "
+            "for the logger `tailrace.access` of Python's `logging`. SIGUSR1 reopens a file. No request waits for the "
+            "log: lines that cannot be written in time are dropped and counted."
         ),
         core="access_log",
         example="/var/log/tailrace/access.log",
@@ -1116,10 +1122,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
         LOGS,
         details=(
             "The names are `combined`, `common` and `json`. A text contains atoms in braces, such as `'{client} "
-            "{method} {target} {status} {duration_ms} {request:x-request-id} {environ:REMOTE_USER}'`, which can name "
-            "any request or response field and any key of `environ`; or gunicorn's atoms, such as `'%(h)s \"%(r)s\" "
-            "%(s)s %({X-Request-Id}i)s'`. After the word `json`, atoms are the members of an object: `'json {time} "
-            "{status} {request:x-request-id}'`."
+            "{method} {target} {status} {duration_ms} {request:x-request-id} {environ:REMOTE_USER}'`. Atoms can name "
+            "any request or response field and any key of `environ`. A text may use gunicorn's atoms instead, such as "
+            "`'%(h)s \"%(r)s\" %(s)s %({X-Request-Id}i)s'`. After the word `json`, atoms are the members of an object: "
+            "`'json {time} {status} {request:x-request-id}'`. A format must not contain a line end."
         ),
         core="access_log_format",
         example="{client} {method} {target} {status} {duration_ms}",
@@ -1131,8 +1137,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Log a request that runs longer than this, with its stack. 0: never.",
         LOGS,
         details=(
-            "The request is logged while it still runs, with its phase and the stack of its thread or greenlet, and "
-            "again when it ends, with a breakdown of its time."
+            "The request is logged while it is still running, with its phase and the stack of its thread or greenlet. "
+            "It is logged again when it ends, with a breakdown of its time."
         ),
         core="slow",
         example="1s",
@@ -1145,8 +1151,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         LOGS,
         details=(
             "`secrets` masks the values of parameters with names such as token, key, password, code or signature. "
-            "It also applies to the output of the commands that read the status pages. The access log is not "
-            "affected; its format decides."
+            "The option also applies to the output of commands that read the status pages. It does not affect the "
+            "access log, whose format you choose."
         ),
         core="query_masking",
         example="all",
@@ -1158,9 +1164,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Destination of the server's own log: stderr, stdout, a file, syslog, syslog://HOST:514 or journal.",
         LOGS,
         details=(
-            "SIGUSR1 reopens a file. `syslog` is the local daemon; `syslog:/dev/log?facility=local0&tag=shop` names "
-            "its socket, the facility and the tag; `syslog://HOST:514` is a server, reached over UDP. Nothing waits "
-            "for the destination: entries that it does not accept in time are dropped and counted."
+            "SIGUSR1 reopens a file. `syslog` is the local daemon; `syslog:/dev/log?facility=local0&tag=shop` also "
+            "names its socket, the facility and the tag; `syslog://HOST:514` is a server, reached over UDP. Nothing "
+            "waits for the destination: entries that it does not accept in time are dropped and counted."
         ),
         example="syslog",
         absent=_HANDLER_OF_THE_PROGRAM,
