@@ -17,6 +17,8 @@ from harness.pages import ROOT
 from harness.peers import PEER, peer_in_thread
 from harness.server import Server
 
+from tailrace.process import log
+
 # A shell without job control, or nohup, starts its commands with some of these signals ignored, and every server of the
 # tests would inherit that.
 for number, handler in (
@@ -54,6 +56,13 @@ def modules_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         file = getattr(sys.modules[name], "__file__", None)
         if file and not file.startswith(kept):
             del sys.modules[name]
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """The command, run in this process, sends the log elsewhere; other tests look for it where it was."""
+    with log.restored():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -39,7 +39,7 @@ TABLE = {scenario.name: scenario for scenario in scenarios.SCENARIOS}
 # What bad_server.py wastes, and how long it starts and holds blocks, less what a clock may round.
 WASTED_BYTES = 0.9 * (1 << 20)
 WASTED_PROCESS_MIB = 15
-# Six clients and eight of the pongs waste a MiB each, of which a busy machine shows as little as 5. Without, it is 1.
+# The clients and eight of the pongs waste a MiB each, of which a busy machine shows as little as 4. Without, it is 1.
 WASTED_CROWD_MIB = 3
 SLOW_START_MS = 1500
 HELD_MS = 399
@@ -104,7 +104,7 @@ EXPERIMENTS = {
         row("processes", app="served.shapes:hello"),
         row("crowd_list", clients=6, crowd_path="/list"),
         row("crowd_upload", clients=6, pace=1_000_000, size=100_000),
-        row("crowd_both", clients=6, pace=1_000_000, size="10000000,100000"),
+        row("crowd_both", clients=24, pace=1_000_000, size="10000000,100000"),
         row("flat_generator", path=f"/generator?{128 << 20}", size=128 << 20),
         row("calls", needs=("strace",), requests=80),
         row("idle", connections=40),
