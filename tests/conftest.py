@@ -63,6 +63,7 @@ def log_as_before() -> Iterator[None]:
     """The command, run in this process, sends the log elsewhere; other tests look for it where it was."""
     with log.restored():
         yield
+    log.revive()
 
 
 @pytest.fixture(scope="session")

@@ -314,9 +314,10 @@ def show(chosen: Mapping[str, Any], given: Collection[str]) -> None:
 
 
 def revive() -> None:
-    """Enables the loggers again: `logging.config.dictConfig` by default disables loggers that exist already."""
-    for each in (logger, error_logger, access_logger):
-        each.disabled = False
+    """Enables our loggers again: `logging.config.dictConfig` by default disables loggers that exist already."""
+    for name in [logger.name, *logging.root.manager.loggerDict]:
+        if f"{name}.".startswith(f"{logger.name}."):
+            logging.getLogger(name).disabled = False
 
 
 def access(record: Mapping[str, Any], line: str) -> None:
