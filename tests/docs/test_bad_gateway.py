@@ -11,30 +11,18 @@ from pathlib import Path
 import pytest
 from frameworks.process import Process
 from harness.addresses import free_address
+from harness.fronts import nginx_with
 from harness.pages import DOCS, rows
 from harness.server import Server
 from harness.tools import need_tool
 
-CONFIG = """
-daemon off;
-pid {directory}/pid;
-error_log {directory}/error.log;
-%(user)s
-events { worker_connections 64; }
-http {
-    access_log off;
-    client_body_temp_path {directory}/body;
-    proxy_temp_path {directory}/proxy;
-    fastcgi_temp_path {directory}/fastcgi;
-    uwsgi_temp_path {directory}/uwsgi;
-    scgi_temp_path {directory}/scgi;
-    server {
-        listen %(listen)s;
-        location /refused { proxy_pass http://%(closed)s; }
-        location /missing { proxy_pass http://unix:%(sockets)s/missing.sock; }
-        location /denied { proxy_pass http://unix:%(sockets)s/denied.sock; }
-        location / { proxy_pass http://%(server)s; }
-    }
+SITE = """
+server {
+    listen %(listen)s;
+    location /refused { proxy_pass http://%(closed)s; }
+    location /missing { proxy_pass http://unix:%(sockets)s/missing.sock; }
+    location /denied { proxy_pass http://unix:%(sockets)s/denied.sock; }
+    location / { proxy_pass http://%(server)s; }
 }
 """
 PHRASES = {
@@ -63,12 +51,9 @@ def sockets():
 def test_nginx_logs_what_the_table_says(sockets):
     listen, closed = free_address(), free_address()
     with Server("shop:app", directory=Path(__file__).parent) as server:
-        config = CONFIG
-        values = {"listen": listen.bind, "closed": closed.bind, "server": server.address.bind, "sockets": str(sockets)}
-        for key, text in {**values, "user": "user www-data;"}.items():
-            config = config.replace(f"%({key})s", text)
-        nginx = (need_tool("nginx"), "-c", "{directory}/nginx.conf", "-p", "{directory}/")
-        with Process(*nginx, "-e", "{directory}/error.log", address=listen, files={"nginx.conf": config}) as front:
+        values = {"listen": listen.bind, "closed": closed.bind, "server": server.address.bind, "sockets": sockets}
+        nginx = nginx_with(SITE % values, "www-data")
+        with Process(need_tool(nginx.executable), *nginx.arguments, address=listen, files=nginx.files) as front:
             for path, phrase in PHRASES.items():
                 with pytest.raises(urllib.error.HTTPError) as caught:
                     urllib.request.urlopen(listen.url + path, timeout=30)

@@ -4,7 +4,6 @@ Paths and addresses are those of the test.
 """
 
 import contextlib
-import os
 import re
 import shlex
 import shutil
@@ -18,25 +17,10 @@ from pathlib import Path
 import pytest
 from frameworks.process import Process
 from harness.addresses import Address, free_address
+from harness.fronts import nginx_with
 from harness.pages import DOCS, blocks
 from harness.tools import need_module, need_tool
 
-NGINX = """
-daemon off;
-pid {directory}/pid;
-error_log {directory}/error.log warn;
-%(user)s
-events { worker_connections 64; }
-http {
-    access_log off;
-    client_body_temp_path {directory}/body;
-    proxy_temp_path {directory}/proxy;
-    fastcgi_temp_path {directory}/fastcgi;
-    uwsgi_temp_path {directory}/uwsgi;
-    scgi_temp_path {directory}/scgi;
-    include {directory}/site.conf;
-}
-"""
 PAGE = DOCS / "tutorial.md"
 
 
@@ -81,13 +65,11 @@ def deployed(name, root):
     socket = Address(path=f"{root}/run/{name}/tailrace.sock")
     front = free_address()
     site = here(file(f"/etc/nginx/conf.d/{name}.conf"), root).replace("listen 80;", f"listen {front.bind};")
-    user = "user root;" if os.geteuid() == 0 else ""
-    files = {"nginx.conf": NGINX.replace("%(user)s", user), "site.conf": site}
+    nginx = nginx_with(site)
     command = [sys.executable, "-m", "tailrace", *words[1:]]
-    nginx = (need_tool("nginx"), "-c", "{directory}/nginx.conf", "-p", "{directory}/", "-e", "{directory}/error.log")
     with Process(*command, address=socket, cwd=root / "srv" / name / "app") as server:
         assert Path(socket.path).stat().st_mode & 0o777 == 0o660
-        with Process(*nginx, address=front, files=files) as proxy:
+        with Process(need_tool(nginx.executable), *nginx.arguments, address=front, files=nginx.files) as proxy:
             yield front
             assert "error" not in proxy.log, proxy.log
         assert "ERROR" not in server.log, server.log

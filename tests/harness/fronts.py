@@ -86,8 +86,13 @@ def nginx(listen: Address, upstream: Upstream, files: str = "/nonexistent/") -> 
     written = "\n    server 127.0.0.1:8000;" if is_http else "\n    server unix:/run/shop/tailrace.sock;"
     changes = {written: f"\n    server {upstream.address.bind};", "listen 80 ": f"listen {listen.bind} "}
     changes["/srv/shop/protected/"] = files
-    user = "user root;" if IS_ROOT else ""
-    texts = {"nginx.conf": _NGINX.replace("%(user)s", user), "shop.conf": deployed(name, changes)}
+    return nginx_with(deployed(name, changes))
+
+
+def nginx_with(site: str, user: str = "root") -> Front:
+    """site: its `server` blocks. user: whose its processes are, if the test runs as root."""
+    statement = f"user {user};" if IS_ROOT else ""
+    texts = {"nginx.conf": _NGINX.replace("%(user)s", statement), "shop.conf": site}
     return Front("nginx", ("-c", "{directory}/nginx.conf", "-p", "{directory}/", "-e", "{directory}/error.log"), texts)
 
 
