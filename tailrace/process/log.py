@@ -70,6 +70,9 @@ class LogHandler(logging.Handler):
             codecs.lookup(encoding)
         except LookupError as error:
             raise ValueError(str(error)) from None
+        if destination == "-":
+            # As for `--log`; for the access log this is standard output.
+            destination = STDERR
         # "stderr", "stdout", "file", "syslog" or "journal".
         self.kind = log_destination_kind(destination)
         if self.kind == "file":

@@ -336,3 +336,7 @@ def found(path, pattern):
 
 def text_of(path):
     return path.read_text() if path.exists() else ""
+
+
+def test_a_dash_is_standard_error_for_a_handler_as_for_the_log():
+    assert tailrace.LogHandler("-").kind == "stderr"
