@@ -339,4 +339,4 @@ def text_of(path):
 
 
 def test_a_dash_is_standard_error_for_a_handler_as_for_the_log():
-    assert tailrace.LogHandler("-").kind == "stderr"
+    assert log.LogHandler("-").kind == "stderr"
