@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use tailrace_http::limits::Limits;
 
-#[path = "../../crates/http/tests/wire/mod.rs"]
+#[path = "../../crates/http/tests/http/wire/mod.rs"]
 mod wire;
 
 fuzz_target!(|input: (u16, &[u8])| {

@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod harness;
-#[path = "../../http/tests/wire/packet.rs"]
+#[path = "../../http/tests/http/wire/packet.rs"]
 mod packet;
 
 use std::alloc::{GlobalAlloc, Layout, System};

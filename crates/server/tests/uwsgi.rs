@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod harness;
-#[path = "../../http/tests/wire/packet.rs"]
+#[path = "../../http/tests/http/wire/packet.rs"]
 mod packet;
 
 use std::time::Duration;

@@ -1,12 +1,10 @@
 //! Bodies on the wire: RFC 9112 sections 6.2 and 7.1.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod wire;
-
+use crate::wire;
+use crate::wire::{Outcome, read_three_ways, refused_after};
 use tailrace_http::body::{BodyDecoder, BodyStep};
 use tailrace_http::framing::BodyLength;
 use tailrace_http::limits::Limits;
-use wire::{Outcome, read_three_ways, refused_after};
 
 const HEAD: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
 

@@ -1,9 +1,7 @@
 //! Properties of any head, body and cut. httparse is the oracle: it must accept what this crate accepts, and read the
 //! same.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod wire;
-
+use crate::wire::{Outcome, read};
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::sample::{Index, select};
@@ -12,7 +10,6 @@ use tailrace_http::framing::{BodyLength, RequestFacts, ResponseBody};
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::Limits;
 use tailrace_http::request_head::{RequestHead, Version};
-use wire::{Outcome, read};
 
 fn token() -> impl Strategy<Value = String> {
     "[!#$%&'*+.^_`|~0-9A-Za-z-]{1,20}"

@@ -1,5 +1,4 @@
 //! The PROXY protocol. The crate `ppp` is the oracle: it must accept what this crate accepts, and read the same.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,4 @@
 //! The path of a request as the name of a file below a folder.
-#![allow(clippy::unwrap_used)]
 
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, prop_oneof, proptest};

@@ -1,11 +1,8 @@
 //! Request targets and authorities: RFC 9112 section 3.2, RFC 3986 section 3.2.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod wire;
-
+use crate::wire::read_three_ways;
 use tailrace_http::limits::Limits;
 use tailrace_http::request_head::TargetForm;
-use wire::read_three_ways;
 
 fn code(method: &str, target: &str) -> u16 {
     let bytes = format!("{method} {target} HTTP/1.1\r\nHost: ignored\r\n\r\n");

@@ -1,5 +1,4 @@
 //! Whose statements are believed.
-#![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,4 @@
 //! Response heads, chunks and error pages: RFC 9110 sections 6 to 15, RFC 9112 sections 4, 6 and 9, PEP 3333.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use tailrace_http::encode::{
     CHUNK_END, CONTINUE, HeadFault, LAST_CHUNK, LENGTH_ROOM, ResponseHead, chunk_header, error_response,

@@ -1,5 +1,4 @@
 //! What proxies state, and how far it is believed.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::net::SocketAddr;
 

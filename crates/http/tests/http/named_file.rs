@@ -1,7 +1,5 @@
 //! What an application means by the file that it names.
 
-#![allow(clippy::unwrap_used)]
-
 use tailrace_http::named_file::{names, readings};
 
 #[test]

@@ -1,5 +1,4 @@
 //! Limits, refusals and reason phrases.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use tailrace_http::limits::{Limits, reason_phrase};
 

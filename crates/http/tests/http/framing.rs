@@ -1,8 +1,6 @@
 //! Body length and connection options: RFC 9112 sections 3.2, 6 and 9, RFC 9110 sections 7.6.1, 8.6 and 10.1.1.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod wire;
-
+use crate::wire;
 use tailrace_http::framing::{BodyLength, RequestFacts, RequestFraming, ResponseFormat, request_framing};
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::{Limits, Refusal};

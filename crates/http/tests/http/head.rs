@@ -1,12 +1,10 @@
 //! The request line and the field lines on the wire: RFC 9112 sections 2, 3 and 5.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod wire;
-
+use crate::wire;
+use crate::wire::{MORE, OK, check, read_three_ways, refused_after};
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::Limits;
 use tailrace_http::request_head::{RequestHead, Version};
-use wire::{MORE, OK, check, read_three_ways, refused_after};
 
 fn request(bytes: &[u8]) -> wire::Request {
     read_three_ways(bytes, &Limits::default()).request()

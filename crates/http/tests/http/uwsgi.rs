@@ -1,12 +1,8 @@
 //! Packets of the uwsgi protocol as request heads. Each case runs whole, octet by octet, and with a body behind it.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-#[path = "wire/packet.rs"]
-mod packet;
 
 use std::net::SocketAddr;
 
-use packet::{packed, packet, pair};
+use crate::packet::{packed, packet, pair};
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::sample::{Index, select};
