@@ -57,6 +57,9 @@ test-python: build .venv/.test ## Run the tests of the package and of whole serv
 	@! command -v apxs >/dev/null || $(BIN)/pip install --quiet mod_wsgi==6.1.1
 	tools/test_python.sh $(ARGS)
 
+mutants: build .venv/.test .venv/.mutants ## Change the code in small ways and print what no test notices (hours; installs cargo-mutants)
+	tools/mutants.sh
+
 coverage: .venv/.made ## Print which lines the Rust tests run (installs cargo-llvm-cov and LLVM's tools)
 	tools/coverage.sh
 
@@ -148,7 +151,7 @@ clean: ## Remove everything that was built
 	@$(call quietly,$(BIN)/maturin develop --release --locked)
 	@touch $@
 
-.venv/.test .venv/.lint .venv/.release .venv/.audit .venv/.site: .venv/.%: pyproject.toml .venv/.made
+.venv/.test .venv/.lint .venv/.release .venv/.audit .venv/.site .venv/.mutants: .venv/.%: pyproject.toml .venv/.made
 	$(BIN)/pip install --quiet --group $*
 	$(if $(filter test,$*),$(BIN)/pip install --quiet --no-deps httpbin)
 	@touch $@
