@@ -32,9 +32,9 @@ GRACEFUL = 30.0
 class Bench:
     """A plan whose forks succeed; the time is `now`."""
 
-    def __init__(self, wanted, places=64):
+    def __init__(self, wanted, places=64, now=1000.0):
         self.plan = Plan(wanted, places, GRACEFUL)
-        self.now = 1000.0
+        self.now = now
         self.pids = 0
         self.done = []
 
@@ -81,9 +81,14 @@ def test_all_workers_are_forked_at_once():
     assert len({worker.place for worker in bench.plan.workers}) == 3
     assert bench.step() == []
     assert not bench.plan.is_complete
-    bench.all_ready()
+    assert [bench.plan.ready(worker, bench.now) for worker in bench.booting()] == [True] * 3
     assert bench.plan.is_complete
     assert bench.step() == []
+
+
+def test_the_times_and_numbers_that_the_manual_promises():
+    assert (FIRST_DELAY, LONGEST_DELAY, BETWEEN_FORKS, BETWEEN_FORKS_ALONE) == (1, 30, 1, 0.1)
+    assert (FAILURES, BOOT_LEAVING, LEAVING, SLOW_BOOT_AFTER) == (3, 5, 5, 60)
 
 
 def delay(bench, number):
@@ -197,7 +202,7 @@ def test_a_reload_replaces_one_worker_after_the_other_each_when_its_successor_se
 
 
 def test_a_reload_says_when_it_is_complete():
-    bench = Bench(2).serve()
+    bench = Bench(2, now=2.0).serve()
     bench.plan.reload(bench.now)
     bench.now += 5
     bench.serve()
@@ -213,7 +218,14 @@ def test_new_code_that_does_not_load_leaves_the_old_workers():
     assert not bench.plan.is_reloading
     assert bench.step() == []
     assert bench.plan.is_complete
-    # And the next reload is one like the first.
+    # A worker that dies meanwhile is forked with the new code, and is not replaced again.
+    bench.now += 5
+    bench.dies(bench.worker(1))
+    assert bench.forks() == [1]
+    bench.all_ready()
+    assert bench.step() == []
+    assert [bench.plan.has_current_code(worker) for worker in bench.plan.serving] == [True, True]
+    # The next reload is like the first.
     bench.plan.reload(bench.now)
     bench.serve()
     assert {worker.generation for worker in bench.plan.serving} == {3}
@@ -246,7 +258,7 @@ def test_a_second_reload_ends_the_worker_that_hangs_in_the_first():
 
 
 def test_a_worker_that_loads_for_long_is_named_once():
-    bench = Bench(1)
+    bench = Bench(1, now=2.0)
     bench.step()
     (slow,) = bench.booting()
     bench.now += LOADING_AFTER
@@ -259,6 +271,19 @@ def test_a_worker_that_loads_for_long_is_named_once():
     assert bench.plan.wake_at(bench.now) is None
     bench.all_ready()
     assert bench.plan.is_complete
+
+
+def test_what_is_due_is_done_late_when_the_master_was_late():
+    bench = Bench(1)
+    bench.step()
+    (slow,) = bench.booting()
+    bench.now += LOADING_AFTER + SLOW_BOOT_AFTER
+    assert bench.step() == [SlowBoot(slow, LOADING_AFTER + SLOW_BOOT_AFTER), Loading()]
+    bench.all_ready()
+    slow.due = "has reached its lifetime"
+    bench.serve()
+    bench.now += GRACEFUL + LEAVING + 1
+    assert bench.step() == [Kill(slow)]
 
 
 def test_until_a_worker_has_served_it_is_said_once_that_the_application_is_loaded():
@@ -381,6 +406,7 @@ def test_the_number_of_workers_can_be_raised_and_lowered():
     bench.all_ready()
     third = bench.worker(3)
     assert bench.plan.shrink()
+    assert bench.plan.is_complete, "with one more than is wanted"
     assert bench.step() == [Drain(third)]
     assert bench.plan.shrink()
     bench.serve()
@@ -400,6 +426,9 @@ def test_there_is_always_a_place_for_a_successor():
     bench = Bench(1, places=6).serve()
     assert [bench.plan.grow() for _ in range(4)] == [True, True, False, False]
     assert bench.plan.wanted == 3
+    bench = Bench(1, places=9).serve()
+    assert [bench.plan.grow() for _ in range(6)] == [True] * 4 + [False] * 2
+    assert bench.plan.wanted == 5
 
 
 def test_without_a_free_place_a_successor_waits_for_one():
@@ -442,6 +471,45 @@ def test_failures_do_not_end_workers_that_serve():
         assert bench.dies(bench.booting()[0]) is Verdict.NOT_READY
         bench.now += LONGEST_DELAY
     assert numbers(bench) == [2]
+    # When the last worker dies too, the next failure is one too many.
+    bench.dies(bench.worker(2))
+    bench.step()
+    assert bench.dies(bench.booting()[0]) is Verdict.GIVE_UP
+
+
+def test_the_failures_before_a_reload_do_not_count_after_it():
+    bench = Bench(1).serve()
+    bench.dies(bench.worker(1))
+    for _ in range(FAILURES - 1):
+        bench.now += LONGEST_DELAY
+        bench.step()
+        assert bench.dies(bench.booting()[0]) is Verdict.NOT_READY
+    bench.plan.reload(bench.now)
+    verdicts = []
+    for _ in range(FAILURES):
+        bench.now += LONGEST_DELAY
+        bench.step()
+        verdicts.append(bench.dies(bench.booting()[0]))
+    assert verdicts == [Verdict.NOT_READY] * (FAILURES - 1) + [Verdict.GIVE_UP]
+
+
+def test_the_failure_of_a_successor_delays_the_next_one_by_the_first_delay():
+    bench = Bench(2).serve()
+    bench.worker(1).due = "has reached its lifetime"
+    bench.step()
+    bench.dies(bench.booting()[0])
+    assert delay(bench, 1) == FIRST_DELAY
+
+
+def test_workers_that_load_are_kept_while_another_one_waits():
+    bench = Bench(3).serve()
+    bench.now += 5
+    for worker in bench.plan.serving:
+        bench.dies(worker)
+    assert bench.forks() == [1, 2, 3]
+    bench.dies(bench.booting()[0])
+    assert bench.step() == []
+    assert len(bench.booting()) == 2
 
 
 def test_a_fork_that_fails_is_tried_again_later():
@@ -461,6 +529,7 @@ def test_a_stop_gives_serving_workers_the_graceful_time_and_loading_ones_little(
     told = bench.plan.stop(bench.now)
     assert set(told) == set(bench.plan.workers)
     assert boots.phase == Draining(bench.now + BOOT_LEAVING)
+    assert {worker.phase for worker in told if worker is not boots} == {Draining(bench.now + GRACEFUL + LEAVING)}
     assert bench.step() == []
     assert not bench.plan.is_over
     for worker in told:
@@ -520,8 +589,18 @@ def test_workers_that_load_are_told_to_end_when_fewer_are_wanted():
     assert bench.forks() == [2, 3]
     bench.plan.shrink()
     bench.plan.shrink()
-    assert [action.worker.number for action in bench.step() if isinstance(action, Drain)] == [3, 2]
+    drained = [action.worker for action in bench.step() if isinstance(action, Drain)]
+    assert [worker.number for worker in drained] == [3, 2]
+    assert {worker.phase for worker in drained} == {Draining(bench.now + BOOT_LEAVING)}
     assert numbers(bench) == [1]
+
+
+def test_of_many_workers_that_load_as_many_stay_as_are_wanted():
+    bench = Bench(4)
+    bench.step()
+    for _ in range(3):
+        bench.plan.shrink()
+    assert [action.worker.number for action in bench.step() if isinstance(action, Drain)] == [4, 3, 2]
 
 
 def test_a_successor_is_told_to_end_with_the_worker_that_it_was_for():
