@@ -4,6 +4,7 @@ Paths and addresses are those of the test.
 """
 
 import contextlib
+import os
 import re
 import shlex
 import shutil
@@ -94,14 +95,18 @@ def test_the_django_project_serves_behind_nginx(machine):
     with (app / "blog/settings.py").open("a") as settings:
         settings.write(file("/srv/blog/app/blog/settings.py"))
     ours = [
-        shlex.split(command.line)[2:]
+        words[words.index("manage.py") :]
         for block in blocks(PAGE)
         for command in (block.commands if block.language == "console" else ())
-        if "manage.py" in command.line
+        if "manage.py" in (words := shlex.split(command.line))
     ]
-    assert [words[:2] for words in ours] == [["manage.py", "migrate"], ["manage.py", "collectstatic"]]
-    for words in ours:
-        subprocess.run([sys.executable, *words], cwd=app, check=True, timeout=120, capture_output=True)
+    assert [each[1] for each in ours] == ["migrate", "collectstatic", "createsuperuser"]
+    # It asks for these.
+    ours[-1] += ["--no-input", "--username", "owner", "--email", "owner@blog.example"]
+    environment = os.environ | {"DJANGO_SUPERUSER_PASSWORD": "four long words here"}
+    for each in ours:
+        command = [sys.executable, *each]
+        subprocess.run(command, cwd=app, env=environment, check=True, timeout=120, capture_output=True)
     with deployed("blog", machine) as front:
         status, body = get(front, "blog.example", "/admin/login/")
         assert (status, b"Django" in body) == (200, True)
