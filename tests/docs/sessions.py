@@ -13,7 +13,8 @@ class Session:
     server that runs before the first block. more: options of every server, stronger than those on the page. meanwhile:
     paths that are asked for when the server serves, without waiting for the responses. queued: how many requests must
     wait for a thread before the session continues. before_log: paths that are asked for before the log is compared.
-    modules: what the application imports. files: the titles of further blocks of the page that are files there.
+    modules: what the application imports. files: the titles of further blocks of the page that are files there. port:
+    that of the server on the page.
     """
 
     application: str = "shop.py"
@@ -24,6 +25,7 @@ class Session:
     before_log: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    port: int = 8000
 
 
 SESSIONS = {
@@ -38,7 +40,7 @@ SESSIONS = {
     "events": Session(application="", modules=("flask",)),
     "files": Session(application="", modules=("flask",)),
     # coming-from/
-    "from-gunicorn": Session(files=("gunicorn.conf.py", "hooks.py")),
+    "from-gunicorn": Session(files=("gunicorn.conf.py", "hooks.py"), port=8001),
     "from-uwsgi": Session(files=("uwsgi.ini",)),
     "from-granian": Session(),
     "from-waitress": Session(files=("production.ini",)),

@@ -129,7 +129,7 @@ class Running:
         """A line of the page with the addresses and directories of this test."""
         line = line.replace("/srv/shop/venv/bin/tailrace", "tailrace")
         line = line.replace("/srv/shop/app", str(self.app)).replace("/run/shop", str(self.run))
-        line = re.sub(r"(?<=:)8000\b", str(self.address.port), line)
+        line = re.sub(rf"(?<=:){self.session.port}\b", str(self.address.port), line)
         return re.sub(r"(?<=:)9000\b", str(self.status.port), line)
 
     def printed(self, text):
@@ -138,7 +138,7 @@ class Running:
         text = re.sub(r"^curl: \(23\) .*\n?", "", text, flags=re.MULTILINE)
         text = text.replace(sys.executable, "/srv/shop/venv/bin/python3")
         text = text.replace(str(self.app), "/srv/shop/app").replace(str(self.run), "/run/shop")
-        text = re.sub(rf"\b{self.address.port}\b", "8000", text)
+        text = re.sub(rf"\b{self.address.port}\b", str(self.session.port), text)
         return re.sub(rf"\b{self.status.port}\b", "9000", text)
 
     @property
