@@ -7,12 +7,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from harness.addresses import Address, address_of
 from harness.browser import CHROMIUM, Browser
-from harness.greenlets import embedded
+from harness.cases import Case
+from harness.greenlets import GEVENT, embedded
 from harness.pages import ROOT
 from harness.peers import PEER, peer_in_thread
 from harness.server import Server
@@ -43,6 +45,23 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Then more is wrong than that tests have failed."""
     if session.config.stash.get(DEAD, False):
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With greenlets, keeps one case of each rule: the first parameters of a test, and the first way to send a case."""
+    if not GEVENT:
+        return
+    first = {rule(item): item for item in reversed(items)}
+    kept = set(first.values())
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
+
+
+def rule(item: pytest.Item) -> tuple[Path, str, str]:
+    """The file and the function of a test, and the id of the case that it sends, if that is one of harness/cases.py."""
+    assert isinstance(item, pytest.Function)
+    case = item.callspec.params.get("case") if hasattr(item, "callspec") else None
+    return item.path, item.originalname, case.id if isinstance(case, Case) else ""
 
 
 @pytest.fixture(autouse=True)

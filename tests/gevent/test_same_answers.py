@@ -1,4 +1,4 @@
-"""The tests of the protocol and of PEP 3333 with requests on greenlets: the same bytes in, the same bytes out.
+"""The tests of the protocol and of PEP 3333 with requests on greenlets, one case of each rule.
 
 Each run is a pytest of its own, all at the same time. Those of tests/wsgi serve inside the test's process: it is
 patched, and the server, the application and the test share its hub, as in a program that embeds Tailrace. The last run

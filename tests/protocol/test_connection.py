@@ -1,59 +1,45 @@
-"""Connections: persistence, pipelining, expectations (RFC 9112 section 9, RFC 9110 sections 7.6.1 and 10.1.1)."""
+"""Connections over a socket: persistence, pipelining, expectations (RFC 9112 section 9, RFC 9110 sections 7.6.1 and
+10.1.1). crates/http/tests/framing.rs has the grammar of the fields."""
 
 from __future__ import annotations
 
-from harness.cases import Case, case, check, each, ok, over, refused, request, saw, then_refused
+from collections.abc import Iterator
+
+import pytest
+from harness.cases import Case, case, check, each, over, refused, request, saw
 from harness.server import Server
 
 GET = b"GET / HTTP/1.1"
 OLD = b"GET / HTTP/1.0"
 
 
-def says(id: str, line: bytes, connection: bytes | None, then: str, rfc: str = "9112 9.3", *more) -> Case:
+@pytest.fixture(scope="module", params=["first", "streamed"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    if request.param == "first":
+        yield request.getfixturevalue("echo")
+        return
+    with Server("stream_app:echo", "--stream-body") as server:
+        yield server
+
+
+def says(id: str, line: bytes, connection: bytes | None, then: str, rfc: str = "9112 9.3") -> Case:
     fields = [] if connection is None else [b"Connection: " + connection]
-    return case(id, rfc, request(line, *fields), ok(then), *more)
+    return case(id, rfc, request(line, *fields), saw(then))
 
 
 PERSISTENCE: list[Case] = [
     says("1.1", GET, None, "open"),
-    says("1.1-keep-alive", GET, b"keep-alive", "open"),
-    says("1.1-close", GET, b"close", "closed", "9112 9.6"),
-    says("1.1-close-in-capitals", GET, b"CLOSE", "closed", "9110 7.6.1"),
-    says("1.1-close-mixed", GET, b"cLoSe", "closed", "9110 7.6.1"),
-    says("1.1-keep-alive-and-close", GET, b"keep-alive, close", "closed", "9112 9.3"),
-    says("1.1-close-and-keep-alive", GET, b"close, keep-alive", "closed", "9112 9.3"),
-    says("1.1-close-in-a-second-line", GET, b"keep-alive\r\nConnection: close", "closed", "9110 7.6.1"),
-    says("1.1-close-in-the-first-line", GET, b"close\r\nConnection: x", "closed", "9110 7.6.1"),
-    says("1.1-close-between-others", GET, b"a,close ,\tb", "closed", "9110 7.6.1"),
-    says("1.1-close-after-empty-elements", GET, b", ,close", "closed", "9110 5.6.1"),
-    says("1.1-unknown-option", GET, b"foo", "open", "9110 7.6.1"),
-    says("1.1-option-that-contains-close", GET, b"closed, unclose, close-x", "open", "9110 7.6.1"),
-    says("1.1-empty", GET, b"", "open", "9110 7.6.1"),
-    says("1.1-proxy-connection-is-nothing", GET, b"x\r\nProxy-Connection: close", "open", "9112 C.2.2"),
-    says("1.1-keep-alive-field-is-nothing", GET, b"x\r\nKeep-Alive: timeout=0, max=0", "open", "9112 C.2.2"),
+    says("1.1-close", GET, b"keep-alive\r\nConnection: a,CLOSE ,\tb", "closed", "9112 9.6"),
+    says("1.1-unknown-options", GET, b"closed, unclose, close-x", "open", "9110 7.6.1"),
     says("1.0", OLD, None, "closed"),
-    says("1.0-close", OLD, b"close", "closed"),
-    says("1.0-keep-alive", OLD, b"keep-alive", "either"),
-    says("1.0-keep-alive-in-capitals", OLD, b"Keep-Alive", "either"),
+    says("1.0-keep-alive", OLD, b"Keep-Alive", "open"),
     says("1.0-keep-alive-and-close", OLD, b"keep-alive, close", "closed"),
-    says("1.0-unknown-option", OLD, b"foo", "closed"),
-    says("1.0-proxy-connection-keep-alive", OLD, b"foo\r\nProxy-Connection: keep-alive", "closed", "9112 C.2.2"),
     case(
-        "1.1-post-then-open",
-        "9112 9.3",
-        request(b"POST / HTTP/1.1", b"Content-Length: 5", body=b"hello"),
-        saw(body="hello"),
-    ),
-    case(
-        "1.1-post-with-close",
+        "1.1-nothing-behind-close-is-answered",
         "9112 9.6",
-        request(b"POST / HTTP/1.1", b"Connection: close", b"Content-Length: 5", body=b"hello"),
-        saw("closed", body="hello"),
+        request(GET, b"Connection: close") + request(),
+        saw("closed"),
     ),
-    case(
-        "1.1-nothing-behind-close-is-answered", "9112 9.6", request(GET, b"Connection: close") + request(), ok("closed")
-    ),
-    case("half-closed-request-is-answered", "9112 9.6", request(), ok("closed"), half_close=True),
     case(
         "half-closed-post-is-answered",
         "9112 9.6",
@@ -61,81 +47,38 @@ PERSISTENCE: list[Case] = [
         saw("closed", body="hello"),
         half_close=True,
     ),
-    case("half-closed-1.0-request-is-answered", "9112 9.6", request(OLD), ok("closed"), half_close=True),
     case("half-closed-head-is-cut", "9112 9.6", b"GET / HTTP/1.1\r\nHost: a\r\n", refused(), half_close=True),
 ]
 
 PIPELINING: list[Case] = [
     case(
-        "two",
+        "one-of-each",
         "9112 9.3.2",
-        request(b"GET /1 HTTP/1.1") + request(b"GET /2 HTTP/1.1"),
-        each({"PATH_INFO": "/1"}, {"PATH_INFO": "/2"}),
+        request(b"POST /1 HTTP/1.1", b"Content-Length: 3", body=b"abc")
+        + request(b"POST /2 HTTP/1.1", b"Transfer-Encoding: chunked", body=b"3\r\nabc\r\n0\r\nX: y\r\n\r\n")
+        + b"\r\n"
+        + request(b"GET /3 HTTP/1.1"),
+        each({"PATH_INFO": "/1", "body": "abc"}, {"PATH_INFO": "/2", "body": "abc"}, {"PATH_INFO": "/3", "body": ""}),
+        why="some old clients send an empty line after a body",
     ),
     case(
-        "ten-in-order",
-        "9112 9.3.2",
-        b"".join(request(b"GET /%d HTTP/1.1" % n) for n in range(10)),
-        each(*({"PATH_INFO": f"/{n}"} for n in range(10))),
-    ),
-    case(
-        "post-then-get",
-        "9112 9.3.2",
-        request(b"POST /1 HTTP/1.1", b"Content-Length: 3", body=b"abc") + request(b"GET /2 HTTP/1.1"),
-        each({"PATH_INFO": "/1", "body": "abc"}, {"PATH_INFO": "/2", "body": ""}),
-    ),
-    case(
-        "chunked-then-get",
-        "9112 9.3.2",
-        request(b"POST /1 HTTP/1.1", b"Transfer-Encoding: chunked", body=b"3\r\nabc\r\n0\r\n\r\n")
-        + request(b"GET /2 HTTP/1.1"),
-        each({"body": "abc"}, {"PATH_INFO": "/2"}),
-    ),
-    case(
-        "chunked-with-trailer-then-get",
-        "9112 9.3.2",
-        request(b"POST /1 HTTP/1.1", b"Transfer-Encoding: chunked", body=b"3\r\nabc\r\n0\r\nX: y\r\n\r\n")
-        + request(b"GET /2 HTTP/1.1"),
-        each({"body": "abc"}, {"PATH_INFO": "/2"}),
-    ),
-    case(
-        "head-then-get",
-        "9112 9.3.2",
-        request(b"HEAD /1 HTTP/1.1") + request(b"GET /2 HTTP/1.1"),
-        each({}, {"PATH_INFO": "/2"}),
-        methods=("HEAD", "GET"),
-    ),
-    case(
-        "get-then-head-then-get",
+        "head-between",
         "9112 9.3.2",
         request(b"GET /1 HTTP/1.1") + request(b"HEAD /2 HTTP/1.1") + request(b"GET /3 HTTP/1.1"),
         each({"PATH_INFO": "/1"}, {}, {"PATH_INFO": "/3"}),
         methods=("GET", "HEAD", "GET"),
     ),
     case(
-        "empty-line-between",
-        "9112 2.2",
-        request(b"GET /1 HTTP/1.1") + b"\r\n" + request(b"GET /2 HTTP/1.1"),
-        each({"PATH_INFO": "/1"}, {"PATH_INFO": "/2"}),
-        why="some old clients send one after a POST body",
-    ),
-    case(
         "bad-one-behind-a-good-one",
         "9112 9.3.2",
         request(b"GET /1 HTTP/1.1") + b"BAD\r\n\r\n",
-        then_refused({"PATH_INFO": "/1"}),
+        refused(behind={"PATH_INFO": "/1"}),
     ),
     case(
         "good-one-behind-a-bad-one-stays-unanswered",
         "9112 9.3.2",
         b"BAD\r\n\r\n" + request(b"GET /2 HTTP/1.1"),
         refused(),
-    ),
-    case(
-        "missing-host-behind-a-good-one",
-        "9112 3.2",
-        request(b"GET /1 HTTP/1.1") + request(host=None),
-        then_refused({"PATH_INFO": "/1"}),
     ),
     case(
         "close-in-the-middle",
@@ -168,29 +111,8 @@ EXPECT: list[Case] = [
     case(
         "with-the-body-already-sent",
         "9110 10.1.1",
-        request(b"POST / HTTP/1.1", b"Expect: 100-continue", b"Content-Length: 5", body=b"hello"),
-        saw(body="hello"),
-    ),
-    case(
-        "in-capitals",
-        "9110 10.1.1",
         request(b"POST / HTTP/1.1", b"Expect: 100-CONTINUE", b"Content-Length: 5", body=b"hello"),
         saw(body="hello"),
-    ),
-    case(
-        "with-chunked",
-        "9110 10.1.1",
-        request(
-            b"POST / HTTP/1.1", b"Expect: 100-continue", b"Transfer-Encoding: chunked", body=b"5\r\nhello\r\n0\r\n\r\n"
-        ),
-        saw(body="hello"),
-    ),
-    case(
-        "without-body",
-        "9110 10.1.1",
-        request(GET, b"Expect: 100-continue"),
-        ok(),
-        why="a request without content expects nothing",
     ),
     case(
         "in-1.0-is-ignored",
@@ -198,38 +120,24 @@ EXPECT: list[Case] = [
         b"POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello",
         saw("closed", body="hello"),
     ),
-    case(
-        "unknown-expectation",
-        "9110 10.1.1",
-        request(GET, b"Expect: 200-ok"),
-        ok(),
-        refused(417),
-        why="MAY be refused with 417",
-    ),
-    case(
-        "list-with-unknown",
-        "9110 10.1.1",
-        request(b"POST / HTTP/1.1", b"Expect: 100-continue, x=y", b"Content-Length: 5", body=b"hello"),
-        saw(body="hello"),
-        refused(417, 400),
-    ),
-    case("empty-expectation", "9110 10.1.1", request(GET, b"Expect:"), ok(), refused(417, 400)),
+    case("unknown", "9110 10.1.1", request(GET, b"Expect: 200-ok"), refused(417), why="MAY be refused with 417"),
+    case("empty", "9110 10.1.1", request(GET, b"Expect:"), saw()),
 ]
 
 
 @over(PERSISTENCE)
-def test_a_connection_persists_as_version_and_options_say(case: Case, way: str, echo: Server) -> None:
-    check(case, way, echo.address)
+def test_a_connection_persists_as_version_and_options_say(case: Case, way: str, server: Server) -> None:
+    check(case, way, server.address)
 
 
 @over(PIPELINING)
-def test_pipelined_requests_are_answered_in_order(case: Case, way: str, echo: Server) -> None:
-    check(case, way, echo.address)
+def test_pipelined_requests_are_answered_in_order(case: Case, way: str, server: Server) -> None:
+    check(case, way, server.address)
 
 
 @over(EXPECT)
-def test_expectations_are_met_or_refused(case: Case, way: str, echo: Server) -> None:
-    check(case, way, echo.address)
+def test_expectations_are_met_or_refused(case: Case, way: str, server: Server) -> None:
+    check(case, way, server.address)
 
 
 def test_http_1_0_keep_alive_is_answered_with_keep_alive(echo: Server) -> None:

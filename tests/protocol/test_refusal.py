@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from harness.cases import Case, case, check, ok, over, refused, request
+from harness.cases import Case, case, check, over, refused, request, saw
 from harness.server import Server
 from harness.wire import Client
 
@@ -19,45 +19,22 @@ DEFAULTS: list[Case] = [
         "request-line-of-8000",
         "9112 3",
         request(b"GET /" + b"a" * 7980 + b" HTTP/1.1"),
-        ok(),
+        saw(),
         why="8000 octets at least should be taken",
     ),
-    case("request-line-of-100000", "9110 15.5.15", request(b"GET /" + b"a" * 100_000 + b" HTTP/1.1"), refused(414)),
-    case("query-of-100000", "9110 15.5.15", request(b"GET /?" + b"a" * 100_000 + b" HTTP/1.1"), refused(414)),
-    case("target-without-end", "9110 15.5.15", b"GET /" + b"a" * 1_000_000, refused(414, 400)),
-    case("field-of-a-megabyte", "6585 5", request(GET, b"X-A: " + b"b" * 1_000_000), refused(431)),
+    case("target-without-end", "9110 15.5.15", b"GET /" + b"a" * 1_000_000, refused(414)),
     case("field-without-end", "6585 5", b"GET / HTTP/1.1\r\nHost: a\r\nX-A: " + b"b" * 1_000_000, refused(431)),
-    case("field-name-without-end", "6585 5", b"GET / HTTP/1.1\r\nHost: a\r\n" + b"b" * 1_000_000, refused(431, 400)),
     case("ten-thousand-fields", "6585 5", request(GET, *(b"X-%d: y" % n for n in range(10_000))), refused(431)),
-    case(
-        "fields-of-a-megabyte",
-        "6585 5",
-        request(GET, *(b"X-%d: " % n + b"y" * 20_000 for n in range(50))),
-        refused(431),
-    ),
 ]
 
 LIMITED: list[Case] = [
-    case("request-line-at-the-limit", "9110 15.5.15", request(b"GET /" + b"a" * 86 + b" HTTP/1.1"), ok()),
+    case("request-line-at-the-limit", "9110 15.5.15", request(b"GET /" + b"a" * 86 + b" HTTP/1.1"), saw()),
     case("request-line-beyond", "9110 15.5.15", request(b"GET /" + b"a" * 87 + b" HTTP/1.1"), refused(414)),
-    case("five-fields", "6585 5", request(GET, *[b"X-A: b"] * 4), ok()),
+    case("five-fields", "6585 5", request(GET, *[b"X-A: b"] * 4), saw()),
     case("six-fields", "6585 5", request(GET, *[b"X-A: b"] * 5), refused(431)),
     case("head-beyond", "6585 5", request(GET, b"X-A: " + b"b" * 1000), refused(431)),
-    case("body-at-the-limit", "9110 15.5.14", request(POST, b"Content-Length: 1000", body=b"x" * 1000), ok()),
+    case("body-at-the-limit", "9110 15.5.14", request(POST, b"Content-Length: 1000", body=b"x" * 1000), saw()),
     case("body-beyond", "9110 15.5.14", request(POST, b"Content-Length: 1001", body=b"x" * 1001), refused(413)),
-    case("body-far-beyond", "9110 15.5.14", request(POST, b"Content-Length: 9999999999", body=b"x"), refused(413)),
-    case(
-        "chunks-at-the-limit",
-        "9110 15.5.14",
-        request(POST, b"Transfer-Encoding: chunked", body=b"3e8\r\n" + b"x" * 1000 + b"\r\n0\r\n\r\n"),
-        ok(),
-    ),
-    case(
-        "chunk-beyond",
-        "9110 15.5.14",
-        request(POST, b"Transfer-Encoding: chunked", body=b"3e9\r\n" + b"x" * 1001 + b"\r\n0\r\n\r\n"),
-        refused(413),
-    ),
     case(
         "chunks-beyond",
         "9110 15.5.14",
@@ -146,23 +123,20 @@ def upload(client: Client, amount: int) -> threading.Thread:
 @pytest.mark.parametrize(
     ("head", "status"),
     [
-        (request(POST, b"Content-Length: 20000000"), {413}),
-        (request(POST, b"Transfer-Encoding: chunked", body=b"1312d00\r\n"), {413}),
-        # Two things are wrong with these; either may be named.
-        (request(POST, b"Content-Length: 20000000", host=None), {400, 413}),
-        (request(POST, b"Content-Length: 20000000", b"Transfer-Encoding: chunked"), {400, 413}),
-        (b"what is this\r\n", {400}),
+        (request(POST, b"Content-Length: 20000000"), 413),
+        (request(POST, b"Transfer-Encoding: chunked", body=b"1312d00\r\n"), 413),
+        (b"what is this\r\n", 400),
     ],
-    ids=["length", "chunk", "host-and-length", "length-and-coding", "garbage"],
+    ids=["length", "chunk", "garbage"],
 )
-def test_a_client_that_still_sends_can_read_the_refusal(limited: Server, head: bytes, status: set[int]) -> None:
+def test_a_client_that_still_sends_can_read_the_refusal(limited: Server, head: bytes, status: int) -> None:
     # RFC 9112 section 9.6: closing at once would reset the connection and take the response with it.
     with limited.client() as client:
         client.send(head)
         thread = upload(client, 4 << 20)
         thread.join()
         response = client.response()
-        assert response.status in status
+        assert response.status == status
         assert response.framing == "length"
 
 
@@ -173,7 +147,7 @@ def test_a_refused_client_that_falls_silent_is_closed(impatient: Server) -> None
         client.at_end(clean=True)
 
 
-def test_a_slow_head_is_answered_408_or_closed(impatient: Server) -> None:
+def test_a_slow_head_is_answered_408(impatient: Server) -> None:
     with impatient.client() as client:
         client.send(b"GET / HTTP/1.1\r\nHost: a\r\nX-A: ")
         assert client.response().status == 408

@@ -34,48 +34,41 @@ def lives(client: Client) -> bool:
     return client.send(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n") and client.response().body == b"hello"
 
 
-# Framing. Rows: path, body, framing in 1.1.
+# Rows: path, body, framing in 1.1.
 SHAPES = [
-    ("/", b"hello", {"length"}),
-    ("/list", b"onetwothree", {"length"}),
-    ("/tuple", b"onetwo", {"length"}),
-    ("/empty-list", b"", {"length"}),
-    ("/generator", b"onetwothree", {"chunked"}),
-    # Nothing was sent when the end came, so the length can be known: both are right.
-    ("/empty-generator", b"", {"length", "chunked"}),
-    ("/empty-blocks", b"", {"length", "chunked"}),
-    ("/lengthed-generator", b"onetwothree", {"length"}),
-    ("/late", b"late", {"chunked", "length"}),
-    ("/big", b"x" * 5_000_000, {"length"}),
+    ("/", b"hello", "length"),
+    ("/list", b"onetwothree", "length"),
+    ("/tuple", b"onetwo", "length"),
+    ("/empty-list", b"", "length"),
+    ("/generator", b"onetwothree", "chunked"),
+    ("/empty-generator", b"", "length"),
+    ("/empty-blocks", b"", "length"),
+    ("/lengthed-generator", b"onetwothree", "length"),
+    ("/late", b"late", "chunked"),
+    ("/big", b"x" * 5_000_000, "length"),
     # RFC 9110 section 8.6: nothing beyond Content-Length.
-    ("/long", b"onetw", {"length"}),
-    ("/long-list", b"onetw", {"length"}),
-    ("/zero-but-body", b"", {"length"}),
-    ("/crash-after-complete", b"one", {"length"}),
-    ("/crash-in-close", b"hello", {"length", "chunked"}),
+    ("/long", b"onetw", "length"),
+    ("/long-list", b"onetw", "length"),
+    ("/zero-but-body", b"", "length"),
+    ("/crash-after-complete", b"one", "length"),
+    ("/crash-in-close", b"hello", "chunked"),
 ]
 
 
 @pytest.mark.parametrize(("path", "body", "framing"), SHAPES, ids=[row[0].strip("/") or "hello" for row in SHAPES])
-@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
-@pytest.mark.parametrize("way", ["1.1", "1.1-close", "1.0", "1.0-keep-alive"])
-def test_a_body_is_framed_exactly(
-    server: Server, path: str, body: bytes, framing: set[str], method: str, way: str
-) -> None:
+@pytest.mark.parametrize("way", ["1.1", "1.1-close", "1.1-head", "1.0", "1.0-keep-alive"])
+def test_a_body_is_framed_exactly(server: Server, path: str, body: bytes, framing: str, way: str) -> None:
     version, _, option = way.partition("-")
-    fields = ("Connection: " + option,) if option else ()
+    method = "HEAD" if option == "head" else "GET"
+    fields = ("Connection: " + option,) if option in {"close", "keep-alive"} else ()
     with server.client() as client:
         response = ask(client, path, method, version, fields)
         assert response.status == 200
         assert response.version == "1.1", "RFC 9112 section 2.3: our own version, whatever the client's"
         assert response.body == (b"" if method == "HEAD" else body)
-        if method != "HEAD":
-            if version == "1.1":
-                assert response.framing in framing
-            else:
-                assert response.framing in {"length" if kind == "length" else "close" for kind in framing}
-        closes = way == "1.1-close" or way == "1.0" or response.framing == "close" or "close" in response.connection
-        if closes:
+        if method == "GET":
+            assert response.framing == ("close" if (version, framing) == ("1.0", "chunked") else framing)
+        if way in {"1.1-close", "1.0"} or response.framing == "close":
             client.at_end()
         else:
             assert lives(client)
@@ -99,7 +92,7 @@ def test_head_claims_no_length_that_only_the_body_knows(server: Server, path: st
 
 
 @pytest.mark.parametrize("status", ["204 No Content", "304 Not Modified"])
-@pytest.mark.parametrize("method", ["GET", "POST", "HEAD"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_no_content_and_not_modified_have_no_body(server: Server, status: str, method: str) -> None:
     with server.client() as client:
         response = ask(client, "/status", method, fields=(f"X-Status: {status}",))
@@ -108,9 +101,10 @@ def test_no_content_and_not_modified_have_no_body(server: Server, status: str, m
         assert lives(client), "bytes of a forbidden body would stand before the next response"
 
 
-def test_reset_content_has_no_body_or_an_exact_one(server: Server) -> None:
+def test_reset_content_has_no_body(server: Server) -> None:
     with server.client() as client:
-        assert ask(client, "/status", fields=("X-Status: 205 Reset Content",)).body in (b"", b"body")
+        response = ask(client, "/status", fields=("X-Status: 205 Reset Content",))
+        assert (response.body, response["content-length"]) == (b"", "0")
         assert lives(client)
 
 
@@ -123,6 +117,10 @@ def test_reset_content_has_no_body_or_an_exact_one(server: Server) -> None:
         "404 Not Found",
         "418 I'm a teapot",
         "599 x",
+        # RFC 9110 section 15 calls 600 to 999 invalid; they are the application's choice.
+        "999 Beyond",
+        # RFC 9112 section 4 allows an empty phrase, though PEP 3333 asks for one.
+        "200",
         "404 Tr\u00e8s perdu",
         "200 a\tb",
     ],
@@ -130,16 +128,9 @@ def test_reset_content_has_no_body_or_an_exact_one(server: Server) -> None:
 def test_any_three_digit_status_and_phrase_is_sent_as_given(server: Server, status: str) -> None:
     with server.client() as client:
         response = ask(client, "/status", fields=(f"X-Status: {status}",))
-        assert f"{response.status} {response.reason}" == status
+        assert f"{response.status} {response.reason}".strip() == status
         assert response.body == b"body"
         assert lives(client)
-
-
-@pytest.mark.parametrize("status", ["200", "999 Beyond"])
-def test_an_unusual_status_is_sent_or_refused_with_500(server: Server, status: str) -> None:
-    # RFC 9112 section 4 allows an empty phrase; PEP 3333 asks for one. RFC 9110 section 15 calls 600 to 999 invalid.
-    with server.client() as client:
-        assert ask(client, "/status", fields=(f"X-Status: {status}",)).status in (int(status[:3]), 500)
 
 
 @pytest.mark.parametrize(
@@ -229,15 +220,13 @@ def test_a_field_that_would_break_the_head_is_refused(server: Server, name: str,
         ("Proxy-Authenticate", "Basic"),
     ],
 )
-def test_hop_by_hop_fields_of_the_application_do_not_break_framing(server: Server, name: str, value: str) -> None:
-    # PEP 3333 forbids them to applications; RFC 9112 section 6.1 leaves framing to the server. Refused or left out.
+def test_hop_by_hop_fields_of_the_application_are_left_out(server: Server, name: str, value: str) -> None:
+    # PEP 3333 forbids them to applications; RFC 9112 section 6.1 leaves framing to the server.
     with server.client() as client:
         response = ask(client, "/field", fields=(f"X-Name: {name}", f"X-Value: {value}"))
-        assert response.status in (200, 500)
-        if response.status == 200:
-            assert response.body == b"body"
-        if "close" not in response.connection:
-            assert lives(client)
+        assert (response.status, response.body) == (200, b"body")
+        assert name not in response
+        assert lives(client)
 
 
 def test_close_of_the_application_closes_the_connection(server: Server) -> None:
@@ -271,33 +260,30 @@ def test_a_bad_content_length_is_an_error_of_the_application(server: Server, len
         assert response.status == 500
 
 
-@pytest.mark.parametrize("length", ["5", "6"])
-def test_two_content_lengths_never_leave(server: Server, length: str) -> None:
-    # The same twice may be sent once or be refused; two that differ are an error.
+@pytest.mark.parametrize(("length", "status"), [("5", 200), ("6", 500)])
+def test_two_content_lengths_never_leave(server: Server, length: str, status: int) -> None:
+    # The same twice is sent once; two that differ are an error.
     with server.client() as client:
         response = ask(client, "/two-lengths", fields=(f"X-Length: {length}",))
-        assert response.status in ((200, 500) if length == "5" else (500,))
+        assert response.status == status
+        assert len(response.all("content-length")) == 1
 
 
-@pytest.mark.parametrize("path", ["/short", "/short-list", "/crash-in-lengthed-body"])
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        ("/short", b"onetwo"),
+        ("/short-list", b"one"),
+        ("/crash-in-lengthed-body", b"one"),
+        ("/empty-but-promised", b""),
+    ],
+)
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
-def test_a_body_shorter_than_promised_breaks_visibly(server: Server, path: str, version: str) -> None:
-    with server.client() as client:
-        try:
-            response = ask(client, path, version=version)
-        except Broken as broken:
-            assert broken.response is None or b"onetwo".startswith(broken.response.body)
-        else:
-            # Nothing had been sent yet, so an honest error is still possible.
-            assert response.status == 500
-
-
-def test_no_body_where_one_was_promised_is_an_error(server: Server) -> None:
-    with server.client() as client:
-        try:
-            assert ask(client, "/empty-but-promised").status == 500
-        except Broken as broken:
-            assert broken.response is None or broken.response.body == b""
+def test_a_body_shorter_than_promised_breaks_visibly(server: Server, path: str, sent: bytes, version: str) -> None:
+    with server.client() as client, pytest.raises(Broken) as broken:
+        ask(client, path, version=version)
+    assert broken.value.response is not None
+    assert broken.value.response.body == sent
 
 
 @pytest.mark.parametrize("path", ["/crash-in-body", "/exit-in-body"])
@@ -311,14 +297,9 @@ def test_an_exception_in_the_body_breaks_visibly(server: Server, path: str) -> N
     assert 0 not in response.chunks, "a last chunk would make it look complete"
 
 
-def test_text_among_the_blocks_is_an_error_or_breaks_visibly(server: Server) -> None:
-    # Whether the first block has left when the second is looked at depends on the shape of the iterable.
+def test_text_among_the_blocks_of_a_list_is_an_error(server: Server) -> None:
     with server.client() as client:
-        try:
-            assert ask(client, "/text-second").status == 500
-        except Broken as broken:
-            assert broken.response is not None
-            assert 0 not in broken.response.chunks
+        assert ask(client, "/text-second").status == 500
 
 
 @pytest.mark.parametrize("path", ["/crash-in-body", "/exit-in-body"])
@@ -343,7 +324,7 @@ def test_an_exception_in_the_body_is_visible_in_http_1_0_too(server: Server, pat
         "/number",
     ],
 )
-@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_an_error_before_the_head_is_a_complete_500(server: Server, path: str, method: str) -> None:
     with server.client() as client:
         response = ask(client, path, method)
