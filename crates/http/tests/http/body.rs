@@ -94,6 +94,8 @@ fn chunk_sizes() {
         ("9112 7.1: 0x", b"0x5\r\nhello\r\n0\r\n\r\n", 400),
         ("9112 7.1: minus", b"-5\r\nhello\r\n0\r\n\r\n", 400),
         ("9112 7.1: plus", b"+5\r\nhello\r\n0\r\n\r\n", 400),
+        ("9112 7.1: minus zero", b"-0\r\n\r\n", 400),
+        ("9112 7.1: a decimal point", b"5.0\r\nhello\r\n0\r\n\r\n", 400),
         ("9112 7.1: underscore", b"1_0\r\n0123456789abcdef\r\n0\r\n\r\n", 400),
         ("9112 7.1: leading space", b" 5\r\nhello\r\n0\r\n\r\n", 400),
         ("9112 7.1: leading tab", b"\t5\r\nhello\r\n0\r\n\r\n", 400),
@@ -150,6 +152,8 @@ fn chunk_extensions() {
         ("9112 2.2: an escaped bare LF", b"1;a=\"\\\n\"\r\nx\r\n0\r\n\r\n", 400),
         ("9112 2.2: bare CR in an extension", b"1;a\rb\r\nx\r\n0\r\n\r\n", 400),
         ("9112 7.1.1: NUL in an extension", b"1;a\0\r\nx\r\n0\r\n\r\n", 400),
+        ("9112 7.1.1: a control octet", b"1;a\x01\r\nx\r\n0\r\n\r\n", 400),
+        ("9112 7.1.1: an open quote", b"1;a=\"b\r\nx\r\n0\r\n\r\n", 400),
         ("9112 7.1.1: NUL in a quoted value", b"1;a=\"\0\"\r\nx\r\n0\r\n\r\n", 400),
         ("9112 7.1.1: obs-text outside of quotes", b"1;a=\xe9\r\nx\r\n0\r\n\r\n", 400),
     ]);

@@ -20,6 +20,8 @@ fn request_lines() {
         ("9110 5.6.2: a method with a separator", b"GE(T / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         ("9110 5.6.2: a method with obs-text", b"GET\xc3\xa9 / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         ("9112 3: a method with a colon", b"GET: / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        ("9110 5.6.2: a method in quotes", b"\"GET\" / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        ("9110 5.6.2: a method with NUL", b"GE\0T / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         ("9112 3: no method", b" / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         ("9112 3: a method alone", b"GET\r\n\r\n", 400),
         ("9112 3: method and space", b"GET \r\n\r\n", 400),
@@ -30,6 +32,9 @@ fn request_lines() {
         ("9112 3: vertical tab", b"GET\x0b/ HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         ("9112 3: form feed", b"GET /\x0cHTTP/1.1\r\nHost: a\r\n\r\n", 400),
         ("9112 3: a space after the version", b"GET / HTTP/1.1 \r\nHost: a\r\n\r\n", 400),
+        ("9112 3: a word after the version", b"GET / HTTP/1.1 x\r\nHost: a\r\n\r\n", 400),
+        ("9112 3: no target", b"GET HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        ("9112 3: another protocol", b"EHLO example.org\r\n\r\n", 400),
         ("9112 3: a space in the target", b"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         ("9112 3: leading space", b" GET / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         ("9112 2.2: one empty line before", b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", OK),
@@ -75,6 +80,11 @@ fn versions() {
         ("9112 2.3: two digits", b"GET / HTTP/1.10\r\nHost: a\r\n\r\n", 400),
         ("9112 2.3: leading zero", b"GET / HTTP/01.1\r\nHost: a\r\n\r\n", 400),
         ("9112 2.3: three parts", b"GET / HTTP/1.1.1\r\nHost: a\r\n\r\n", 400),
+        ("9112 2.3: two major digits", b"GET / HTTP/11.1\r\nHost: a\r\n\r\n", 400),
+        ("9112 2.3: a letter", b"GET / HTTP/1.x\r\nHost: a\r\n\r\n", 400),
+        ("9112 2.3: a fullwidth digit", b"GET / HTTP/1.\xef\xbc\x91\r\nHost: a\r\n\r\n", 400),
+        ("9112 2.3: a space inside", b"GET / HTTP /1.1\r\nHost: a\r\n\r\n", 400),
+        ("9112 2.3: a prefix", b"GET / XHTTP/1.1\r\nHost: a\r\n\r\n", 400),
         ("9112 2.3: a sign", b"GET / HTTP/+1.1\r\nHost: a\r\n\r\n", 400),
         ("9112 2.3: a comma", b"GET / HTTP/1,1\r\nHost: a\r\n\r\n", 400),
         ("9112 2.3: another protocol", b"GET / HTTPS/1.1\r\nHost: a\r\n\r\n", 400),
@@ -127,6 +137,22 @@ fn field_lines() {
         ("9110 5.5: vertical tab in a value", b"GET / HTTP/1.1\r\nHost: a\r\nX: a\x0bb\r\n\r\n", 400),
         ("9110 5.5: form feed in a value", b"GET / HTTP/1.1\r\nHost: a\r\nX: a\x0cb\r\n\r\n", 400),
     ]);
+}
+
+/// RFC 9110 sections 5.5 and 5.6.2.
+#[test]
+fn no_separator_is_part_of_a_name_and_no_control_octet_of_a_value() {
+    let code = |line: &[u8]| {
+        let bytes = [b"GET / HTTP/1.1\r\nHost: a\r\n", line, b"\r\n\r\n"].concat();
+        read_three_ways(&bytes, &Limits::default()).code()
+    };
+    for octet in *b"\"(),/;<=>?@[\\]{} \t\0\x7f" {
+        assert_eq!(code(&[b'X', octet, b'Y', b':', b'a']), 400, "a name with {octet:#04x}");
+    }
+    for octet in (0..b' ').chain([0x7f]).filter(|octet| *octet != b'\t') {
+        assert_eq!(code(&[b'X', b':', b'a', octet, b'b']), 400, "a value with {octet:#04x}");
+        assert_eq!(code(&[b'X', b':', b'a', octet]), 400, "a value that ends with {octet:#04x}");
+    }
 }
 
 #[test]
