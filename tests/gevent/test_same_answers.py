@@ -28,10 +28,10 @@ OTHERWISE = (
     # A second greenlet that reads gets an error: test_two_greenlets_cannot_read_one_body.
     "wsgi/test_stream_rest.py::test_the_properties_of_a_stream_can_be_read_while_a_thread_reads",
 )
-OTHER_LOOP = [f"tests/gevent/{name}" for name in ("test_waiting.py", "test_endings.py", "test_forks.py")]
+OTHER_LOOP = [f"tests/gevent/{name}" for name in ("test_waiting.py", "test_endings.py", "test_greenlet_forks.py")]
 LOST_BY_LIBUV = (
     # gevent's waitpid() never returns if the loop has reaped the child and not reported it yet, also without Tailrace.
-    "gevent/test_forks.py::test_the_parent_goes_on_after_its_child_had_a_hub[multiprocessing]",
+    "gevent/test_greenlet_forks.py::test_the_parent_goes_on_after_its_child_had_a_hub[multiprocessing]",
 )
 
 

@@ -1,5 +1,5 @@
 """Connections over a socket: persistence, pipelining, expectations (RFC 9112 section 9, RFC 9110 sections 7.6.1 and
-10.1.1). crates/http/tests/framing.rs has the grammar of the fields."""
+10.1.1). framing.rs of crates/http/tests has the grammar of the fields."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Field lines over a socket, and how they reach the application (RFC 9112 section 5, RFC 9110 section 5).
-crates/http/tests/head.rs has their grammar."""
+head.rs of crates/http/tests has their grammar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The request line over a socket (RFC 9112 sections 2.2, 2.3 and 3); crates/http/tests/head.rs and target.rs have its
+"""The request line over a socket (RFC 9112 sections 2.2, 2.3 and 3). head.rs and target.rs of crates/http/tests have its
 grammar."""
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def test_a_child_that_leaves_a_generator_ends(server, target, status):
 @pytest.mark.parametrize("how", ["multiprocessing", "subprocess"])
 def test_children_that_do_not_return_into_the_server_end_by_themselves(server, how):
     if "--gevent" in server.command:
-        pytest.skip("in tests/gevent/test_forks.py")
+        pytest.skip("in tests/gevent/test_greenlet_forks.py")
     assert answers(server, f"/{how}") == [7] * 3
 
 
