@@ -86,6 +86,7 @@ def _facts(each: Mapping[str, Any]) -> list[tuple[str, str]]:
     bad += [f"{counted(each['client_gone'], 'client')} gone"] * bool(each["client_gone"])
     facts = [
         ("responses", "; ".join([f"{responses:,}: {ways}", *bad])),
+        *_total(each),
         ("held", _time(each["held_seconds"], responses) + " by the application"),
         ("delivery", _time(each["delivery_seconds"], responses) + " of that after the first block"),
         ("events", _time(each["event_stream_seconds"], responses) + " of that for event streams"),
@@ -106,7 +107,20 @@ def _facts(each: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(label, text) for label, text in facts if label not in small]
 
 
+def _total(each: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Mean and 95th percentile; nothing if there are only event streams, or if an earlier version serves."""
+    mean, p95 = each.get("mean_seconds"), each.get("p95_seconds")
+    if mean is None or p95 is None:
+        return []
+    others = ", without event streams" * bool(each["event_streams"])
+    return [("total", f"mean {_seconds(mean)}, p95 {_seconds(p95)} to the last byte{others}")]
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:,.2f} s" if seconds >= 1 else time_of(1e3 * seconds)
+
+
 def _time(seconds: float, responses: int) -> str:
     """A time of all responses, and of one."""
-    whole = f"{seconds:,.2f} s" if seconds >= 1 else time_of(1e3 * seconds)
+    whole = _seconds(seconds)
     return f"{whole} ({time_of(1e3 * seconds / responses)} each)" if responses > 1 else whole

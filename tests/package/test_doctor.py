@@ -876,6 +876,8 @@ SLOW_EXPORT = endpoint(
     delivery_ns=12_000_000,
     paths={"coalesced": 2},
     client_gone=1,
+    times={"1.125": 1, "2.0": 1},
+    total_ns=3_100_000_000,
 )
 
 
@@ -887,6 +889,7 @@ def test_a_running_server_is_asked_for_the_endpoints_that_cost_most(monkeypatch)
     assert lines[0].startswith("shop:app at 127.0.0.1:9000: the 2 endpoints")
     assert "1. GET /export/*.csv" in lines
     assert "responses    2: 2 coalesced; 1 client gone" in lines
+    assert "total        mean 1.55 s, p95 2.00 s to the last byte" in lines
     assert "held         3.00 s (1,500 ms each) by the application" in lines
     assert "sent         20,000 blocks, 400,000 bytes, 8 system calls (4.0 a response)" in lines
     assert "[small-blocks]" in lines
@@ -912,6 +915,18 @@ def test_endpoints_of_a_running_server_are_shown_by_cost_also_those_without_a_fi
     assert lines[-1] == "1 finding."
     running(monkeypatch, slow)
     assert run("--live", "--status", "127.0.0.1:9000").return_value == 0
+
+
+def test_the_times_of_an_endpoint_exclude_event_streams_and_are_absent_if_there_are_no_others(monkeypatch):
+    def totals(**more):
+        running(monkeypatch, endpoint("GET /slow", responses=2, held_ns=1_000_000_000, **more))
+        lines = run("--live", "--status", "127.0.0.1:9000").stdout.splitlines()
+        return [line.split("total", 1)[1].strip() for line in lines if line.startswith("   total ")]
+
+    assert totals(event_streams=1, times={"0.25": 1}, total_ns=240_000_000) == [
+        "mean 240 ms, p95 250 ms to the last byte, without event streams",
+    ]
+    assert totals(event_streams=2, times={}, total_ns=0) == []
 
 
 def test_what_a_running_server_tells_is_to_be_had_as_json(monkeypatch):
