@@ -56,6 +56,52 @@ fn what_is_left_of_a_known_length() {
 }
 
 #[test]
+fn how_much_data_comes_next() {
+    let mut known = BodyDecoder::new(BodyLength::Known(5), 5);
+    assert_eq!(known.data_ahead(), 5);
+    assert_eq!(known.decode(b"he"), BodyStep::Data { consumed: 2, data: 0..2 });
+    assert_eq!(known.data_ahead(), 3);
+    let mut chunked = BodyDecoder::new(BodyLength::Chunked, 100);
+    assert_eq!(chunked.data_ahead(), 0);
+    assert_eq!(chunked.decode(b"7\r\n"), BodyStep::NeedMore { consumed: 3 });
+    assert_eq!(chunked.data_ahead(), 7);
+    assert_eq!(chunked.decode(b"abcdefg\r\n0\r"), BodyStep::Data { consumed: 7, data: 0..7 });
+    assert_eq!(chunked.data_ahead(), 0);
+}
+
+#[test]
+fn data_that_is_skipped_is_counted() {
+    let input = b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\nGET";
+    let mut decoder = BodyDecoder::new(BodyLength::Chunked, 100);
+    assert_eq!(decoder.skip(&input[..12]), BodyStep::NeedMore { consumed: 12 });
+    assert_eq!(decoder.skip(&input[12..]), BodyStep::Done { consumed: input.len() - 3 - 12 });
+    assert_eq!(BodyDecoder::new(BodyLength::Chunked, 100).skip(input), BodyStep::Done { consumed: input.len() - 3 });
+    let mut refused = BodyDecoder::new(BodyLength::Chunked, 100);
+    assert!(matches!(refused.skip(b"1\r\naX"), BodyStep::Refused(_)));
+}
+
+#[test]
+fn each_fault_has_its_sentence() {
+    let cases: [(&[u8], &str); 8] = [
+        (b"x", "A chunk must start with its size in hexadecimal digits."),
+        (b"5\n", "A line of a chunked body must end with a carriage return and a line feed."),
+        (b"5;a\n", "A line of a chunked body must end with a carriage return and a line feed."),
+        (b"5;a@", "A chunk extension is malformed."),
+        (b"0\r\n\n", "A line of a chunked body must end with a carriage return and a line feed."),
+        (b"0\r\nX: y\n", "A line of a chunked body must end with a carriage return and a line feed."),
+        (b"0\r\nX: y\rX", "A line of a chunked body must end with a carriage return and a line feed."),
+        (b"0\r\nX : y", "A trailer field is malformed."),
+    ];
+    for (body, reason) in cases {
+        let shown = body.escape_ascii();
+        match read(body, &Limits::default()) {
+            Outcome::Refused(refusal) => assert_eq!(refusal.reason, reason, "{shown}"),
+            other => panic!("{shown}: {other:?}"),
+        }
+    }
+}
+
+#[test]
 fn data_is_pointed_at_where_it_stands() {
     let mut decoder = BodyDecoder::new(BodyLength::Chunked, 100);
     let input = b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: u\r\n\r\nGET";
@@ -89,6 +135,8 @@ fn chunks() {
 fn chunk_sizes() {
     check(&[
         ("9112 7.1: no size", b"\r\nhello\r\n0\r\n\r\n", 400),
+        ("9112 7.1: no size, and all that a last chunk has", b"\r\n\r\n", 400),
+        ("9112 7.1: no size, but an extension", b";a\r\n\r\n", 400),
         ("9112 7.1: not hexadecimal", b"g\r\nhello\r\n0\r\n\r\n", 400),
         ("9112 7.1: a letter behind", b"5g\r\nhello\r\n0\r\n\r\n", 400),
         ("9112 7.1: 0x", b"0x5\r\nhello\r\n0\r\n\r\n", 400),
@@ -115,6 +163,8 @@ fn chunk_sizes() {
         ("9112 7.1: more data than the size", b"4\r\nhello\r\n0\r\n\r\n", 400),
         ("9112 7.1: less data than the size", b"6\r\nhello\r\n0\r\n\r\n", 400),
         ("9112 7.1: no line end after the data", b"5\r\nhello0\r\n\r\n", 400),
+        ("9112 7.1: another octet for the CR after the data", b"5\r\nhelloX\n0\r\n\r\n", 400),
+        ("9112 7.1: another octet for the LF after the data", b"5\r\nhello\rX0\r\n\r\n", 400),
         ("9112 2.2: bare LF after the data", b"5\r\nhello\n0\r\n\r\n", 400),
         ("9112 2.2: bare CR after the data", b"5\r\nhello\r0\r\n\r\n", 400),
         ("9112 2.2: two line ends after the data", b"5\r\nhello\r\n\r\n0\r\n\r\n", 400),
@@ -146,6 +196,8 @@ fn chunk_extensions() {
         ("9112 7.1.1: whitespace after the value", b"1;a=b \r\nx\r\n0\r\n\r\n", 400),
         ("9112 7.1.1: words after the size", b"1 a\r\nx\r\n0\r\n\r\n", 400),
         ("9112 7.1.1: a separator in the name", b"1;a@b\r\nx\r\n0\r\n\r\n", 400),
+        ("9112 7.1.1: a separator after the name", b"1;a@;b\r\nx\r\n0\r\n\r\n", 400),
+        ("9112 7.1.1: a separator after the value", b"1;a=b@;c\r\nx\r\n0\r\n\r\n", 400),
         ("9112 7.1.1: text after a quoted value", b"1;a=\"b\"c\r\nx\r\n0\r\n\r\n", 400),
         ("9112 2.2: bare LF in an extension", b"1;a\nx\r\n0\r\n\r\n", 400),
         ("9112 2.2: bare LF in a quoted value", b"1;a=\"\n\"\r\nx\r\n0\r\n\r\n", 400),
@@ -166,6 +218,9 @@ fn extensions_without_end_are_refused() {
     let (status, arrived) = refused_after(&endless, &limits);
     assert_eq!(status, 400);
     assert!(arrived < 20_000, "{arrived}");
+    let line = |length: usize| [b"1;", "a".repeat(length - 3).as_bytes(), b"\r\nx\r\n0\r\n\r\n"].concat();
+    assert_eq!(read(&line(16 * 1024 + 2), &limits).code(), 0);
+    assert_eq!(read(&line(16 * 1024 + 3), &limits).code(), 400);
     // The same in many small extensions, with too little data to raise the limit.
     let flood = b"1;abcdefghi\r\nx\r\n".repeat(10_000);
     assert_eq!(read(&flood, &limits).code(), 400);

@@ -10,7 +10,7 @@ fn chosen(fields: &[&str], available: &[Coding]) -> Coding {
 #[test]
 fn the_coding_that_the_client_prefers() {
     let all = [Brotli, Zstd, Gzip];
-    let cases: [(&[&str], &[Coding], Coding); 32] = [
+    let cases: [(&[&str], &[Coding], Coding); 33] = [
         (&[], &all, Identity),
         (&[""], &all, Identity),
         (&["gzip"], &all, Gzip),
@@ -35,6 +35,7 @@ fn the_coding_that_the_client_prefers() {
         (&["identity;q=0.5, gzip;q=0.9"], &all, Gzip),
         (&["identity;q=0"], &all, Identity),
         (&["gzip;q=0.1"], &all, Gzip),
+        (&["gzip;q=1"], &all, Gzip),
         (&["gzip;q=1.001"], &all, Identity),
         (&["gzip;q=0.1234"], &all, Identity),
         (&["gzip;q=2"], &all, Identity),

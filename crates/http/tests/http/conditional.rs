@@ -68,6 +68,20 @@ fn entity_tags() {
 }
 
 #[test]
+fn the_octets_of_an_entity_tag() {
+    // RFC 9110 section 8.8.3: visible characters but the quote, and obs-text.
+    for octet in (0x20..=0x7e).filter(|octet| *octet != b'"').chain([0x80, 0xff]) {
+        let tag = [b"\"a", &[octet][..], b"\""].concat();
+        let validators = Validators { etag: Some(&tag), modified: None };
+        let field = [b"GET / HTTP/1.1\r\nHost: a\r\nIf-None-Match: ", &tag[..], b"\r\n\r\n"].concat();
+        let mut head = RequestHead::default();
+        assert_eq!(HeadParser::default().parse(&field, &Limits::default(), &mut head), HeadStep::Complete);
+        let expected = if octet == b' ' { Holds } else { NotModified };
+        assert_eq!(evaluate(&head, &field, validators), expected, "{octet:#x}");
+    }
+}
+
+#[test]
 fn dates() {
     let unknown = Validators { modified: None, ..STRONG };
     let cases = [

@@ -76,6 +76,36 @@ fn how_the_body_ends() {
 }
 
 #[test]
+fn a_head_that_is_emptied_or_copied_keeps_its_buffer() {
+    let mut head = ResponseHead::default();
+    head.status(b"200 OK").unwrap();
+    head.field(b"A", &[b'x'; 1_000]).unwrap();
+    let room = head.room();
+    assert!(room >= 1_000);
+    head.clear();
+    assert_eq!(head.room(), room);
+    assert_eq!(head.bytes(), b"");
+    let mut other = ResponseHead::default();
+    other.status(b"404 Not Found").unwrap();
+    other.field(b"Content-Length", b"7").unwrap();
+    assert!(head.copy_from(&other));
+    assert_eq!(head.room(), room);
+    let (ours, theirs) = (head.finish(GET, None, DATE, b"s"), other.finish(GET, None, DATE, b"s"));
+    assert_eq!((ours, head.bytes()), (theirs, other.bytes()));
+}
+
+#[test]
+fn what_a_fault_shows_is_cut_when_it_is_long() {
+    let fault = |name: &[u8]| ResponseHead::default().field(name, b"").unwrap_err();
+    let mut head = ResponseHead::default();
+    head.status(b"200 OK").unwrap();
+    let mut shown = |length: usize| head.field(&vec![b'('; length], b"").unwrap_err().to_string();
+    assert!(shown(80).contains(&format!("\"{}\"", "(".repeat(80))));
+    assert!(shown(81).contains(&format!("\"{}...\"", "(".repeat(80))));
+    assert_eq!(fault(b"A"), HeadFault::NoStatus);
+}
+
+#[test]
 fn fields_are_sent_as_they_were_given() {
     let fields =
         [("content-TYPE", "text/plain"), ("Set-Cookie", "a=b"), ("Set-Cookie", "c=d"), ("X_y", ""), ("Z", " \tz ")];
@@ -384,6 +414,11 @@ fn a_chunked_body_whose_length_becomes_known_has_the_same_head_with_its_length()
             assert_eq!(chunked.bytes(), known.bytes());
             assert!(chunked.bytes().ends_with(format!("\r\nContent-Length: {length}\r\n{fields}\r\n").as_bytes()));
             assert!(chunked.bytes().len() <= before + LENGTH_ROOM);
+            assert_eq!(
+                chunked.bytes().len() == before + LENGTH_ROOM,
+                length == u64::MAX,
+                "no more room than is needed"
+            );
             chunked.state_length(7);
             assert_eq!(chunked.bytes(), known.bytes(), "it has a length already");
         }
