@@ -180,3 +180,29 @@ def test_a_test_that_fails_again_fails_the_run(after_a_run):
 
 def test_tests_of_a_run_that_has_not_come_to_its_end_do_not_run_again(after_a_run):
     assert after_a_run("test_unsteady[0]", unfinished=True) == ("", 1)
+
+
+def test_promises_name_tests_and_files_that_exist(tmp_path):
+    for folder in ("tools", "docs/internals", "tests", "crates"):
+        (tmp_path / folder).mkdir(parents=True)
+    shutil.copy(TOOLS / "check_promises.py", tmp_path / "tools")
+    (tmp_path / "tests/test_a.py").write_text("def test_one():\n    pass\n\n\nasync def test_two():\n    pass\n")
+    (tmp_path / "tests/test_b.py").write_text("def test_three():\n    pass\n")
+    (tmp_path / "crates/a.rs").write_text(
+        "#[test]\n#[ignore]\nfn it_does_what_it_should() {}\nfn it_is_not_a_test() {}\n"
+    )
+
+    def run(names):
+        (tmp_path / "docs/internals/promises.md").write_text(names)
+        command = [sys.executable, tmp_path / "tools/check_promises.py"]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        return re.findall(r"there is no (\S+)|(names no test)", ran.stdout), ran.returncode
+
+    assert run("`test_a.py::test_one`, `test_two`, `test_three`, `it_does_what_it_should`, `serve_in_thread`") == (
+        [],
+        0,
+    )
+    assert run("`test_a.py::test_three`, `test_b.py::test_three`") == ([("test_a.py::test_three", "")], 1)
+    assert run("`test_c.py::test_three`") == ([("test_c.py", "")], 1)
+    assert run("`test_four`, `it_is_not_a_test`") == ([("it_is_not_a_test", ""), ("test_four", "")], 1)
+    assert run("`serve_in_thread`") == ([("", "names no test")], 1)
