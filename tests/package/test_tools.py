@@ -206,3 +206,13 @@ def test_promises_name_tests_and_files_that_exist(tmp_path):
     assert run("`test_c.py::test_three`") == ([("test_c.py", "")], 1)
     assert run("`test_four`, `it_is_not_a_test`") == ([("it_is_not_a_test", ""), ("test_four", "")], 1)
     assert run("`serve_in_thread`") == ([("", "names no test")], 1)
+
+
+def test_each_test_file_has_a_name_of_its_own_and_each_folder_a_place_in_the_map():
+    tests = TOOLS.parent / "tests"
+    names = [path.name for path in tests.rglob("test_*.py")]
+    assert {name for name in names if names.count(name) > 1} == set()
+    text = (TOOLS.parent / "CONTRIBUTING.md").read_text()
+    entry = text[text.index("    tests/  ") : text.index("    fuzz/  ")]
+    folders = {path.name for path in tests.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert {folder for folder in folders if not re.search(rf"\b{folder}\b", entry)} == set()
