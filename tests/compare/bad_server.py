@@ -27,7 +27,7 @@ from wsgiref.util import FileWrapper, setup_testing_defaults
 LOAD = 3
 MANY = 300
 HELD_SECONDS = 0.4
-WASTED = 1 << 20
+WASTED = 4 << 20
 WASTED_PROCESS = 16 << 20
 SLOW_START_SECONDS = 1.5
 
