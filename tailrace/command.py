@@ -19,12 +19,12 @@ from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from tailrace._tailrace import __version__
-from tailrace.cli import arguments, log_settings, show, static_list, values
+from tailrace.cli import arguments, folders, log_settings, show, static_list, values
 from tailrace.cli.options import OPTIONS
-from tailrace.cli.settings import plain
+from tailrace.cli.settings import effective
 from tailrace.master import main as master
 from tailrace.master import service
-from tailrace.process import descriptors, directory, early, folders, log
+from tailrace.process import descriptors, directory, early, log
 from tailrace.process.errors import ConfigError, LoadError, TailraceError
 from tailrace.process.exit import leave
 from tailrace.process.printable import printable
@@ -127,8 +127,8 @@ def _static_list(path: str | None, json: bool, **given: Any) -> None:
     settings, warnings = arguments.settings_of(given)
     for warning in warnings:
         click.echo(f"tailrace: warning: {warning}", err=True)
-    chosen = plain(settings)
-    if not chosen["static"] and chosen["overlay"] is None:
+    chosen = effective(settings)
+    if not chosen.static and chosen.overlay is None:
         raise click.UsageError(
             "no folder to serve: name one, as in --static /assets=./dist or --overlay ./public",
             click.get_current_context(),
@@ -137,9 +137,9 @@ def _static_list(path: str | None, json: bool, **given: Any) -> None:
         raise click.UsageError(
             f"PATH is a URL path and begins with a slash: /{path.removeprefix('./')}", click.get_current_context()
         )
-    directory.leave_removed(chosen["chdir"])
-    here = directory.named(chosen["chdir"])
-    found = static_list.rows(chosen | folders.located(chosen, here), path)
+    directory.leave_removed(chosen.chdir)
+    here = directory.named(chosen.chdir)
+    found = static_list.rows(folders.located(chosen, here), path)
     if not found and path is not None and not json:
         application = "" if path.startswith("/") else " (no application is needed)"
         raise ConfigError(f"{path}: no file in the folders matches; omit PATH to list all files{application}")
@@ -175,13 +175,13 @@ def _doctor(
     settings, warnings = arguments.settings_of(given)
     for warning in warnings:
         click.echo(f"tailrace: warning: {warning}", err=True)
-    chosen = plain(settings)
-    if chosen["app"] is None:
+    chosen = effective(settings)
+    if chosen.app is None:
         raise click.UsageError(
             "no application: name one, as in `tailrace doctor mysite.wsgi:application --url /report`",
             click.get_current_context(),
         )
-    directory.leave_removed(chosen["chdir"])
+    directory.leave_removed(chosen.chdir)
     shown, status = run.run(
         chosen, url=url, method=method, headers=header, body=body, times=times, timeout=timeout, as_json=json
     )

@@ -10,16 +10,8 @@ import re
 import sys
 from pathlib import Path
 
-from tailrace.cli.options import (
-    ACCESS_LOG_ATOMS,
-    ACCESS_LOG_FIELDS,
-    ACCESS_LOG_LETTERS,
-    FUNCTIONS,
-    GROUPS,
-    OPTIONS,
-    Option,
-    Place,
-)
+from tailrace.cli.option import FUNCTIONS, GROUPS, Option, Place
+from tailrace.cli.options import ACCESS_LOG_ATOMS, ACCESS_LOG_FIELDS, ACCESS_LOG_LETTERS, OPTIONS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "options.md"
 

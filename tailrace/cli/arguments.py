@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Final
 import click
 
 from tailrace.cli import envfile
-from tailrace.cli.options import APPLICATION, BY_NAME, COMMON, GROUPS, OPTIONS, STATIC, Option
+from tailrace.cli.option import APPLICATION, GROUPS, STATIC, Option
+from tailrace.cli.options import BY_NAME, COMMON, OPTIONS
 from tailrace.cli.settings import CONFIG_VARIABLE, Settings, resolve
 from tailrace.cli.unknown import most_similar, nearest, similar
 

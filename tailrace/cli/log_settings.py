@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
 
 from tailrace.cli.options import BY_NAME
-from tailrace.cli.settings import DEFAULT, Settings, plain
+from tailrace.cli.server_settings import ServerSettings
+from tailrace.cli.settings import DEFAULT, Settings, effective
 from tailrace.process import log, log_config
 from tailrace.process.errors import ConfigError
 
@@ -23,8 +24,8 @@ def begin(settings: Settings) -> None:
     """Sends the log of the command where the settings say. Raises ConfigError."""
     if not _is_said_by_the_file(settings):
         chosen = _located(settings)
-        with _umask(chosen["umask"]):
-            log.send_to(chosen["log"], chosen["log_format"], chosen["log_level"])
+        with _umask(chosen.umask):
+            log.send_to(chosen.log, chosen.log_format, chosen.log_level)
 
 
 def begin_in_program(settings: Settings) -> None:
@@ -33,8 +34,8 @@ def begin_in_program(settings: Settings) -> None:
     if not _is_said_by_the_file(settings):
         given = [name for name in SAID_BY_THE_FILE if settings[name].source != DEFAULT]
         chosen = _located(settings)
-        with _umask(chosen["umask"]):
-            log.show(chosen, given)
+        with _umask(chosen.umask):
+            log.show(chosen.log, chosen.log_format, chosen.log_level, given)
 
 
 def check(settings: Settings) -> None:
@@ -48,21 +49,21 @@ def check(settings: Settings) -> None:
             )
 
 
-def _located(settings: Settings) -> dict[str, Any]:
+def _located(settings: Settings) -> ServerSettings:
     """The option values, with the destination of the log by a name from the root."""
-    chosen = plain(settings)
-    return chosen | {"log": log.located(chosen["log"] or log.STDERR, chosen["chdir"])}
+    chosen = effective(settings)
+    return replace(chosen, log=log.located(chosen.log or log.STDERR, chosen.chdir))
 
 
 def _is_said_by_the_file(settings: Settings) -> bool:
     """Applies the file of `--log-config`; False: there is none. Raises ConfigError, also for an option that the file
     replaces."""
     check(settings)
-    chosen = plain(settings)
-    file = chosen["log_config"]
+    chosen = effective(settings)
+    file = chosen.log_config
     if file is not None:
-        with _umask(chosen["umask"]):
-            log_config.apply(os.path.abspath(file), chosen["log_level"], os.path.abspath(chosen["chdir"] or ""))
+        with _umask(chosen.umask):
+            log_config.apply(os.path.abspath(file), chosen.log_level, os.path.abspath(chosen.chdir or ""))
     return file is not None
 
 

@@ -2,98 +2,31 @@
 
 Command line flags, `TAILRACE_*` variables, the keys of `tailrace.toml`, the keyword arguments of `tailrace.run`,
 `tailrace.serve_in_thread` and `tailrace.gevent.serve`, the settings of the Rust core and the page docs/options.md all
-derive from `OPTIONS`. To add an option, add a row here, use it in one file, and test it.
+derive from `OPTIONS`. To add an option, add a row here and its field to `server_settings`, use it in one file, and test
+it. `option` says what a row is.
 """
 
 from __future__ import annotations
 
-import enum
-import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from tailrace._tailrace import check_access_log_format, check_trusted_proxy, log_destination_kind
 from tailrace.cli import static_values, values
-from tailrace.cli.values import Kind
-
-APPLICATION: Final = "Application"
-ADDRESSES: Final = "Addresses"
-PROCESSES: Final = "Processes"
-THREADS: Final = "Threads"
-GREENLETS: Final = "Greenlets"
-LIMITS: Final = "Limits"
-TIMES: Final = "Times"
-RESPONSES: Final = "Requests and responses"
-STATIC: Final = "Static files"
-LOGS: Final = "Logs"
-GROUPS: Final = (APPLICATION, ADDRESSES, PROCESSES, THREADS, GREENLETS, LIMITS, TIMES, RESPONSES, STATIC, LOGS)
-
-
-class Place(enum.Enum):
-    """A way to serve that does not support every option; the value is its name.
-
-    A function refuses an option that it does not support. On the command line this is a warning, or an error if it is
-    one of CONFLICTS."""
-
-    RUN = "tailrace.run"
-    THREAD = "tailrace.serve_in_thread"
-    HUB = "tailrace.gevent.serve"
-    DEBUG = "--debug"
-    # With --reload, or as process 1, there is a master, and these options have their effect.
-    DEBUG_ALONE = "--debug without --reload"
-    RELOAD = "--reload"
-    GEVENT = "--gevent"
-    WITHOUT_GEVENT = "without --gevent"
-    WITHOUT_RELOAD = "without --reload"
-
-    @property
-    def where(self) -> str:
-        """The way in a sentence: `with --debug`, `without --gevent`."""
-        return self.value if self.value.startswith("without ") else f"with {self.value}"
-
-
-# The functions for programs that have the application already.
-FUNCTIONS: Final = (Place.RUN, Place.THREAD, Place.HUB)
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option.
-
-    name: the key in files and of `tailrace.run`; the flag is `--` with dashes, the variable `TAILRACE_` in capitals.
-    help: for --help and docs/options.md, in one or two lines. details: what else docs/options.md says, in Markdown.
-    core: the setting of the Rust core that takes the value unchanged; None when there is none.
-    short: the flag of one letter, for the command line. An option has no further name.
-    positional: an argument of the command line rather than a flag.
-    example: a value as it is written in a file.
-    foreign: a variable that other servers read too. It counts where nothing else says the value, after what stands in
-        its second place.
-    absent: where it is not taken or has no effect, with the reason and what to do instead.
-    """
-
-    name: str
-    kind: Kind
-    default: Any
-    help: str
-    group: str
-    details: str = ""
-    core: str | None = None
-    short: str = ""
-    positional: bool = False
-    example: object = None
-    foreign: tuple[str, str] | None = None
-    absent: Mapping[Place, str] = field(default_factory=dict)
-
-    @property
-    def flag(self) -> str:
-        """The spelling on the command line."""
-        return "--" + self.name.replace("_", "-")
-
-    @property
-    def variable(self) -> str:
-        """The name of the environment variable."""
-        return "TAILRACE_" + self.name.upper()
+from tailrace.cli.option import (
+    ADDRESSES,
+    APPLICATION,
+    FUNCTIONS,
+    GREENLETS,
+    LIMITS,
+    LOGS,
+    PROCESSES,
+    RESPONSES,
+    STATIC,
+    THREADS,
+    TIMES,
+    Option,
+    Place,
+)
 
 
 def _root_path(raw: str) -> str:
@@ -1214,66 +1147,3 @@ COMMON: Final = (
 # Options of the command line that contradict each other, which is an error. Other combinations of the table are
 # warnings.
 CONFLICTS: Final = (("debug", Place.GEVENT), ("preload", Place.GEVENT), ("preload", Place.RELOAD))
-
-
-def worker_count(chosen: Mapping[str, Any]) -> int:
-    """The number of workers; `auto` is as many as there are CPUs that may be used."""
-    return len(os.sched_getaffinity(0)) if chosen["workers"] == "auto" else int(chosen["workers"])
-
-
-CLIENT_MEMORY: Final = 512 << 20
-
-
-def client_memory(chosen: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Bytes that a worker holds for its clients in all, and of these, bytes for responses and for request bodies."""
-    total = CLIENT_MEMORY if chosen["client_memory"] is None else chosen["client_memory"]
-    responses = total // 2 if chosen["response_buffer"] is None else chosen["response_buffer"]
-    bodies = total // 4 if chosen["body_buffer"] is None else chosen["body_buffer"]
-    if chosen["client_memory"] is None:
-        # A quarter of the total is kept for heads and small bodies.
-        total = max(total, (responses + bodies) * 4 // 3)
-    return total, responses, bodies
-
-
-def body_memory(chosen: Mapping[str, Any]) -> int:
-    """Bytes of one request body that are kept in memory."""
-    if chosen["body_memory"] is not None:
-        return int(chosen["body_memory"])
-    return max(1 << 20, min(64 << 20, client_memory(chosen)[2] // 2))
-
-
-# What a browser need not ask for again: another content has another name.
-FINGERPRINTED_FOREVER: Final = "public, max-age=31536000, immutable"
-
-
-def static_mounts(chosen: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
-    """Path of the URLs, folder, and whether the application gets what the folder does not have."""
-    mounts = [(prefix, folder, False) for prefix, folder in chosen["static"]]
-    return [*mounts, ("", chosen["overlay"], True)] if chosen["overlay"] is not None else mounts
-
-
-# Settings of the core that follow from several options or from the way the server is started.
-DERIVED: Final[dict[str, Callable[[Mapping[str, Any]], object]]] = {
-    "executor": lambda chosen: "greenlets" if chosen["gevent"] else "inline" if chosen["debug"] else "threads",
-    "threads": lambda chosen: chosen["max_greenlets"] if chosen["gevent"] else chosen["threads"],
-    "client_memory": lambda chosen: client_memory(chosen)[0],
-    "response_buffer": lambda chosen: client_memory(chosen)[1],
-    "body_memory": body_memory,
-    "body_buffer": lambda chosen: client_memory(chosen)[2],
-    "static_mounts": static_mounts,
-    "static_named": lambda chosen: list(chosen["sendfile_root"]),
-    "static_cache": lambda chosen: [rule for rule in chosen["static_cache"] if rule[0] != static_values.FINGERPRINTED],
-    "static_fingerprinted": lambda chosen: dict(chosen["static_cache"]).get(
-        static_values.FINGERPRINTED, FINGERPRINTED_FOREVER
-    ),
-    # A worker of a master adds its number to the option values.
-    "worker": lambda chosen: chosen.get("worker", 1),
-    "multithread": lambda chosen: chosen["gevent"] or (chosen["threads"] > 1 and not chosen["debug"]),
-    "multiprocess": lambda chosen: worker_count(chosen) > 1 and not chosen["debug"],
-}
-
-
-def core_settings(chosen: Mapping[str, Any]) -> dict[str, object]:
-    """The settings of the Rust core for these option values."""
-    settings = {option.core: chosen[option.name] for option in OPTIONS if option.core is not None}
-    return settings | {name: derive(chosen) for name, derive in DERIVED.items()}

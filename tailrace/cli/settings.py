@@ -1,7 +1,8 @@
 """Option values and where each came from: command line, then environment, then file, then default.
 
 `resolve` serves the command line and reads the environment and files; `from_keywords` serves programs that embed
-Tailrace and reads neither, so that a library call does what its arguments say.
+Tailrace and reads neither, so that a library call does what its arguments say. `effective` makes the settings of the
+server from the result.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tailrace.cli import static_settings
-from tailrace.cli.options import BY_NAME, CONFLICTS, OPTIONS, Option, Place
+from tailrace.cli.option import Option, Place
+from tailrace.cli.options import BY_NAME, CONFLICTS, OPTIONS
+from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.unknown import nearest
 from tailrace.process import log
 from tailrace.process.errors import ConfigError
@@ -53,9 +56,15 @@ class Setting(NamedTuple):
 Settings = dict[str, Setting]
 
 
-def plain(settings: Settings) -> dict[str, Any]:
-    """The values alone."""
-    return {name: setting.value for name, setting in settings.items()}
+def effective(settings: Settings) -> ServerSettings:
+    """The values alone, with what follows from `debug` and `reload`."""
+    values = {name: setting.value for name, setting in settings.items()}
+    if values["debug"] or values["reload"]:
+        values["workers"] = 1
+    if values["debug"]:
+        # A breakpoint stops the only thread for any time.
+        values["hang_timeout"] = 0.0
+    return ServerSettings(**values)
 
 
 def resolve(
@@ -134,22 +143,22 @@ def without_effect(settings: Settings, *, has_master: bool) -> list[str]:
 
     Raises ConfigError for options that contradict each other.
     """
-    chosen = plain(settings)
+    chosen = effective(settings)
     places = [
         place
         for place, holds in (
-            (Place.RELOAD, chosen["reload"]),
-            (Place.DEBUG, chosen["debug"]),
-            (Place.DEBUG_ALONE, chosen["debug"] and not has_master),
-            (Place.GEVENT, chosen["gevent"]),
-            (Place.WITHOUT_GEVENT, not chosen["gevent"]),
-            (Place.WITHOUT_RELOAD, not chosen["reload"]),
+            (Place.RELOAD, chosen.reload),
+            (Place.DEBUG, chosen.debug),
+            (Place.DEBUG_ALONE, chosen.debug and not has_master),
+            (Place.GEVENT, chosen.gevent),
+            (Place.WITHOUT_GEVENT, not chosen.gevent),
+            (Place.WITHOUT_RELOAD, not chosen.reload),
         )
         if holds
     ]
     flags: dict[str, list[str]] = {}
     for option in OPTIONS:
-        if settings[option.name].source == DEFAULT or chosen[option.name] is False:
+        if settings[option.name].source == DEFAULT or settings[option.name].value is False:
             continue
         for place in places:
             if (reason := option.absent.get(place)) is None:

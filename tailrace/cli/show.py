@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tailrace.cli.options import BY_NAME, GROUPS, OPTIONS
+from tailrace.cli.option import GROUPS
+from tailrace.cli.options import BY_NAME, OPTIONS
 from tailrace.cli.settings import Settings
 
 

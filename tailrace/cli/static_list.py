@@ -11,11 +11,11 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote_from_bytes
 
 from tailrace._tailrace import static_codings, static_headers, static_refusal
-from tailrace.cli.options import core_settings, static_mounts
+from tailrace.cli.server_settings import ServerSettings
 
 SERVED: Final = "served"
 REFUSED: Final = "refused"
@@ -77,25 +77,25 @@ def _quoted(path: str) -> str:
     return quote_from_bytes(os.fsencode(path), safe=_IN_PATHS)
 
 
-def rows(chosen: Mapping[str, Any], pattern: str | None = None) -> list[Row]:
+def rows(settings: ServerSettings, pattern: str | None = None) -> list[Row]:
     """All files of the folders, by URL. pattern: only these, a pattern as of `--static-cache`.
 
-    chosen: option values with absolute folders.
+    settings: with absolute folders.
     """
     fits = _matcher(pattern)
-    found = [row for mount in static_mounts(chosen) for row in _Mount(mount, chosen).rows()]
+    found = [row for mount in settings.static_mounts for row in _Mount(mount, settings).rows()]
     return sorted((row for row in found if fits(row.path)), key=lambda row: (row.path, row.file))
 
 
 class _Mount:
     """The files of one folder."""
 
-    def __init__(self, mount: tuple[str, str, bool], chosen: Mapping[str, Any]) -> None:
+    def __init__(self, mount: tuple[str, str, bool], settings: ServerSettings) -> None:
         self._prefix, self._folder, self._is_overlay = mount
-        self._chosen = chosen
-        self._settings = core_settings(chosen)
+        self._settings = settings
+        self._core = settings.core()
         # Longest first: that folder answers.
-        others = (prefix for prefix, _ in chosen["static"] if len(prefix) > len(self._prefix))
+        others = (prefix for prefix, _ in settings.static if len(prefix) > len(self._prefix))
         self._nearer = sorted(others, key=len, reverse=True)
 
     def rows(self) -> Iterator[Row]:
@@ -105,18 +105,17 @@ class _Mount:
             yield from self._of_other_paths()
 
     def _of_other_paths(self) -> Iterator[Row]:
-        for option, status, why in (
-            ("spa", FALLBACK, "missing files whose name has no extension (--spa), with status 200"),
-            ("static_404", ABSENT, "missing files (--static-404), with status 404"),
+        for name, status, why in (
+            (self._settings.spa, FALLBACK, "missing files whose name has no extension (--spa), with status 200"),
+            (self._settings.static_404, ABSENT, "missing files (--static-404), with status 404"),
         ):
-            name = self._chosen[option]
             # As the core, which sends it also if its name begins with a dot.
             if (
                 name is not None
                 and os.path.isfile(file := os.path.join(self._folder, name))
                 and (self._refusal(name) in ("", _REASONS["dot"]))
             ):
-                headers = static_headers(self._settings, f"{self._prefix}/{name}")
+                headers = static_headers(self._core, f"{self._prefix}/{name}")
                 if status == ABSENT:
                     headers["Cache-Control"] = "no-store"
                 yield Row(f"{self._prefix}/*", file, status, why, headers)
@@ -151,10 +150,10 @@ class _Mount:
 
     def _of_path(self, below: str, files: Mapping[str, os.stat_result]) -> Iterator[Row]:
         """What the path of a folder itself is answered with. files: those of the folder."""
-        index = [name for name in self._chosen["static_index"] if name in files]
+        index = [name for name in self._settings.static_index if name in files]
         if index:
             yield self._file(below, below, index[0], files)
-        elif self._chosen["static_listing"] and self._nearer_than(f"{self._prefix}/{below}") is None:
+        elif self._settings.static_listing and self._nearer_than(f"{self._prefix}/{below}") is None:
             yield self._not_served(below, "a directory listing (--static-listing)", LISTED)
         else:
             return
@@ -168,8 +167,8 @@ class _Mount:
 
     def _refusal(self, path: str) -> str:
         """Why the core does not serve this; empty: it does."""
-        said = static_refusal(self._settings, self._folder, f"/{_quoted(path)}")
-        never = _NEVER if self._chosen["static_symlinks"] == "never" else {}
+        said = static_refusal(self._core, self._folder, f"/{_quoted(path)}")
+        never = _NEVER if self._settings.static_symlinks == "never" else {}
         return "" if said is None else never.get(said) or _REASONS.get(said, said)
 
     def _file(self, path: str, below: str, name: str, files: Mapping[str, os.stat_result]) -> Row:
@@ -178,7 +177,7 @@ class _Mount:
         url = f"{self._prefix}/{path}"
         if (prefix := self._nearer_than(url)) is not None:
             return self._not_served(path, f"the folder of {prefix} takes precedence", HIDDEN, below + name)
-        headers = static_headers(self._settings, f"{self._prefix}/{below}{name}")
+        headers = static_headers(self._core, f"{self._prefix}/{below}{name}")
         length = str(files[name].st_size)
         headers = {"Content-Type": headers.pop("Content-Type"), "Content-Length": length, **headers}
         codings = {
@@ -187,9 +186,9 @@ class _Mount:
             # One that is older than the file is not sent.
             if (sibling := files.get(name + suffix)) and int(sibling.st_mtime) >= int(files[name].st_mtime)
         }
-        if not self._chosen["static_precompressed"]:
+        if not self._settings.static_precompressed:
             codings = {}
-        made = static_codings(self._settings, name, files[name].st_size)
+        made = static_codings(self._core, name, files[name].st_size)
         compressed = tuple(coding for coding in made if coding not in codings)
         return Row(url, os.path.join(self._folder, below, name), SERVED, "", headers, codings, compressed)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from tailrace.cli.options import BY_NAME, static_mounts
+from tailrace.cli.options import BY_NAME
+from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.static_values import FINGERPRINTED
 
 # What these options are about. --spa and --static-404 without --static are errors.
@@ -22,30 +22,30 @@ _OF_ALL: Final = ("mime", "static_symlinks", "static_memory_file")
 _REMEDY: Final = "name a folder, as in --static /assets=./dist"
 
 
-def without_effect(chosen: Mapping[str, Any]) -> list[str]:
-    """A line for each reason. chosen: option values."""
+def without_effect(settings: ServerSettings) -> list[str]:
+    """A line for each reason."""
     lines = []
     for names, needed in (
         (_OF_MOUNTS, ("static",)),
         (_OF_FILES, ("static", "overlay")),
         (_OF_ALL, ("static", "overlay", "sendfile_root")),
     ):
-        flags = [BY_NAME[name].flag for name in names if chosen[name] != BY_NAME[name].default]
-        if flags and not any(chosen[name] for name in needed):
+        flags = [BY_NAME[name].flag for name in names if getattr(settings, name) != BY_NAME[name].default]
+        if flags and not any(getattr(settings, name) for name in needed):
             have = "has" if len(flags) == 1 else "have"
             missing = " or ".join(BY_NAME[name].flag for name in needed)
             lines.append(f"{', '.join(flags)} {have} no effect without {missing}: {_REMEDY}")
     lines += [
         f"--static /={folder}: the application is never called, because this folder answers every path; use --overlay "
         f"{folder}, which leaves missing files to the application, or a path, as in --static /assets={folder}"
-        for prefix, folder in chosen["static"]
+        for prefix, folder in settings.static
         if not prefix
     ]
-    mounts = [f"{prefix}/" for prefix, _, _ in static_mounts(chosen)]
+    mounts = [f"{prefix}/" for prefix, _, _ in settings.static_mounts]
     lines += [
         f"--static-cache {pattern}=...: no file has such a path, because the folders are served below "
         f"{', '.join(mounts)}; a pattern is a URL path, or a file name such as *.html"
-        for pattern, _ in chosen["static_cache"]
+        for pattern, _ in settings.static_cache
         if mounts and not any(_fits(pattern, mount) for mount in mounts)
     ]
     return lines

@@ -24,6 +24,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from tailrace.cli.server_settings import ServerSettings
 from tailrace.doctor import asking, layers, places
 from tailrace.doctor.asking import Client, Request, Response
 from tailrace.doctor.blocks import Blocks, Timed, of_known
@@ -60,15 +61,23 @@ _LAST_WAIT: Final = 30.0
 _WAIT_AFTER_CUT: Final = 1.0
 _GRACE: Final = 1.0
 _OF_THE_BODY: Final = ("content-length", "x-sendfile", "x-accel-redirect")
-# What does not concern one request on one thread.
-_APART: Final = {
-    "gevent": False,
-    "debug": False,
-    "access_log": None,
-    "status": None,
-    "agent": None,
-    "bind": ("127.0.0.1:0",),
-}
+
+
+def _apart(settings: ServerSettings) -> ServerSettings:
+    """The settings without what does not concern one request on one thread, or is done already."""
+    return replace(
+        settings,
+        chdir=None,
+        umask=None,
+        env_file=None,
+        gevent=False,
+        debug=False,
+        access_log=None,
+        status=None,
+        agent=None,
+        bind=("127.0.0.1:0",),
+        graceful_timeout=_GRACE,
+    )
 
 
 class _Switch:
@@ -101,24 +110,24 @@ class _Undisturbed:
 def examine(
     application: WSGIApplication,
     request: Request,
-    chosen: dict[str, Any],
+    settings: ServerSettings,
     *,
     times: int = 3,
     seconds: float = 30.0,
 ) -> Measured:
     """Measures the response to a request. Raises ConfigError when there is none.
 
-    chosen: option values of the server. times: how often it is asked undisturbed. seconds: for one response; the client
-    leaves after that.
+    settings: of the server. times: how often it is asked undisturbed. seconds: for one response; the client leaves
+    after that.
     """
     layers.watch_files()
     switch = _Switch(application)
     with (
         _quiet(),
-        serving(switch, chosen | _APART | {"graceful_timeout": _GRACE}) as url,
+        serving(switch, _apart(settings)) as url,
         asking.client(_address(url), seconds) as client,
     ):
-        return _Examination(application, switch, client, request, times, seconds).measured(str(chosen["app"]))
+        return _Examination(application, switch, client, request, times, seconds).measured(str(settings.app))
 
 
 def _address(url: str) -> tuple[str, int]:

@@ -7,17 +7,18 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import click
 
-from tailrace.cli import load
+from tailrace.cli import folders, load
 from tailrace.cli.envfile import Variables
+from tailrace.cli.server_settings import ServerSettings
 from tailrace.doctor import places, show
 from tailrace.doctor.asking import request
 from tailrace.doctor.examine import examine
 from tailrace.doctor.findings import findings, hints
-from tailrace.process import directory, folders, log
+from tailrace.process import directory, log
 from tailrace.process.errors import CANNOT_START, ConfigError
 from tailrace.worker import core
 
@@ -27,7 +28,7 @@ WRONG_USE: Final = 2
 
 
 def run(
-    chosen: dict[str, Any],
+    settings: ServerSettings,
     *,
     url: str,
     method: str | None,
@@ -39,23 +40,23 @@ def run(
 ) -> tuple[str, int]:
     """What is to be printed, and the exit status. Raises ConfigError, LoadError.
 
-    chosen: option values of the server. body: a file, or `-` for standard input. timeout: seconds for one response.
+    settings: of the server. body: a file, or `-` for standard input. timeout: seconds for one response.
     """
     asked = request(url, method, headers, _body(body))
-    if chosen["chdir"] is not None:
-        directory.change(chosen["chdir"])
-    chosen |= folders.located(chosen)
-    Variables(chosen["env_file"]).apply()
+    if settings.chdir is not None:
+        directory.change(settings.chdir)
+    settings = folders.located(settings)
+    Variables(settings.env_file).apply()
     # What the application prints must not get among the output.
-    with contextlib.redirect_stdout(sys.stderr), _exits_are_told(chosen["app"]):
-        application = load.load(chosen["app"], factory=chosen["factory"])
+    with contextlib.redirect_stdout(sys.stderr), _exits_are_told(settings.app or ""):
+        application = load.load(settings.app or "", factory=settings.factory)
         log.revive()
         if core.threads_are_greenlets():
             raise ConfigError(
-                f"{chosen['app']}: importing it patches the standard library for gevent, but the doctor serves with "
+                f"{settings.app}: importing it patches the standard library for gevent, but the doctor serves with "
                 "threads; name a module that does not patch it"
             )
-        measured = examine(application, asked, chosen, times=times, seconds=timeout)
+        measured = examine(application, asked, settings, times=times, seconds=timeout)
     found, beside = findings(measured), hints(measured)
     return (show.as_json if as_json else show.as_text)(measured, found, beside), FOUND if found else WELL
 

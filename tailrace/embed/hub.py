@@ -13,6 +13,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import gevent
@@ -20,12 +21,14 @@ import gevent.monkey
 from gevent.event import Event
 from greenlet import getcurrent
 
-from tailrace.cli import load, options
-from tailrace.cli.settings import from_keywords, plain
+from tailrace.cli import load
+from tailrace.cli.option import Place
+from tailrace.cli.settings import effective, from_keywords
 from tailrace.greenlets.hub import WorkerGreenlets
-from tailrace.process import binds, descriptors, sockets
+from tailrace.process import binds, sockets
 from tailrace.worker import core
 from tailrace.worker.announce import announce
+from tailrace.worker.prepare import prepared
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -49,11 +52,12 @@ class Server:
     def __init__(
         self, app: WSGIApplication, *, bind: str | int | Sequence[str] = "127.0.0.1:0", **keywords: Any
     ) -> None:
-        settings = from_keywords({"bind": bind, **keywords}, options.Place.HUB)
+        settings = effective(from_keywords({"bind": bind, **keywords}, Place.HUB))
         load.check(app, "app")
+        # A mistake in an address is an error here, not only where the server starts.
+        binds.parse_all(settings.bind)
         self._app = app
-        self._chosen = plain(settings) | {"gevent": True}
-        self._binds = binds.parse_all(self._chosen["bind"])
+        self._settings = replace(settings, gevent=True)
         self._resources = contextlib.ExitStack()
         self._urls: list[str] = []
         self._names: list[tuple[str, int] | str] = []
@@ -79,21 +83,18 @@ class Server:
         """
         if self._greenlets is not None:
             raise RuntimeError("this server has already been started, and cannot be started again; create another one")
-        chosen = self._chosen
-        descriptors.open_standard()
         with contextlib.ExitStack() as stack:
-            listeners = stack.enter_context(
-                sockets.bound(self._binds, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"])
-            )
-            server = core.make(self._app, chosen, listeners)
-            greenlets = WorkerGreenlets(server, chosen["hub_warn"], self._end, is_embedded=True)
+            ready = stack.enter_context(prepared(self._settings))
+            settings, listeners = ready.settings, ready.listeners
+            server = core.make(self._app, settings, listeners)
+            greenlets = WorkerGreenlets(server, settings.hub_warn, self._end, is_embedded=True)
             self._urls = [listener.url for listener in listeners]
             self._names = [_name(listener) for listener in listeners]
             try:
                 greenlets.start()
             except OSError as error:
                 raise core.refused(error) from None
-            announce(chosen, self._app, listeners)
+            announce(settings, self._app, listeners)
             for listener in listeners:
                 listener.hand_over()
             self._resources = stack.pop_all()
@@ -111,7 +112,7 @@ class Server:
         greenlets = self._greenlets
         if greenlets is None or self.closed:
             return
-        greenlets.server.stop(self._chosen["graceful_timeout"] if timeout is None else timeout)
+        greenlets.server.stop(self._settings.graceful_timeout if timeout is None else timeout)
         if threading.get_native_id() != greenlets.thread:
             greenlets.server.join()
             # Not for ever: the hub may have ended, or be blocked.

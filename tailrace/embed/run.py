@@ -10,9 +10,9 @@ import atexit
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tailrace.cli import load, log_settings, options
-from tailrace.cli.options import Place
-from tailrace.cli.settings import from_keywords, plain
+from tailrace.cli import load, log_settings
+from tailrace.cli.option import Place
+from tailrace.cli.settings import effective, from_keywords
 from tailrace.master import main as master
 from tailrace.process import log
 from tailrace.process.exit import leave
@@ -46,10 +46,10 @@ def run(app: WSGIApplication, *, bind: str | int | Sequence[str] = "127.0.0.1:80
     """
     settings = from_keywords({"bind": bind, **keywords}, Place.RUN)
     load.check(app, "app")
-    chosen = plain(settings)
+    chosen = effective(settings)
     with log.restored():
         log_settings.begin_in_program(settings)
-        if not chosen["debug"] and (options.worker_count(chosen) > 1 or any(chosen[name] for name in _OF_A_MASTER)):
+        if not chosen.debug and (chosen.worker_count > 1 or any(getattr(chosen, name) for name in _OF_A_MASTER)):
             master.serve(settings, app)
         elif not single.serve(settings, app):
             atexit.register(leave)

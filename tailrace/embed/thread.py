@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tailrace.cli import load
-from tailrace.cli.options import Place
-from tailrace.cli.settings import from_keywords, plain
-from tailrace.process import binds, descriptors, sockets
+from tailrace.cli.option import Place
+from tailrace.cli.server_settings import ServerSettings
+from tailrace.cli.settings import effective, from_keywords
 from tailrace.worker import core
 from tailrace.worker.announce import announce
+from tailrace.worker.prepare import prepared
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -30,31 +31,30 @@ def serve_in_thread(
     docs/options.md says which are taken by `tailrace.serve_in_thread`. Leaving the context stops the server and waits
     for its threads: requests in flight have `graceful_timeout` seconds. Several servers may run at once. Raises
     ConfigError and BindError, and on leaving ServerError when an internal error ended the server."""
-    chosen = plain(from_keywords({"bind": bind, **keywords}, Place.THREAD))
+    settings = effective(from_keywords({"bind": bind, **keywords}, Place.THREAD))
     load.check(app, "app")
-    with serving(app, chosen) as url:
+    with serving(app, settings) as url:
         yield url
 
 
 @contextlib.contextmanager
-def serving(app: WSGIApplication, chosen: dict[str, Any]) -> Iterator[str]:
-    """`serve_in_thread` for option values that have been read.
+def serving(app: WSGIApplication, settings: ServerSettings) -> Iterator[str]:
+    """`serve_in_thread` for settings that have been read.
 
     Raises as `serve_in_thread` does.
     """
-    wanted = binds.parse_all(chosen["bind"])
-    descriptors.open_standard()
-    with sockets.bound(wanted, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"]) as listeners:
-        server = core.make(app, chosen, listeners)
+    with prepared(settings) as ready:
+        settings, listeners = ready.settings, ready.listeners
+        server = core.make(app, settings, listeners)
         url = listeners[0].url
-        announce(chosen, app, listeners)
+        announce(settings, app, listeners)
         for listener in listeners:
             listener.hand_over()
         server.start()
         try:
             yield url
         finally:
-            server.stop(chosen["graceful_timeout"])
+            server.stop(settings.graceful_timeout)
             server.join()
             core.abandoned(server)
         core.check(server)

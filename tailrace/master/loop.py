@@ -29,10 +29,10 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from tailrace._tailrace import Scoreboard
-from tailrace.cli import options
+from tailrace.cli.server_settings import ServerSettings
 from tailrace.master import hang, plan, recycle, watch, workers
 from tailrace.master.plan import FAILURES, Drain, Fork, Kill, Loading, Plan, SlowBoot, Verdict
 from tailrace.master.service import FilesChanged, Service, Upgraded
@@ -77,31 +77,30 @@ class Master:
 
     def __init__(
         self,
-        chosen: dict[str, Any],
+        settings: ServerSettings,
         listeners: list[sockets.Listener],
         setup: WorkerSetup,
         service: Service,
         stops: signals.Stops,
     ) -> None:
-        self._chosen = chosen
+        self._settings = settings
         self._listeners = listeners
         self._setup = setup
         self._hooks = setup.hooks
         self._service = service
-        count = options.worker_count(chosen)
+        count = settings.worker_count
         places = max(_FEWEST_PLACES, _PLACES_EACH * count)
         self._places = places
         self._began = time.monotonic()
         self._states = States()
-        threads = chosen["max_greenlets" if chosen["gevent"] else "threads"]
-        self._board = Scoreboard(places, threads, chosen["query_masking"])
-        self._threads_each = 1 if chosen["debug"] else threads
+        threads = settings.concurrency
+        self._board = Scoreboard(places, threads, settings.query_masking)
+        self._threads_each = 1 if settings.debug else threads
         self._tally = Tally(self._board.deliveries(0))
-        self._plan = Plan(count, places, chosen["graceful_timeout"])
-        self._limits = recycle.Limits.of(chosen)
+        self._plan = Plan(count, places, settings.graceful_timeout)
+        self._limits = recycle.Limits.of(settings)
         self._chance = random.Random()
-        # With --debug a breakpoint stops the only thread for any time.
-        self._hang_timeout = 0.0 if chosen["debug"] else chosen["hang_timeout"]
+        self._hang_timeout = settings.hang_timeout
         checks_often = self._limits != recycle.Limits() or 0 < self._hang_timeout < _SHORT_HANG_TIMEOUT
         self._check_interval = _SHORT_CHECK_INTERVAL if checks_often else _CHECK_INTERVAL
         self._check_at = 0.0
@@ -192,7 +191,7 @@ class Master:
         if number in (signal.SIGTERM, signal.SIGINT):
             if number == signal.SIGINT and not self._plan.has_served:
                 self._status = INTERRUPTED
-            graceful = self._chosen["graceful_timeout"]
+            graceful = self._settings.graceful_timeout
             if self._plan.is_stopping or not graceful:
                 self._stop_now(number)
             elif not self._plan.has_served:
@@ -215,7 +214,7 @@ class Master:
             if (status := self._service.status) is not None:
                 status.reopen_logs()
         elif number == signal.SIGURG:
-            if not self._chosen["gevent"]:
+            if not self._settings.gevent:
                 log.logger.info("SIGURG: ignored, since only --gevent has greenlets whose stacks can be logged")
                 return
             for each in self._plan.workers:
@@ -260,7 +259,7 @@ class Master:
                 each.send(signal.SIGTERM)
             return
         if not self._plan.has_served:
-            announce(self._chosen, self._setup.application, self._listeners, self._plan.wanted)
+            announce(self._settings, self._setup.application, self._listeners, self._plan.wanted)
         each.allowance = self._limits.draw(now, each.resident(), self._chance)
         each.watch = hang.Watch(self._hang_timeout, now)
         self._plan.ready(each, now)
@@ -329,7 +328,7 @@ class Master:
             killed.send(signal.SIGKILL)
         elif isinstance(action, Loading):
             if self._setup.application is None:
-                announce_loading(self._chosen)
+                announce_loading(self._settings)
         elif isinstance(action, SlowBoot):
             log.logger.warning(
                 "%s is still loading the application after %.0f s; `kill -HUP %d` ends it and tries again",
@@ -374,7 +373,7 @@ class Master:
             leaving=plan.LEAVING,
             mask=forked.mask,
         )
-        worker_main.work(start, self._chosen, self._listeners)
+        worker_main.work(start, self._settings, self._listeners)
 
     def _close_ours(self) -> None:
         """In a forked process: closes what is the master's alone."""
@@ -396,7 +395,7 @@ class Master:
     def _drain(self, each: Worker) -> None:
         """Has a worker drain: by SIGTERM, and by the scoreboard, which the core reads even if a request holds the
         interpreter."""
-        self._board.drain(each.place, self._chosen["graceful_timeout"])
+        self._board.drain(each.place, self._settings.graceful_timeout)
         each.send(signal.SIGTERM)
 
     def _stop_now(self, number: int) -> None:
@@ -497,7 +496,7 @@ class Master:
     def _state(self) -> State:
         application = self._setup.application
         return State(
-            application=self._chosen["app"] or getattr(application, "__qualname__", None) or type(application).__name__,
+            application=self._settings.app or getattr(application, "__qualname__", None) or type(application).__name__,
             listeners=self._urls,
             master=os.getpid(),
             began=self._began,
@@ -505,8 +504,8 @@ class Master:
             threads_each=self._threads_each,
             stopping=self._plan.is_stopping,
             has_served=self._plan.has_served,
-            may_hang=not self._chosen["debug"],
-            gevent=self._chosen["gevent"],
+            may_hang=not self._settings.debug,
+            gevent=self._settings.gevent,
             restarts=dict(self._tally.restarts),
             ended=dict(self._tally.ended),
             delivered=self._tally.delivered,
@@ -535,7 +534,7 @@ class Master:
             return None
         return [
             f"{request['method']} {request['target']} from {request['client'] or '-'}, for "
-            f"{request['seconds']:.3f} s" + f", in thread {request['thread']}" * (not self._chosen["gevent"])
+            f"{request['seconds']:.3f} s" + f", in thread {request['thread']}" * (not self._settings.gevent)
             for request in self._board.in_flight(each.place)
         ]
 

@@ -6,25 +6,25 @@ Thread: the main thread, the only one of the process.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailrace.cli import load
-from tailrace.cli.envfile import Variables
-from tailrace.cli.settings import Settings, plain, warn_of_no_effect
+from tailrace.cli.server_settings import ServerSettings
+from tailrace.cli.settings import Settings, effective, warn_of_no_effect
 from tailrace.greenlets import patch
 from tailrace.master.loop import Master
 from tailrace.master.service import Service
-from tailrace.process import binds, descriptors, directory, folders, log, log_config, signals, sockets
+from tailrace.process import directory, log, log_config, signals
 from tailrace.process.errors import ConfigError
 from tailrace.worker import hooks
 from tailrace.worker.announce import announce_loading
 from tailrace.worker.main import WorkerSetup
+from tailrace.worker.prepare import prepared
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -45,37 +45,25 @@ def serve(settings: Settings, application: WSGIApplication | None = None, surrou
         patch.check()
     try:
         with _terminable() as stops:
-            return _serve(plain(settings), application, Service() if surroundings is None else surroundings, stops)
+            return _serve(effective(settings), application, Service() if surroundings is None else surroundings, stops)
     except _Terminated:
         return 0
 
 
-def _serve(chosen: dict[str, Any], application: WSGIApplication | None, service: Service, stops: signals.Stops) -> int:
-    if chosen["debug"] or chosen["reload"]:
-        chosen["workers"] = 1
-    wanted = binds.parse_all(chosen["bind"])
-    descriptors.open_standard()
-    named = None if application is not None else directory.named(chosen["chdir"])
-    if chosen["chdir"] is not None:
-        directory.change(chosen["chdir"])
-    chosen |= folders.located(chosen, named)
-    chosen["access_log"] = chosen["access_log"] and log.located(chosen["access_log"], named)
-    if chosen["umask"] is not None:
-        os.umask(chosen["umask"])
-    variables = Variables(chosen["env_file"])
-    with service:
-        with sockets.bound(
-            wanted, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"], kept=service.kept
-        ) as listeners:
-            # The sockets are bound first: clients may connect while the application loads, and wait in the backlog.
-            service.settle(chosen, listeners)
-            found = hooks.read(chosen["hooks"])
-            if application is None and chosen["preload"]:
-                variables.apply()
-                announce_loading(chosen)
-                application = _preloaded(chosen)
-            setup = WorkerSetup(application, named, found, variables)
-            return Master(chosen, listeners, setup, service, stops).run()
+def _serve(
+    settings: ServerSettings, application: WSGIApplication | None, service: Service, stops: signals.Stops
+) -> int:
+    named = None if application is not None else directory.named(settings.chdir)
+    with service, prepared(settings, named=named, kept=service.kept) as found:
+        settings, listeners = found.settings, found.listeners
+        service.settle(settings, listeners)
+        functions = hooks.read(settings.hooks)
+        if application is None and settings.preload:
+            found.variables.apply()
+            announce_loading(settings)
+            application = _preloaded(settings)
+        setup = WorkerSetup(application, named, functions, found.variables)
+        return Master(settings, listeners, setup, service, stops).run()
 
 
 class _Terminated(KeyboardInterrupt):
@@ -98,9 +86,9 @@ def _terminable() -> Iterator[signals.Stops]:
         yield stops
 
 
-def _preloaded(chosen: dict[str, Any]) -> WSGIApplication:
+def _preloaded(settings: ServerSettings) -> WSGIApplication:
     """Loads the application in the master, for --preload. Raises LoadError and KeyboardInterrupt."""
-    application = load.load(chosen["app"], factory=chosen["factory"])
+    application = load.load(settings.app or "", factory=settings.factory)
     log.revive()
     others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
     if others:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from tailrace.cli.server_settings import ServerSettings
 from tailrace.process import log
 
 # A worker's lifetime is shorter by up to this part, at random, so that workers forked together do not end together.
@@ -28,13 +29,13 @@ class Limits:
     rss: int | None = None
 
     @classmethod
-    def of(cls, chosen: Mapping[str, Any]) -> Limits:
+    def of(cls, settings: ServerSettings) -> Limits:
         """From option values."""
         return cls(
-            chosen["max_requests"] or None,
-            chosen["max_requests_jitter"],
-            chosen["max_lifetime"] or None,
-            chosen["max_rss"] or None,
+            settings.max_requests or None,
+            settings.max_requests_jitter,
+            settings.max_lifetime or None,
+            settings.max_rss or None,
         )
 
     def draw(self, now: float, resident: int, chance: random.Random) -> Allowance:

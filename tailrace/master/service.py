@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.settings import DEFAULT, Setting, Settings
 from tailrace.master import notify, statsd, status, upgrade, watch
 from tailrace.process import identity, log
@@ -93,29 +93,30 @@ class Service:
         """The descriptor of a socket that the predecessor bound to the address."""
         return self._predecessor.listener(address) if self._predecessor else None
 
-    def settle(self, chosen: Mapping[str, Any], listeners: list[Listener]) -> None:
+    def settle(self, settings: ServerSettings, listeners: list[Listener]) -> None:
         """Once the sockets are bound: opens the addresses of `--status`, `--agent` and `--statsd`, makes the pid
         file, sets title and user, starts the watcher. Raises ConfigError."""
         self._listeners = listeners
         predecessor = self._predecessor
-        self._status = status.opened(chosen, kept=self.kept)
-        if chosen["statsd"] is not None:
-            self._statsd = statsd.opened(chosen["statsd"])
+        self._status = status.opened(settings, kept=self.kept)
+        if settings.statsd is not None:
+            self._statsd = statsd.opened(settings.statsd)
         if predecessor:
             predecessor.close_rest()
-        if chosen["pidfile"] is not None:
-            pid_file = PidFile(chosen["pidfile"])
+        if settings.pidfile is not None:
+            pid_file = PidFile(settings.pidfile)
             pid_file.check(predecessor.pid if predecessor else None)
             if not predecessor:
                 pid_file.write()
             self._pid_file = pid_file
-        set_title("master", chosen["app"] or "")
+        set_title("master", settings.app or "")
         others = self._status.listeners if self._status else []
-        identity.change_user(chosen, [*listeners, *others], [self._pid_file.path] if self._pid_file else [])
-        if chosen["reload"]:
-            env_file = chosen["env_file"]
+        paths = [self._pid_file.path] if self._pid_file else []
+        identity.change_user(settings.user, settings.group, settings.access_log, [*listeners, *others], paths)
+        if settings.reload:
+            env_file = settings.env_file
             files = [env_file] if env_file else []
-            self._watcher = watch.start(chosen["app"], files, chosen["reload_include"], chosen["reload_exclude"])
+            self._watcher = watch.start(settings.app, files, settings.reload_include, settings.reload_exclude)
 
     # The loop
 

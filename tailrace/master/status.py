@@ -16,11 +16,12 @@ import posix  # os.close of gevent closes only when its hub runs
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from tailrace._tailrace import Scoreboard
+from tailrace.cli.server_settings import ServerSettings
 from tailrace.master.workers import Booting, Ending, Hung, Killed, Serving, Worker
 from tailrace.process import addresses, forks, log, sockets
 from tailrace.process.addresses import InheritedAddress, TcpAddress, UnixAddress
@@ -256,16 +257,17 @@ class Status:
             listener.socket.close()
 
 
-def opened(chosen: Mapping[str, Any], *, kept: Callable[[str], int | None]) -> Status | None:
+def opened(settings: ServerSettings, *, kept: Callable[[str], int | None]) -> Status | None:
     """Opens the addresses of `--status` and `--agent`; None when none is given, or none can be opened.
 
     One that cannot be opened is a warning in the log. kept: as for `sockets.bound`. Raises ConfigError for a text that
     is no address.
     """
-    wanted = {option: _address(chosen[option], option) for option in _PORTS if chosen[option] is not None}
-    found = {option: _listener(option, address, chosen["socket_mode"], kept) for option, address in wanted.items()}
+    texts = {"status": settings.status, "agent": settings.agent}
+    wanted = {option: _address(text, option) for option, text in texts.items() if text is not None}
+    found = {option: _listener(option, address, settings.socket_mode, kept) for option, address in wanted.items()}
     listeners = {option: listener for option, listener in found.items() if listener is not None}
-    return Status(listeners, chosen["app"] or "") if listeners else None
+    return Status(listeners, settings.app or "") if listeners else None
 
 
 def _address(text: str, option: str) -> TcpAddress | UnixAddress:

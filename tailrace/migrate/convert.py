@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tailrace.cli import load, log_settings
-from tailrace.cli.options import BY_NAME, CONFLICTS, Option, Place
+from tailrace.cli.option import Option, Place
+from tailrace.cli.options import BY_NAME, CONFLICTS
 from tailrace.foreign import values
 from tailrace.foreign.rows import Effect, Refused, Server
 from tailrace.migrate.source import CPUS, UNSET, Given, Remark, Source

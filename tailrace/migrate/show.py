@@ -7,7 +7,8 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from tailrace.cli.options import BY_NAME, GROUPS, OPTIONS
+from tailrace.cli.option import GROUPS
+from tailrace.cli.options import BY_NAME, OPTIONS
 from tailrace.migrate.convert import Migrated
 from tailrace.migrate.source import SHOWN, Remark, shortened
 from tailrace.process.printable import printable

@@ -13,9 +13,8 @@ import contextlib
 import grp
 import os
 import pwd
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from tailrace._tailrace import log_destination_kind
 from tailrace.process import log
@@ -138,15 +137,17 @@ def _user_name(uid: int) -> str:
         return str(uid)
 
 
-def change_user(chosen: Mapping[str, Any], listeners: list[Listener], paths: list[str]) -> None:
-    """Becomes the user and group of the settings, and makes them the owners of files that exist already (sockets, pid
-    file, logs). Raises ConfigError."""
-    wanted = identity(chosen["user"], chosen["group"])
+def change_user(
+    user: str | None, group: str | None, access_log: str | None, listeners: list[Listener], paths: list[str]
+) -> None:
+    """Becomes the user and group of `--user` and `--group`, and makes them the owners of files that exist
+    already (sockets, pid file, logs). Raises ConfigError."""
+    wanted = identity(user, group)
     if wanted is None:
         return
     changes = not wanted.is_current
     wanted.own([*paths, *log.made(), *(listener.path for listener in listeners if listener.path)])
-    wanted.own_log(chosen["access_log"])
+    wanted.own_log(access_log)
     wanted.become()
     wanted.check_interpreter()
     if changes:

@@ -304,16 +304,16 @@ def restored() -> Iterator[None]:
             handler.flush()
 
 
-def show(chosen: Mapping[str, Any], given: Collection[str]) -> None:
+def show(destination: str, format: str, level: str, given: Collection[str]) -> None:
     """The log of a program that calls `run`: goes where the program says, or to standard error if the program has set
     up no logging. Else the program's handlers get it, from `log_level` up if the program gives one.
 
-    chosen: option values. given: the names of those that the program gives. Raises ConfigError.
+    given: the names of the options `log`, `log_format` and `log_level` that the program gives. Raises ConfigError.
     """
     if {"log", "log_format"} & set(given) or not logger.hasHandlers():
-        send_to(chosen["log"], chosen["log_format"], chosen["log_level"])
+        send_to(destination, format, level)
     elif "log_level" in given:
-        logger.setLevel(chosen["log_level"].upper())
+        logger.setLevel(level.upper())
 
 
 def revive() -> None:

@@ -18,8 +18,8 @@ from collections.abc import Collection
 from typing import Final, NoReturn
 
 from tailrace._tailrace import Scoreboard, Server, end_with_parent
-from tailrace.cli.options import Place
-from tailrace.cli.settings import from_keywords, plain
+from tailrace.cli.option import Place
+from tailrace.cli.settings import effective, from_keywords
 from tailrace.process import deliveries, forks, log, signals, sockets
 from tailrace.process.title import set_title
 from tailrace.status import feed, snapshot
@@ -106,9 +106,9 @@ def _wait(line: int) -> None:
 
 def _serve(listener: sockets.Listener, shared: SharedState, board: Scoreboard, line: int) -> None:
     """Serves the pages until the process is to end."""
-    chosen = plain(from_keywords({"bind": str(listener.address), **LIMITS}, Place.THREAD))
+    settings = effective(from_keywords({"bind": str(listener.address), **LIMITS}, Place.THREAD))
     pages = Pages(shared, board, listener.address)
-    server = core.make(pages, chosen, [listener])
+    server = core.make(pages, settings, [listener])
     listener.socket.close()
     server.start()
     pages.feed.start()

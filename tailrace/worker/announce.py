@@ -7,10 +7,10 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tailrace._tailrace import __version__
-from tailrace.cli.options import static_mounts
+from tailrace.cli.server_settings import ServerSettings
 from tailrace.process import log, sockets
 
 if TYPE_CHECKING:
@@ -22,17 +22,17 @@ LOADING_AFTER: Final = 1.0
 
 
 def announce(
-    chosen: dict[str, Any], application: WSGIApplication | None, listeners: list[sockets.Listener], workers: int = 0
+    settings: ServerSettings, application: WSGIApplication | None, listeners: list[sockets.Listener], workers: int = 0
 ) -> None:
     """Logs version, process, application, addresses and folders of files. workers: how many the master has; 0: there is
     no master."""
     if not log.logger.isEnabledFor(logging.INFO):
         return
-    name = chosen["app"] or getattr(application, "__qualname__", None) or type(application).__name__
+    name = settings.app or getattr(application, "__qualname__", None) or type(application).__name__
     with_what = f" with {log.counted(workers, 'worker')}" if workers else ""
-    with_what += " on gevent" * chosen["gevent"]
+    with_what += " on gevent" * settings.gevent
     log.logger.info("tailrace %s, process %d, serves %s%s", __version__, os.getpid(), name, with_what)
-    if chosen["debug"]:
+    if settings.debug:
         log.logger.info(
             "debug: one request at a time on the main thread, breakpoint() works here, and the browser shows "
             "tracebacks of exceptions that the framework does not catch (Flask catches all, unless FLASK_DEBUG=1 or "
@@ -40,20 +40,20 @@ def announce(
         )
     for listener in listeners:
         log.logger.info("listening on %s", listener.shown)
-    if files := _files(chosen):
+    if files := _files(settings):
         log.logger.info("files: %s", ", ".join(files))
 
 
-def announce_loading(chosen: dict[str, Any]) -> None:
+def announce_loading(settings: ServerSettings) -> None:
     """Logs that the application is being loaded."""
-    log.logger.info("loading %s", chosen["app"])
+    log.logger.info("loading %s", settings.app)
 
 
 @contextlib.contextmanager
-def loading(chosen: dict[str, Any]) -> Iterator[None]:
+def loading(settings: ServerSettings) -> Iterator[None]:
     """A context in which the application is loaded: logs that if it takes longer than LOADING_AFTER. Uses a thread,
     so it is not for a master, which forks."""
-    late = threading.Timer(LOADING_AFTER, announce_loading, (chosen,))
+    late = threading.Timer(LOADING_AFTER, announce_loading, (settings,))
     late.daemon = True
     late.start()
     try:
@@ -63,12 +63,12 @@ def loading(chosen: dict[str, Any]) -> Iterator[None]:
         late.join()
 
 
-def _files(chosen: dict[str, Any]) -> list[str]:
+def _files(settings: ServerSettings) -> list[str]:
     """Which files are sent without the application, or in place of its body."""
     said = [
         f"{prefix}/ from {folder}{' or the application' * is_overlay}"
-        for prefix, folder, is_overlay in static_mounts(chosen)
+        for prefix, folder, is_overlay in settings.static_mounts
     ]
-    for prefix, folder in chosen["sendfile_root"]:
+    for prefix, folder in settings.sendfile_root:
         said.append(f"X-Sendfile from {folder}" if prefix is None else f"X-Accel-Redirect {prefix}/ from {folder}")
     return said

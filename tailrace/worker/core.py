@@ -10,11 +10,12 @@ import errno
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from tailrace._tailrace import Server, log_destination_kind
-from tailrace.cli import options
-from tailrace.process import deliveries, folders, log, sockets
+from tailrace.cli.server_settings import ServerSettings
+from tailrace.process import deliveries, log, sockets
 from tailrace.process.errors import ConfigError, ServerError, StartError
 from tailrace.worker import open_files
 
@@ -40,33 +41,28 @@ ENDED: Final = 0  # means "the core has stopped"; no signal has this number
 
 def make(
     application: WSGIApplication,
-    chosen: dict[str, Any],
+    settings: ServerSettings,
     listeners: list[sockets.Listener],
     scoreboard: tuple[Scoreboard, int] | None = None,
     master: tuple[int, float, float] | None = None,
+    worker: int = 1,
 ) -> Server:
-    """The core for these option values. scoreboard: and the worker's place in it. master: see `Server`.
+    """The core for these settings, whose paths are absolute. scoreboard: and the worker's place in it. master: see
+    `Server`. worker: its number.
 
     Raises ConfigError, StartError.
     """
-    if not (chosen["gevent"] or chosen["debug"]) and threads_are_greenlets():
+    if not (settings.gevent or settings.debug) and threads_are_greenlets():
         raise ConfigError(
             "the standard library is patched for gevent, so the server's threads would be greenlets and would never "
             "run; start with --gevent, or call tailrace.gevent.serve in your own program"
         )
-    # A program may change the current directory before the log is rotated.
-    access_log = chosen["access_log"] and log.located(chosen["access_log"], None)
-    chosen = {
-        **chosen,
-        **folders.located(chosen),
-        "access_log": access_log,
-        "max_connections": open_files.allow(chosen),
-    }
+    settings = replace(settings, max_connections=open_files.allow(settings))
     accepting = [(listener.socket.fileno(), listener.protocol, listener.proxy) for listener in listeners]
-    if access_log and log_destination_kind(access_log) == "logging":
+    if settings.access_log and log_destination_kind(settings.access_log) == "logging":
         deliveries.follow_access_log()
     try:
-        return Server(application, options.core_settings(chosen), accepting, scoreboard, master)
+        return Server(application, settings.core(worker), accepting, scoreboard, master)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     except OSError as error:

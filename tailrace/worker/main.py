@@ -22,11 +22,12 @@ import time
 import traceback
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from tailrace._tailrace import Server, end_with_parent, permit_tracing
 from tailrace.cli import load
 from tailrace.cli.envfile import Variables
+from tailrace.cli.server_settings import ServerSettings
 from tailrace.greenlets import patch
 from tailrace.process import directory, forks, log, log_config, log_formats, signals, sockets
 from tailrace.process.errors import CANNOT_START, TailraceError
@@ -82,7 +83,7 @@ class WorkerStart:
     mask: Collection[int]
 
 
-def work(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets.Listener]) -> NoReturn:
+def work(start: WorkerStart, settings: ServerSettings, listeners: list[sockets.Listener]) -> NoReturn:
     """Runs a worker from its fork to its end.
 
     Exit status: 0 when it was told to end, CANNOT_START when it could not load, else 1.
@@ -93,7 +94,7 @@ def work(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets.Lis
     process = os.getpid()
     forks.forget_all()
     forks.keep_from_children(start.report, start.liveness)
-    sockets.keep_from_children(listeners, inherited=chosen["app"] is not None)
+    sockets.keep_from_children(listeners, inherited=settings.app is not None)
     if "multiprocessing.util" in sys.modules:
         atexit.register(sys.modules["multiprocessing.util"]._exit_function)
     log_formats.set_worker(start.info.number)
@@ -102,7 +103,7 @@ def work(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets.Lis
     try:
         _end_with_master(start.liveness)
         _register_stacks()
-        if chosen["status"] is not None:
+        if settings.status is not None:
             _permit_reading()
         reader, writer = socket.socketpair()
         forks.keep_from_children(reader, writer)
@@ -112,23 +113,23 @@ def work(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets.Lis
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, start.mask)
-        server, said = _prepare(start, chosen, listeners)
-        if chosen["debug"]:
+        server, said = _prepare(start, settings, listeners)
+        if settings.debug:
             ready = True
             _report(start, said)
-            left = _serve_on_main_thread(server, chosen["graceful_timeout"])
+            left = _serve_on_main_thread(server, settings.graceful_timeout)
             _call_stop_hook(start, said, left)
             leave(0)
         # Again: the application may have set handlers while it loaded.
         _receive(_SERVING, writer)
-        stop = _Stop(server, chosen["graceful_timeout"])
+        stop = _Stop(server, settings.graceful_timeout)
 
         def started() -> None:
             nonlocal ready
             ready = True
             _report(start, said)
 
-        _start(server, writer, chosen, stop, started)
+        _start(server, writer, settings, stop, started)
         _wait_for_end(server, reader, stop)
         finished = not core.abandoned(server)
         _call_stop_hook(start, said, stop.left())
@@ -178,13 +179,13 @@ class _Stop:
 
 
 def _start(
-    server: Server, writer: socket.socket, chosen: dict[str, Any], stop: _Stop, started: Callable[[], None]
+    server: Server, writer: socket.socket, settings: ServerSettings, stop: _Stop, started: Callable[[], None]
 ) -> None:
     """Serves. When the core ends, ENDED is written to `writer`.
 
     started: called before the first request runs, which may never release the interpreter.
     """
-    if not chosen["gevent"]:
+    if not settings.gevent:
         announcer = threading.Thread(target=core.announce_end, args=(server, writer), name="tailrace-end", daemon=True)
 
         def begun() -> None:
@@ -205,7 +206,7 @@ def _start(
             writer.send(bytes((core.ENDED,)))
 
     # Requests run as soon as this greenlet waits.
-    hub.WorkerGreenlets(server, chosen["hub_warn"], on_end).start()
+    hub.WorkerGreenlets(server, settings.hub_warn, on_end).start()
     # Handlers beside `_wait_for_end`, which runs in a greenlet: they run also while another greenlet blocks the hub.
     signals.handle(signal.SIGTERM, stop.drain)
     signals.handle(signal.SIGQUIT, stop.stop)
@@ -229,14 +230,14 @@ def _wait_for_threads() -> None:
     late.cancel()
 
 
-def _prepare(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets.Listener]) -> tuple[Server, bytes]:
+def _prepare(start: WorkerStart, settings: ServerSettings, listeners: list[sockets.Listener]) -> tuple[Server, bytes]:
     """The core with the application, not started, and what to report once it is. Raises TailraceError."""
     setup, application = start.setup, start.setup.application
     said = report.READY
-    set_title(f"worker {start.info.number}", chosen["app"] or "")
+    set_title(f"worker {start.info.number}", settings.app or "")
     try:
         setup.variables.apply()
-        if chosen["gevent"]:
+        if settings.gevent:
             # After the variables, which may choose the loop, and before the hook, which may import drivers.
             patch.apply()
         if application is None:
@@ -246,20 +247,19 @@ def _prepare(start: WorkerStart, chosen: dict[str, Any], listeners: list[sockets
         if application is None:
             if setup.directory is not None:
                 directory.enter(setup.directory)
-            application = load.load(chosen["app"], factory=chosen["factory"])
+            application = load.load(settings.app or "", factory=settings.factory)
             log.revive()
         setup.hooks.worker_start(start.info)
-        application = setup.hooks.around(application, debug=chosen["debug"], gevent=chosen["gevent"])
+        application = setup.hooks.around(application, debug=settings.debug, gevent=settings.gevent)
         setup.hooks.follow()
     except TailraceError as error:
-        if not chosen["reload"]:
+        if not settings.reload:
             raise
         log.revive()
         log.logger.error("%s\n%s", error, getattr(error, "user_traceback", "").rstrip())
         application, said = broken(error), report.BROKEN
-    master = (start.liveness, chosen["graceful_timeout"], start.leaving)
-    chosen = {**chosen, "worker": start.info.number}
-    server = core.make(application, chosen, listeners, start.scoreboard, master)
+    master = (start.liveness, settings.graceful_timeout, start.leaving)
+    server = core.make(application, settings, listeners, start.scoreboard, master, start.info.number)
     # From now on the core watches the liveness pipe, and finishes the requests in flight when the master ends.
     end_with_parent(False)
     for listener in listeners:

@@ -11,25 +11,24 @@ from __future__ import annotations
 import contextlib
 import logging
 import resource
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from tailrace.cli import options
+from tailrace.cli.server_settings import ServerSettings
 from tailrace.process import log
 
 # Descriptors of the interpreter, the logs and the core. Each request is counted for one more, such as to a database.
 _OWN: Final = 256
 
 
-def allow(chosen: Mapping[str, Any]) -> int:
+def allow(settings: ServerSettings) -> int:
     """Raises the limit of open files as far as needed and allowed. How many connections the process may have then.
 
     Logs a warning when these are fewer than the settings ask for.
     """
-    connections: int = chosen["max_connections"]
-    requests: int = chosen["max_greenlets"] if chosen["gevent"] else chosen["threads"]
+    connections, requests = settings.max_connections, settings.concurrency
     lower, upper = resource.getrlimit(resource.RLIMIT_NOFILE)
-    own = _OWN + (chosen["static_descriptors"] if chosen["static"] or chosen["overlay"] else 0)
+    own = _OWN + (settings.static_descriptors if settings.static or settings.overlay else 0)
     wanted = connections + requests + own
     if lower != resource.RLIM_INFINITY and lower < wanted:
         lower = max(lower, wanted if upper == resource.RLIM_INFINITY else min(wanted, upper))
@@ -41,7 +40,7 @@ def allow(chosen: Mapping[str, Any]) -> int:
         return connections
     # Clients must not take the descriptors that the application needs.
     possible = max(1, min(connections, limit - min(requests + own, limit // 4)))
-    if chosen["gevent"] and limit < requests + own:
+    if settings.gevent and limit < requests + own:
         log.logger.warning(
             "the limit of %d open files is too low for --max-greenlets %d: a worker keeps at most %d connections, and "
             "further clients wait; raise the limit (`ulimit -Hn`, LimitNOFILE= of systemd), or lower --max-greenlets",

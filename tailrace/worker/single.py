@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final
 
 from tailrace._tailrace import Server
 from tailrace.cli import load
-from tailrace.cli.envfile import Variables
-from tailrace.cli.settings import Settings, plain, warn_of_no_effect
-from tailrace.process import binds, descriptors, directory, folders, forks, identity, log, log_formats, signals, sockets
+from tailrace.cli.settings import Settings, effective, warn_of_no_effect
+from tailrace.process import forks, identity, log, log_formats, signals, sockets
 from tailrace.process.errors import ConfigError
 from tailrace.process.pidfile import pid_file
 from tailrace.worker import core, debug, hooks
 from tailrace.worker.announce import announce, loading
+from tailrace.worker.prepare import prepared
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -32,62 +32,50 @@ if TYPE_CHECKING:
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-def serve(settings: Settings, application: WSGIApplication | None = None) -> bool:
+def serve(resolved: Settings, application: WSGIApplication | None = None) -> bool:
     """Serves until a signal ends it. False when requests still run that did not finish in time.
 
-    application: None: the one that `settings["app"]` names is loaded.
+    application: None: the one that `app` names is loaded.
     Raises ConfigError, LoadError, BindError, StartError, ServerError; and KeyboardInterrupt with `debug`.
     """
-    chosen = plain(settings)
-    warn_of_no_effect(settings, has_master=False)
+    warn_of_no_effect(resolved, has_master=False)
+    settings = effective(resolved)
     log_formats.set_worker(1)
     log.allow_thread()
-    if chosen["debug"] and threading.current_thread() is not threading.main_thread():
+    if settings.debug and threading.current_thread() is not threading.main_thread():
         raise ConfigError("debug = True: the application runs on the main thread, so call this function there")
     info = hooks.WorkerInfo(1, os.getpid(), 1)
-    wanted = binds.parse_all(chosen["bind"])
-    descriptors.open_standard()
-    if chosen["chdir"] is not None:
-        directory.change(chosen["chdir"])
-    chosen |= folders.located(chosen)
-    chosen["access_log"] = chosen["access_log"] and log.located(chosen["access_log"], None)
-    if chosen["umask"] is not None:
-        os.umask(chosen["umask"])
-    variables = Variables(chosen["env_file"])
-    with (
-        sockets.bound(wanted, backlog=chosen["backlog"], socket_mode=chosen["socket_mode"]) as listeners,
-        pid_file(chosen["pidfile"]) as paths,
-    ):
-        # The sockets are bound first: clients may connect while the application loads, and wait in the backlog.
-        sockets.keep_from_children(listeners, inherited=chosen["app"] is not None)
-        identity.change_user(chosen, listeners, paths)
-        variables.apply()
+    with prepared(settings) as ready, pid_file(settings.pidfile) as paths:
+        settings, listeners = ready.settings, ready.listeners
+        sockets.keep_from_children(listeners, inherited=settings.app is not None)
+        identity.change_user(settings.user, settings.group, settings.access_log, listeners, paths)
+        ready.variables.apply()
         # Only with `debug`: otherwise hooks have a master.
-        found = hooks.read(chosen["hooks"])
+        found = hooks.read(settings.hooks)
         found.on_start()
         if application is None:
-            with loading(chosen):
-                application = load.load(chosen["app"], factory=chosen["factory"])
+            with loading(settings):
+                application = load.load(settings.app or "", factory=settings.factory)
             log.revive()
         found.worker_start(info)
-        application = found.around(application, debug=chosen["debug"], gevent=False)
+        application = found.around(application, debug=settings.debug, gevent=False)
         found.follow()
-        server = core.make(application, chosen, listeners)
+        server = core.make(application, settings, listeners)
 
         def begin() -> None:
             # With signals handled already: a reader of these lines may send a signal at once.
-            announce(chosen, application, listeners)
+            announce(settings, application, listeners)
             for listener in listeners:
                 listener.hand_over()
 
-        if chosen["debug"]:
-            stop = debug.MainThreadStop(server, chosen["graceful_timeout"])
+        if settings.debug:
+            stop = debug.MainThreadStop(server, settings.graceful_timeout)
             with signals.handled({signal.SIGINT: stop, signal.SIGTERM: stop}):
                 begin()
                 debug.run_here(server, stop)
             found.worker_stop(info, stop.left())
         else:
-            _run(server, chosen["graceful_timeout"], begin)
+            _run(server, settings.graceful_timeout, begin)
         core.check(server)
         found.on_exit()
         log.logger.info("stopped")

@@ -26,7 +26,7 @@ from package.test_status_pages import families
 
 import tailrace
 from tailrace.cli.options import OPTIONS
-from tailrace.cli.settings import plain, resolve, without_effect
+from tailrace.cli.settings import resolve, without_effect
 from tailrace.command import cli
 from tailrace.foreign.table import TABLE
 from tailrace.master.tally import REASONS
@@ -121,10 +121,10 @@ def understood(words, directory, *, has_application=True):
     known = {option.name for option in OPTIONS}
     given = {key: value for key, value in context.params.items() if key in known and value not in (None, ())}
     chosen = resolve(given, {}, None, directory)
-    binds.parse_all(plain(chosen)["bind"])
+    binds.parse_all(chosen["bind"].value)
     if name == "serve":
         assert not without_effect(chosen, has_master=True)
-        assert not has_application or plain(chosen)["app"], "no application"
+        assert not has_application or chosen["app"].value, "no application"
 
 
 def targets():
@@ -334,7 +334,7 @@ def test_a_configuration_of_logging_is_understood(block, tmp_path):
 def test_settings_are_understood(block, tmp_path):
     (tmp_path / "tailrace.toml").write_text(block.text)
     chosen = resolve({}, {}, None, tmp_path)
-    binds.parse_all(plain(chosen)["bind"])
+    binds.parse_all(chosen["bind"].value)
     assert not without_effect(chosen, has_master=True)
 
 

@@ -24,7 +24,7 @@ from package.in_status import endpoint
 from server.probes import eventually
 
 from tailrace.advice.finding import JOINED, LISTED, MANY, PAUSE, RAISED, WRAPPED
-from tailrace.cli.settings import from_keywords, plain
+from tailrace.cli.settings import effective, from_keywords
 from tailrace.command import cli, main
 from tailrace.doctor import show
 from tailrace.doctor.asking import request
@@ -33,6 +33,7 @@ from tailrace.doctor.findings import RULES, findings, hints, joined_code
 from tailrace.doctor.measured import Named
 from tailrace.status import ask, responses
 from tailrace.worker import core
+from tests.harness.settings import server_settings
 
 DOCS = (Path(__file__).resolve().parents[2] / "docs/doctor.md").read_text()
 ROWS = [b"%d,a name,a place\n" % number for number in range(500)]
@@ -51,7 +52,7 @@ def stored(tmp_path):
 
 
 def measured(app, url="/", *, method=None, headers=(), body=None, **given):
-    chosen = plain(from_keywords({})) | {"app": "shop:app"}
+    chosen = server_settings(app="shop:app")
     return examine(app, request(url, method, headers, body), chosen, **{"times": 1, **given})
 
 
@@ -391,7 +392,7 @@ def test_a_file_that_the_application_writes_does_not_pass_through_python(tmp_pat
 def test_a_file_that_the_application_names_has_no_finding(stored):
     size = stored.stat().st_size
     app = returns([], length(size), ("X-Sendfile", str(stored)))
-    chosen = plain(from_keywords({"sendfile_root": str(stored.parent)})) | {"app": "shop:app"}
+    chosen = replace(effective(from_keywords({"sendfile_root": str(stored.parent)})), app="shop:app")
     seen = examine(app, request("/", None, (), None), chosen, times=1)
     assert seen.response.body_bytes == size
     assert not findings(seen)
@@ -501,7 +502,7 @@ def test_a_response_that_neither_ends_nor_goes_on_holds_a_thread():
 
 
 def test_a_path_that_the_server_answers_itself_is_said_to_be_so(stored):
-    chosen = plain(from_keywords({"static": {"/files": str(stored.parent)}})) | {"app": "shop:app"}
+    chosen = replace(effective(from_keywords({"static": {"/files": str(stored.parent)}})), app="shop:app")
     seen = examine(returns([b"a"]), request("/files/noise.bin", None, (), None), chosen)
     assert not findings(seen)
     assert "application was not called" in show.as_text(seen, [], [])

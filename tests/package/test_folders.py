@@ -3,9 +3,10 @@
 import pytest
 
 import tailrace
-from tailrace.cli.settings import from_keywords, plain
-from tailrace.process import folders
+from tailrace.cli import folders
+from tailrace.cli.settings import effective, from_keywords
 from tailrace.process.errors import ConfigError
+from tests.harness.settings import server_settings
 
 
 @pytest.fixture(autouse=True)
@@ -19,30 +20,33 @@ def site(tmp_path, monkeypatch):
 
 
 def located(directory=None, **given):
-    return folders.located(plain(from_keywords(given)), directory)
+    return folders.located(effective(from_keywords(given)), directory)
 
 
 def test_without_folders_there_is_nothing_to_check():
-    assert located() == {"static": (), "overlay": None, "sendfile_root": ()}
+    assert located() == server_settings()
 
 
 def test_folders_are_found_from_the_current_directory(site):
     found = located(static={"/a": "./dist", "/b": str(site / "public")}, overlay="public")
-    assert found == {
-        "static": (("/a", f"{site}/dist"), ("/b", f"{site}/public")),
-        "overlay": f"{site}/public",
-        "sendfile_root": (),
-    }
+    assert found.static == (("/a", f"{site}/dist"), ("/b", f"{site}/public"))
+    assert found.overlay == f"{site}/public"
     found = located(sendfile_root=["./dist", "/in=public", "/=dist"])
-    assert found["sendfile_root"] == ((None, f"{site}/dist"), ("/in", f"{site}/public"), ("", f"{site}/dist"))
+    assert found.sendfile_root == ((None, f"{site}/dist"), ("/in", f"{site}/public"), ("", f"{site}/dist"))
 
 
 def test_a_link_in_the_name_of_the_directory_stays(site):
     (site / "current").symlink_to(site)
     found = located(str(site / "current"), static={"/a": "dist"})
-    assert found["static"] == (("/a", f"{site}/current/dist"),)
+    assert found.static == (("/a", f"{site}/current/dist"),)
     # This may be another directory than the one without `..`.
-    assert located(static={"/a": "dist/../public"})["static"] == (("/a", f"{site}/dist/../public"),)
+    assert located(static={"/a": "dist/../public"}).static == (("/a", f"{site}/dist/../public"),)
+
+
+def test_the_access_log_is_found_from_the_directory(site):
+    assert located(access_log="log").access_log == f"{site}/log"
+    assert located("/srv", access_log="log").access_log == "/srv/log"
+    assert located(access_log="syslog").access_log == "syslog"
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ import pytest
 
 import tailrace
 from tailrace.cli.envfile import Variables
-from tailrace.cli.options import OPTIONS
-from tailrace.cli.settings import from_keywords
+from tailrace.cli.settings import effective, from_keywords
 from tailrace.master import loop, main, workers
 from tailrace.master.service import Service
 from tailrace.process.errors import ConfigError
@@ -174,7 +173,7 @@ def test_a_program_that_asks_for_workers_has_them_and_ends_once(tmp_path, keywor
 
 @pytest.mark.parametrize(("debug", "hang_timeout"), [(False, 30.0), (True, 0.0)])
 def test_a_breakpoint_does_not_count_as_a_hang(debug, hang_timeout):
-    chosen = {option.name: option.default for option in OPTIONS} | {"debug": debug}
+    chosen = effective(from_keywords({"debug": debug}))
     setup = WorkerSetup(None, None, hooks.Hooks(), Variables(None))
     assert loop.Master(chosen, [], setup, Service(), Stops())._hang_timeout == hang_timeout
 

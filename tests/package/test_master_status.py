@@ -9,6 +9,7 @@ from package.in_status import told, worker
 from tailrace.master import status, workers
 from tailrace.master.status import Backoff, States
 from tailrace.process.errors import ConfigError
+from tests.harness.settings import server_settings
 
 
 def test_a_process_that_ends_again_and_again_is_replaced_later_and_later():
@@ -45,8 +46,7 @@ def test_the_state_of_a_worker_has_the_time_of_its_change():
 
 
 def opened(text, kept=lambda address: None, option="status"):
-    chosen = {"status": None, "agent": None, "socket_mode": None, "app": "shop:app", option: text}
-    return status.opened(chosen, kept=kept)
+    return status.opened(server_settings(**{"app": "shop:app", option: text}), kept=kept)
 
 
 @pytest.mark.parametrize("option", ["status", "agent"])

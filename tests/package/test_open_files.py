@@ -2,23 +2,28 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def allowed(before, **chosen):
     """The limits of a process that had those of `before`, how many connections it may have, and what it said."""
-    chosen = {"max_connections": 100, "threads": 16, "max_greenlets": 50, "gevent": False, **chosen}
-    chosen = {"static": (), "overlay": None, "static_descriptors": 80, **chosen}
+    chosen = {"max_connections": 100, "threads": 16, "max_greenlets": 50, "static_descriptors": 80, **chosen}
     source = (
         "import resource, logging\n"
         "logging.basicConfig(format='%(message)s')\n"
         "from tailrace.worker import open_files\n"
+        "from tests.harness.settings import server_settings\n"
         f"resource.setrlimit(resource.RLIMIT_NOFILE, {before})\n"
-        f"connections = open_files.allow({chosen})\n"
+        f"connections = open_files.allow(server_settings(**{chosen}))\n"
         "print(*resource.getrlimit(resource.RLIMIT_NOFILE), connections)\n"
     )
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True, cwd=ROOT
+    )
     return tuple(map(int, done.stdout.split())), done.stderr
 
 

@@ -5,23 +5,55 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
+from types import UnionType
+from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
 from tailrace import _tailrace
 from tailrace.cli import options
-from tailrace.cli.options import BY_NAME, GROUPS, OPTIONS, Place
+from tailrace.cli.option import GROUPS, Place
+from tailrace.cli.options import BY_NAME, OPTIONS
+from tailrace.cli.server_settings import ServerSettings
 from tailrace.cli.settings import from_keywords, resolve
 from tailrace.paste import keywords
 from tailrace.process.errors import ConfigError
+from tests.harness.settings import server_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_core_wants_exactly_the_settings_of_the_table():
-    chosen = {option.name: option.default for option in OPTIONS}
-    assert set(options.core_settings(chosen)) == set(_tailrace.SETTINGS)
+    assert set(server_settings().core()) == set(_tailrace.SETTINGS)
+
+
+def test_the_settings_of_a_server_have_a_field_for_each_row():
+    assert [field.name for field in fields(ServerSettings)] == [option.name for option in OPTIONS]
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_a_field_has_the_type_of_the_values_of_its_row(option):
+    hint = get_type_hints(ServerSettings)[option.name]
+    assert fits(option.default, hint), option.default
+    if option.example is not None:
+        assert fits(option.kind.read(option.example), hint), option.example
+    assert (type(None) in get_args(hint)) == (option.default is None), "None only where it is the default"
+
+
+def fits(value, hint):
+    """Whether the value is one of the type, and no more than that: True is no int here."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (UnionType, Union):
+        return any(fits(value, each) for each in arguments)
+    if origin is Literal:
+        return value in arguments
+    if origin is tuple:
+        if arguments[-1] is ...:
+            return type(value) is tuple and all(fits(each, arguments[0]) for each in value)
+        return type(value) is tuple and len(value) == len(arguments) and all(map(fits, value, arguments))
+    return type(value) is hint
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
@@ -106,10 +138,8 @@ def test_the_core_takes_the_most_of_every_number(listener, option):
 
 
 def core(listener, **changed):
-    chosen = {option.name: option.default for option in OPTIONS} | changed
-    return _tailrace.Server(
-        lambda environ, start_response: [], options.core_settings(chosen), [(listener.fileno(), "http", None)]
-    )
+    settings = server_settings(**changed).core()
+    return _tailrace.Server(lambda environ, start_response: [], settings, [(listener.fileno(), "http", None)])
 
 
 def test_the_documented_atoms_are_those_of_the_core(listener):
@@ -128,7 +158,7 @@ def test_the_documented_atoms_are_those_of_the_core(listener):
 
 
 def test_the_core_names_unknown_and_missing_settings(listener):
-    settings = options.core_settings({option.name: option.default for option in OPTIONS})
+    settings = server_settings().core()
     with pytest.raises(ValueError, match="treads"):
         _tailrace.Server(
             lambda environ, start_response: [], settings | {"treads": 3}, [(listener.fileno(), "http", None)]
@@ -157,8 +187,7 @@ def test_the_core_names_unknown_and_missing_settings(listener):
     ],
 )
 def test_settings_that_follow_from_others(changed, derived):
-    chosen = {option.name: option.default for option in OPTIONS} | changed
-    settings = options.core_settings(chosen)
+    settings = server_settings(**changed).core()
     assert {name: settings[name] for name in derived} == derived
 
 
@@ -178,7 +207,7 @@ MIB = 1 << 20
     ],
 )
 def test_client_memory_is_divided_between_responses_bodies_and_the_rest(changed, memory):
-    settings = options.core_settings({option.name: option.default for option in OPTIONS} | changed)
+    settings = server_settings(**changed).core()
     told = (settings["client_memory"], settings["response_buffer"], settings["body_buffer"])
     assert told == tuple(size * MIB for size in memory)
 
@@ -196,7 +225,7 @@ def test_client_memory_is_divided_between_responses_bodies_and_the_rest(changed,
     ],
 )
 def test_one_body_may_have_half_of_the_memory_of_all_bodies(changed, memory):
-    settings = options.core_settings({option.name: option.default for option in OPTIONS} | changed)
+    settings = server_settings(**changed).core()
     assert settings["body_memory"] == memory * MIB
 
 
@@ -223,6 +252,6 @@ def test_what_is_no_root_path_is_refused(written):
     ],
 )
 def test_how_many_workers(workers, debug, count, multiprocess):
-    chosen = {option.name: option.default for option in OPTIONS} | {"workers": workers, "debug": debug}
-    assert options.worker_count(chosen) == count
-    assert options.core_settings(chosen)["multiprocess"] is multiprocess
+    chosen = server_settings(workers=workers, debug=debug)
+    assert chosen.worker_count == count
+    assert chosen.core()["multiprocess"] is multiprocess

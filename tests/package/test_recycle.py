@@ -5,6 +5,7 @@ import random
 import pytest
 
 from tailrace.master.recycle import STUCK_GRACE, Limits
+from tests.harness.settings import server_settings
 
 FULL = Limits(requests=100, jitter=50, lifetime=1000.0, rss=1 << 30)
 
@@ -18,9 +19,8 @@ def draw(limits, resident=0, seed=1):
 
 
 def test_the_options_with_0_for_no_limit():
-    chosen = {"max_requests": 0, "max_requests_jitter": 0, "max_lifetime": 0.0, "max_rss": 0}
-    assert Limits.of(chosen) == Limits()
-    chosen = {"max_requests": 100, "max_requests_jitter": 50, "max_lifetime": 1000.0, "max_rss": 1 << 30}
+    assert Limits.of(server_settings()) == Limits()
+    chosen = server_settings(max_requests=100, max_requests_jitter=50, max_lifetime=1000.0, max_rss=1 << 30)
     assert Limits.of(chosen) == FULL
 
 

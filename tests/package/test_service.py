@@ -6,9 +6,10 @@ import socket
 
 import pytest
 
-from tailrace.cli.settings import Setting, plain, resolve
+from tailrace.cli.settings import Setting, resolve
 from tailrace.master import service, upgrade
 from tailrace.master.service import Service
+from tests.harness.settings import server_settings
 
 
 @pytest.fixture
@@ -103,7 +104,7 @@ def test_a_new_master_reports_nothing_until_the_old_one_hands_over(tmp_path, cap
     manager = Told(5.0)
     pid_file = tmp_path / "app.pid"
     pid_file.write_text(f"{os.getppid()}\n")
-    chosen = {**plain(resolve({}, {})), "pidfile": str(pid_file)}
+    chosen = server_settings(pidfile=str(pid_file))
     predecessor = upgrade.Predecessor(os.getppid(), new, [])
     with old, Service(manager=manager, origin=upgrade.Origin.here(), predecessor=predecessor) as later:
         later.settle(chosen, [])
@@ -130,7 +131,7 @@ def test_a_new_master_whose_predecessor_dies_takes_over_at_once_and_is_ready_lat
     old, new = socket.socketpair()
     new.setblocking(False)
     manager = Told()
-    chosen = {**plain(resolve({}, {})), "pidfile": str(tmp_path / "app.pid")}
+    chosen = server_settings(pidfile=str(tmp_path / "app.pid"))
     with Service(manager=manager, predecessor=upgrade.Predecessor(os.getppid(), new, [])) as later:
         later.settle(chosen, [])
         old.close()
@@ -148,7 +149,7 @@ def test_a_new_master_that_is_stopped_does_not_take_over(tmp_path):
     manager = Told(5.0)
     pid_file = tmp_path / "app.pid"
     pid_file.write_text(f"{os.getppid()}\n")
-    chosen = {**plain(resolve({}, {})), "pidfile": str(pid_file)}
+    chosen = server_settings(pidfile=str(pid_file))
     with Service(manager=manager, predecessor=upgrade.Predecessor(os.getppid(), new, [])) as stopped:
         stopped.settle(chosen, [])
         stopped.stopping()
@@ -164,7 +165,7 @@ def test_a_new_master_that_fails_leaves_the_pid_file(tmp_path):
     old, new = socket.socketpair()
     pid_file = tmp_path / "app.pid"
     pid_file.write_text(f"{os.getppid()}\n")
-    chosen = {**plain(resolve({}, {})), "pidfile": str(pid_file)}
+    chosen = server_settings(pidfile=str(pid_file))
     with old, Service(predecessor=upgrade.Predecessor(os.getppid(), new, [])) as failing:
         failing.settle(chosen, [])
     new.close()

@@ -2,19 +2,33 @@
 
 import json
 import os
+from dataclasses import FrozenInstanceError, asdict
 from pathlib import Path
 
 import pytest
 
-from tailrace.cli.options import CONFLICTS, FUNCTIONS, OPTIONS, Place
-from tailrace.cli.settings import from_keywords, plain, resolve, without_effect
+from tailrace.cli.option import FUNCTIONS, Place
+from tailrace.cli.options import CONFLICTS, OPTIONS
+from tailrace.cli.settings import effective, from_keywords, resolve, without_effect
 from tailrace.process.errors import ConfigError
 
 
 def test_without_anything_the_defaults_hold(tmp_path):
     settings = resolve({}, {}, directory=tmp_path)
-    assert plain(settings) == {option.name: option.default for option in OPTIONS}
+    assert asdict(effective(settings)) == {option.name: option.default for option in OPTIONS}
     assert {setting.source for setting in settings.values()} == {"default"}
+
+
+def test_debug_and_reload_have_one_worker_and_a_breakpoint_is_no_hang():
+    assert effective(from_keywords({"workers": 4})).workers == 4
+    assert effective(from_keywords({"workers": 4, "reload": True})).workers == 1
+    debug = effective(from_keywords({"workers": 4, "debug": True, "hang_timeout": 30}))
+    assert (debug.workers, debug.hang_timeout) == (1, 0.0)
+
+
+def test_settings_cannot_be_changed():
+    with pytest.raises(FrozenInstanceError):
+        effective(from_keywords({})).workers = 2
 
 
 def test_the_command_line_beats_the_environment_beats_the_file(tmp_path):

@@ -7,10 +7,9 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from tailrace.cli import static_list
-from tailrace.cli.settings import from_keywords, plain
+from tailrace.cli import folders, static_list
+from tailrace.cli.settings import effective, from_keywords
 from tailrace.command import cli, main
-from tailrace.process import folders
 
 HASHED = "public, max-age=31536000, immutable"
 
@@ -31,8 +30,7 @@ def site(tmp_path, monkeypatch):
 
 
 def everything(pattern=None, **given):
-    chosen = plain(from_keywords(given))
-    return static_list.rows(chosen | folders.located(chosen), pattern)
+    return static_list.rows(folders.located(effective(from_keywords(given))), pattern)
 
 
 def rows(pattern=None, **given):

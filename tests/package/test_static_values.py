@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.cli import options
-from tailrace.cli.options import BY_NAME, OPTIONS
+from tailrace.cli.options import BY_NAME
+from tests.harness.settings import server_settings
 
 
 def read(name, raw):
@@ -219,7 +219,7 @@ def test_a_page_is_a_file_below_the_folder(name):
 
 def settings(**changed):
     given = {name: read(name, raw) for name, raw in changed.items()}
-    return options.core_settings({option.name: option.default for option in OPTIONS} | given)
+    return server_settings(**given).core()
 
 
 def test_the_core_gets_the_folders_and_the_overlay():

@@ -1,17 +1,20 @@
-"""The folders of static files: found from the directory of the application, and checked before a server serves."""
+"""The folders of static files, and the access log: found from the directory of the application, and checked before a
+server serves."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
+from tailrace.cli.server_settings import ServerSettings
+from tailrace.process import log
 from tailrace.process.errors import ConfigError
 
 
-def located(chosen: Mapping[str, Any], directory: str | None = None) -> dict[str, Any]:
-    """The options that name folders of files, with absolute folders: the application may change the current directory.
+def located(settings: ServerSettings, directory: str | None = None) -> ServerSettings:
+    """The settings with absolute paths of folders of files and of the access log: the application may change the
+    current directory.
 
     directory: what relative ones are relative to; None: the current directory. A symbolic link in it is kept: a
     deployment changes it. Raises ConfigError for what is no folder, and for options that need one or exclude each
@@ -19,16 +22,18 @@ def located(chosen: Mapping[str, Any], directory: str | None = None) -> dict[str
     """
     static = tuple(
         (prefix, _located(folder, directory, f"--static {prefix or '/'}={folder}"))
-        for prefix, folder in chosen["static"]
+        for prefix, folder in settings.static
     )
-    overlay = chosen["overlay"] and _located(chosen["overlay"], directory, f"--overlay {chosen['overlay']}")
+    overlay = settings.overlay and _located(settings.overlay, directory, f"--overlay {settings.overlay}")
     if overlay and any(not prefix for prefix, _ in static):
         raise ConfigError("--static / and --overlay both serve every path; remove one")
-    for name in ("spa", "static_404"):
-        if (file := chosen[name]) is not None:
-            flag = f"--{name.replace('_', '-')} {file}"
+    for option, file in (("--spa", settings.spa), ("--static-404", settings.static_404)):
+        if file is not None:
+            flag = f"{option} {file}"
             if not static:
-                raise ConfigError(f"{flag}: the file must be in a --static folder; add one, as in --static /=./dist")
+                raise ConfigError(
+                    f"{flag}: the file must be in a --static folder; add one, as in --static /=./dist"
+                )
             if not any(os.path.isfile(os.path.join(folder, file)) for _, folder in static):
                 raise ConfigError(
                     f"{flag}: no --static folder contains this file ({', '.join(folder for _, folder in static)}); "
@@ -39,9 +44,10 @@ def located(chosen: Mapping[str, Any], directory: str | None = None) -> dict[str
             prefix,
             _located(folder, directory, f"--sendfile-root {'' if prefix is None else (prefix or '/') + '='}{folder}"),
         )
-        for prefix, folder in chosen["sendfile_root"]
+        for prefix, folder in settings.sendfile_root
     )
-    return {"static": static, "overlay": overlay, "sendfile_root": named}
+    access_log = settings.access_log and log.located(settings.access_log, directory)
+    return replace(settings, static=static, overlay=overlay, sendfile_root=named, access_log=access_log)
 
 
 def _located(folder: str, directory: str | None, option: str) -> str:
