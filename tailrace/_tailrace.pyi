@@ -29,6 +29,7 @@ __all__ = [
     "load",
     "log_destination_kind",
     "permit_tracing",
+    "settings_as_read",
     "static_codings",
     "static_headers",
     "static_refusal",
@@ -37,7 +38,7 @@ __all__ = [
 __version__: Final[str]
 
 SETTINGS: Final[tuple[str, ...]]
-"""Names of the settings that `Server` requires; see `tailrace.cli.options.core_settings`."""
+"""Names of the settings that `Server` requires; see `ServerSettings.core`."""
 
 def check_access_log_format(text: str, /) -> None:
     """Checks a format of the access log. Raises ValueError, which says what is wrong and what is right."""
@@ -48,6 +49,10 @@ def log_destination_kind(text: str, /) -> str:
 
 def check_trusted_proxy(entry: str, /) -> None:
     """Checks an address, a network, `unix` or `*`. Raises ValueError, which says what is right."""
+
+def settings_as_read(settings: Mapping[str, object] | None = None, /) -> str:
+    """Settings as the core has read them, a line for each field; without settings, the core's own defaults. For the
+    test that compares both. Raises ValueError as `Server` does."""
 
 def static_codings(settings: Mapping[str, object], name: str, length: int, /) -> list[str]:
     """The codings in which a file would be compressed, if it becomes smaller, the best first.

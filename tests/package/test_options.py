@@ -29,6 +29,10 @@ def test_the_core_wants_exactly_the_settings_of_the_table():
     assert set(server_settings().core()) == set(_tailrace.SETTINGS)
 
 
+def test_the_core_has_the_defaults_of_the_table():
+    assert _tailrace.settings_as_read(server_settings().core()) == _tailrace.settings_as_read()
+
+
 def test_the_settings_of_a_server_have_a_field_for_each_row():
     assert [field.name for field in fields(ServerSettings)] == [option.name for option in OPTIONS]
 

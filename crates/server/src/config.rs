@@ -149,7 +149,7 @@ impl Default for Config {
             query_masking: QueryMasking::default(),
             max_queue: 2048,
             queue_timeout: Duration::ZERO,
-            max_connections: usize::MAX,
+            max_connections: 100_000,
             header_timeout: Duration::from_secs(15),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),

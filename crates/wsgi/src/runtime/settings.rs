@@ -389,6 +389,18 @@ pub(crate) fn query_masking_of(name: &str) -> PyResult<QueryMasking> {
     }
 }
 
+/// Settings as the core has read them, a line for each field; without settings, the core's own defaults. For the test
+/// that compares both.
+///
+/// # Errors
+/// `ValueError` that names what is unknown, missing or unfit.
+#[pyfunction]
+#[pyo3(signature = (settings=None, /))]
+pub(crate) fn settings_as_read(settings: Option<&Bound<'_, PyMapping>>) -> PyResult<String> {
+    let config = settings.map_or_else(|| Ok(Config::default()), |given| Ok(Settings::read(given)?.config));
+    config.map(|config: Config| format!("{config:#?}"))
+}
+
 /// Raises ValueError, with one line that says what is wrong with an entry of the trusted proxies.
 #[pyfunction]
 #[pyo3(signature = (entry, /))]
