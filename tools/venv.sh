@@ -27,12 +27,12 @@ command -v cargo >/dev/null 2>&1 || {
 }
 "$python" tools/build_backend.py
 
-# Debian packs venv apart from Python, and the linker apart from Rust.
+# Debian packs venv apart from Python, the linker apart from Rust, and what every program is linked with apart from both.
 if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
     version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     tools/debian-packages.sh "Python's virtual environments" "/usr/lib/python$version/ensurepip=python$version-venv"
 fi
-tools/debian-packages.sh 'the build of the core' cc=gcc
+tools/debian-packages.sh 'the build of the core' cc=gcc /usr/include/stdlib.h=libc6-dev
 
 [ -x .venv/bin/python ] || "$python" -m venv .venv
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' # --group
