@@ -44,6 +44,14 @@ def on_a_hub(test):
     return run
 
 
+def accepts(server):
+    try:
+        gevent.socket.create_connection(server.address).close()
+    except OSError:
+        return False
+    return True
+
+
 def get(server, path="/"):
     """The whole answer, with the hub running meanwhile."""
     with gevent.socket.create_connection(server.address, 30) as client:
@@ -104,7 +112,9 @@ def test_a_stop_waits_for_the_requests_in_flight():
     client = gevent.spawn(get, server)
     entered.wait()
     stopping = gevent.spawn(server.stop)
-    gevent.sleep(0.01)
+    # It takes no more clients.
+    while accepts(server):
+        gevent.sleep(0.001)
     assert not stopping.dead
     door.set()
     stopping.get()
