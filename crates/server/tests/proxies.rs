@@ -233,12 +233,17 @@ fn a_connection_without_its_header_yet_is_closed_for_a_new_client_after_those_th
 
 #[test]
 fn after_the_header_a_connection_may_be_idle() {
-    let config = Config { header_timeout: SOON, ..expecting(ProxyHeader::Any, &["127.0.0.1"]) };
-    let server = Server::start(config);
+    let (late, idle_timeout) = (Duration::from_secs(1_000), Duration::from_secs(5_000));
+    let config = Config { header_timeout: late, idle_timeout, ..expecting(ProxyHeader::Any, &["127.0.0.1"]) };
+    let server = Server::start(Config { executor: ExecutorKind::Inline, ..config });
     let (mut whole, mut pieces) = (server.connect(), server.connect());
     whole.send(LINE);
     pieces.send_by_bytes(LINE);
-    std::thread::sleep(4 * SOON);
+    // They have been read when what comes later is answered.
+    let mut other = server.connect();
+    other.send(&[LINE, GET].concat());
+    assert_eq!(other.response().status, 200);
+    server.advance_clock(2 * late);
     for client in [&mut whole, &mut pieces] {
         assert_eq!(client.get("/a").status, 200);
     }
