@@ -94,6 +94,7 @@ lint-python: build .venv/.lint .venv/.test
 	$(BIN)/python -m mypy.stubtest tailrace._tailrace
 	$(BIN)/python tools/options_page.py --check
 	$(BIN)/python tools/migrate_page.py --check
+	$(BIN)/python tools/metrics_page.py --check
 	$(BIN)/python tools/third_party.py --check
 	$(BIN)/python tools/description.py --check
 	$(BIN)/python tools/comparison_page.py --check
@@ -129,6 +130,7 @@ audit: .venv/.audit ## Check dependencies: licences, sources, duplicates, known 
 docs: build ## Write docs/options.md, docs/migrate.md and what packages contain from their sources
 	$(BIN)/python tools/options_page.py
 	$(BIN)/python tools/migrate_page.py
+	$(BIN)/python tools/metrics_page.py
 	$(BIN)/python tools/third_party.py
 	$(BIN)/python tools/description.py
 

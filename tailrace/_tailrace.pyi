@@ -8,6 +8,7 @@ from _typeshed.wsgi import WSGIApplication
 from greenlet import greenlet
 
 __all__ = [
+    "METRICS",
     "SETTINGS",
     "ClientDisconnected",
     "ErrorStream",
@@ -36,6 +37,10 @@ __all__ = [
 ]
 
 __version__: Final[str]
+
+METRICS: Final[tuple[tuple[str, str, str, str, str, str, str, str], ...]]
+"""What the scoreboard counts, in the order of `/metrics`: group, source, kind, key, label, name, help, details, as in
+`tailrace.status.table.Metric`."""
 
 SETTINGS: Final[tuple[str, ...]]
 """Names of the settings that `Server` requires; see `ServerSettings.core`."""

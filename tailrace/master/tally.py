@@ -11,7 +11,7 @@ from typing import Final
 from tailrace.master.plan import Verdict
 from tailrace.master.workers import Worker
 from tailrace.status import counts
-from tailrace.status.snapshot import GROWING
+from tailrace.status.table import GROWING
 
 CRASH: Final = "crash"
 HANG: Final = "hang"

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from pathlib import Path
 from typing import Final
+
+from tailrace.status.table import FIGURES
 
 _FOLDER: Final = Path(__file__).resolve().parent / "page"
 STYLE: Final = "page.css"
@@ -25,7 +28,7 @@ class Html:
 
     def __init__(self) -> None:
         style = "\n" + _read(STYLE)
-        script = '\n"use strict";\n' + "\n".join(_read(name) for name in SCRIPTS)
+        script = f'\n"use strict";\n{_metrics()}\n' + "\n".join(_read(name) for name in SCRIPTS)
         page = _read("index.html").replace("<style></style>", f"<style>{style}</style>")
         self.body = page.replace("<script></script>", f"<script>{script}</script>").encode()
         policy = (
@@ -41,6 +44,12 @@ class Html:
             "trusted-types 'none'",
         )
         self.fields = [("Content-Security-Policy", "; ".join(policy)), ("Referrer-Policy", "no-referrer")]
+
+
+def _metrics() -> str:
+    """The explanations of the figures in `counters` and `totals`, from the table of metrics."""
+    texts = {metric.key: f"{metric.help} {metric.details}".strip().replace("`", "") for metric in FIGURES}
+    return f"const METRICS = {json.dumps(texts)};"
 
 
 def _read(name: str) -> str:

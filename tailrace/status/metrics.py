@@ -13,36 +13,35 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tailrace.status import counts, series
+from tailrace.status import series
+from tailrace.status.counts import Histogram
 from tailrace.status.memory import Memory
 from tailrace.status.snapshot import Snapshot
+from tailrace.status.table import INFO, PROPORTIONAL, RESIDENT, Metric
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_PHASES: Final = "Time taken by requests to the application, by phase."
 
 
 @dataclass(frozen=True)
 class _Family:
     """A metric with its samples: what follows its name, the labels, the value."""
 
-    name: str
-    kind: str
-    said: str
+    metric: Metric
     samples: list[tuple[str, Mapping[str, str], float]] = field(default_factory=list)
 
-    def add(self, value: float, suffix: str = "", **labels: str) -> _Family:
-        self.samples.append((suffix, labels, value))
+    def add(self, value: float | Histogram, **labels: str) -> _Family:
+        if isinstance(value, Histogram):
+            buckets = value.buckets.items()
+            self.samples.extend(("_bucket", {**labels, "le": bound}, count) for bound, count in buckets)
+            self.samples.extend((("_count", labels, value.count), ("_sum", labels, value.sum)))
+        else:
+            self.samples.append(("", labels, value))
         return self
 
-    def add_histogram(self, found: counts.Histogram, **labels: str) -> None:
-        for bound, count in found.buckets.items():
-            self.add(count, "_bucket", **labels, le=bound)
-        self.add(found.count, "_count", **labels)
-        self.add(found.sum, "_sum", **labels)
-
     def text(self) -> str:
-        lines = [f"# HELP {self.name} {_help(self.said)}\n# TYPE {self.name} {self.kind}\n"]
-        lines += [f"{self.name}{suffix}{_labels(labels)} {_number(value)}\n" for suffix, labels, value in self.samples]
+        name, said = self.metric.family, _help(self.metric.help)
+        lines = [f"# HELP {name} {said}\n# TYPE {name} {self.metric.kind}\n"]
+        lines += [f"{name}{suffix}{_labels(labels)} {_number(value)}\n" for suffix, labels, value in self.samples]
         return "".join(lines)
 
 
@@ -52,39 +51,17 @@ def exposition(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> b
 
 
 def _families(taken: Snapshot, memory: Mapping[int, Memory], version: str) -> Iterator[_Family]:
-    yield _Family("tailrace_info", "gauge", "Version of the server.").add(
-        1, version=version, application=taken.state.application
-    )
-    for each in series.of(taken):
-        name, kind = (f"{each.name}_total", "counter") if each.is_counter else (each.name, "gauge")
-        family = _Family(name, kind, each.said)
-        for label, value in each.values.items():
-            family.add(value, **({each.label: label} if each.label else {}))
+    yield _Family(INFO).add(1, version=version, application=taken.state.application)
+    for metric, values in series.of(taken):
+        family = _Family(metric)
+        for label, value in values.items():
+            family.add(value, **({metric.label: label} if metric.label else {}))
         yield family
-    writes = _Family("tailrace_response_writes", "histogram", "Write system calls per response.")
-    writes.add_histogram(counts.writes(taken.deliveries))
-    yield writes
-    phases = _Family("tailrace_request_phase_seconds", "histogram", _PHASES)
-    for phase in counts.PHASES:
-        phases.add_histogram(counts.coarse(counts.phase(taken.deliveries, phase)), phase=phase)
-    yield phases
-    yield from _memory_of_workers(memory)
-
-
-def _memory_of_workers(memory: Mapping[int, Memory]) -> Iterator[_Family]:
     resident = [each.rss for each in memory.values() if each.rss is not None]
+    yield _Family(RESIDENT).add(sum(resident))
     shared = [each.pss for each in memory.values() if each.pss is not None]
-    yield _Family(
-        "tailrace_workers_resident_memory_bytes",
-        "gauge",
-        "Total resident memory of the workers; a shared page counts once per worker.",
-    ).add(sum(resident))
     if len(shared) == len(memory):
-        yield _Family(
-            "tailrace_workers_proportional_memory_bytes",
-            "gauge",
-            "Memory of the workers; a shared page counts once.",
-        ).add(sum(shared))
+        yield _Family(PROPORTIONAL).add(sum(shared))
 
 
 def _help(said: str) -> str:

@@ -15,17 +15,14 @@ from typing import Any, Final, Protocol
 
 from tailrace.status import counts
 from tailrace.status.state import DRAINING, HUNG, SERVING, STARTING, State, WorkerState
+from tailrace.status.table import FIGURES
 
-# Counters that only grow, as long as the worker lives; all others are gauges.
-GROWING: Final = ("accepted", "requests", "refused", "given_up", "timed_out", "static")
 # A worker counts as hung when its heartbeat, or an answer of its interpreter, is late for this long (seconds).
 # Heartbeats come once a second, and one may be late.
 LATE: Final = 3.0
 # At most so many requests in flight are listed, the oldest first: there may be ten thousand greenlets.
 MOST_REQUESTS: Final = 1000
 _ATTEMPTS: Final = 100
-# What the scoreboard shows beside counters and gauges.
-_NOT_COUNTED: Final = ("pid", "heartbeat_ns", "stuck_ms")
 
 
 class Board(Protocol):
@@ -93,8 +90,7 @@ class Snapshot:
     @property
     def totals(self) -> dict[str, int]:
         """Counters and gauges of all workers together; counters with those of the workers that have ended."""
-        total = Counter(dict.fromkeys(GROWING, 0))
-        total.update({name: self.state.ended.get(name, 0) for name in GROWING})
+        total = Counter({metric.key: self.state.ended.get(metric.key, 0) for metric in FIGURES})
         for worker in self.workers:
             total.update(worker.counters)
         return dict(total)
@@ -180,7 +176,7 @@ def _worker(
             name, clock, seconds = HUNG, clock + max(0.0, seconds - late), min(seconds, late)
     return WorkerSnapshot(
         *(told.number, told.pid, told.place, told.generation, name, max(0.0, seconds), clock),
-        {key: value for key, value in counters.items() if key not in _NOT_COUNTED},
+        {metric.key: counters[metric.key] for metric in FIGURES},
         board.states(told.place) if with_counts else {},
         board.deliveries(told.place) if with_counts else {},
         board.in_flight(told.place) if with_requests else [],

@@ -1,7 +1,7 @@
 """A snapshot for statsd, with tags as DogStatsD has them. No socket or clock is used here.
 
 The names are those of Prometheus with a point after `tailrace`. A counter is sent as what was added since the last
-time; of a histogram, its count and its sum. There is no tag for a single worker.
+time; of a histogram of times, its count and its sum; of another one, its sum. There is no tag for a single worker.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from tailrace.status import counts, series
+from tailrace.status import series
+from tailrace.status.counts import Histogram
 from tailrace.status.snapshot import Snapshot
+from tailrace.status.table import GAUGE
 
 # Most bytes of a datagram: what passes through every Ethernet in one piece.
 MOST: Final = 1432
@@ -24,9 +26,10 @@ class Lines:
 
     def of(self, taken: Snapshot) -> list[str]:
         """The lines of a snapshot. A counter that has not grown has none."""
-        before, self._before = self._before, dict(_counters(taken))
-        grown = {key: value - before.get(key, 0) for key, value in self._before.items()}
-        lines = [_line(key, value, "g") for key, value in _gauges(taken)]
+        gauges, counters = _figures(taken)
+        before, self._before = self._before, counters
+        grown = {key: value - before.get(key, 0) for key, value in counters.items()}
+        lines = [_line(key, value, "g") for key, value in gauges.items()]
         return lines + [_line(key, more, "c") for key, more in grown.items() if more > 0]
 
 
@@ -43,30 +46,24 @@ def packets(lines: Iterable[str]) -> Iterator[bytes]:
         yield packet
 
 
-def _gauges(taken: Snapshot) -> Iterator[tuple[str, float]]:
-    """The value of each gauge, by its name and its tag."""
-    for each in series.of(taken):
-        if not each.is_counter:
-            yield from _values(each)
-
-
-def _counters(taken: Snapshot) -> Iterator[tuple[str, float]]:
-    """The value of each counter, by its name and its tag."""
-    for each in series.of(taken):
-        if each.is_counter:
-            yield from _values(each)
-    delivered = taken.deliveries
-    for phase in counts.PHASES:
-        found = counts.phase(delivered, phase)
-        yield f"tailrace.request_phase.count|#phase:{phase}", found.count
-        yield f"tailrace.request_phase.milliseconds|#phase:{phase}", found.sum * 1000
-    yield "tailrace.response_writes", counts.writes(delivered).sum
-
-
-def _values(each: series.Series) -> Iterator[tuple[str, float]]:
-    name = each.name.replace("tailrace_", "tailrace.", 1)
-    for label, value in each.values.items():
-        yield name + (f"|#{each.label}:{label}" if each.label else ""), value
+def _figures(taken: Snapshot) -> tuple[dict[str, float], dict[str, float]]:
+    """Gauges and counters, each by name and tag."""
+    gauges: dict[str, float] = {}
+    counters: dict[str, float] = {}
+    for metric, values in series.of(taken):
+        name = metric.name.replace("tailrace_", "tailrace.", 1)
+        of_kind = gauges if metric.kind == GAUGE else counters
+        for label, value in values.items():
+            tag = f"|#{metric.label}:{label}" if metric.label else ""
+            if not isinstance(value, Histogram):
+                of_kind[name + tag] = value
+            elif name.endswith("_seconds"):
+                times = name.removesuffix("_seconds")
+                counters[f"{times}.count{tag}"] = value.count
+                counters[f"{times}.milliseconds{tag}"] = value.sum * 1000
+            else:
+                counters[name + tag] = value.sum
+    return gauges, counters
 
 
 def _line(key: str, value: float, kind: str) -> str:

@@ -21,16 +21,14 @@ import tomllib
 from docs.sessions import SESSIONS
 from harness.pages import DOCS, ROOT, anchors, blocks, links, rows, spans
 from harness.tools import need_module, need_tool
-from package.in_status import Board, shared, worker
-from package.test_status_pages import families
 
 import tailrace
 from tailrace.cli.options import OPTIONS
 from tailrace.cli.settings import resolve, without_effect
 from tailrace.command import cli
 from tailrace.foreign.table import TABLE
-from tailrace.master.tally import REASONS
 from tailrace.process import binds
+from tailrace.status import table
 from tailrace.worker import hooks
 
 # Pages whose blocks are checked.
@@ -251,10 +249,8 @@ def test_options_variables_and_metrics_in_the_text_exist(page):
     if page.parent.name == "coming-from":
         flags |= {flag for row in TABLE for _, name in row.each() for flag in name.flags}
     variables = {option.variable for option in OPTIONS} | {"TAILRACE_CONFIG", "TAILRACE_PORT"}
-    state = shared(worker(), restarts=dict.fromkeys(REASONS, 0))
-    metrics = {sample.name for family in families(Board({}), state) for sample in family.samples}
-    metrics |= {name.removesuffix("_bucket") for name in metrics if name.endswith("_bucket")}
-    metrics |= {"tailrace_workers_proportional_memory_bytes"}
+    metrics = {metric.family for metric in table.TABLE}
+    metrics |= {f"{metric.family}_bucket" for metric in table.TABLE if metric.kind == table.HISTOGRAM}
     for number, span in spans(page):
         for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", span):
             known = flag in flags or flag.replace("--no-", "--") in flags

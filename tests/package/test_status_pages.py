@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,9 +17,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from tailrace.process.addresses import parse
 from tailrace.status import counts, metrics, pages, series, snapshot
 from tailrace.status.memory import Memory
-from tailrace.status.snapshot import GROWING
+from tailrace.status.statsd import Lines
+from tailrace.status.table import FIGURES, PROPORTIONAL, TABLE
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+METRICS_PAGE = ROOT / "tools" / "metrics_page.py"
 REQUEST = {"id": 7, "method": "GET", "target": "/a", "client": "::1", "phase": "running", "seconds": 1.25, "thread": 42}
 
 
@@ -127,7 +131,6 @@ def test_the_document_has_the_keys_that_its_page_describes():
         "document": set(found),
         "worker": set(found["workers"][0]),
         "request": set(found["requests"][0]),
-        "counters": set(found["workers"][0]["counters"]),
         "responses": set(found["responses"]),
         "paths": set(found["paths"]),
         "latency": set(found["latency"]),
@@ -142,6 +145,10 @@ def test_the_document_has_the_keys_that_its_page_describes():
         section = re.search(rf"<!-- {table} -->\n(.*?)\n\n", page + "\n\n", re.DOTALL)
         assert section, table
         assert set(re.findall(r"^\| `([\w-]+)` \|", section[1], re.MULTILINE)) == keys, table
+    described = re.findall(
+        r"^\| `tailrace_\w+` \| \w+ \| `(\w+)` \|", (DOCS / "reference/metrics.md").read_text(), re.MULTILINE
+    )
+    assert sorted(described) == sorted(found["workers"][0]["counters"]) == sorted(found["totals"])
 
 
 def test_at_most_a_thousand_requests_are_listed_the_oldest_first():
@@ -178,9 +185,14 @@ def test_metrics_follow_the_conventions_of_prometheus():
     samples = {sample.name: sample for family in found for sample in family.samples}
     assert samples["tailrace_requests_total"].value == 7
     assert samples["tailrace_info"].labels["application"] == 'a"\\\n:app'
-    assert {f"`{family.name}{'_total' * (family.type == 'counter')}`" for family in found} <= set(
-        re.findall(r"`\w+`", (DOCS / "reference/metrics.md").read_text())
-    ) | {"`tailrace_workers_proportional_memory_bytes`"}
+    assert {family.name + "_total" * (family.type == "counter") for family in found} == {
+        metric.family for metric in TABLE if metric is not PROPORTIONAL
+    }
+
+
+def test_the_documentation_follows_the_table_of_metrics():
+    checked = subprocess.run([sys.executable, METRICS_PAGE, "--check"], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
 
 
 def test_a_histogram_has_in_each_bucket_what_is_at_most_its_bound():
@@ -232,10 +244,26 @@ def test_percentiles_are_those_of_the_times_between_two_documents():
     assert counts.percentiles(before, now) is None
 
 
-def test_every_counter_of_the_scoreboard_has_a_metric():
-    shown = set(COUNTERS) - {"pid", "heartbeat_ns", "stuck_ms"}
-    assert set(series.COUNTERS) | set(series.GAUGES) == shown
-    assert set(series.COUNTERS) == set(GROWING)
+def test_every_figure_of_the_scoreboard_has_its_metric_its_line_for_statsd_and_its_key():
+    figures = {metric.key: metric for metric in FIGURES}
+    assert set(COUNTERS) == {*figures, "stuck_ms"}
+    first = {key: 100 + place for place, key in enumerate(figures)}
+    board = Board(first, {"requests": 1000})
+    memory = shared(worker(1), worker(2), ended={"accepted": 5000})
+    values = {**first, "requests": first["requests"] + 1000, "accepted": first["accepted"] + 5000}
+    samples = {sample.name: sample.value for family in families(board, memory) for sample in family.samples}
+    assert {key: samples[metric.family] for key, metric in figures.items()} == values
+    lines = set(Lines().of(snapshot.take(memory, board, lambda: 10.0)))
+    for key, metric in figures.items():
+        assert f"{metric.name.replace('_', '.', 1)}:{values[key]}|{metric.kind[0]}" in lines
+    assert json.loads(get(board, "/status.json", memory)[2])["totals"] == values
+
+
+def test_every_figure_has_its_help_as_its_explanation_on_the_live_page():
+    explained = json.loads(re.search(r"^const METRICS = (.*);$", get(Board({}), "/")[2], re.MULTILINE)[1])
+    assert set(explained) == {metric.key for metric in FIGURES}
+    assert explained["connections"] == "Open connections."
+    assert explained["given_up"] == "Incomplete requests shed to make room for others. See --client-memory."
 
 
 class Parsed:
@@ -260,11 +288,13 @@ def test_metrics_are_the_bytes_that_the_official_client_writes(now):
 
 
 def test_a_help_text_is_escaped(monkeypatch):
-    monkeypatch.setitem(series.COUNTERS, "requests", ("tailrace_requests", 'One\\two "three"\nfour.'))
+    said = 'One\\two "three"\nfour.'
+    odd = [each._replace(help=said) if each.key == "requests" else each for each in series.OF_SNAPSHOT]
+    monkeypatch.setattr(series, "OF_SNAPSHOT", odd)
     _, _, body = get(Board({"requests": 3}), "/metrics")
     assert '# HELP tailrace_requests_total One\\\\two "three"\\nfour.\n' in body
     (found,) = (each for each in text_string_to_metric_families(body) if each.name == "tailrace_requests")
-    assert found.documentation == 'One\\two "three"\nfour.'
+    assert found.documentation == said
 
 
 def test_a_name_that_utf_8_does_not_have_is_no_error():

@@ -49,9 +49,10 @@ pub use observe::access_log::{AccessLogConfig, Destination, Format};
 pub use observe::allowance::Allowance;
 pub use observe::deliveries::Deliveries;
 pub use observe::endpoints::{Endpoint, name_of as endpoint_name};
+pub use observe::metrics::{Metric, Row as MetricRow, rows as metric_rows};
 pub use observe::recent::Ended;
 pub use observe::record::{Ending, Path, Record, millis_between};
-pub use observe::scoreboard::{Counter, InFlight, Scoreboard, Section, now as shared_now};
+pub use observe::scoreboard::{InFlight, Scoreboard, Section, now as shared_now};
 pub use observe::server_log::ServerLog;
 pub use observe::stats::Stats;
 

@@ -45,6 +45,7 @@ use crate::dispatch::responder;
 use crate::executor::application::{Application, Level};
 use crate::executor::event_loop::EventLoop;
 use crate::executor::greenlets::Greenlets;
+use crate::observe::metrics::Metric;
 use crate::observe::record::Record;
 use crate::observe::scoreboard::{InFlight, Section, Sending};
 use crate::observe::stats::{ConnectionStates, Stats, ThreadStates};
@@ -261,7 +262,7 @@ impl Server {
         self.thread_states().publish(&place);
         let stats = self.stats();
         let shown = Shown {
-            moves: dispatcher.queue.moved().wrapping_add(stats.requests),
+            moves: dispatcher.queue.moved().wrapping_add(stats[Metric::Requests]),
             stuck_since: dispatcher.runners.stuck_since(),
             now: self.shared_now(),
             stats,
@@ -514,26 +515,20 @@ impl Server {
         if self.is_forked_child() {
             return Stats::default();
         }
-        let Parts { context, dispatcher, executor, accepting, .. } = &self.parts;
-        let (threads, greenlets_made) = executor.count();
-        Stats {
-            connections: context.table.len() as u64,
-            accepted: accepting.accepted(),
-            requests: context.requests.load(Ordering::Relaxed),
-            refused: context.refused.load(Ordering::Relaxed),
-            threads,
-            greenlets_made,
-            running: dispatcher.queue.running() as u64,
-            queued: dispatcher.queue.len() as u64,
-            held: context.memory.used() as u64,
-            heads: context.memory.requests.used() as u64,
-            buffered: context.memory.responses.used() as u64,
-            bodies: context.memory.bodies.used() as u64,
-            given_up: context.given_up.load(Ordering::Relaxed),
-            stuck: dispatcher.runners.stuck() as u64,
-            timed_out: dispatcher.runners.timed_out(),
-            static_responses: context.static_responses.load(Ordering::Relaxed),
-        }
+        let Parts { context, dispatcher, executor, .. } = &self.parts;
+        let (memory, queue, runners) = (&context.memory, &dispatcher.queue, &dispatcher.runners);
+        let mut stats = context.counts.stats();
+        (stats.threads, stats.greenlets_made) = executor.count();
+        stats[Metric::Connections] = context.table.len() as u64;
+        stats[Metric::Running] = queue.running() as u64;
+        stats[Metric::Queued] = queue.len() as u64;
+        stats[Metric::Held] = memory.used() as u64;
+        stats[Metric::Heads] = memory.requests.used() as u64;
+        stats[Metric::Buffered] = memory.responses.used() as u64;
+        stats[Metric::Bodies] = memory.bodies.used() as u64;
+        stats[Metric::Stuck] = runners.stuck() as u64;
+        stats[Metric::TimedOut] = runners.timed_out();
+        stats
     }
 
     /// Opens the access log again by its name, after a rotation.

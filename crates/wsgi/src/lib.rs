@@ -142,6 +142,7 @@ fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let (number, text) = (py.get_type::<PyInt>(), py.get_type::<PyString>());
     let late = (&number, &number, &text, py.get_type::<PyFloat>(), &text);
     module.add("Overdue", py.get_type::<PyTuple>().get_item(late)?)?;
+    module.add("METRICS", scoreboard::metrics(py)?)?;
     module.add_class::<scoreboard::Scoreboard>()?;
     module.add_function(wrap_pyfunction!(end_with_parent, module)?)?;
     module.add_function(wrap_pyfunction!(deliveries::follow_deliveries, module)?)?;

@@ -1,5 +1,7 @@
-// What every figure says, in one line. A key is the value of data-explain.
+// What every figure says, in one line. A key is the value of data-explain. METRICS are those of the counters and gauges.
 const EXPLANATIONS = {
+  ...METRICS,
+
   readiness: "What /ready answers: ready while a worker can serve; else the reason why none can.",
   link: "Whether this page hears the status process, which sends the state once a second.",
   pause: "Stops updating the page, so that you can read what changes quickly.",
@@ -20,14 +22,10 @@ const EXPLANATIONS = {
   refused_rate: "Requests and connections per second that the server itself refused.",
   failed_rate: "Responses per second with a status from 500 to 599, including those of the server itself.",
   load: "Requests that threads or greenlets run now, and those that wait for one.",
-  running: "Requests that the application runs now.",
-  queued: "Complete requests that wait for a free thread or greenlet. If more than a few wait all the time, add threads or workers.",
-  connections: "Clients that are connected, with and without a request.",
   open: "Open connections, including those between two requests.",
   accepted_rate: "New connections per second. If many are new and few are open, clients do not reuse their connections.",
   memory: "Memory of the server.",
   rss: "Resident memory of all workers. A page that several workers share counts for each.",
-  held: "Memory held for clients: request heads, bodies and responses that clients have not accepted.",
 
   latency: "How long the requests of the last 10 seconds took, from the complete request to the last byte handed to the kernel. Accurate to within 4 %. The axis is logarithmic.",
   p50: "Half of the requests took at most this long.",
@@ -52,16 +50,7 @@ const EXPLANATIONS = {
   "path-sendfile": "The kernel sent a file, without Python.",
   "path-spilled": "The client was slow: what it had not accepted went through a temporary file.",
 
-  requests: "Requests that the application answered, including those of workers that have ended.",
-  accepted: "Connections accepted since the start.",
-  refused: "Requests and connections that the server itself refused, such as malformed or oversized ones.",
-  timed_out: "Requests whose deadline (--request-timeout) passed.",
-  given_up: "Unfinished requests that were abandoned to make room for others (--client-memory).",
-  stuck: "Threads that are still in a request whose deadline has passed.",
   restarts: "Workers that were replaced, or failed to load, by reason.",
-  heads: "Memory of request heads, and of requests that arrived behind them.",
-  bodies: "Memory of request bodies.",
-  buffered: "Memory of responses that clients have not accepted yet.",
 
   worker: "The number of the worker. Its successor has the same number. Open it to see all its threads.",
   pid: "The process id.",

@@ -38,8 +38,6 @@ pub(crate) struct Context {
     /// Requests that wait to be dispatched, with the connections that they own.
     dispatches: Mutex<Vec<(Box<Transaction>, Arc<Connection>)>>,
     has_dispatches: AtomicBool,
-    /// Number of incomplete requests that were refused to free their memory.
-    pub(crate) given_up: AtomicU64,
     /// When incomplete requests may be looked for again.
     pub(crate) next_look: Mutex<Option<Instant>>,
     pub(crate) reclaim: Reclaim,
@@ -92,7 +90,6 @@ impl Context {
             flush_list: FlushList::default(),
             dispatches: Mutex::default(),
             has_dispatches: AtomicBool::new(false),
-            given_up: AtomicU64::new(0),
             next_look: Mutex::default(),
             reclaim: Reclaim::default(),
             spill_failed: AtomicU64::new(NEVER),

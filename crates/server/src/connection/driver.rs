@@ -31,6 +31,7 @@ use crate::connection::state::{
 use crate::connection::timers::Deadline;
 use crate::connection::transaction::{Outcome, Transaction};
 use crate::observe::level::Level;
+use crate::observe::metrics::Metric;
 use crate::observe::probes;
 use crate::observe::record::{Ending, Record};
 use crate::observe::stats::Activity;
@@ -545,7 +546,7 @@ impl Connection {
     /// Counts a request that the application has answered.
     fn count(&self, transaction: &Transaction) {
         if transaction.record.started.is_some() {
-            self.shared.requests.fetch_add(1, Ordering::Relaxed);
+            self.shared.counts.add(Metric::Requests, 1);
         }
     }
 

@@ -644,6 +644,7 @@ mod tests {
     use super::{BodyFault, Exchange, PATIENCE, Payload, Position, RequestBody, Room, Sent};
     use crate::config::Config;
     use crate::executor::greenlets::testing::Served;
+    use crate::observe::metrics::Metric;
     use crate::observe::record::{Ending, Path};
     use crate::os::sync::lock;
 
@@ -727,7 +728,7 @@ mod tests {
             let response = all(&mut client);
             assert!(response.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{what}: {response}");
             assert_eq!(response.ends_with("4\r\npart\r\n"), has_begun, "{what}, without the last chunk: {response}");
-            assert_eq!(served.server.stats().refused, u64::from(what == "is refused"), "{what}");
+            assert_eq!(served.server.stats()[Metric::Refused], u64::from(what == "is refused"), "{what}");
             served.end();
             assert_eq!(lock(&record).ending, ending, "{what}");
         }

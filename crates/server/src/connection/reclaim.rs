@@ -16,6 +16,7 @@ use crate::connection::context::{Context, Reclaim};
 use crate::connection::driver::{Connection, Reclaimed};
 use crate::connection::host::Log;
 use crate::observe::level::Level;
+use crate::observe::metrics::Metric;
 use crate::os::clock::{self, Millis, NEVER, millis};
 
 /// After a look at all connections that has freed too little, none is made for this many times its duration.
@@ -145,7 +146,7 @@ impl Context {
                 excess = excess.saturating_sub(request.memory);
             }
         }
-        self.given_up.fetch_add(given_up, Ordering::Relaxed);
+        self.counts.add(Metric::GivenUp, given_up);
         if excess > 0 {
             let now = clock::now();
             *next_look = Some(now + (now - begun) * LOOK_PAUSE);
@@ -219,6 +220,7 @@ mod tests {
     use crate::executor::application::{Application, Level, Reports};
     use crate::executor::turn::Turn;
     use crate::observe::access_log::{AccessLogConfig, Destination, Format};
+    use crate::observe::metrics::Metric;
     use crate::observe::stats::Stats;
     use crate::server::Server;
 
@@ -317,18 +319,21 @@ mod tests {
         const SIZE: usize = 3 << 20;
         let served = Served::new(1 << 30);
         let short = served.send(&head(100));
-        served.until("a short head", |stats| (100..20_000).contains(&stats.heads));
+        served.until("a short head", |stats| (100..20_000).contains(&stats[Metric::Heads]));
         let long: Vec<_> = (0..SIZE / 60_000).map(|_| served.send(&head(60_000))).collect();
-        let most = served.until("long heads", |stats| stats.heads as usize >= SIZE - 60_000);
-        assert!(most.heads < 2 * SIZE as u64, "{most:?}");
+        let most = served.until("long heads", |stats| stats[Metric::Heads] as usize >= SIZE - 60_000);
+        assert!(most[Metric::Heads] < 2 * SIZE as u64, "{most:?}");
         let body = served.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9000\r\n\r\nhalf");
-        let with_body = served.until("a body", |stats| stats.bodies > 0);
+        let with_body = served.until("a body", |stats| stats[Metric::Bodies] > 0);
         // Charged is what has come, not the Content-Length.
-        assert!(with_body.bodies < 4096, "{with_body:?}");
-        assert_eq!(with_body.held, with_body.heads + with_body.bodies + with_body.buffered);
+        assert!(with_body[Metric::Bodies] < 4096, "{with_body:?}");
+        assert_eq!(
+            with_body[Metric::Held],
+            with_body[Metric::Heads] + with_body[Metric::Bodies] + with_body[Metric::Buffered]
+        );
         drop((short, long, body));
-        let none = served.until("nothing held", |stats| stats.held == 0);
-        assert_eq!((none.heads, none.bodies, none.given_up), (0, 0, 0));
+        let none = served.until("nothing held", |stats| stats[Metric::Held] == 0);
+        assert_eq!((none[Metric::Heads], none[Metric::Bodies], none[Metric::GivenUp]), (0, 0, 0));
         served.until("the application is told of freed memory", |_| {
             served.application.freed.load(Ordering::SeqCst) >= SIZE / 2
         });
@@ -342,11 +347,11 @@ mod tests {
         assert_eq!(status(&mut client), 200);
         // The charge for a head that came in pieces ends with the response.
         let mut pieces = served.send(b"GET / HTTP/1.1\r\n");
-        served.until("a piece", |stats| stats.heads > 0);
+        served.until("a piece", |stats| stats[Metric::Heads] > 0);
         pieces.write_all(b"Host: a\r\n\r\n").unwrap();
         assert_eq!(status(&mut pieces), 200);
-        let idle = served.until("two idle connections", |stats| stats.held == 0);
-        assert_eq!(idle.connections, 2);
+        let idle = served.until("two idle connections", |stats| stats[Metric::Held] == 0);
+        assert_eq!(idle[Metric::Connections], 2);
         served.end();
     }
 
@@ -357,16 +362,16 @@ mod tests {
         for number in 0..60 {
             clients.push(served.send(&head(60_000)));
             if number == 0 {
-                served.until("the first", |stats| stats.heads > 0);
+                served.until("the first", |stats| stats[Metric::Heads] > 0);
                 // Long enough that the clock of the server, which counts milliseconds, shows that it is older.
                 thread::sleep(Duration::from_millis(3));
             }
             // A complete request is served, however much memory incomplete ones hold.
             assert_eq!(status(&mut served.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")), 200);
-            assert!(served.server.stats().held <= 1 << 20);
+            assert!(served.server.stats()[Metric::Held] <= 1 << 20);
         }
-        let stats = served.until("some given up", |stats| stats.given_up >= 40);
-        assert_eq!(stats.given_up, stats.refused);
+        let stats = served.until("some given up", |stats| stats[Metric::GivenUp] >= 40);
+        assert_eq!(stats[Metric::GivenUp], stats[Metric::Refused]);
         assert_eq!(status(&mut clients[0]), 503);
         let mut last = clients.pop().unwrap();
         last.write_all(b"\r\n\r\n").unwrap();
@@ -384,9 +389,9 @@ mod tests {
         // The body that goes to a file fits into the memory, so room is only looked for when the others come.
         let served = Served::with(Config { client_memory: 4 << 20, body_memory: 1 << 20, ..Config::default() });
         let mut in_file = served.send(&body(3_000_000, 2_900_000));
-        served.until("a body in a file", |stats| stats.heads > 0 && stats.bodies < 20_000);
+        served.until("a body in a file", |stats| stats[Metric::Heads] > 0 && stats[Metric::Bodies] < 20_000);
         let mut clients: Vec<_> = (0..400).map(|_| served.send(&body(16_000, 15_000))).collect();
-        served.until("some given up", |stats| stats.given_up >= 20);
+        served.until("some given up", |stats| stats[Metric::GivenUp] >= 20);
         assert_eq!(status(&mut clients[0]), 503);
         let mut last = clients.pop().unwrap();
         for (client, missing) in [(&mut last, 1_000), (&mut in_file, 100_000)] {
@@ -401,7 +406,7 @@ mod tests {
         let served = Served::new(20_000);
         assert_eq!(status(&mut served.send(&head(60_000))), 503);
         assert_eq!(status(&mut served.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")), 200);
-        served.until("nothing is held", |stats| stats.held == 0);
+        served.until("nothing is held", |stats| stats[Metric::Held] == 0);
         served.end();
     }
 
@@ -413,7 +418,7 @@ mod tests {
         let access_log = Some(AccessLogConfig { destination, format });
         let served = Served::with(Config { access_log, client_memory: 100_000, ..Config::default() });
         let clients: Vec<_> = (0..4).map(|_| served.send(&head(40_000))).collect();
-        served.until("some given up", |stats| stats.given_up >= 1);
+        served.until("some given up", |stats| stats[Metric::GivenUp] >= 1);
         drop(clients);
         served.end();
         let log = std::fs::read_to_string(&file).unwrap();

@@ -3,12 +3,14 @@
 //! Any thread uses these.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use crate::config::{Config, ListenerProtocol};
 use crate::connection::lifecycle::Lifecycle;
 use crate::connection::notices::Notices;
 use crate::connection::timers::Timers;
+use crate::observe::metrics::Metric;
+use crate::observe::stats::Counts;
 use crate::os::clock::{Clock, millis};
 use crate::os::process::Process;
 use crate::request::disk::Disk;
@@ -33,12 +35,7 @@ pub(crate) struct Shared {
     pub(crate) spill: Spill,
     /// Number of threads and greenlets that wait for slow clients.
     pub(crate) waiting: Arc<AtomicUsize>,
-    /// Number of requests that the application has answered.
-    pub(crate) requests: AtomicU64,
-    /// Number of requests and connections that the server itself has refused.
-    pub(crate) refused: AtomicU64,
-    /// Number of responses of static files.
-    pub(crate) static_responses: AtomicU64,
+    pub(crate) counts: Counts,
     pub(crate) notices: Notices,
 }
 
@@ -64,9 +61,7 @@ impl Shared {
             spill: Spill::new(config.response_spill, disk.clone()),
             disk,
             waiting: Arc::default(),
-            requests: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            static_responses: AtomicU64::new(0),
+            counts: Counts::default(),
             notices: Notices::default(),
             config,
         }
@@ -99,11 +94,11 @@ impl Shared {
 
     /// Counts a request or a connection that the server itself has refused.
     pub(crate) fn count_refusal(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.counts.add(Metric::Refused, 1);
     }
 
     /// Counts a response of static files.
     pub(crate) fn count_static(&self) {
-        self.static_responses.fetch_add(1, Ordering::Relaxed);
+        self.counts.add(Metric::StaticResponses, 1);
     }
 }

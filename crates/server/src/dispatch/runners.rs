@@ -388,6 +388,7 @@ mod tests {
     use super::{Outcome, Overdue, Runner, RunnerTable, Task};
     use crate::config::Config;
     use crate::executor::greenlets::testing::Served;
+    use crate::observe::metrics::Metric;
     use crate::observe::scoreboard::Scoreboard;
     use crate::os::clock::{Millis, NEVER};
     use crate::request::Request;
@@ -548,11 +549,11 @@ mod tests {
         assert!(turn.leave_application());
         assert!(!served.server.is_interruptible(overdue.slot, overdue.serial));
         assert!(served.server.runs(overdue.slot, overdue.serial));
-        assert_eq!((served.server.stats().stuck, served.server.stats().timed_out), (1, 1));
+        assert_eq!((served.server.stats()[Metric::Stuck], served.server.stats()[Metric::TimedOut]), (1, 1));
         drop(exchange);
         assert!(turn.next().is_none());
         assert!(!served.server.runs(overdue.slot, overdue.serial));
-        assert_eq!((served.server.stats().stuck, served.server.stats().timed_out), (0, 1));
+        assert_eq!((served.server.stats()[Metric::Stuck], served.server.stats()[Metric::TimedOut]), (0, 1));
         drop(turn);
         served.end();
     }

@@ -9,6 +9,7 @@ pub(crate) mod envelope;
 mod guarded;
 pub(crate) mod level;
 pub(crate) mod log_format;
+pub(crate) mod metrics;
 pub(crate) mod probes;
 pub(crate) mod recent;
 pub(crate) mod record;

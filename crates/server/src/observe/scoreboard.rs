@@ -6,8 +6,9 @@
 //! counter is one word, and the content of a slot is valid if its sequence number is even and the same before and after
 //! the read. A slot is written by the thread that holds it.
 //!
-//! A section has, in this order: counters, the counts of finished responses, those of each endpoint, the last slow and
-//! broken ones, slots.
+//! A section has, in this order: counters and gauges, the counts of finished responses, those of each endpoint, the last
+//! slow and broken ones, slots. The memory is anonymous and inherited by fork alone, so its processes agree on the
+//! layout: after SIGUSR2, the new master, perhaps of another version, makes its own.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,12 +20,14 @@ use tailrace_http::query::QueryMasking;
 use crate::observe::deliveries::{self, Deliveries};
 use crate::observe::endpoints::{self, Endpoints};
 use crate::observe::guarded::{Guarded, peer_of, text_of, word_of};
+use crate::observe::metrics::Metric;
 use crate::observe::recent::{self, Recent};
 use crate::os::clock::{millis, monotonic_nanos};
 use crate::os::shared_memory::shared_words;
 
-/// Words of counters at the start of a section.
-const COUNTERS: usize = 32;
+/// Words of [`Metric`] and of [`Cell`] at the start of a section.
+const METRICS: usize = Metric::ALL.len();
+const COUNTERS: usize = METRICS + Cell::LAST as usize + 1;
 /// Words of a section before its slots.
 const HEAD: usize = COUNTERS + deliveries::WORDS + endpoints::WORDS + recent::WORDS;
 /// Where the counts of each endpoint and the last responses begin.
@@ -49,32 +52,12 @@ const SLOT_TARGET: usize = 10;
 /// The bit of [`SLOT_LENGTH`] that is set while the runner waits for its client.
 const SENDING: u64 = 1 << 63;
 
-/// Counters and gauges of a worker.
+/// What a section says of a worker beside its [`Metric`]s, a word each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Counter {
+pub(crate) enum Cell {
     /// The process.
     Pid,
-    /// Open connections.
-    Connections,
-    /// Connections ever accepted.
-    Accepted,
-    /// Requests answered by the application.
-    Requests,
-    /// Requests and connections refused by the server itself.
-    Refused,
-    /// Complete requests that wait for a thread.
-    Queued,
-    /// Threads that run the application.
-    Running,
-    /// Bytes of memory in responses that clients have not accepted.
-    Buffered,
-    /// Bytes of memory in request bodies.
-    Bodies,
-    /// Threads that are still in a request whose deadline has passed.
-    Stuck,
-    /// Requests whose deadline passed.
-    TimedOut,
     /// When the thread that polls last looked for events, in nanoseconds of the monotonic clock.
     Heartbeat,
     /// See [`Section::stuck_since`], which reads it.
@@ -83,12 +66,6 @@ pub enum Counter {
     Drain,
     /// How many slots threads have ever taken; those beyond were never written.
     Slots,
-    /// Bytes of memory that are held for clients.
-    Held,
-    /// Of these, bytes of request heads, and of later requests that arrived behind them.
-    Heads,
-    /// Unfinished requests that were given up to make room for others.
-    GivenUp,
     /// See [`Section::asked_at`], which reads it.
     AskedAt,
     /// Threads that wait for events and handle them.
@@ -113,13 +90,13 @@ pub enum Counter {
     Draining,
     /// Connections that close once the client has had time to read the response.
     Closing,
-    /// Responses of static files.
-    StaticResponses,
 }
 
-impl Counter {
+impl Cell {
+    const LAST: Self = Self::Closing;
+
     /// Threads by their state, with its name.
-    pub const THREADS: [(Self, &'static str); 6] = [
+    pub(crate) const THREADS: [(Self, &'static str); 6] = [
         (Self::Leading, "leading"),
         (Self::Watching, "watching"),
         (Self::Parked, "parked"),
@@ -129,32 +106,12 @@ impl Counter {
     ];
 
     /// Connections by their state, with its name.
-    pub const CONNECTIONS: [(Self, &'static str); 5] = [
+    pub(crate) const CONNECTIONS: [(Self, &'static str); 5] = [
         (Self::Idle, "idle"),
         (Self::Receiving, "receiving"),
         (Self::Responding, "responding"),
         (Self::Draining, "sending"),
         (Self::Closing, "closing"),
-    ];
-
-    /// Those that are shown to users, with their names.
-    pub const ALL: [(Self, &'static str); 16] = [
-        (Self::Pid, "pid"),
-        (Self::Connections, "connections"),
-        (Self::Accepted, "accepted"),
-        (Self::Requests, "requests"),
-        (Self::Refused, "refused"),
-        (Self::Queued, "queued"),
-        (Self::Running, "running"),
-        (Self::Held, "held"),
-        (Self::Heads, "heads"),
-        (Self::Buffered, "buffered"),
-        (Self::Bodies, "bodies"),
-        (Self::GivenUp, "given_up"),
-        (Self::Stuck, "stuck"),
-        (Self::TimedOut, "timed_out"),
-        (Self::StaticResponses, "static"),
-        (Self::Heartbeat, "heartbeat_ns"),
     ];
 }
 
@@ -253,7 +210,7 @@ impl Section {
 
     /// Slots that threads have ever taken.
     fn slots(&self) -> usize {
-        (self.get(Counter::Slots) as usize).min(self.board.slots)
+        (self.cell(Cell::Slots) as usize).min(self.board.slots)
     }
 
     /// True when this is the only section: no master reads it.
@@ -261,14 +218,35 @@ impl Section {
         self.words.len() == self.board.words.len()
     }
 
-    /// A counter's value.
+    /// The value of a counter or a gauge.
     #[must_use]
-    pub fn get(&self, counter: Counter) -> u64 {
-        self.words[counter as usize].load(Ordering::Relaxed)
+    pub fn get(&self, metric: Metric) -> u64 {
+        self.words[metric as usize].load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set(&self, counter: Counter, value: u64) {
-        self.words[counter as usize].store(value, Ordering::Relaxed);
+    pub(crate) fn set(&self, metric: Metric, value: u64) {
+        self.words[metric as usize].store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn cell(&self, cell: Cell) -> u64 {
+        self.words[METRICS + cell as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_cell(&self, cell: Cell, value: u64) {
+        self.words[METRICS + cell as usize].store(value, Ordering::Relaxed);
+    }
+
+    /// The last heartbeat, in nanoseconds of the monotonic clock; 0: there was none.
+    #[must_use]
+    pub fn heartbeat(&self) -> u64 {
+        self.cell(Cell::Heartbeat)
+    }
+
+    /// Threads and connections by their state: the group, the name of the state, the number.
+    pub fn states(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
+        let threads = Cell::THREADS.map(|state| ("threads", state));
+        let connections = Cell::CONNECTIONS.map(|state| ("connections", state));
+        threads.into_iter().chain(connections).map(|(group, (cell, name))| (group, name, self.cell(cell)))
     }
 
     /// The counts of its finished responses.
@@ -293,7 +271,7 @@ impl Section {
     /// `with_endpoints`. This is the section of all that have ended, which no worker has. `number`: of the worker.
     /// Thread: one of the master.
     pub fn keep(&self, worker: &Self, number: u64, with_endpoints: bool) {
-        self.recent.keep(worker.recent, number, worker.get(Counter::Pid));
+        self.recent.keep(worker.recent, number, worker.cell(Cell::Pid));
         if with_endpoints {
             self.endpoints.add(worker.endpoints);
         }
@@ -307,21 +285,21 @@ impl Section {
     /// Orders the worker to drain, for `graceful` at most. The worker does so even while a request holds its
     /// interpreter.
     pub fn order_drain(&self, graceful: Duration) {
-        self.set(Counter::Drain, millis(graceful).saturating_add(1));
+        self.set_cell(Cell::Drain, millis(graceful).saturating_add(1));
     }
 
     /// The master's order to drain, if there is one.
     pub(crate) fn drain_order(&self) -> Option<Duration> {
-        self.get(Counter::Drain).checked_sub(1).map(Duration::from_millis)
+        self.cell(Cell::Drain).checked_sub(1).map(Duration::from_millis)
     }
 
     /// True when the worker has clearly more than its share of the connections of all that serve.
     pub(crate) fn has_more_than_its_share(&self) -> bool {
-        let mine = self.get(Counter::Connections);
+        let mine = self.get(Metric::Connections);
         let others = (0..).map_while(|number| self.board.place(number));
         let (workers, connections) = others
-            .filter(|place| place.get(Counter::Pid) != 0 && place.get(Counter::Drain) == 0)
-            .fold((0, 0), |(workers, sum), place| (workers + 1, sum + place.get(Counter::Connections)));
+            .filter(|place| place.cell(Cell::Pid) != 0 && place.cell(Cell::Drain) == 0)
+            .fold((0, 0), |(workers, sum), place| (workers + 1, sum + place.get(Metric::Connections)));
         workers > 1 && mine * workers > connections + connections / 4 + workers
     }
 
@@ -335,29 +313,29 @@ impl Section {
     pub(crate) fn take_slot(&self, number: usize, thread: u64) {
         if let Some(slot) = self.slot(number) {
             slot.words().store(SLOT_THREAD, thread);
-            self.words[Counter::Slots as usize].fetch_max(number as u64 + 1, Ordering::Relaxed);
+            self.words[METRICS + Cell::Slots as usize].fetch_max(number as u64 + 1, Ordering::Relaxed);
         }
     }
 
     /// Since when a thread has been in a request whose deadline has passed, on the clock that all processes share.
     #[must_use]
     pub fn stuck_since(&self) -> Option<u64> {
-        self.get(Counter::StuckSince).checked_sub(1)
+        self.cell(Cell::StuckSince).checked_sub(1)
     }
 
     pub(crate) fn set_stuck_since(&self, since: Option<u64>) {
-        self.set(Counter::StuckSince, since.map_or(0, |since| since.saturating_add(1)));
+        self.set_cell(Cell::StuckSince, since.map_or(0, |since| since.saturating_add(1)));
     }
 
     /// Since when the server has waited for an answer of the interpreter, on the clock that all processes share: a
     /// thread holds it. `None`: it does not wait.
     #[must_use]
     pub fn asked_at(&self) -> Option<u64> {
-        self.get(Counter::AskedAt).checked_sub(1)
+        self.cell(Cell::AskedAt).checked_sub(1)
     }
 
     pub(crate) fn set_asked_at(&self, at: Option<u64>) {
-        self.set(Counter::AskedAt, at.map_or(0, |at| at.saturating_add(1)));
+        self.set_cell(Cell::AskedAt, at.map_or(0, |at| at.saturating_add(1)));
     }
 
     /// The requests that threads run, or ran when the worker died.
@@ -444,7 +422,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::convert::Infallible;
 
-    use super::{Counter, InFlight, Scoreboard, Section, most_threads};
+    use super::{Cell, InFlight, Scoreboard, Section, most_threads};
+    use crate::observe::metrics::Metric;
     use crate::observe::record::Record;
     use crate::os::clock;
 
@@ -515,16 +494,16 @@ mod tests {
     fn a_worker_knows_when_it_has_more_than_its_share() {
         let board = Scoreboard::new(4, 1).unwrap();
         let [first, second, draining] = [0, 1, 3].map(|number| board.place(number).unwrap());
-        first.set(Counter::Pid, 100);
-        first.set(Counter::Connections, 50);
+        first.set_cell(Cell::Pid, 100);
+        first.set(Metric::Connections, 50);
         assert!(!first.has_more_than_its_share());
-        draining.set(Counter::Pid, 103);
+        draining.set_cell(Cell::Pid, 103);
         draining.order_drain(std::time::Duration::ZERO);
         assert!(!first.has_more_than_its_share());
-        second.set(Counter::Pid, 101);
+        second.set_cell(Cell::Pid, 101);
         assert!(first.has_more_than_its_share());
         assert!(!second.has_more_than_its_share());
-        second.set(Counter::Connections, 40);
+        second.set(Metric::Connections, 40);
         assert!(!first.has_more_than_its_share());
     }
 
@@ -564,14 +543,14 @@ mod tests {
             });
             sum
         };
-        first.set(Counter::Requests, 7);
+        first.set(Metric::Requests, 7);
         first.deliveries().count(&Record::new(clock::now()));
         first.take_slot(0, 1);
         first.slot(0).unwrap().begin(1, 0, None, b"GET", b"/");
-        assert_eq!((first.get(Counter::Requests), second.get(Counter::Requests)), (7, 0));
+        assert_eq!((first.get(Metric::Requests), second.get(Metric::Requests)), (7, 0));
         assert!(responses(&first) > 0 && responses(&second) == 0);
         first.clear();
-        assert_eq!((first.get(Counter::Requests), responses(&first)), (0, 0));
+        assert_eq!((first.get(Metric::Requests), responses(&first)), (0, 0));
         assert!(board.place(2).is_none());
     }
 }

@@ -1,64 +1,66 @@
-//! The counters of a server, and how they are written to the scoreboard.
+//! The figures of a server: its counters as they are counted, all figures at one moment, and how they are written to the
+//! scoreboard.
 
-use crate::observe::scoreboard::{Counter, Section};
+use std::fmt;
+use std::ops::{Index, IndexMut};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters of a server, for its owner to read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use crate::observe::metrics::Metric;
+use crate::observe::scoreboard::{Cell, Section};
+
+/// The counters of a server. Any thread.
+#[derive(Debug, Default)]
+pub(crate) struct Counts([AtomicU64; Metric::ALL.len()]);
+
+impl Counts {
+    /// Counts events, so many.
+    #[inline]
+    pub(crate) fn add(&self, counter: Metric, number: u64) {
+        self.0[counter as usize].fetch_add(number, Ordering::Relaxed);
+    }
+
+    /// What was counted; everything that is counted elsewhere is 0.
+    pub(crate) fn stats(&self) -> Stats {
+        Stats { figures: self.0.each_ref().map(|count| count.load(Ordering::Relaxed)), ..Stats::default() }
+    }
+}
+
+/// Counters and gauges of a server, for its owner to read: `stats[Metric::Requests]`.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Open connections.
-    pub connections: u64,
-    /// Connections ever accepted.
-    pub accepted: u64,
-    /// Requests answered by the application.
-    pub requests: u64,
-    /// Requests and connections refused by the server itself.
-    pub refused: u64,
+    figures: [u64; Metric::ALL.len()],
     /// Threads that there are; with greenlets, those that run requests or wait to.
     pub threads: u64,
     /// Greenlets that were ever made.
     pub greenlets_made: u64,
-    /// Threads that run the application.
-    pub running: u64,
-    /// Complete requests that wait for a thread.
-    pub queued: u64,
-    /// Bytes of memory that are held for clients.
-    pub held: u64,
-    /// Of these, bytes of request heads, and of later requests that arrived behind them.
-    pub heads: u64,
-    /// Bytes of memory in responses that clients have not accepted.
-    pub buffered: u64,
-    /// Bytes of memory in request bodies.
-    pub bodies: u64,
-    /// Unfinished requests that were given up to make room for others.
-    pub given_up: u64,
-    /// Threads that are still in a request whose deadline has passed.
-    pub stuck: u64,
-    /// Requests whose deadline passed.
-    pub timed_out: u64,
-    /// Responses of static files, of which the application knows nothing.
-    pub static_responses: u64,
+}
+
+impl fmt::Debug for Stats {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let figures = Metric::ALL.map(|metric| (metric.row().key, self[metric]));
+        to.debug_map().entries(figures).finish()
+    }
+}
+
+impl Index<Metric> for Stats {
+    type Output = u64;
+
+    fn index(&self, metric: Metric) -> &u64 {
+        &self.figures[metric as usize]
+    }
+}
+
+impl IndexMut<Metric> for Stats {
+    fn index_mut(&mut self, metric: Metric) -> &mut u64 {
+        &mut self.figures[metric as usize]
+    }
 }
 
 impl Stats {
-    /// Writes them to a section of the scoreboard.
+    /// Writes the figures to a section of the scoreboard.
     pub(crate) fn publish(&self, section: &Section) {
-        for (counter, value) in [
-            (Counter::Connections, self.connections),
-            (Counter::Accepted, self.accepted),
-            (Counter::Requests, self.requests),
-            (Counter::Refused, self.refused),
-            (Counter::Queued, self.queued),
-            (Counter::Running, self.running),
-            (Counter::Held, self.held),
-            (Counter::Heads, self.heads),
-            (Counter::Buffered, self.buffered),
-            (Counter::Bodies, self.bodies),
-            (Counter::GivenUp, self.given_up),
-            (Counter::Stuck, self.stuck),
-            (Counter::TimedOut, self.timed_out),
-            (Counter::StaticResponses, self.static_responses),
-        ] {
-            section.set(counter, value);
+        for metric in Metric::ALL {
+            section.set(metric, self[metric]);
         }
     }
 }
@@ -83,12 +85,12 @@ pub(crate) struct ThreadStates {
 impl ThreadStates {
     /// Writes them to a section of the scoreboard.
     pub(crate) fn publish(&self, section: &Section) {
-        section.set(Counter::Leading, self.leading);
-        section.set(Counter::Watching, self.watching);
-        section.set(Counter::Parked, self.parked);
-        section.set(Counter::Entering, self.entering);
-        section.set(Counter::Working, self.running);
-        section.set(Counter::Sending, self.sending);
+        section.set_cell(Cell::Leading, self.leading);
+        section.set_cell(Cell::Watching, self.watching);
+        section.set_cell(Cell::Parked, self.parked);
+        section.set_cell(Cell::Entering, self.entering);
+        section.set_cell(Cell::Working, self.running);
+        section.set_cell(Cell::Sending, self.sending);
     }
 }
 
@@ -120,58 +122,55 @@ impl ConnectionStates {
     /// Writes them to a section of the scoreboard.
     pub(crate) fn publish(&self, section: &Section) {
         let Self([idle, receiving, responding, sending, closing]) = *self;
-        section.set(Counter::Idle, idle);
-        section.set(Counter::Receiving, receiving);
-        section.set(Counter::Responding, responding);
-        section.set(Counter::Draining, sending);
-        section.set(Counter::Closing, closing);
+        section.set_cell(Cell::Idle, idle);
+        section.set_cell(Cell::Receiving, receiving);
+        section.set_cell(Cell::Responding, responding);
+        section.set_cell(Cell::Draining, sending);
+        section.set_cell(Cell::Closing, closing);
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{Activity, ConnectionStates, Stats, ThreadStates};
-    use crate::observe::scoreboard::{Counter, Scoreboard};
+    use super::{Activity, ConnectionStates, Counts, Stats, ThreadStates};
+    use crate::observe::metrics::Metric;
+    use crate::observe::scoreboard::{Cell, Scoreboard};
 
     #[test]
-    fn every_counter_and_state_of_the_scoreboard_is_published() {
+    fn every_figure_and_state_is_published_in_a_word_of_its_own() {
         let section = Scoreboard::new(1, 1).unwrap().place(0).unwrap();
-        let stats = Stats {
-            connections: 1,
-            accepted: 2,
-            requests: 3,
-            refused: 4,
-            running: 5,
-            queued: 6,
-            held: 7,
-            heads: 8,
-            buffered: 9,
-            bodies: 10,
-            given_up: 11,
-            stuck: 12,
-            timed_out: 13,
-            static_responses: 14,
-            ..Stats::default()
-        };
-        stats.publish(&section);
-        let named = |name: &str| section.get(Counter::ALL.iter().find(|(_, each)| *each == name).unwrap().0);
-        let published =
-            ["connections", "accepted", "requests", "refused", "running", "queued", "held", "heads"].map(named);
-        assert_eq!(published, [1, 2, 3, 4, 5, 6, 7, 8]);
-        let others = ["buffered", "bodies", "given_up", "stuck", "timed_out", "static"].map(named);
-        assert_eq!(others, [9, 10, 11, 12, 13, 14]);
-        let states = ThreadStates { leading: 1, watching: 2, parked: 3, entering: 4, running: 5, sending: 6 };
-        states.publish(&section);
-        assert_eq!(Counter::THREADS.map(|(counter, _)| section.get(counter)), [1, 2, 3, 4, 5, 6]);
-        let mut states = ConnectionStates::default();
-        let all = [Activity::Idle, Activity::Receiving, Activity::Responding, Activity::Sending, Activity::Closing];
-        for (count, activity) in (1..).zip(all) {
-            (0..count).for_each(|_| states.add(activity));
+        let mut stats = Stats::default();
+        for (value, metric) in (1..).zip(Metric::ALL) {
+            stats[metric] = value;
         }
-        states.publish(&section);
-        assert_eq!(Counter::CONNECTIONS.map(|(counter, _)| section.get(counter)), [1, 2, 3, 4, 5]);
+        stats.publish(&section);
+        let threads =
+            ThreadStates { leading: 101, watching: 102, parked: 103, entering: 104, running: 105, sending: 106 };
+        threads.publish(&section);
+        let mut connections = ConnectionStates::default();
+        let all = [Activity::Idle, Activity::Receiving, Activity::Responding, Activity::Sending, Activity::Closing];
+        for (count, activity) in (201..).zip(all) {
+            (0..count).for_each(|_| connections.add(activity));
+        }
+        connections.publish(&section);
+        for (value, metric) in (1..).zip(Metric::ALL) {
+            assert_eq!(section.get(metric), value, "{metric:?}");
+        }
+        assert_eq!(Cell::THREADS.map(|(cell, _)| section.cell(cell)), [101, 102, 103, 104, 105, 106]);
+        assert_eq!(Cell::CONNECTIONS.map(|(cell, _)| section.cell(cell)), [201, 202, 203, 204, 205]);
         // These are not statistics.
-        assert_eq!((named("pid"), named("heartbeat_ns")), (0, 0));
+        assert_eq!((section.cell(Cell::Pid), section.cell(Cell::Heartbeat)), (0, 0));
+    }
+
+    #[test]
+    fn a_counter_counts_for_itself() {
+        let counts = Counts::default();
+        counts.add(Metric::Refused, 1);
+        counts.add(Metric::Refused, 2);
+        counts.add(Metric::Requests, 5);
+        let mut expected = Stats::default();
+        (expected[Metric::Refused], expected[Metric::Requests]) = (3, 5);
+        assert_eq!(counts.stats(), expected);
     }
 }

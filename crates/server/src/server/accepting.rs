@@ -8,7 +8,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread;
 use std::time::Duration;
@@ -19,7 +19,8 @@ use crate::connection::driver::{Connection, ConnectionHost};
 use crate::connection::notices::Untrusted;
 use crate::connection::table::SPECIAL;
 use crate::executor::application::{Application, Level};
-use crate::observe::scoreboard::{Counter, Section};
+use crate::observe::metrics::Metric;
+use crate::observe::scoreboard::Section;
 use crate::os::allocator;
 use crate::os::clock::{self, Millis};
 use crate::os::panics::may_panic;
@@ -78,7 +79,6 @@ pub(super) struct Accepting {
     place: Option<Section>,
     /// The last client was left to the other workers.
     left_to_others: AtomicBool,
-    accepted: AtomicU64,
     /// The keys of connections that the poller does not know yet.
     unwatched: Mutex<Vec<u64>>,
 }
@@ -108,14 +108,8 @@ impl Accepting {
             listeners: RwLock::new(sockets.into_iter().map(Listener::new).collect()),
             place,
             left_to_others: AtomicBool::new(false),
-            accepted: AtomicU64::new(0),
             unwatched: Mutex::default(),
         })
-    }
-
-    /// Connections accepted so far.
-    pub(super) fn accepted(&self) -> u64 {
-        self.accepted.load(Ordering::Relaxed)
     }
 
     /// Accepts clients that wait at the listener of this key. `is_blocked`: the application cannot be entered.
@@ -160,7 +154,7 @@ impl Accepting {
         let most = if shares { 1 } else { free.clamp(1, AT_ONCE) };
         let accepted = listener.accept(most, |socket, peer| self.open(socket, peer, index_of(key), host));
         if shares && let Some(place) = &self.place {
-            place.set(Counter::Connections, self.context.table.len() as u64);
+            place.set(Metric::Connections, self.context.table.len() as u64);
         }
         match accepted {
             Accepted::All => Backlog::None,
@@ -202,7 +196,7 @@ impl Accepting {
             self.context.shared.count_refusal();
             return;
         }
-        self.accepted.fetch_add(1, Ordering::Relaxed);
+        self.context.counts.add(Metric::Accepted, 1);
         lock(&self.unwatched).push(key);
         self.guard.connection(&connection, || {
             may_panic("open");

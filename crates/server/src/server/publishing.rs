@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::executor::application_check::ApplicationCheck;
-use crate::observe::scoreboard::{Counter, Section};
+use crate::observe::metrics::Metric;
+use crate::observe::scoreboard::{Cell, Section};
 use crate::observe::stats::Stats;
 use crate::os::clock::{Millis, NEVER};
 use crate::os::process;
@@ -55,7 +56,7 @@ impl Publishing {
     /// `place`: the section of this server; `None`: nothing is published.
     pub(super) fn new(place: Option<Section>) -> Self {
         if let Some(place) = place {
-            place.set(Counter::Pid, u64::from(process::id()));
+            place.set_cell(Cell::Pid, u64::from(process::id()));
         }
         Self {
             place,
@@ -108,9 +109,9 @@ impl Publishing {
             _ => PAUSE,
         };
         self.pause.store(pause, Ordering::Relaxed);
-        place.set(Counter::Heartbeat, *now);
+        place.set_cell(Cell::Heartbeat, *now);
         place.set_stuck_since(*stuck_since);
-        if self.check.is_due(*now, *moves, stats.running > 0 || stats.queued > 0) {
+        if self.check.is_due(*now, *moves, stats[Metric::Running] > 0 || stats[Metric::Queued] > 0) {
             self.check.ask(*now);
             if !ask() {
                 self.check.end();
@@ -136,15 +137,17 @@ mod tests {
     use std::time::Duration;
 
     use super::{HEARTBEAT, MANY_CONNECTIONS, PAUSE, Publishing, Shown};
-    use crate::observe::scoreboard::{Counter, Scoreboard};
+    use crate::observe::metrics::Metric;
+    use crate::observe::scoreboard::Scoreboard;
     use crate::observe::stats::Stats;
 
     /// Publishes at `now`, when so many requests have been answered. Returns how long the loop may wait then.
     fn wait_after(publishing: &Publishing, now: u64, requests: u64) -> u64 {
         let place = publishing.is_due(now).unwrap();
-        let stats = Stats { requests, ..Stats::default() };
+        let mut stats = Stats::default();
+        stats[Metric::Requests] = requests;
         publishing.publish(place, &Shown { stats, moves: requests, stuck_since: None, now }, || false);
-        assert_eq!(place.get(Counter::Requests), requests);
+        assert_eq!(place.get(Metric::Requests), requests);
         u64::try_from(publishing.longest_wait(now).unwrap().as_millis()).unwrap()
     }
 

@@ -21,7 +21,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tailrace_server::{
-    Application, BodyFault, Exchange, Level, Payload, Position, Record, Reports, RequestBody, Scheme, Sent,
+    Application, BodyFault, Exchange, Level, Metric, Payload, Position, Record, Reports, RequestBody, Scheme, Sent,
     Server as Engine, Short, Turn,
 };
 pub use tailrace_server::{Config, ExecutorKind};
@@ -291,12 +291,12 @@ impl Server {
 
     /// Connections that it has accepted so far.
     pub fn accepted(&self) -> u64 {
-        self.reactor().stats().accepted
+        self.reactor().stats()[Metric::Accepted]
     }
 
     /// Requests that it has refused so far.
     pub fn refused(&self) -> u64 {
-        self.reactor().stats().refused
+        self.reactor().stats()[Metric::Refused]
     }
 
     /// Drains the server and checks that nothing of it is left. The clients must be closed before.
@@ -314,7 +314,7 @@ impl Server {
         let has_failed = thread::panicking();
         reactor.stop(if has_failed { Duration::ZERO } else { PATIENCE });
         assert!(reactor.join(Some(2 * PATIENCE)) || has_failed, "the server does not end");
-        let connections = reactor.stats().connections;
+        let connections = reactor.stats()[Metric::Connections];
         let fault = reactor.fault();
         let reactor = {
             let weak = Arc::downgrade(&reactor);

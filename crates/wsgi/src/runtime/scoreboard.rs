@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyList, PyTuple};
 use tailrace_http::query::QueryMasking;
-use tailrace_server::{Counter, Ended, InFlight, Scoreboard as Board, Section, client_text};
+use tailrace_server::{Ended, InFlight, Metric, MetricRow, Scoreboard as Board, Section, client_text};
 
 use crate::python::exceptions::os_error;
 use crate::runtime::settings::query_masking_of;
@@ -35,6 +35,27 @@ impl Scoreboard {
         let section = number.and_then(|number| self.board.place(number));
         section.ok_or_else(|| PyIndexError::new_err(format!("the scoreboard has no place {asked}")))
     }
+}
+
+/// Sets a count in the dict of its group.
+fn set_in_group(groups: &Bound<'_, PyDict>, group: &str, name: &str, count: u64) -> PyResult<()> {
+    let counts = match groups.get_item(group)? {
+        Some(counts) => counts,
+        None => {
+            groups.set_item(group, PyDict::new(groups.py()))?;
+            groups.as_any().get_item(group)?
+        }
+    };
+    counts.set_item(name, count)
+}
+
+/// The table of metrics for Python: of each group, source, type, key, label, name, help and details.
+pub(crate) fn metrics(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+    let rows = tailrace_server::metric_rows().map(|row| {
+        let MetricRow { group, source, key, kind, name, label, help, details } = *row;
+        (group, source, kind, key, label, name, help, details)
+    });
+    PyTuple::new(py, rows.collect::<Vec<_>>())
 }
 
 /// A request as Python sees it: id, method, target, client, seconds, phase ("running", or "sending" while it waits for
@@ -96,8 +117,8 @@ impl Scoreboard {
     fn counters<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyDict>> {
         let place = self.place(place)?;
         let counters = PyDict::new(py);
-        for (counter, name) in Counter::ALL {
-            counters.set_item(name, place.get(counter))?;
+        for metric in Metric::ALL {
+            counters.set_item(metric.row().key, place.get(metric))?;
         }
         let now = tailrace_server::shared_now();
         counters.set_item("stuck_ms", place.stuck_since().map_or(0, |since| now.saturating_sub(since) / 1_000_000))?;
@@ -107,14 +128,9 @@ impl Scoreboard {
     /// Threads and connections of the worker at a place, each by state.
     #[pyo3(signature = (place, /))]
     fn states<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyDict>> {
-        let place = self.place(place)?;
         let states = PyDict::new(py);
-        for (what, counters) in [("threads", &Counter::THREADS[..]), ("connections", &Counter::CONNECTIONS[..])] {
-            let counts = PyDict::new(py);
-            for (counter, name) in counters {
-                counts.set_item(name, place.get(*counter))?;
-            }
-            states.set_item(what, counts)?;
+        for (group, name, count) in self.place(place)?.states() {
+            set_in_group(&states, group, name, count)?;
         }
         Ok(states)
     }
@@ -123,16 +139,7 @@ impl Scoreboard {
     #[pyo3(signature = (place, /))]
     fn deliveries<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyDict>> {
         let groups = PyDict::new(py);
-        self.place(place)?.deliveries().visit(|group, name, count| {
-            let counts = match groups.get_item(group)? {
-                Some(counts) => counts,
-                None => {
-                    groups.set_item(group, PyDict::new(py))?;
-                    groups.as_any().get_item(group)?
-                }
-            };
-            counts.set_item(name, count)
-        })?;
+        self.place(place)?.deliveries().visit(|group, name, count| set_in_group(&groups, group, name, count))?;
         Ok(groups)
     }
 
@@ -181,7 +188,7 @@ impl Scoreboard {
     #[pyo3(signature = (place, /))]
     fn signs_of_life(&self, place: usize) -> PyResult<(u64, Option<u64>)> {
         let place = self.place(place)?;
-        Ok((place.get(Counter::Heartbeat), place.asked_at()))
+        Ok((place.heartbeat(), place.asked_at()))
     }
 
     /// The requests that the worker at a place runs, or ran when it died.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
-use tailrace_server::{ExecutorKind, Scoreboard as Board, Server as Core, Stats};
+use tailrace_server::{ExecutorKind, Metric, Scoreboard as Board, Server as Core};
 
 use crate::call::application::WsgiApplication;
 use crate::call::environ::{Constants, EnvironMaker};
@@ -157,7 +157,7 @@ impl Server {
             }
             ended
         });
-        if ended && self.core.stats().running == 0 {
+        if ended && self.core.stats()[Metric::Running] == 0 {
             self.handler.join_threads(py);
         }
         Ok(ended)
@@ -170,45 +170,13 @@ impl Server {
 
     /// Counters and gauges: connections, requests, threads, running, queued and others.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let Stats {
-            connections,
-            accepted,
-            requests,
-            refused,
-            threads,
-            greenlets_made,
-            running,
-            queued,
-            held,
-            heads,
-            buffered,
-            bodies,
-            given_up,
-            stuck,
-            timed_out,
-            static_responses,
-        } = self.core.stats();
+        let found = self.core.stats();
         let stats = PyDict::new(py);
-        for (name, value) in [
-            ("connections", connections),
-            ("accepted", accepted),
-            ("requests", requests),
-            ("refused", refused),
-            ("threads", threads),
-            ("greenlets_made", greenlets_made),
-            ("running", running),
-            ("queued", queued),
-            ("held", held),
-            ("heads", heads),
-            ("buffered", buffered),
-            ("bodies", bodies),
-            ("given_up", given_up),
-            ("stuck", stuck),
-            ("timed_out", timed_out),
-            ("static", static_responses),
-        ] {
-            stats.set_item(name, value)?;
+        for metric in Metric::ALL {
+            stats.set_item(metric.row().key, found[metric])?;
         }
+        stats.set_item("threads", found.threads)?;
+        stats.set_item("greenlets_made", found.greenlets_made)?;
         Ok(stats)
     }
 

@@ -297,6 +297,7 @@ mod tests {
     use crate::config::Config;
     use crate::connection::exchange::{Exchange, Payload, Position, Room, Sent};
     use crate::executor::Turns;
+    use crate::observe::metrics::Metric;
 
     struct Here(&'static [u8]);
 
@@ -321,7 +322,7 @@ mod tests {
             let exchange = turn.next().unwrap();
             carried.push((turn, exchange));
         }
-        while served.server.stats().queued < 1 {
+        while served.server.stats()[Metric::Queued] < 1 {
             thread::yield_now();
         }
         assert!(!served.greenlets.wants_worker());
@@ -335,7 +336,7 @@ mod tests {
         turn.next().unwrap().finish().unwrap();
         assert!(turn.next().is_none());
         drop((turn, carried));
-        assert_eq!(served.server.stats().running, 0);
+        assert_eq!(served.server.stats()[Metric::Running], 0);
         served.end();
     }
 
@@ -343,7 +344,7 @@ mod tests {
     fn a_turn_ends_with_its_slice_and_the_thread_is_woken_again() {
         let served = Served::new(Config::default());
         let _clients: Vec<_> = (0..2).map(|_| served.ask()).collect();
-        while served.server.stats().queued < 2 {
+        while served.server.stats()[Metric::Queued] < 2 {
             thread::yield_now();
         }
         served.await_request();

@@ -1,0 +1,76 @@
+"""The table of all metrics: those that the workers count, from the core, and those of the master and its processes.
+
+`/metrics`, statsd, `/status.json`, the explanations of the live page and the tables of docs/reference/metrics.md follow
+from it. A metric that a worker counts is a row in crates/server/src/observe/metrics.rs, any other one a row here and a
+value in `series.py`. Counters include workers that have ended; gauges do not.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from tailrace._tailrace import METRICS
+
+COUNTER: Final = "counter"
+GAUGE: Final = "gauge"
+HISTOGRAM: Final = "histogram"
+
+
+class Metric(NamedTuple):
+    """A metric.
+
+    group: its heading in the documentation. source, key: where `series.py` finds its value. kind: COUNTER, GAUGE or
+    HISTOGRAM. label: tells its values apart; empty: there is one value. name: in Prometheus, without `_total`. help: a
+    sentence. details: what the documentation and the live page add, sentences in Markdown; or empty.
+    """
+
+    group: str
+    source: str
+    kind: str
+    key: str
+    label: str
+    name: str
+    help: str
+    details: str = ""
+
+    @property
+    def family(self) -> str:
+        """Its name in Prometheus."""
+        return f"{self.name}_total" if self.kind == COUNTER else self.name
+
+
+INFO: Final = Metric(
+    *("workers", "", GAUGE, "", "", "tailrace_info"),
+    "Version of the server.",
+    "1, with the labels `version` and `application`.",
+)
+_OF_MASTER: Final = (
+    Metric("workers", "master", GAUGE, "uptime", "", "tailrace_uptime_seconds", "Time since the master started."),
+    Metric("workers", "master", GAUGE, "ready", "", "tailrace_ready", "1 while /ready answers 200, else 0."),
+    Metric("workers", "master", GAUGE, "wanted", "", "tailrace_workers_wanted", "Workers wanted."),
+    Metric(
+        *("workers", "master", GAUGE, "workers", "state", "tailrace_workers"),
+        "Workers by state.",
+        "`starting`, `serving`, `draining` or `hung`.",
+    ),
+    Metric(
+        *("workers", "master", COUNTER, "restarts", "reason", "tailrace_worker_restarts"),
+        "Workers replaced, or failed to load, by reason.",
+    ),
+)
+RESIDENT: Final = Metric(
+    *("memory", "", GAUGE, "", "", "tailrace_workers_resident_memory_bytes"),
+    "Total resident memory of the workers; a shared page counts once per worker.",
+)
+PROPORTIONAL: Final = Metric(
+    *("memory", "", GAUGE, "", "", "tailrace_workers_proportional_memory_bytes"),
+    "Memory of the workers; a shared page counts once.",
+    "Absent if it cannot be read.",
+)
+# Those of a snapshot, in the order of `/metrics`.
+OF_SNAPSHOT: Final = (*_OF_MASTER, *(Metric(*row) for row in METRICS))
+TABLE: Final = (INFO, *OF_SNAPSHOT, RESIDENT, PROPORTIONAL)
+# Those with a key in `counters` and `totals` of `/status.json`.
+FIGURES: Final = tuple(metric for metric in TABLE if metric.source == "counters")
+# Counters of these.
+GROWING: Final = tuple(metric.key for metric in FIGURES if metric.kind == COUNTER)
