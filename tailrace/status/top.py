@@ -319,6 +319,9 @@ class Top(App[None]):
         return look
 
     def _show(self, found: Look | str) -> None:
+        if not self.query("#said"):
+            # The program ends, and its widgets are gone already.
+            return
         if isinstance(found, str):
             self.query_one("#said", Static).update(found)
             return
