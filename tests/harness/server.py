@@ -178,7 +178,12 @@ class Server:
 
     def threads(self) -> list[str]:
         """Names of the serving process's threads, as the kernel knows them."""
-        return [path.read_text().strip() for path in Path(f"/proc/{self.pid}/task").glob("*/comm")]
+        names = []
+        for path in Path(f"/proc/{self.pid}/task").glob("*/comm"):
+            # A thread may end meanwhile.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                names.append(path.read_text().strip())
+        return names
 
 
 # What servers of all kinds write when they cannot do what they are to do.

@@ -31,7 +31,11 @@ def until_it_wakes(pid: int) -> float:
 
 
 def _limit(pid: int, task: Path) -> float:
-    call, *arguments = (task / "syscall").read_text().split()
+    try:
+        call, *arguments = (task / "syscall").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        # The thread has ended.
+        return math.inf
     if call == "running":
         return 0.0
     at, unit = CALLS.get(int(call), (0, ""))
