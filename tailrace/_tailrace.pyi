@@ -166,21 +166,21 @@ class LogStream:
 class Scoreboard:
     """The state of all workers of a master, in memory that they share. Made by the master before it forks."""
 
-    def __new__(cls, places: int, threads: int, query_masking: str) -> Scoreboard:
+    def __new__(cls, slots: int, threads: int, query_masking: str) -> Scoreboard:
         """A scoreboard for this many workers, each with this many threads. query_masking: the value of the option.
         Raises OSError, ValueError."""
 
-    def counters(self, place: int, /) -> dict[str, int]:
-        """Counters and gauges of the worker at a place, also after its death. Raises IndexError."""
+    def counters(self, slot: int, /) -> dict[str, int]:
+        """Counters and gauges of the worker in a slot, also after its death. Raises IndexError."""
 
-    def states(self, place: int, /) -> dict[str, dict[str, int]]:
+    def states(self, slot: int, /) -> dict[str, dict[str, int]]:
         """Its threads and connections, each by state. Raises IndexError."""
 
-    def deliveries(self, place: int, /) -> dict[str, dict[str, int]]:
+    def deliveries(self, slot: int, /) -> dict[str, dict[str, int]]:
         """The counts of its finished responses, by group and name, also after its death. Buckets of histograms have the
         responses up to their bound, without those of the buckets before. Raises IndexError."""
 
-    def endpoints(self, place: int | None, /) -> list[dict[str, Any]]:
+    def endpoints(self, slot: int | None, /) -> list[dict[str, Any]]:
         """What the responses of each of its endpoints have cost since it began, in no order: `endpoint` (method and
         folded path; empty: all others together), `responses`, `held_ns`, `delivery_ns`, `blocked_ns`, `blocks`,
         `writes`, `body_bytes`, `chunked`, `failed`, `client_gone`, `slow`, `event_streams`, `event_stream_ns`,
@@ -188,36 +188,36 @@ class Scoreboard:
         `times`, a dict of responses, without event streams, by the upper bound of their time in seconds, as text,
         ascending. None: of all workers for which `keep` was called. Raises IndexError."""
 
-    def recent(self, place: int | None, /) -> dict[str, list[dict[str, Any]]]:
+    def recent(self, slot: int | None, /) -> dict[str, list[dict[str, Any]]]:
         """Its last `slow` and its last `broken` responses, the last one first: `method`, `target`, `endpoint` (as in
         `endpoints`), `client`, `status`,
         `ending`, `path`, `body_bytes`, `blocks`, `writes`, and in seconds the phases `queued`, `application`,
         `iterating`, `blocked`, `total`, and `ago`, the time since its end. None: of all workers for which `keep` was
         called, with `worker` and `pid`, which are 0 otherwise. Raises IndexError."""
 
-    def in_flight(self, place: int, /) -> list[dict[str, Any]]:
+    def in_flight(self, slot: int, /) -> list[dict[str, Any]]:
         """The requests that it runs, or ran when it died: id, method, target, client, phase, seconds, thread."""
 
-    def signs_of_life(self, place: int, /) -> tuple[int, int | None]:
+    def signs_of_life(self, slot: int, /) -> tuple[int, int | None]:
         """The last heartbeat of its I/O side, and since when its I/O side waits for the interpreter (None: it does
         not), both in nanoseconds of the monotonic clock. Raises IndexError."""
 
-    def drain(self, place: int, seconds: float, /) -> None:
+    def drain(self, slot: int, seconds: float, /) -> None:
         """Makes the worker drain, with this many seconds for requests in flight, even if a request holds its
         interpreter.
 
         Raises IndexError, ValueError.
         """
 
-    def keep(self, place: int, number: int, with_endpoints: bool, /) -> None:
+    def keep(self, slot: int, number: int, with_endpoints: bool, /) -> None:
         """Adds its `recent` to those of all workers that have ended; its `endpoints`, too, if `with_endpoints`. number:
         of the worker, which has ended. Raises IndexError."""
 
     def forget_endpoints(self) -> None:
         """Forgets the endpoints of all workers that have ended."""
 
-    def clear(self, place: int, /) -> None:
-        """Clears a place, before another worker gets it."""
+    def clear(self, slot: int, /) -> None:
+        """Clears a slot, before another worker gets it."""
 
 Overdue: TypeAlias = tuple[int, int, str, float, str]
 """A request past its deadline: runner slot, serial number, method and target, seconds in the application, what its
@@ -333,7 +333,7 @@ class Server:
 
         settings: a value for each name in SETTINGS (sizes in bytes, times in seconds). listeners: of each listening
         socket the descriptor, which is duplicated, the protocol ("http"), and the version of the PROXY header that each
-        connection begins with ("v1", "v2", "any", or None). scoreboard: and the place of this worker in it. master: the
+        connection begins with ("v1", "v2", "any", or None). scoreboard: and the slot of this worker in it. master: the
         reading end of the liveness pipe, how long requests in flight may take once the master has ended, and how much
         later the process then ends by force (seconds). Raises ValueError for unknown, missing or unfit settings,
         OSError when a resource is refused."""

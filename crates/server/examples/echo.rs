@@ -88,8 +88,8 @@ fn main() {
         is_overlay: false,
     }));
     // The Python server has one, too.
-    let place = Scoreboard::new(1, threads).unwrap().place(0);
-    let server = Server::new(config, echo.clone(), vec![listener.into()], place).unwrap();
+    let worker_slot = Scoreboard::new(1, threads).unwrap().worker_slot(0);
+    let server = Server::new(config, echo.clone(), vec![listener.into()], worker_slot).unwrap();
     assert!(echo.server.set(server.clone()).is_ok());
     for _ in 0..2 {
         echo.grow().unwrap();

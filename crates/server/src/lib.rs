@@ -52,7 +52,7 @@ pub use observe::endpoints::{Endpoint, name_of as endpoint_name};
 pub use observe::metrics::{Metric, Row as MetricRow, rows as metric_rows};
 pub use observe::recent::Ended;
 pub use observe::record::{Ending, Path, Record, millis_between};
-pub use observe::scoreboard::{InFlight, Scoreboard, Section, now as shared_now};
+pub use observe::scoreboard::{InFlight, Scoreboard, WorkerSlot, now as shared_now};
 pub use observe::server_log::ServerLog;
 pub use observe::stats::Stats;
 

@@ -47,7 +47,7 @@ use crate::executor::event_loop::EventLoop;
 use crate::executor::greenlets::Greenlets;
 use crate::observe::metrics::Metric;
 use crate::observe::record::Record;
-use crate::observe::scoreboard::{InFlight, Section, Sending};
+use crate::observe::scoreboard::{InFlight, Sending, WorkerSlot};
 use crate::observe::stats::{ConnectionStates, Stats, ThreadStates};
 use crate::os::clock::Millis;
 use crate::os::epoll::{Events, WAKEUP};
@@ -249,17 +249,17 @@ impl Server {
     /// Updates the scoreboard if it is due, and obeys the master's order to drain.
     fn publish(&self) {
         let Parts { context, dispatcher, application, publishing, .. } = &self.parts;
-        let Some(place) = publishing.is_due(context.clock.recent_millis()) else { return };
-        if let Some(graceful) = place.drain_order() {
+        let Some(worker_slot) = publishing.is_due(context.clock.recent_millis()) else { return };
+        if let Some(graceful) = worker_slot.drain_order() {
             ending::stop(context, graceful);
         }
         let now = context.clock.recent_millis();
         if publishing.are_connections_due(now, context.table.len()) {
             let mut states = ConnectionStates::default();
             context.table.visit(|connection| states.add(connection.activity()));
-            states.publish(&place);
+            states.publish(&worker_slot);
         }
-        self.thread_states().publish(&place);
+        self.thread_states().publish(&worker_slot);
         let stats = self.stats();
         let shown = Shown {
             moves: dispatcher.queue.moved().wrapping_add(stats[Metric::Requests]),
@@ -267,7 +267,7 @@ impl Server {
             now: self.shared_now(),
             stats,
         };
-        publishing.publish(place, &shown, || application.ask());
+        publishing.publish(worker_slot, &shown, || application.ask());
     }
 
     fn thread_states(&self) -> ThreadStates {
@@ -283,8 +283,8 @@ impl Server {
 
     /// Updates the counters on the scoreboard, though an update may not be due.
     fn publish_last(&self) {
-        if let Some(place) = self.parts.place {
-            self.stats().publish(&place);
+        if let Some(worker_slot) = self.parts.worker_slot {
+            self.stats().publish(&worker_slot);
         }
     }
 
@@ -439,7 +439,7 @@ impl Log for Server {
 // What the owner of the server calls.
 
 impl Server {
-    /// A server on these listening sockets. It starts no thread. `place`: its section of the scoreboard.
+    /// A server on these listening sockets. It starts no thread. `worker_slot`: its slot of the scoreboard.
     ///
     /// # Errors
     /// No descriptors left, or the access log cannot be opened.
@@ -447,10 +447,10 @@ impl Server {
         config: Config,
         application: Arc<dyn Application>,
         listeners: Vec<OwnedFd>,
-        place: Option<Section>,
+        worker_slot: Option<WorkerSlot>,
     ) -> io::Result<Arc<Self>> {
         process::watch_forks();
-        let server = Arc::new(Self { parts: Parts::new(config, application, listeners, place)? });
+        let server = Arc::new(Self { parts: Parts::new(config, application, listeners, worker_slot)? });
         server.report_slow(server.parts.context.clock.now());
         Ok(server)
     }
@@ -495,7 +495,7 @@ impl Server {
 
     /// The requests that runners run, each with the slot of its runner.
     pub fn in_flight(&self) -> Vec<(usize, InFlight)> {
-        self.parts.place.map(|place| place.in_flight_by_slot().collect()).unwrap_or_default()
+        self.parts.worker_slot.map(|slot| slot.in_flight_by_slot().collect()).unwrap_or_default()
     }
 
     /// The application's reply to [`Application::ask`]: a thread has obtained the interpreter.

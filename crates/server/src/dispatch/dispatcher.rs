@@ -17,7 +17,7 @@ use crate::connection::table::SPECIAL;
 use crate::dispatch::admission::{self, STALLED, Stall};
 use crate::dispatch::run_queue::RunQueue;
 use crate::dispatch::runners::{Overdue, RunnerTable, Slow};
-use crate::observe::scoreboard::Section;
+use crate::observe::scoreboard::WorkerSlot;
 use crate::os::clock::{Millis, nanos};
 use crate::os::sync::lock;
 
@@ -37,11 +37,11 @@ pub(crate) struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Without a request. `runners`: how many may run one; `place`: where on the scoreboard that is shown.
-    pub(crate) fn new(context: Arc<Context>, runners: usize, place: Option<Section>) -> Self {
+    /// Without a request. `runners`: how many may run one; `worker_slot`: where on the scoreboard that is shown.
+    pub(crate) fn new(context: Arc<Context>, runners: usize, worker_slot: Option<WorkerSlot>) -> Self {
         Self {
             queue: RunQueue::new(context.clock.read()),
-            runners: RunnerTable::new(runners, place),
+            runners: RunnerTable::new(runners, worker_slot),
             stall: Mutex::default(),
             context,
         }

@@ -17,7 +17,7 @@ use tailrace_http::query::QueryMasking;
 use crate::connection::driver::Task;
 use crate::connection::runner::Runner;
 pub use crate::connection::transaction::Outcome;
-use crate::observe::scoreboard::{self, InFlight, Section, Sending, most_threads};
+use crate::observe::scoreboard::{self, InFlight, Sending, WorkerSlot, most_threads};
 use crate::os::clock::{Millis, NEVER};
 use crate::os::sync::lock;
 use crate::request::Request;
@@ -92,7 +92,7 @@ struct Slot {
     leaving: AtomicBool,
     timed: Mutex<Option<Timed>>,
     /// Its slot on the scoreboard.
-    shown: Option<scoreboard::Slot>,
+    shown: Option<scoreboard::RunnerSlot>,
 }
 
 impl Slot {
@@ -114,7 +114,7 @@ impl Slot {
 /// See the module.
 pub(crate) struct RunnerTable {
     slots: Vec<Slot>,
-    place: Option<Section>,
+    worker_slot: Option<WorkerSlot>,
     free: Mutex<Vec<usize>>,
     serial: AtomicU64,
     /// Runners in requests whose deadline has come.
@@ -126,15 +126,15 @@ pub(crate) struct RunnerTable {
 
 impl RunnerTable {
     /// Slots for so many runners, and some more for those that replace runners which are past their deadlines; what
-    /// they run is shown on the scoreboard in `place`.
-    pub(crate) fn new(runners: usize, place: Option<Section>) -> Self {
+    /// they run is shown on the scoreboard in `worker_slot`.
+    pub(crate) fn new(runners: usize, worker_slot: Option<WorkerSlot>) -> Self {
         let count = most_threads(runners);
         let slots: Vec<_> = (0..count)
-            .map(|number| Slot { shown: place.and_then(|place| place.slot(number)), ..Slot::default() })
+            .map(|number| Slot { shown: worker_slot.and_then(|worker| worker.slot(number)), ..Slot::default() })
             .collect();
         Self {
             slots,
-            place,
+            worker_slot,
             free: Mutex::new((0..count).rev().collect()),
             serial: AtomicU64::new(0),
             stuck: AtomicUsize::new(0),
@@ -146,8 +146,8 @@ impl RunnerTable {
     /// A slot for a thread of this number, or for one of its greenlets; `None` when there is none left.
     pub(crate) fn take(&self, thread: u64) -> Option<usize> {
         let number = lock(&self.free).pop()?;
-        if let Some(place) = &self.place {
-            place.take_slot(number, thread);
+        if let Some(worker_slot) = &self.worker_slot {
+            worker_slot.take_slot(number, thread);
         }
         Some(number)
     }
@@ -197,7 +197,7 @@ impl RunnerTable {
     /// scoreboard.
     pub(crate) fn show_sending(&self, runner: Runner) -> Option<Sending> {
         let slot = self.slots.get(runner.slot)?;
-        slot.shown.filter(|_| slot.serial.load(Ordering::Acquire) == runner.serial).map(scoreboard::Slot::sending)
+        slot.shown.filter(|_| slot.serial.load(Ordering::Acquire) == runner.serial).map(scoreboard::RunnerSlot::sending)
     }
 
     /// Notes the application's number for the thread of a runner.
@@ -466,7 +466,7 @@ mod tests {
     #[test]
     fn the_scoreboard_shows_what_runs() {
         let board = Scoreboard::new(1, 2).unwrap();
-        let table = RunnerTable::new(2, Some(board.place(0).unwrap()));
+        let table = RunnerTable::new(2, Some(board.worker_slot(0).unwrap()));
         let slot = table.take(1).unwrap();
         let runner = table.begin(slot, &Request::default(), 5);
         assert_eq!(table.in_flight(runner).unwrap().serial, runner.serial);
@@ -561,7 +561,7 @@ mod tests {
     #[test]
     fn a_request_that_runs_for_long_is_reported_once_with_what_it_does() {
         let board = Scoreboard::new(1, 2).unwrap();
-        let table = RunnerTable::new(2, board.place(0));
+        let table = RunnerTable::new(2, board.worker_slot(0));
         let [first, second] = [7, 8].map(|thread| table.take(thread).unwrap());
         let look = |now, iterates: bool| {
             let mut found = Vec::new();

@@ -1,5 +1,5 @@
-//! Counts of finished responses, in a section of the scoreboard: by status, ending and way of sending, their sizes, and
-//! histograms of their times and write calls.
+//! Counts of finished responses, in a worker's slot of the scoreboard: by status, ending and way of sending, their
+//! sizes, and histograms of their times and write calls.
 //!
 //! Each is one word. The thread that accounts for a response adds to it without a lock, so a reader may see a response
 //! in one count and not yet in another. A worker that is killed leaves its counts to the master.

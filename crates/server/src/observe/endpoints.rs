@@ -1,6 +1,6 @@
-//! What the responses of each endpoint have cost, in a section of the scoreboard: how many there were, for how long they
-//! held the application's threads, their blocks, write calls and bytes, how they were sent, and a histogram of the times
-//! that they took.
+//! What the responses of each endpoint have cost, in a worker's slot of the scoreboard: how many there were, for how
+//! long they held the application's threads, their blocks, write calls and bytes, how they were sent, and a histogram of
+//! the times that they took.
 //!
 //! An endpoint is a method and a path, in which the parts that vary are folded: `GET /products/*`. A worker has
 //! [`ROWS`] of them at most, and one more row for all others together. Each row has a credit: what its responses have

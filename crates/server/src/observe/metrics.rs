@@ -32,7 +32,7 @@ pub struct Row {
 /// Makes [`Metric`] from rows: variant, type, key, group, name, help, details.
 macro_rules! figures {
     ($($metric:ident: $kind:ident $key:literal $group:literal $name:literal $help:literal $($details:literal)?;)*) => {
-        /// Counters and gauges of a worker, each a word of its section of the scoreboard.
+        /// Counters and gauges of a worker, each a word of its slot of the scoreboard.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
         pub enum Metric {
@@ -121,7 +121,7 @@ macro_rules! families {
     };
 }
 
-/// Metrics of other words of the section: threads and connections by their state, and finished responses.
+/// Metrics of other words of the worker slot: threads and connections by their state, and finished responses.
 const FAMILIES: [Row; 10] = families! {
     "threads" in states: gauge "connections" "tailrace_threads" by "state"
         "Threads by state; with greenlets, the threads that run requests."

@@ -1,4 +1,4 @@
-//! The last slow and the last broken responses of a worker, with their records, in a section of the scoreboard.
+//! The last slow and the last broken responses of a worker, with their records, in a worker's slot of the scoreboard.
 //!
 //! Slow: from the complete request until the application had finished it took as long as `--slow` says, or
 //! [`SLOW`]. Broken: it ended so, timed out or was cut by the end of the server, or its status is 500 or more; a client

@@ -2,13 +2,13 @@
 //! request that it runs.
 //!
 //! The master makes the scoreboard before it forks. It writes nothing in it but the order to drain. Each worker writes
-//! its own section: counters, and a slot for each thread. A worker may be killed at any moment, so there is no lock: a
-//! counter is one word, and the content of a slot is valid if its sequence number is even and the same before and after
-//! the read. A slot is written by the thread that holds it.
+//! its own worker slot: counters, and a runner slot for each thread. A worker may be killed at any moment, so there is
+//! no lock: a counter is one word, and the content of a runner slot is valid if its sequence number is even and the
+//! same before and after the read. A runner slot is written by the thread that holds it.
 //!
-//! A section has, in this order: counters and gauges, the counts of finished responses, those of each endpoint, the last
-//! slow and broken ones, slots. The memory is anonymous and inherited by fork alone, so its processes agree on the
-//! layout: after SIGUSR2, the new master, perhaps of another version, makes its own.
+//! A worker slot has, in this order: counters and gauges, the counts of finished responses, those of each endpoint, the
+//! last slow and broken ones, runner slots. The memory is anonymous and inherited by fork alone, so its processes agree
+//! on the layout: after SIGUSR2, the new master, perhaps of another version, makes its own.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,10 +25,10 @@ use crate::observe::recent::{self, Recent};
 use crate::os::clock::{millis, monotonic_nanos};
 use crate::os::shared_memory::shared_words;
 
-/// Words of [`Metric`] and of [`Cell`] at the start of a section.
+/// Words of [`Metric`] and of [`Cell`] at the start of a worker slot.
 const METRICS: usize = Metric::ALL.len();
 const COUNTERS: usize = METRICS + Cell::LAST as usize + 1;
-/// Words of a section before its slots.
+/// Words of a worker slot before its runner slots.
 const HEAD: usize = COUNTERS + deliveries::WORDS + endpoints::WORDS + recent::WORDS;
 /// Where the counts of each endpoint and the last responses begin.
 const ENDPOINTS: usize = COUNTERS + deliveries::WORDS;
@@ -52,7 +52,7 @@ const SLOT_TARGET: usize = 10;
 /// The bit of [`SLOT_LENGTH`] that is set while the runner waits for its client.
 const SENDING: u64 = 1 << 63;
 
-/// What a section says of a worker beside its [`Metric`]s, a word each.
+/// What a worker slot says of a worker beside its [`Metric`]s, a word each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Cell {
@@ -60,13 +60,13 @@ pub(crate) enum Cell {
     Pid,
     /// When the thread that polls last looked for events, in nanoseconds of the monotonic clock.
     Heartbeat,
-    /// See [`Section::stuck_since`], which reads it.
+    /// See [`WorkerSlot::stuck_since`], which reads it.
     StuckSince,
     /// The master's order to drain: the milliseconds that requests in flight may still take, plus one; 0: no order.
     Drain,
     /// How many slots threads have ever taken; those beyond were never written.
     Slots,
-    /// See [`Section::asked_at`], which reads it.
+    /// See [`WorkerSlot::asked_at`], which reads it.
     AskedAt,
     /// Threads that wait for events and handle them.
     Leading,
@@ -152,7 +152,7 @@ impl InFlight {
     }
 }
 
-/// The sections of all workers.
+/// The slots of all workers.
 #[derive(Clone, Copy)]
 pub struct Scoreboard {
     words: &'static [AtomicU64],
@@ -160,23 +160,23 @@ pub struct Scoreboard {
 }
 
 impl Scoreboard {
-    /// A scoreboard for `places` workers of `threads` threads each. Its memory is shared with processes that are forked
+    /// A scoreboard for `workers` workers of `threads` threads each. Its memory is shared with processes that are forked
     /// later, and is never freed.
     ///
     /// # Errors
     /// No memory.
-    pub fn new(places: usize, threads: usize) -> io::Result<Self> {
+    pub fn new(workers: usize, threads: usize) -> io::Result<Self> {
         let slots = most_threads(threads);
-        let words = slots.saturating_mul(SLOT).saturating_add(HEAD).saturating_mul(places);
+        let words = slots.saturating_mul(SLOT).saturating_add(HEAD).saturating_mul(workers);
         Ok(Self { words: shared_words(words)?, slots })
     }
 
-    /// The section of one worker; `None` beyond the last.
+    /// The slot of one worker; `None` beyond the last.
     #[must_use]
-    pub fn place(&self, number: usize) -> Option<Section> {
+    pub fn worker_slot(&self, number: usize) -> Option<WorkerSlot> {
         let length = HEAD + self.slots * SLOT;
         let words = self.words.get(number.checked_mul(length)?..)?.get(..length)?;
-        Some(Section {
+        Some(WorkerSlot {
             words,
             deliveries: Deliveries::of(&words[COUNTERS..ENDPOINTS])?,
             endpoints: Endpoints::of(&words[ENDPOINTS..RECENT])?,
@@ -186,9 +186,9 @@ impl Scoreboard {
     }
 }
 
-/// The section of one worker.
+/// The slot of one worker.
 #[derive(Clone, Copy)]
-pub struct Section {
+pub struct WorkerSlot {
     words: &'static [AtomicU64],
     deliveries: Deliveries,
     endpoints: Endpoints,
@@ -196,7 +196,7 @@ pub struct Section {
     board: Scoreboard,
 }
 
-impl Section {
+impl WorkerSlot {
     /// Sets everything to 0, for the next worker.
     pub fn clear(&self) {
         // Not the slots that no thread has written: they have no memory yet, and those of thousands of greenlets would
@@ -213,7 +213,7 @@ impl Section {
         (self.cell(Cell::Slots) as usize).min(self.board.slots)
     }
 
-    /// True when this is the only section: no master reads it.
+    /// True when this is the only worker slot: no master reads it.
     pub(crate) fn is_alone(&self) -> bool {
         self.words.len() == self.board.words.len()
     }
@@ -268,7 +268,7 @@ impl Section {
     }
 
     /// Keeps the last responses of a worker that has ended, and adds what its responses have cost by endpoint, if
-    /// `with_endpoints`. This is the section of all that have ended, which no worker has. `number`: of the worker.
+    /// `with_endpoints`. This is the worker slot of all that have ended, which no worker has. `number`: of the worker.
     /// Thread: one of the master.
     pub fn keep(&self, worker: &Self, number: u64, with_endpoints: bool) {
         self.recent.keep(worker.recent, number, worker.cell(Cell::Pid));
@@ -296,17 +296,17 @@ impl Section {
     /// True when the worker has clearly more than its share of the connections of all that serve.
     pub(crate) fn has_more_than_its_share(&self) -> bool {
         let mine = self.get(Metric::Connections);
-        let others = (0..).map_while(|number| self.board.place(number));
+        let others = (0..).map_while(|number| self.board.worker_slot(number));
         let (workers, connections) = others
-            .filter(|place| place.cell(Cell::Pid) != 0 && place.cell(Cell::Drain) == 0)
-            .fold((0, 0), |(workers, sum), place| (workers + 1, sum + place.get(Metric::Connections)));
+            .filter(|other| other.cell(Cell::Pid) != 0 && other.cell(Cell::Drain) == 0)
+            .fold((0, 0), |(workers, sum), other| (workers + 1, sum + other.get(Metric::Connections)));
         workers > 1 && mine * workers > connections + connections / 4 + workers
     }
 
     /// A thread's slot; `None` beyond the last.
-    pub(crate) fn slot(&self, number: usize) -> Option<Slot> {
+    pub(crate) fn slot(&self, number: usize) -> Option<RunnerSlot> {
         let words = self.words.get(HEAD..)?.get(number.checked_mul(SLOT)?..)?.get(..SLOT)?;
-        Some(Slot { words })
+        Some(RunnerSlot { words })
     }
 
     /// Gives a slot to a thread; `thread` is the kernel's number of it.
@@ -353,11 +353,11 @@ impl Section {
 
 /// What one thread runs.
 #[derive(Clone, Copy)]
-pub(crate) struct Slot {
+pub(crate) struct RunnerSlot {
     words: &'static [AtomicU64],
 }
 
-impl Slot {
+impl RunnerSlot {
     fn words(&self) -> Guarded {
         Guarded::of(self.words)
     }
@@ -392,7 +392,7 @@ impl Slot {
 }
 
 /// Shows that a runner waits for its client, until this is dropped. Thread: the runner's.
-pub(crate) struct Sending(Slot);
+pub(crate) struct Sending(RunnerSlot);
 
 impl Drop for Sending {
     fn drop(&mut self) {
@@ -422,7 +422,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::convert::Infallible;
 
-    use super::{Cell, InFlight, Scoreboard, Section, most_threads};
+    use super::{Cell, InFlight, Scoreboard, WorkerSlot, most_threads};
     use crate::observe::metrics::Metric;
     use crate::observe::record::Record;
     use crate::os::clock;
@@ -430,9 +430,9 @@ mod tests {
     #[test]
     fn a_request_is_shown_until_it_ends() {
         let board = Scoreboard::new(2, 4).unwrap();
-        let place = board.place(1).unwrap();
-        let slot = place.slot(3).unwrap();
-        place.take_slot(3, 77);
+        let worker_slot = board.worker_slot(1).unwrap();
+        let slot = worker_slot.slot(3).unwrap();
+        worker_slot.take_slot(3, 77);
         let peer = "[2001:db8::1]:8080".parse().unwrap();
         slot.begin(5, 1_000, Some(peer), b"GET", b"/a?b");
         let expected = InFlight {
@@ -444,36 +444,36 @@ mod tests {
             target: b"/a?b".to_vec(),
             is_sending: false,
         };
-        assert_eq!(place.in_flight(), std::slice::from_ref(&expected));
+        assert_eq!(worker_slot.in_flight(), std::slice::from_ref(&expected));
         let sending = slot.sending();
-        assert_eq!(place.in_flight(), [InFlight { is_sending: true, ..expected.clone() }]);
+        assert_eq!(worker_slot.in_flight(), [InFlight { is_sending: true, ..expected.clone() }]);
         drop(sending);
-        assert_eq!(place.in_flight(), [expected]);
-        assert_eq!(board.place(0).unwrap().in_flight(), []);
+        assert_eq!(worker_slot.in_flight(), [expected]);
+        assert_eq!(board.worker_slot(0).unwrap().in_flight(), []);
         slot.end();
-        assert_eq!(place.in_flight(), []);
+        assert_eq!(worker_slot.in_flight(), []);
     }
 
     #[test]
     fn a_long_method_or_target_is_cut_and_leaves_no_bytes_in_the_next_request() {
-        let place = Scoreboard::new(1, 1).unwrap().place(0).unwrap();
-        place.take_slot(0, 1);
-        let slot = place.slot(0).unwrap();
+        let worker_slot = Scoreboard::new(1, 1).unwrap().worker_slot(0).unwrap();
+        worker_slot.take_slot(0, 1);
+        let slot = worker_slot.slot(0).unwrap();
         slot.begin(1, 0, None, b"A-VERY-LONG-METHOD-NAME", &[b'x'; 1000]);
-        let long = place.in_flight().remove(0);
+        let long = worker_slot.in_flight().remove(0);
         assert_eq!((long.method.as_slice(), long.target.len()), (b"A-VERY-LONG-METH".as_slice(), 176));
         slot.begin(2, 0, None, b"GET", b"/");
-        let short = place.in_flight().remove(0);
+        let short = worker_slot.in_flight().remove(0);
         assert_eq!((short.method.as_slice(), short.target.as_slice()), (b"GET".as_slice(), b"/".as_slice()));
         slot.begin(3, 0, None, b"OPTIONSS", b"*");
-        assert_eq!(place.in_flight().remove(0).method, b"OPTIONSS");
+        assert_eq!(worker_slot.in_flight().remove(0).method, b"OPTIONSS");
     }
 
     #[test]
     fn a_read_during_a_write_never_mixes_two_requests() {
-        let place = Scoreboard::new(1, 1).unwrap().place(0).unwrap();
-        place.take_slot(0, 1);
-        let slot = place.slot(0).unwrap();
+        let worker_slot = Scoreboard::new(1, 1).unwrap().worker_slot(0).unwrap();
+        worker_slot.take_slot(0, 1);
+        let slot = worker_slot.slot(0).unwrap();
         let writer = std::thread::spawn(move || {
             for serial in 1..50_000_u64 {
                 let text = [b'a' + (serial % 26) as u8; 100];
@@ -481,7 +481,7 @@ mod tests {
             }
         });
         while !writer.is_finished() {
-            for request in place.in_flight() {
+            for request in worker_slot.in_flight() {
                 let letter = b'a' + (request.serial % 26) as u8;
                 assert_eq!(request.since, request.serial);
                 assert!(request.target.iter().chain(&request.method).all(|byte| *byte == letter));
@@ -493,7 +493,7 @@ mod tests {
     #[test]
     fn a_worker_knows_when_it_has_more_than_its_share() {
         let board = Scoreboard::new(4, 1).unwrap();
-        let [first, second, draining] = [0, 1, 3].map(|number| board.place(number).unwrap());
+        let [first, second, draining] = [0, 1, 3].map(|number| board.worker_slot(number).unwrap());
         first.set_cell(Cell::Pid, 100);
         first.set(Metric::Connections, 50);
         assert!(!first.has_more_than_its_share());
@@ -510,34 +510,34 @@ mod tests {
     #[test]
     fn every_thread_has_a_slot_also_those_that_replace_stuck_ones() {
         for threads in [1, 32, 1000] {
-            let place = Scoreboard::new(2, threads).unwrap().place(1).unwrap();
+            let worker_slot = Scoreboard::new(2, threads).unwrap().worker_slot(1).unwrap();
             for number in 0..most_threads(threads) {
-                place.take_slot(number, 1);
-                place.slot(number).unwrap().begin(number as u64 + 1, 0, None, b"GET", b"/");
+                worker_slot.take_slot(number, 1);
+                worker_slot.slot(number).unwrap().begin(number as u64 + 1, 0, None, b"GET", b"/");
             }
-            assert_eq!(place.in_flight().len(), most_threads(threads));
-            place.clear();
-            assert_eq!(place.in_flight(), []);
-            assert!(place.slot(most_threads(threads)).is_none());
+            assert_eq!(worker_slot.in_flight().len(), most_threads(threads));
+            worker_slot.clear();
+            assert_eq!(worker_slot.in_flight(), []);
+            assert!(worker_slot.slot(most_threads(threads)).is_none());
         }
     }
 
     #[test]
     fn the_moment_zero_is_not_the_same_as_no_moment() {
-        let place = Scoreboard::new(1, 1).unwrap().place(0).unwrap();
+        let worker_slot = Scoreboard::new(1, 1).unwrap().worker_slot(0).unwrap();
         for since in [None, Some(0), Some(7), None] {
-            place.set_stuck_since(since);
-            assert_eq!(place.stuck_since(), since);
+            worker_slot.set_stuck_since(since);
+            assert_eq!(worker_slot.stuck_since(), since);
         }
     }
 
     #[test]
     fn each_section_has_its_own_counters() {
         let board = Scoreboard::new(2, 1).unwrap();
-        let [first, second] = [0, 1].map(|number| board.place(number).unwrap());
-        let responses = |place: &Section| {
+        let [first, second] = [0, 1].map(|number| board.worker_slot(number).unwrap());
+        let responses = |worker_slot: &WorkerSlot| {
             let mut sum = 0;
-            let Ok(()) = place.deliveries().visit(|_, _, count| {
+            let Ok(()) = worker_slot.deliveries().visit(|_, _, count| {
                 sum += count;
                 Ok::<_, Infallible>(())
             });
@@ -551,6 +551,6 @@ mod tests {
         assert!(responses(&first) > 0 && responses(&second) == 0);
         first.clear();
         assert_eq!((first.get(Metric::Requests), responses(&first)), (0, 0));
-        assert!(board.place(2).is_none());
+        assert!(board.worker_slot(2).is_none());
     }
 }

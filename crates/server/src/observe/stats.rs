@@ -6,7 +6,7 @@ use std::ops::{Index, IndexMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::observe::metrics::Metric;
-use crate::observe::scoreboard::{Cell, Section};
+use crate::observe::scoreboard::{Cell, WorkerSlot};
 
 /// The counters of a server. Any thread.
 #[derive(Debug, Default)]
@@ -57,10 +57,10 @@ impl IndexMut<Metric> for Stats {
 }
 
 impl Stats {
-    /// Writes the figures to a section of the scoreboard.
-    pub(crate) fn publish(&self, section: &Section) {
+    /// Writes the figures to a worker slot of the scoreboard.
+    pub(crate) fn publish(&self, worker_slot: &WorkerSlot) {
         for metric in Metric::ALL {
-            section.set(metric, self[metric]);
+            worker_slot.set(metric, self[metric]);
         }
     }
 }
@@ -83,14 +83,14 @@ pub(crate) struct ThreadStates {
 }
 
 impl ThreadStates {
-    /// Writes them to a section of the scoreboard.
-    pub(crate) fn publish(&self, section: &Section) {
-        section.set_cell(Cell::Leading, self.leading);
-        section.set_cell(Cell::Watching, self.watching);
-        section.set_cell(Cell::Parked, self.parked);
-        section.set_cell(Cell::Entering, self.entering);
-        section.set_cell(Cell::Working, self.running);
-        section.set_cell(Cell::Sending, self.sending);
+    /// Writes them to a worker slot of the scoreboard.
+    pub(crate) fn publish(&self, worker_slot: &WorkerSlot) {
+        worker_slot.set_cell(Cell::Leading, self.leading);
+        worker_slot.set_cell(Cell::Watching, self.watching);
+        worker_slot.set_cell(Cell::Parked, self.parked);
+        worker_slot.set_cell(Cell::Entering, self.entering);
+        worker_slot.set_cell(Cell::Working, self.running);
+        worker_slot.set_cell(Cell::Sending, self.sending);
     }
 }
 
@@ -119,14 +119,14 @@ impl ConnectionStates {
         self.0[activity as usize] += 1;
     }
 
-    /// Writes them to a section of the scoreboard.
-    pub(crate) fn publish(&self, section: &Section) {
+    /// Writes them to a worker slot of the scoreboard.
+    pub(crate) fn publish(&self, worker_slot: &WorkerSlot) {
         let Self([idle, receiving, responding, sending, closing]) = *self;
-        section.set_cell(Cell::Idle, idle);
-        section.set_cell(Cell::Receiving, receiving);
-        section.set_cell(Cell::Responding, responding);
-        section.set_cell(Cell::Draining, sending);
-        section.set_cell(Cell::Closing, closing);
+        worker_slot.set_cell(Cell::Idle, idle);
+        worker_slot.set_cell(Cell::Receiving, receiving);
+        worker_slot.set_cell(Cell::Responding, responding);
+        worker_slot.set_cell(Cell::Draining, sending);
+        worker_slot.set_cell(Cell::Closing, closing);
     }
 }
 
@@ -139,28 +139,28 @@ mod tests {
 
     #[test]
     fn every_figure_and_state_is_published_in_a_word_of_its_own() {
-        let section = Scoreboard::new(1, 1).unwrap().place(0).unwrap();
+        let worker_slot = Scoreboard::new(1, 1).unwrap().worker_slot(0).unwrap();
         let mut stats = Stats::default();
         for (value, metric) in (1..).zip(Metric::ALL) {
             stats[metric] = value;
         }
-        stats.publish(&section);
+        stats.publish(&worker_slot);
         let threads =
             ThreadStates { leading: 101, watching: 102, parked: 103, entering: 104, running: 105, sending: 106 };
-        threads.publish(&section);
+        threads.publish(&worker_slot);
         let mut connections = ConnectionStates::default();
         let all = [Activity::Idle, Activity::Receiving, Activity::Responding, Activity::Sending, Activity::Closing];
         for (count, activity) in (201..).zip(all) {
             (0..count).for_each(|_| connections.add(activity));
         }
-        connections.publish(&section);
+        connections.publish(&worker_slot);
         for (value, metric) in (1..).zip(Metric::ALL) {
-            assert_eq!(section.get(metric), value, "{metric:?}");
+            assert_eq!(worker_slot.get(metric), value, "{metric:?}");
         }
-        assert_eq!(Cell::THREADS.map(|(cell, _)| section.cell(cell)), [101, 102, 103, 104, 105, 106]);
-        assert_eq!(Cell::CONNECTIONS.map(|(cell, _)| section.cell(cell)), [201, 202, 203, 204, 205]);
+        assert_eq!(Cell::THREADS.map(|(cell, _)| worker_slot.cell(cell)), [101, 102, 103, 104, 105, 106]);
+        assert_eq!(Cell::CONNECTIONS.map(|(cell, _)| worker_slot.cell(cell)), [201, 202, 203, 204, 205]);
         // These are not statistics.
-        assert_eq!((section.cell(Cell::Pid), section.cell(Cell::Heartbeat)), (0, 0));
+        assert_eq!((worker_slot.cell(Cell::Pid), worker_slot.cell(Cell::Heartbeat)), (0, 0));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::connection::notices::Untrusted;
 use crate::connection::table::SPECIAL;
 use crate::executor::application::{Application, Level};
 use crate::observe::metrics::Metric;
-use crate::observe::scoreboard::Section;
+use crate::observe::scoreboard::WorkerSlot;
 use crate::os::allocator;
 use crate::os::clock::{self, Millis};
 use crate::os::panics::may_panic;
@@ -76,7 +76,7 @@ pub(super) struct Accepting {
     guard: Arc<Guard>,
     listeners: RwLock<Vec<Listener>>,
     room: Room,
-    place: Option<Section>,
+    worker_slot: Option<WorkerSlot>,
     /// The last client was left to the other workers.
     left_to_others: AtomicBool,
     /// The keys of connections that the poller does not know yet.
@@ -84,8 +84,8 @@ pub(super) struct Accepting {
 }
 
 impl Accepting {
-    /// Accepts on these sockets from now on. `place`: the section of the scoreboard that tells whether this worker has
-    /// more than its share of the connections.
+    /// Accepts on these sockets from now on. `worker_slot`: tells whether this worker has more than its share of the
+    /// connections.
     ///
     /// # Errors
     /// A descriptor is not a socket, or the kernel has no memory.
@@ -94,7 +94,7 @@ impl Accepting {
         application: Arc<dyn Application>,
         guard: Arc<Guard>,
         sockets: Vec<OwnedFd>,
-        place: Option<Section>,
+        worker_slot: Option<WorkerSlot>,
     ) -> io::Result<Self> {
         for (index, listening) in sockets.iter().enumerate() {
             socket::set_nonblocking(listening.as_fd())?;
@@ -106,7 +106,7 @@ impl Accepting {
             application,
             guard,
             listeners: RwLock::new(sockets.into_iter().map(Listener::new).collect()),
-            place,
+            worker_slot,
             left_to_others: AtomicBool::new(false),
             unwatched: Mutex::default(),
         })
@@ -144,7 +144,7 @@ impl Accepting {
         }
         let shares = self.context.config.shares_listeners && is_running;
         // Only once: if a client still waits after the pause, the other processes may be busy or stopped.
-        let is_left = shares && (is_blocked || self.place.is_some_and(|place| place.has_more_than_its_share()));
+        let is_left = shares && (is_blocked || self.worker_slot.is_some_and(|slot| slot.has_more_than_its_share()));
         if is_left && !self.left_to_others.swap(true, Ordering::Relaxed) {
             self.pause(listener, key, SHARE_PAUSE);
             return Backlog::None;
@@ -153,8 +153,8 @@ impl Accepting {
         // If other processes share the listeners, only one: the next client is for them.
         let most = if shares { 1 } else { free.clamp(1, AT_ONCE) };
         let accepted = listener.accept(most, |socket, peer| self.open(socket, peer, index_of(key), host));
-        if shares && let Some(place) = &self.place {
-            place.set(Metric::Connections, self.context.table.len() as u64);
+        if shares && let Some(worker_slot) = &self.worker_slot {
+            worker_slot.set(Metric::Connections, self.context.table.len() as u64);
         }
         match accepted {
             Accepted::All => Backlog::None,

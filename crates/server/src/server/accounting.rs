@@ -20,7 +20,7 @@ use crate::observe::log_format::Entry;
 use crate::observe::probes;
 use crate::observe::recent::RecentResponses;
 use crate::observe::record::{Ending, Record};
-use crate::observe::scoreboard::Section;
+use crate::observe::scoreboard::WorkerSlot;
 use crate::os::clock::Clock;
 use crate::os::panics::{catch, write_stderr};
 use crate::os::sync::lock;
@@ -48,10 +48,10 @@ struct Counts {
 }
 
 impl Counts {
-    fn new(place: Section, slow: Duration) -> Self {
-        let shown = (!place.is_alone())
-            .then(|| (EndpointTable::new(place.endpoints()), RecentResponses::new(place.recent(), slow)));
-        Self { deliveries: place.deliveries(), shown }
+    fn new(worker_slot: WorkerSlot, slow: Duration) -> Self {
+        let shown = (!worker_slot.is_alone())
+            .then(|| (EndpointTable::new(worker_slot.endpoints()), RecentResponses::new(worker_slot.recent(), slow)));
+        Self { deliveries: worker_slot.deliveries(), shown }
     }
 
     fn count(&self, request: &Request, record: &Record, is_chunked: bool, clock: &Clock) {
@@ -80,14 +80,14 @@ pub(super) struct Accounting {
 }
 
 impl Accounting {
-    /// Opens the access log, if there is to be one. `place`: where responses are counted.
+    /// Opens the access log, if there is to be one. `worker_slot`: where responses are counted.
     ///
     /// # Errors
     /// The access log cannot be opened.
     pub(super) fn new(
         context: Arc<Context>,
         application: Arc<dyn Application>,
-        place: Option<Section>,
+        worker_slot: Option<WorkerSlot>,
     ) -> io::Result<Self> {
         let (mut access_log, mut lines) = (None, None);
         match context.config.access_log.clone() {
@@ -99,7 +99,7 @@ impl Accounting {
             }
             None => {}
         }
-        let counts = place.map(|place| Counts::new(place, context.config.slow));
+        let counts = worker_slot.map(|slot| Counts::new(slot, context.config.slow));
         let slow_lines = Mutex::new(Allowance::new(SLOW_LINES));
         Ok(Self { context, access_log, lines, counts, cut: Mutex::default(), slow_lines, application })
     }

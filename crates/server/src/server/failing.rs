@@ -58,7 +58,7 @@ pub(super) fn end_without_master(parts: &Parts, graceful: Duration, leaving: Dur
     thread::sleep(most.saturating_sub(clock::now().saturating_duration_since(began)));
     let id = process::id();
     write_stderr(&format!("process {id}, whose master has ended, did not end in time and is ended by force"));
-    for request in parts.place.map(|place| place.in_flight()).unwrap_or_default() {
+    for request in parts.worker_slot.map(|slot| slot.in_flight()).unwrap_or_default() {
         write_stderr(&format!(
             "process {id} was running the request {}",
             request.line(parts.context.config.query_masking)
@@ -179,7 +179,7 @@ mod tests {
             ..Config::default()
         };
         let board = Scoreboard::new(1, config.threads).unwrap();
-        let server = Server::new(config, echo.clone(), vec![listener.into()], board.place(0)).unwrap();
+        let server = Server::new(config, echo.clone(), vec![listener.into()], board.worker_slot(0)).unwrap();
         assert!(echo.server.set(server.clone()).is_ok());
         if mode.contains("master") {
             let graceful = Duration::from_millis(200);

@@ -12,7 +12,7 @@ use crate::dispatch::responder::Responder;
 use crate::executor::Executor;
 use crate::executor::application::Application;
 use crate::executor::greenlets::Greenlets;
-use crate::observe::scoreboard::Section;
+use crate::observe::scoreboard::WorkerSlot;
 use crate::server::accepting::Accepting;
 use crate::server::accounting::Accounting;
 use crate::server::executors::{self, Chosen};
@@ -33,8 +33,8 @@ pub(super) struct Parts {
     pub(super) accounting: Accounting,
     pub(super) publishing: Publishing,
     pub(super) guard: Arc<Guard>,
-    /// The section of the scoreboard that belongs to this process.
-    pub(super) place: Option<Section>,
+    /// The slot of this process on the scoreboard.
+    pub(super) worker_slot: Option<WorkerSlot>,
     /// True when this process is a worker: its master replaces it when it ends.
     pub(super) has_master: AtomicBool,
     /// The reason if the server ended without a request to stop.
@@ -50,23 +50,23 @@ impl Parts {
         config: Config,
         application: Arc<dyn Application>,
         sockets: Vec<OwnedFd>,
-        place: Option<Section>,
+        worker_slot: Option<WorkerSlot>,
     ) -> io::Result<Self> {
         let kind = config.executor;
         let runners = executors::most_runners(&config);
         let context = Arc::new(Context::new(config, executors::policy(kind))?);
-        let dispatcher = Arc::new(Dispatcher::new(context.clone(), runners, place));
+        let dispatcher = Arc::new(Dispatcher::new(context.clone(), runners, worker_slot));
         let Chosen { executor, greenlets } = executors::make(kind, &dispatcher, &application)?;
         let guard = Arc::new(Guard::new(context.clone(), application.clone()));
         Ok(Self {
-            accepting: Accepting::new(context.clone(), application.clone(), guard.clone(), sockets, place)?,
-            accounting: Accounting::new(context.clone(), application.clone(), place)?,
-            publishing: Publishing::new(place),
+            accepting: Accepting::new(context.clone(), application.clone(), guard.clone(), sockets, worker_slot)?,
+            accounting: Accounting::new(context.clone(), application.clone(), worker_slot)?,
+            publishing: Publishing::new(worker_slot),
             responders: responders::in_order(&context, &dispatcher, executor.clone())?,
             greenlets,
             executor,
             guard,
-            place,
+            worker_slot,
             has_master: AtomicBool::new(false),
             fault: Mutex::default(),
             application,

@@ -1,5 +1,5 @@
-//! Updates the server's section of the scoreboard, which is memory shared with the master: counters, a heartbeat, and
-//! since when the server has been unable to enter the application.
+//! Updates the server's slot of the scoreboard, which is memory shared with the master: counters, a heartbeat, and since
+//! when the server has been unable to enter the application.
 //!
 //! The loop needs no timer for it: its wait ends when the next update is due. After an update that differs from the one
 //! before, the next one follows soon; as long as nothing changes, each pause is twice as long, up to that of the
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::executor::application_check::ApplicationCheck;
 use crate::observe::metrics::Metric;
-use crate::observe::scoreboard::{Cell, Section};
+use crate::observe::scoreboard::{Cell, WorkerSlot};
 use crate::observe::stats::Stats;
 use crate::os::clock::{Millis, NEVER};
 use crate::os::process;
@@ -40,8 +40,8 @@ pub(super) struct Shown {
 
 /// See the module.
 pub(super) struct Publishing {
-    place: Option<Section>,
-    /// When the section was last updated (milliseconds); `NEVER` before.
+    worker_slot: Option<WorkerSlot>,
+    /// When the worker slot was last updated (milliseconds); `NEVER` before.
     published: AtomicU64,
     /// How long after that the loop may wait for events (milliseconds).
     pause: AtomicU64,
@@ -53,13 +53,13 @@ pub(super) struct Publishing {
 }
 
 impl Publishing {
-    /// `place`: the section of this server; `None`: nothing is published.
-    pub(super) fn new(place: Option<Section>) -> Self {
-        if let Some(place) = place {
-            place.set_cell(Cell::Pid, u64::from(process::id()));
+    /// `worker_slot`: that of this server; `None`: nothing is published.
+    pub(super) fn new(worker_slot: Option<WorkerSlot>) -> Self {
+        if let Some(worker_slot) = worker_slot {
+            worker_slot.set_cell(Cell::Pid, u64::from(process::id()));
         }
         Self {
-            place,
+            worker_slot,
             published: AtomicU64::new(NEVER),
             pause: AtomicU64::new(PAUSE),
             counted: AtomicU64::new(0),
@@ -70,7 +70,7 @@ impl Publishing {
 
     /// How long the loop may wait for events: the next update is due then. `None`: no limit, as no master reads it.
     pub(super) fn longest_wait(&self, now: Millis) -> Option<Duration> {
-        self.place.filter(|place| !place.is_alone())?;
+        self.worker_slot.filter(|slot| !slot.is_alone())?;
         let due = match self.published.load(Ordering::Relaxed) {
             NEVER => PAUSE,
             published => published.saturating_add(self.pause.load(Ordering::Relaxed)).saturating_sub(now),
@@ -88,36 +88,36 @@ impl Publishing {
         is_due
     }
 
-    /// The section if an update is due; the next one is due [`PAUSE`] later.
-    pub(super) fn is_due(&self, now: Millis) -> Option<Section> {
-        let place = self.place?;
+    /// The worker slot if an update is due; the next one is due [`PAUSE`] later.
+    pub(super) fn is_due(&self, now: Millis) -> Option<WorkerSlot> {
+        let worker_slot = self.worker_slot?;
         if now.wrapping_sub(self.published.load(Ordering::Relaxed)) < PAUSE {
             return None;
         }
         self.published.store(now, Ordering::Relaxed);
-        Some(place)
+        Some(worker_slot)
     }
 
     /// Writes the update. `ask` starts a check whether the application can be entered; it returns false if that is not
     /// possible.
-    pub(super) fn publish(&self, place: Section, shown: &Shown, ask: impl FnOnce() -> bool) {
+    pub(super) fn publish(&self, worker_slot: WorkerSlot, shown: &Shown, ask: impl FnOnce() -> bool) {
         let Shown { stats, moves, stuck_since, now } = shown;
-        stats.publish(&place);
+        stats.publish(&worker_slot);
         let before = std::mem::replace(&mut *lock(&self.last), (*stats, *moves));
         let pause = match self.pause.load(Ordering::Relaxed) {
             pause if before == (*stats, *moves) => (2 * pause).min(HEARTBEAT),
             _ => PAUSE,
         };
         self.pause.store(pause, Ordering::Relaxed);
-        place.set_cell(Cell::Heartbeat, *now);
-        place.set_stuck_since(*stuck_since);
+        worker_slot.set_cell(Cell::Heartbeat, *now);
+        worker_slot.set_stuck_since(*stuck_since);
         if self.check.is_due(*now, *moves, stats[Metric::Running] > 0 || stats[Metric::Queued] > 0) {
             self.check.ask(*now);
             if !ask() {
                 self.check.end();
             }
         }
-        place.set_asked_at(self.check.asked_at());
+        worker_slot.set_asked_at(self.check.asked_at());
     }
 
     /// The check has succeeded: a thread has entered the application. Any thread.
@@ -143,17 +143,17 @@ mod tests {
 
     /// Publishes at `now`, when so many requests have been answered. Returns how long the loop may wait then.
     fn wait_after(publishing: &Publishing, now: u64, requests: u64) -> u64 {
-        let place = publishing.is_due(now).unwrap();
+        let worker_slot = publishing.is_due(now).unwrap();
         let mut stats = Stats::default();
         stats[Metric::Requests] = requests;
-        publishing.publish(place, &Shown { stats, moves: requests, stuck_since: None, now }, || false);
-        assert_eq!(place.get(Metric::Requests), requests);
+        publishing.publish(worker_slot, &Shown { stats, moves: requests, stuck_since: None, now }, || false);
+        assert_eq!(worker_slot.get(Metric::Requests), requests);
         u64::try_from(publishing.longest_wait(now).unwrap().as_millis()).unwrap()
     }
 
     #[test]
     fn after_a_change_the_next_update_is_soon_and_without_one_each_pause_is_longer() {
-        let publishing = Publishing::new(Scoreboard::new(2, 1).unwrap().place(0));
+        let publishing = Publishing::new(Scoreboard::new(2, 1).unwrap().worker_slot(0));
         assert_eq!(publishing.longest_wait(5), Some(Duration::from_millis(PAUSE)));
         let mut now = 1_000;
         for _ in 0..3 {
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn without_a_master_the_loop_waits_as_long_as_it_likes() {
-        let publishing = Publishing::new(Scoreboard::new(1, 1).unwrap().place(0));
+        let publishing = Publishing::new(Scoreboard::new(1, 1).unwrap().worker_slot(0));
         assert_eq!((publishing.longest_wait(5), Publishing::new(None).longest_wait(5)), (None, None));
     }
 

@@ -1,5 +1,5 @@
-//! `Scoreboard` for Python: the master makes it before it forks workers, each worker writes to its place, and the
-//! master reads all places. Any thread.
+//! `Scoreboard` for Python: the master makes it before it forks workers, each worker writes to its slot, and the
+//! master reads all slots. Any thread.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use tailrace_http::query::QueryMasking;
-use tailrace_server::{Ended, InFlight, Metric, MetricRow, Scoreboard as Board, Section, client_text};
+use tailrace_server::{Ended, InFlight, Metric, MetricRow, Scoreboard as Board, WorkerSlot, client_text};
 
 use crate::python::exceptions::os_error;
 use crate::runtime::settings::query_masking_of;
@@ -17,23 +17,23 @@ use crate::runtime::settings::query_masking_of;
 pub(crate) struct Scoreboard {
     board: Board,
     masking: QueryMasking,
-    /// The place of all workers that have ended, behind those of workers.
+    /// The slot of all workers that have ended, behind those of workers.
     ended: usize,
 }
 
 impl Scoreboard {
-    pub(crate) fn place(&self, number: usize) -> PyResult<Section> {
-        self.section((number < self.ended).then_some(number), number)
+    pub(crate) fn slot(&self, number: usize) -> PyResult<WorkerSlot> {
+        self.checked((number < self.ended).then_some(number), number)
     }
 
     /// None: that of all workers that have ended.
-    fn place_or_ended(&self, number: Option<usize>) -> PyResult<Section> {
-        number.map_or_else(|| self.section(Some(self.ended), self.ended), |number| self.place(number))
+    fn slot_or_ended(&self, number: Option<usize>) -> PyResult<WorkerSlot> {
+        number.map_or_else(|| self.checked(Some(self.ended), self.ended), |number| self.slot(number))
     }
 
-    fn section(&self, number: Option<usize>, asked: usize) -> PyResult<Section> {
-        let section = number.and_then(|number| self.board.place(number));
-        section.ok_or_else(|| PyIndexError::new_err(format!("the scoreboard has no place {asked}")))
+    fn checked(&self, number: Option<usize>, asked: usize) -> PyResult<WorkerSlot> {
+        let slot = number.and_then(|number| self.board.worker_slot(number));
+        slot.ok_or_else(|| PyIndexError::new_err(format!("the scoreboard has no worker slot {asked}")))
     }
 }
 
@@ -103,51 +103,51 @@ fn ended_dict<'py>(py: Python<'py>, ended: &Ended, now: u64, masking: QueryMaski
 
 #[pymethods]
 impl Scoreboard {
-    /// places: maximum number of workers. threads: of each. query_masking: the value of the option. Shared with
+    /// slots: maximum number of workers. threads: of each. query_masking: the value of the option. Shared with
     /// processes that are forked later. Raises OSError, ValueError.
     #[new]
-    fn new(places: usize, threads: usize, query_masking: &str) -> PyResult<Self> {
+    fn new(slots: usize, threads: usize, query_masking: &str) -> PyResult<Self> {
         let masking = query_masking_of(query_masking)?;
-        let board = Board::new(places.saturating_add(1), threads).map_err(os_error)?;
-        Ok(Self { board, masking, ended: places })
+        let board = Board::new(slots.saturating_add(1), threads).map_err(os_error)?;
+        Ok(Self { board, masking, ended: slots })
     }
 
-    /// Counters and gauges of the worker at a place, also after its death.
-    #[pyo3(signature = (place, /))]
-    fn counters<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyDict>> {
-        let place = self.place(place)?;
+    /// Counters and gauges of the worker in a slot, also after its death.
+    #[pyo3(signature = (slot, /))]
+    fn counters<'py>(&self, py: Python<'py>, slot: usize) -> PyResult<Bound<'py, PyDict>> {
+        let slot = self.slot(slot)?;
         let counters = PyDict::new(py);
         for metric in Metric::ALL {
-            counters.set_item(metric.row().key, place.get(metric))?;
+            counters.set_item(metric.row().key, slot.get(metric))?;
         }
         let now = tailrace_server::shared_now();
-        counters.set_item("stuck_ms", place.stuck_since().map_or(0, |since| now.saturating_sub(since) / 1_000_000))?;
+        counters.set_item("stuck_ms", slot.stuck_since().map_or(0, |since| now.saturating_sub(since) / 1_000_000))?;
         Ok(counters)
     }
 
-    /// Threads and connections of the worker at a place, each by state.
-    #[pyo3(signature = (place, /))]
-    fn states<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyDict>> {
+    /// Threads and connections of the worker in a slot, each by state.
+    #[pyo3(signature = (slot, /))]
+    fn states<'py>(&self, py: Python<'py>, slot: usize) -> PyResult<Bound<'py, PyDict>> {
         let states = PyDict::new(py);
-        for (group, name, count) in self.place(place)?.states() {
+        for (group, name, count) in self.slot(slot)?.states() {
             set_in_group(&states, group, name, count)?;
         }
         Ok(states)
     }
 
-    /// The counts of finished responses of the worker at a place, by group and name.
-    #[pyo3(signature = (place, /))]
-    fn deliveries<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyDict>> {
+    /// The counts of finished responses of the worker in a slot, by group and name.
+    #[pyo3(signature = (slot, /))]
+    fn deliveries<'py>(&self, py: Python<'py>, slot: usize) -> PyResult<Bound<'py, PyDict>> {
         let groups = PyDict::new(py);
-        self.place(place)?.deliveries().visit(|group, name, count| set_in_group(&groups, group, name, count))?;
+        self.slot(slot)?.deliveries().visit(|group, name, count| set_in_group(&groups, group, name, count))?;
         Ok(groups)
     }
 
-    /// What the responses of each endpoint of the worker at a place have cost; None: of all workers that have ended.
-    #[pyo3(signature = (place, /))]
-    fn endpoints<'py>(&self, py: Python<'py>, place: Option<usize>) -> PyResult<Bound<'py, PyList>> {
+    /// What the responses of each endpoint of the worker in a slot have cost; None: of all workers that have ended.
+    #[pyo3(signature = (slot, /))]
+    fn endpoints<'py>(&self, py: Python<'py>, slot: Option<usize>) -> PyResult<Bound<'py, PyList>> {
         let endpoints = PyList::empty(py);
-        for endpoint in self.place_or_ended(place)?.endpoints().all() {
+        for endpoint in self.slot_or_ended(slot)?.endpoints().all() {
             let dict = PyDict::new(py);
             dict.set_item("endpoint", endpoint.name.escape_ascii().to_string())?;
             for (name, count) in endpoint.counts {
@@ -168,12 +168,12 @@ impl Scoreboard {
         Ok(endpoints)
     }
 
-    /// The last slow and the last broken responses of the worker at a place; None: of all workers that have ended.
-    #[pyo3(signature = (place, /))]
-    fn recent<'py>(&self, py: Python<'py>, place: Option<usize>) -> PyResult<Bound<'py, PyDict>> {
+    /// The last slow and the last broken responses of the worker in a slot; None: of all workers that have ended.
+    #[pyo3(signature = (slot, /))]
+    fn recent<'py>(&self, py: Python<'py>, slot: Option<usize>) -> PyResult<Bound<'py, PyDict>> {
         let now = tailrace_server::shared_now();
         let kinds = PyDict::new(py);
-        for (name, responses) in self.place_or_ended(place)?.recent().all() {
+        for (name, responses) in self.slot_or_ended(slot)?.recent().all() {
             let list = PyList::empty(py);
             for ended in &responses {
                 list.append(ended_dict(py, ended, now, self.masking)?)?;
@@ -183,19 +183,19 @@ impl Scoreboard {
         Ok(kinds)
     }
 
-    /// When the I/O side of the worker at a place last polled, and since when a check has waited for its interpreter
+    /// When the I/O side of the worker in a slot last polled, and since when a check has waited for its interpreter
     /// (None: no check waits), both in nanoseconds of the monotonic clock.
-    #[pyo3(signature = (place, /))]
-    fn signs_of_life(&self, place: usize) -> PyResult<(u64, Option<u64>)> {
-        let place = self.place(place)?;
-        Ok((place.heartbeat(), place.asked_at()))
+    #[pyo3(signature = (slot, /))]
+    fn signs_of_life(&self, slot: usize) -> PyResult<(u64, Option<u64>)> {
+        let slot = self.slot(slot)?;
+        Ok((slot.heartbeat(), slot.asked_at()))
     }
 
-    /// The requests that the worker at a place runs, or ran when it died.
-    #[pyo3(signature = (place, /))]
-    fn in_flight<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyList>> {
+    /// The requests that the worker in a slot runs, or ran when it died.
+    #[pyo3(signature = (slot, /))]
+    fn in_flight<'py>(&self, py: Python<'py>, slot: usize) -> PyResult<Bound<'py, PyList>> {
         let requests = PyList::empty(py);
-        for request in self.place(place)?.in_flight() {
+        for request in self.slot(slot)?.in_flight() {
             let dict = request_dict(py, &request, self.masking)?;
             dict.set_item("thread", request.thread)?;
             requests.append(dict)?;
@@ -203,34 +203,34 @@ impl Scoreboard {
         Ok(requests)
     }
 
-    /// Orders the worker at a place to drain, with so many seconds for requests in flight. It does so even while a
+    /// Orders the worker in a slot to drain, with so many seconds for requests in flight. It does so even while a
     /// request holds its interpreter and does not end.
-    #[pyo3(signature = (place, seconds, /))]
-    fn drain(&self, place: usize, seconds: f64) -> PyResult<()> {
+    #[pyo3(signature = (slot, seconds, /))]
+    fn drain(&self, slot: usize, seconds: f64) -> PyResult<()> {
         let graceful = Duration::try_from_secs_f64(seconds)
             .map_err(|_| PyValueError::new_err("seconds must be a number that is not negative"))?;
-        self.place(place)?.order_drain(graceful);
+        self.slot(slot)?.order_drain(graceful);
         Ok(())
     }
 
-    /// Adds `recent` of the worker at a place, which has ended, to those of all that have ended; its `endpoints`, too, if
+    /// Adds `recent` of the worker in a slot, which has ended, to those of all that have ended; its `endpoints`, too, if
     /// `with_endpoints`. number: of the worker.
-    #[pyo3(signature = (place, number, with_endpoints, /))]
-    fn keep(&self, place: usize, number: u64, with_endpoints: bool) -> PyResult<()> {
-        self.place_or_ended(None)?.keep(&self.place(place)?, number, with_endpoints);
+    #[pyo3(signature = (slot, number, with_endpoints, /))]
+    fn keep(&self, slot: usize, number: u64, with_endpoints: bool) -> PyResult<()> {
+        self.slot_or_ended(None)?.keep(&self.slot(slot)?, number, with_endpoints);
         Ok(())
     }
 
     /// Forgets the endpoints of all workers that have ended.
     fn forget_endpoints(&self) -> PyResult<()> {
-        self.place_or_ended(None)?.forget_endpoints();
+        self.slot_or_ended(None)?.forget_endpoints();
         Ok(())
     }
 
-    /// Clears a place, before another worker gets it.
-    #[pyo3(signature = (place, /))]
-    fn clear(&self, place: usize) -> PyResult<()> {
-        self.place(place)?.clear();
+    /// Clears a slot, before another worker gets it.
+    #[pyo3(signature = (slot, /))]
+    fn clear(&self, slot: usize) -> PyResult<()> {
+        self.slot(slot)?.clear();
         Ok(())
     }
 }

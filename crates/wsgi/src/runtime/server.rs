@@ -42,7 +42,7 @@ pub(crate) struct Server {
 impl Server {
     /// settings: a value for each name in SETTINGS (sizes in bytes, times in seconds). listeners: of each listening
     /// socket the descriptor, which is duplicated, the protocol ("http"), and the version of the PROXY header that each
-    /// connection begins with ("v1", "v2", "any", or None). scoreboard: and the place of this worker in it. master: the
+    /// connection begins with ("v1", "v2", "any", or None). scoreboard: and the slot of this worker in it. master: the
     /// reading end of the liveness pipe, how long requests in flight may take once the master has ended, and how much
     /// later the process then ends by force (seconds). Raises ValueError for unknown, missing or unfit settings, OSError
     /// when a resource is refused.
@@ -79,12 +79,12 @@ impl Server {
             ExecutorKind::Inline => Arc::new(Inline::new(log.clone())),
         };
         let handler = Arc::new(PythonHandler::new(application, executor, log));
-        let mut place = scoreboard.map(|(board, number)| board.get().place(number)).transpose()?;
-        if place.is_none() {
+        let mut worker_slot = scoreboard.map(|(board, number)| board.get().slot(number)).transpose()?;
+        if worker_slot.is_none() {
             // Without a master, too: `in_flight` reads it.
-            place = Board::new(1, threads).map_err(os_error)?.place(0);
+            worker_slot = Board::new(1, threads).map_err(os_error)?.worker_slot(0);
         }
-        let core = Core::new(settings.config, handler.clone(), sockets, place).map_err(os_error)?;
+        let core = Core::new(settings.config, handler.clone(), sockets, worker_slot).map_err(os_error)?;
         handler.serve(&core);
         if let Some((pipe, graceful, leaving)) = master {
             let (graceful, leaving) = (seconds(graceful)?, seconds(leaving)?);
