@@ -135,18 +135,18 @@ impl Context {
             }
         });
         unfinished.sort_unstable_by_key(|(request, _)| *request);
-        let mut given_up = 0;
+        let mut shed = 0;
         let mut excess = self.memory.excess(more);
         for (request, connection) in unfinished {
             if excess == 0 {
                 break;
             }
             if connection.shed(&GIVEN_UP) {
-                given_up += 1;
+                shed += 1;
                 excess = excess.saturating_sub(request.memory);
             }
         }
-        self.counts.add(Metric::GivenUp, given_up);
+        self.counts.add(Metric::Shed, shed);
         if excess > 0 {
             let now = clock::now();
             *next_look = Some(now + (now - begun) * LOOK_PAUSE);
@@ -333,7 +333,7 @@ mod tests {
         );
         drop((short, long, body));
         let none = served.until("nothing held", |stats| stats[Metric::Held] == 0);
-        assert_eq!((none[Metric::Heads], none[Metric::Bodies], none[Metric::GivenUp]), (0, 0, 0));
+        assert_eq!((none[Metric::Heads], none[Metric::Bodies], none[Metric::Shed]), (0, 0, 0));
         served.until("the application is told of freed memory", |_| {
             served.application.freed.load(Ordering::SeqCst) >= SIZE / 2
         });
@@ -370,8 +370,8 @@ mod tests {
             assert_eq!(status(&mut served.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")), 200);
             assert!(served.server.stats()[Metric::Held] <= 1 << 20);
         }
-        let stats = served.until("some given up", |stats| stats[Metric::GivenUp] >= 40);
-        assert_eq!(stats[Metric::GivenUp], stats[Metric::Refused]);
+        let stats = served.until("some shed", |stats| stats[Metric::Shed] >= 40);
+        assert_eq!(stats[Metric::Shed], stats[Metric::Refused]);
         assert_eq!(status(&mut clients[0]), 503);
         let mut last = clients.pop().unwrap();
         last.write_all(b"\r\n\r\n").unwrap();
@@ -391,7 +391,7 @@ mod tests {
         let mut in_file = served.send(&body(3_000_000, 2_900_000));
         served.until("a body in a file", |stats| stats[Metric::Heads] > 0 && stats[Metric::Bodies] < 20_000);
         let mut clients: Vec<_> = (0..400).map(|_| served.send(&body(16_000, 15_000))).collect();
-        served.until("some given up", |stats| stats[Metric::GivenUp] >= 20);
+        served.until("some shed", |stats| stats[Metric::Shed] >= 20);
         assert_eq!(status(&mut clients[0]), 503);
         let mut last = clients.pop().unwrap();
         for (client, missing) in [(&mut last, 1_000), (&mut in_file, 100_000)] {
@@ -418,7 +418,7 @@ mod tests {
         let access_log = Some(AccessLogConfig { destination, format });
         let served = Served::with(Config { access_log, client_memory: 100_000, ..Config::default() });
         let clients: Vec<_> = (0..4).map(|_| served.send(&head(40_000))).collect();
-        served.until("some given up", |stats| stats[Metric::GivenUp] >= 1);
+        served.until("some shed", |stats| stats[Metric::Shed] >= 1);
         drop(clients);
         served.end();
         let log = std::fs::read_to_string(&file).unwrap();

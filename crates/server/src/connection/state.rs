@@ -1053,7 +1053,7 @@ impl State {
             Self::Idle => Activity::Idle,
             Self::Head(_) | Self::Body(_) | Self::Storing(_) | Self::Skipping(_) => Activity::Receiving,
             Self::Responding(_) => Activity::Responding,
-            Self::Draining(_) => Activity::Sending,
+            Self::Draining(_) => Activity::Flushing,
             Self::Closing | Self::Lingering(_) | Self::Closed => Activity::Closing,
         }
     }

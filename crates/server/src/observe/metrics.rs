@@ -70,7 +70,7 @@ figures! {
     TimedOut: counter "timed_out" "requests" "tailrace_requests_timed_out"
         "Requests not answered before their deadline."
         "See `--request-timeout`.";
-    GivenUp: counter "given_up" "requests" "tailrace_requests_given_up"
+    Shed: counter "given_up" "requests" "tailrace_requests_given_up"
         "Incomplete requests shed to make room for others."
         "See `--client-memory`.";
     Connections: gauge "connections" "connections" "tailrace_connections"

@@ -87,7 +87,7 @@ pub(crate) enum Cell {
     /// Connections of which a request is queued or runs.
     Responding,
     /// Connections to which the rest of a complete response is being sent.
-    Draining,
+    Flushing,
     /// Connections that close once the client has had time to read the response.
     Closing,
 }
@@ -110,7 +110,7 @@ impl Cell {
         (Self::Idle, "idle"),
         (Self::Receiving, "receiving"),
         (Self::Responding, "responding"),
-        (Self::Draining, "sending"),
+        (Self::Flushing, "sending"),
         (Self::Closing, "closing"),
     ];
 }

@@ -65,7 +65,7 @@ impl Stats {
     }
 }
 
-/// Threads by what they do.
+/// Threads by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThreadStates {
     /// They wait for events and handle them.
@@ -94,7 +94,7 @@ impl ThreadStates {
     }
 }
 
-/// What goes on on a connection.
+/// Activity of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Activity {
     /// Nothing: it is between two requests, or before the first.
@@ -104,12 +104,12 @@ pub(crate) enum Activity {
     /// A request is queued or runs.
     Responding,
     /// The rest of a complete response is sent.
-    Sending,
+    Flushing,
     /// It closes once the client has had time to read the response.
     Closing,
 }
 
-/// Connections by what goes on on them.
+/// Connections by activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ConnectionStates([u64; 5]);
 
@@ -121,11 +121,11 @@ impl ConnectionStates {
 
     /// Writes them to a worker slot of the scoreboard.
     pub(crate) fn publish(&self, worker_slot: &WorkerSlot) {
-        let Self([idle, receiving, responding, sending, closing]) = *self;
+        let Self([idle, receiving, responding, flushing, closing]) = *self;
         worker_slot.set_cell(Cell::Idle, idle);
         worker_slot.set_cell(Cell::Receiving, receiving);
         worker_slot.set_cell(Cell::Responding, responding);
-        worker_slot.set_cell(Cell::Draining, sending);
+        worker_slot.set_cell(Cell::Flushing, flushing);
         worker_slot.set_cell(Cell::Closing, closing);
     }
 }
@@ -149,7 +149,7 @@ mod tests {
             ThreadStates { leading: 101, watching: 102, parked: 103, entering: 104, running: 105, sending: 106 };
         threads.publish(&worker_slot);
         let mut connections = ConnectionStates::default();
-        let all = [Activity::Idle, Activity::Receiving, Activity::Responding, Activity::Sending, Activity::Closing];
+        let all = [Activity::Idle, Activity::Receiving, Activity::Responding, Activity::Flushing, Activity::Closing];
         for (count, activity) in (201..).zip(all) {
             (0..count).for_each(|_| connections.add(activity));
         }
