@@ -394,17 +394,3 @@ def test_the_report_shows_the_knot_and_the_cuts_and_succeeds(tool, tree, capsys)
     assert "tailrace/a.py -> tailrace/b.py*" in said
     assert "tailrace/a.py:1 imports tailrace/b.py (b)" in said
     assert "The order then, lowest first: tailrace/a.py, tailrace/b.py" in said
-
-
-def test_this_tree_is_read_whole(tool):
-    root = TOOLS.parent
-    sources = tool.read(root)
-    on_disk = {
-        path.relative_to(root).as_posix() for pattern in ("crates/*/src/**/*.rs",) for path in root.glob(pattern)
-    }
-    # Modules of tests are not looked at; those in files of their own have these names, or stand in folders with them.
-    of_tests = {
-        file for file in on_disk if {Path(part).stem for part in Path(file).parts} & {"testing", "tests", "models"}
-    }
-    assert {file for file in sources.files if file.endswith(".rs")} == on_disk - of_tests
-    assert sources.problems == []
