@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 from harness.server import Server
+from harness.waits import until_it_wakes
 from harness.wire import Broken
 from server.probes import (
     PATTERN,
@@ -81,8 +82,8 @@ def test_a_client_that_vanishes_while_the_generator_waits_for_room(server):
     key = "room"
     client = asking(server, f"/late?gate={key}&block=60000&key={key}")
     client.head()
-    # It produces until the queue is full, which it is when memory no longer grows; the client has read nothing.
-    threading.Event().wait(0.3)
+    # It produces until the queue is full; the client has read nothing.
+    eventually(lambda: until_it_wakes(server.pid) > 0, "that no thread runs")
     client.close()
     eventually(lambda: told(server, f"/closed?key={key}") == 1, "the generator closed")
 
@@ -154,7 +155,8 @@ def test_a_client_is_given_up_also_when_nothing_else_happens(impatient, tmp_path
 def test_a_slow_application_is_no_slow_client(impatient):
     with asking(impatient, "/pause?size=5000000&then=4&gate=slow") as client:
         head = client.head()
-        threading.Event().wait(0.2)  # The queue is full now, and the deadline set.
+        # The queue is full then, and the deadline set.
+        eventually(lambda: until_it_wakes(impatient.pid) > 0, "that no thread runs")
         while len(head.body) < 5_000_000:
             client.chunk(head)
         threading.Event().wait(1.5)  # The deadline is over; nothing waits for the client.

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 from harness.server import Server
-from server.probes import asking, await_waiting, digest, open_gate, pattern, request, taken, told
+from harness.waits import until_it_wakes
+from server.probes import asking, await_waiting, digest, eventually, open_gate, pattern, request, taken, told
 
 
 @pytest.mark.parametrize("clients", [1, 8, 100, 300])
@@ -77,7 +78,7 @@ def test_one_thread_runs_one_request_at_a_time_and_always_on_the_same_thread():
                     outcome.result(30)
             # Again and again after the threads came to rest.
             for number in range(20):
-                threading.Event().wait(0.03)
+                eventually(lambda: until_it_wakes(server.pid) > 0, "that no thread runs")
                 ask(number)
         process = told(server, "/process")
         assert process["most_running"] == 1
