@@ -1,6 +1,7 @@
-//! Requests and their outcome. Each case is sent whole, byte by byte, between two other requests, to a server with one
-//! thread, and to one whose application reads the body while it arrives. See `harness::cases`. All cases are also sent
-//! to one server, several at once, while complete responses are held.
+//! Requests and their outcome: a case or two of each rule, whose grammar is that of crates/http/tests, and what only a
+//! socket shows. Each case is sent whole, byte by byte, between two other requests, to a server with one thread, and to
+//! one whose application reads the body while it arrives. See `harness::cases`. All cases are also sent to one server,
+//! several at once, while complete responses are held.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod harness;
@@ -86,42 +87,14 @@ mod request_line {
         get: served(line("GET / HTTP/1.1")).path("/").host(Some("test"));
         post_without_a_body: served(line("POST / HTTP/1.1"));
         head: served(line("HEAD / HTTP/1.1"));
-        put: served(line("PUT /x HTTP/1.1"));
         trace_is_the_application_s: served(line("TRACE / HTTP/1.1"));
-        a_lower_case_method_is_another_one: served(line("get / HTTP/1.1"));
-        an_unknown_method: served(line("BREW /pot HTTP/1.1"));
         a_method_of_all_token_characters: served(line("A!#$%&'*+-.^_`|~09z / HTTP/1.1"));
-        a_method_of_64_octets: served(line(format!("{} / HTTP/1.1", "M".repeat(64))));
         a_method_of_65_octets: refused(501, line(format!("{} / HTTP/1.1", "M".repeat(65))));
-        a_method_of_5000_octets: refused(501, line(format!("{} / HTTP/1.1", "M".repeat(5000))));
-        a_method_with_a_parenthesis: refused(400, line("GE(T / HTTP/1.1"));
-        a_method_with_a_colon: refused(400, line("GET: / HTTP/1.1"));
-        a_method_with_nul: refused(400, line("GE\0T / HTTP/1.1"));
-        a_method_with_obs_text: refused(400, line(b"GET\xe9 / HTTP/1.1"));
-        no_method: refused(400, line(" / HTTP/1.1"));
-        a_leading_space: refused(400, line(" GET / HTTP/1.1"));
-        a_leading_tab: refused(400, line("\tGET / HTTP/1.1"));
         two_spaces_before_the_target: refused(400, line("GET  / HTTP/1.1"));
-        two_spaces_after_the_target: refused(400, line("GET /  HTTP/1.1"));
-        a_tab_before_the_target: refused(400, line("GET\t/ HTTP/1.1"));
-        a_tab_after_the_target: refused(400, line("GET /\tHTTP/1.1"));
-        a_space_in_the_target: refused(400, line("GET /a b HTTP/1.1"));
-        a_space_after_the_version: refused(400, line("GET / HTTP/1.1 "));
-        a_method_alone: refused(400, line("GET"));
-        no_target: refused(400, line("GET HTTP/1.1"));
-        words: refused(400, "hello, is anybody there?\r\n\r\n");
         binary: refused(400, b"\x80\x90\xff\r\n\r\n");
-        a_tls_client: refused(400, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n");
-        an_ssh_client: refused(400, "SSH-2.0-OpenSSH_9.2\r\n\r\n");
         one_empty_line_before: served(b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        four_empty_lines_before: served(b"\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
         five_empty_lines_before: refused(400, b"\r\n\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        a_bare_lf_before: refused(400, b"\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        a_bare_cr_before: refused(400, b"\rGET / HTTP/1.1\r\nHost: a\r\n\r\n");
         a_bare_lf_behind: refused(400, b"GET / HTTP/1.1\nHost: a\r\n\r\n");
-        a_bare_cr_behind: refused(400, b"GET / HTTP/1.1\rHost: a\r\n\r\n");
-        two_crs_behind: refused(400, b"GET / HTTP/1.1\r\r\nHost: a\r\n\r\n");
-        a_bare_cr_in_the_target: refused(400, line("GET /a\rb HTTP/1.1"));
     }
 }
 
@@ -134,18 +107,9 @@ mod version {
     cases! {
         http_1_0: served("GET / HTTP/1.0\r\n\r\n").host(None).ends();
         http_1_2_is_1_1: served(line("GET / HTTP/1.2"));
-        http_1_9_needs_a_host: refused(400, "GET / HTTP/1.9\r\n\r\n");
         http_2_0: refused(505, line("GET / HTTP/2.0"));
-        http_3_0: refused(505, line("GET / HTTP/3.0"));
-        http_0_9_by_name: refused(505, line("GET / HTTP/0.9"));
         the_preface_of_http_2: refused(505, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-        a_simple_request: refused(400, "GET /\r\n\r\n");
-        lower_case: refused(400, line("GET / http/1.1"));
-        two_minor_digits: refused(400, line("GET / HTTP/1.10"));
-        a_leading_zero: refused(400, line("GET / HTTP/01.1"));
-        no_minor_digit: refused(400, line("GET / HTTP/1"));
         another_protocol: refused(400, line("GET / RTSP/1.0"));
-        a_fullwidth_digit: refused(400, line("GET / HTTP/1.\u{ff11}"));
     }
 }
 
@@ -157,37 +121,15 @@ mod target {
 
     cases! {
         path_and_query: served(line("GET /a/b?c=d&e HTTP/1.1")).path("/a/b").query("c=d&e");
-        an_empty_query: served(line("GET /a? HTTP/1.1")).path("/a").query("");
-        a_second_question_mark: served(line("GET /a?b?c HTTP/1.1")).path("/a").query("b?c");
-        percent_stays: served(line("GET /a%20b%2Fc HTTP/1.1")).path("/a%20b%2Fc");
-        a_broken_percent: served(line("GET /100%zz HTTP/1.1")).path("/100%zz");
-        dot_segments: served(line("GET /a/../b/./c HTTP/1.1")).path("/a/../b/./c");
         two_slashes: served(line("GET //evil.example/x HTTP/1.1")).path("//evil.example/x").host(Some("test"));
         what_browsers_send: served(line("GET /?a[]=|^{}\"<>\\ HTTP/1.1")).query("a[]=|^{}\"<>\\");
         absolute: served(line("GET http://a.example:81/x?y HTTP/1.1")).path("/x").query("y").host(Some("a.example:81"));
-        absolute_without_a_path: served(line("GET http://a.example HTTP/1.1")).path("/").host(Some("a.example"));
-        absolute_query_without_a_path: served(line("GET http://a.example?x HTTP/1.1")).path("/").query("x");
-        absolute_in_capitals: served(line("GET HTTPS://a.example/x HTTP/1.1")).path("/x").host(Some("a.example"));
-        absolute_ipv6: served(line("GET http://[::1]:80/x HTTP/1.1")).host(Some("[::1]:80"));
         absolute_in_http_1_0: served("GET http://a.example/x HTTP/1.0\r\n\r\n").host(Some("a.example")).ends();
-        absolute_without_a_host_field: refused(400, "GET http://a.example/ HTTP/1.1\r\n\r\n");
-        absolute_without_an_authority: refused(400, line("GET http:///x HTTP/1.1"));
-        absolute_with_a_port_alone: refused(400, line("GET http://:80/x HTTP/1.1"));
         absolute_with_a_user: refused(400, line("GET http://user:pw@a.example/ HTTP/1.1"));
-        absolute_of_another_scheme: refused(400, line("GET ftp://a.example/x HTTP/1.1"));
-        absolute_with_one_slash: refused(400, line("GET http:/a.example/ HTTP/1.1"));
         options_asterisk: served(line("OPTIONS * HTTP/1.1")).path("*");
-        get_asterisk: refused(400, line("GET * HTTP/1.1"));
-        asterisk_and_a_path: refused(400, line("OPTIONS */x HTTP/1.1"));
         connect: refused(501, line("CONNECT a.example:443 HTTP/1.1"));
-        connect_with_a_path: refused(400, line("CONNECT / HTTP/1.1"));
-        an_authority_alone: refused(400, line("GET a.example:80 HTTP/1.1"));
-        a_query_alone: refused(400, line("GET ?a=b HTTP/1.1"));
         no_slash: refused(400, line("GET index.html HTTP/1.1"));
-        a_fragment: refused(400, line("GET /a#b HTTP/1.1"));
-        utf_8: refused(400, line("GET /caf\u{e9} HTTP/1.1"));
         nul: refused(400, line("GET /\0 HTTP/1.1"));
-        delete: refused(400, line("GET /\x7f HTTP/1.1"));
     }
 }
 
@@ -199,27 +141,12 @@ mod host_field {
 
     cases! {
         missing: refused(400, "GET / HTTP/1.1\r\n\r\n");
-        missing_beside_others: refused(400, "GET / HTTP/1.1\r\nX-Host: a\r\n\r\n");
-        twice: refused(400, field("Host: b"));
         the_same_twice: refused(400, field("host: test"));
-        twice_in_1_0: refused(400, "GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n");
-        malformed_in_1_0: refused(400, "GET / HTTP/1.0\r\nHost: a b\r\n\r\n");
         empty: served(host("")).host(Some(""));
         a_name_and_a_port: served(host("Example.ORG:8080")).host(Some("Example.ORG:8080"));
         whitespace_around: served(host(" \t example.org \t")).host(Some("example.org"));
-        an_underscore: served(host("my_service:80")).host(Some("my_service:80"));
-        ipv6: served(host("[2001:db8::1]:8000")).host(Some("[2001:db8::1]:8000"));
         not_first: served("GET / HTTP/1.1\r\nX-A: b\r\nhOsT: late\r\n\r\n").host(Some("late"));
-        a_port_with_letters: refused(400, host("a:80x"));
-        two_ports: refused(400, host("a:1:2"));
-        a_space_inside: refused(400, host("a b"));
         a_comma: refused(400, host("a,b"));
-        a_user: refused(400, host("user@example.org"));
-        a_path: refused(400, host("example.org/x"));
-        ipv6_without_brackets: refused(400, host("::1"));
-        ipv6_unclosed: refused(400, host("[::1"));
-        obs_text: refused(400, host(b"caf\xe9"));
-        a_port_alone: refused(400, host(":80"));
     }
 }
 
@@ -231,90 +158,38 @@ mod field_line {
 
     cases! {
         name_and_value: served(field("X-A: b")).field("X-A", "b");
-        no_space_after_the_colon: served(field("X-A:b")).field("X-A", "b");
-        whitespace_around_the_value: served(field("X-A: \t b \t ")).field("X-A", "b");
-        an_empty_value: served(field("X-A:")).field("X-A", "");
-        colons_in_the_value: served(field("X-A: b:c:d")).field("X-A", "b:c:d");
-        whitespace_in_the_value: served(field("X-A: b  \t c")).field("X-A", "b  \t c");
         obs_text_in_the_value: served(field(b"X-A: caf\xe9")).field("X-A", b"caf\xe9");
         a_name_of_all_token_characters: served(field("!#$%&'*+-.^_`|~aZ0: x")).field("!#$%&'*+-.^_`|~aZ0", "x");
-        a_long_value: served(field(format!("X-A: {}", "b".repeat(4000)))).field("X-A", "b".repeat(4000));
         ninety_fields: served(get((0..90).map(|at| format!("X-{at}: {at}\r\n")).collect::<String>()))
             .field("X-89", "89");
         a_space_before_the_colon: refused(400, field("X-A : b"));
-        a_tab_before_the_colon: refused(400, field("X-A\t: b"));
-        a_space_in_the_name: refused(400, field("X A: b"));
-        a_space_before_the_name: refused(400, field(" X-A: b"));
-        no_colon: refused(400, field("X-A"));
-        no_name: refused(400, field(": b"));
-        a_separator_in_the_name: refused(400, field("X@A: b"));
-        quotes_around_the_name: refused(400, field("\"X\": b"));
-        obs_text_in_the_name: refused(400, field(b"X\xe9: b"));
-        nul_in_the_name: refused(400, field("X\0A: b"));
         nul_in_the_value: refused(400, field("X-A: b\0c"));
-        a_bare_cr_in_the_value: refused(400, field("X-A: b\rc"));
         a_bare_lf_ends_a_line: refused(400, field("X-A: b\nX-B: c"));
-        two_crs_at_the_end: refused(400, field("X-A: b\r"));
-        a_vertical_tab_in_the_value: refused(400, field("X-A: b\x0bc"));
-        delete_in_the_value: refused(400, field("X-A: b\x7fc"));
-        escape_in_the_value: refused(400, field("X-A: \x1b[31m"));
         a_fold_by_a_space: refused(400, field("X-A: b\r\n c"));
-        a_fold_by_a_tab: refused(400, field("X-A: b\r\n\tc"));
-        a_fold_of_nothing: refused(400, field("X-A: b\r\n "));
-        whitespace_before_the_first_field: refused(400, "GET / HTTP/1.1\r\n Host: a\r\n\r\n");
-        a_bare_lf_ends_the_head: refused(400, "GET / HTTP/1.1\r\nHost: a\r\n\n");
-        two_bare_lfs_end_the_head: refused(400, "GET / HTTP/1.1\r\nHost: a\n\n");
         a_bare_cr_ends_the_head: refused(400, "GET / HTTP/1.1\r\nHost: a\r\n\rX");
     }
 }
 
 /// Content-Length: RFC 9110 section 8.6, RFC 9112 section 6.3.
 mod content_length {
-    use super::{SMUGGLED, joined, length, sized};
+    use super::{joined, length, sized};
     use crate::cases;
     use crate::harness::cases::{refused, served};
     use crate::harness::pattern;
 
     cases! {
         none: served("POST / HTTP/1.1\r\nHost: a\r\n\r\n");
-        zero: served(length("0", ""));
-        one: served(sized("x")).body("x");
-        five: served(length("5", "hello")).body("hello");
-        leading_zeros: served(length("0005", "hello")).body("hello");
         whitespace_around: served(length("\t5 ", "hello")).body("hello");
-        line_ends_and_nul: served(sized("\r\n\r\n\0GET / \n")).body("\r\n\r\n\0GET / \n");
-        a_request: served(sized(SMUGGLED)).body(SMUGGLED);
         of_4095: served(sized(pattern(0, 4095))).body(pattern(0, 4095));
         of_65537: served(sized(pattern(0, 65_537))).body(pattern(0, 65_537));
         of_a_megabyte: served(sized(pattern(0, 1 << 20))).body(pattern(0, 1 << 20));
         larger_than_memory: served(sized(pattern(0, 1_500_001))).body(pattern(0, 1_500_001));
-        in_a_get: served("GET /x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc").body("abc");
         in_a_head: served("HEAD /x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc").body("abc");
-        in_a_delete: served("DELETE /x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc").body("abc");
         in_options_asterisk: served("OPTIONS * HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc").body("abc");
         in_http_1_0: served("POST / HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello").body("hello").ends();
-        none_in_http_1_0: served("POST / HTTP/1.0\r\n\r\n").ends();
-        empty: refused(400, length("", "hello"));
         plus: refused(400, length("+5", "hello"));
-        minus: refused(400, length("-5", "hello"));
-        hexadecimal: refused(400, length("0x5", "hello"));
-        a_point: refused(400, length("5.0", "hello"));
-        an_underscore: refused(400, length("1_0", "0123456789"));
-        letters_behind: refused(400, length("5x", "hello"));
-        a_space_inside: refused(400, length("1 0", "0123456789"));
-        quotes: refused(400, length("\"5\"", "hello"));
-        a_fullwidth_digit: refused(400, length("\u{ff15}", "hello"));
-        a_vertical_tab: refused(400, length("5\x0b", "hello"));
         more_than_64_bits: refused(413, length("18446744073709551621", "hello"));
-        all_of_64_bits: refused(413, length("18446744073709551615", "hello"));
-        more_than_32_bits: refused(413, length("4294967301", "hello"));
-        a_hundred_digits: refused(413, length("9".repeat(100), "hello"));
         a_list_of_the_same: refused(400, length("5, 5", "hello"));
-        a_list_of_different_ones: refused(400, length("5, 6", "hello"));
-        a_list_with_an_empty_member: refused(400, length("5,", "hello"));
-        twice_different: refused(400, length("5\r\nContent-Length: 6", "hello"));
-        twice_the_same: refused(400, length("5\r\nContent-Length: 5", "hello"));
-        twice_in_another_case: refused(400, length("5\r\ncontent-length: 0", "hello"));
         cut_short: refused(400, length("10", "hello")).half_closed();
         cut_before_the_body: refused(400, length("10", "")).half_closed();
         cut_in_the_head: refused(400, joined(&[b"POST / HTTP/1.1\r\nContent-Len"])).half_closed();
@@ -330,30 +205,11 @@ mod transfer_encoding {
     cases! {
         chunked_body: served(chunked(HELLO)).body("hello");
         in_capitals: served(coding("cHuNkEd", HELLO)).body("hello");
-        whitespace_around: served(coding(" \tchunked\t ", HELLO)).body("hello");
         an_empty_body: served(chunked(LAST));
         in_a_get: served("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n")
             .body("x");
         gzip_and_chunked: refused(501, coding("gzip, chunked", HELLO));
-        identity_and_chunked: refused(501, coding("identity, chunked", HELLO));
-        gzip: refused(400, coding("gzip", HELLO));
-        identity: refused(400, coding("identity", HELLO));
         chunked_and_gzip: refused(400, coding("chunked, gzip", HELLO));
-        twice: refused(400, coding("chunked, chunked", HELLO));
-        twice_in_two_lines: refused(400, coding("chunked\r\nTransfer-Encoding: chunked", HELLO));
-        identity_in_a_second_line: refused(400, coding("chunked\r\nTransfer-Encoding: identity", HELLO));
-        identity_in_a_first_line: refused(501, coding("identity\r\nTransfer-Encoding: chunked", HELLO));
-        empty: refused(400, coding("", HELLO));
-        an_empty_member: refused(400, coding(", chunked", HELLO));
-        a_prefix: refused(400, coding("xchunked", HELLO));
-        a_parameter: refused(400, coding("chunked;q=1", HELLO));
-        quotes: refused(400, coding("\"chunked\"", HELLO));
-        a_vertical_tab: refused(400, coding("\x0bchunked", HELLO));
-        a_no_break_space: refused(400, coding(b"\xa0chunked", HELLO));
-        a_kelvin_sign: refused(400, coding("chun\u{212a}ed", HELLO));
-        a_fold: refused(400, post("Transfer-Encoding:\r\n chunked\r\n", HELLO));
-        a_space_before_the_colon: refused(400, post("Transfer-Encoding : chunked\r\n", HELLO));
-        a_bare_cr_before_the_name: refused(400, post("X: y\rTransfer-Encoding: chunked\r\n", HELLO));
         in_http_1_0: refused(400, "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
         an_underscore_is_another_name: served(post("Transfer_Encoding: chunked\r\n", ""));
     }
@@ -361,7 +217,7 @@ mod transfer_encoding {
 
 /// Requests that two recipients could read differently: RFC 9112 section 11.2.
 mod smuggling {
-    use super::{HELLO, LAST, SMUGGLED, get, joined, length, post, sized};
+    use super::{HELLO, LAST, SMUGGLED, get, joined, post, sized};
     use crate::cases;
     use crate::harness::cases::{refused, served};
 
@@ -371,19 +227,8 @@ mod smuggling {
         cl_te_that_agree: refused(400, post("Content-Length: 15\r\nTransfer-Encoding: chunked\r\n", HELLO));
         cl_zero_te:
             refused(400, post("Content-Length: 0\r\nTransfer-Encoding: chunked\r\n", joined(&[LAST, SMUGGLED])));
-        cl_te_unknown: refused(400, post("Content-Length: 5\r\nTransfer-Encoding: xchunked\r\n", "hello"));
-        cl_te_by_a_space_before_the_colon:
-            refused(400, post("Content-Length: 6\r\nTransfer-Encoding : chunked\r\n", b"0\r\n\r\nG"));
-        cl_te_by_a_fold:
-            refused(400, post("Content-Length: 6\r\nX: y\r\n\tTransfer-Encoding: chunked\r\n", b"0\r\n\r\nG"));
-        cl_te_by_a_bare_lf:
-            refused(400, post("Content-Length: 6\r\nX: y\nTransfer-Encoding: chunked\r\n", b"0\r\n\r\nG"));
         te_te: refused(400, post("Transfer-Encoding: chunked\r\nTransfer-encoding: cow\r\n", HELLO));
         cl_cl: refused(400, post("Content-Length: 0\r\nContent-Length: 39\r\n", SMUGGLED));
-        cl_by_a_space_before_the_colon: refused(400, post("Content-Length : 5\r\n", "hello"));
-        cl_by_a_bare_cr: refused(400, post("X: y\rContent-Length: 5\r\n", "hello"));
-        cl_by_a_fold: refused(400, post("Content-Length:\r\n 5\r\n", "hello"));
-        cl_by_a_plus: refused(400, length("+39", SMUGGLED));
         a_body_that_is_a_request: served(sized(SMUGGLED)).body(SMUGGLED);
         a_request_behind_a_get: served(get("")).and_served(SMUGGLED);
         garbage_behind_a_body: served(sized("hello")).body("hello").and_refused(400, "XX\0garbage\r\n\r\n");
@@ -401,9 +246,6 @@ mod chunk {
 
     cases! {
         several: served(chunks("1\r\na\r\n2\r\nbc\r\n3\r\nabc\r\n")).body("abcabc");
-        upper_case: served(chunks("A\r\n0123456789\r\n")).body("0123456789");
-        lower_case: served(chunks("a\r\n0123456789\r\n")).body("0123456789");
-        leading_zeros: served(chunked("005\r\nhello\r\n00\r\n\r\n")).body("hello");
         line_ends_in_data: served(chunks("7\r\n\r\n0\r\n\r\n\r\n")).body("\r\n0\r\n\r\n");
         large: served(chunks(joined(&[b"11171\r\n", &pattern(0, 70_001), b"\r\n"]))).body(pattern(0, 70_001));
         many: served(chunks("1\r\nz\r\n".repeat(500))).body("z".repeat(500));
@@ -411,29 +253,10 @@ mod chunk {
         larger_than_memory: served(chunks(joined(&[
             b"100000\r\n", &pattern(0, 1 << 20), b"\r\n80000\r\n", &pattern(1 << 20, 1 << 19), b"\r\n",
         ]))).body(pattern(0, 3 << 19));
-        no_size: refused(400, chunks("\r\nhello\r\n"));
-        not_hexadecimal: refused(400, chunks("g\r\nhello\r\n"));
         with_0x: refused(400, chunks("0x5\r\nhello\r\n"));
-        plus: refused(400, chunks("+5\r\nhello\r\n"));
-        minus: refused(400, chunks("-5\r\nhello\r\n"));
-        an_underscore: refused(400, chunks("1_0\r\n0123456789abcdef\r\n"));
-        a_space_before: refused(400, chunks(" 5\r\nhello\r\n"));
-        a_space_behind: refused(400, chunks("5 \r\nhello\r\n"));
-        a_space_inside: refused(400, chunks("1 0\r\n0123456789abcdef\r\n"));
-        nul_behind: refused(400, chunks("5\0\r\nhello\r\n"));
-        letters_behind: refused(400, chunks("5xyz\r\nhello\r\n"));
-        seventeen_digits: refused(400, chunks("00000000000000005\r\nhello\r\n"));
         more_than_64_bits: refused(413, chunks("10000000000000005\r\nhello\r\n"));
-        all_of_64_bits: refused(413, chunks("ffffffffffffffff\r\nhello\r\n"));
-        a_bare_lf_after_the_size: refused(400, chunks("5\nhello\r\n"));
-        a_bare_cr_after_the_size: refused(400, chunks("5\rhello\r\n"));
-        a_bare_lf_after_the_data: refused(400, chunks("5\r\nhello\n"));
-        no_end_after_the_data: refused(400, chunks("5\r\nhello"));
         more_data: refused(400, chunks("4\r\nhello\r\n"));
-        less_data: refused(400, chunks("6\r\nhello\r\n"));
         a_bare_lf_after_the_last_size: refused(400, chunked("0\n\r\n"));
-        a_bare_lf_at_the_end: refused(400, chunked("0\r\n\n"));
-        a_bare_cr_at_the_end: refused(400, chunked("0\r\n\rX"));
         cut_in_a_size: refused(400, chunked("5")).half_closed();
         cut_in_data: refused(400, chunked("5\r\nhe")).half_closed();
         cut_before_the_last_chunk: refused(400, chunked("5\r\nhello\r\n")).half_closed();
@@ -448,29 +271,13 @@ mod chunk_rest {
     use crate::harness::cases::{refused, served};
 
     cases! {
-        an_extension: served(chunks("5;a\r\nhello\r\n")).body("hello");
-        a_value: served(chunks("5;a=b\r\nhello\r\n")).body("hello");
-        several: served(chunks("5;a=b;c;d=e\r\nhello\r\n")).body("hello");
         a_quoted_value: served(chunks("5;a=\"b; \\\"c\"\r\nhello\r\n")).body("hello");
-        whitespace_around_the_semicolon: served(chunks("5 ; a=b\r\nhello\r\n")).body("hello");
         on_the_last_chunk: served(chunked("5\r\nhello\r\n0;a=b\r\n\r\n")).body("hello");
-        an_empty_extension: refused(400, chunks("5;\r\nhello\r\n"));
         no_name: refused(400, chunks("5;=b\r\nhello\r\n"));
-        no_value: refused(400, chunks("5;a=\r\nhello\r\n"));
-        an_open_quote: refused(400, chunks("5;a=\"b\r\nhello\r\n"));
-        a_bare_lf: refused(400, chunks("5;a\nx\r\nhello\r\n"));
-        a_bare_lf_in_quotes: refused(400, chunks("5;a=\"\n\"\r\nhello\r\n"));
-        nul: refused(400, chunks("5;a\0\r\nhello\r\n"));
         an_extension_without_end: refused(400, chunks(format!("5;{}\r\nhello\r\n", "a".repeat(100_000))));
-        a_trailer: served(chunked("5\r\nhello\r\n0\r\nX-A: b\r\n\r\n")).body("hello");
-        two_trailers: served(chunked("5\r\nhello\r\n0\r\nX-A: b\r\nX-B: c\r\n\r\n")).body("hello");
         a_trailer_of_framing: served(chunked("1\r\nx\r\n0\r\nContent-Length: 50\r\n\r\n")).body("x");
         a_trailer_of_host: served(chunked("1\r\nx\r\n0\r\nHost: evil\r\n\r\n")).body("x").host(Some("test"));
         a_trailer_without_a_colon: refused(400, chunked("0\r\nnonsense\r\n\r\n"));
-        a_trailer_with_a_space: refused(400, chunked("0\r\nX : y\r\n\r\n"));
-        a_trailer_with_a_fold: refused(400, chunked("0\r\nX: y\r\n z\r\n\r\n"));
-        a_trailer_with_a_bare_lf: refused(400, chunked("0\r\nX: y\n\r\n"));
-        a_request_in_the_trailers: refused(400, chunked("0\r\nGET / HTTP/1.1\r\n\r\n"));
         trailers_without_end: refused(431, chunked(format!("0\r\nX: {}", "y".repeat(100_000))));
     }
 }
@@ -499,20 +306,8 @@ mod persistence {
     cases! {
         keep_alive: with("1.1", "keep-alive");
         close: with("1.1", "close").ends();
-        close_in_capitals: with("1.1", "CLOSE").ends();
-        keep_alive_and_close: with("1.1", "keep-alive, close").ends();
-        close_and_keep_alive: with("1.1", "close, keep-alive").ends();
-        close_in_a_second_line: with("1.1", "keep-alive\r\nConnection: close").ends();
-        close_in_a_first_line: with("1.1", "close\r\nConnection: x").ends();
-        close_between_others: with("1.1", ", a,close ,\tb").ends();
-        an_unknown_option: with("1.1", "closed, unclose, close-x");
-        an_empty_value: with("1.1", "");
-        proxy_connection_is_nothing: served(get("Proxy-Connection: close\r\n"));
         an_upgrade_is_not_made: with("1.1", "Upgrade\r\nUpgrade: websocket").field("Upgrade", "websocket");
-        old_and_close: with("1.0", "close").ends();
         old_and_keep_alive: with("1.0", "Keep-Alive");
-        old_and_keep_alive_and_close: with("1.0", "keep-alive, close").ends();
-        old_and_unknown: with("1.0", "foo").ends();
         two: numbered(2);
         ten: numbered(10);
         a_hundred_posts: posts(100);
@@ -543,15 +338,11 @@ mod expect {
 
     cases! {
         chunked: served(post("Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n", HELLO)).body("hello");
-        in_capitals: served(post("Expect: 100-CONTINUE\r\nContent-Length: 5\r\n", "hello")).body("hello");
         without_a_body: served(get("Expect: 100-continue\r\n"));
         with_an_empty_body: served(post("Expect: 100-continue\r\nContent-Length: 0\r\n", ""));
-        empty: served(get("Expect:\r\n"));
         in_http_1_0: served("POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello")
             .body("hello").ends();
-        unknown_in_http_1_0: served("POST / HTTP/1.0\r\nExpect: x\r\nContent-Length: 1\r\n\r\nx").body("x").ends();
         unknown: refused(417, get("Expect: 200-ok\r\n"));
-        a_list_with_an_unknown_one: refused(417, post("Expect: 100-continue, x=y\r\nContent-Length: 5\r\n", "hello"));
     }
 }
 

@@ -31,7 +31,7 @@ fn content_length() {
     assert_eq!(framing_of("1.0", "cOnTeNt-LeNgTh: 5\r\n").unwrap().body, BodyLength::Known(5));
     for value in [
         "", "+5", "-1", "-0", "5 5", "5,5", "5, 5", "5,", ",5", "0x5", "5a", "a", "5.0", "1e2", "\"5\"", "5;",
-        "\u{0665}", "5_0", "\u{b2}",
+        "\u{0665}", "\u{ff15}", "5_0", "\u{b2}",
     ] {
         assert_eq!(status("1.1", &format!("Content-Length: {value}\r\n")), 400, "{value}");
     }
@@ -134,6 +134,7 @@ fn persistence() {
         ("1.0", "Connection: x, keep-alive\r\n", true),
         ("1.0", "Connection: keep-alive, close\r\n", false),
         ("1.0", "Connection: close\r\n", false),
+        ("1.0", "Connection: x\r\n", false),
         ("1.0", "Keep-Alive: timeout=5\r\n", false),
     ] {
         assert_eq!(framing_of(version, lines).unwrap().keep_alive, keep_alive, "{version} {lines}");

@@ -36,6 +36,7 @@ fn request_lines() {
         ("9112 3: no target", b"GET HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         ("9112 3: another protocol", b"EHLO example.org\r\n\r\n", 400),
         ("9112 3: a space in the target", b"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        ("9112 3: leading tab", b"\tGET / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         ("9112 3: leading space", b" GET / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         ("9112 2.2: one empty line before", b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", OK),
         ("9112 2.2: four empty lines before", b"\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", OK),

@@ -75,6 +75,7 @@ fn asterisk_form() {
     assert_eq!(code("GET", "*"), 400);
     assert_eq!(code("options", "*"), 400);
     assert_eq!(code("OPTIONS", "**"), 400);
+    assert_eq!(code("OPTIONS", "*/x"), 400);
     assert_eq!(code("OPTIONS", "*?q"), 400);
 }
 
@@ -100,6 +101,7 @@ fn malformed_targets() {
         "http//h/p",
         "http://",
         "http:///p",
+        "http://:80/p",
         "http://?q",
         "http://u@h/p",
         "http://u:p@h/p",
