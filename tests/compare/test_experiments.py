@@ -168,7 +168,9 @@ def said(columns: dict[str, Column]) -> str:
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in EXPERIMENTS])
 def test_a_server_without_a_fault_passes(name: str) -> None:
     columns = measured(name)
-    assert not sum(cell.errors for cell in cells(columns)), said(columns)
+    # A block that a busy machine makes late counts as missed, and nothing else is an error.
+    late = columns["streams_missed"].figure("bad") if name == "streams" else 0
+    assert {cell.errors for cell in cells(columns)} == {late}, said(columns)
     assert "disqualified" not in said(columns)
     missing = {column.metric.key for column in columns.values() if column.figure("bad") is None}
     # No refusals, and nothing that waits longer than it should.

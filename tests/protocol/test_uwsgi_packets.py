@@ -72,6 +72,7 @@ def test_the_log_shows_the_client_and_the_user_that_the_proxy_names(start: Start
     address = start("--access-log", str(log), "--access-log-format", '%(h)s %(u)s "%(r)s" %(s)s %({user-agent}i)s')
     said = {"REMOTE_ADDR": "192.0.2.7", "REMOTE_PORT": "4711", "REMOTE_USER": "me", "HTTP_USER_AGENT": "agent"}
     ask(address, packet(variables("/bytes/3", **said)))
+    await_that(lambda: log.read_text().count("\n") == 1)
     ask(address, b"\0\1\0\0\0")
     await_that(lambda: log.read_text().count("\n") == 2)
     first, second = log.read_text().splitlines()

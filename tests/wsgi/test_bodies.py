@@ -6,7 +6,6 @@ import threading
 
 import pytest
 from harness.server import Server
-from harness.wire import Broken
 
 TEXT = [("Content-Type", "text/plain")]
 
