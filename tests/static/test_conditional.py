@@ -1,4 +1,5 @@
-"""Conditions and ranges of requests for files: RFC 9110 sections 13 and 14, case by case."""
+"""Conditions and ranges of requests for files: RFC 9110 sections 13 and 14. conditional.rs and range.rs of
+crates/http/tests have them case by case."""
 
 import email
 import os
@@ -32,37 +33,14 @@ def tags(server):
 
 CONDITIONS = [
     ([], 200),
-    (["If-None-Match: {tag}"], 304),
-    (["If-None-Match: W/{tag}"], 304),
-    (['If-None-Match: "other"'], 200),
-    (['If-None-Match: "other", {tag}'], 304),
-    (['If-None-Match: "a,b" ,, W/{tag}'], 304),
-    (['If-None-Match: "other"', "If-None-Match: {tag}"], 304),
-    (["If-None-Match: *"], 304),
-    (["If-None-Match: nothing"], 200),
-    ([f"If-Modified-Since: {DATE}"], 304),
-    ([f"If-Modified-Since: {LATER}"], 304),
-    ([f"If-Modified-Since: {EARLIER}"], 200),
-    (["If-Modified-Since: yesterday"], 200),
-    ([f"If-Modified-Since: {DATE}", f"If-Modified-Since: {DATE}"], 200),
+    (['If-None-Match: "other"', "If-None-Match: W/{tag}"], 304),
     (['If-None-Match: "other"', f"If-Modified-Since: {DATE}"], 200),
-    (["If-None-Match: {tag}", f"If-Modified-Since: {EARLIER}"], 304),
+    ([f"If-Modified-Since: {DATE}"], 304),
+    ([f"If-Modified-Since: {EARLIER}"], 200),
     (["If-Match: {tag}"], 200),
-    (["If-Match: *"], 200),
-    (["If-Match: W/{tag}"], 412),
-    (['If-Match: "other"'], 412),
-    (['If-Match: "other", {tag}'], 200),
-    ([f"If-Unmodified-Since: {DATE}"], 200),
-    ([f"If-Unmodified-Since: {LATER}"], 200),
-    ([f"If-Unmodified-Since: {EARLIER}"], 412),
-    (["If-Unmodified-Since: tomorrow"], 200),
-    (["If-Match: {tag}", f"If-Unmodified-Since: {EARLIER}"], 200),
     (['If-Match: "other"', "If-None-Match: {tag}"], 412),
-    (["If-Match: {tag}", "If-None-Match: {tag}"], 304),
     ([f"If-Unmodified-Since: {EARLIER}", f"If-Modified-Since: {DATE}"], 412),
     (["Range: bytes=0-1", "If-None-Match: {tag}"], 304),
-    (["Range: bytes=0-1", 'If-Match: "other"'], 412),
-    (["Range: bytes=9999999-", "If-None-Match: {tag}"], 304),
     (["Range: bytes=9999999-", 'If-Match: "other"'], 412),
 ]
 
@@ -92,43 +70,14 @@ def test_a_condition_does_not_matter_for_what_does_not_exist(server, method):
 # The Range field, and the offsets of the parts that it gives of 1,000 bytes; None: all of it; empty: 416.
 RANGES = [
     ("bytes=0-0", [(0, 0)]),
-    ("bytes=0-499", [(0, 499)]),
-    ("bytes=500-999", [(500, 999)]),
     ("bytes=999-", [(999, 999)]),
-    ("bytes=0-", [(0, 999)]),
-    ("bytes=-1", [(999, 999)]),
-    ("bytes=-1000", [(0, 999)]),
     ("bytes=-5000", [(0, 999)]),
-    ("bytes=990-99999999999999999999999999", [(990, 999)]),
-    ("BYTES=1-2", [(1, 2)]),
-    ("bytes=1-2,", [(1, 2)]),
-    ("bytes= 1-2 , ,", [(1, 2)]),
-    ("bytes=0-0,-1", [(0, 0), (999, 999)]),
     ("bytes=0-9,100-109,200-209", [(0, 9), (100, 109), (200, 209)]),
-    ("bytes=200-209,0-9", [(200, 209), (0, 9)]),
-    ("bytes=0-9,5000-", [(0, 9)]),
     ("bytes=0-99,50-149", [(0, 99), (50, 149)]),
     ("bytes=" + ",".join(f"{10 * n}-{10 * n + 1}" for n in range(64)), [(10 * n, 10 * n + 1) for n in range(64)]),
     ("bytes=" + ",".join(f"{10 * n}-{10 * n + 1}" for n in range(65)), None),
-    ("bytes=" + ",".join(["0-"] * 20), None),
-    ("bytes=" + ",".join(["0-999"] * 5), None),
     ("bytes=1000-", []),
-    ("bytes=1000-2000,3000-", []),
-    ("bytes=-0", []),
-    ("bytes=99999999999999999999999999-", []),
     ("bytes=2-1", None),
-    ("bytes=", None),
-    ("bytes", None),
-    ("bytes=a-b", None),
-    ("bytes=-", None),
-    ("bytes=1", None),
-    ("bytes=--1", None),
-    ("bytes=0x1-2", None),
-    ("bytes=+1-2", None),
-    ("bytes=1-2;3-4", None),
-    ("items=0-1", None),
-    ("bytes=0-1,a", None),
-    ("bytes 0-1", None),
 ]
 
 
@@ -216,13 +165,8 @@ def test_an_empty_file_has_a_last_part(server):
     [
         ("{tag}", 206),
         ("W/{tag}", 200),
-        ('"other"', 200),
         (DATE, 206),
         (LATER, 200),
-        (EARLIER, 200),
-        ("*", 200),
-        ("yesterday", 200),
-        ("{tag}, {tag}", 200),
     ],
 )
 @pytest.mark.parametrize("name", FILES)

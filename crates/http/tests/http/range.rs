@@ -10,7 +10,7 @@ fn parts(expected: &[(u64, u64)]) -> Ranges {
 
 #[test]
 fn of_ten_bytes() {
-    let cases: [(&str, Ranges); 34] = [
+    let cases: [(&str, Ranges); 39] = [
         ("bytes=0-0", parts(&[(0, 0)])),
         ("bytes=0-4", parts(&[(0, 4)])),
         ("bytes=9-9", parts(&[(9, 9)])),
@@ -40,6 +40,11 @@ fn of_ten_bytes() {
         ("bytes=-", Ranges::Whole),
         ("bytes=1", Ranges::Whole),
         ("bytes=a-b", Ranges::Whole),
+        ("bytes=--1", Ranges::Whole),
+        ("bytes=0-1,a", Ranges::Whole),
+        ("bytes=1-2;3-4", Ranges::Whole),
+        ("bytes=1-2,", parts(&[(1, 2)])),
+        ("bytes", Ranges::Whole),
         ("bytes=0x1-2", Ranges::Whole),
         ("bytes=+1-2", Ranges::Whole),
         ("bytes=1 - 2", Ranges::Whole),
