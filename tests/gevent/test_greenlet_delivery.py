@@ -56,12 +56,9 @@ def server():
 
 def test_the_io_thread_does_not_sleep_between_sequential_requests(server, tmp_path):
     # Fails when the I/O thread sleeps after each request that it has handed over, whether or not the hub has others.
-    # On a busy machine, where the hub gets no processor for long, it may: some of several tries are undisturbed.
+    # On a busy machine, where the hub gets no processor for long, it may now and then.
     asked = 200
-    sleeps = []
-    while not sleeps or min(sleeps) >= asked / 2:
-        assert len(sleeps) < 20, sleeps
-        sleeps.append(_sleeps_of_the_io_thread(server, asked, tmp_path / "calls"))
+    assert _sleeps_of_the_io_thread(server, asked, tmp_path / "calls") < asked / 2
 
 
 def _sleeps_of_the_io_thread(server, asked, path):
