@@ -482,6 +482,21 @@ pub fn error_response(
     page.len() as u64
 }
 
+/// The length of the body that [`error_response`] makes.
+#[must_use]
+pub fn error_page_length(status: u16, sentence_html: &str, facts: RequestFacts) -> u64 {
+    if facts.is_head { 0 } else { error_page(status, sentence_html).len() as u64 }
+}
+
+fn error_page(status: u16, sentence_html: &str) -> String {
+    let title = format!("{status} {}", reason_phrase(status));
+    let title = title.trim_end();
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<h1>{title}</h1>\n\
+         <div>{sentence_html}</div>\n</html>\n"
+    )
+}
+
 /// Begins the head of an error page, to which fields may be added, and returns the page. `sentence_html` is HTML. With
 /// an invalid status the head stays without one, and [`ResponseHead::finish`] makes the response a 500.
 pub fn begin_error(head: &mut ResponseHead, status: u16, sentence_html: &str) -> String {
@@ -492,8 +507,5 @@ pub fn begin_error(head: &mut ResponseHead, status: u16, sentence_html: &str) ->
         // A constant name and value cannot be refused.
         let _ = head.field(b"Content-Type", b"text/html; charset=utf-8");
     }
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<h1>{title}</h1>\n\
-         <div>{sentence_html}</div>\n</html>\n"
-    )
+    error_page(status, sentence_html)
 }

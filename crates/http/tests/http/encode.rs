@@ -1,7 +1,8 @@
 //! Response heads, chunks and error pages: RFC 9110 sections 6 to 15, RFC 9112 sections 4, 6 and 9, PEP 3333.
 
 use tailrace_http::encode::{
-    CHUNK_END, CONTINUE, HeadFault, LAST_CHUNK, LENGTH_ROOM, ResponseHead, chunk_header, error_response,
+    CHUNK_END, CONTINUE, HeadFault, LAST_CHUNK, LENGTH_ROOM, ResponseHead, chunk_header, error_page_length,
+    error_response,
 };
 use tailrace_http::framing::{RequestFacts, ResponseBody, ResponseFormat, ResponseFraming};
 
@@ -72,6 +73,16 @@ fn how_the_body_ends() {
         let (text, framing) = made(facts, status, &fields, total);
         assert_eq!(text, format!("HTTP/1.1 {status}\r\n{lines}{end}\r\n"), "{facts:?} {declared:?} {total:?}");
         assert_eq!(framing, expected, "{facts:?} {status} {declared:?} {total:?}");
+    }
+}
+
+#[test]
+fn the_length_of_an_error_page_is_known_before_it_is_made() {
+    for (status, facts) in [(400, GET), (503, GET), (505, HEAD), (599, OLD_GET)] {
+        let (mut head, mut out) = (ResponseHead::default(), Vec::new());
+        let length = error_response(&mut head, status, "A sentence.", facts, DATE, b"s", &mut out);
+        assert_eq!(error_page_length(status, "A sentence.", facts), length, "{status}");
+        assert_eq!(length == 0, facts.is_head);
     }
 }
 

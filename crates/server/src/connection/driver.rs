@@ -26,10 +26,12 @@ use crate::connection::runner::{Runner, RunnerOfConnection};
 use crate::connection::shared::Shared;
 pub(crate) use crate::connection::state::AfterResponse;
 use crate::connection::state::{
-    Effects, Event, FIRST_REQUEST, Idleness, LeftOver, Message, Next, Rare, Rules, Shutdown, State, Unfinished,
+    Effects, Event, FIRST_REQUEST, Headroom, Idleness, LeftOver, Message, Next, Rare, Rules, Shutdown, State,
+    Unfinished,
 };
 use crate::connection::timers::Deadline;
 use crate::connection::transaction::{Outcome, Transaction};
+use crate::connection::transaction_pool::with_pool;
 use crate::observe::level::Level;
 use crate::observe::metrics::Metric;
 use crate::observe::probes;
@@ -250,7 +252,8 @@ impl Connection {
                 // The claim is kept: the leader continues with the connection after the events of others.
                 Next::Later => return self.host.hand_over(self.clone()),
                 Next::Close => return self.close(),
-                Next::Rest | Next::Read | Next::Flush => {
+                // `step` makes the room itself.
+                Next::Rest | Next::Read | Next::Flush | Next::MakeRoom(_) => {
                     if self.claim.release() {
                         return;
                     }
@@ -323,24 +326,35 @@ impl Connection {
     /// Takes one step of the state and applies its effects.
     fn step(self: &Arc<Self>, state: &mut State, event: Event<'_>) -> Next {
         let effects = self.effects(state, event);
+        match self.apply(effects) {
+            Next::MakeRoom(bytes) => self.step_with_room(state, bytes),
+            next => next,
+        }
+    }
+
+    #[cold]
+    fn step_with_room(self: &Arc<Self>, state: &mut State, bytes: usize) -> Next {
+        let effects = self.effects(state, Event::Room(self.make_room(bytes)));
         self.apply(effects)
     }
 
     /// Takes one step of the state. The caller applies the effects.
     fn effects(&self, state: &mut State, event: Event<'_>) -> Effects {
-        let rules = Rules {
-            protocol: self.shared.protocol(self.endpoints.listener),
-            config: &self.shared.config,
-            memory: &self.shared.memory,
-            make_room: &|more| self.make_room(more),
-            page: &|head, refusal, facts| self.error_page(head, refusal, facts),
-            folder: self.shared.disk.folder(),
-            endpoints: self.endpoints(),
-            is_stopping: self.shared.is_stopping(),
-            first_request_by: self.first_request_by.load(Ordering::Relaxed),
-            time: self.shared.clock.reading(),
-        };
-        let effects = state.step(event, &rules);
+        let effects = with_pool(|pool| {
+            let rules = Rules {
+                protocol: self.shared.protocol(self.endpoints.listener),
+                config: &self.shared.config,
+                memory: &self.shared.memory,
+                headroom: Headroom::Unasked,
+                pool,
+                folder: self.shared.disk.folder(),
+                endpoints: self.endpoints(),
+                is_stopping: self.shared.is_stopping(),
+                first_request_by: self.first_request_by.load(Ordering::Relaxed),
+                time: self.shared.clock.reading(),
+            };
+            state.step(event, &rules)
+        });
         if let Next::Run(transaction) = &effects.next {
             probes::request_start(self.key, &transaction.request);
         }
@@ -364,7 +378,7 @@ impl Connection {
         match send {
             None => {}
             Some(Message::Continue) => Source::send_continue(&**self),
-            Some(Message::Page(page)) => self.delivery.queue(&page),
+            Some(Message::Page(refusal, facts)) => self.delivery.queue(&self.error_page(&refusal, facts)),
         }
         next
     }
@@ -506,15 +520,14 @@ impl Connection {
         }
     }
 
-    /// Makes an error page. Returns its bytes, head included, and the length of its body. `head` is the buffer in which
-    /// the head is built.
-    fn error_page(&self, head: &mut ResponseHead, refusal: &Refusal, facts: RequestFacts) -> (Vec<u8>, u64) {
+    /// Makes an error page, head included.
+    fn error_page(&self, refusal: &Refusal, facts: RequestFacts) -> Vec<u8> {
         let mut page = Vec::with_capacity(512);
-        let server = self.shared.config.server_name.as_bytes();
-        let body_bytes = with_date(self.shared.clock.recent(), |date| {
-            encode::error_response(head, refusal.status, refusal.reason, facts, date, server, &mut page)
+        let (mut head, server) = (ResponseHead::default(), self.shared.config.server_name.as_bytes());
+        with_date(self.shared.clock.recent(), |date| {
+            encode::error_response(&mut head, refusal.status, refusal.reason, facts, date, server, &mut page)
         });
-        (page, body_bytes)
+        page
     }
 
     /// Accounts for a request whose response has been sent, or never will be.
@@ -725,7 +738,10 @@ impl Connection {
     /// breaks it off. The caller notifies a runner that waits for room or for bytes.
     pub(crate) fn overrule(&self, facts: RequestFacts) -> Outcome {
         let facts = RequestFacts { keep_alive: false, ..facts };
-        let page = || self.error_page(&mut ResponseHead::default(), &TOO_LATE, facts);
+        let page = || {
+            let length = encode::error_page_length(TOO_LATE.status, TOO_LATE.reason, facts);
+            (self.error_page(&TOO_LATE, facts), length)
+        };
         let (overruled, asked) = self.delivery.overrule(page);
         if asked {
             self.look_again();

@@ -25,11 +25,11 @@ pub(crate) mod room;
 pub(crate) mod runner;
 pub(crate) mod shared;
 mod source;
-pub(crate) mod spares;
 pub(crate) mod state;
 pub(crate) mod table;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod timers;
 pub(crate) mod transaction;
+pub(crate) mod transaction_pool;
 mod watch;

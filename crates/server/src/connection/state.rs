@@ -1,8 +1,8 @@
 //! The states of a connection, and what each event means in them.
 //!
 //! [`State::step`] changes the state and returns what has to be done ([`Effects`]). It has no socket, loop, clock or
-//! lock: bytes, times and limits are arguments, so tests can report events in any order. Runs on the thread that owns
-//! the connection.
+//! lock, and calls nothing back: bytes, times and limits are arguments, so tests can report events in any order. Runs on
+//! the thread that owns the connection.
 
 use std::io;
 use std::path::Path;
@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tailrace_http::body::{BodyDecoder, BodyStep};
-use tailrace_http::encode::ResponseHead;
+use tailrace_http::encode;
 use tailrace_http::framing::{BodyLength, RequestFacts};
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::Refusal;
 
 use crate::config::Config;
 use crate::connection::notices::Untrusted;
-use crate::connection::spares;
 use crate::connection::transaction::Transaction;
+use crate::connection::transaction_pool::TransactionPool;
 use crate::observe::record::{Ending, Record};
 use crate::observe::stats::Activity;
 use crate::os::clock::{Millis, NEVER, Reading, millis};
@@ -188,8 +188,18 @@ pub(crate) enum State {
     /// The response has been sent and the sending direction ended: what the client still sends is read and dropped,
     /// until this time at most.
     Lingering(Millis),
+    /// There is no memory for what waits here: [`Event::Room`] follows at once.
+    Crowded(Box<Waiting>),
     /// The connection is closed.
     Closed,
+}
+
+/// What waits for memory.
+pub(crate) enum Waiting {
+    /// A copy of bytes that this state has not received yet.
+    Bytes { state: State, bytes: Vec<u8>, more: bool },
+    /// A complete request with a large head.
+    Request { transaction: Box<Transaction>, ahead: Pipelined },
 }
 
 /// What happens to a connection.
@@ -213,6 +223,8 @@ pub(crate) enum Event<'a> {
     Unwanted,
     /// The memory of an incomplete request is needed: it is refused.
     GivenUp(Refusal),
+    /// Other incomplete requests were refused to make room, as [`Next::MakeRoom`] asked. False: there is no memory.
+    Room(bool),
     /// A write of the body is done: [`State::set_write_result`] has its result.
     Written,
     /// The response is complete. `is_sent`: all of it has been sent.
@@ -235,6 +247,8 @@ pub(crate) enum Next {
     Run(Box<Transaction>),
     /// Write this to the body's file. The write owns the connection from now on.
     Store(Box<Write>),
+    /// Make room for so many bytes, by refusing other incomplete requests if necessary; [`Event::Room`] follows.
+    MakeRoom(usize),
     /// Continue after the events of other connections: there is more to do.
     Later,
     /// Close.
@@ -246,8 +260,8 @@ pub(crate) enum Next {
 pub(crate) enum Message {
     /// `100 Continue`, for a client that waits for it before it sends its body.
     Continue,
-    /// An error page, head included.
-    Page(Vec<u8>),
+    /// An error page.
+    Page(Refusal, RequestFacts),
 }
 
 /// How the sending direction of the connection ends.
@@ -309,20 +323,31 @@ impl Effects {
     }
 }
 
-/// Makes an error page. Returns its bytes, head included, and the length of its body. The head is built in the given
-/// buffer.
-pub(crate) type MakePage<'a> = dyn Fn(&mut ResponseHead, &Refusal, RequestFacts) -> (Vec<u8>, u64) + 'a;
+/// Whether a step has memory for what it keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Headroom {
+    /// As [`ClientMemory`] says; if it has none, room is made.
+    Unasked,
+    /// Room was made.
+    Made,
+    /// There is none to be made.
+    Missing,
+}
+
+/// There is no memory for this many bytes.
+#[derive(Clone, Copy)]
+struct Short(usize);
 
 /// What a step depends on, besides the state and the event.
+#[derive(Clone, Copy)]
 pub(crate) struct Rules<'a> {
     /// The format of the requests.
     pub(crate) protocol: &'a dyn Protocol,
     pub(crate) config: &'a Config,
     pub(crate) memory: &'a ClientMemory,
-    /// Makes sure that there is memory for so many bytes, by refusing other incomplete requests if necessary. False:
-    /// there is none.
-    pub(crate) make_room: &'a dyn Fn(usize) -> bool,
-    pub(crate) page: &'a MakePage<'a>,
+    pub(crate) headroom: Headroom,
+    /// Where new transactions come from.
+    pub(crate) pool: &'a TransactionPool,
     /// The folder for the files of request bodies.
     pub(crate) folder: &'a Path,
     pub(crate) endpoints: Endpoints,
@@ -342,15 +367,19 @@ impl Rules<'_> {
         self.now().saturating_add(time)
     }
 
+    fn check_room(&self, more: usize) -> Result<(), Short> {
+        if self.headroom == Headroom::Made || self.memory.has_room(more) { Ok(()) } else { Err(Short(more)) }
+    }
+
     /// Charges a request that is kept while the thread serves other connections, if there is memory for it and `more`
-    /// bytes. False: there is none.
-    fn hold(&self, transaction: &mut Transaction, more: usize) -> bool {
+    /// bytes.
+    fn hold(&self, transaction: &mut Transaction, more: usize) -> Result<(), Short> {
         let missing = transaction.held().saturating_sub(transaction.charged()) + more;
-        if missing > 0 && !(self.make_room)(missing) {
-            return false;
+        if missing > 0 {
+            self.check_room(missing)?;
         }
         transaction.charge(self.memory);
-        true
+        Ok(())
     }
 
     /// `has_room`: there is memory for the body. Without it, bodies go to files.
@@ -428,6 +457,7 @@ impl State {
                     effects
                 }
             },
+            Event::Room(is_made) => self.resume(is_made, rules),
             Event::Written => self.end_store(rules),
             Event::Responded { then, transaction, rest, is_sent } => {
                 let draining = self.drain(then, transaction, rest, rules);
@@ -444,6 +474,33 @@ impl State {
 
 /// Reading.
 impl State {
+    /// Keeps `bytes`, which the present state has not received, until room is made. `None`: that was tried already, or
+    /// there is no memory for the copy.
+    #[cold]
+    fn ask_for_room(&mut self, Short(missing): Short, bytes: &[u8], more: bool, rules: &Rules<'_>) -> Option<Effects> {
+        let mut copy = Vec::new();
+        if rules.headroom != Headroom::Unasked || copy.try_reserve_exact(bytes.len()).is_err() {
+            return None;
+        }
+        copy.extend_from_slice(bytes);
+        let state = std::mem::replace(self, Self::Idle);
+        *self = Self::Crowded(Box::new(Waiting::Bytes { state, bytes: copy, more }));
+        Some(Effects::of(Next::MakeRoom(missing)))
+    }
+
+    #[cold]
+    fn resume(&mut self, is_made: bool, rules: &Rules<'_>) -> Effects {
+        let Self::Crowded(waiting) = std::mem::replace(self, Self::Idle) else { return Effects::default() };
+        let rules = Rules { headroom: if is_made { Headroom::Made } else { Headroom::Missing }, ..*rules };
+        match *waiting {
+            Waiting::Bytes { state, bytes, more } => {
+                *self = state;
+                self.receive(&bytes, more, &rules)
+            }
+            Waiting::Request { transaction, ahead } => self.run(transaction, ahead, &rules),
+        }
+    }
+
     fn receive(&mut self, bytes: &[u8], more: bool, rules: &Rules<'_>) -> Effects {
         match self {
             Self::Idle => self.begin_head(bytes, more, rules),
@@ -477,19 +534,26 @@ impl State {
                 let next = if draining.unread_body.is_some() { Next::Read } else { Next::Rest };
                 Effects::of(next).at(within_rate(rules.now(), since, pause, draining.dropped, rate))
             }
-            Self::Storing(_) | Self::Responding(_) | Self::Closed => Effects::of(Next::Read),
+            Self::Storing(_) | Self::Responding(_) | Self::Crowded(_) | Self::Closed => Effects::of(Next::Read),
         }
     }
 
     /// The first bytes of a request.
     fn begin_head(&mut self, bytes: &[u8], more: bool, rules: &Rules<'_>) -> Effects {
-        let mut transaction = spares::take();
+        let mut transaction = rules.pool.take();
         transaction.request.endpoints = rules.endpoints;
         let mut parser = HeadParser::default();
         let head = &mut transaction.request.head;
         match rules.protocol.parse_head(&mut parser, bytes, &rules.config.limits, head) {
             HeadStep::NeedMore => {
-                if !rules.hold(&mut transaction, bytes.len()) || !transaction.append(bytes) {
+                if let Err(short) = rules.hold(&mut transaction, bytes.len()) {
+                    if let Some(effects) = self.ask_for_room(short, bytes, more, rules) {
+                        rules.pool.give(transaction);
+                        return effects;
+                    }
+                    return self.refuse(NO_MEMORY, transaction, rules);
+                }
+                if !transaction.append(bytes) {
                     return self.refuse(NO_MEMORY, transaction, rules);
                 }
                 transaction.charge(rules.memory);
@@ -513,10 +577,17 @@ impl State {
     }
 
     fn continue_head(&mut self, bytes: &[u8], more: bool, rules: &Rules<'_>) -> Effects {
+        let Self::Head(heading) = self else { return Effects::of(Next::Read) };
+        let held = rules.hold(&mut heading.transaction, bytes.len());
+        if let Err(short) = held
+            && let Some(effects) = self.ask_for_room(short, bytes, more, rules)
+        {
+            return effects;
+        }
         let Self::Head(mut heading) = std::mem::replace(self, Self::Idle) else { return Effects::of(Next::Read) };
         let Heading { transaction, parser, has_started, .. } = &mut *heading;
         let before = transaction.request.bytes.len();
-        if !rules.hold(transaction, bytes.len()) || !transaction.append(bytes) {
+        if held.is_err() || !transaction.append(bytes) {
             return self.refuse(NO_MEMORY, heading.transaction, rules);
         }
         transaction.charge(rules.memory);
@@ -547,6 +618,22 @@ impl State {
     ) -> Effects {
         let limits = &rules.config.limits;
         let request = &mut transaction.request;
+        if rules.config.stream_body
+            && at < bytes.len()
+            && let Err(short) = rules.check_room(bytes.len() - at)
+            && rules.protocol.framing(&request.bytes, &request.head, limits).is_ok_and(|framing| framing.has_body())
+        {
+            // With room, the head is parsed once more, and the first bytes of the body behind it.
+            let (method, version) = (request.head.method, request.head.version);
+            request.head.clear();
+            (request.head.method, request.head.version) = (method, version);
+            let heading = Heading { transaction, parser: HeadParser::default(), has_started: true, since: rules.now() };
+            *self = Self::Head(Box::new(heading));
+            return match self.ask_for_room(short, &bytes[at..], more, rules) {
+                Some(effects) => effects,
+                None => self.refuse_unfinished(NO_MEMORY, rules),
+            };
+        }
         let framing = match rules.protocol.admit(request, &rules.config.trust) {
             Ok(()) => rules.protocol.framing(&request.bytes, &request.head, limits),
             Err(NotAdmitted::Malformed(refusal)) => Err(refusal),
@@ -598,8 +685,7 @@ impl State {
         let has_come = expected.is_some_and(|length| length <= came.len() as u64);
         if rules.config.stream_body && !has_come {
             let decoder = rules.protocol.body(request.framing.body, limits.body);
-            let has_room = came.is_empty() || (rules.make_room)(came.len());
-            let incoming = Incoming::new(decoder, came, continue_due, rules.memory).filter(|_| has_room);
+            let incoming = Incoming::new(decoder, came, continue_due, rules.memory);
             let Some(incoming) = incoming.map(Arc::new) else { return self.refuse(NO_MEMORY, transaction, rules) };
             transaction.request.body = RequestBody::Stream(BodyStream(incoming.clone()));
             transaction.incoming = Some(incoming);
@@ -656,14 +742,21 @@ impl State {
 
     /// Takes `bytes[at..]`. `appended`: what became of bytes that were received before them.
     fn take_body(&mut self, bytes: &[u8], mut at: usize, appended: Appended, more: bool, rules: &Rules<'_>) -> Effects {
-        let Self::Body(upload) = self else { return Effects::of(Next::Read) };
         let mut is_much = appended == Appended::Much;
         let refusal = loop {
+            let Self::Body(upload) = self else { return Effects::of(Next::Read) };
+            let before = upload.decoder.clone();
             match upload.decoder.decode(&bytes[at..]) {
                 BodyStep::Data { consumed, data } => {
                     let data = &bytes[at..][data];
-                    if upload.spool.is_small_with(data.len()) && !(rules.make_room)(data.len()) {
-                        break NO_MEMORY;
+                    if upload.spool.is_small_with(data.len())
+                        && let Err(short) = rules.check_room(data.len())
+                    {
+                        upload.decoder = before;
+                        match self.ask_for_room(short, &bytes[at..], more, rules) {
+                            Some(effects) => return effects,
+                            None => break NO_MEMORY,
+                        }
                     }
                     match upload.spool.append(data, rules.spool_limits(rules.memory.has_room(data.len()))) {
                         Appended::Some => {}
@@ -675,8 +768,11 @@ impl State {
                 }
                 BodyStep::NeedMore { .. } if is_much => return self.store(None, rules),
                 BodyStep::NeedMore { .. } => {
-                    if !rules.hold(&mut upload.transaction, 0) {
-                        break NO_MEMORY;
+                    if let Err(short) = rules.hold(&mut upload.transaction, 0) {
+                        match self.ask_for_room(short, &[], more, rules) {
+                            Some(effects) => return effects,
+                            None => break NO_MEMORY,
+                        }
                     }
                     upload.low_water = 1;
                     upload.late = upload.deadline(rules);
@@ -697,6 +793,10 @@ impl State {
                 BodyStep::Refused(refusal) => break refusal,
             }
         };
+        self.refuse_unfinished(refusal, rules)
+    }
+
+    fn refuse_unfinished(&mut self, refusal: Refusal, rules: &Rules<'_>) -> Effects {
         match self.take_unfinished() {
             Some((transaction, _)) => self.refuse(refusal, transaction, rules),
             None => Effects::of(Next::Read),
@@ -730,8 +830,14 @@ impl State {
     }
 
     fn run(&mut self, mut transaction: Box<Transaction>, ahead: Pipelined, rules: &Rules<'_>) -> Effects {
-        if transaction.is_large() && !rules.hold(&mut transaction, 0) {
-            return self.refuse(NO_MEMORY, transaction, rules);
+        if transaction.is_large()
+            && let Err(Short(missing)) = rules.hold(&mut transaction, 0)
+        {
+            if rules.headroom != Headroom::Unasked {
+                return self.refuse(NO_MEMORY, transaction, rules);
+            }
+            *self = Self::Crowded(Box::new(Waiting::Request { transaction, ahead }));
+            return Effects::of(Next::MakeRoom(missing));
         }
         if ahead.is_lost {
             // The connection closes after this response, and the client sends the lost requests again on another one
@@ -822,7 +928,7 @@ impl State {
     /// Sends an error page and ends the connection after the client has had time to read it.
     fn refuse(&mut self, refusal: Refusal, mut transaction: Box<Transaction>, rules: &Rules<'_>) -> Effects {
         let facts = rules.protocol.facts_of_refused(&transaction.request.bytes, &transaction.request.head);
-        let (page, body_bytes) = (rules.page)(&mut transaction.response.head, &refusal, facts);
+        let body_bytes = encode::error_page_length(refusal.status, refusal.reason, facts);
         transaction.record_refusal(refusal.status, body_bytes, rules.time.moment());
         *self = Self::Draining(Box::new(Draining {
             then: AfterResponse::Linger,
@@ -832,8 +938,9 @@ impl State {
             dropped: 0,
             transaction: Some(transaction),
         }));
-        Effects::of(Next::Flush)
-            .with(|rare| *rare = Rare { send: Some(Message::Page(page)), is_refusal: true, ..Rare::default() })
+        Effects::of(Next::Flush).with(|rare| {
+            *rare = Rare { send: Some(Message::Page(refusal, facts)), is_refusal: true, ..Rare::default() }
+        })
     }
 
     fn expire(&mut self, rules: &Rules<'_>) -> Effects {
@@ -1051,7 +1158,9 @@ impl State {
     pub(crate) fn activity(&self) -> Activity {
         match self {
             Self::Idle => Activity::Idle,
-            Self::Head(_) | Self::Body(_) | Self::Storing(_) | Self::Skipping(_) => Activity::Receiving,
+            Self::Head(_) | Self::Body(_) | Self::Storing(_) | Self::Skipping(_) | Self::Crowded(_) => {
+                Activity::Receiving
+            }
             Self::Responding(_) => Activity::Responding,
             Self::Draining(_) => Activity::Flushing,
             Self::Closing | Self::Lingering(_) | Self::Closed => Activity::Closing,

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::connection::context::Context;
-use crate::connection::spares;
 use crate::connection::transaction::Transaction;
+use crate::connection::transaction_pool::with_pool;
 use crate::executor::application::{Application, Level};
 use crate::observe::access_log::{AccessLog, Destination, Lines};
 use crate::observe::allowance::Allowance;
@@ -144,7 +144,7 @@ impl Accounting {
         if let Some(log) = &self.access_log {
             log.write(&entry);
         }
-        spares::give(transaction);
+        with_pool(|pool| pool.give(transaction));
     }
 
     /// Gives the record of a response to the application, with its line of the access log if that goes there.

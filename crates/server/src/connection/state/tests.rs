@@ -9,15 +9,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tailrace_http::encode::ResponseHead;
-use tailrace_http::framing::RequestFacts;
-use tailrace_http::limits::Refusal;
-
-use super::{Effects, Event, LONG_REST, LOW_WATER, Message, Next, Rules, Shutdown, State};
+use super::{Effects, Event, Headroom, LONG_REST, LOW_WATER, Message, Next, Rules, Shutdown, State};
 use crate::config::Config;
+use crate::connection::transaction_pool::TransactionPool;
 use crate::os::clock::{Clock, Millis};
 use crate::request::disk::Disk;
-use crate::request::memory::ClientMemory;
+use crate::request::memory::{Charge, ClientMemory};
 use crate::request::spool::{Write, Written};
 use crate::request::{Endpoints, RequestBody};
 
@@ -25,7 +22,11 @@ use crate::request::{Endpoints, RequestBody};
 pub(super) struct World {
     pub(super) config: Config,
     pub(super) memory: ClientMemory,
+    /// False: others hold all the memory, and keep it.
     pub(super) has_room: Cell<bool>,
+    /// How often room was asked for.
+    pub(super) asked: Cell<usize>,
+    pool: TransactionPool,
     pub(super) is_stopping: Cell<bool>,
     pub(super) first_request_by: Cell<Millis>,
     pub(super) clock: Clock,
@@ -39,6 +40,8 @@ impl World {
             memory: ClientMemory::new(config.client_memory, config.response_buffer),
             config,
             has_room: Cell::new(true),
+            asked: Cell::new(0),
+            pool: TransactionPool::default(),
             is_stopping: Cell::new(false),
             first_request_by: Cell::new(0),
             clock: Clock::new(),
@@ -47,15 +50,34 @@ impl World {
         }
     }
 
+    /// Takes a step, and makes room where it asks for that.
     pub(super) fn step(&self, state: &mut State, event: Event<'_>) -> Effects {
-        let page =
-            |_: &mut ResponseHead, refusal: &Refusal, _: RequestFacts| (refusal.status.to_string().into_bytes(), 3);
+        let mut others = Charge::default();
+        if !self.has_room.get() {
+            others.set_in(&self.memory.requests, self.config.client_memory);
+        }
+        let first = self.step_once(state, event);
+        let Next::MakeRoom(more) = first.next else { return first };
+        assert!(matches!(state, State::Crowded(_)));
+        self.asked.set(self.asked.get() + 1);
+        let second = self.step_once(state, Event::Room(self.memory.has_room(more)));
+        assert!(!matches!(second.next, Next::MakeRoom(_)), "room is made once");
+        assert!(first.account.is_none() || second.account.is_none());
+        Effects {
+            rare: second.rare.or(first.rare),
+            account: second.account.or(first.account),
+            deadline: second.deadline.or(first.deadline),
+            next: second.next,
+        }
+    }
+
+    pub(super) fn step_once(&self, state: &mut State, event: Event<'_>) -> Effects {
         let rules = Rules {
             protocol: &crate::request::protocol::Http1,
             config: &self.config,
             memory: &self.memory,
-            make_room: &|more| self.has_room.get() && self.memory.has_room(more),
-            page: &page,
+            headroom: Headroom::Unasked,
+            pool: &self.pool,
             folder: &self.folder,
             endpoints: Endpoints::default(),
             is_stopping: self.is_stopping.get(),
@@ -98,6 +120,7 @@ pub(super) fn name(state: &State) -> &'static str {
         State::Skipping(_) => "Skipping",
         State::Closing => "Closing",
         State::Lingering(_) => "Lingering",
+        State::Crowded(_) => "Crowded",
         State::Closed => "Closed",
     }
 }
@@ -110,6 +133,7 @@ pub(super) fn next_name(next: &Next) -> &'static str {
         Next::Run(_) => "Run",
         Next::Store(_) => "Store",
         Next::Later => "Later",
+        Next::MakeRoom(_) => "MakeRoom",
         Next::Close => "Close",
     }
 }
@@ -140,7 +164,7 @@ pub(super) fn line(state: &State, effects: &Effects, now: Millis) -> String {
         match &rare.send {
             None => {}
             Some(Message::Continue) => also += " continue",
-            Some(Message::Page(page)) => also += &format!(" page({})", String::from_utf8_lossy(page)),
+            Some(Message::Page(refusal, _)) => also += &format!(" page({})", refusal.status),
         }
     }
     format!("{}{deadline}{also} {}", name(state), next_name(&effects.next))
@@ -180,6 +204,92 @@ fn upload(world: &World, input: &[u8]) -> (RequestBody, usize, usize) {
             other => panic!("{}: {}", name(&state), next_name(&other)),
         }
     }
+}
+
+/// A world without memory, in which room is or is not made.
+fn crowded(config: Config) -> (World, Charge) {
+    let world = World::new(config);
+    let mut others = Charge::default();
+    others.set_in(&world.memory.requests, world.config.client_memory);
+    (world, others)
+}
+
+const SMALL: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+#[test]
+fn a_complete_request_needs_no_room() {
+    let (world, _others) = crowded(config());
+    let mut state = State::Idle;
+    assert!(matches!(world.receive(&mut state, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").next, Next::Run(_)));
+    assert_eq!(world.asked.get(), 0);
+}
+
+#[test]
+fn what_a_client_sends_in_pieces_is_complete_however_often_room_is_made() {
+    let inputs: [&[&[u8]]; 4] = [
+        &[b"GET / HT", b"TP/1.1\r\nHost: a", b"\r\n\r\n"],
+        &[SMALL, b"3\r\nab", b"c\r\n2\r\nde\r\n0\r\n\r", b"\n"],
+        &[SMALL, b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"],
+        &[b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab", b"cde"],
+    ];
+    for input in inputs {
+        let (world, mut others) = crowded(config());
+        let mut state = State::Idle;
+        for (number, bytes) in input.iter().enumerate() {
+            others.set_in(&world.memory.requests, world.config.client_memory);
+            let mut effects = world.step_once(&mut state, Event::Received { bytes, more: false });
+            if let Next::MakeRoom(_) = effects.next {
+                assert_eq!(name(&state), "Crowded");
+                others.set_in(&world.memory.requests, 0);
+                effects = world.step_once(&mut state, Event::Room(true));
+            }
+            match effects.next {
+                Next::Read => assert!(number + 1 < input.len()),
+                Next::Run(mut transaction) => {
+                    assert_eq!(number + 1, input.len());
+                    match std::mem::take(&mut transaction.request.body) {
+                        RequestBody::Memory(bytes) => assert_eq!(bytes.into_vec(), b"abcde"),
+                        RequestBody::Empty => assert!(input[0].starts_with(b"GET")),
+                        _ => panic!("another body"),
+                    }
+                }
+                other => panic!("{}", next_name(&other)),
+            }
+        }
+        assert_eq!(name(&state), "Responding");
+    }
+}
+
+#[test]
+fn what_needs_room_is_refused_when_there_is_none() {
+    let large = [&b"GET /"[..], &[b'x'; 7_000], b" HTTP/1.1\r\nHost: a\r\nX: ", &[b'y'; 30_000], b"\r\n\r\n"].concat();
+    let small = [SMALL, b"3\r\nabc\r\n"].concat();
+    for (stream_body, input) in [(false, &b"GET / HT"[..]), (false, &small), (true, &small), (false, &large)] {
+        let (world, _others) = crowded(Config { stream_body, ..config() });
+        let mut state = State::Idle;
+        let effects = world.receive(&mut state, input);
+        let shown = input[..8].escape_ascii();
+        assert_eq!(world.asked.get(), 1, "{shown}");
+        let page = effects.rare.and_then(|rare| rare.send);
+        assert!(matches!(page, Some(Message::Page(refusal, _)) if refusal.status == 503), "{shown}: {page:?}");
+        assert_eq!(name(&state), "Draining");
+    }
+}
+
+#[test]
+fn the_first_bytes_of_a_streamed_body_are_not_lost_while_room_is_made() {
+    let (world, mut others) = crowded(Config { stream_body: true, ..config() });
+    let mut state = State::Idle;
+    let input = [SMALL, b"3\r\nabc\r\n"].concat();
+    let effects = world.step_once(&mut state, Event::Received { bytes: &input, more: false });
+    assert!(matches!(effects.next, Next::MakeRoom(8)), "{}", next_name(&effects.next));
+    others.set_in(&world.memory.requests, 0);
+    let Next::Run(mut transaction) = world.step_once(&mut state, Event::Room(true)).next else { panic!("it runs") };
+    assert_eq!(transaction.request.bytes, SMALL);
+    let RequestBody::Stream(body) = &mut transaction.request.body else { panic!("a stream") };
+    let mut came = [0; 10];
+    assert_eq!(body.read(&mut came).unwrap(), 3);
+    assert_eq!(&came[..3], b"abc");
 }
 
 #[test]

@@ -270,7 +270,7 @@ impl Run {
         let rare = effects.rare.unwrap_or_default();
         if rare.is_refusal {
             assert!(!self.is_over, "a request is refused after the end");
-            assert!(matches!(rare.send, Some(Message::Page(_))));
+            assert!(matches!(rare.send, Some(Message::Page(..))));
             self.refusals += 1;
             self.is_over = true;
         }
@@ -339,7 +339,7 @@ impl Run {
                 Next::Later => self.bits.read = true,
                 Next::Close => return self.close(),
                 Next::Rest => {}
-                Next::Read | Next::Flush => unreachable!("they were done"),
+                Next::Read | Next::Flush | Next::MakeRoom(_) => unreachable!("they were done"),
             }
             let Bits { read, end, write, expired } = self.bits;
             if !(read || end || write || expired) {
