@@ -1,4 +1,4 @@
-//! Response heads, chunk framing and error pages: the only file that makes response bytes.
+//! Response heads and error pages: with `body_encoder`, the only file that makes response bytes.
 //!
 //! Invariants: an application cannot break the framing: statuses and fields with control characters are refused, and
 //! only this file writes Content-Length, Transfer-Encoding and Connection. All responses share one buffer. Thread:
@@ -6,14 +6,11 @@
 
 use std::fmt;
 
+use crate::body_encoder::BodyEncoder;
 use crate::framing::{RequestFacts, ResponseBody, ResponseFormat, ResponseFraming, decimal};
 use crate::limits::reason_phrase;
 use crate::octets::{token_end, trim, value_end};
 
-/// After the data of each chunk.
-pub const CHUNK_END: &[u8] = b"\r\n";
-/// The last chunk and an empty trailer section.
-pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 /// The interim response that a client with `Expect: 100-continue` waits for.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -331,6 +328,7 @@ impl ResponseHead {
         }
         let (length, body) = self.length_and_body(facts, total);
         let keep_alive = facts.keep_alive && !self.closes && body != ResponseBody::UntilClose;
+        let encoder = if body == ResponseBody::Delimited { BodyEncoder::CHUNKED } else { BodyEncoder::default() };
         // The proxy is the server that its client sees, and adds its own.
         let is_packet = facts.format == ResponseFormat::Packet;
         if !self.has_date && !is_packet {
@@ -343,7 +341,7 @@ impl ResponseHead {
             let mut digits = [0; 20];
             self.append(b"Content-Length", decimal_text(length, &mut digits));
         }
-        if body == ResponseBody::Chunked {
+        if encoder == BodyEncoder::CHUNKED {
             self.chunked_at = Some(self.buffer.len());
             self.append(b"Transfer-Encoding", b"chunked");
         }
@@ -356,11 +354,11 @@ impl ResponseHead {
             (true, ResponseFormat::Http11) => {}
         }
         self.buffer.extend_from_slice(b"\r\n");
-        ResponseFraming { body, keep_alive }
+        ResponseFraming { body, encoder, keep_alive }
     }
 
-    /// Changes a complete head of a chunked body that has not been sent: the length of the body has become known. The
-    /// head of another body is not changed.
+    /// Changes a complete head that has not been sent: the length of a body that its framing delimits has become known,
+    /// so that it is sent without framing. The head of another body is not changed.
     pub fn state_length(&mut self, length: u64) {
         if let Some(at) = self.chunked_at.take() {
             let mut digits = [0; 20];
@@ -383,7 +381,7 @@ impl ResponseHead {
             _ if facts.is_head => (declared.or(total.filter(|&total| total > 0)), ResponseBody::None),
             _ => match (declared.or(total), facts.format) {
                 (Some(length), _) => (Some(length), ResponseBody::Known(length)),
-                (None, ResponseFormat::Http11) => (None, ResponseBody::Chunked),
+                (None, ResponseFormat::Http11) => (None, ResponseBody::Delimited),
                 (None, ResponseFormat::Http10 | ResponseFormat::Packet) => (None, ResponseBody::UntilClose),
             },
         }
@@ -437,19 +435,6 @@ fn decimal_text(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
             return &digits[start..];
         }
     }
-}
-
-/// Writes the line before a chunk of `length` bytes and returns the line's length. `length` must not be 0: that would
-/// be the last chunk.
-pub fn chunk_header(length: usize, out: &mut [u8; 20]) -> usize {
-    debug_assert!(length > 0, "a chunk without data would end the body");
-    let digits = ((usize::BITS - length.leading_zeros()).div_ceil(4) as usize).max(1);
-    for (index, place) in out[..digits].iter_mut().enumerate() {
-        let digit = (length >> (4 * (digits - 1 - index)) & 0xf) as u8;
-        *place = if digit < 10 { b'0' + digit } else { b'a' + digit - 10 };
-    }
-    out[digits..digits + 2].copy_from_slice(b"\r\n");
-    digits + 2
 }
 
 /// `Retry-After` of a 503, in seconds (RFC 9110 section 10.2.3).

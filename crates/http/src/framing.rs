@@ -4,6 +4,7 @@
 //! Invariant: a request that two recipients could frame differently is refused (RFC 9112 section 11.2). No state; any
 //! thread.
 
+use crate::body_encoder::BodyEncoder;
 use crate::forwarded::{is_forwarded, may_be_forwarded};
 use crate::limits::{Limits, Refusal};
 use crate::octets::{is_token, trim};
@@ -118,8 +119,8 @@ pub enum ResponseBody {
     None,
     /// This many bytes, as Content-Length says.
     Known(u64),
-    /// By the chunked transfer coding.
-    Chunked,
+    /// By its framing; the length is not known before.
+    Delimited,
     /// By the end of the connection.
     UntilClose,
 }
@@ -129,6 +130,8 @@ pub enum ResponseBody {
 pub struct ResponseFraming {
     /// How the body ends.
     pub body: ResponseBody,
+    /// What stands around the data of the body.
+    pub encoder: BodyEncoder,
     /// The connection serves another request afterwards.
     pub keep_alive: bool,
 }

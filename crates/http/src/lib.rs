@@ -91,6 +91,7 @@
 //! | no length known | chunked; in HTTP/1.0 until close | 9112 6.3 |
 
 pub mod body;
+pub mod body_encoder;
 pub mod coding;
 pub mod conditional;
 pub mod encode;

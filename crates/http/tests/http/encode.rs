@@ -1,9 +1,7 @@
 //! Response heads, chunks and error pages: RFC 9110 sections 6 to 15, RFC 9112 sections 4, 6 and 9, PEP 3333.
 
-use tailrace_http::encode::{
-    CHUNK_END, CONTINUE, HeadFault, LAST_CHUNK, LENGTH_ROOM, ResponseHead, chunk_header, error_page_length,
-    error_response,
-};
+use tailrace_http::body_encoder::BodyEncoder;
+use tailrace_http::encode::{CONTINUE, HeadFault, LENGTH_ROOM, ResponseHead, error_page_length, error_response};
 use tailrace_http::framing::{RequestFacts, ResponseBody, ResponseFormat, ResponseFraming};
 
 const DATE: &[u8] = b"Sat, 21 Nov 2026 12:00:00 GMT";
@@ -28,13 +26,14 @@ fn made(facts: RequestFacts, status: &str, fields: &[(&str, &str)], total: Optio
     (text.replace(both, ""), framing)
 }
 
-const fn framing(body: ResponseBody, keep_alive: bool) -> ResponseFraming {
-    ResponseFraming { body, keep_alive }
+fn framing(body: ResponseBody, keep_alive: bool) -> ResponseFraming {
+    let encoder = if body == ResponseBody::Delimited { BodyEncoder::CHUNKED } else { BodyEncoder::default() };
+    ResponseFraming { body, encoder, keep_alive }
 }
 
 #[test]
 fn how_the_body_ends() {
-    use ResponseBody::{Chunked, Known, None as Nothing, UntilClose};
+    use ResponseBody::{Delimited, Known, None as Nothing, UntilClose};
     type Case<'a> = (RequestFacts, &'a str, Option<&'a str>, Option<u64>, &'a str, ResponseFraming);
     let cases: [Case<'_>; 26] = [
         (GET, "200 OK", Some("5"), None, "Content-Length: 5", framing(Known(5), true)),
@@ -42,8 +41,8 @@ fn how_the_body_ends() {
         (GET, "200 OK", Some("5"), Some(4), "Content-Length: 5", framing(Known(5), true)),
         (GET, "200 OK", None, Some(4), "Content-Length: 4", framing(Known(4), true)),
         (GET, "200 OK", None, Some(0), "Content-Length: 0", framing(Known(0), true)),
-        (GET, "200 OK", None, None, "Transfer-Encoding: chunked", framing(Chunked, true)),
-        (LAST_GET, "200 OK", None, None, "Transfer-Encoding: chunked\r\nConnection: close", framing(Chunked, false)),
+        (GET, "200 OK", None, None, "Transfer-Encoding: chunked", framing(Delimited, true)),
+        (LAST_GET, "200 OK", None, None, "Transfer-Encoding: chunked\r\nConnection: close", framing(Delimited, false)),
         (LAST_GET, "200 OK", Some("5"), None, "Content-Length: 5\r\nConnection: close", framing(Known(5), false)),
         (OLD_GET, "200 OK", Some("5"), None, "Content-Length: 5\r\nConnection: close", framing(Known(5), false)),
         (OLD_GET, "200 OK", None, None, "Connection: close", framing(UntilClose, false)),
@@ -279,7 +278,7 @@ fn a_head_is_used_again() {
     assert_eq!(head.bytes(), b"HTTP/1.1 200 OK\r\n", "a new status starts over");
     assert!(head.status(b"20 OK").is_err());
     assert_eq!(head.bytes(), b"HTTP/1.1 200 OK\r\n", "a bad one does not");
-    assert_eq!(head.finish(GET, None, DATE, b"s"), framing(ResponseBody::Chunked, true));
+    assert_eq!(head.finish(GET, None, DATE, b"s"), framing(ResponseBody::Delimited, true));
     let text = String::from_utf8(head.bytes().to_vec()).unwrap();
     assert_eq!(text.lines().count(), 5, "{text}");
     head.clear();
@@ -310,22 +309,43 @@ fn faults_name_the_field_on_one_line() {
     }
 }
 
+/// `length` bytes of data, framed: what stands before them, and behind.
+fn framed(encoder: BodyEncoder, length: usize) -> (String, &'static [u8]) {
+    let mut before = b"head".to_vec();
+    encoder.begin(length, &mut before);
+    let mut room = vec![b'.'; BodyEncoder::BEFORE + 1];
+    let at = encoder.begin_in_front(length, &mut room, BodyEncoder::BEFORE);
+    assert_eq!(&before[4..], &room[at..BodyEncoder::BEFORE], "both write the same");
+    assert!(room[..at].iter().all(|&byte| byte == b'.') && room[BodyEncoder::BEFORE] == b'.');
+    let behind = encoder.behind(length);
+    assert!(behind.len() <= BodyEncoder::BEHIND);
+    (String::from_utf8(before[4..].to_vec()).unwrap(), behind)
+}
+
 #[test]
 fn chunk_lines() {
-    let mut out = [0; 20];
+    let chunked = BodyEncoder::CHUNKED;
     for (length, line) in
         [(1, "1"), (9, "9"), (10, "a"), (15, "f"), (16, "10"), (0xabcdef, "abcdef"), (usize::MAX, "ffffffffffffffff")]
     {
-        let used = chunk_header(length, &mut out);
-        assert_eq!(&out[..used], format!("{line}\r\n").as_bytes());
+        assert_eq!(framed(chunked, length), (format!("{line}\r\n"), &b"\r\n"[..]));
     }
     for shift in 0..usize::BITS {
         let length = 1_usize << shift;
-        let used = chunk_header(length, &mut out);
-        assert_eq!(&out[..used], format!("{length:x}\r\n").as_bytes());
+        assert_eq!(framed(chunked, length).0, format!("{length:x}\r\n"));
     }
-    assert_eq!([LAST_CHUNK, CHUNK_END].concat(), b"0\r\n\r\n\r\n");
+    assert_eq!(framed(chunked, 0), (String::new(), &b""[..]), "a chunk without data would end the body");
+    assert_eq!(chunked.end(), b"0\r\n\r\n");
     assert_eq!(CONTINUE, b"HTTP/1.1 100 Continue\r\n\r\n");
+}
+
+#[test]
+fn other_bodies_are_not_framed() {
+    let plain = BodyEncoder::default();
+    for length in [0, 1, usize::MAX] {
+        assert_eq!(framed(plain, length), (String::new(), &b""[..]));
+    }
+    assert_eq!(plain.end(), b"");
 }
 
 #[test]
@@ -419,7 +439,7 @@ fn a_chunked_body_whose_length_becomes_known_has_the_same_head_with_its_length()
             let [known, chunked] = &mut heads;
             known.finish(facts, Some(length), DATE, b"tailrace");
             let framing = chunked.finish(facts, None, DATE, b"tailrace");
-            assert_eq!(framing.body, ResponseBody::Chunked);
+            assert_eq!(framing.body, ResponseBody::Delimited);
             let before = chunked.bytes().len();
             chunked.state_length(length);
             assert_eq!(chunked.bytes(), known.bytes());

@@ -5,7 +5,8 @@ use crate::wire::{Outcome, read};
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::sample::{Index, select};
-use tailrace_http::encode::{CHUNK_END, LAST_CHUNK, ResponseHead, chunk_header};
+use tailrace_http::body_encoder::BodyEncoder;
+use tailrace_http::encode::ResponseHead;
 use tailrace_http::framing::{BodyLength, RequestFacts, ResponseBody};
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::Limits;
@@ -160,14 +161,13 @@ proptest! {
         indices in vec(any::<Index>(), 0..10),
     ) {
         let mut bytes = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
-        let mut line = [0; 20];
+        let encoder = BodyEncoder::CHUNKED;
         for block in &blocks {
-            let used = chunk_header(block.len(), &mut line);
-            bytes.extend_from_slice(&line[..used]);
+            encoder.begin(block.len(), &mut bytes);
             bytes.extend_from_slice(block);
-            bytes.extend_from_slice(CHUNK_END);
+            bytes.extend_from_slice(encoder.behind(block.len()));
         }
-        bytes.extend_from_slice(LAST_CHUNK);
+        bytes.extend_from_slice(encoder.end());
         let request = read(&bytes, cuts(bytes.len(), &indices), &Limits::default()).0.request();
         prop_assert_eq!(request.body, blocks.concat());
         prop_assert_eq!(request.bytes, bytes);
@@ -234,7 +234,7 @@ proptest! {
         prop_assert_eq!(framing.body == ResponseBody::None, no_content);
         match framing.body {
             ResponseBody::Known(length) => prop_assert_eq!(lengths, [length.to_string().into_bytes()]),
-            ResponseBody::Chunked => prop_assert_eq!(codings.len(), 1),
+            ResponseBody::Delimited => prop_assert_eq!(codings.len(), 1),
             ResponseBody::UntilClose => prop_assert!(lengths.is_empty() && codings.is_empty() && !framing.keep_alive),
             ResponseBody::None => prop_assert!(codings.is_empty() && (status != 204 || lengths.is_empty())),
         }

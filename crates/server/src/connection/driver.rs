@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tailrace_http::encode::{self, ResponseHead};
+use tailrace_http::encode::ResponseHead;
+use tailrace_http::encode::error_page_length;
 use tailrace_http::framing::RequestFacts;
 use tailrace_http::head::HeadParser;
 use tailrace_http::limits::{Limits, Refusal};
@@ -40,6 +41,7 @@ use crate::observe::stats::Activity;
 use crate::os::clock::{Millis, NEVER, millis, with_date};
 use crate::os::socket::Io;
 use crate::os::sync::lock;
+use crate::request::protocol::{OwnFields, Protocol};
 use crate::request::spool::Written;
 use crate::request::stream::{Rest, Source};
 use crate::request::{Endpoints, Request};
@@ -160,6 +162,12 @@ impl Connection {
 
     pub(crate) fn terms(&self) -> &Terms {
         &self.shared.terms
+    }
+
+    /// The format of its bytes.
+    #[inline]
+    pub(crate) fn protocol(&self) -> &'static dyn Protocol {
+        self.shared.protocol(self.endpoints.listener)
     }
 
     pub(crate) fn key(&self) -> u64 {
@@ -342,7 +350,7 @@ impl Connection {
     fn effects(&self, state: &mut State, event: Event<'_>) -> Effects {
         let effects = with_pool(|pool| {
             let rules = Rules {
-                protocol: self.shared.protocol(self.endpoints.listener),
+                protocol: self.protocol(),
                 config: &self.shared.config,
                 memory: &self.shared.memory,
                 headroom: Headroom::Unasked,
@@ -525,7 +533,8 @@ impl Connection {
         let mut page = Vec::with_capacity(512);
         let (mut head, server) = (ResponseHead::default(), self.shared.config.server_name.as_bytes());
         with_date(self.shared.clock.recent(), |date| {
-            encode::error_response(&mut head, refusal.status, refusal.reason, facts, date, server, &mut page)
+            let own = OwnFields { date, server };
+            self.protocol().error_page(&mut head, (refusal.status, refusal.reason), facts, own, &mut page)
         });
         page
     }
@@ -739,7 +748,7 @@ impl Connection {
     pub(crate) fn overrule(&self, facts: RequestFacts) -> Outcome {
         let facts = RequestFacts { keep_alive: false, ..facts };
         let page = || {
-            let length = encode::error_page_length(TOO_LATE.status, TOO_LATE.reason, facts);
+            let length = error_page_length(TOO_LATE.status, TOO_LATE.reason, facts);
             (self.error_page(&TOO_LATE, facts), length)
         };
         let (overruled, asked) = self.delivery.overrule(page);

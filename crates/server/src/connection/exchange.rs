@@ -380,7 +380,7 @@ impl Exchange {
         self.parts().is_client_gone()
     }
 
-    /// Ends the response: sends an empty one if nothing was sent, and the last chunk of a chunked one. A body shorter
+    /// Ends the response: sends an empty one if nothing was sent, and the end of its body. A body shorter
     /// than its `Content-Length` breaks the connection instead.
     ///
     /// # Errors
@@ -503,9 +503,10 @@ impl Parts {
                 is_safe && incoming.is_none() && self.connection.host().may_hold() && started.is_some_and(took)
             },
             may_delay: &|| self.connection.host().may_delay(),
-            facts: &|| {
+            format: &|| {
                 let is_readable = incoming.as_ref().is_none_or(|incoming| incoming.answered());
-                RequestFacts { keep_alive: facts.keep_alive && !shared.is_stopping() && is_readable, ..facts }
+                let keep_alive = facts.keep_alive && !shared.is_stopping() && is_readable;
+                (self.connection.protocol(), RequestFacts { keep_alive, ..facts })
             },
         };
         let (sent, after) = send(response, &outlet, record);

@@ -169,6 +169,8 @@ mod tests {
     use std::io::Read;
     use std::sync::Arc;
 
+    use tailrace_http::body_encoder::BodyEncoder;
+
     use super::FlushList;
     use crate::config::Config;
     use crate::connection::driver::Connection;
@@ -241,7 +243,7 @@ mod tests {
         let list = FlushList::default();
         let [first, ..] = connections();
         let weak = Arc::downgrade(&first);
-        first.delivery().list(true);
+        first.delivery().list(BodyEncoder::CHUNKED);
         assert!(list.add_coalescing(first));
         list.tick(|_, work| {
             work();

@@ -4,8 +4,6 @@
 
 use std::time::{Duration, Instant};
 
-use tailrace_http::encode;
-
 use crate::connection::driver::Connection;
 use crate::os::socket::Io;
 use crate::request::stream::{Pace, ReaderWaits, Source};
@@ -17,7 +15,7 @@ impl Source for Connection {
 
     fn send_continue(&self) {
         // The next read reports an error.
-        if self.delivery().send(encode::CONTINUE, self.terms()).asked {
+        if self.delivery().send(self.protocol().interim_continue(), self.terms()).asked {
             self.look_again();
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use loom::thread;
+use tailrace_http::body_encoder::BodyEncoder;
 
 use super::explore;
 use crate::connection::claim::{Claim, GONE, WRITE};
@@ -468,7 +469,7 @@ fn a_runner_that_waits_for_room_is_woken_by_the_deadline() {
 fn a_delayed_opening_is_sent_once_by_its_producer_or_by_a_tick() {
     explore("delivery: a delayed opening", 3, || {
         let connection = Arc::new(Connection { has_two_pollers: true, ..Connection::new(threads::POLICY, 100, 100) });
-        assert!(connection.delivery.open(b"chunked ", 200, true, b"ab", &connection.terms));
+        assert!(connection.delivery.open(b"chunked ", 200, BodyEncoder::CHUNKED, b"ab", &connection.terms));
         let ticker = connection.clone();
         let ticker = thread::spawn(move || {
             let (_, after) = ticker.delivery.tick(&ticker.terms, &*ticker);

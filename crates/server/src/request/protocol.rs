@@ -1,10 +1,13 @@
-//! What the bytes of a client mean: the seam between the states of a connection and the format of its requests.
+//! What the bytes of a connection mean, in both directions: the seam between connections and responses on one side, and
+//! the format of their bytes on the other.
 //!
-//! A connection reads a head until it is complete, then a body by a decoder. Which format a head has is a property of
-//! the listener that accepted the connection. Any thread; an implementation has no state of its own.
+//! A connection reads a head until it is complete, then a body by a decoder. A response is a head, then a body by an
+//! encoder, which is a value: no block of a body takes a dynamic call. Which format a connection has is a property of
+//! the listener that accepted it. Any thread; an implementation has no state of its own.
 
 use tailrace_http::body::BodyDecoder;
-use tailrace_http::framing::{self, BodyLength, RequestFacts, RequestFraming};
+use tailrace_http::encode::{self, ResponseHead};
+use tailrace_http::framing::{self, BodyLength, RequestFacts, RequestFraming, ResponseFraming};
 use tailrace_http::head::{HeadParser, HeadStep};
 use tailrace_http::limits::{Limits, Refusal};
 use tailrace_http::request_head::RequestHead;
@@ -26,8 +29,13 @@ pub(crate) enum NotAdmitted {
     Malformed(Refusal),
 }
 
+/// A format of connections.
+pub(crate) trait Protocol: Requests + Responses {}
+
+impl<P: Requests + Responses> Protocol for P {}
+
 /// A format of requests.
-pub(crate) trait Protocol: Send + Sync {
+pub(crate) trait Requests: Send + Sync {
     /// Continues to parse a head. `bytes` is all of it that has arrived; `parser` holds how far it was parsed before.
     /// The result does not depend on the parts in which the head arrives.
     fn parse_head(&self, parser: &mut HeadParser, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> HeadStep;
@@ -58,10 +66,64 @@ pub(crate) trait Protocol: Send + Sync {
     fn facts_of_refused(&self, bytes: &[u8], head: &RequestHead) -> RequestFacts;
 }
 
+/// What the server adds to the head of every response.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnFields<'a> {
+    /// The value of `Date`, 29 bytes.
+    pub(crate) date: &'a [u8],
+    /// The value of `Server`; empty: none.
+    pub(crate) server: &'a [u8],
+}
+
+/// A format of responses. These methods are those of HTTP/1, whose heads are text.
+pub(crate) trait Responses: Send + Sync {
+    /// Completes a head, appends it to `out`, and returns how its body is sent. `total`: the length of the body, if that
+    /// is known.
+    fn head(
+        &self,
+        head: &mut ResponseHead,
+        facts: RequestFacts,
+        total: Option<u64>,
+        own: OwnFields<'_>,
+        out: &mut Vec<u8>,
+    ) -> ResponseFraming {
+        let framing = head.finish(facts, total, own.date, own.server);
+        out.extend_from_slice(head.bytes());
+        framing
+    }
+
+    /// The bytes of a complete head that has not been sent, now that the length of its body has become known. They are
+    /// at most [`encode::LENGTH_ROOM`] longer than before, and the body is not framed.
+    fn head_with_length<'h>(&self, head: &'h mut ResponseHead, length: u64) -> &'h [u8] {
+        head.state_length(length);
+        head.bytes()
+    }
+
+    /// Appends an error page with its head to `out`; returns the length of its body. `head` becomes that of the page.
+    /// `page`: its status, and a sentence in HTML.
+    fn error_page(
+        &self,
+        head: &mut ResponseHead,
+        page: (u16, &str),
+        facts: RequestFacts,
+        own: OwnFields<'_>,
+        out: &mut Vec<u8>,
+    ) -> u64 {
+        encode::error_response(head, page.0, page.1, facts, own.date, own.server, out)
+    }
+
+    /// The interim response that a client awaits before it sends its body.
+    fn interim_continue(&self) -> &'static [u8] {
+        encode::CONTINUE
+    }
+}
+
 /// HTTP/1.0 and HTTP/1.1 (RFC 9112).
 pub(crate) struct Http1;
 
-impl Protocol for Http1 {
+impl Responses for Http1 {}
+
+impl Requests for Http1 {
     fn parse_head(&self, parser: &mut HeadParser, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> HeadStep {
         parser.parse(bytes, limits, head)
     }
@@ -94,7 +156,10 @@ impl Protocol for Http1 {
 /// uwsgi packets. One request, and its response, use a connection.
 pub(crate) struct Uwsgi;
 
-impl Protocol for Uwsgi {
+/// Heads as in HTTP/1.0, for the proxy to read; [`RequestFacts`] says what it adds itself.
+impl Responses for Uwsgi {}
+
+impl Requests for Uwsgi {
     fn parse_head(&self, _parser: &mut HeadParser, bytes: &[u8], limits: &Limits, head: &mut RequestHead) -> HeadStep {
         uwsgi::parse(bytes, limits, head)
     }

@@ -11,7 +11,8 @@
 
 use std::time::Duration;
 
-use tailrace_http::encode::{self, LENGTH_ROOM};
+use tailrace_http::body_encoder::BodyEncoder;
+use tailrace_http::encode::LENGTH_ROOM;
 
 use crate::request::memory::Budget;
 use crate::response::segments::{self, SEGMENT};
@@ -25,9 +26,6 @@ const IDLE_TICKS: u8 = 4;
 /// simultaneous responses of greenlets with one block each would have a peak of 73 MiB resident instead of 67
 /// (docs/internals/measurements.md, "Mechanisms").
 const SMALL: usize = 2 * 1024;
-/// Bytes reserved before the data for the size line of a chunk.
-const ROOM: usize = 20;
-
 /// The head of a response whose opening is delayed. It is at the start of the first segment.
 #[derive(Clone, Copy)]
 struct Head {
@@ -48,7 +46,7 @@ pub(crate) struct Coalescing {
     /// Bytes of the first segment before the data.
     before: usize,
     head: Option<Head>,
-    chunked: bool,
+    encoder: BodyEncoder,
     listed: bool,
     /// Number of ticks in a row that found nothing.
     idle: u8,
@@ -83,8 +81,8 @@ pub(crate) enum Appended {
 impl Coalescing {
     /// Called by the producer: lists the buffer, so that the next blocks are coalesced. The caller lists the response
     /// with the I/O side.
-    pub(crate) fn list(&mut self, chunked: bool) {
-        self.chunked = chunked;
+    pub(crate) fn list(&mut self, encoder: BodyEncoder) {
+        self.encoder = encoder;
         self.listed = true;
         self.idle = 0;
     }
@@ -92,14 +90,21 @@ impl Coalescing {
     /// Called by the producer: lists the buffer, and delays the opening of the response: its head and its first block,
     /// which is not empty. False: nothing was done, because they are too large, something is coalesced already, or the
     /// system has no memory.
-    pub(crate) fn open(&mut self, head: &[u8], status: u16, chunked: bool, block: &[u8], budget: &Budget) -> bool {
+    pub(crate) fn open(
+        &mut self,
+        head: &[u8],
+        status: u16,
+        encoder: BodyEncoder,
+        block: &[u8],
+        budget: &Budget,
+    ) -> bool {
         // The head may be replaced by one that states a length.
-        let room = head.len() + LENGTH_ROOM + ROOM;
-        let fits = room + block.len() + encode::CHUNK_END.len() <= SEGMENT;
+        let room = head.len() + LENGTH_ROOM + BodyEncoder::BEFORE;
+        let fits = room + block.len() + BodyEncoder::BEHIND <= SEGMENT;
         if self.length > 0 || !fits || !self.begin(room, block.len(), budget) {
             return false;
         }
-        self.list(chunked);
+        self.list(encoder);
         self.current[..head.len()].copy_from_slice(head);
         self.current.extend_from_slice(block);
         self.length = block.len();
@@ -109,13 +114,13 @@ impl Coalescing {
 
     /// Called by the producer at the end of its response. True: the opening of the response is still here. Only then is
     /// `head` called, which may give another head, at most [`LENGTH_ROOM`] longer, that states the length of the body:
-    /// the body is then not sent in a chunk.
+    /// the body is then not framed.
     pub(crate) fn close<'h>(&mut self, head: impl FnOnce() -> Option<&'h [u8]>) -> bool {
         let Some(delayed) = &mut self.head else { return false };
         if let Some(head) = head() {
             self.full_segments.first_mut().unwrap_or(&mut self.current)[..head.len()].copy_from_slice(head);
             delayed.length = head.len();
-            self.chunked = false;
+            self.encoder = BodyEncoder::default();
         }
         true
     }
@@ -134,9 +139,9 @@ impl Coalescing {
         if !self.listed {
             return Appended::Unlisted;
         }
-        let needed = self.current.len() + block.len() + encode::CHUNK_END.len();
+        let needed = self.current.len() + block.len() + BodyEncoder::BEHIND;
         let has_room = if self.length == 0 {
-            self.begin(ROOM, block.len(), budget)
+            self.begin(BodyEncoder::BEFORE, block.len(), budget)
         } else if needed > self.current.capacity() {
             self.grow(needed, budget)
         } else {
@@ -169,7 +174,7 @@ impl Coalescing {
     #[cold]
     fn begin(&mut self, room: usize, length: usize, budget: &Budget) -> bool {
         let before = self.current.capacity();
-        let needed = room + length + encode::CHUNK_END.len();
+        let needed = room + length + BodyEncoder::BEHIND;
         if needed > before {
             let buffer = if needed <= SMALL { segments::with_capacity(SMALL) } else { segments::take() };
             let Some(buffer) = buffer else { return false };
@@ -193,7 +198,7 @@ impl Coalescing {
         self.length
     }
 
-    /// Takes the coalesced bytes, as one chunk if the body is chunked. They are no longer charged. `None`: there are
+    /// Takes the coalesced bytes, framed once. They are no longer charged. `None`: there are
     /// none.
     pub(crate) fn take(&mut self, budget: &Budget) -> Option<Coalesced> {
         if self.length == 0 {
@@ -204,16 +209,11 @@ impl Coalescing {
         let mut segments = std::mem::take(&mut self.full_segments);
         segments.push(std::mem::take(&mut self.current));
         let mut at = self.before;
-        if self.chunked {
-            let mut line = [0; 20];
-            let end = encode::chunk_header(length, &mut line);
-            if let Some(first) = segments.first_mut() {
-                first[at - end..at].copy_from_slice(&line[..end]);
-            }
-            at -= end;
-            if let Some(last) = segments.last_mut() {
-                last.extend_from_slice(encode::CHUNK_END);
-            }
+        if let Some(first) = segments.first_mut() {
+            at = self.encoder.begin_in_front(length, first, at);
+        }
+        if let Some(last) = segments.last_mut() {
+            last.extend_from_slice(self.encoder.behind(length));
         }
         let head = self.head.take();
         if let (Some(head), Some(first)) = (&head, segments.first_mut()) {
@@ -246,7 +246,7 @@ impl Coalescing {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{Appended, Coalescing, LENGTH_ROOM, Opening, SEGMENT};
+    use super::{Appended, BodyEncoder, Coalescing, LENGTH_ROOM, Opening, SEGMENT};
     use crate::request::memory::Budget;
     use crate::response::segments::tests::without_memory;
 
@@ -254,7 +254,7 @@ mod tests {
     fn coalesced_blocks_make_one_chunk() {
         let budget = Budget::default();
         let mut buffer = Coalescing::default();
-        buffer.list(true);
+        buffer.list(BodyEncoder::CHUNKED);
         for _ in 0..5 {
             assert_eq!(buffer.append(b"abcd", &budget), Appended::Taken);
         }
@@ -267,7 +267,7 @@ mod tests {
     fn blocks_beyond_a_segment_are_still_one_chunk() {
         let budget = Budget::default();
         let mut buffer = Coalescing::default();
-        buffer.list(true);
+        buffer.list(BodyEncoder::CHUNKED);
         let mut all = Vec::new();
         for number in 0..20_u8 {
             let block = [number; 15_000];
@@ -286,7 +286,7 @@ mod tests {
     fn a_small_buffer_grows_into_a_segment_and_loses_nothing() {
         let budget = Budget::default();
         let mut buffer = Coalescing::default();
-        buffer.list(true);
+        buffer.list(BodyEncoder::CHUNKED);
         buffer.append(b"alone", &budget);
         let taken = buffer.take(&budget).unwrap();
         assert_eq!(&taken.segments.concat()[taken.at..], b"5\r\nalone\r\n");
@@ -307,7 +307,7 @@ mod tests {
     fn without_chunks_the_bytes_are_not_framed() {
         let budget = Budget::default();
         let mut buffer = Coalescing::default();
-        buffer.list(false);
+        buffer.list(BodyEncoder::default());
         buffer.append(b"ab", &budget);
         buffer.append(b"cd", &budget);
         let taken = buffer.take(&budget).unwrap();
@@ -318,7 +318,7 @@ mod tests {
     fn a_buffer_is_unlisted_only_while_it_is_empty() {
         let budget = Budget::default();
         let mut buffer = Coalescing::default();
-        buffer.list(true);
+        buffer.list(BodyEncoder::CHUNKED);
         buffer.append(b"ab", &budget);
         for _ in 0..10 {
             assert!(buffer.stays_listed(false));
@@ -332,7 +332,7 @@ mod tests {
     fn what_is_coalesced_is_charged_until_it_is_taken() {
         let budget = Budget::default();
         let mut buffer = Coalescing::default();
-        buffer.list(true);
+        buffer.list(BodyEncoder::CHUNKED);
         buffer.append(b"alone", &budget);
         assert!((1..SEGMENT).contains(&budget.used()));
         for _ in 0..20 {
@@ -350,7 +350,7 @@ mod tests {
     fn a_block_for_which_there_is_no_memory_is_not_taken_and_earlier_ones_are_kept() {
         let budget = Budget::default();
         let mut buffer = Coalescing::default();
-        buffer.list(false);
+        buffer.list(BodyEncoder::default());
         // A small buffer, a segment that replaces it, and one that follows.
         for length in [10, 20_000, 50_000] {
             let block = vec![b'x'; length];
@@ -370,7 +370,7 @@ mod tests {
     fn an_opening_that_is_taken_before_the_end_is_the_head_and_a_chunk() {
         let budget = Budget::default();
         let mut buffer = Coalescing::default();
-        assert!(buffer.open(HEAD, 200, true, b"abcd", &budget));
+        assert!(buffer.open(HEAD, 200, BodyEncoder::CHUNKED, b"abcd", &budget));
         assert_eq!(buffer.append(b"efgh", &budget), Appended::Taken);
         assert!(budget.used() > 0);
         let taken = buffer.take(&budget).unwrap();
@@ -392,7 +392,7 @@ mod tests {
                 let budget = Budget::default();
                 let mut buffer = Coalescing::default();
                 let block = vec![b'b'; if count == 1 { 100 } else { 15_000 }];
-                assert!(buffer.open(HEAD, 200, true, &block, &budget));
+                assert!(buffer.open(HEAD, 200, BodyEncoder::CHUNKED, &block, &budget));
                 for _ in 1..count {
                     assert_eq!(buffer.append(&block, &budget), Appended::Taken);
                 }
@@ -409,7 +409,7 @@ mod tests {
         let budget = Budget::default();
         let mut buffer = Coalescing::default();
         assert!(!buffer.drop_opening(&budget));
-        assert!(buffer.open(HEAD, 200, false, b"abcd", &budget));
+        assert!(buffer.open(HEAD, 200, BodyEncoder::default(), b"abcd", &budget));
         assert!(buffer.drop_opening(&budget));
         assert!(buffer.take(&budget).is_none());
         assert_eq!((buffer.append(b"ab", &budget), budget.used()), (Appended::Unlisted, 0));
@@ -419,12 +419,12 @@ mod tests {
     fn an_opening_is_not_delayed_behind_other_blocks_without_memory_or_if_it_is_large() {
         let budget = Budget::default();
         let mut buffer = Coalescing::default();
-        assert!(!without_memory(|| buffer.open(HEAD, 200, true, b"ab", &budget)));
-        assert!(!buffer.open(&[b'h'; SEGMENT], 200, true, b"ab", &budget));
+        assert!(!without_memory(|| buffer.open(HEAD, 200, BodyEncoder::CHUNKED, b"ab", &budget)));
+        assert!(!buffer.open(&[b'h'; SEGMENT], 200, BodyEncoder::CHUNKED, b"ab", &budget));
         assert_eq!((buffer.append(b"ab", &budget), budget.used()), (Appended::Unlisted, 0));
-        buffer.list(true);
+        buffer.list(BodyEncoder::CHUNKED);
         buffer.append(b"ab", &budget);
-        assert!(!buffer.open(HEAD, 200, true, b"cd", &budget));
+        assert!(!buffer.open(HEAD, 200, BodyEncoder::CHUNKED, b"cd", &budget));
         let taken = buffer.take(&budget).unwrap();
         assert_eq!(&taken.segments.concat()[taken.at..], b"2\r\nab\r\n");
     }

@@ -12,6 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tailrace_http::body_encoder::BodyEncoder;
+
 use crate::os::clock::Millis;
 use crate::os::socket::Io;
 use crate::os::sync::{Condvar, Mutex, MutexGuard, lock, wait_for};
@@ -335,8 +337,8 @@ impl Delivery {
     }
 
     /// From now on blocks are coalesced, see [`Sending::list`].
-    pub(crate) fn list(&self, chunked: bool) {
-        lock(&self.sending).list(chunked);
+    pub(crate) fn list(&self, encoder: BodyEncoder) {
+        lock(&self.sending).list(encoder);
     }
 
     /// Appends a block to the coalescing buffer. [`CoalesceResult::Unlisted`]: nothing was done.
@@ -348,15 +350,15 @@ impl Delivery {
     /// The same for a block of a response that is not listed, which the caller then lists with the I/O side. The I/O
     /// side sends the block, so that the runner need not make a send for each; it is sent together with the end of the
     /// response if that follows at once.
-    pub(crate) fn coalesce_anew(&self, block: &[u8], chunked: bool, terms: &Terms) -> CoalesceResult {
+    pub(crate) fn coalesce_anew(&self, block: &[u8], encoder: BodyEncoder, terms: &Terms) -> CoalesceResult {
         let mut sending = lock(&self.sending);
-        sending.list(chunked);
+        sending.list(encoder);
         sending.coalesce(block, terms)
     }
 
     /// Delays the opening of a response, see [`Sending::open`]. The caller lists the response with the I/O side.
-    pub(crate) fn open(&self, head: &[u8], status: u16, chunked: bool, block: &[u8], terms: &Terms) -> bool {
-        lock(&self.sending).open(head, status, chunked, block, terms)
+    pub(crate) fn open(&self, head: &[u8], status: u16, encoder: BodyEncoder, block: &[u8], terms: &Terms) -> bool {
+        lock(&self.sending).open(head, status, encoder, block, terms)
     }
 
     /// Called by the producer at the end of its response, see [`Sending::close`].

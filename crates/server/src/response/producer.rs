@@ -9,11 +9,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tailrace_http::encode::{self, ResponseHead};
+use tailrace_http::body_encoder::BodyEncoder;
+use tailrace_http::encode::ResponseHead;
 use tailrace_http::framing::{RequestFacts, ResponseBody, ResponseFraming};
 
 use crate::observe::record::{Ending, Path, Record};
 use crate::os::clock::{Clock, with_date};
+use crate::request::protocol::{OwnFields, Responses};
 use crate::response::delivery::{Accepted, After, ClientTime, Delivery, FilePart, Keep, Output};
 use crate::response::payload::FileSource;
 use crate::response::policy::Coalesce;
@@ -28,7 +30,7 @@ const QUICK: Duration = Duration::from_micros(150);
 const QUICK_BLOCKS: u8 = 2;
 /// A staging buffer of more than this many bytes is not kept for the next response.
 const LARGE_PLAN: usize = 64 * 1024;
-/// At most this many bytes are added to the blocks of one send: the end of the head, the lines of a chunk.
+/// At most this many bytes are added to the blocks of one send: the end of the head, the framing of the body.
 const FRAMING: usize = 512;
 
 /// A complete response of more bytes than this is never held.
@@ -76,8 +78,9 @@ pub(crate) struct Outlet<'a> {
     pub(crate) may_hold: &'a dyn Fn() -> bool,
     /// Whether the opening of a response may be delayed: another thread is certain to send it within a tick.
     pub(crate) may_delay: &'a dyn Fn() -> bool,
-    /// The facts of the request on which the head depends; called when the head is committed.
-    pub(crate) facts: &'a dyn Fn() -> RequestFacts,
+    /// The format of the response, and the facts of the request on which the head depends; called when a head is
+    /// written.
+    pub(crate) format: &'a dyn Fn() -> (&'a dyn Responses, RequestFacts),
 }
 
 /// Bytes of the body that the producer may still send.
@@ -110,10 +113,6 @@ enum Pace {
     Direct(u8, Instant),
     /// Blocks are coalesced, and the I/O side sends them.
     Coalescing,
-}
-
-fn is_chunked(framing: ResponseFraming) -> bool {
-    framing.body == ResponseBody::Chunked
 }
 
 /// See the module. Later requests use it again, with the capacity of its buffers.
@@ -225,7 +224,7 @@ impl Response {
         }
         if allowed > 0 {
             record.body_bytes += allowed as u64;
-            self.plan.add_blocks(blocks, allowed, self.is_chunked());
+            self.plan.add_blocks(blocks, allowed, self.encoder());
         }
         if position == Position::Last {
             self.end();
@@ -254,17 +253,13 @@ impl Response {
         let Some(allowed) = self.open(outlet, record, length, position, outlet.clock.peek()) else {
             return (if self.is_gone() { Sent::Gone } else { Sent::Taken }, After::default());
         };
-        let is_chunk = allowed > 0 && self.is_chunked();
-        if is_chunk {
-            self.plan.add_chunk_header(usize::try_from(allowed).unwrap_or(usize::MAX));
-        }
+        let (encoder, data) = (self.encoder(), usize::try_from(allowed).unwrap_or(usize::MAX));
+        encoder.begin(data, self.plan.staging());
         record.body_bytes += allowed;
         record.blocks += 1;
         record.path = Path::Sendfile;
         let before = std::mem::take(self.plan.staging());
-        if is_chunk {
-            self.plan.staging().extend_from_slice(encode::CHUNK_END);
-        }
+        self.plan.staging().extend_from_slice(encoder.behind(data));
         if position == Position::Last {
             self.end();
         }
@@ -284,8 +279,8 @@ impl Response {
         if !is_first || !is_short || self.has_ended() || self.ends_with_connection() || !(outlet.may_delay)() {
             return false;
         }
-        let head = self.plan.staging();
-        if !outlet.delivery.open(head, record.status, self.framing.is_some_and(is_chunked), block, outlet.terms) {
+        let encoder = self.encoder();
+        if !outlet.delivery.open(self.plan.staging(), record.status, encoder, block, outlet.terms) {
             return false;
         }
         self.plan.clear();
@@ -312,18 +307,17 @@ impl Response {
         if !matches!(self.pace, Pace::Coalescing) || self.missing() > 0 {
             return;
         }
-        let (is_chunked, length) = (self.is_chunked(), record.body_bytes);
+        let (is_delimited, length) = (self.is_delimited(), record.body_bytes);
         let head = &mut self.head;
-        let is_whole = outlet.delivery.close(move || {
-            head.state_length(length);
-            is_chunked.then(|| head.bytes())
-        });
+        let is_whole = outlet
+            .delivery
+            .close(move || is_delimited.then(move || (outlet.format)().0.head_with_length(head, length)));
         if !is_whole {
             return;
         }
         record.path = Path::OneWrite;
-        if is_chunked && let Some(framing) = &mut self.framing {
-            framing.body = ResponseBody::Known(length);
+        if is_delimited && let Some(framing) = &mut self.framing {
+            (framing.body, framing.encoder) = (ResponseBody::Known(length), BodyEncoder::default());
             self.left = Left::Ended { missing: 0 };
         }
     }
@@ -349,7 +343,7 @@ impl Response {
         let mut list = false;
         let mut taken = delivery.coalesce(block, terms);
         if taken == CoalesceResult::Unlisted && terms.policy.coalesce == Coalesce::Always {
-            taken = delivery.coalesce_anew(block, self.is_chunked(), terms);
+            taken = delivery.coalesce_anew(block, self.encoder(), terms);
             record.path = record.path.max(Path::Coalesced);
             list = true;
         }
@@ -381,7 +375,7 @@ impl Response {
         self.is_gone() || (self.has_ended() && !matches!(self.pace, Pace::Coalescing))
     }
 
-    /// Ends the response: sends an empty one if nothing was sent, and the last chunk of a chunked one. `None`: the
+    /// Ends the response: sends an empty one if nothing was sent, and the end of its body. `None`: the
     /// system has no memory for that, and nothing was done.
     pub(crate) fn finish(&mut self, outlet: &Outlet<'_>, record: &mut Record, now: Instant) -> Option<After> {
         if self.is_finished() {
@@ -408,13 +402,14 @@ impl Response {
         sentence: &str,
         now: Instant,
     ) -> After {
-        let facts = (outlet.facts)();
+        let (format, facts) = (outlet.format)();
         record.status = status;
         record.body_bytes = with_date(now, |date| {
-            let server = outlet.server_name.as_bytes();
-            encode::error_response(&mut self.head, status, sentence, facts, date, server, self.plan.staging())
+            let own = OwnFields { date, server: outlet.server_name.as_bytes() };
+            format.error_page(&mut self.head, (status, sentence), facts, own, self.plan.staging())
         });
-        self.framing = Some(ResponseFraming { body: ResponseBody::None, keep_alive: facts.keep_alive });
+        let keep_alive = facts.keep_alive;
+        self.framing = Some(ResponseFraming { body: ResponseBody::None, encoder: BodyEncoder::default(), keep_alive });
         self.left = Left::Ended { missing: 0 };
         self.transmit(outlet, record, &[], &mut |_| Box::new(()), false).1
     }
@@ -471,9 +466,14 @@ impl Response {
         }
     }
 
-    /// True when the body is sent in chunks, as its length was not known.
-    pub(crate) fn is_chunked(&self) -> bool {
-        self.framing.is_some_and(is_chunked)
+    /// True when the framing of the body says where it ends, as its length was not known.
+    pub(crate) fn is_delimited(&self) -> bool {
+        matches!(self.framing, Some(ResponseFraming { body: ResponseBody::Delimited, .. }))
+    }
+
+    /// What frames the body; nothing before the head is committed.
+    fn encoder(&self) -> BodyEncoder {
+        self.framing.map_or_else(BodyEncoder::default, |framing| framing.encoder)
     }
 
     fn has_known_length(&self) -> bool {
@@ -499,7 +499,7 @@ impl Response {
             self.pace = Pace::Direct(quick, outlet.clock.peek());
             return false;
         }
-        outlet.delivery.list(self.is_chunked());
+        outlet.delivery.list(self.encoder());
         self.pace = Pace::Coalescing;
         record.path = record.path.max(Path::Coalesced);
         true
@@ -513,31 +513,31 @@ impl Response {
         total: Option<u64>,
         now: Instant,
     ) -> ResponseFraming {
-        let facts = (outlet.facts)();
+        let (format, facts) = (outlet.format)();
         if outlet.server_timing {
             // The server makes the value, which has no forbidden byte.
             let _ = self.head.field(b"Server-Timing", record.server_timing(now).as_bytes());
         }
-        let framing = with_date(now, |date| self.head.finish(facts, total, date, outlet.server_name.as_bytes()));
+        let framing = with_date(now, |date| {
+            let own = OwnFields { date, server: outlet.server_name.as_bytes() };
+            format.head(&mut self.head, facts, total, own, self.plan.staging())
+        });
         record.status = self.head.status_code();
-        self.plan.staging().extend_from_slice(self.head.bytes());
         self.left = match framing.body {
             ResponseBody::Known(length) => Left::exactly(length),
             ResponseBody::None => Left::Ended { missing: 0 },
-            ResponseBody::Chunked | ResponseBody::UntilClose => Left::Any,
+            ResponseBody::Delimited | ResponseBody::UntilClose => Left::Any,
         };
         self.framing = Some(framing);
         framing
     }
 
-    /// Ends the body, with the last chunk if it is chunked.
+    /// Ends the body.
     fn end(&mut self) {
         match self.left {
             Left::Any => {
                 self.left = Left::Ended { missing: 0 };
-                if self.is_chunked() {
-                    self.plan.add_last_chunk();
-                }
+                self.plan.add_end(self.encoder());
             }
             Left::Exactly(missing) => self.left = Left::Ended { missing },
             Left::Ended { .. } | Left::Nowhere => {}

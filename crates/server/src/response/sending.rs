@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use tailrace_http::body_encoder::BodyEncoder;
+
 use crate::os::clock::{Millis, NEVER};
 use crate::os::socket::Io;
 use crate::request::memory::{Budget, ClientMemory};
@@ -387,16 +389,16 @@ impl Sending {
 /// Coalescing.
 impl Sending {
     /// From now on the producer coalesces its blocks.
-    pub(crate) fn list(&mut self, chunked: bool) {
-        self.coalescing.get_or_insert_default().list(chunked);
+    pub(crate) fn list(&mut self, encoder: BodyEncoder) {
+        self.coalescing.get_or_insert_default().list(encoder);
     }
 
     /// Delays the opening of a response, see [`Coalescing::open`]. Until it is queued, the response has not begun: the
     /// page of a deadline or of an error may take its place.
-    pub(crate) fn open(&mut self, head: &[u8], status: u16, chunked: bool, block: &[u8], terms: &Terms) -> bool {
+    pub(crate) fn open(&mut self, head: &[u8], status: u16, encoder: BodyEncoder, block: &[u8], terms: &Terms) -> bool {
         // What is discarded needs no delay.
         matches!(self.state, State::Idle)
-            && self.coalescing.get_or_insert_default().open(head, status, chunked, block, terms.budget())
+            && self.coalescing.get_or_insert_default().open(head, status, encoder, block, terms.budget())
     }
 
     /// The producer has produced all of the response. True: its opening has not been queued and will be sent, see

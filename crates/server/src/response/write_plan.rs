@@ -4,7 +4,7 @@
 
 use std::io::IoSlice;
 
-use tailrace_http::encode;
+use tailrace_http::body_encoder::BodyEncoder;
 
 use crate::os::socket::Io;
 use crate::response::payload::Payload;
@@ -92,18 +92,10 @@ impl WritePlan {
         &mut self.staging
     }
 
-    /// Adds the size line of a chunk.
-    pub(crate) fn add_chunk_header(&mut self, length: usize) {
-        let mut line = [0; 20];
-        let end = encode::chunk_header(length, &mut line);
-        self.staging.extend_from_slice(&line[..end]);
-    }
-
-    /// Adds the first `allowed` bytes of the blocks, as one chunk if `chunked`.
-    pub(crate) fn add_blocks(&mut self, blocks: &[&[u8]], mut allowed: usize, chunked: bool) {
-        if chunked {
-            self.add_chunk_header(allowed);
-        }
+    /// Adds the first `allowed` bytes of the blocks, framed once.
+    pub(crate) fn add_blocks(&mut self, blocks: &[&[u8]], mut allowed: usize, encoder: BodyEncoder) {
+        let behind = encoder.behind(allowed);
+        encoder.begin(allowed, &mut self.staging);
         let mut from = 0;
         for (index, block) in blocks.iter().enumerate() {
             let length = block.len().min(allowed);
@@ -118,9 +110,7 @@ impl WritePlan {
                 break;
             }
         }
-        if chunked {
-            self.staging.extend_from_slice(encode::CHUNK_END);
-        }
+        self.staging.extend_from_slice(behind);
         if !self.pieces.is_empty() {
             self.close_piece(&mut from);
         }
@@ -134,10 +124,10 @@ impl WritePlan {
         }
     }
 
-    /// Adds the last chunk.
-    pub(crate) fn add_last_chunk(&mut self) {
+    /// Adds the end of the body.
+    pub(crate) fn add_end(&mut self, encoder: BodyEncoder) {
         let mut from = self.staging.len();
-        self.staging.extend_from_slice(encode::LAST_CHUNK);
+        self.staging.extend_from_slice(encoder.end());
         if !self.pieces.is_empty() {
             self.close_piece(&mut from);
         }
@@ -255,7 +245,7 @@ mod tests {
     use std::io::Read;
     use std::sync::Arc;
 
-    use super::{COPY_BELOW, WritePlan};
+    use super::{BodyEncoder, COPY_BELOW, WritePlan};
     use crate::response::sending::Flush;
     use crate::response::testing::{Owned, Queued, socket};
     use crate::transport::Transport as _;
@@ -265,7 +255,7 @@ mod tests {
         let large = [7; COPY_BELOW];
         let mut plan = WritePlan::default();
         plan.staging().extend_from_slice(b"head ");
-        plan.add_blocks(&[b"small ", &large, b"end"], usize::MAX, false);
+        plan.add_blocks(&[b"small ", &large, b"end"], usize::MAX, BodyEncoder::default());
         assert_eq!(plan.staging, b"head small end");
         let pieces: Vec<_> = plan.pieces.iter().map(|piece| (piece.block, piece.at, piece.end)).collect();
         assert_eq!(pieces, [(None, 0, 11), (Some(1), 0, COPY_BELOW), (None, 11, 14)]);
@@ -278,7 +268,7 @@ mod tests {
         let mut out = Queued::new(Arc::default());
         let mut plan = WritePlan::default();
         plan.staging().extend_from_slice(b"head ");
-        plan.add_blocks(&[large], usize::MAX, false);
+        plan.add_blocks(&[large], usize::MAX, BodyEncoder::default());
         let mut kept = Vec::new();
         out.transmit(&mut plan, &socket, &[large], None, &mut |index| {
             kept.push(index);
@@ -308,7 +298,7 @@ mod tests {
             let (socket, mut client) = socket();
             let mut out = Queued::new(Arc::default());
             let mut plan = WritePlan::default();
-            plan.add_blocks(&blocks, usize::MAX, false);
+            plan.add_blocks(&blocks, usize::MAX, BodyEncoder::default());
             let writes = out.transmit(&mut plan, &socket, &blocks, Some(MOST), &mut |index| {
                 assert_eq!(blocks[index].len(), large.len());
                 Box::new(Owned(large.to_vec()))
@@ -317,7 +307,7 @@ mod tests {
             let all = blocks.concat();
             assert_eq!(out.0.queue.bytes(), all.len() - MOST);
             // It does not write while something is queued.
-            plan.add_blocks(&[b"last"], usize::MAX, false);
+            plan.add_blocks(&[b"last"], usize::MAX, BodyEncoder::default());
             assert_eq!(out.transmit(&mut plan, &socket, &[b"last"], Some(MOST), &mut |_| panic!("it is small")), 0);
             assert!(!out.0.is_blocked());
             assert_eq!(out.flush(&socket), Flush::Empty);
@@ -334,8 +324,8 @@ mod tests {
         let mut out = Queued::new(Arc::default());
         let mut plan = WritePlan::default();
         let large = [b'x'; COPY_BELOW];
-        plan.add_blocks(&[b"ab", &large, b"cd"], COPY_BELOW, true);
-        plan.add_last_chunk();
+        plan.add_blocks(&[b"ab", &large, b"cd"], COPY_BELOW, BodyEncoder::CHUNKED);
+        plan.add_end(BodyEncoder::CHUNKED);
         out.transmit(&mut plan, &socket, &[b"ab", &large, b"cd"], None, &mut |_| panic!("all of it fits"));
         drop(socket);
         let mut all = Vec::new();

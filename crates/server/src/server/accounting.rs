@@ -122,7 +122,7 @@ impl Accounting {
             if transaction.record.path.is_streamed() {
                 transaction.record.is_event_stream = transaction.response.head.is_event_stream();
             }
-            counts.count(&transaction.request, &transaction.record, transaction.response.is_chunked(), clock);
+            counts.count(&transaction.request, &transaction.record, transaction.response.is_delimited(), clock);
         }
         let entry = Entry {
             request: &transaction.request,

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tailrace_http::body_encoder::BodyEncoder;
+
 use super::{Accepted, After, ClientTime, Delivery, Output, Room, Spilled};
 use crate::os::clock::{Millis, NEVER};
 use crate::os::socket::Io;
@@ -169,7 +171,7 @@ impl Case {
     /// Sends, as the producer does.
     fn send(&self, bytes: &[u8], is_complete: bool) -> (Accepted, After) {
         let mut plan = WritePlan::default();
-        plan.add_blocks(&[bytes], bytes.len(), false);
+        plan.add_blocks(&[bytes], bytes.len(), BodyEncoder::default());
         let produced = Produced { status: 200, body_bytes: bytes.len() as u64 };
         let output = Output {
             plan: &mut plan,
@@ -217,7 +219,7 @@ fn bytes(from: usize, length: usize) -> Vec<u8> {
 fn coalesced_bytes_that_are_spilled_before_their_tick_are_pushed() {
     let case = Case::threads();
     // The producer has waited so long that it spills, and the I/O side has not had a tick yet.
-    assert_eq!(case.delivery.coalesce_anew(b"12345", false, &case.terms), CoalesceResult::Coalesced);
+    assert_eq!(case.delivery.coalesce_anew(b"12345", BodyEncoder::default(), &case.terms), CoalesceResult::Coalesced);
     let full = Spill::new(1, Arc::new(Disk::new()));
     let (spilled, after) = case.delivery.spill(&full, &case.terms);
     assert!(matches!(spilled, Spilled::NoRoom) && after.push, "the next tick would not find these bytes");
@@ -231,7 +233,7 @@ fn coalesced_bytes_that_are_spilled_before_their_tick_are_pushed() {
 #[test]
 fn the_page_of_a_deadline_takes_the_place_of_a_delayed_opening() {
     let case = Case::threads();
-    assert!(case.delivery.open(b"head ", 200, true, b"block", &case.terms));
+    assert!(case.delivery.open(b"head ", 200, BodyEncoder::CHUNKED, b"block", &case.terms));
     assert_eq!(case.delivery.produced_so_far().0.status, 0, "it has not begun");
     assert_eq!(case.delivery.overrule(|| (b"page".to_vec(), 4)).0, Overruled::Answered);
     assert_eq!(case.delivery.coalesce(b"more", &case.terms), CoalesceResult::Gone);
@@ -245,7 +247,7 @@ fn the_page_of_a_deadline_takes_the_place_of_a_delayed_opening() {
 fn an_opening_in_whose_place_a_page_was_sent_or_whose_client_has_left_does_not_end_as_a_whole() {
     for breaks in [false, true] {
         let case = Case::threads();
-        assert!(case.delivery.open(b"head ", 200, true, b"block", &case.terms));
+        assert!(case.delivery.open(b"head ", 200, BodyEncoder::CHUNKED, b"block", &case.terms));
         if breaks {
             case.delivery.break_off();
         } else {
@@ -258,7 +260,7 @@ fn an_opening_in_whose_place_a_page_was_sent_or_whose_client_has_left_does_not_e
 #[test]
 fn a_delayed_opening_has_begun_when_a_tick_has_sent_it() {
     let case = Case::threads();
-    assert!(case.delivery.open(b"head ", 200, true, b"block", &case.terms));
+    assert!(case.delivery.open(b"head ", 200, BodyEncoder::CHUNKED, b"block", &case.terms));
     let (stays, _) = case.delivery.tick(&case.terms, &*case);
     assert!(stays && !case.delivery.close(|| unreachable!()) && !case.delivery.drop_opening(&case.terms));
     assert_eq!(*lock(&case.socket.got), b"head 5\r\nblock\r\n");

@@ -21,6 +21,7 @@ use crate::os::socket::Io;
 use crate::os::sync::lock;
 use crate::request::disk::{Disk, TemporaryFile};
 use crate::request::memory::ClientMemory;
+use crate::request::protocol::{Http1, Responses};
 use crate::response::delivery::{After, ClientTime, Delivery, Room, Spilled};
 use crate::response::policy::{Coalesce, Policy, Waiting};
 use crate::response::producer::{Outlet, Position, Response, Sent};
@@ -558,9 +559,9 @@ impl World {
                 let delays = self.below(3) == 1;
                 move || delays
             })),
-            facts: Box::leak(Box::new({
+            format: Box::leak(Box::new({
                 let facts = *facts;
-                move || facts
+                move || (&Http1 as &dyn Responses, facts)
             })),
         }
     }
