@@ -84,7 +84,7 @@ figures! {
         "Threads still in a request whose deadline has passed.";
     Held: gauge "held" "memory" "tailrace_client_memory_bytes"
         "Memory held for clients."
-        "See `--client-memory`.";
+        "Request heads, request bodies, and responses that clients have not accepted yet. See `--client-memory`.";
     Heads: gauge "heads" "memory" "tailrace_request_head_memory_bytes"
         "Memory of request heads, and of requests that arrived behind them."
         "It is included in the memory held for clients.";
