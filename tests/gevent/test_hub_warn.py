@@ -70,19 +70,6 @@ def test_a_call_that_sleeps_in_c_is_reported_with_its_place(server):
     assert "real_sleep(float(seconds))" in entry
 
 
-def test_a_call_that_keeps_the_interpreter_is_reported_when_it_ends(server):
-    # No other thread can run Python meanwhile; fails when the block is then forgotten, or has no name. A block during
-    # which the watch itself had to wait for a processor, as on a busy machine, is not reported.
-    for _ in range(10):
-        with asking(server, "/hang?way=sum_up&with=60000000") as client:
-            assert client.response().status == 200
-        server.logged(WAS, 3)
-        # The hub may also be late for another reason then, and no request is named.
-        if any("GET /hang?way=sum_up" in each for each in entries(server, WAS)):
-            return
-    pytest.fail("no block is reported with its request")
-
-
 def test_a_greenlet_of_the_application_that_blocks_is_reported(server):
     # Fails when the log names another request that happens to be in flight.
     with asking(server, "/blocked_beside_a_request?with=1") as client:
