@@ -12,7 +12,7 @@ use crate::octets::{is_blank, is_token, is_value};
 
 /// Digits of a chunk size, leading zeros included: as many as 64 bits need.
 const SIZE_DIGITS: u8 = 16;
-/// By how many octets the extensions of a body may exceed its data (RFC 9112 section 7.1.1 asks for a limit).
+/// How many more octets the extensions of a body may have than its data (RFC 9112 section 7.1.1 asks for a limit).
 const EXTENSION_BYTES: u64 = 16 * 1024;
 /// Octets of all trailer lines.
 const TRAILER_BYTES: u32 = 16 * 1024;
@@ -74,7 +74,7 @@ enum State {
 /// `chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] )`: what was read last.
 #[derive(Clone, Copy, Debug)]
 enum Extension {
-    /// The size and whitespace, which only an extension may follow.
+    /// The size, then whitespace, after which only an extension may follow.
     Blank,
     Semicolon,
     Name,
@@ -162,7 +162,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Decodes all of `input`, passing over the data: never [`BodyStep::Data`].
+    /// Decodes all of `input` and discards the data: never returns [`BodyStep::Data`].
     pub fn skip(&mut self, input: &[u8]) -> BodyStep {
         let mut at = 0;
         loop {
@@ -175,7 +175,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Bytes still to come, where Content-Length tells.
+    /// Bytes still to come, if there is a Content-Length.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         match self.state {
@@ -185,7 +185,7 @@ impl BodyDecoder {
         }
     }
 
-    /// So many of the next bytes are data, whatever they are: [`BodyDecoder::decode`] looks at their number alone.
+    /// How many of the next bytes are data. Their values do not matter: [`BodyDecoder::decode`] only counts them.
     #[must_use]
     pub fn data_ahead(&self) -> u64 {
         match self.state {

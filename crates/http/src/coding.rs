@@ -18,7 +18,7 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// As it stands in Content-Encoding.
+    /// As written in Content-Encoding.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -36,10 +36,10 @@ impl Coding {
     }
 }
 
-/// The coding that a client prefers, by the values of its Accept-Encoding fields. `available`: what there is beside
-/// `Identity`, the best first; it decides between equal weights. A coding that is acceptable beats `Identity` unless
-/// the client gives `Identity` the higher weight. Without an acceptable coding it is `Identity`, as RFC 9110 section
-/// 12.5.3 recommends even if the client excludes it.
+/// The coding that a client prefers, according to the values of its Accept-Encoding fields. `available`: the codings
+/// besides `Identity`, best first; their order decides between equal weights. A coding that is acceptable beats
+/// `Identity` unless the client gives `Identity` the higher weight. If none is acceptable, the result is `Identity`, as
+/// RFC 9110 section 12.5.3 recommends, even if the client excludes it.
 #[must_use]
 pub fn preferred<'a>(accept: impl Iterator<Item = &'a [u8]> + Clone, available: &[Coding]) -> Coding {
     let weight = |coding: Coding| {
@@ -54,7 +54,7 @@ pub fn preferred<'a>(accept: impl Iterator<Item = &'a [u8]> + Clone, available: 
         }
         any
     };
-    // Without a word of the client about it, identity is acceptable, but any other coding that it names is wanted.
+    // If the client does not mention it, identity is acceptable, but any other coding that it names is preferred.
     let identity = weight(Coding::Identity).unwrap_or(0);
     let mut best = (Coding::Identity, identity);
     for &coding in available {

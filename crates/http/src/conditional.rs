@@ -1,5 +1,5 @@
-//! Conditional requests (RFC 9110 section 13): whether the client has the current representation already, and whether
-//! it may have a part of it.
+//! Conditional requests (RFC 9110 section 13): whether the client already has the current representation, and whether
+//! it may have part of it.
 //!
 //! Pure functions of the request's fields and the validators of the representation. Any thread.
 
@@ -40,8 +40,8 @@ pub enum Precondition {
 const WEAK: &[u8] = b"W/";
 
 /// Evaluates the conditions of a request for a resource that has a representation, in the order of RFC 9110 section
-/// 13.2.2. `bytes`: those of `head`. A date that is not valid, and what follows a malformed entity tag, is ignored, and
-/// all of it for methods that select no representation (section 13.2.1).
+/// 13.2.2. `bytes`: those of `head`. Ignored are invalid dates, everything after a malformed entity tag, and all
+/// conditions for methods that select no representation (section 13.2.1).
 #[must_use]
 pub fn evaluate(head: &RequestHead, bytes: &[u8], validators: Validators<'_>) -> Precondition {
     let method = head.method.of(bytes);
@@ -109,14 +109,15 @@ fn date(head: &RequestHead, bytes: &[u8], name: &[u8]) -> Option<u64> {
     only(head, bytes, name).and_then(seconds)
 }
 
-/// An HTTP-date (RFC 9110 section 5.6.7) in seconds since 1970. `None`: it is none.
+/// An HTTP-date (RFC 9110 section 5.6.7) in seconds since 1970. `None`: it is not a valid date.
 #[must_use]
 pub fn seconds(value: &[u8]) -> Option<u64> {
     let time = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
     time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
-/// An HTTP-date for seconds since 1970, as Last-Modified is sent. Times after the year 9999 give the last second of it.
+/// An HTTP-date for seconds since 1970, in the form that Last-Modified uses. Times after the year 9999 become its last
+/// second.
 #[must_use]
 pub fn http_date(seconds: u64) -> String {
     const LAST: u64 = 253_402_300_799;
@@ -132,7 +133,7 @@ enum Member<'a> {
     Tag(&'a [u8]),
 }
 
-/// True when a member of these fields satisfies `is_same`.
+/// True if a member of these fields satisfies `is_same`.
 fn any_tag(head: &RequestHead, bytes: &[u8], name: &[u8], is_same: impl Fn(Member<'_>) -> bool) -> bool {
     values(head, bytes, name).any(|value| {
         if value == b"*" {
@@ -174,7 +175,7 @@ fn is_same_strongly(member: Member<'_>, current: Option<&[u8]>) -> bool {
     }
 }
 
-/// Weak comparison (RFC 9110 section 8.8.3.2): equal but for `W/`.
+/// Weak comparison (RFC 9110 section 8.8.3.2): equal, ignoring `W/`.
 fn is_same_weakly(member: Member<'_>, current: Option<&[u8]>) -> bool {
     match member {
         Member::Any => true,

@@ -1,10 +1,10 @@
 //! What proxies state about a request: `Forwarded` (RFC 7239) and `X-Forwarded-For`, `-Proto`, `-Host`, `-Port` and
 //! `-Prefix`.
 //!
-//! Each proxy adds an element at the right end of a list; all lines of a field are one list. The list is walked from
-//! there: the first element is the statement of the peer, and each one tells who made the statement before it. The walk
-//! ends at the first address that is not trusted, which is the client. What is left of it came from that client and is
-//! not read.
+//! Each proxy adds an element at the right end of a list; all lines of a field form one list. The list is read from the
+//! right: the first element is the statement of the peer, and each element names the sender of the element to its left.
+//! The walk ends at the first address that is not trusted, which is the client. Everything further left came from that
+//! client and is not read.
 //!
 //! | what arrives | result | reason |
 //! |---|---|---|
@@ -48,7 +48,7 @@ const PREFIX: Refusal = Refusal::new(
 const DISAGREEMENT: Refusal =
     Refusal::new(400, "Forwarded and X-Forwarded-* disagree: the proxy must remove the field that it does not set.");
 
-/// The scheme of the URL that a client requested.
+/// The scheme of the URL that the client requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// `http`.
@@ -116,12 +116,12 @@ pub fn resembles_forwarded(name: &[u8]) -> bool {
     dashed != name && is_forwarded(dashed)
 }
 
-/// Removes the fields of a peer that is not trusted. Returns one that was there.
+/// Removes the forwarding fields of a peer that is not trusted. Returns one that was present.
 pub fn remove_all(bytes: &[u8], fields: &mut Vec<Field>) -> Option<Name> {
     remove(bytes, fields, |_| true)
 }
 
-/// Removes those that the proxies do not write ([`crate::trust::ForwardedFields`]). Returns one that was there.
+/// Removes the fields that the proxies do not write ([`crate::trust::ForwardedFields`]). Returns one that was present.
 pub fn remove_others(bytes: &[u8], fields: &mut Vec<Field>, trust: &Trust) -> Option<Name> {
     remove(bytes, fields, |name| !trust.fields().has(name))
 }
@@ -136,8 +136,8 @@ fn remove(bytes: &[u8], fields: &mut Vec<Field>, is_meant: impl Fn(Name) -> bool
     removed
 }
 
-/// What the fields of a request state, if the peer is trusted; else that the peer is the client. Those that its proxies
-/// do not write are removed before ([`remove_others`]).
+/// What the fields of a request state, if the peer is trusted; otherwise, that the peer is the client. Fields that the
+/// proxies do not write must already have been removed ([`remove_others`]).
 ///
 /// # Errors
 /// A [`Refusal`] if what a trusted proxy states is malformed, or contradicts itself.
@@ -284,19 +284,19 @@ impl Iterator for Elements<'_> {
     }
 }
 
-/// Who sent a request to the proxy that says so.
+/// The sender of a request, as stated by a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Node {
     Address(SocketAddr),
     /// A peer on a UNIX socket of the proxy.
     Unix,
-    /// The proxy does not tell.
+    /// The proxy does not say.
     Unknown,
 }
 
 impl Node {
-    /// An element of `X-Forwarded-For`: as in `Forwarded`, or an IPv6 address without brackets, or what nginx says of a
-    /// UNIX socket.
+    /// An element of `X-Forwarded-For`: as in `Forwarded`, or an IPv6 address without brackets, or nginx's notation for
+    /// a UNIX socket.
     fn extension(text: &[u8]) -> Option<Self> {
         if text == b"unix:" {
             return Some(Self::Unix);
@@ -479,7 +479,7 @@ fn prefix(text: &[u8], span: Span) -> Result<Option<Span>, Refusal> {
 /// A segment of a path, percent-encoded, that a client and an application cannot read differently.
 fn is_segment(segment: &[u8]) -> bool {
     let mut rest = segment;
-    // How many dots there are, if there is nothing else.
+    // The number of dots, if the segment has nothing else.
     let mut dots = Some(0);
     while let [octet, tail @ ..] = rest {
         let octet = match (octet, tail) {

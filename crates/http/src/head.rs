@@ -1,4 +1,5 @@
-//! Bytes to a request head: spans into the caller's buffer, nothing copied, no allocation but the list of fields.
+//! Bytes to a request head: spans into the caller's buffer. Nothing is copied, and only the list of fields is
+//! allocated.
 //!
 //! Invariants: each octet is read once however the bytes arrive (except the eight of the version), so the time for a
 //! head that comes octet by octet is linear in its length. The result does not depend on how the bytes were cut. A head

@@ -36,7 +36,7 @@ impl Refusal {
     }
 }
 
-/// The reason phrase of a status code in the IANA registry; empty for one that is not there (RFC 9112 section 4
+/// The reason phrase of a status code in the IANA registry; empty for a code that is not in it (RFC 9112 section 4
 /// allows an empty phrase).
 #[must_use]
 pub fn reason_phrase(status: u16) -> &'static str {

@@ -1,7 +1,7 @@
-//! What an application means by the file that it names in `X-Sendfile` or `X-Accel-Redirect`.
+//! How to interpret the file name that an application gives in `X-Sendfile` or `X-Accel-Redirect`.
 //!
-//! The fields have no specification. `X-Sendfile` is a path of the file system, `X-Accel-Redirect` the path of a URL.
-//! How a name beyond ASCII is written depends on the framework:
+//! The fields have no specification. `X-Sendfile` is a path in the file system, `X-Accel-Redirect` a URL path. How a
+//! name beyond ASCII is written depends on the framework:
 //!
 //! | the value | is from | reading |
 //! |---|---|---|
@@ -10,17 +10,17 @@
 //! | octets of UTF-8 as characters of Latin-1 | applications that do as PEP 3333 says | the octets |
 //! | `=?utf-8?b?...?=`, `=?utf-8?q?...?=` | Django, for what is beyond Latin-1 | RFC 2047 |
 //!
-//! The second and the third cannot be told apart, so there are two readings then, the characters first. No absolute
-//! path begins with `=?`.
+//! The second and the third cannot be distinguished, so there are two readings, the characters first. No absolute path
+//! begins with `=?`.
 //!
-//! `X-Sendfile` is not percent-decoded, though mod_xsendfile and lighttpd do that: Flask and django-sendfile2 do not
-//! encode it, and the file `50%25.txt` would become `50%.txt`, which may belong to somebody else.
+//! `X-Sendfile` is not percent-decoded, though mod_xsendfile and lighttpd decode it: Flask and django-sendfile2 do not
+//! encode it, and `50%25.txt` would become `50%.txt`, possibly a different user's file.
 //!
 //! Pure functions. Any thread.
 
 use std::borrow::Cow;
 
-/// What the value of a field may mean, the likeliest first: one text or two.
+/// The possible readings of a value, most likely first: one text or two.
 #[must_use]
 pub fn readings(value: &str) -> Vec<Cow<'_, str>> {
     if let Some(text) = encoded_word(value) {
@@ -34,8 +34,8 @@ pub fn readings(value: &str) -> Vec<Cow<'_, str>> {
     found
 }
 
-/// The names of an absolute path, without what a path may have for nothing: `//`, `/./`. `None`: it is no absolute
-/// path, or it has `..`, which leads elsewhere than it seems where there are links, or it ends with a slash.
+/// The names of an absolute path, without redundant parts (`//`, `/./`). `None`: it is not an absolute path, or it ends
+/// with a slash, or it contains `..`, which may lead elsewhere than it seems if there are links.
 #[must_use]
 pub fn names(path: &str) -> Option<Vec<&str>> {
     let path = path.strip_prefix('/')?;

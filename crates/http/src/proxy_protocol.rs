@@ -44,10 +44,10 @@ pub enum Versions {
     Any,
 }
 
-/// Whose connection it is.
+/// The client of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The proxy's own, or it does not know: the socket's peer.
+    /// The socket's peer: the connection is the proxy's own, or the proxy does not know the client.
     Peer,
     /// That of a client with this address.
     Client(SocketAddr),
@@ -64,7 +64,7 @@ pub enum HeaderStep {
     Complete {
         /// Its length in bytes; what follows it is HTTP.
         length: usize,
-        /// Whose connection it is.
+        /// The client of the connection.
         source: Source,
     },
     /// No header.
@@ -74,7 +74,7 @@ pub enum HeaderStep {
 /// Why bytes are no header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// They begin otherwise.
+    /// They begin with something else.
     Absent,
     /// It is a header of the other version.
     OtherVersion,
@@ -95,8 +95,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Reads a header from all the bytes of a connection so far. It costs the same however many of them were there at the
-/// call before, which is little: a line is short, and of version 2 only the first 52 bytes are read.
+/// Reads a header from all bytes of a connection so far. The cost does not depend on how many of them had already been
+/// read before. It is small: a line is short, and of version 2 only the first 52 bytes are read.
 #[must_use]
 pub fn parse(bytes: &[u8], versions: Versions) -> HeaderStep {
     let (is_one, is_two) = (begins(bytes, LINE_START), begins(bytes, SIGNATURE));
@@ -135,7 +135,7 @@ fn line(bytes: &[u8]) -> Result<HeaderStep, Fault> {
     Ok(HeaderStep::Complete { length: end + 2, source })
 }
 
-/// What stands between `PROXY ` and the end of the line.
+/// The text between `PROXY ` and the end of the line.
 fn line_source(text: &[u8]) -> Option<Source> {
     let text = std::str::from_utf8(text).ok()?;
     if text == "UNKNOWN" || text.starts_with("UNKNOWN ") {
@@ -187,8 +187,7 @@ impl Addresses {
         }
     }
 
-    /// Whose connection it is. The address of the client is first, then that which it has connected to, then the ports
-    /// in the same order.
+    /// The client of the connection.
     fn source(self, bytes: &[u8]) -> Option<Source> {
         let port = |at: usize| Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
         Some(match self {

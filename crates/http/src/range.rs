@@ -4,9 +4,9 @@
 
 use crate::octets::trim;
 
-/// Ranges that are served at most. A request for more gets the whole representation (RFC 9110 section 14.2).
+/// Maximum number of ranges. A request for more gets the whole representation (RFC 9110 section 14.2).
 const MOST: usize = 64;
-/// Ranges that overlap another one are served up to this number: no client needs more, and each is sent again (RFC 9110
+/// Maximum number of ranges that overlap another one: no client needs more, and each one is sent again (RFC 9110
 /// section 17.15).
 const OVERLAPS: usize = 2;
 
@@ -27,11 +27,11 @@ impl ByteRange {
     }
 }
 
-/// What a Range field asks for.
+/// The result of reading a Range field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ranges {
-    /// The whole representation: the field is malformed or of another unit, or it asks for more or for more often than
-    /// a server needs to allow. It is ignored then, as RFC 9110 section 14.2 permits.
+    /// The whole representation: the field is malformed or uses another unit, or it asks for more ranges, or more
+    /// overlapping ranges, than a server needs to allow. It is then ignored, as RFC 9110 section 14.2 permits.
     Whole,
     /// These parts, in the order of the request; 206.
     Parts(Vec<ByteRange>),
@@ -39,8 +39,8 @@ pub enum Ranges {
     Unsatisfiable,
 }
 
-/// Between the parts of a response with several ranges. Clients find its end by the lengths, and it does not matter
-/// whether a file contains it.
+/// The boundary between the parts of a response with several ranges. Clients find the end of a part by its length, so
+/// it does not matter whether a file contains the boundary.
 const BOUNDARY: &str = "tailrace-part-6b1f0d52c7e94a38";
 
 /// The body of a response with several ranges (RFC 9110 section 14.6), without the bytes of the representation.
@@ -111,7 +111,7 @@ fn one(member: &[u8], length: u64) -> Option<Option<ByteRange>> {
     if first.is_empty() {
         let suffix = number(last)?;
         if length == 0 && suffix > 0 {
-            // All of nothing, which no range can name.
+            // The whole of an empty representation, which no range can name.
             return None;
         }
         let suffix = suffix.min(length);
@@ -125,7 +125,7 @@ fn one(member: &[u8], length: u64) -> Option<Option<ByteRange>> {
     Some((first < length).then(|| ByteRange { first, last: last.min(length - 1) }))
 }
 
-/// A decimal number of any length; one that does not fit is the greatest.
+/// A decimal number of any length; one that does not fit becomes the maximum.
 fn number(digits: &[u8]) -> Option<u64> {
     let digit = |byte: &u8| byte.is_ascii_digit().then(|| u64::from(byte - b'0'));
     let add = |number: u64, byte: &u8| Some(number.saturating_mul(10).saturating_add(digit(byte)?));

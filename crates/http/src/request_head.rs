@@ -17,7 +17,7 @@ impl Span {
         Self { start: start as u32, end: end as u32 }
     }
 
-    /// The bytes it covers; empty when `bytes` does not have all of them.
+    /// The bytes that the span covers; empty if `bytes` does not contain all of them.
     #[must_use]
     pub fn of(self, bytes: &[u8]) -> &[u8] {
         bytes.get(self.start as usize..self.end as usize).unwrap_or(&[])
@@ -89,12 +89,13 @@ pub struct RequestHead {
     pub scheme: Option<Span>,
     /// The version.
     pub version: Version,
-    /// All field lines in their order, none merged; of a uwsgi packet those variables that are fields of HTTP.
+    /// All field lines in their order, none merged; in a uwsgi packet, the variables that are HTTP fields.
     pub fields: Vec<Field>,
-    /// What a proxy says of the request besides: the variables of a uwsgi packet that are no fields, in their order. None
-    /// in HTTP.
+    /// Further statements of a proxy: the variables of a uwsgi packet that are not fields, in their order. None in
+    /// HTTP.
     pub variables: Vec<Field>,
-    /// Bytes of the head: empty lines before it and the empty line after it included, or those of the packet.
+    /// Length of the head in bytes, including empty lines before it and the empty line after it, or length of the
+    /// packet.
     pub length: usize,
 }
 

@@ -13,17 +13,17 @@ pub enum Selection {
     Whole,
     /// Nothing: the client has it; 304.
     NotModified,
-    /// Nothing: it is not the one that the client wants; 412.
+    /// Nothing: the client's precondition failed; 412.
     Failed,
     /// These parts, of which there is at least one; 206.
     Parts(Vec<ByteRange>),
-    /// Nothing: it has no such part; 416.
+    /// Nothing: the representation has no such part; 416.
     Unsatisfiable,
 }
 
-/// Selects what is sent of a representation of `length` bytes. `bytes`: those of `head`. Methods but GET and HEAD get
-/// all of it: what they do is done by then. Parts are sent only of what can be identified, as a client that gets two of
-/// them must know that they belong together.
+/// Selects what is sent of a representation of `length` bytes. `bytes`: those of `head`. Methods other than GET and
+/// HEAD get all of it, because their effect has already taken place. Parts are sent only of a representation that can
+/// be identified: a client that gets two parts must know that they belong together.
 #[must_use]
 pub fn select(head: &RequestHead, bytes: &[u8], validators: Validators<'_>, length: u64) -> Selection {
     if !matches!(head.method.of(bytes), b"GET" | b"HEAD") {

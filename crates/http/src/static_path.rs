@@ -5,8 +5,8 @@
 //! has only names: no `.` or `..`, no empty name, no separator that was encoded, no NUL. What a name refers to is for
 //! the resolver to find out; links are not known here.
 //!
-//! A refusal is a value. A server of files answers with [`PathError::refusal`]; one that has an application behind its
-//! files may hand the request to that instead.
+//! A refusal is a value. A file server answers with [`PathError::refusal`]; if an application stands behind the files,
+//! the request may be passed on to it instead.
 //!
 //! | what arrives | result | reason |
 //! |---|---|---|
@@ -28,9 +28,9 @@ use crate::octets::hexadecimal;
 
 /// The longest name of a file, in bytes (`NAME_MAX`).
 const NAME: usize = 255;
-/// The longest path, in bytes: the system's `PATH_MAX` counts the NUL at its end.
+/// The longest path, in bytes: the system's `PATH_MAX` includes the NUL at its end.
 const PATH: usize = 4095;
-/// The most names of a path. The resolver holds a descriptor for each.
+/// Maximum number of names in a path. The resolver holds a descriptor for each.
 const NAMES: usize = 64;
 /// The folder that RFC 8615 gives a meaning to.
 const WELL_KNOWN: &[u8] = b".well-known";
@@ -45,12 +45,12 @@ const NOT_FOUND: Refusal = Refusal::new(404, "There is no such file.");
 /// Names that begin with a dot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DotFiles {
-    /// None is served.
+    /// None are served.
     #[default]
     Refused,
-    /// `.well-known` is, as the first name (RFC 8615 section 3); what is in it must not begin with a dot.
+    /// Only `.well-known` is served, as the first name (RFC 8615 section 3); names inside it must not begin with a dot.
     WellKnown,
-    /// All are.
+    /// All are served.
     Allowed,
 }
 
@@ -73,7 +73,7 @@ pub enum PathError {
     DotFile,
     /// A name or the whole is longer than those of the system, or there are too many names.
     TooLong,
-    /// It goes on without a slash after the prefix: another path than one below it.
+    /// It continues without a slash after the prefix: it is not a path below it.
     NotBelow,
 }
 
@@ -95,26 +95,26 @@ impl PathError {
 /// Names of folders and a file, each below the one before it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RelativePath {
-    /// The names with a slash between them.
+    /// The names, separated by slashes.
     text: String,
     is_directory_form: bool,
 }
 
 impl RelativePath {
-    /// The names with a slash between them: `css/site.css`. Empty for the folder itself. Its case is as it arrived.
+    /// The names, separated by slashes: `css/site.css`. Empty for the folder itself. Case is preserved.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether the path ended with a slash. A path of no names has both forms: `/static` and `/static/`.
+    /// Whether the path ended with a slash. A path without names has both forms: `/static` and `/static/`.
     #[must_use]
     pub fn is_directory_form(&self) -> bool {
         self.is_directory_form
     }
 
-    /// The path of a file in this folder, such as `index.html`. `None`: it is no name of a file, or the path becomes
-    /// too long.
+    /// The path of a file in this folder, such as `index.html`. `None`: the argument is not a file name, or the path
+    /// becomes too long.
     #[must_use]
     pub fn child(&self, name: &str) -> Option<Self> {
         let is_name = !matches!(name, "" | "." | "..")
@@ -125,8 +125,8 @@ impl RelativePath {
         (is_name && fits).then_some(Self { text, is_directory_form: false })
     }
 
-    /// The path of a file next to this one whose name has this at its end, such as `.br`. `None`: there is no name, or
-    /// it becomes too long, or what it has at its end contains a slash.
+    /// The path of the file whose name is this one's plus a suffix, such as `.br`. `None`: there is no name, or the
+    /// name becomes too long, or the suffix contains a slash.
     #[must_use]
     pub fn with_suffix(&self, suffix: &str) -> Option<Self> {
         let (folder, name) = self.text.rsplit_once('/').unwrap_or(("", &self.text));

@@ -1,5 +1,5 @@
-//! Whose statements about a client are believed, and in which fields: the addresses of the proxies in front of this
-//! server, and the fields that they write.
+//! Which peers are trusted to describe their clients, and by which fields: the addresses of the proxies in front of
+//! this server, and the fields that they write.
 //!
 //! An IPv4 address that is written as an IPv6 one (`::ffff:192.0.2.1`, RFC 4291 section 2.5.5.2) is that IPv4 address.
 //! Plain data; any thread.
@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-/// The peers that are believed. The default: those on a UNIX socket, which have no address.
+/// The trusted peers. By default, those on a UNIX socket, which have no address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trust {
     networks: Vec<IpNet>,
@@ -51,8 +51,9 @@ impl ForwardedField {
     }
 }
 
-/// Which fields the proxies write; any other one may be the client's own. The default: `Forwarded`, `X-Forwarded-For` and
-/// `-Proto`, which proxies write as a rule. A client whose proxy passes the rest on would name the host of links.
+/// Which fields the proxies write; any other one may come from the client. The default: `Forwarded`, `X-Forwarded-For`
+/// and `-Proto`, which proxies usually write. If a proxy passed the others on unchanged, its client could choose the
+/// host that appears in links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardedFields {
     /// A bit for each [`ForwardedField`].
@@ -68,7 +69,7 @@ impl Default for ForwardedFields {
 impl ForwardedFields {
     /// No field.
     pub const NONE: Self = Self { bits: 0 };
-    /// Whichever arrive.
+    /// All fields.
     pub const ANY: Self = Self::of(&ForwardedField::ALL);
     /// `Forwarded` alone.
     pub const STANDARD: Self = Self::of(&[ForwardedField::Forwarded]);
@@ -86,7 +87,7 @@ impl ForwardedFields {
         Self { bits }
     }
 
-    /// Those that a word names: a field's name in lower case, `x-forwarded` for [`Self::EXTENSION`], `any`.
+    /// The fields that a word names: a field's name in lower case, `x-forwarded` for [`Self::EXTENSION`], `any`.
     #[must_use]
     pub fn named(word: &str) -> Option<Self> {
         match word {
@@ -99,7 +100,7 @@ impl ForwardedFields {
         }
     }
 
-    /// These, and the others.
+    /// The fields of both sets.
     #[must_use]
     pub const fn and(self, others: Self) -> Self {
         Self { bits: self.bits | others.bits }
@@ -131,13 +132,13 @@ impl Default for Trust {
 }
 
 impl Trust {
-    /// Nobody is believed.
+    /// No peer is trusted.
     #[must_use]
     pub const fn nobody() -> Self {
         Self { networks: Vec::new(), unix: false, fields: ForwardedFields::NONE }
     }
 
-    /// Those that the entries name: an address, a network, `unix` for the peers on UNIX sockets, `*` for everybody.
+    /// The peers that the entries name: an address, a network, `unix` for peers on UNIX sockets, `*` for all peers.
     ///
     /// # Errors
     /// An entry is none of these, or a network whose address has bits outside its prefix.
@@ -156,7 +157,7 @@ impl Trust {
         Ok(trust)
     }
 
-    /// Whether a peer is believed. `None`: it has no address, as on a UNIX socket.
+    /// Whether a peer is trusted. `None`: it has no address, as on a UNIX socket.
     #[must_use]
     pub fn is_trusted(&self, peer: Option<SocketAddr>) -> bool {
         let Some(peer) = peer else { return self.unix };

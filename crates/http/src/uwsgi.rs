@@ -57,8 +57,8 @@ macro_rules! twice {
     };
 }
 
-/// Variables that decide who asks for what, and how long the request is. A proxy sends them once, unless its
-/// configuration adds one to a list that has it already, and then nobody can tell which of both counts.
+/// Variables that identify the client, the requested resource and the length of the request. A proxy sends each once,
+/// unless its configuration adds one to a list that already has it; then it is impossible to tell which one counts.
 const ONCE: [(&[u8], Refusal); 8] = [
     (b"REQUEST_METHOD", twice!("REQUEST_METHOD")),
     (b"REQUEST_URI", twice!("REQUEST_URI")),
@@ -126,7 +126,7 @@ fn read(packet: &[u8], limits: &Limits, head: &mut RequestHead) -> Result<(), Re
                 Some(0x80..) => return Err(NON_ASCII),
                 Some(_) => return Err(TARGET),
             },
-            // A client that knows no length has sent none, and yet nginx sends both.
+            // A client that does not know the length has sent none, yet nginx sends both.
             b"CONTENT_LENGTH" | b"CONTENT_TYPE" if value_text.is_empty() => {}
             b"CONTENT_LENGTH" | b"CONTENT_TYPE" => field(packet, name, value, limits, head)?,
             b"SERVER_PROTOCOL" if value_text == b"HTTP/1.0" => {
@@ -202,8 +202,8 @@ fn variable(packet: &[u8], name: Span, value: Span, head: &mut RequestHead) -> R
     Ok(())
 }
 
-/// True for fields that nginx sends as the client did, beside the variable that counts. The transfer coding is the
-/// client's: the body behind a packet has none.
+/// True for fields that nginx sends as the client did, in addition to the variable that counts. The transfer coding is
+/// the client's: the body after a packet has none.
 fn is_said_elsewhere(name: &[u8]) -> bool {
     let is = |known: &[u8]| {
         name.len() == known.len()
@@ -230,8 +230,8 @@ pub fn variable_of<'a>(packet: &'a [u8], head: &RequestHead, name: &[u8]) -> Opt
     head.variables.iter().rfind(|variable| variable.name.of(packet) == name).map(|variable| variable.value.of(packet))
 }
 
-/// Whether the client used https; `None`: the proxy does not say. `HTTPS` is said by nginx and Apache only where it is
-/// true, `UWSGI_SCHEME` overrules it as it does with uWSGI.
+/// Whether the client used https; `None`: the proxy does not say. nginx and Apache send `HTTPS` only if it is true.
+/// `UWSGI_SCHEME` overrides it, as with uWSGI.
 #[must_use]
 pub fn is_https(packet: &[u8], head: &RequestHead) -> Option<bool> {
     let of = |name| variable_of(packet, head, name).filter(|value| !value.is_empty());
@@ -247,8 +247,8 @@ pub fn is_https(packet: &[u8], head: &RequestHead) -> Option<bool> {
     }
 }
 
-/// The address of the client; `None`: the proxy does not say, or its client has none, as on a UNIX socket. The port is 0
-/// where only that is missing.
+/// The address of the client; `None`: the proxy does not say, or its client has none, as on a UNIX socket. The port is
+/// 0 if only the port is missing.
 ///
 /// # Errors
 /// A [`Refusal`] for anything else than an address: who is believed next would be decided by it.
