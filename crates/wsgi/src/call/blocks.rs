@@ -1,7 +1,7 @@
-//! The iterable that the application returns: which shape it has, and how each shape is delivered.
+//! The iterable that the application returns: its shape, and how each shape is delivered.
 //!
-//! When all blocks are known they leave in one send, with `Content-Length`; else each block leaves as it comes. The
-//! head leaves with the first block that is not empty. Runs attached, on the thread that runs the request.
+//! If all blocks are known, they are sent in one write, with `Content-Length`; otherwise each block is sent as it
+//! comes. The head is sent with the first block that is not empty. Runs attached, on the thread that runs the request.
 //! `application.rs` calls `close()`.
 
 use pyo3::exceptions::{PyException, PyMemoryError, PyTypeError};
@@ -23,9 +23,9 @@ use crate::python::type_name::type_name;
 
 /// How the iterable was delivered.
 pub(crate) enum Delivered<'py> {
-    /// As PEP 3333 wants it.
+    /// As PEP 3333 requires.
     Well,
-    /// Likewise, but the response was complete before the iterable came to its end.
+    /// Likewise, but the response was complete before the iterable ended.
     Early(Rest<'py>),
     /// The application returned `bytes` instead of an iterable of them.
     Bare,
@@ -50,7 +50,7 @@ pub(crate) fn deliver<'py>(
         || iterable.is_instance_of::<PyByteArray>()
         || iterable.is_instance_of::<PyMemoryView>()
     {
-        // Iterating it would give integers. The application means one block.
+        // Iterating it would yield integers. The application means one block.
         let block = as_block(iterable)?;
         if !block.as_bytes().is_empty() {
             state.send(&block, Position::Last)?;
@@ -86,8 +86,7 @@ fn deliver_other<'py>(
         }
     })?;
     if is_list_or_tuple_iterator(&blocks) {
-        // All blocks are known: no code of the application's runs between two of them. Django's responses have such an
-        // iterator.
+        // All blocks are known: no application code runs between two of them. Django's responses have such an iterator.
         return deliver_known(py, state, &Known::List(&list_of(&blocks)?)).map(|()| None);
     }
     deliver_each(py, state, blocks, has_one_block(iterable)?)
@@ -114,7 +113,7 @@ fn has_one_block(iterable: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
     match iterable.len() {
         Ok(length) => Ok(length == 1),
-        // An object whose `len()` fails has an unknown number of blocks. SystemExit and its like go on.
+        // An object whose `len()` fails has an unknown number of blocks. SystemExit and similar exceptions propagate.
         Err(error) if error.is_instance_of::<PyException>(iterable.py()) => Ok(false),
         Err(error) => Err(error),
     }
@@ -142,7 +141,7 @@ impl<'py> Known<'_, 'py> {
         }
     }
 
-    /// The same blocks in a tuple, which nobody can change while the interpreter is released.
+    /// The same blocks in a tuple, which cannot change while the interpreter is released.
     fn frozen(&self) -> PyResult<Bound<'py, PyTuple>> {
         match self {
             Self::List(list) => tuple_of(list),

@@ -1,7 +1,7 @@
-//! The unread rest of a request's body: in memory, in a file, or yet to be sent by the client.
+//! The unread rest of a request body: in memory, in a file, or not yet sent by the client.
 //!
-//! Whoever holds the lock of `shared_body.rs` reads: either at once, with the interpreter released, so that the read
-//! blocks for a file or a client; or in steps, which do not block, with pauses between them.
+//! The holder of the lock in `shared_body.rs` reads: either at once, with the interpreter released, so that the read
+//! may block on a file or a client; or in steps that do not block, with pauses between them.
 
 use std::io;
 use std::ops::Range;
@@ -18,24 +18,23 @@ use crate::python::exceptions::{ClientDisconnected, RequestBodyError};
 use crate::python::memory;
 use crate::python::ticket::ticket;
 
-/// So many bytes are read from a file at once.
+/// Number of bytes that are read from a file at once.
 const FILE_BLOCK: usize = 256 * 1024;
 /// A read of at least this size goes from the file straight to its target, not through the buffer.
 const DIRECT: usize = 32 * 1024;
-/// So many bytes are read from a client at once, where fewer are asked for.
+/// Number of bytes that are read from a client at once if fewer are requested.
 const STREAM_BLOCK: usize = 64 * 1024;
-/// A step of a read ends after so many blocks.
+/// Maximum number of blocks in one step of a read.
 const BLOCKS: usize = 16;
 
 /// The part of a body that is not in the buffer.
 enum Rest {
     Nothing,
-    /// It came whole, and is in memory. Never empty.
+    /// It has arrived completely and is in memory. Never empty.
     Memory(Segments),
-    /// These bytes of a file. They are read by their place: the file's own position is shared with children that the
-    /// application forks.
+    /// A range of a file. It is read by offset, because children that the application forks share the file's position.
     File(TemporaryFile, Range<u64>),
-    /// What the client still sends.
+    /// Data that the client has yet to send.
     Stream(BodyStream),
 }
 
@@ -79,27 +78,27 @@ impl From<Fault> for PyErr {
 /// When a read is complete.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// With as many bytes as it may have.
+    /// When it has the maximum number of bytes.
     Limit,
-    /// With what is there, or else with what comes next.
+    /// When it has any bytes: those available, or else the next ones to arrive.
     Some,
-    /// With the end of a line.
+    /// At the end of a line.
     Line,
 }
 
-/// What a read does where the client has not sent enough.
+/// What a read does if the client has not sent enough.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
     /// It waits.
     Wait,
-    /// It returns, and the caller goes on later.
+    /// It returns, and the caller continues later.
     Return,
 }
 
 /// How a step of gathering ended.
 #[derive(Debug, PartialEq, Eq)]
 enum Gathered {
-    /// There is enough, with so many of the buffered bytes.
+    /// There is enough, including this number of buffered bytes.
     Enough(usize),
     /// The step has read as much as a step may; there may be more.
     MayBeMore,
@@ -109,15 +108,15 @@ enum Gathered {
 
 /// What a reader does after a step.
 pub(crate) enum Step {
-    /// It has enough, with so many of the buffered bytes.
+    /// It has enough, including this number of buffered bytes.
     Ready(usize),
-    /// It goes on after a pause, during which it must not hold the lock.
+    /// It continues after a pause, during which it must not hold the lock.
     Pause(Pause),
     /// It has to block: no pause would end.
     Block,
 }
 
-/// What a reader waits for between two steps: that its ticket comes back.
+/// What a reader waits for between two steps: the return of its ticket.
 #[derive(Clone, Copy)]
 pub(crate) struct Pause {
     pub(crate) ticket: u64,
@@ -143,18 +142,18 @@ pub(crate) struct Source {
     pub(crate) is_marked: bool,
     /// Since when steps were made without a pause.
     reads_since: Option<Instant>,
-    /// There was no memory for bytes that had been read: what follows them must not be taken for them.
+    /// There was no memory for bytes that had been read: the bytes after them must not be mistaken for them.
     is_lost: bool,
 }
 
-/// Makes `bytes` so much longer.
+/// Extends `bytes` by this length.
 fn extend(bytes: &mut Vec<u8>, more: &[u8]) -> Result<(), Fault> {
     bytes.try_reserve(more.len()).map_err(|_| Fault::Memory)?;
     bytes.extend_from_slice(more);
     Ok(())
 }
 
-/// A buffer of so many bytes.
+/// A buffer of this size.
 fn buffer_of(size: usize) -> Result<Vec<u8>, Fault> {
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(size).map_err(|_| Fault::Memory)?;
@@ -184,8 +183,7 @@ impl Source {
         self.is_lost = true;
     }
 
-    /// The next bytes, as far as they can be looked at: what is in the buffer, or else the next segment of a body in
-    /// memory.
+    /// The next bytes that can be examined: the buffered ones, or else the next segment of a body in memory.
     pub(crate) fn buffered(&self) -> &[u8] {
         match &self.rest {
             Rest::Memory(bytes) if self.at == self.end => bytes.front(),
@@ -218,7 +216,7 @@ impl Source {
         Some(self.in_buffer().len().saturating_add(unread))
     }
 
-    /// Passes over so many of the buffered bytes. What was read is freed while the application works on its copy.
+    /// Consumes this number of buffered bytes. What was read is freed while the application works on its copy.
     pub(crate) fn consume(&mut self, count: usize) {
         match &mut self.rest {
             Rest::Memory(bytes) if self.at == self.end => {
@@ -278,7 +276,7 @@ impl Source {
         Ok(if self.end == 0 { Refill::End } else { Refill::Bytes })
     }
 
-    /// Reads into `target`, not more than what is there without another wait; 0 at the end of the body.
+    /// Reads into `target`, but no more than is available without another wait; 0 at the end of the body.
     fn read_some(&mut self, target: &mut [u8]) -> Result<usize, Fault> {
         if self.buffered().is_empty() {
             match &mut self.rest {
@@ -333,7 +331,8 @@ impl Source {
         let mut filled = 0;
         while filled < count {
             if filled == bytes.len() {
-                // Room is doubled, not made at once for all: the body may be shorter than what was asked for.
+                // The capacity is doubled instead of allocated at once: the body may be shorter than the requested
+                // size.
                 let more = (count - filled).min(STREAM_BLOCK.max(filled));
                 if bytes.try_reserve_exact(more).is_err() {
                     self.is_lost |= filled > 0;
@@ -399,8 +398,8 @@ impl Source {
         }
     }
 
-    /// One step of a read: appends what there is to `bytes`. Once steps were made for the time of `slice`, a pause is
-    /// due.
+    /// One step of a read: appends the available data to `bytes`. Once steps have run for the time of `slice`, a pause
+    /// is due.
     pub(crate) fn step(
         &mut self,
         limit: usize,
@@ -408,8 +407,8 @@ impl Source {
         slice: Duration,
         bytes: &mut Vec<u8>,
     ) -> Result<Step, Fault> {
-        // Between asking for a ticket and waiting with it nobody else of the thread may run: the ticket could come back
-        // while nobody waits for it.
+        // Nothing else on this thread may run between asking for a ticket and waiting with it: the ticket could come
+        // back before anything waits for it.
         let mut asked = None;
         loop {
             if asked.is_none()
@@ -424,7 +423,7 @@ impl Source {
                     self.shrink();
                     return Ok(Step::Pause(pause));
                 }
-                // What comes from now on gives the ticket back. What has come before shows in another look.
+                // Data that arrives from now on returns the ticket. Another check finds data that arrived before.
                 (Gathered::Nothing, None) => match self.ask() {
                     None => return Ok(Step::Block),
                     pause => asked = pause,
@@ -433,7 +432,7 @@ impl Source {
         }
     }
 
-    /// A pause for others of the thread, when it is time.
+    /// A pause for other requests of the thread, if one is due.
     fn fair_yield(&mut self, slice: Duration) -> Option<Pause> {
         if clock::since(*self.reads_since.get_or_insert_with(clock::now)) < slice {
             return None;
@@ -458,9 +457,9 @@ impl Source {
         stream.ask(ticket).map(|limit| Pause { ticket, limit: Some(limit) })
     }
 
-    /// The reader has paused for so long. Whether its ticket came back or its time was over makes no difference: where
-    /// others of the thread ran for long both may be, and a timer that is started in a timer's callback counts from
-    /// when that began.
+    /// The pause is over. Whether the ticket came back or the time elapsed makes no difference: if other requests of
+    /// the thread ran for a long time, both may be true, and a timer started in a timer's callback counts from the
+    /// beginning of that callback.
     pub(crate) fn has_paused(&mut self, pause: Pause, time: Duration) {
         self.reads_since = None;
         if let (Rest::Stream(stream), Some(limit)) = (&mut self.rest, pause.limit) {

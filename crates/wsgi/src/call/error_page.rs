@@ -21,7 +21,7 @@ pub(crate) fn traceback_page(py: Python<'_>, error: &PyErr) -> String {
             if line.len()? <= LONGEST_LINE {
                 text.push_str(&line.to_string_lossy());
             } else {
-                // The text of an exception may be as large as the application likes.
+                // The text of an exception may have any size.
                 text.push_str(&line.get_item(PySlice::new(py, 0, LONGEST_LINE as isize, 1))?.str()?.to_string_lossy());
                 text.push_str("...\n");
             }

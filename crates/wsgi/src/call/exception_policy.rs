@@ -1,5 +1,5 @@
-//! What an exception that has gone through the application means beyond its request. That depends on where requests
-//! run: `runtime` has an implementation for threads, for greenlets and for the thread that called `run_here`.
+//! The consequences of an uncaught application exception beyond its request. They depend on where requests run:
+//! `runtime` has an implementation for threads, for greenlets, and for the thread that called `run_here`.
 
 use pyo3::prelude::*;
 
@@ -18,7 +18,7 @@ pub(crate) trait ExceptionPolicy: Send + Sync {
         false
     }
 
-    /// Stops the server and keeps the exception for whoever started it.
+    /// Stops the server and keeps the exception for the caller that started the server.
     fn end_server(&self, py: Python<'_>, error: &PyErr) {
         let _ = (py, error);
     }

@@ -1,9 +1,10 @@
-//! A fair yield: code that makes blocks lets other requests go on now and then. Where its client takes the blocks at
-//! once, it would never wait; and then requests that share its thread would never run, nor, while the blocks come from
-//! code that is written in C, those of any other thread.
+//! A fair yield: code that produces blocks lets other requests run now and then. If its client accepts the blocks at
+//! once, this code would never wait. Then other requests on its thread would never run, nor, if the blocks come from C
+//! code, would any other thread.
 //!
-//! Small blocks take less time than a look at the clock, so it is read once in a stretch of them. A stretch is as long
-//! as the blocks before it were quick: it takes a small part of the slice, whether a block takes 50 ns or 5 ms.
+//! Small blocks take less time than reading the clock, so it is read once per stretch of blocks. The faster the
+//! previous blocks were, the longer the next stretch: it takes a small part of the slice, whether a block takes 50 ns
+//! or 5 ms.
 //!
 //! Belongs to the code that delivers one response.
 
@@ -21,10 +22,10 @@ const BLOCKS: u32 = 256;
 /// How long a stretch should take.
 const STRETCH: Duration = Duration::from_millis(1);
 
-/// See the module: what was done since others ran.
+/// See the module: the work done since other requests ran.
 pub(crate) struct FairYield {
     waits: &'static dyn Waits,
-    /// Blocks of the stretch, and how many of them are left.
+    /// Blocks of the stretch, and the number that remain.
     stretch: u32,
     left: u32,
     /// When the stretch began.
@@ -34,7 +35,7 @@ pub(crate) struct FairYield {
 }
 
 impl FairYield {
-    /// The calling thread begins to make blocks.
+    /// The calling thread begins to produce blocks.
     pub(crate) fn new() -> Self {
         let now = clock::now();
         Self { waits: waiting::here(), stretch: 1, left: 1, looked: now, since: now }
@@ -92,7 +93,7 @@ impl FairYield {
     }
 }
 
-/// The blocks of the stretch that follows one of so many blocks which took so long.
+/// The number of blocks in the next stretch, after one with this number of blocks that took this long.
 fn next_stretch(blocks: u32, took: Duration) -> u32 {
     if took < STRETCH / 2 {
         return (blocks * 2).min(BLOCKS);

@@ -1,11 +1,11 @@
 //! Where the bytes of a file-like object come from: its descriptor, memory, or calls of its `read()`.
 //!
-//! The source must give the bytes that the application would see. PEP 3333 ("Optional Platform-Specific File Handling")
-//! defines a file wrapper by calls of `read()`, and a bare file object is an iterable like any other, whose blocks are
-//! what iterating it gives. Many objects have a `fileno()` of other bytes: `gzip.GzipFile` returns that of the
-//! compressed file, others decrypt or count. So a descriptor is used only where reading the object is proven to give
-//! its bytes: the method is that of exactly one of the types that `open()` returns, and no attribute of the instance
-//! hides it.
+//! The source must yield the bytes that the application would see. PEP 3333 ("Optional Platform-Specific File
+//! Handling") defines a file wrapper by calls of `read()`, and a bare file object is an iterable like any other, whose
+//! blocks are what iterating it yields. The `fileno()` of many objects refers to different bytes: `gzip.GzipFile`
+//! returns that of the compressed file; others decrypt or count. So a descriptor is used only if reading the object is
+//! proven to yield its bytes: the method belongs to exactly one of the types that `open()` returns, and no attribute of
+//! the instance hides it.
 //!
 //! Runs attached, on the thread that runs the request.
 
@@ -20,11 +20,11 @@ use crate::python::type_name::type_name;
 
 /// Where the bytes come from.
 pub(crate) enum Source<'py> {
-    /// Reading this object gives what its descriptor gives, from its position on.
+    /// Reading this object yields what its descriptor yields, from its position on.
     Descriptor(Bound<'py, PyAny>),
     /// A `BytesIO`, from its position on.
     Memory(Bound<'py, PyAny>),
-    /// Whatever this callable gives, asked for a number of bytes, until it gives none.
+    /// The results of this callable, called with a number of bytes, until it returns none.
     Calls(Bound<'py, PyAny>),
 }
 
@@ -49,7 +49,7 @@ fn file_types(py: Python<'_>) -> PyResult<&'static FileTypes> {
     FILE_TYPES.get_or_try_init(py, || FileTypes::find(py))
 }
 
-/// Finds the types now, so that they need not be found later.
+/// Looks the types up now instead of later.
 pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     file_types(py).map(drop)
 }
@@ -114,14 +114,14 @@ impl FileTypes {
         let lines = provider(raw.bind(py), &names(py).readline)?.map_or_else(|| py.None(), Bound::unbind);
         let temporary = of(&py.import("tempfile")?, "_TemporaryFileWrapper")?;
         let temporary_method = temporary_method(temporary.bind(py), memory.bind(py)).ok();
-        // Whether an object is of `io.IOBase` is asked once a request; of an abstract class that runs Python code. So
-        // ask for the class below it, which all classes of `io` inherit and which is not abstract.
+        // Checked once per request. The check of an abstract class such as `io.IOBase` runs Python code, so the check
+        // uses the class below it, from which all classes of `io` inherit and which is not abstract.
         let base = io.getattr("IOBase")?.getattr("__base__")?.cast_into::<PyType>()?.unbind();
         let text = of(&io, "TextIOBase")?;
         Ok(Self { raw, readers, memory, text, base, builtin, lines, temporary, temporary_method })
     }
 
-    /// The source that an object of exactly one of `io`'s types is, if nobody has replaced what reads it.
+    /// The source of an object whose type is exactly one of `io`'s, if its reading methods have not been replaced.
     fn of_io<'py>(&self, object: &Bound<'py, PyAny>, names: &Names) -> PyResult<Option<Source<'py>>> {
         let kind = object.get_type();
         let is_memory = kind.is(&self.memory);
@@ -143,7 +143,8 @@ impl FileTypes {
         Ok(Some(Source::Descriptor(object.clone())))
     }
 
-    /// The object of one of `io`'s types whose own `read` this is, be it in a function of `tempfile`'s around it.
+    /// The object of one of `io`'s types to which this `read` method belongs, even inside one of `tempfile`'s
+    /// functions.
     fn owner<'py>(&self, read: &Bound<'py, PyAny>, names: &Names) -> PyResult<Option<Bound<'py, PyAny>>> {
         let mut read = read.clone();
         if let Some(method) = &self.temporary_method
@@ -161,7 +162,7 @@ impl FileTypes {
         let owner = read.getattr(&names.self_)?;
         let kind = owner.get_type();
         let is_of_io = kind.is(&self.raw) || kind.is(&self.memory) || self.readers.iter().any(|each| kind.is(each));
-        // Two methods are the same if object and function are; comparing them runs no code of the application's.
+        // Two methods are equal if object and function are; comparing these runs no application code.
         let is_its_own = is_of_io && is_untouched(&owner, names)? && owner.getattr(&names.read)?.eq(&read)?;
         Ok(is_its_own.then_some(owner))
     }
@@ -216,8 +217,8 @@ fn temporary_method(temporary: &Bound<'_, PyType>, memory: &Bound<'_, PyType>) -
     Ok(file.getattr(&names(py).read)?.getattr(&names(py).code)?.unbind())
 }
 
-/// Calls of `read()`, or of `read1()` where it is known to belong to it: `read1()` returns what a pipe or a socket has
-/// now, where `read()` would wait for as much as it is asked for.
+/// Calls of `read()`, or of `read1()` if it is known to belong to the same object: `read1()` returns what a pipe or a
+/// socket has now, whereas `read()` would wait for the requested size.
 fn by_calls<'py>(filelike: &Bound<'py, PyAny>, read: Bound<'py, PyAny>, names: &Names) -> PyResult<Source<'py>> {
     let belongs = match (has_attribute(filelike, names, &names.read)?, has_attribute(filelike, names, &names.read1)?) {
         (true, true) => true,
@@ -234,8 +235,8 @@ fn by_calls<'py>(filelike: &Bound<'py, PyAny>, read: Bound<'py, PyAny>, names: &
     Ok(Source::Calls(read1.unwrap_or(read)))
 }
 
-/// True when no attribute of the instance hides one of its type. `close` may: it is called whatever it is, and
-/// frameworks put theirs there (Django's `WSGIHandler` does).
+/// True if no attribute of the instance hides one of its type. `close` may: it is called in any case, and frameworks
+/// set their own (Django's `WSGIHandler` does).
 fn is_untouched(object: &Bound<'_, PyAny>, names: &Names) -> PyResult<bool> {
     let Some(attributes) = attributes_of(object, names)? else { return Ok(true) };
     // A file that `open()` has made has its name there, and nothing else.

@@ -26,9 +26,9 @@ use crate::python::calls::call;
 use crate::python::names::names;
 use crate::python::type_name::type_name;
 
-/// So many bytes are read at once from a file whose descriptor cannot be used.
+/// Number of bytes that are read at once from a file whose descriptor cannot be used.
 const BLOCK: usize = 256 * 1024;
-/// A file whose length is doubtful is read whole up to this length.
+/// A file whose length is unreliable is read completely up to this length.
 const SMALL: u64 = 64 * 1024;
 
 /// `wsgi.file_wrapper`: wraps a file-like object so that the server can deliver the file by itself.
@@ -118,9 +118,9 @@ impl Stretch {
         Ok(Some(Self { file: duplicate, offset, length, is_doubtful: !regular.has_blocks }))
     }
 
-    /// All of it. `None`: there is more than its length, or it cannot be read.
+    /// All of it. `None`: there is more than its stated length, or it cannot be read.
     fn read(&self) -> Option<Vec<u8>> {
-        // With room for a byte more, to see whether the file goes on.
+        // One byte larger, to detect whether the file continues.
         let mut bytes = vec![0; usize::try_from(self.length).ok()?.checked_add(1)?];
         let mut filled = 0;
         loop {
@@ -159,7 +159,7 @@ pub(crate) enum Shape {
 
 /// Sends what is left of a file-like object.
 ///
-/// Returns the rest of what the application gives when the response was complete before its end.
+/// Returns the rest of the application's iterable if the response was complete before its end.
 pub(crate) fn deliver_file<'py>(
     py: Python<'py>,
     state: &ResponseState,
@@ -209,7 +209,7 @@ fn deliver_descriptor(py: Python<'_>, state: &ResponseState, file: &Bound<'_, Py
         Some(read1) => read1,
         None => file.getattr(&names.read)?,
     };
-    // `read` is a method of `io`, so no code of the application's is left to run when the response is complete.
+    // `read` is a method of `io`, so no application code is left to run when the response is complete.
     deliver_calls(py, state, &read).map(drop)
 }
 

@@ -1,9 +1,9 @@
 //! Status and headers from `start_response` into the response's head.
 //!
-//! Applications give the same head again and again, often the very same objects. So the last head is kept with
-//! references to the objects that it was made of. When a call has those objects again, their text is not read, checked
-//! and copied once more. Strings and tuples are immutable, so the same objects mean the same bytes. For an application
-//! whose headers are always new objects, only one head in 64 is kept for comparison.
+//! Applications often repeat the same head, with the very same objects. So the last head is kept with references to the
+//! objects from which it was built. If a call has those objects again, their text is not read, checked and copied
+//! again. Strings and tuples are immutable, so the same objects mean the same bytes. For an application whose headers
+//! are always new objects, only one head in 64 is kept for comparison.
 //!
 //! Runs attached; nothing in here runs Python code between reading the list and filling the head.
 
@@ -17,13 +17,13 @@ use crate::ffi::latin1::as_latin1;
 use crate::ffi::sequences;
 use crate::python::type_name::type_name;
 
-/// After this many heads in a row that were new, only one in [`SAMPLE`] is kept for comparison.
+/// After this many new heads in a row, only one in [`SAMPLE`] is kept for comparison.
 const PATIENCE: u32 = 4;
 const SAMPLE: u32 = 64;
 /// A head that is larger than this is not kept.
 const LARGEST: usize = 64 * 1024;
 
-/// The last head, and what it was made of.
+/// The last head, and the objects from which it was built.
 #[derive(Default)]
 pub(crate) struct LastHead {
     status: Option<Py<PyString>>,
@@ -75,7 +75,8 @@ pub(crate) fn fill(
     Ok(named.filter(|_| matches!(head.status_code(), 200 | 206)))
 }
 
-/// PEP 3333 wants a list. Any other iterable of pairs is accepted, but not a mapping or a string, which are mistakes.
+/// PEP 3333 requires a list. Any other iterable of pairs is accepted, but not a mapping or a string, which are
+/// mistakes.
 ///
 /// # Errors
 /// `TypeError`, or what iterating raises.
@@ -226,7 +227,7 @@ mod tests {
 
     fn filled(status: &Bound<'_, PyAny>, headers: &Bound<'_, PyAny>, last: &mut LastHead) -> Vec<u8> {
         let mut head = ResponseHead::default();
-        // What an earlier call has left must not shine through.
+        // The result of an earlier call must not show.
         head.status(b"404 Not Found").unwrap();
         head.field(b"X-Old", b"old").unwrap();
         fill(&mut head, status, headers, last, Naming::default()).unwrap();
@@ -276,7 +277,7 @@ mod tests {
             }
             let kept = last.headers[0].bind(py).get_item(1).unwrap().to_string();
             assert_eq!(kept, format!("{}!", PATIENCE - 1));
-            // An application that comes back to constant headers is noticed again.
+            // An application that returns to constant headers is noticed again.
             let constant = list(py, "[('X-N', 'constant')]");
             for _ in 0..SAMPLE {
                 filled(&status, &constant, &mut last);

@@ -20,7 +20,7 @@ use crate::call::shared_body::SharedBody;
 use crate::call::waiting;
 use crate::ffi::bytes;
 
-/// So many bytes are copied without the interpreter being released.
+/// Number of bytes that are copied without releasing the interpreter.
 const SHORT: usize = 128 * 1024;
 
 /// The request's body, as a binary stream.
@@ -63,7 +63,7 @@ impl Input {
         if source.is_in_memory() {
             return bytes::filled_by(py, count, |target| {
                 let mut fill = || source.copy_to(target);
-                // A short copy costs less than to get the interpreter back.
+                // A short copy costs less than reacquiring the interpreter.
                 if count <= SHORT { fill() } else { py.detach(fill) }
             });
         }

@@ -12,7 +12,7 @@ use crate::python::memory;
 
 /// The data of a `bytes` object.
 pub(crate) struct KeptBlock {
-    /// Some until it is dropped.
+    /// `Some` until it is dropped.
     bytes: Option<SharedBytes>,
 }
 

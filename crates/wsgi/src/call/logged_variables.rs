@@ -1,4 +1,4 @@
-//! The keys of `environ` that the access log shows, with the values that the application has left there.
+//! The keys of `environ` that the access log shows, with the values that the application leaves in them.
 //!
 //! Attached, on the thread of the request. Only values whose text costs no call of the application's code are shown:
 //! `str`, `bytes`, `bool`, `int` and `float`.

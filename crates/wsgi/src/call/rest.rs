@@ -1,5 +1,5 @@
-//! What an iterable still gives when its response is complete: `Content-Length` has been reached, or the response has
-//! no body, as to HEAD.
+//! What an iterable still yields when its response is complete: `Content-Length` has been reached, or the response has
+//! no body, as for HEAD.
 //!
 //! PEP 3333 says that a server "should stop iterating over the response when enough data has been sent". Then the code
 //! behind the last `yield` of a generator never runs, although nothing is wrong with it: it yields as much as it
@@ -18,7 +18,7 @@ use tailrace_server::clock;
 use crate::call::fair_yield::FairYield;
 use crate::python::calls;
 
-/// Bytes that are dropped at most, and for how long.
+/// Maximum number of bytes that are dropped, and maximum time.
 const BYTES: u64 = 1 << 20;
 const TIME: Duration = Duration::from_secs(1);
 
@@ -34,7 +34,7 @@ pub(crate) enum Rest<'py> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dropped {
     pub(crate) bytes: u64,
-    /// It came to its end.
+    /// It ended.
     pub(crate) is_over: bool,
 }
 
@@ -62,7 +62,7 @@ impl<'py> Rest<'py> {
             Self::Blocks(blocks) => calls::next(blocks),
             Self::Calls(read, size) => {
                 let block = calls::call(read, [&size.into_pyobject(py)?.into_any()])?;
-                // A file ends with an object that is false: no bytes, or None.
+                // A file ends with a false object: no bytes, or None.
                 Ok(block.is_truthy()?.then_some(block))
             }
         }

@@ -1,8 +1,8 @@
 //! A request's body, read by one reader at a time.
 //!
-//! A reader that blocks holds the lock until its read is over. A reader that reads in steps holds it for one step, and
-//! never while it pauses, since others of its thread run then, and may want to read, too. Between two steps the mark
-//! says that a read is not over.
+//! A reader that blocks holds the lock until its read is complete. A reader that reads in steps holds it during each
+//! step but never during a pause, because other requests of its thread run then and may also read. Between two steps, a
+//! mark shows that a read is incomplete.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! The strings that a thread made last for `environ`, to be used again.
+//! The strings that a thread last created for `environ`, for reuse.
 //!
-//! Requests of one client and one kind repeat most of their head, and comparing bytes is cheaper than making a `str`. A
-//! string is used again only for exactly the same bytes. One per thread cache.
+//! Similar requests of one client repeat most of their head, and comparing bytes is cheaper than creating a `str`. A
+//! string is reused only for exactly the same bytes. One per thread cache.
 
 use std::net::SocketAddr;
 
@@ -52,7 +52,7 @@ pub(crate) struct KnownPeer {
 }
 
 impl Known {
-    /// What was remembered at this position, if name and value are the same.
+    /// The entry at this position, if name and value are the same.
     pub(crate) fn get(&self, position: usize, name: &[u8], value: &[u8]) -> Option<&KnownField> {
         self.0.get(position)?.as_ref().filter(|known| known.value == value && known.name == name)
     }

@@ -1,6 +1,6 @@
-//! Warnings of applications that give more than their response may have: bytes beyond `Content-Length`, fields that are
-//! the server's, a file that the server is not told to send. Logged once for a path; the last one once. Any attached
-//! thread.
+//! Warnings about applications that return more than their response may have: bytes beyond `Content-Length`, fields
+//! that belong to the server, a file that the server is not configured to send. The last is logged once, the others
+//! once per path. Any attached thread.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::call::rest::Dropped;
 use crate::call::target::percent_decode;
 use crate::python::log;
 
-/// Warnings that are remembered; after so many, further ones are not logged.
+/// Maximum number of warnings that are remembered. Beyond it, further ones are not logged.
 const MOST: usize = 100;
 
 /// The key of the warning about the length of a path's responses.
@@ -26,7 +26,7 @@ fn length_of(path: &str) -> String {
 #[derive(Default)]
 pub(crate) struct SurplusWarnings {
     logged: Mutex<HashSet<String>>,
-    /// It was said that a file is not sent.
+    /// The warning about a file that is not sent has been logged.
     has_named_file: AtomicBool,
 }
 
@@ -37,7 +37,7 @@ impl SurplusWarnings {
         logged.len() < MOST && logged.insert(key)
     }
 
-    /// Warns of what was left out of a response: the end of a block, a field.
+    /// Warns of an omitted part of a response: the end of a block, a field.
     #[cold]
     pub(crate) fn warn_of_response(&self, py: Python<'_>, exchange: &mut Exchange) {
         let (surplus, field) = (exchange.surplus(), exchange.head().dropped());
@@ -91,7 +91,7 @@ impl SurplusWarnings {
         log::log(py, Level::Warning, &message, None);
     }
 
-    /// Warns of what the iterable gave after its response was complete, unless the request asked for the head alone.
+    /// Warns of what the iterable yielded after its response was complete, unless the request asked only for the head.
     pub(crate) fn warn_of_rest(&self, environ: &Bound<'_, PyDict>, dropped: Dropped) {
         if dropped.bytes == 0 && dropped.is_over {
             return;

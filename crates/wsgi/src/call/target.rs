@@ -40,8 +40,8 @@ fn hex(digit: u8) -> Option<u8> {
     }
 }
 
-/// The part of a decoded path behind the application's root (`SCRIPT_NAME`). A path that is not under the root stays
-/// whole: a proxy in front may have removed the root already.
+/// The part of a decoded path after the application's root (`SCRIPT_NAME`). A path that is not under the root stays
+/// unchanged: a proxy in front may already have removed the root.
 pub(crate) fn path_info<'a>(path: &'a [u8], root: &[u8]) -> &'a [u8] {
     match path.strip_prefix(root) {
         Some(rest) if rest.is_empty() || rest[0] == b'/' => rest,

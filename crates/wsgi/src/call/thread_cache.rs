@@ -1,5 +1,5 @@
-//! What a thread uses for its requests, kept from one to the next: strings, the `start_response` callable, the stream
-//! of an empty body.
+//! Objects that a thread keeps from one request to the next: strings, the `start_response` callable, the stream of an
+//! empty body.
 //!
 //! Taken while requests run, and put back for the next thread or greenlet that runs some. Attached threads.
 
@@ -22,7 +22,7 @@ pub(crate) struct ThreadCache {
     pub(crate) empty_input: Option<Py<Input>>,
 }
 
-/// The caches that no thread uses.
+/// The unused caches.
 #[derive(Default)]
 pub(crate) struct ThreadCaches(Mutex<Vec<ThreadCache>>);
 

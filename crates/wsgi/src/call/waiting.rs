@@ -1,9 +1,9 @@
-//! How the application's code waits for its client, and how it lets other requests go on: the trait [`Waits`], and
-//! which of its implementations counts on a thread.
+//! How the application's code waits for its client and lets other requests run: the trait [`Waits`], and which
+//! implementation applies to a thread.
 //!
-//! [`Blocking`] is that of every thread for which nothing else was said: the thread blocks, with the interpreter
-//! released. `runtime/pausing.rs` is that of the thread whose greenlets run requests. It counts by thread and not by
-//! request, since the application may use what belongs to a request on another thread, such as one of gevent's pool.
+//! [`Blocking`] applies to every thread unless another implementation was set: the thread blocks, with the interpreter
+//! released. `runtime/pausing.rs` applies to the thread whose greenlets run requests. The choice is per thread, not per
+//! request, because the application may use what belongs to a request on another thread, such as one of gevent's pool.
 //!
 //! Nothing here is called for a small block: `wait_for_room` when a client's queue is full, `keeps_interpreter` for a
 //! large block, `let_others_run` every [`SLICE`].
@@ -20,10 +20,11 @@ use crate::call::shared_body::{OtherReader, Reading};
 /// See the module. Called attached, with neither a lock nor a borrow held, but for the lock in a [`Reading`]: other
 /// requests may run on the same thread before a call returns.
 pub(crate) trait Waits {
-    /// True when a large block of this response is sent with the interpreter held.
+    /// True if a large block of this response is sent with the interpreter held.
     fn keeps_interpreter(&self, exchange: &Exchange) -> bool;
 
-    /// The client's queue is full: waits until it has room (`Sent::Taken`) or the client has left (`Sent::Gone`).
+    /// The client's queue is full: waits until it has room (`Sent::Taken`) or the client has disconnected
+    /// (`Sent::Gone`).
     ///
     /// # Errors
     /// What was raised in the waiting code.
@@ -49,9 +50,9 @@ pub(crate) trait Waits {
     fn let_others_run(&self, py: Python<'_>, resume: Option<&dyn Fn(u64) -> bool>) -> PyResult<()>;
 }
 
-/// How long code that does not wait may go on before it calls [`Waits::let_others_run`]. Twice
-/// `sys.getswitchinterval()`: only a thread that has waited for a whole interval, undisturbed, is given the interpreter
-/// for certain when it is released.
+/// How long code that does not wait may run before it calls [`Waits::let_others_run`]. Twice `sys.getswitchinterval()`:
+/// only a thread that has waited undisturbed for a whole interval is certain to get the interpreter when it is
+/// released.
 pub(crate) const SLICE: Duration = Duration::from_millis(10);
 
 thread_local! {
@@ -63,7 +64,7 @@ pub(crate) fn here() -> &'static dyn Waits {
     HERE.get()
 }
 
-/// From now on code on the calling thread waits so.
+/// Sets how code on the calling thread waits from now on.
 pub(crate) fn set_here(waits: &'static dyn Waits) {
     HERE.set(waits);
 }
@@ -98,8 +99,8 @@ impl Waits for Blocking {
         Ok(())
     }
 
-    /// The interpreter itself gives way to another thread only while it runs bytecode, and in a generator not after a
-    /// `yield from`: an iterator that is written in C would keep all other threads waiting.
+    /// The interpreter itself yields to another thread only while it runs bytecode, and not in a generator after a
+    /// `yield from`: an iterator written in C would keep all other threads waiting.
     fn let_others_run(&self, py: Python<'_>, _: Option<&dyn Fn(u64) -> bool>) -> PyResult<()> {
         py.detach(|| ());
         Ok(())

@@ -1,8 +1,8 @@
 //! A value that several Python objects share and that only threads attached to the interpreter touch.
 //!
-//! With the interpreter lock, a thread that holds a [`Python`] token excludes every other one; without it
-//! (free-threaded builds) a mutex does. While [`AttachedCell::peek`] lends the value to a function, a second access
-//! panics, or waits for the mutex. So that function must be short and run no Python code.
+//! With the interpreter lock, a thread that holds a [`Python`] token excludes all others; without it (free-threaded
+//! builds), a mutex does. While [`AttachedCell::peek`] lends the value to a function, a second access panics or waits
+//! for the mutex. So that function must be short and run no Python code.
 
 #[cfg(not(Py_GIL_DISABLED))]
 use std::cell::RefCell;

@@ -1,5 +1,5 @@
-//! C functions that are bound to an object of one of our classes: cheaper to call than a method of a class, and one
-//! object for all requests.
+//! C functions bound to an object of one of our classes: cheaper to call than a method, and one object for all
+//! requests.
 //!
 //! A function is a type that implements [`NoArguments`], [`OneArgument`] or [`NamedArguments`]; `bind` makes the Python
 //! object. Errors become exceptions, and so do panics, which must not cross into C. Any attached thread.

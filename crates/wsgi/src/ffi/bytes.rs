@@ -1,8 +1,8 @@
-//! `bytes` objects: made without a panic where there is no memory, and their data, which other threads may read without
+//! `bytes` objects: created without a panic if there is no memory, and their data, which other threads may read without
 //! the interpreter.
 //!
-//! A `bytes` object never changes, and nor do its items change in a tuple: data and length stay as they are for as long
-//! as somebody keeps the object. [`SharedBytes`] keeps it.
+//! A `bytes` object never changes, and neither do the items of a tuple: data and length stay valid while a reference to
+//! the object exists. [`SharedBytes`] holds one.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ pub(crate) fn filled_by<'py>(
     Ok(unsafe { object.cast_into_unchecked() })
 }
 
-/// A copy of what an object with the buffer protocol holds; `None` for an object without it.
+/// A copy of the data of an object with the buffer protocol; `None` for an object without it.
 pub(crate) fn of_buffer<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
     // SAFETY: a check of a live object's type.
     if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 0 {

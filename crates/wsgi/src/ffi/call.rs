@@ -1,9 +1,9 @@
 //! Calls of Python objects that survive the end of the interpreter.
 //!
-//! A daemon thread that runs Python code when the interpreter is finalized is ended by `pthread_exit` the next time it
-//! wants the interpreter (CPython before 3.14). That unwinds its stack, and Rust frames which expect no unwinding abort
-//! the process. pyo3 declares these functions so. Here they are declared as what they are, able to unwind, and a thread
-//! that is ended this way waits for the end of the process instead, as CPython 3.14 does it.
+//! When the interpreter is finalized, a daemon thread that runs Python code is ended by `pthread_exit` as soon as it
+//! tries to take the interpreter (CPython before 3.14). This unwinds its stack, and Rust frames that do not expect
+//! unwinding abort the process. pyo3 declares these functions as unable to unwind. Here they are declared correctly,
+//! and a thread that is ended this way waits for the end of the process instead, as in CPython 3.14.
 //!
 //! Any attached thread. For the application's own code use `python/calls.rs`, which also looks for forks.
 
@@ -36,7 +36,7 @@ type Object = *mut ffi::PyObject;
 type Vectorcall = unsafe extern "C-unwind" fn(Object, *const Object, usize, Object) -> Object;
 type IterNext = unsafe extern "C-unwind" fn(Object) -> Object;
 
-/// Its `drop` runs only when the end of the interpreter unwinds the frame that holds it.
+/// Its `drop` runs only if the end of the interpreter unwinds the frame that holds it.
 struct WaitForTheEnd;
 
 impl Drop for WaitForTheEnd {
@@ -47,7 +47,7 @@ impl Drop for WaitForTheEnd {
     }
 }
 
-/// Runs `call`; does not return if the thread is ended in there.
+/// Runs `call`; does not return if the interpreter ends the thread inside it.
 #[inline]
 fn unended<T>(call: impl FnOnce() -> T) -> T {
     let guard = WaitForTheEnd;
@@ -62,8 +62,8 @@ pub(crate) fn call<'py, const COUNT: usize>(
     callable: &Bound<'py, PyAny>,
     arguments: [&Bound<'py, PyAny>; COUNT],
 ) -> PyResult<Bound<'py, PyAny>> {
-    // The place before the arguments is the callee's to use, as PY_VECTORCALL_ARGUMENTS_OFFSET says: a bound method
-    // puts its object there.
+    // The callee may use the slot before the arguments, as PY_VECTORCALL_ARGUMENTS_OFFSET says: a bound method puts its
+    // object there.
     let mut places = [ptr::null_mut(); 3];
     const { assert!(COUNT < 3) };
     for (place, argument) in places[1..].iter_mut().zip(arguments) {

@@ -1,5 +1,4 @@
-//! A copy of the `contextvars` context: changes of context variables that are made while it is entered do not outlast
-//! it.
+//! A copy of the `contextvars` context: changes to context variables made while it is entered do not outlast it.
 
 use pyo3::ffi;
 use pyo3::prelude::*;

@@ -21,7 +21,7 @@ pub(crate) fn latin1<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, 
     }
 }
 
-/// The bytes that a `str` stands for, in place; `None` when it has a character beyond latin-1.
+/// The bytes that a `str` represents, in place; `None` if it has a character beyond latin-1.
 #[inline]
 pub(crate) fn as_latin1<'a>(text: &'a Bound<'_, PyString>) -> Option<&'a [u8]> {
     let object = text.as_ptr();

@@ -1,4 +1,4 @@
-//! Who refers to an object: its reference count, its weak references, its attributes.
+//! References to an object: its reference count, its weak references, its attributes.
 
 use pyo3::ffi;
 use pyo3::prelude::*;

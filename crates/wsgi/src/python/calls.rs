@@ -1,7 +1,7 @@
 //! Calls into the application's own code: the callable, its iterator, `close()`, a file's `read()`.
 //!
-//! A child that the application forks in such a call does not come back from it (see `forks.rs`). A thread that is
-//! ended in one with the interpreter waits for the end of the process (see `ffi/call.rs`).
+//! A child process that the application forks in such a call does not return from it (see `forks.rs`). If the
+//! interpreter ends a daemon thread in such a call, the thread waits for the end of the process (see `ffi/call.rs`).
 
 use pyo3::prelude::*;
 use pyo3::types::PyIterator;

@@ -1,4 +1,4 @@
-//! The exceptions of `tailrace` that this crate raises, and those by which a signal interrupts.
+//! The exceptions of `tailrace` that this crate raises, and those by which a signal interrupts Python code.
 
 use std::io;
 
@@ -27,12 +27,12 @@ pyo3::create_exception!(
      of Exception, so that `except Exception` does not catch it."
 );
 
-/// What the system refused, with its number: the `errno` of the exception. PyO3 leaves it out. An error without a number
+/// An error of the system with its number, the `errno` of the exception, which PyO3 omits. An error without a number
 /// has a message of the core.
 pub(crate) fn os_error(fault: io::Error) -> PyErr {
     let Some(number) = fault.raw_os_error() else { return fault.into() };
     let text = fault.to_string();
-    // As Python shows it: the number stands in front.
+    // As Python shows it, with the number in front.
     let text = text.split_once(" (os error").map_or(&*text, |(text, _)| text);
     PyOSError::new_err((number, text.to_owned()))
 }

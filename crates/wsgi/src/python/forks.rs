@@ -1,9 +1,9 @@
-//! Processes that the application forks. A child that returns from the application ends: its parent responds to the
-//! request.
+//! Processes that the application forks. A child that returns from the application exits, because its parent responds
+//! to the request.
 //!
-//! A child has the one thread that forked, attached. Where that thread runs greenlets, the child has the other
-//! greenlets, too, whose requests are the parent's: they end without sending anything, and only the greenlet that
-//! forked ends the process.
+//! A child has only the thread that forked, attached. If that thread runs greenlets, the child also has the other
+//! greenlets, whose requests belong to the parent: they end without sending anything, and only the greenlet that forked
+//! ends the process.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,18 +11,17 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tailrace_server::process::{Process, end_process};
 
-/// In a child: the greenlet that has forked it. Only attached threads take the lock, and none releases the interpreter
+/// In a child: the greenlet that forked it. Only attached threads take the lock, and none releases the interpreter
 /// while it holds the lock.
 static FORKER: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 
-/// In a child, before anything else runs there: the greenlet that has forked it.
+/// In a child, before anything else runs there: records the greenlet that forked it.
 pub(crate) fn forked_in(greenlet: Py<PyAny>) {
     let before = FORKER.lock().unwrap_or_else(PoisonError::into_inner).replace(greenlet);
     drop(before);
 }
 
-/// After a call of the application's code: if the call has forked and this is the child, the process ends here.
-/// `began`: the process that made the call. `result`: the result of the call.
+/// Called after the application's code: if that code has forked and this is the child, the process ends here.
 #[inline]
 pub(crate) fn end_child<T>(py: Python<'_>, began: Process, result: &PyResult<T>) {
     if !began.is_here() {
@@ -36,7 +35,7 @@ fn end(py: Python<'_>, error: Option<&PyErr>) {
         return;
     }
     let left = (|| -> PyResult<()> {
-        // As an object with its traceback, which pyo3 keeps apart.
+        // The exception object with its traceback, which pyo3 keeps separately.
         let error = error.map(|error| error.clone_ref(py).into_value(py));
         py.import("tailrace.process.forks")?.call_method1("leave", (error,)).map(drop)
     })();

@@ -28,7 +28,7 @@ fn logger(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
         .map(|logger| logger.bind(py))
 }
 
-/// Gets the logger now, so that later no import is needed.
+/// Gets the logger now, so that no import is needed later.
 pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     logger(py).map(drop)
 }

@@ -1,9 +1,9 @@
-//! Returns memory to the system soon: Python objects whose last reference an unattached thread has dropped, and freed
-//! blocks that the allocator keeps.
+//! Returns memory to the system soon: Python objects whose last reference was dropped by an unattached thread, and
+//! freed blocks that the allocator keeps.
 //!
-//! pyo3 keeps such references until a thread attaches. A busy server attaches before each request, an idle one never.
-//! And glibc keeps blocks that were freed. So one thread of the process waits until something was dropped, waits
-//! [`GATHER`] for more, attaches and trims the heap. Any thread reports to it.
+//! pyo3 keeps such references until a thread attaches. A busy server attaches before each request, an idle one never
+//! does. Likewise, glibc keeps freed blocks. Therefore one thread of the process waits until something is dropped,
+//! waits [`GATHER`] for more, attaches, and trims the heap. Any thread reports to it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,10 +17,10 @@ use crate::ffi::thread;
 
 /// Time between the first report and the attaching.
 const GATHER: Duration = Duration::from_millis(50);
-/// Least number of freed bytes for a trim. After the disconnect of 60 clients for each of which 20 MiB waited, 120 MiB
-/// are resident with trims and 500 MiB without; after 120 clients with 2 MB in small blocks each, 25 and 224 MiB.
+/// Minimum number of freed bytes for a trim. 4 s after 60 clients with 20 MiB of pending data each disconnected, 120
+/// MiB are resident with trims and 500 MiB without; after 120 clients with 2 MB in small blocks each, 25 and 224 MiB.
 const WORTH: usize = 32 << 20;
-/// The least number shortly after a trim: the last part of a large amount may be smaller than `WORTH`.
+/// The minimum shortly after a trim: the last part of a large amount may be smaller than `WORTH`.
 const WORTH_AFTER: usize = 4 << 20;
 /// Shortest and longest pause between two trims.
 const TRIM_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
@@ -72,7 +72,7 @@ pub(crate) fn freed(bytes: usize) {
 }
 
 fn notify() {
-    // With the lock: the thread is either before its look at the flags, or waits already.
+    // With the lock held: the thread either has not checked the flags yet, or is already waiting.
     drop(LOCK.lock().unwrap_or_else(PoisonError::into_inner));
     NEWS.notify_one();
 }

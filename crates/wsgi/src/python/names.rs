@@ -1,12 +1,11 @@
-//! The names of `environ`: interned `str` objects, made once per process, and the table from a header name as it came
-//! over the wire to its key.
+//! The names of `environ`: interned `str` objects, created once per process, and the table that maps a header name as
+//! received to its key.
 //!
 //! Rules for header names (PEP 3333 "environ Variables", RFC 3875 section 4.1.18):
 //! - `Content-Type` becomes `CONTENT_TYPE`; `CONTENT_LENGTH` is set from the body itself; neither appears as `HTTP_*`.
-//! - `Proxy` makes no key: HTTP clients in the application would take `HTTP_PROXY` for their proxy (httpoxy).
-//! - `Transfer-Encoding` makes no key: the body has been decoded when the application reads it (RFC 9112 section
-//!   7.1.3).
-//! - `Host` makes no key here: `HTTP_HOST` is set from the head, since an absolute-form target overrides the field.
+//! - `Proxy` has no key: HTTP clients in the application would take `HTTP_PROXY` for their proxy (httpoxy).
+//! - `Transfer-Encoding` has no key: the body has been decoded when the application reads it (RFC 9112 section 7.1.3).
+//! - `Host` has no key here: `HTTP_HOST` is set from the head, because an absolute-form target overrides the field.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -18,11 +17,11 @@ pub(crate) enum Role<'a> {
     Key(&'a Py<PyString>),
     /// Its name is not in the table: the key has to be made by [`environ_name`].
     Unknown,
-    /// It makes no key: `environ` does not show it, or another source sets its key.
+    /// It has no key: `environ` does not contain it, or another source sets its key.
     Nothing,
 }
 
-/// Header names that clients and proxies send often enough to have a key ready.
+/// Header names that are frequent enough to have a key ready.
 const HEADERS: &str = "\
     accept accept-charset accept-encoding accept-language accept-ranges access-control-request-headers \
     access-control-request-method alt-used authorization cache-control cdn-loop cf-connecting-ip cf-ipcountry \
@@ -169,7 +168,7 @@ pub(crate) fn environ_name(name: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// The first slot to look at, from a few octets of a name; case makes no difference.
+/// The first slot to check, computed from a few octets of a name, ignoring case.
 fn slot_of(name: &[u8]) -> usize {
     let at = |index: usize| name.get(index).map_or(0, |byte| usize::from(byte | 0x20));
     let length = name.len();

@@ -1,4 +1,4 @@
-//! Where a thread is: its Python frames, the outermost first, as in a traceback. Attached threads.
+//! The current position of a thread: its Python frames, outermost first, as in a traceback. Attached threads.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
