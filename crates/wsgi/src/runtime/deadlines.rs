@@ -1,7 +1,7 @@
-//! Requests past their deadline: raises `RequestTimeout` in their threads, and logs the stacks of those.
+//! Requests past their deadline: raises `RequestTimeout` in their threads, and logs the stacks of these threads.
 //!
 //! The I/O side sends 504 to the client first. It must not wait for the interpreter, so another thread, which is
-//! started with the first such request, does the rest. While the request goes on, that thread raises the exception
+//! started with the first such request, does the rest. While the request continues, that thread raises the exception
 //! again, with growing pauses: code that catches every exception may have caught it, or a call that blocked may have
 //! returned only now. Both that thread and the thread of the request hold the interpreter when they check which request
 //! is running, so the exception never reaches the next request. The thread never waits for `logging`, whose locks a
@@ -27,7 +27,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// The longest pause.
 const LONGEST: Duration = Duration::from_secs(32);
 
-/// Hands requests that are overdue to the thread that ends them.
+/// Hands overdue requests to the thread that ends them.
 pub(crate) struct DeadlineThread {
     lines: Arc<LogQueue>,
     sender: OnceLock<Sender<Overdue>>,
@@ -43,8 +43,8 @@ impl DeadlineThread {
         let sender = self.sender.get_or_init(|| {
             let (sender, receiver) = channel();
             let lines = self.lines.clone();
-            // If no thread can be started, the receiver is dropped: the client has its response, and the request goes
-            // on.
+            // If no thread can be started, the receiver is dropped: the client has its response, and the request
+            // continues.
             let _ = thread::Builder::new()
                 .name(String::from("tailrace-deadline"))
                 .spawn(move || end_requests(&receiver, &server, &lines));
@@ -54,7 +54,7 @@ impl DeadlineThread {
     }
 }
 
-/// A request that goes on, and when the next attempt to end it is made.
+/// A request that is still running, and the time of the next attempt.
 struct GoingOn {
     overdue: Overdue,
     at: Instant,
@@ -96,7 +96,7 @@ fn end_requests(receiver: &Receiver<Overdue>, server: &Weak<Server>, lines: &Log
             Err(panic) => {
                 let text = format!("a panic while requests past their deadline were ended; it is tried again: {panic}");
                 lines.send(Level::Error, &text);
-                // Each is tried again. One that causes the panic is tried less and less often.
+                // Each is tried again. One that causes the panic is tried at growing intervals.
                 for each in &mut going_on {
                     each.pause = (each.pause * 2).min(LONGEST);
                     each.at = clock::now() + each.pause;
@@ -106,7 +106,7 @@ fn end_requests(receiver: &Receiver<Overdue>, server: &Weak<Server>, lines: &Log
     }
 }
 
-/// Logs where the thread of a request is, and raises the exception in it.
+/// Logs the stack of a request's thread, and raises the exception in it.
 fn begin(py: Python<'_>, server: &Server, overdue: &Overdue, lines: &LogQueue) {
     let outcome = outcome_text(overdue.outcome);
     let seconds = clock::since(overdue.since).as_secs_f64();
@@ -124,7 +124,7 @@ fn begin(py: Python<'_>, server: &Server, overdue: &Overdue, lines: &LogQueue) {
     lines.send(Level::Error, &message);
 }
 
-/// What became of the response, for a log line.
+/// The outcome of the response, for a log line.
 pub(crate) fn outcome_text(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Answered => "the client got 504",

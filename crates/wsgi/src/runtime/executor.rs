@@ -40,7 +40,7 @@ pub(crate) trait Executor: ExceptionPolicy {
     /// thread, attached or not; does not wait.
     fn end_overdue(&self, request: Overdue, server: &Weak<Server>);
 
-    /// Where a request is that still runs: lines of a traceback, without a line end.
+    /// The stack of a running request: lines of a traceback, without a final line end.
     fn stack_of(&self, py: Python<'_>, request: &Slow) -> String {
         stack::shown(stack::of_thread(py, request.thread))
     }

@@ -91,8 +91,8 @@ impl GreenletRunner {
     }
 
     /// Answers the wake-up; the next `wants_greenlet` begins a slice of time for requests. Returns the tickets whose
-    /// greenlets may go on, the requests past their deadline, and whether the server has ended, which is returned once
-    /// and last; None: there are only requests.
+    /// greenlets may continue, the requests past their deadline, and whether the server has ended, which is returned
+    /// once and last; None: there are only requests.
     fn take(&self) -> PyResult<Option<News>> {
         let news = self.greenlets()?.take_news();
         Ok(news.map(|news| (news.tickets, news.overdue.into_iter().map(late).collect(), news.ended)))
@@ -104,7 +104,7 @@ impl GreenletRunner {
         Ok(())
     }
 
-    /// Whether to switch to a worker greenlet: requests wait, one more may run, and the slice is not over (then
+    /// Whether to switch to a worker greenlet: requests wait, another one may run, and the slice is not over (if it is,
     /// the greenlet thread is woken again).
     fn wants_greenlet(&self) -> bool {
         self.greenlets().is_ok_and(|greenlets| greenlets.wants_worker())
@@ -116,8 +116,9 @@ impl GreenletRunner {
     }
 
     /// Runs requests in the calling greenlet, `runner`, while there are any and `is_as_new` holds for it. False: the
-    /// greenlet is to end, since GreenletExit went through the application, or because of an `interruption`. Does not
-    /// raise. If each request had a new greenlet, an empty application would have 0.45 of its rate, one of Flask 0.76.
+    /// greenlet must end, because GreenletExit went through the application, or because of an `interruption`. Does not
+    /// raise. With a new greenlet for each request, an empty application would reach 0.45 of its rate, and a Flask
+    /// application 0.76.
     #[pyo3(signature = (slot, runner, /))]
     fn run_requests(&self, py: Python<'_>, slot: usize, runner: &Bound<'_, PyAny>) -> bool {
         let (Ok(greenlets), references) = (self.greenlets(), references::count(runner)) else { return false };
@@ -143,8 +144,8 @@ impl GreenletRunner {
         }
     }
 
-    /// Whether a parked worker greenlet is as good as a new one: there are at most `references` references to it, no
-    /// weak ones, and it has no attributes.
+    /// Whether a parked worker greenlet is indistinguishable from a new one: there are at most `references` references
+    /// to it, no weak ones, and it has no attributes.
     #[pyo3(signature = (runner, references, /))]
     fn is_as_new(&self, runner: &Bound<'_, PyAny>, references: isize) -> bool {
         is_as_new(runner, references)
@@ -201,7 +202,7 @@ impl GreenletRunner {
         let greenlets = self.greenlets()?;
         let age = Duration::try_from_secs_f64(age).unwrap_or(Duration::MAX);
         Ok(match py.detach(|| greenlets.wakeup().watch(age, wakeup, || greenlets.is_busy())) {
-            // Measured again, since it may have taken long to get the interpreter back.
+            // Measured again, because obtaining the interpreter may have taken long.
             Look::Unanswered(sent, _) => {
                 (i64::try_from(sent).unwrap_or(i64::MAX), greenlets.wakeup().age_of(sent).as_secs_f64())
             }
@@ -250,8 +251,9 @@ fn late(overdue: Overdue) -> Late {
     (overdue.slot, overdue.serial, overdue.request, clock::since(overdue.since).as_secs_f64(), outcome)
 }
 
-/// True when a greenlet is as good as a new one: there are at most `references` references to it (code that keeps it,
-/// waits for it, or has a timer for it adds one), no weak ones (`gevent.local` makes one), and it has no attributes.
+/// True if a greenlet is indistinguishable from a new one: there are at most `references` references to it (code that
+/// keeps it, waits for it, or has a timer for it adds one), no weak ones (`gevent.local` creates one), and it has no
+/// attributes.
 fn is_as_new(greenlet: &Bound<'_, PyAny>, references: isize) -> bool {
     references::count(greenlet) <= references
         && !references::has_weak(greenlet)
@@ -263,7 +265,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
-    /// Objects of a type with the places that a greenlet has: a function's are at fixed offsets, too.
+    /// Objects of a type with the fields of a greenlet: those of a function are at fixed offsets, too.
     fn object(py: Python<'_>) -> Bound<'_, PyAny> {
         py.eval(c"lambda: 1", None, None).unwrap()
     }

@@ -39,8 +39,8 @@ impl ExceptionPolicy for Greenlets {
 }
 
 impl Executor for Greenlets {
-    /// Initializes now what is initialized once in a process. A greenlet that did so could switch in the middle to
-    /// another greenlet that needs the same value, and that would wait for ever.
+    /// Initializes everything now that is initialized once per process. If a greenlet did this, it could switch in the
+    /// middle to another greenlet that needs the same value and would wait forever.
     fn prepare(&self, py: Python<'_>) -> PyResult<()> {
         let exit = py.import("greenlet")?.getattr("GreenletExit")?;
         let _ = self.exit.set(exit.unbind());

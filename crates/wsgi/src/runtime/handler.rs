@@ -1,4 +1,4 @@
-//! What the server calls to have requests processed: the application, where it runs, and the log of I/O threads.
+//! What the server calls to process requests: the application, where it runs, and the log of I/O threads.
 //!
 //! I/O threads call most of this and must not wait for the interpreter. [`PythonHandler::run_requests`] runs attached
 //! throughout one turn.
@@ -40,7 +40,7 @@ pub(crate) struct PythonHandler {
 
 impl Application for PythonHandler {
     fn enter(&self, turn: &mut Turn<'_>) {
-        // While the interpreter is finalized no more requests run; they end with the process.
+        // While the interpreter is being finalized, no more requests run; they end with the process.
         let _ = Python::try_attach(|py| self.run_requests(py, turn, || true));
     }
 
@@ -141,8 +141,8 @@ impl PythonHandler {
         self.threads.join(py);
     }
 
-    /// Runs requests until the turn is over, or `goes_on` returns false after one. False: the runner is to end, since
-    /// the application has raised an exception that concerns the runner, such as `GreenletExit`.
+    /// Runs requests until the turn is over, or until `goes_on` returns false after one. False: the runner must end,
+    /// because the application has raised an exception that concerns the runner, such as `GreenletExit`.
     pub(crate) fn run_requests(&self, py: Python<'_>, turn: &mut Turn<'_>, goes_on: impl Fn() -> bool) -> bool {
         let mut cache = self.caches.take();
         let thread = ffi::thread::ident();

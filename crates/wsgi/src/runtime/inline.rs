@@ -30,7 +30,7 @@ pub(crate) struct Inline {
 struct Interrupt {
     /// Its handler when the server began; a debugger may replace it.
     handler: Py<PyAny>,
-    /// `getsignal` of the C module: that of `signal` looks for an enumeration's member at each call.
+    /// `getsignal` of the C module: the one in `signal` looks up an enumeration member at each call.
     getsignal: Py<PyAny>,
     number: Py<PyAny>,
 }
@@ -81,7 +81,7 @@ impl ExceptionPolicy for Inline {
         }
     }
 
-    /// Installs the server's handler of SIGINT again: `pdb` replaces it by its own when it continues, and between
+    /// Installs the server's SIGINT handler again: `pdb` replaces it with its own when it continues, and between
     /// requests Ctrl-C must end the server.
     fn request_ended(&self, py: Python<'_>) {
         let Some(interrupt) = self.interrupt.get() else { return };

@@ -37,7 +37,7 @@ impl InterpreterProbe {
 
 fn attach_for_each(questions: &Receiver<Weak<Server>>) {
     while let Ok(server) = questions.recv() {
-        // A worker that has no memory for the state of this thread is not one whose interpreter is held.
+        // A worker without memory for the state of this thread does not count as one whose interpreter is held.
         if thread_state::has_memory_to_attach() && Python::try_attach(|_| ()).is_none() {
             // The interpreter is being finalized.
             return;

@@ -15,8 +15,8 @@ pub(crate) struct LogStream(ServerLog);
 
 #[pymethods]
 impl LogStream {
-    /// destination: as `--log` takes it. json: texts are objects of JSON. Raises ValueError for what is no destination,
-    /// and OSError, whose text names it, when it cannot be opened.
+    /// destination: a value of `--log`. json: texts are JSON objects. Raises ValueError for an invalid destination, and
+    /// OSError, whose text names it, if it cannot be opened.
     #[new]
     #[pyo3(signature = (destination, /, *, json=false))]
     fn new(py: Python<'_>, destination: OsString, json: bool) -> PyResult<Self> {
@@ -36,12 +36,12 @@ impl LogStream {
         Ok(py.detach(|| self.0.reopen())?)
     }
 
-    /// The same log in a forked child, without what waits; None: it cannot be opened there.
+    /// The same log in a forked child, without queued entries; None: it cannot be opened there.
     fn in_child(&self) -> Option<Self> {
         self.0.in_child().map(Self)
     }
 
-    /// Writes what waits, for at most this many seconds; True: all is written.
+    /// Writes queued entries, for at most this many seconds; True: all are written.
     #[pyo3(signature = (seconds, /))]
     fn flush(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         let time = Duration::try_from_secs_f64(seconds)
@@ -54,8 +54,8 @@ impl LogStream {
         self.0.waits_for()
     }
 
-    /// From now on a thread writes what waits. Only for a process that forks no workers, since a process with threads
-    /// must not fork.
+    /// From now on, a thread writes queued entries. Only for a process that forks no workers, because a process with
+    /// threads must not fork.
     fn allow_thread(&self) {
         self.0.allow_thread();
     }

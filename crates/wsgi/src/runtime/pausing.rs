@@ -22,10 +22,10 @@ thread_local! {
     static PAUSE: RefCell<ManuallyDrop<Option<Py<PyAny>>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
-/// From now on requests on the calling thread run in greenlets, which wait by this callable.
+/// From now on, requests on the calling thread run in greenlets, which wait by calling this callable.
 pub(crate) fn pause_here(pause: Py<PyAny>) {
     let before = PAUSE.replace(ManuallyDrop::new(Some(pause)));
-    // Outside of the cell, since the drop may run Python code.
+    // Outside the cell, because the drop may run Python code.
     drop(ManuallyDrop::into_inner(before));
     waiting::set_here(&Pausing);
 }
@@ -83,11 +83,12 @@ impl Waits for Pausing {
     fn let_others_run(&self, py: Python<'_>, resume: Option<&dyn Fn(u64) -> bool>) -> PyResult<()> {
         let ticket = ticket();
         match resume {
-            // The ticket comes back through the wakeup descriptor. By then gevent's loop has gone round once, and
-            // whoever was ready has run. `gevent.sleep(0)` may come back fifty times before the loop polls for others.
+            // The ticket comes back through the wakeup descriptor. By then, gevent's loop has completed one round, and
+            // every greenlet that was ready has run. `gevent.sleep(0)` may return fifty times before the loop polls for
+            // others.
             Some(resume) if resume(ticket) => pause(py, ticket, None).map(drop),
             Some(_) => Ok(()),
-            // Nobody gives this ticket back; the timer of the pause ends it.
+            // Nothing returns this ticket; the timer of the pause ends the wait.
             None => pause(py, ticket, Some(0.0)).map(drop),
         }
     }

@@ -1,6 +1,5 @@
-//! The settings of a server as Python hands them over: a mapping from each name in [`SETTINGS`] to a plain value.
-//! Names, meanings and defaults are those of `tailrace/cli/options.py`; nothing has a default here, so that none can
-//! differ.
+//! The settings of a server as Python passes them: a mapping from each name in [`SETTINGS`] to a plain value. Names,
+//! meanings and defaults are those of `tailrace/cli/options.py`. There are no defaults here, so none can differ.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,10 +1,10 @@
-//! Requests that are slow (`--slow`): logs each while it runs, with the stack of its thread.
+//! Slow requests (`--slow`): logs each while it runs, with the stack of its thread.
 //!
-//! The I/O side must not wait for the interpreter, so two threads do that, which are started with the first such
-//! request: one takes the stack, and the other waits for it for a limited time. If a call that holds the interpreter is
-//! what is slow, no stack can be taken, and no line goes through `logging`: the line is written to standard error.
+//! The I/O side must not wait for the interpreter, so two threads do this work, which are started with the first such
+//! request: one takes the stack, and the other waits for it for a limited time. If the slow call holds the interpreter,
+//! no stack can be taken and `logging` cannot be used: the line is written to standard error.
 //!
-//! At most [`LINES`] requests a second are logged. A line counts the others.
+//! At most [`LINES`] requests per second are logged. A line counts the others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -19,12 +19,12 @@ use crate::python::log::LogQueue;
 use crate::python::memory;
 use crate::runtime::executor::Executor;
 
-/// How long a stack is waited for.
+/// How long to wait for a stack.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// Requests that are logged in a second.
+/// Maximum number of requests that are logged per second.
 const LINES: u32 = 10;
 
-/// A request whose stack is asked for.
+/// A request whose stack is wanted.
 struct Question {
     slow: Slow,
     /// Where the stack is sent; `None`: the request has just ended.
@@ -50,7 +50,7 @@ impl SlowRequests {
             let (sender, requests) = channel();
             let (questions, asked) = channel();
             let (lines, server, executor) = (self.lines.clone(), server.clone(), executor.clone());
-            // If a thread cannot be started, its receiver is dropped, and nothing is logged, or no stack.
+            // If a thread cannot be started, its receiver is dropped, and either the line or its stack is missing.
             let _ = thread::Builder::new()
                 .name(String::from("tailrace-stacks"))
                 .spawn(move || take_stacks(&asked, &server, &*executor));

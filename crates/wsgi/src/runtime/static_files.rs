@@ -1,4 +1,4 @@
-//! What the server would do with a static file, told without serving: by the same functions, for `tailrace static`.
+//! What the server would do with a static file, found without serving, by the same functions; for `tailrace static`.
 
 use std::path::PathBuf;
 
@@ -35,8 +35,8 @@ pub(crate) fn static_codings(settings: &Bound<'_, PyMapping>, name: &str, length
     Ok(found.iter().map(|coding| coding.name()).collect())
 }
 
-/// Why what a path leads to below a folder would not be served; `None`: it would. path: percent-encoded, with a slash
-/// in front.
+/// Why the target of a path below a folder would not be served; `None`: it would. path: percent-encoded, with a leading
+/// slash.
 #[pyfunction]
 #[pyo3(signature = (settings, folder, path, /))]
 pub(crate) fn static_refusal(settings: &Bound<'_, PyMapping>, folder: PathBuf, path: &str) -> PyResult<Option<String>> {

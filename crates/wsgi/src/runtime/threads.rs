@@ -15,10 +15,10 @@ use crate::python::log::LogQueue;
 use crate::runtime::deadlines::DeadlineThread;
 use crate::runtime::executor::Executor;
 
-/// Seconds that a thread may take to end when it has nothing left to do.
+/// Maximum time for an idle thread to end, in seconds.
 const THREAD_END: f64 = 1.0;
 
-/// With so many thread objects, those of threads that have ended are sought and forgotten.
+/// At this number of thread objects, those of threads that have ended are removed.
 const MANY_THREADS: usize = 256;
 
 /// See the module.
@@ -84,7 +84,7 @@ impl ThreadPool {
     /// After the server has ended: waits for its threads to end. None of them is inside of the application.
     pub(crate) fn join(&self, py: Python<'_>) {
         for thread in self.take_threads() {
-            // A thread cannot join itself: an error when a request of this server has called this.
+            // A thread cannot join itself: this is an error if a request of this server made the call.
             let _ = thread.bind(py).call_method1("join", (THREAD_END,));
         }
     }
