@@ -1,4 +1,4 @@
-//! The application, as far as the server knows it: the trait of what responds to requests.
+//! The application, as the server sees it: the trait of the code that responds to requests.
 //!
 //! `wsgi` implements [`Application`] for Python; a Rust echo implements it in a dozen lines, so the whole server is
 //! tested and measured without an interpreter.
@@ -12,7 +12,7 @@ use crate::observe::record::Record;
 use crate::os::clock;
 use crate::request::Request;
 
-/// What responds to the requests of a server. Shared by all its threads.
+/// Responds to the requests of a server. Shared by all its threads.
 pub trait Application: Reports {
     /// Runs complete requests on the calling thread.
     ///
@@ -35,19 +35,19 @@ pub trait Application: Reports {
         false
     }
 
-    /// Checks whether the application can be had: has a thread of the application's own acquire what a request needs
-    /// (the interpreter), and then call [`Server::application_answers`](crate::Server::application_answers). Called by
-    /// the I/O side: must not block. False: that will not be called.
+    /// Checks whether the application is available: lets a thread of the application acquire what a request needs (the
+    /// interpreter) and then call [`Server::application_answers`](crate::Server::application_answers). Called by the
+    /// I/O side: must not block. False: that will not be called.
     fn ask(&self) -> bool {
         false
     }
 
-    /// So many bytes that were held for clients have been freed; the allocator may be asked to return them to the
-    /// system. Called by the I/O side: must not block.
+    /// This many bytes held for clients have been freed; the allocator may be asked to return them to the system.
+    /// Called by the I/O side: must not block.
     fn freed(&self, _bytes: usize) {}
 }
 
-/// What is told of requests and responses, and writes the error log.
+/// Receives reports on requests and responses, and writes the error log.
 pub trait Reports: Send + Sync + 'static {
     /// A request's deadline has come while a thread still works on it. Called by the I/O side, which does not hold the
     /// application: must not block.
@@ -68,7 +68,7 @@ pub trait Reports: Send + Sync + 'static {
         false
     }
 
-    /// A response is over, complete or not. `line`: its line of an access log that goes to the application. Called by
+    /// A response has ended, complete or not. `line`: its line of an access log that goes to the application. Called by
     /// the thread that accounts for it: must not block.
     fn delivered(&self, _request: &Request, _record: &Record, _line: Option<String>) {}
 

@@ -1,22 +1,21 @@
 //! Whether a request can still enter the application: while one thread holds the interpreter and does not release it,
 //! none can.
 //!
-//! While there are requests and none of them begins or ends, the I/O side asks the application now and then, which
-//! answers from a thread of its own as soon as that thread has the interpreter. How long a question has been unanswered
-//! is shown on the scoreboard; the master decides what follows. A request that computes or waits for long releases the
-//! interpreter at times, so questions are answered meanwhile. Threads: those of the I/O side ask, the application's own
-//! answers.
+//! While there are requests but none begins or ends, the I/O side asks the application now and then, which answers from
+//! a separate thread as soon as that thread has the interpreter. The scoreboard shows how long a question has been
+//! unanswered; the master decides what to do. A request that computes or waits for long releases the interpreter at
+//! times, so questions are answered meanwhile. Threads: those of the I/O side ask, the application's own answers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// When no request has begun or ended for so long (nanoseconds), the application is asked.
+/// Time without a request that begins or ends after which the application is asked (nanoseconds).
 const ASK_AFTER: u64 = 1_000_000_000;
 
 /// See the module. Moments are nanoseconds of the clock that all processes share.
 #[derive(Default)]
 pub(crate) struct ApplicationCheck {
-    /// When it was asked, plus one; 0: no question is unanswered.
+    /// Time of the question, plus one; 0: no question is unanswered.
     asked: AtomicU64,
     /// The latest count of requests that began or ended, and when it was seen to change.
     moves: AtomicU64,
@@ -24,7 +23,7 @@ pub(crate) struct ApplicationCheck {
 }
 
 impl ApplicationCheck {
-    /// True when the application is to be asked now, which [`ApplicationCheck::ask`] notes. `moves` counts requests
+    /// True if the application should be asked now, which [`ApplicationCheck::ask`] records. `moves` counts requests
     /// that began or ended; `is_busy`: there are some.
     pub(crate) fn is_due(&self, now: u64, moves: u64, is_busy: bool) -> bool {
         if !is_busy || self.moves.swap(moves, Ordering::Relaxed) != moves {
@@ -45,12 +44,12 @@ impl ApplicationCheck {
         self.asked.store(0, Ordering::Release);
     }
 
-    /// True when the application has not answered for at least so long.
+    /// True if the application has not answered for at least this time.
     pub(crate) fn is_unanswered(&self, time: Duration, now: u64) -> bool {
         self.asked_at().is_some_and(|at| Duration::from_nanos(now.saturating_sub(at)) >= time)
     }
 
-    /// Since when the application has not answered.
+    /// Since when the question has been unanswered.
     pub(crate) fn asked_at(&self) -> Option<u64> {
         self.asked.load(Ordering::Acquire).checked_sub(1)
     }

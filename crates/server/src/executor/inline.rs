@@ -73,7 +73,7 @@ impl Executor for Inline {
     }
 
     fn longest_wait(&self) -> Option<Duration> {
-        // The application was run and has left them in the queue: it is run again soon.
+        // The application ran and left them in the queue: it runs again soon.
         Some(TICK)
     }
 
@@ -81,7 +81,7 @@ impl Executor for Inline {
         self.dispatcher.queue.is_blocked(time, self.context.clock.recent())
     }
 
-    /// The only thread looks whether the server has ended before each round.
+    /// The only thread checks before each round whether the server has ended.
     fn end(&self) {}
 
     /// The loop cannot end a request, which may be at the prompt of a debugger; a signal handler can.
@@ -99,7 +99,7 @@ impl Executor for Inline {
 }
 
 impl Wakes for Inline {
-    /// The only thread is the caller, and looks before it waits.
+    /// The only thread is the caller, and checks before it waits.
     fn wake_io(&self) {}
 }
 
@@ -110,6 +110,6 @@ impl Flushes for Inline {
 }
 
 impl Turns for Inline {
-    /// The only thread looks at the run queue after each round.
+    /// The only thread checks the run queue after each round.
     fn wake_runners(&self) {}
 }

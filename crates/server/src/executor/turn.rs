@@ -1,4 +1,4 @@
-//! A runner's turn at running the application: where it gets its requests from.
+//! A runner's turn at running the application: the source of its requests.
 //!
 //! Thread: a turn is its runner's alone.
 
@@ -16,7 +16,7 @@ pub struct Turn<'a> {
     executor: &'a dyn Turns,
     /// The runner's slot in the runner table.
     slot: Option<usize>,
-    /// The runner has taken a request up and not put it down.
+    /// The runner has taken a request and not finished it.
     has_request: bool,
     /// When it was given the last one.
     began: Option<Instant>,
@@ -42,7 +42,7 @@ impl<'a> Turn<'a> {
         Self { dispatcher, executor, slot, has_request: false, began: None, state: State::Entering(entry) }
     }
 
-    /// The turn of a runner that has the interpreter. `None`: no request waits, or as many run as may.
+    /// The turn of a runner that has the interpreter. `None`: no request waits, or the maximum number are running.
     pub(crate) fn running(dispatcher: &'a Dispatcher, executor: &'a dyn Turns, slot: usize) -> Option<Self> {
         let joins = dispatcher.queue.join(dispatcher.most_runners());
         let slot = Some(slot);
@@ -99,19 +99,19 @@ impl Turn<'_> {
         }
     }
 
-    /// The application is done with the request that [`Turn::next`] gave, but for its cleaning up: nothing is raised in
-    /// it any more. True when its deadline had come.
+    /// The application has finished the request that [`Turn::next`] returned, except for its cleanup: no exception is
+    /// raised in it any more. True if its deadline had passed.
     pub fn leave_application(&self) -> bool {
         self.slot.is_some_and(|slot| self.dispatcher.runners.leave(slot))
     }
 
-    /// True when the deadline of the request that [`Turn::next`] gave has come.
+    /// True if the deadline of the request that [`Turn::next`] returned has passed.
     pub fn is_overdue(&self) -> bool {
         self.slot.is_some_and(|slot| self.dispatcher.runners.is_overdue(slot))
     }
 
-    /// True in a child that the application has forked: the parent runs the request, and may have held any lock at
-    /// the fork.
+    /// True in a child that the application has forked: the parent runs the request, and may have held any lock at the
+    /// fork.
     pub fn is_forked_child(&self) -> bool {
         self.dispatcher.context().is_forked_child()
     }
@@ -120,8 +120,8 @@ impl Turn<'_> {
         self.dispatcher.context().clock.peek()
     }
 
-    /// Before the next call of the application: sends what is held, if that call would keep it for too long, should it
-    /// take as long as the last one. After the last call the runner sends it anyway.
+    /// Before the next call of the application: sends held responses if that call would delay them for too long,
+    /// assuming that it takes as long as the last one. After the last call, the runner sends them anyway.
     fn send_held(&self) {
         let held = &self.dispatcher.context().held;
         if held.is_empty() {
@@ -146,7 +146,7 @@ impl Turn<'_> {
         exchange
     }
 
-    /// The runner is done with the request that it ran.
+    /// The runner has finished its request.
     fn put_down(&mut self) {
         if !std::mem::take(&mut self.has_request) || self.is_forked_child() {
             return;
@@ -168,7 +168,7 @@ impl Drop for Turn<'_> {
             State::Left => {}
             // The application does not want a request.
             State::Entering(_) => self.dispatcher.queue.turn_back(),
-            // The application unwound out of its turn, or the greenlet is not to take another request.
+            // The application unwound out of its turn, or the greenlet must not take another request.
             State::Running => {
                 if self.dispatcher.queue.leave() {
                     self.executor.wake_runners();

@@ -1,5 +1,5 @@
-//! The application runs in the greenlets of one thread: a thread of its own does the I/O, the greenlet thread takes the
-//! requests.
+//! The application runs in the greenlets of one thread: a separate thread does the I/O, and the greenlet thread takes
+//! the requests.
 //!
 //! The I/O thread runs [`Executor::run`], and never touches the application. The greenlet thread calls the public
 //! methods, except those that say "any thread". In a forked child nothing here does anything.
@@ -30,11 +30,11 @@ use crate::os::process;
 use crate::response::coalescing::TICK;
 use crate::response::policy::{Coalesce, Policy, Waiting};
 
-/// All greenlets share a thread, which must not be kept by the response of one of them.
+/// All greenlets share a thread, which the response of one of them must not occupy.
 pub(crate) const POLICY: Policy = Policy {
     coalesce: Coalesce::Always,
     waiting: Waiting::Ticket,
-    // Copying these takes less time than to release the interpreter and get it back.
+    // Copying these takes less time than releasing and reacquiring the interpreter.
     most_by_runner: Some(128 * 1024),
     // A greenlet that sends its next block meanwhile blocks, and with it all others of its thread.
     most_by_io: Some(1 << 20),
@@ -43,20 +43,21 @@ pub(crate) const POLICY: Policy = Policy {
     reads_by_runner: 1,
 };
 
-/// How long requests are taken up before other greenlets run: as long as gevent's own hub runs callbacks.
+/// How long requests are taken before other greenlets run: as long as gevent's own hub runs callbacks.
 const SLICE: Duration = Duration::from_millis(5);
-/// Between two rounds at most, while the greenlet thread has requests of earlier ones to take up: under load, one round
-/// for many requests in place of a wake-up for each, which would take the core from the greenlet thread. Without it, an
-/// empty application loses 10 % of its rate (64 connections), as do 1,000 greenlets that sleep for 10 ms each.
+/// Maximum time between two rounds while the greenlet thread still has requests of earlier ones to take. Under load,
+/// one round then handles many requests instead of a wake-up for each, which would take the core from the greenlet
+/// thread. Without it, an empty application loses 10 % of its rate (64 connections), as do 1,000 greenlets that sleep
+/// for 10 ms each.
 const NAP: Duration = Duration::from_micros(500);
-/// With no more requests than this, a round that comes as soon as the greenlet thread has taken them up serves their
-/// clients sooner; with more, larger rounds serve all of them with less work. Without the first, an empty application
-/// takes 18 % more processor time on two cores (64 connections); without the second, 1,000 sleeping greenlets lose 3 to
-/// 6 %.
+/// Up to this number of requests, a round that begins as soon as the greenlet thread has taken them serves their
+/// clients sooner. Above it, larger rounds serve all of them with less work. Without the first rule, an empty
+/// application takes 18 % more processor time on two cores (64 connections); without the second, 1,000 sleeping
+/// greenlets lose 3 to 6 %.
 const FEW: usize = 8;
 /// Events taken at once: thousands of streams that get a block each are one round.
 const BATCH: usize = 256;
-/// How often the I/O thread looks for requests that have waited too long.
+/// How often the I/O thread checks for requests that have waited too long.
 const LATE_CHECK: Duration = Duration::from_millis(10);
 
 /// See the module.
@@ -65,7 +66,7 @@ pub struct Greenlets {
     dispatcher: Arc<Dispatcher>,
     wakeup: Wakeup,
     began: Instant,
-    /// Until when requests are taken up, in nanoseconds since `began`; 0: a slice is yet to begin.
+    /// Until when requests are taken, in nanoseconds since `began`; 0: no slice has begun.
     slice: AtomicU64,
     /// Counts how often the greenlet thread has looked for requests.
     turns: AtomicU64,
@@ -108,8 +109,8 @@ impl Greenlets {
         self.wakeup.take()
     }
 
-    /// True when requests wait, one more may run, and the slice of time for requests is not over. Where only the
-    /// slice is the reason not to, the greenlet thread is woken again.
+    /// True if requests wait, another one may run, and the slice of time for requests is not over. If only the slice
+    /// prevents it, the greenlet thread is woken again.
     pub fn wants_worker(&self) -> bool {
         if self.is_forked_child() {
             return false;
@@ -203,12 +204,12 @@ impl Executor for Greenlets {
             // Once for all requests that this round has made complete.
             let queue = &self.dispatcher.queue;
             if queue.wants_runner(self.dispatcher.most_runners()) {
-                // A greenlet thread that has nothing else to do takes them up at once, and their clients may send the
-                // next ones as soon: there is no reason to wait.
+                // A greenlet thread that has nothing else to do takes them at once, and their clients may send the next
+                // ones just as soon: there is no reason to wait.
                 let was_at_work = self.wakeup.is_at_work();
                 self.wakeup.wake();
                 if was_at_work && !self.context.flush_list.has_urgent() {
-                    // It has earlier requests to take up first; what arrives meanwhile is handled in one round.
+                    // It has earlier requests to take first; everything that arrives meanwhile is handled in one round.
                     if queue.len() > FEW {
                         thread::sleep(NAP);
                     } else {
@@ -327,7 +328,7 @@ mod tests {
         }
         assert!(!served.greenlets.wants_worker());
         assert!(served.greenlets.turn(2).is_none());
-        // Whoever ends a request at the limit wakes the greenlet thread for those that wait.
+        // The runner that ends a request at the limit wakes the greenlet thread for those that wait.
         let (turn, exchange) = carried.pop().unwrap();
         exchange.finish().unwrap();
         drop(turn);

@@ -1,13 +1,13 @@
 //! How the I/O thread and others wake the greenlet thread: the one thread whose greenlets run the application
 //! (`--gevent`).
 //!
-//! Who has news for the greenlet thread notes it and wakes that thread, which waits for a descriptor in its own event
-//! loop, among all else that its greenlets wait for. It is woken once until it has answered, so one wake-up takes a
-//! batch. No news is lost: the answering thread makes the descriptor unreadable *before* it looks for news, and who
-//! brings some notes it before the wake-up.
+//! A thread with news for the greenlet thread records it and wakes the greenlet thread, which waits for a descriptor in
+//! its own event loop, along with everything that its greenlets wait for. Until the greenlet thread has answered, it is
+//! not woken again, so one wake-up takes a batch. No news is lost: the answering thread makes the descriptor unreadable
+//! *before* it checks for news, and the sender records news before the wake-up.
 //!
-//! Threads: any one wakes and reports; the greenlet thread takes; one more watches ([`Wakeup::watch`]). In a forked
-//! child nothing here does anything.
+//! Threads: any thread wakes and reports; the greenlet thread takes; one more watches ([`Wakeup::watch`]). In a forked
+//! child, nothing here does anything.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -28,7 +28,7 @@ use crate::os::sync::{Condvar, Mutex, lock, wait, wait_for};
 /// What the greenlet thread takes when it answers a wake-up.
 #[derive(Debug, Default)]
 pub struct News {
-    /// What greenlets waited for under these tickets has come.
+    /// The events that greenlets await under these tickets have occurred.
     pub tickets: Vec<u64>,
     /// Requests whose deadline has come.
     pub overdue: Vec<Overdue>,
@@ -39,9 +39,9 @@ pub struct News {
 /// What the watching thread finds: whether the greenlet thread is blocked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Look {
-    /// This wake-up has been unanswered for so long.
+    /// This wake-up has been unanswered for this long.
     Unanswered(u64, Duration),
-    /// The wake-up that was asked for was answered after so long.
+    /// The requested wake-up was answered after this long.
     Answered(Duration),
     /// The server has ended.
     Ended,
@@ -130,11 +130,11 @@ impl Wakeup {
         u64::try_from(clock::now().saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Has the greenlet thread look for news and requests, which the caller has noted before. One write for a whole
-    /// batch.
+    /// Makes the greenlet thread check for news and requests, which the caller has recorded before. One write for a
+    /// whole batch.
     pub fn wake(&self) {
-        // What was noted before comes before the look at `sent`, as the greenlet thread's look at it comes after its
-        // zero.
+        // The earlier record is ordered before the check of `sent`, just as the greenlet thread's check for news comes
+        // after it sets `sent` to zero.
         fence(Ordering::SeqCst);
         if self.sent.load(Ordering::SeqCst) != 0 || self.is_forked_child() {
             return;
@@ -149,13 +149,13 @@ impl Wakeup {
 
     #[cold]
     fn wake_watcher(&self) {
-        // With the lock, so that it either has yet to look or waits already.
+        // With the lock held, so that it either has not checked yet or is already waiting.
         drop(lock(&self.watch));
         self.seen.notify_all();
     }
 
-    /// What a greenlet waits for under this ticket has come. False: the server has ended, the ticket will not come
-    /// back.
+    /// The event that a greenlet awaits under this ticket has occurred. False: the server has ended, and the ticket
+    /// will not come back.
     pub(crate) fn report_ticket(&self, ticket: u64) -> bool {
         if self.is_forked_child() {
             return false;
@@ -231,16 +231,15 @@ impl Wakeup {
         }
     }
 
-    /// True when the greenlet thread has requests to take up: a wake-up now only adds to them.
+    /// True if the greenlet thread has requests to take: a wake-up now only adds to them.
     pub(crate) fn is_at_work(&self) -> bool {
         self.is_at_work.load(Ordering::SeqCst) || self.sent.load(Ordering::SeqCst) != 0
     }
 
-    /// I/O thread: does nothing while the greenlet thread has requests to take up, for `most` at most.
+    /// I/O thread: sleeps while the greenlet thread has requests to take, for `most` at most.
     pub(crate) fn rest(&self, most: Duration) {
         self.resting_thread.get_or_init(thread::current);
-        // Each side notes what it does before it looks at what the other one does, so that no end of the work is
-        // missed.
+        // Each side records its own state before it checks the other's, so that neither misses the end of the work.
         self.resting.store(true, Ordering::SeqCst);
         if self.is_at_work() {
             thread::park_timeout(most);

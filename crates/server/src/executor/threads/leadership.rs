@@ -1,8 +1,8 @@
-//! Who leads the loop: one atomic word, which threads pass to each other without a lock.
+//! Which thread leads the loop: one atomic word, which threads pass to each other without a lock.
 //!
 //! A thread leads for a **term**. While it runs the application, the term is *lent*: another thread may take the lead,
-//! which begins the next term, and the former leader finds that out when it comes back. A term may be lent many times,
-//! and each time looks different, so that whoever watches can tell a leader that stays away from one that comes and
+//! which begins the next term, and the former leader finds this out when it comes back. A term may be lent many times,
+//! and each time looks different, so that a watcher can distinguish a leader that stays away from one that comes and
 //! goes. At most one thread has a term that is not over.
 //!
 //! No lock, condition, clock or thread is here: `roles` has those.
@@ -22,7 +22,7 @@ pub(crate) struct Leadership(AtomicU64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Term(u64);
 
-/// The word as somebody saw it.
+/// The word at the time of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen(u64);
 
@@ -39,7 +39,7 @@ impl Leadership {
         Term(self.0.load(Ordering::Acquire))
     }
 
-    /// The leader stops polling, and may resume. What it did before is seen by whoever sees this.
+    /// The leader stops polling, and may resume. A thread that sees this also sees what the leader did before.
     pub(crate) fn lend(&self, term: &mut Term) {
         term.0 = (term.0 & !(TERM - 1)) | ((term.0 + LEND) & (TERM - 1)) | LENT;
         self.0.store(term.0, Ordering::SeqCst);

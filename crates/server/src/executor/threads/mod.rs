@@ -35,7 +35,7 @@ use crate::response::policy::{Coalesce, Policy, Waiting};
 /// A finished response of which more bytes than this are unsent is left to the I/O side.
 pub(super) const HAND_OVER: usize = 32 * 1024;
 
-/// A thread writes by itself and waits by itself, the interpreter released.
+/// A thread writes and waits by itself, with the interpreter released.
 pub(crate) const POLICY: Policy = Policy {
     coalesce: Coalesce::WhenQuick,
     waiting: Waiting::Block,
@@ -48,12 +48,13 @@ pub(crate) const POLICY: Policy = Policy {
 
 /// Events taken at once: what a leader reads before it runs the application.
 const BATCH: usize = 32;
-/// After this long, a runner that computes while requests wait and another thread leads is recalled: the leader then runs
-/// the application itself. As long as requests wait the runner would not leave, each event would wake the leader, and
-/// nothing would be held: 64 connections on the server's core lose 20 % of the rate of Flask's first example.
+/// After this time, a runner that computes while requests wait and another thread leads is recalled: the leader then
+/// runs the application itself. Otherwise, as long as requests wait, the runner would not leave, each event would wake
+/// the leader, and no response would be held: 64 connections on the server's core lose 20 % of the rate of Flask's
+/// hello.
 const RECALL: Duration = Duration::from_millis(2);
-/// How often a leader looks at a queue for which there is no thread. With 8 threads that all wait, looks every 200 µs
-/// double the processor time of a request, and every millisecond takes 1.3 times as much.
+/// How often a leader checks a queue for which there is no thread. With 8 threads that all wait, checks every 200 µs
+/// double the processor time of a request, and checks every millisecond cost 1.3 times as much.
 const FULL_NAP: Duration = Duration::from_millis(10);
 /// How often the log says that no thread can be started (milliseconds).
 const LOG_PAUSE: Millis = 60_000;
@@ -66,7 +67,7 @@ pub(crate) struct Threads {
     dispatcher: Arc<Dispatcher>,
     application: Arc<dyn Application>,
     roles: Roles,
-    /// The one runner is to leave the application, so that the leader runs it. It was seen to compute.
+    /// The only runner must leave the application, so that the leader runs it. It was seen to compute.
     is_recalled: AtomicBool,
     /// The leader has little time to spare, see [`SpareTime`].
     is_saturated: AtomicBool,
@@ -97,7 +98,7 @@ impl Threads {
         }
     }
 
-    /// Takes one role after the other, until the thread is to end.
+    /// Takes one role after the other until the thread must end.
     fn take_roles(&self, member: Member, events: &dyn EventLoop) -> io::Result<()> {
         let mut batch = Events::new(BATCH);
         while !events.has_ended() {
@@ -232,8 +233,8 @@ impl Executor for Threads {
 }
 
 impl Wakes for Threads {
-    /// A leader that is inside of the application is not woken: it polls when the application returns, or the watcher
-    /// does before.
+    /// A leader inside the application is not woken: it polls when the application returns, or the watcher polls before
+    /// that.
     fn wake_io(&self) {
         if self.roles.is_led() && !local::is_leading() {
             self.context.poller.wake();
@@ -255,16 +256,16 @@ impl Flushes for Threads {
         self.roles.alert();
     }
 
-    /// Only while the server has little time to spare: clients whose responses come together ask again together, and
-    /// meanwhile another server would have nothing to do. Only the leader, which runs the application itself: it is the
-    /// next to run, so it comes to what it holds soon. An application that is known to wait keeps it for longer than a
+    /// Only while the server has little time to spare: clients that are answered together send their next requests
+    /// together, and until then the server would be idle. Only the leader, which runs the application itself: it runs
+    /// next, so it soon sends what it holds. An application that is known to wait occupies it for longer than a
     /// response may be held.
     fn may_hold(&self) -> bool {
         self.is_saturated.load(Ordering::Relaxed) && !self.roles.is_led() && !self.dispatcher.queue.is_eager()
     }
 
-    /// Only while the leader runs the application: a watcher then comes at each tick, and need not be woken. An
-    /// application that is known to wait would have its blocks wait for a tick in vain.
+    /// Only while the leader runs the application: a watcher then comes at each tick, and need not be woken. With an
+    /// application that is known to wait, blocks would wait for a tick in vain.
     fn may_delay(&self) -> bool {
         !self.roles.is_led() && !self.dispatcher.queue.is_eager()
     }
@@ -277,8 +278,7 @@ impl Turns for Threads {
         self.wake_io();
     }
 
-    /// A runner needs a thread that can take the lead while it runs, and threads that are stuck need others in their
-    /// places.
+    /// A runner needs a thread that can take the lead while it runs, and threads that are stuck need replacements.
     fn keep_a_spare_thread(&self) {
         // Each has a slot.
         let most = (self.dispatcher.most_runners() + 1).min(self.dispatcher.runners.len());

@@ -1,12 +1,12 @@
-//! Who of a server's threads does what: one leads, one watches, the others are parked or run the application.
+//! The roles of a server's threads: one leads, one watches, the others are parked or run the application.
 //!
-//! The **leader** polls, reads, parses, and runs the application itself. While it does, its term is *lent*: the
-//! **watcher** looks every 200 µs. If the leader has not come back and the process has been idle
+//! The **leader** polls, reads, parses, and runs the application itself. While it runs the application, its term is
+//! *lent*: the **watcher** checks every 200 µs. If the leader has not come back and the process has been idle
 //! meanwhile, the application waits for something: the watcher takes the lead. If the process is busy, a second runner
 //! would only compete for the interpreter: the watcher *relieves* the leader, that is, it polls and handles events once
-//! every millisecond, and goes on watching. So a request costs no hand-off while the application is quick, and I/O
-//! never waits for an application that is slow. Parked threads are not woken by traffic; when a thread is needed, the
-//! most recently parked one is woken.
+//! every millisecond, and continues to watch. So a request costs no hand-off while the application is quick, and I/O
+//! never waits for a slow application. Traffic does not wake parked threads; when a thread is needed, the most recently
+//! parked one is woken.
 //!
 //! Roles change under a lock, which no request takes on its way.
 
@@ -22,10 +22,10 @@ use crate::os::sync::{Condvar, Mutex, lock, wait_for};
 
 /// A parked thread beyond the spare ones ends after this time.
 const RETIRE_AFTER: Duration = Duration::from_secs(20);
-/// Parked threads that stay for ever.
+/// Number of parked threads that never end.
 const SPARE: usize = 2;
 
-/// What a thread is to do next.
+/// The next role of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Lead the loop, for this term.
@@ -44,11 +44,11 @@ pub(crate) trait Watched {
     fn was_idle(&self, load: &Load) -> bool {
         load.was_idle()
     }
-    /// How long the watcher may nap at most; `None`: as long as it likes.
+    /// Maximum poll interval of the watcher; `None`: no limit.
     fn longest_nap(&self) -> Option<Duration> {
         None
     }
-    /// Sends the responses that have been held, and the blocks that have been coalesced, for as long as they may be.
+    /// Sends the responses and coalesced blocks that have been held for the maximum time.
     fn send_held(&self) {}
     /// The watcher leads from now on, or sleeps until it is called.
     fn leave_watch(&self) {}
@@ -140,7 +140,7 @@ impl Roles {
         self.starting.store(false, Ordering::Release);
     }
 
-    /// Gives a thread without a role its next one; parks it while there is none.
+    /// Assigns a thread without a role its next one; parks it while there is none.
     pub(crate) fn next_role(&self) -> Role {
         let parked = {
             let mut assigned = lock(&self.assigned);
@@ -215,7 +215,7 @@ impl Roles {
         self.leadership.is_led()
     }
 
-    /// There is I/O to do while the leader is away: the watcher looks soon.
+    /// There is I/O to do while the leader is away: the watcher checks soon.
     pub(crate) fn alert(&self) {
         self.watcher.call(Call::Look);
     }
@@ -233,7 +233,7 @@ impl Roles {
             }
             watched.send_held();
             if call == Call::None && nap < NAP {
-                // That was no time to judge a leader by.
+                // The time was too short to judge a leader.
                 continue;
             }
             let seen = self.leadership.look();

@@ -1,4 +1,4 @@
-//! How much time a leader has to spare: how long it waits for events, measured again and again.
+//! How much time a leader has to spare, measured continuously by how long it waits for events.
 //!
 //! No clock, lock or thread is here: the leader says what it has seen.
 

@@ -1,4 +1,4 @@
-//! The watcher: how often it looks whether the leader polls, and what it does when the leader does not.
+//! The watcher: how often it checks whether the leader polls, and what it does if not.
 //!
 //! [`Watch`] is the rule, without lock, clock or thread; [`Calls`] is how the watcher sleeps and is woken. One thread
 //! watches at a time; any thread calls it.
@@ -9,17 +9,17 @@ use crate::executor::threads::leadership::Seen;
 use crate::os::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::os::sync::{Condvar, Mutex, lock, wait_for};
 
-/// How long the watcher sleeps before it looks whether the leader has come back. With 1 ms, requests that sleep for 1
+/// How long the watcher sleeps before it checks whether the leader has come back. With 1 ms, requests that sleep for 1
 /// ms each lose 3.5 % of their rate (16 connections).
 pub(crate) const NAP: Duration = Duration::from_micros(200);
 /// The same while the leader comes and goes, and how long I/O waits at most for a leader that computes.
 const RELIEF: Duration = Duration::from_millis(1);
-/// The longest nap while the leader comes and goes. With 1 ms throughout, an empty application loses
-/// 4.6 % of its rate (64 connections).
+/// The longest poll interval while the leader comes and goes. With 1 ms throughout, an empty application loses 4.6 % of
+/// its rate (64 connections).
 const CALM: Duration = Duration::from_millis(4);
-/// After so many naps without any traffic the watcher sleeps until it is called. loom cannot explore many.
+/// After this many sleeps without traffic, the watcher sleeps until it is called. loom cannot explore many.
 const IDLE_NAPS: u32 = if cfg!(loom) { 1 } else { 20 };
-/// A sleeping watcher looks this often without being called.
+/// A sleeping watcher checks this often without being called.
 const LONG_SLEEP: Duration = Duration::from_secs(20);
 
 /// What the watcher is called for.
@@ -28,13 +28,13 @@ pub(crate) enum Call {
     /// Nothing.
     #[default]
     None,
-    /// To look soon.
+    /// To check soon.
     Look,
-    /// To take the lead if the leader is away, without looking twice.
+    /// To take the lead if the leader is away, without a second check.
     Take,
 }
 
-/// What the watcher does after a look.
+/// What the watcher does after a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Nothing.
@@ -59,7 +59,7 @@ impl Watch {
         Self { seen, nap: NAP, idle: 0 }
     }
 
-    /// How long to sleep before the next look.
+    /// How long to sleep before the next check.
     pub(crate) fn nap(&self) -> Duration {
         self.nap
     }
@@ -70,7 +70,7 @@ impl Watch {
     pub(crate) fn look(&mut self, call: Call, now: Seen, is_needed: impl FnOnce() -> bool) -> Action {
         let is_lent = now.is_lent();
         let has_stayed = is_lent && now == self.seen;
-        // After a call to look, hardly any time has passed to judge by.
+        // After a call to check, too little time has passed to judge.
         let stays_away = has_stayed && call == Call::None && is_needed();
         let action = if is_lent && (call == Call::Take || stays_away) {
             Action::Take
@@ -79,7 +79,7 @@ impl Watch {
         } else {
             Action::Nothing
         };
-        // The longer the leader comes and goes, the longer are the naps.
+        // The longer the leader keeps coming and going, the longer the poll interval.
         self.nap = match call {
             Call::Look => NAP,
             _ if has_stayed || self.nap == NAP => RELIEF,
@@ -115,7 +115,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// True when the watcher does not look by itself.
+    /// True if the watcher does not check without being called.
     pub(crate) fn is_asleep(&self) -> bool {
         self.is_asleep.load(Ordering::SeqCst)
     }
