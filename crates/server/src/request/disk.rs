@@ -23,15 +23,16 @@ use crate::os::process::{self, Process};
 use crate::os::sync::lock;
 use crate::os::sync::wait_for;
 
-/// Threads at most. The temporary folder is one disk, and waits for it take no processor time.
+/// Maximum number of threads. The temporary folder is one disk, and waiting for it takes no processor time.
 pub(crate) const THREADS: usize = 8;
 /// How long a thread waits for the next task before it ends.
 const IDLE: Duration = Duration::from_secs(5);
 /// Bytes of a thread's stack: system calls on files need little, and compressing a file less than 64 KiB.
 pub(crate) const STACK: usize = 256 * 1024;
 
-/// Empty files at most that are kept for the next use. A new file takes two to three times the processor time where
-/// many were deleted in the last minutes, for ext4 does not use their numbers again so soon, and passes over each.
+/// Maximum number of empty files that are kept for reuse. If many files were deleted in the last minutes, a new file
+/// takes two to three times the processor time, because ext4 does not reuse their numbers so soon, and passes over each
+/// one.
 const SPARE: usize = 32;
 
 type Task = Box<dyn FnOnce() + Send>;
@@ -64,7 +65,7 @@ pub(crate) struct Disk {
 impl Disk {
     /// Starts no thread.
     pub(crate) fn new() -> Self {
-        // Read at the start: reading the environment while the application changes it is not safe.
+        // Read at startup: reading the environment while the application changes it is not safe.
         Self { shared: Arc::default(), process: Process::here(), folder: std::env::temp_dir(), spare: Mutex::default() }
     }
 
@@ -78,7 +79,7 @@ impl Disk {
         self.process.is_here()
     }
 
-    /// Has a thread run `task`, after the tasks that wait already. If no thread can be started, the caller runs it.
+    /// Lets a thread run `task`, after the queued tasks. If no thread can be started, the caller runs it.
     pub(crate) fn run(&self, task: impl FnOnce() + Send + 'static) {
         // Before the lock, which another thread may have held while the process was forked.
         if !self.process.is_here() {
@@ -119,7 +120,7 @@ impl Disk {
         }
     }
 
-    /// An empty file that children do not have.
+    /// An empty file, closed in forked children.
     fn spare(&self) -> Option<File> {
         if self.process.is_here() { lock(&self.spare).pop() } else { None }
     }
@@ -158,7 +159,7 @@ fn close(file: File) {
     drop(file);
 }
 
-/// For a child, in which the file was closed inside of fork(2): the number may be that of another file by now.
+/// For a child, in which fork(2) closed the file: its number may already be that of another file.
 fn forget(file: File) {
     let _ = file.into_raw_fd();
 }
@@ -190,10 +191,10 @@ impl Shared {
     }
 }
 
-/// An unlinked temporary file. To free its blocks on the disk can take as long as a write, so a disk thread does that,
-/// and keeps the empty file for the next use.
+/// An unlinked temporary file. Freeing its blocks on the disk can take as long as a write, so a disk thread does this,
+/// and keeps the empty file for reuse.
 pub struct TemporaryFile {
-    /// Some until it is dropped.
+    /// `Some` until it is dropped.
     file: Option<File>,
     disk: Option<Arc<Disk>>,
     /// The process whose forked children do not get the file; `None`: they get it.

@@ -1,14 +1,14 @@
 //! How much memory a server holds for its clients: request heads and the bytes received with them, request bodies,
 //! responses.
 //!
-//! Memory that is kept for a client while its thread serves another one is charged to the budget of its kind, by its
-//! capacity and not by its length. A small request that arrives whole in one read is not charged: it is in a buffer
-//! that its thread uses again, and `--max-queue` limits how many wait. A block that several responses hold by reference
-//! (the same `bytes` object) counts once. Any thread charges and gives back.
+//! Memory that is kept for a client while its thread serves another one is charged to the budget of its kind, by
+//! capacity, not by length. A small request that arrives complete in one read is not charged: it is in a buffer that
+//! its thread reuses, and `--max-queue` limits the number of waiting requests. A block that several responses hold by
+//! reference (the same `bytes` object) counts once. Any thread charges and releases.
 //!
 //! All kinds together have one limit, [`ClientMemory`]. Two threads that check it at the same moment may together
-//! exceed it by what each of them has read. Responses have a limit of their own. What they hold beyond it is moved to
-//! files, and until then does not reduce the memory for requests.
+//! exceed it by what each has read. Responses have their own limit. What they hold beyond it is moved to files, and
+//! until then does not reduce the memory for requests.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,19 +17,19 @@ use std::sync::{Arc, Mutex};
 use crate::os::sync::lock;
 use crate::request::pool::Pool;
 
-/// Unused segments of request bodies may have 1/16 of the limit. They are not counted: they are released when no body
+/// Unused segments of request bodies may use 1/16 of the limit. They are not counted: they are released when no body
 /// has used one for two seconds.
 const POOL: usize = 16;
 /// Responses may use all but 1/4 of the limit, even if their own limit is higher: the rest is always for requests.
 const FOR_REQUESTS: usize = 4;
 
-/// The memory that is held for clients, by kind.
+/// The memory held for clients, by kind.
 pub(crate) struct ClientMemory {
-    /// Bytes that all kinds together may have.
+    /// Limit of all kinds together, in bytes.
     limit: usize,
-    /// Bytes that responses may have.
+    /// Limit of responses, in bytes.
     response_limit: usize,
-    /// Request heads, and bytes received behind them that belong to later requests.
+    /// Request heads, and bytes received after them that belong to later requests.
     pub(crate) requests: Arc<Budget>,
     pub(crate) bodies: Arc<Budget>,
     pub(crate) responses: Arc<Budget>,
@@ -70,13 +70,12 @@ impl ClientMemory {
         self.counted().saturating_add(more) <= self.limit
     }
 
-    /// The same for bytes that are not needed but save work: they may not use the last quarter of the limit.
+    /// The same for bytes that are optional but save work: they may not use the last quarter of the limit.
     pub(crate) fn has_room_to_spare(&self, more: usize) -> bool {
         self.counted().saturating_add(more) <= self.limit - self.limit / 4
     }
 
-    /// How many bytes must be freed for `more` bytes and for an eighth of the limit beside, so that this is not needed
-    /// again at once.
+    /// How many bytes must be freed for `more` bytes plus an eighth of the limit, so that this does not recur at once.
     pub(crate) fn excess(&self, more: usize) -> usize {
         self.counted().saturating_add(more).saturating_sub(self.limit - self.limit / 8)
     }
@@ -86,7 +85,7 @@ impl ClientMemory {
         self.responses.used().saturating_add(more) <= self.response_limit && self.has_room(more)
     }
 
-    /// Bytes that responses may have.
+    /// Limit of responses, in bytes.
     pub(crate) fn response_limit(&self) -> usize {
         self.response_limit
     }
@@ -96,13 +95,13 @@ impl ClientMemory {
         self.responses.used() > self.response_limit
     }
 
-    /// True when an eighth of the limit of responses is free. Once it has been exceeded, that much is freed, so that
-    /// this is not needed again at once.
+    /// True if an eighth of the limit of responses is free. Once it has been exceeded, that much is freed, so that this
+    /// does not recur at once.
     pub(crate) fn is_enough_of_responses_freed(&self) -> bool {
         self.responses.used() <= self.response_limit - self.response_limit / 8
     }
 
-    /// Bytes that were given back since the most was held, if they are at least `worth`; then counted from now on.
+    /// Bytes released since the peak, if they are at least `worth`; the count then restarts.
     pub(crate) fn take_freed(&self, worth: usize) -> Option<usize> {
         let used = self.used();
         let peak = self.peak.fetch_max(used, Ordering::Relaxed).max(used);
@@ -157,7 +156,7 @@ impl Budget {
         lock(&self.shared).get(&(block.as_ptr() as usize)).map_or(0, |(holders, length)| length / holders)
     }
 
-    /// Gives back a block that [`Budget::charge_shared`] has charged, once its last holder has called this.
+    /// Releases a block that [`Budget::charge_shared`] has charged, once its last holder has called this.
     pub(crate) fn give_back_shared(&self, block: &[u8]) {
         let mut shared = lock(&self.shared);
         let address = block.as_ptr() as usize;
@@ -171,7 +170,7 @@ impl Budget {
     }
 }
 
-/// What one owner has charged; given back when it is dropped. The default belongs to no budget and charges nothing.
+/// What one owner has charged; released when it is dropped. The default belongs to no budget and charges nothing.
 #[derive(Default)]
 pub(crate) struct Charge {
     budget: Option<Arc<Budget>>,

@@ -10,7 +10,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// The refusal of a request whose client closed its direction in this part.
+    /// The refusal of a request whose client closed its sending direction in this part.
     pub(crate) fn cut_short(self) -> Refusal {
         match self {
             Self::Head => Refusal::new(400, "The request ended before its head was complete."),
@@ -18,7 +18,7 @@ impl Part {
         }
     }
 
-    /// The refusal of a request of which this part was too slow.
+    /// The refusal of a request in which this part was too slow.
     pub(crate) fn late(self) -> Refusal {
         match self {
             Self::Head => Refusal::new(408, "The request head did not arrive in time."),

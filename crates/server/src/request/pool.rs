@@ -1,7 +1,7 @@
-//! Large segments of request bodies that are used again: memory that is new from the kernel costs as much time as
-//! receiving the bytes. They are kept until none was used for [`KEEP`].
+//! Reusable large segments of request bodies: new memory from the kernel costs as much time as receiving the bytes.
+//! Segments are kept until none has been used for [`KEEP`].
 //!
-//! Any thread uses the pool. None waits for its lock, which may be held for ever in a child that the application has
+//! Any thread uses the pool. None waits for its lock, which may be held forever in a child that the application has
 //! forked.
 
 use std::sync::Mutex;
@@ -13,24 +13,24 @@ use crate::os::mapping::{self, Mapping};
 
 /// Size of a segment.
 pub(crate) const SEGMENT: usize = 256 * 1024;
-/// How long segments are kept that nobody uses.
+/// How long unused segments are kept.
 const KEEP: Millis = 2_000;
 
-/// The segments of a server that are not in use.
+/// The unused segments of a server.
 pub(crate) struct Pool {
     free: Mutex<Vec<Mapping>>,
-    /// So many are kept.
+    /// Maximum number that are kept.
     most: usize,
     /// How many exist, in use or not.
     existing: AtomicUsize,
-    /// Some was given back since the last look.
+    /// One was returned since the last check.
     was_used: AtomicBool,
     /// When the free ones are to be released (milliseconds).
     due: AtomicU64,
 }
 
 impl Pool {
-    /// A pool that keeps up to so many bytes.
+    /// A pool that keeps up to this number of bytes.
     pub(crate) fn new(bytes: usize) -> Self {
         Self {
             free: Mutex::default(),
@@ -66,7 +66,7 @@ impl Pool {
         self.existing.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Releases the free segments if none was given back for a time. Called after each round of events.
+    /// Releases the free segments if none has been returned for some time. Called after each round of events.
     pub(crate) fn release_unused(&self, now: Millis) {
         if self.existing.load(Ordering::Relaxed) == 0 {
             return;
@@ -83,7 +83,7 @@ impl Pool {
         self.existing.fetch_sub(unused.len(), Ordering::Relaxed);
     }
 
-    /// How long to wait for events at most, so that [`Pool::release_unused`] is called in time. `None`: no limit.
+    /// Maximum time to wait for events so that [`Pool::release_unused`] is called in time. `None`: no limit.
     pub(crate) fn longest_wait(&self, now: Millis) -> Option<Duration> {
         if self.existing.load(Ordering::Relaxed) == 0 {
             return None;

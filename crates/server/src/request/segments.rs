@@ -1,5 +1,5 @@
-//! Bytes of a request body in memory: segments, of which more are added as more arrives. No byte is moved when the body
-//! grows, and the memory of what has been read is given back before the rest is.
+//! Bytes of a request body in memory: a list of segments that grows as data arrives. No byte is moved when the body
+//! grows, and the memory of data that has been read is released before the rest.
 //!
 //! The first segments are small and from the allocator. When [`FROM_POOL`] bytes have arrived, the next ones are from
 //! the [`Pool`]. Segments belong to one owner, which changes threads.
@@ -11,18 +11,18 @@ use crate::os::mapping::Mapping;
 use crate::request::memory::{Charge, ClientMemory};
 use crate::request::pool::{Pool, SEGMENT};
 
-/// So many bytes of a body have arrived before it takes segments from the pool, and as many are missing: a body never
-/// has much more memory than twice what has arrived.
+/// A body takes segments from the pool once this number of bytes has arrived and at least as many are missing: a body
+/// never uses much more memory than twice what has arrived.
 const FROM_POOL: usize = SEGMENT / 2;
-/// Size of a segment when there is no memory for a larger one (bytes), unless less is to come. A body in chunks of one
-/// byte would otherwise take an allocation for each.
+/// Size of a segment if there is no memory for a larger one (bytes), unless less is to come. Otherwise, a body in
+/// chunks of one byte would take an allocation for each.
 const LEAST: usize = 4096;
 
 /// A part of a body.
 enum Segment {
     /// Of any size, from the allocator.
     Own(Vec<u8>),
-    /// From the pool: so many of its bytes are used.
+    /// From the pool, with the number of bytes in use.
     Pooled(Mapping, usize),
 }
 
@@ -51,7 +51,7 @@ impl Segment {
         self.bytes().len() == self.capacity()
     }
 
-    /// Appends as many of the bytes as there is room for, and returns their number.
+    /// Appends as many of the bytes as fit, and returns their number.
     fn append(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.capacity() - self.bytes().len());
         match self {
@@ -99,8 +99,8 @@ impl Segments {
         self.full.front().unwrap_or(&self.last).bytes().get(self.at..).unwrap_or_default()
     }
 
-    /// Passes over so many bytes, at most those of [`Segments::front`]. The memory of a segment that has been passed
-    /// over is given back.
+    /// Consumes this number of bytes, at most those of [`Segments::front`]. The memory of a consumed segment is
+    /// released.
     pub fn consume(&mut self, count: usize) {
         let left = self.front().len();
         let count = count.min(left);
@@ -207,7 +207,7 @@ impl Segments {
             return;
         }
         let mut all = Vec::new();
-        // It stays as it is where there is no memory for a copy.
+        // It stays unchanged if there is no memory for a copy.
         if all.try_reserve_exact(self.length).is_err() {
             return;
         }

@@ -1,5 +1,5 @@
-//! A part of the disk threads: the tasks of one file system, which may not respond, occupy at most half of the threads,
-//! so that others are left to request bodies and to the files of other file systems.
+//! A share of the disk threads: the tasks of one file system, which may not respond, occupy at most half of the
+//! threads, so that the others are left to request bodies and to files on other file systems.
 //!
 //! Any thread. No lock is held while a task runs.
 
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use crate::os::sync::lock;
 use crate::request::disk::{Disk, THREADS};
 
-/// Tasks that run at once, at most.
+/// Maximum number of tasks that run at once.
 pub(crate) const MOST: usize = THREADS / 2;
 
 type Task = Box<dyn FnOnce() + Send>;
@@ -57,7 +57,7 @@ impl Share {
     }
 }
 
-/// That of a task that runs. When it ends, by a panic, too, the next one starts.
+/// The place of a running task. When the task ends, even by a panic, the next one starts.
 struct Turn(Arc<Share>);
 
 impl Drop for Turn {

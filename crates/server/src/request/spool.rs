@@ -1,5 +1,5 @@
-//! A request body while it arrives: in memory up to a limit, and as long as all bodies together have room there; then
-//! in an unlinked temporary file, to which what is in memory is moved.
+//! A request body while it arrives: in memory up to a limit, as long as all bodies together fit; then in an unlinked
+//! temporary file, to which the data in memory is moved.
 //!
 //! Belongs to the owner of the connection. Only a [`Write`] uses the disk. A disk thread runs it: the file and the
 //! bytes move into the write, and the file returns to the spool with its result.
@@ -14,7 +14,7 @@ use crate::request::segments::Segments;
 
 /// A body up to this size stays in memory whatever the limits are: most bodies are smaller, and a file costs more time.
 const SMALL: usize = 16 * 1024;
-/// Least bytes of one write. A body in a file uses about this much memory beside.
+/// Minimum size of a write. A body in a file uses about this much additional memory.
 const WRITE: usize = 1 << 20;
 
 /// The part of a request body that has arrived.
@@ -31,7 +31,7 @@ pub(crate) struct Spool {
     written: u64,
 }
 
-/// How many bytes may be kept in memory.
+/// Limits on bytes in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     /// Of one body.
@@ -154,7 +154,7 @@ impl Spool {
         self.in_file
     }
 
-    /// Takes the bytes in memory, to be written. They stay charged until the write is done. `is_last`: the body is
+    /// Takes the bytes in memory to be written. They stay charged until the write has finished. `is_last`: the body is
     /// complete.
     pub(crate) fn take_write(&mut self, is_last: bool) -> Write {
         self.written = self.arrived();

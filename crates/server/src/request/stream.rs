@@ -4,9 +4,9 @@
 //! in `poll`, a greenlet until the I/O thread has seen an event of the socket. So the server reads no more from the
 //! kernel than the application asks for, and the TCP window slows down a client that sends faster.
 //!
-//! The thread that owns the connection makes the body with the bytes that arrived behind the head, and takes what is
-//! left of it when the response is over. From then on every read fails, and a reader that waits is woken. Any thread
-//! may read, one at a time.
+//! The thread that owns the connection creates the body with the bytes that arrived after the head, and takes the rest
+//! of it when the response has ended. From then on, every read fails, and a waiting reader is woken. Any thread may
+//! read, one at a time.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -19,14 +19,14 @@ use crate::os::sync::lock;
 use crate::request::memory::{Charge, ClientMemory};
 use crate::request::part::Part;
 
-/// Bytes of one read of a body that has to be decoded.
+/// Size of one read of a body that has to be decoded.
 const BUFFER: usize = 64 * 1024;
-/// The same when there is no memory for so many.
+/// The same if there is no memory for that size.
 const SMALL_BUFFER: usize = 4 * 1024;
-/// The rest of a body that the application did not read is read and dropped up to this size (bytes), so that the
-/// connection can serve another request.
+/// If the application leaves up to this number of bytes unread, they are read and discarded, so that the connection can
+/// serve another request.
 const DROPPED: u64 = 64 * 1024;
-/// A reader that could wait for less than this has waited long enough: timers are not exact.
+/// A reader with less than this time left has waited long enough: timers are not exact.
 const EARLY: Duration = Duration::from_millis(5);
 /// How often a thread that waits for bytes checks whether the response is over, or was sent by the server itself.
 const LOOK: Duration = Duration::from_millis(500);
@@ -42,7 +42,7 @@ pub enum BodyFault {
     Over,
 }
 
-/// How slowly a body may arrive.
+/// The minimum speed of a body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     /// The longest time between two bytes.
@@ -65,7 +65,7 @@ pub(crate) trait Source: ReaderWaits {
     /// True when more bytes may be held in memory for clients.
     fn has_memory(&self, bytes: usize) -> bool;
 
-    /// How slowly the body may arrive.
+    /// The minimum speed of the body.
     fn pace(&self) -> Pace;
 
     /// The time, by the clock of the server.
@@ -78,14 +78,14 @@ pub(crate) trait ReaderWaits: Send + Sync {
     /// Blocks until bytes or the end of the stream can be read, for at most `time`. False: they cannot.
     fn wait_readable(&self, time: Duration) -> bool;
 
-    /// How often a thread that waits must call [`ReaderWaits::must_end`], because its server has no other thread that
+    /// How often a waiting thread must call [`ReaderWaits::must_end`], because its server has no other thread that
     /// would see a signal. `None`: never.
     fn interruptions(&self) -> Option<Duration>;
 
     /// True when the thread must stop waiting: a signal asks the server to end, or its graceful time is over.
     fn must_end(&self) -> bool;
 
-    /// True on the thread whose runners wait under tickets: elsewhere no ticket is given out.
+    /// True on the thread whose runners wait under tickets: elsewhere, no tickets are issued.
     fn is_on_ticket_thread(&self) -> bool;
 
     /// Wakes the greenlet with this ticket at the next event of the socket, or when [`ReaderWaits::wake_reader`] is
@@ -95,7 +95,7 @@ pub(crate) trait ReaderWaits: Send + Sync {
     /// Wakes the greenlet with this ticket now. False: it cannot be woken any more.
     fn wake(&self, ticket: u64) -> bool;
 
-    /// Wakes the greenlet that waits for input, if any does.
+    /// Wakes the greenlet that waits for input, if there is one.
     fn wake_reader(&self);
 }
 
@@ -256,7 +256,7 @@ impl Incoming {
                 return Ok(Some(read));
             }
             let Some(source) = body.source.clone() else { return Err(BodyFault::Over) };
-            // The client has a response already; the read fails so that the application ends.
+            // The client already has a response; the read fails so that the application ends.
             if source.is_overruled() {
                 return Err(body.failed(BodyFault::Gone));
             }
@@ -455,7 +455,7 @@ impl Body {
         self.charge.set(0);
     }
 
-    /// Takes out what was received and not decoded.
+    /// Removes and returns the received but undecoded bytes.
     fn take_raw(&mut self) -> Vec<u8> {
         let mut raw = std::mem::take(&mut self.raw);
         self.charge.set(0);
@@ -472,7 +472,7 @@ impl Body {
         self.is_late = self.source.as_ref().is_some_and(|source| self.patience(source.pace()) < EARLY);
     }
 
-    /// What was received and not decoded.
+    /// The received but undecoded bytes.
     fn raw_bytes(&self) -> &[u8] {
         self.raw.get(self.at..self.end).unwrap_or(&[])
     }
