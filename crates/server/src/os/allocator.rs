@@ -1,4 +1,4 @@
-//! The allocator: that of the C library, and a reserve for when it has no memory.
+//! The allocator: that of the C library, plus a reserve for when the C library has no memory.
 //!
 //! Most Rust code cannot report that a small allocation failed: the process aborts. So if the C library refuses a block
 //! of up to `LARGEST` bytes, the block is taken from the reserve. Wherever a client decides the size, larger blocks
@@ -7,7 +7,7 @@
 //!
 //! The reserve is zero-initialized static memory: pages that were never used cost only address space.
 //!
-//! Any thread. There is no lock: a child that the application forks could find it locked for ever.
+//! Any thread. There is no lock: a child that the application forks could find it locked forever.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -24,7 +24,8 @@ const WORDS: usize = 128;
 const SIZE: usize = UNIT * WORD * WORDS;
 /// Size of the largest block in the reserve.
 const LARGEST: usize = UNIT * WORD;
-/// With more than this in use, no further requests are taken: a running request needs a few kilobytes of the reserve.
+/// With more than this in use, no further requests are accepted: a running request needs a few kilobytes of the
+/// reserve.
 const SHORT: usize = SIZE / 4;
 
 static RESERVE: Reserve = Reserve::new();
@@ -35,14 +36,14 @@ pub fn is_short() -> bool {
     RESERVE.in_use.load(Ordering::Relaxed) > SHORT && !has_system_memory()
 }
 
-/// Blocks may stay in the reserve for long after the system has memory again.
+/// Blocks may stay in the reserve long after the system has memory again.
 #[cold]
 fn has_system_memory() -> bool {
     let Ok(layout) = Layout::from_size_align(2 * LARGEST, 1) else { return false };
     // SAFETY: the layout is not empty, and the block is freed with it. The reserve has no block of this size.
     unsafe {
         let block = std::alloc::alloc(layout);
-        // Without it the compiler would leave both calls out.
+        // Without it, the compiler would omit both calls.
         if std::hint::black_box(block).is_null() {
             return false;
         }
@@ -190,7 +191,7 @@ impl Reserve {
         self.free((block.addr() - self.start().addr()) / UNIT, units(layout.size()));
     }
 
-    /// Gives a block another size in its place. False: it would need more units.
+    /// Resizes a block in place. False: it would need more units.
     fn resize(&self, block: *mut u8, layout: Layout, size: usize) -> bool {
         let (before, after) = (units(layout.size()), units(size));
         if after < before {
@@ -219,7 +220,7 @@ fn free_run(used: u64, units: usize) -> Option<usize> {
     (0..=WORD - units).find(|&at| used & run(at, units) == 0)
 }
 
-/// Has the allocator return free memory to the operating system. It walks the whole heap.
+/// Makes the allocator return free memory to the operating system. It walks the whole heap.
 #[cfg(target_env = "gnu")]
 pub fn trim() {
     unsafe extern "C" {
@@ -229,7 +230,7 @@ pub fn trim() {
     unsafe { malloc_trim(0) };
 }
 
-/// Other allocators than that of glibc do it by themselves, or not at all.
+/// Allocators other than that of glibc do this automatically, or not at all.
 #[cfg(not(target_env = "gnu"))]
 pub fn trim() {}
 

@@ -1,8 +1,8 @@
 //! Time: the clock of a server, and functions for readings that belong to no server.
 //!
-//! Every reading of the time in this crate goes through this file. A server has one `Clock`, so that a test can move
-//! it ahead of the real time and see what the server does at a deadline without waiting for it. The functions are for
-//! places that are shared by the servers of a process, or by several processes: no test moves them.
+//! Every reading of the time in this crate goes through this file. A server has one `Clock`, so that a test can move it
+//! ahead of real time and see what the server does at a deadline without waiting for it. The functions are for places
+//! that the servers of a process, or several processes, share: no test moves their clock.
 //!
 //! Any thread. There is no lock: a reading is one number.
 
@@ -17,7 +17,7 @@ pub(crate) type Millis = u64;
 /// No moment: a deadline that never comes.
 pub(crate) const NEVER: Millis = u64::MAX;
 
-/// Now, for what belongs to no server.
+/// Now, for code that belongs to no server.
 #[inline]
 pub fn now() -> Instant {
     Instant::now()
@@ -45,7 +45,8 @@ pub(crate) fn monotonic_millis() -> u64 {
     monotonic_nanos() / 1_000_000
 }
 
-/// The time since a moment of the wall clock, in seconds and nanoseconds since 1970. `None`: the moment is to come.
+/// The time since a moment of the wall clock, in seconds and nanoseconds since 1970. `None`: the moment is in the
+/// future.
 pub(crate) fn since_wall(seconds: i64, nanoseconds: u32) -> Option<Duration> {
     let moment = SystemTime::UNIX_EPOCH.checked_add(Duration::new(u64::try_from(seconds).ok()?, nanoseconds))?;
     wall().duration_since(moment).ok()
@@ -72,8 +73,8 @@ pub(crate) fn nanos(time: Duration) -> u64 {
     time.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(time.subsec_nanos()))
 }
 
-/// The clock of one server. Reading the time costs as much as parsing a field line, so what happens together shares one
-/// reading: the loop takes one after each wait, and a response one when it ends.
+/// The clock of one server. Reading the time costs as much as parsing a field line, so related work shares one reading:
+/// the loop takes one after each wait, and a response takes one when it ends.
 pub(crate) struct Clock {
     began: Instant,
     /// `began` on the clock that all processes share.
@@ -103,7 +104,7 @@ impl Clock {
         self.recent_millis()
     }
 
-    /// A reading that is not shared: [`Clock::recent`] stays what it was.
+    /// A reading that is not shared: [`Clock::recent`] does not change.
     pub(crate) fn peek(&self) -> Instant {
         match self.added.load(Ordering::Relaxed) {
             0 => now(),
@@ -116,7 +117,7 @@ impl Clock {
         Reading { began: self.began, nanos: self.recent.load(Ordering::Acquire) }
     }
 
-    /// The latest reading. It may be as old as the piece of work that the calling thread does now.
+    /// The latest reading. It may be as old as the calling thread's current piece of work.
     pub(crate) fn recent(&self) -> Instant {
         self.began + Duration::from_nanos(self.recent.load(Ordering::Acquire))
     }
@@ -146,8 +147,8 @@ impl Clock {
         self.began + Duration::from_nanos(monotonic.saturating_sub(self.began_monotonic))
     }
 
-    /// From the next reading on, the clock is ahead of the real time by so much more. Deadlines within that time come
-    /// at once, when the thread that polls looks at the clock. For tests.
+    /// From the next reading on, the clock is ahead of real time by this additional duration. Deadlines within that
+    /// time pass at once, when the thread that polls reads the clock. For tests.
     pub(crate) fn advance(&self, time: Duration) {
         self.added.fetch_add(nanos(time), Ordering::Relaxed);
     }
@@ -175,8 +176,8 @@ impl Reading {
 
 /// The processor time that all threads of this process had used at a moment.
 ///
-/// It tells an application that waits (for a database, a lock, the clock) from one that computes, which the interpreter
-/// lock alone does not: both hold a thread. It is measured against the real time, which no test moves.
+/// It distinguishes an application that waits (for a database, a lock, the clock) from one that computes, which the
+/// interpreter lock alone cannot: both occupy a thread. It is measured against real time, which no test moves.
 pub(crate) struct Load {
     at: Instant,
     used: Duration,
@@ -204,7 +205,7 @@ fn processor_time() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// The value of the `Date` field, made anew once a second.
+/// The value of the `Date` field, formatted once a second.
 pub(crate) struct DateCache {
     until: Option<Instant>,
     text: [u8; 29],
@@ -327,7 +328,7 @@ mod tests {
         assert!(before <= date && date <= wall(), "{date:?}");
         let until = cache.until.unwrap();
         assert!(until > now && until <= now + Duration::from_secs(1));
-        // Within the second the text is not made anew.
+        // Within the second, the text is not formatted again.
         cache.text = [b'x'; 29];
         assert_eq!(cache.at(now), &[b'x'; 29]);
         assert_ne!(cache.at(until), &[b'x'; 29]);

@@ -14,9 +14,9 @@ pub fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(rustix::io::Errno::BADF.into());
     }
-    // SAFETY: the number is used for this one call. A number that is no open descriptor is an error of the call.
-    // Nothing of this process is read or written, so a number that its owner closes and opens again meanwhile breaks no
-    // memory.
+    // SAFETY: the number is used for this one call. If it is not an open descriptor, the call fails. No memory of this
+    // process is read or written, so the call is sound even if its owner meanwhile closes the descriptor and the number
+    // is reused.
     unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()
 }
 

@@ -23,8 +23,8 @@ use crate::os::eventfd::Eventfd;
 use crate::os::poll::timespec;
 use crate::os::process::Unshared;
 
-/// Without epoll_pwait2(2), shorter waits are exact. Longer ones are rounded up to milliseconds, which is one call less
-/// when events come.
+/// Without epoll_pwait2(2), shorter waits are exact. Longer ones are rounded up to milliseconds, which saves a call if
+/// events come.
 const SHORT: Duration = Duration::from_millis(10);
 
 /// An epoll instance, and the descriptor that wakes the thread that waits for it.
@@ -36,7 +36,7 @@ pub(crate) struct Poller {
 }
 
 impl Poller {
-    /// A poller with nothing registered but the descriptor that wakes it.
+    /// A poller with nothing registered except the descriptor that wakes it.
     ///
     /// # Errors
     /// No descriptors or memory left.
@@ -66,8 +66,8 @@ impl Poller {
     /// # Errors
     /// No memory or watches left.
     pub(crate) fn watch_listener(&self, socket: Option<BorrowedFd<'_>>, key: u64) -> io::Result<()> {
-        // Not EPOLLEXCLUSIVE: of several idle processes it would wake the same one for every client, and no other one
-        // when that process does not accept the client.
+        // Not EPOLLEXCLUSIVE: of several idle processes, it would wake the same one for every client, and no other if
+        // that one does not accept the client.
         self.watch(socket, key, epoll::EventFlags::IN)
     }
 
@@ -114,7 +114,7 @@ impl Poller {
     ) -> rustix::io::Result<()> {
         if self.has_pwait2.load(Ordering::Relaxed) {
             match epoll::wait(epoll, spare_capacity(list), timeout.map(timespec).as_ref()) {
-                // Most filters answer with the second, which epoll_pwait2(2) itself never gives.
+                // Most filters return the second, which epoll_pwait2(2) itself never does.
                 Err(Errno::NOSYS | Errno::PERM) => self.has_pwait2.store(false, Ordering::Relaxed),
                 result => return result.map(drop),
             }
@@ -192,7 +192,7 @@ pub(crate) struct Readiness {
     pub read: bool,
     /// Bytes can be written again.
     pub write: bool,
-    /// The peer has ended its direction: a read will come to the end.
+    /// The peer has closed its sending direction: a read will reach the end.
     pub read_end: bool,
     /// Both directions are closed, or the connection is broken.
     pub gone: bool,

@@ -85,7 +85,7 @@ pub(crate) fn open_again(descriptor: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(open(path, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Opens a file to append lines to it, and makes it if there is none. Writes to a named pipe do not block.
+/// Opens a file for appending, and creates it if there is none. Writes to a named pipe do not block.
 ///
 /// # Errors
 /// Those of open(2). A named pipe that no process reads is ENXIO.
@@ -110,7 +110,7 @@ pub(crate) fn write(descriptor: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<Io> 
     }
 }
 
-/// A write to a file that failed, as on a full disk: the file may end with a part of a line, also of another process.
+/// A failed write to a file, as on a full disk: the file may end with an incomplete line, possibly of another process.
 #[derive(Clone, Copy)]
 pub(crate) struct FailedWrite {
     /// Which file, as [`file_kind`] says.
@@ -137,7 +137,7 @@ fn ends_with_a_line(descriptor: BorrowedFd<'_>) -> Option<bool> {
     Some(last == [b'\n'])
 }
 
-/// Fills the buffer from an offset of a file. The file's own position stays what it is.
+/// Fills the buffer from an offset of a file. The file's own position does not change.
 ///
 /// # Errors
 /// The file ends before the buffer is full, or the disk fails.
@@ -145,7 +145,7 @@ pub fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<
     file.read_exact_at(buffer, offset)
 }
 
-/// Writes all bytes at an offset of a file. The file's own position stays what it is.
+/// Writes all bytes at an offset of a file. The file's own position does not change.
 ///
 /// # Errors
 /// The disk is full, or fails.
@@ -169,12 +169,12 @@ pub(crate) fn memory_file(name: &CStr) -> io::Result<File> {
     Ok(File::from(memfd_create(name, MemfdFlags::CLOEXEC)?))
 }
 
-/// Frees what a part of a file occupies; it reads as zeros then. Does nothing where the file system cannot.
+/// Frees the space of a part of a file; it then reads as zeros. Does nothing if the file system cannot.
 pub(crate) fn free(file: BorrowedFd<'_>, offset: u64, length: u64) {
     let _ = fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length);
 }
 
-/// Reads a part of a file into the system's memory. Blocks on the disk. What cannot be read is left to who needs it.
+/// Reads a part of a file into the system's memory. Blocks on the disk. Errors are left to the later reader.
 pub(crate) fn read_ahead(file: BorrowedFd<'_>, offset: u64, length: u64) {
     let mut buffer = vec![0; 64 * 1024];
     let mut at = offset;
@@ -187,8 +187,8 @@ pub(crate) fn read_ahead(file: BorrowedFd<'_>, offset: u64, length: u64) {
     }
 }
 
-/// Whether a byte of a file is in the system's memory, so that reading it does not wait for a disk. False also
-/// where the file system cannot tell, as those do not that work over a network or in another process.
+/// Whether a byte of a file is in the system's memory, so that reading it does not wait for a disk. Also false if the
+/// file system cannot tell, like those that work over a network or in another process.
 pub(crate) fn is_in_memory(file: BorrowedFd<'_>, offset: u64) -> bool {
     let mut byte = [0; 1];
     let buffers = &mut [io::IoSliceMut::new(&mut byte)];
@@ -196,7 +196,7 @@ pub(crate) fn is_in_memory(file: BorrowedFd<'_>, offset: u64) -> bool {
     read.is_ok()
 }
 
-/// Reads from an offset of a file what is in the system's memory. `None`: the next bytes are not, or the file system
+/// Reads data at an offset of a file that is in the system's memory. `None`: the next bytes are not, or the file system
 /// cannot tell.
 pub(crate) fn read_from_memory(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Option<usize> {
     let buffers = &mut [io::IoSliceMut::new(buffer)];

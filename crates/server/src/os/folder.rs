@@ -12,7 +12,7 @@ pub(crate) struct Names {
     pub(crate) is_cut: bool,
 }
 
-/// So many names in a folder at most. folder: may be one that was opened to find files in it alone (`O_PATH`).
+/// Up to this number of names in a folder. folder: may have been opened only to find files in it (`O_PATH`).
 ///
 /// # Errors
 /// The process may not list it, or the disk fails.

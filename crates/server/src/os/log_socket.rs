@@ -1,4 +1,4 @@
-//! A socket of a log daemon: each entry is one datagram, to a UNIX socket or by UDP. No call blocks, but for [`resolve`].
+//! A socket of a log daemon: each entry is one datagram, to a UNIX socket or by UDP. No call except [`resolve`] blocks.
 //!
 //! Any thread. Processes that share the socket after fork(2) may all send: a datagram is never mixed with another one.
 
@@ -58,7 +58,7 @@ impl LogSocket {
     }
 
     /// Sends an entry. `Io::WouldBlock`: the queue of the receiver is full. If the receiver has gone, the entry goes to
-    /// the one that has taken its place.
+    /// its successor.
     ///
     /// # Errors
     /// There is no receiver, or the entry is longer than a datagram may be.
@@ -144,7 +144,7 @@ mod tests {
         let second = UnixDatagram::bind(&path).unwrap();
         assert_eq!(socket.send(b"two").unwrap(), Io::Moved(3));
         assert_eq!(received(&second), b"two");
-        // A receiver that reads nothing is not waited for.
+        // There is no wait for a receiver that reads nothing.
         while let Io::Moved(_) = socket.send(b"more").unwrap() {}
         remove_dir_all(&folder).unwrap();
     }

@@ -9,7 +9,7 @@
 //! the new open file description is non-blocking; a socket is written to with MSG_DONTWAIT. Where neither is possible,
 //! poll(2) is called before each piece, of a size that a pipe which is writable accepts whole (pipe(7), PIPE_BUF).
 //!
-//! Any thread; the lock is never held across a call that may wait, but for that of a file on a disk.
+//! Any thread. The lock is never held across a call that may wait, except one for a file on a disk.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -27,9 +27,9 @@ use crate::os::poll;
 use crate::os::socket::{self, Io};
 use crate::os::sync::lock;
 
-/// Bytes that wait at most.
+/// Maximum number of queued bytes.
 const ROOM: usize = 1 << 20;
-/// A pipe that is writable accepts so many bytes whole (pipe(7)).
+/// A writable pipe accepts this number of bytes whole (pipe(7)).
 const PIPE_BUF: usize = 4096;
 /// Between two attempts to write.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -56,7 +56,7 @@ type Descriptor = Arc<dyn AsFd + Send + Sync>;
 /// An entry that waits.
 struct Entry {
     bytes: Vec<u8>,
-    /// How many entries are lost with it: 1, or those that it says were dropped.
+    /// How many entries are lost with it: 1, or the number of dropped entries that it states.
     count: u64,
 }
 
@@ -78,7 +78,7 @@ struct State {
     has_thread: bool,
 }
 
-/// Makes the entry which says that so many were dropped.
+/// Builds the entry that states how many entries were dropped.
 pub(crate) type Gap = Arc<dyn Fn(u64) -> Vec<u8> + Send + Sync>;
 
 struct Shared {
@@ -115,26 +115,26 @@ impl LogStream {
         Self(Arc::new(Shared { gap, may_have_thread: AtomicBool::new(false), state: Mutex::new(state) }))
     }
 
-    /// The same destination for a child of fork(2), without what waits. `None`: a thread of the parent may have held
-    /// the lock.
+    /// The same destination for a child of fork(2), without queued entries. `None`: a thread of the parent may have
+    /// held the lock.
     pub(crate) fn in_child(&self) -> Option<Self> {
         let state = self.0.state.try_lock().ok()?;
         let way = match &state.way {
             Some((Way::Datagrams(socket), _)) => Some((Way::Datagrams(socket.clone()), (0, 0))),
-            // Found again, with a descriptor of its own.
+            // Opened again, with its own descriptor.
             _ => None,
         };
         Some(Self::made(state.descriptor.clone(), way, self.0.gap.clone()))
     }
 
-    /// From now on a thread may write the bytes that wait.
+    /// From now on, a thread may write queued bytes.
     pub(crate) fn allow_thread(&self) {
         self.0.may_have_thread.store(true, Ordering::Relaxed);
         let mut state = lock(&self.0.state);
         self.0.start_thread(&mut state);
     }
 
-    /// From now on entries, also those that wait, go to this descriptor.
+    /// From now on, entries, including queued ones, go to this descriptor.
     pub(crate) fn replace(&self, descriptor: Descriptor) {
         let mut state = lock(&self.0.state);
         state.descriptor = descriptor;
@@ -154,7 +154,7 @@ impl LogStream {
         let written = if state.waiting.is_empty() { state.take(entry) } else { Ok(0) };
         match written {
             Ok(moved) if moved == entry.len() => {}
-            // Half an entry is not left behind.
+            // No partial entry is left behind.
             Ok(moved) if moved > 0 || state.bytes + entry.len() <= ROOM.max(entry.len()) => {
                 state.append_gap(&self.0.gap);
                 state.keep(entry[moved..].to_vec(), 1);
@@ -202,7 +202,7 @@ pub(crate) fn line_about(dropped: u64) -> Vec<u8> {
     format!("tailrace: {}\n", dropped_entries(dropped)).into_bytes()
 }
 
-/// Says that so many entries were dropped.
+/// States how many entries were dropped.
 pub(crate) fn dropped_entries(dropped: u64) -> String {
     format!("{dropped} entries of this log were dropped: they could not be written in time")
 }
@@ -219,7 +219,7 @@ impl Shared {
         state.has_thread = started.is_ok();
     }
 
-    /// The thread: until nothing waits.
+    /// The thread: runs until nothing is queued.
     fn write_on(&self) {
         loop {
             let watched = {
@@ -285,7 +285,7 @@ impl State {
         }
     }
 
-    /// Writes the beginning of `bytes`, as far as it is accepted now. Returns the number of bytes.
+    /// Writes as much of the beginning of `bytes` as is accepted now. Returns the number of bytes.
     fn take(&self, bytes: &[u8]) -> io::Result<usize> {
         let descriptor = self.descriptor.as_fd();
         let mut written = 0;
@@ -322,7 +322,7 @@ impl State {
         while let Some(entry) = self.waiting.front() {
             match self.take(&entry.bytes[self.at..]) {
                 Ok(moved) => self.at += moved,
-                // Those behind it may be shorter.
+                // Later entries may be shorter.
                 Err(fault) if is_too_long(&fault) => {
                     self.dropped += entry.count;
                     self.at = entry.bytes.len();
@@ -354,8 +354,8 @@ impl State {
         }
     }
 
-    /// What waits cannot be written, nor so many `further` entries. If no process reads any more, all is forgotten. A
-    /// disk that is full may have room again, and a log daemon may be started again.
+    /// Queued entries cannot be written, nor this number of `further` ones. If no process reads any more, all are
+    /// discarded. A disk that is full may have room again, and a log daemon may be restarted.
     fn refuse(&mut self, further: u64) {
         let lost = further + self.waiting.iter().map(|entry| entry.count).sum::<u64>();
         self.waiting = VecDeque::new();

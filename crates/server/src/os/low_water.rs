@@ -1,4 +1,4 @@
-//! The least number of bytes whose arrival is an event of a socket (`SO_RCVLOWAT`, socket(7)).
+//! The minimum number of bytes whose arrival is an event of a socket (`SO_RCVLOWAT`, socket(7)).
 //!
 //! Any thread.
 #![allow(unsafe_code)]
@@ -9,8 +9,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 const SOL_SOCKET: c_int = 1;
 const SO_RCVLOWAT: c_int = 18;
 
-/// From now on fewer bytes are no event. The end of the input is one, and so is a receive buffer that is full. If there
-/// are as many bytes already, that is an event. UNIX sockets report every byte as before.
+/// From now on, fewer bytes are no event. The end of the input and a full receive buffer still are. If this many bytes
+/// are already there, that is an event. UNIX sockets report every byte as before.
 pub(crate) fn set(socket: BorrowedFd<'_>, bytes: u32) {
     unsafe extern "C" {
         fn setsockopt(socket: c_int, level: c_int, name: c_int, value: *const c_void, length: c_uint) -> c_int;

@@ -1,4 +1,4 @@
-//! Memory of the process's own beside the allocator's: it goes back to the system at once when it is dropped.
+//! Memory outside the allocator: it is returned to the system as soon as it is dropped.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -61,23 +61,23 @@ pub(crate) fn page_size() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// Memory that optional allocations leave free (bytes): most other code can only fail without memory.
+/// Memory that optional allocations leave free (bytes), because most other code fails without memory.
 pub(crate) const SPARE: usize = 16 << 20;
 
 /// Address space of the arena that glibc's allocator sets up for a thread. For a thread without an arena, glibc maps each
 /// block separately, which `ulimit -v` soon forbids.
 const ARENA: usize = 64 << 20;
 
-/// Memory that one more thread leaves free (bytes), for large objects of the application: fewer threads serve more slowly,
-/// but an application without memory serves nothing.
+/// Memory that an additional thread must leave free (bytes), for large objects of the application: fewer threads serve
+/// more slowly, but an application without memory serves nothing.
 const SPARE_OF_THREADS: usize = 64 << 20;
 
-/// True when there is memory for one more thread with a stack of this size.
+/// True if there is memory for an additional thread with a stack of this size.
 pub(crate) fn is_thread_possible(stack: usize) -> bool {
     is_possible(stack + ARENA + SPARE_OF_THREADS)
 }
 
-/// True when the process may have so many more bytes of address space (`ulimit -v`). None of them is used.
+/// True if the process may use this number of additional bytes of address space (`ulimit -v`). None of them is used.
 pub(crate) fn is_possible(length: usize) -> bool {
     // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
     let probe = unsafe { mmap_anonymous(ptr::null_mut(), length, ProtFlags::empty(), MapFlags::PRIVATE) };

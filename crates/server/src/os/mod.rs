@@ -1,8 +1,8 @@
 //! The operating system: every system call and reading of the time of the whole server, `crates/wsgi` included, and
 //! every `unsafe` block but those that call CPython (`crates/wsgi/src/ffi/`).
 //!
-//! Each function is thin: a name, the flags that this server always wants, and the errors by what they mean here.
-//! `rustix` makes the calls. Nothing in here knows the other folders.
+//! Each function is thin: a name, the flags that this server always uses, and errors named after their meaning here.
+//! `rustix` makes the calls. Nothing here knows the other folders.
 
 pub mod allocator;
 pub mod clock;

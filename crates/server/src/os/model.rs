@@ -2,8 +2,8 @@
 //! descriptor of `loom`, which tries out every order of the steps that threads take with them, and every value that
 //! memory may show.
 //!
-//! Only the files that a model is about use these; the others keep those of `std`, which `loom` does not see. So
-//! [`lock`] and the like take both.
+//! Only the files that a model covers use these; the others keep those of `std`, which `loom` does not see. So [`lock`]
+//! and similar functions accept both.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, PoisonError, TryLockError, TryLockResult};
 use std::time::Duration;
 
-/// A wait for so long ends in a model only when it is ended. A shorter one may always be too short.
+/// In a model, a wait of this length ends only when it is ended. A shorter one may always be too short.
 pub(crate) const ENDLESS: Duration = Duration::from_secs(1);
 
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
@@ -170,8 +170,8 @@ pub(crate) mod thread {
 
     use super::ENDLESS;
 
-    /// So many times a thread goes on at once whose short wait has ended. After that the others go first, or a thread
-    /// that looks again and again would do so for ever.
+    /// How many times a thread continues at once when its short wait ends. After that, the others go first, or a thread
+    /// that checks repeatedly would do so forever.
     const EARLY: u32 = 2;
 
     loom::thread_local! {
@@ -235,7 +235,7 @@ pub(crate) mod atomic {
     atomics!(AtomicBool: bool, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize);
 }
 
-/// Memory that one thread at a time touches, which `loom` checks: also that the one before is known to have left it.
+/// Memory that one thread at a time touches. `loom` checks this, and that the previous thread is known to have left it.
 #[derive(Default)]
 pub(crate) struct Exclusive<T>(loom::cell::UnsafeCell<T>);
 
@@ -249,7 +249,7 @@ impl<T> Exclusive<T> {
     }
 }
 
-/// In place of [`crate::os::eventfd::Eventfd`].
+/// Replaces [`crate::os::eventfd::Eventfd`].
 #[derive(Default)]
 pub(crate) struct Eventfd {
     is_readable: Mutex<bool>,

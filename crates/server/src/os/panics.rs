@@ -18,7 +18,7 @@ thread_local! {
     static LATEST: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs `work`. The error says what the panic said, and where that was.
+/// Runs `work`. The error contains the panic's message and location.
 ///
 /// # Errors
 /// `work` panicked.
@@ -35,7 +35,8 @@ fn message_of(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("unknown")
 }
 
-/// From now on message and place of each panic are recorded for [`catch`]; the hook that was set before runs as well.
+/// From now on, the message and location of each panic are recorded for [`catch`]; the hook that was set before runs as
+/// well.
 fn record_places() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

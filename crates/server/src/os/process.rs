@@ -10,10 +10,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// How many forks lie between the first process that called [`watch_forks`] and this one.
+/// The number of forks between the first process that called [`watch_forks`] and this one.
 static DEPTH: AtomicU32 = AtomicU32::new(0);
 
-/// The process in which something was made.
+/// The process in which something was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process(u32);
 
@@ -24,8 +24,8 @@ impl Process {
         Self(DEPTH.load(Ordering::Relaxed))
     }
 
-    /// False in a child that was forked since. Locks must not be taken there which a thread of the parent may have held
-    /// at the fork.
+    /// False in a child that was forked since. There, do not take locks that a thread of the parent may have held at
+    /// the fork.
     #[inline]
     pub fn is_here(self) -> bool {
         self == Self::here()
@@ -66,8 +66,8 @@ pub(crate) fn has_forked() -> bool {
     HAS_FORKED.load(Ordering::Relaxed)
 }
 
-/// A descriptor that children which the application forks do not keep: in a child it is closed inside of fork(2), and
-/// its number may soon be that of another file. A fork while it is being made or closed may leave it open in the child.
+/// A descriptor that the application's forked children do not keep: fork(2) closes it in the child, where its number
+/// may soon be that of another file. A fork while it is being created or closed may leave it open in the child.
 #[derive(Debug)]
 pub(crate) struct Unshared {
     descriptor: ManuallyDrop<OwnedFd>,
@@ -98,18 +98,18 @@ impl Drop for Unshared {
     }
 }
 
-/// From now on the children that the application forks do not have this descriptor: it is closed inside of fork(2), and
-/// its owner must not use or close it there. [`share`] comes before its end.
+/// From now on, the children that the application forks do not have this descriptor: fork(2) closes it in the child,
+/// and its owner must not use or close it there. Call [`share`] before closing it.
 pub(crate) fn unshare(descriptor: BorrowedFd<'_>) {
     UNSHARED.add(descriptor);
 }
 
-/// From now on the children that the application forks have this descriptor again.
+/// From now on, the children that the application forks have this descriptor again.
 pub(crate) fn share(descriptor: BorrowedFd<'_>) {
     UNSHARED.remove(descriptor);
 }
 
-/// The open descriptors that are [`Unshared`]: a bit each, so that a child can close them without a lock.
+/// The open descriptors that are [`Unshared`]: one bit each, so that a child can close them without a lock.
 static UNSHARED: Descriptors = Descriptors { words: [const { AtomicU64::new(0) }; WORDS], used: AtomicUsize::new(0) };
 
 /// For as many descriptors as the kernel allows a process by default (/proc/sys/fs/nr_open). Those beyond stay open in
@@ -159,8 +159,8 @@ impl Descriptors {
     }
 }
 
-/// Ends the process at once, whatever its threads do: no handler of atexit(3) runs, no buffer is flushed, and nothing
-/// of the interpreter is ended, which could take for ever.
+/// Ends the process at once, whatever its threads do: no atexit(3) handler runs, no buffer is flushed, and the
+/// interpreter is not finalized, which could take forever.
 pub fn end_process(status: i32) -> ! {
     unsafe extern "C" {
         fn _exit(status: std::ffi::c_int) -> !;
@@ -174,7 +174,7 @@ pub(crate) fn ask_to_end() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM);
 }
 
-/// The calling process is killed when its parent ends, or no longer is.
+/// Makes the kernel kill the calling process when its parent ends, or undoes this.
 ///
 /// # Errors
 /// Those of prctl(2).
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_forked_child_does_not_have_what_is_unshared_and_its_end_leaves_the_parent_alone() {
-        // In a process of its own: other tests of this one close sockets in the way of a process that has not forked.
+        // In a separate process: other tests in this one close sockets like a process that has not forked.
         const INNER: &str = "TAILRACE_TEST_FORK";
         if std::env::var_os(INNER).is_none() {
             let name = "a_forked_child_does_not_have_what_is_unshared_and_its_end_leaves_the_parent_alone";

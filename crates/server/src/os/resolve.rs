@@ -1,18 +1,18 @@
-//! Opening a file below a folder by the path of a request, whatever links the folder has, and whoever changes it
-//! meanwhile.
+//! Opening a file below a folder by the path of a request, whatever links the folder contains, and even if it is
+//! changed meanwhile.
 //!
 //! The names of a [`RelativePath`] contain no `..`, so only symbolic links can lead out of the folder. The kernel keeps
 //! them in (openat2(2)); where it has no such call, or a filter of system calls forbids it, this file walks from folder
 //! to folder by descriptors, with the same results. Names are never joined to the folder's own name, so a folder
 //! `/srv/st` has nothing to do with `/srv/st-x`.
 //!
-//! - What the path leads to is looked at (`O_PATH`) before it is opened: to open a pipe releases the process that waits
+//! - The target of the path is examined (`O_PATH`) before it is opened: opening a pipe releases the process that waits
 //!   to write to it, and some devices act when they are opened. Then it is opened by the same rules, without blocking,
-//!   and looked at again, as another file may have got its name: what is returned is what was opened. It could be
-//!   opened through `/proc/self/fd`, but a jail may have none, and that takes longer than to resolve the names twice.
-//! - Other file systems that are mounted below the folder are served: containers mount volumes there, and that takes
-//!   rights that no author of files has.
-//! - Opening a folder takes no permission to read it: its files can be served without that.
+//!   and examined again, because another file may have got its name: the result is the file that was opened. It could
+//!   be opened through `/proc/self/fd`, but a jail may have none, and that takes longer than resolving the names twice.
+//! - Other file systems mounted below the folder are served: containers mount volumes there, and mounting takes
+//!   privileges that no author of files has.
+//! - Opening a folder needs no permission to read it: its files can be served without that.
 //! - The walk does not know `fs.protected_symlinks` and mounts with `nosymfollow`; the kernel refuses some links there
 //!   that the walk follows, below the folder.
 //!
@@ -32,14 +32,14 @@ use tailrace_http::static_path::RelativePath;
 
 use crate::os::process::Unshared;
 
-/// Enough to look at a file, and to find others in a folder.
+/// Enough to examine a file, and to find others in a folder.
 const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 /// Links that one path may follow: those of the kernel (`MAXSYMLINKS`).
 const LINKS: usize = 40;
 /// Folders that the walk may be inside of, each with a descriptor. Paths have fewer names; links can add to them.
 const DEPTH: usize = 256;
-/// How often a path is tried that others change meanwhile.
+/// How often a path is retried while it is being changed.
 const TRIES: usize = 4;
 
 /// Which symbolic links are followed.
@@ -58,7 +58,7 @@ pub enum Links {
 /// Why a path leads to no file and no folder. All of these but the last are 404 to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unresolved {
-    /// There is nothing of this name, or a file where the path needs a folder.
+    /// There is nothing with this name, or a file where the path needs a folder.
     Missing,
     /// The process has no permission for it.
     Forbidden,
