@@ -124,7 +124,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// What differs at the listener of this number ([`Endpoints::listener`](crate::Endpoints)).
+    /// What differs at the listener of this number ([`Peer::listener`](crate::Peer)).
     #[must_use]
     pub fn listener(&self, number: usize) -> ListenerConfig {
         self.listeners.get(number).copied().unwrap_or_default()

@@ -32,13 +32,13 @@ pub use static_files::types::media_type;
 
 // Requests and their responses.
 pub use connection::exchange::{
-    BodyFault, BodyStream, Client, Endpoints, Exchange, Payload, Position, Request, RequestBody, Room, Segments, Sent,
-    Short, TemporaryFile, WaitingCount, next_patience,
+    BodyFault, BodyStream, Client, Exchange, Payload, Position, Request, RequestBody, Room, Segments, Sent, Short,
+    TemporaryFile, WaitingCount, next_patience,
 };
 pub use connection::representation::{send_file, send_memory};
 pub use executor::turn::Turn;
 pub use request::client_text;
-pub use request::origin::{Origin, Scheme};
+pub use request::peer::{Peer, Scheme};
 
 // An application that runs in greenlets.
 pub use executor::greenlets::wakeup::{Look, News, Wakeup};

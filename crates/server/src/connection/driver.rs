@@ -20,8 +20,7 @@ use tailrace_http::limits::{Limits, Refusal};
 use crate::connection::claim::{self, Bits, Claim};
 use crate::connection::host::{self, Host};
 use crate::connection::local;
-use crate::connection::notices::Untrusted;
-use crate::connection::preface::{Preface, Taken};
+use crate::connection::proxy_header::{AwaitedHeader, Taken};
 use crate::connection::room::{PATIENCE, SlowClient, WaitingCount, next_patience};
 use crate::connection::runner::{Runner, RunnerOfConnection};
 use crate::connection::shared::Shared;
@@ -41,10 +40,11 @@ use crate::observe::stats::Activity;
 use crate::os::clock::{Millis, NEVER, millis, with_date};
 use crate::os::socket::Io;
 use crate::os::sync::lock;
+use crate::request::Request;
+use crate::request::peer::Peer;
 use crate::request::protocol::{OwnFields, Protocol};
 use crate::request::spool::Written;
 use crate::request::stream::{Rest, Source};
-use crate::request::{Endpoints, Request};
 use crate::response::delivery::{After, ClientTime, Delivery, Room, Spilled, TURN};
 use crate::response::sending::{Flush, Overruled, Terms};
 use crate::transport::Transport;
@@ -103,15 +103,16 @@ pub(crate) struct Connection {
     key: u64,
     shared: Arc<Shared>,
     host: Arc<ConnectionHost>,
-    endpoints: Endpoints,
+    /// As the socket tells it, see [`Connection::peer`].
+    peer: Peer,
     deadline: Deadline,
     state: Mutex<State>,
     delivery: Delivery,
     /// See [`Rules::first_request_by`]. Only the owner uses it.
     first_request_by: AtomicU64,
     runner: RunnerOfConnection,
-    /// What a proxy states in front of the first request; `None`: nothing.
-    preface: Option<Box<Preface>>,
+    /// The PROXY header in front of the first request; `None`: the listener expects none.
+    header: Option<Box<AwaitedHeader>>,
 }
 
 impl Connection {
@@ -121,19 +122,19 @@ impl Connection {
         host: Arc<ConnectionHost>,
         socket: Box<dyn Transport>,
         key: u64,
-        endpoints: Endpoints,
+        peer: Peer,
     ) -> Self {
         let first_request = FIRST_REQUEST.min(millis(shared.config.idle_timeout));
         let first_request_by = shared.clock.recent_millis().saturating_add(first_request);
         Self {
-            preface: Preface::of(shared.config.listener(endpoints.listener).proxy),
+            header: AwaitedHeader::of(shared.config.listener(peer.listener).proxy),
             first_request_by: AtomicU64::new(first_request_by),
             claim: Claim::owned(),
             key,
             delivery: Delivery::new(socket, &shared.terms),
             shared,
             host,
-            endpoints,
+            peer,
             deadline: Deadline::new(),
             state: Mutex::new(State::Idle),
             runner: RunnerOfConnection::default(),
@@ -167,7 +168,7 @@ impl Connection {
     /// The format of its bytes.
     #[inline]
     pub(crate) fn protocol(&self) -> &'static dyn Protocol {
-        self.shared.protocol(self.endpoints.listener)
+        self.shared.protocol(self.peer.listener)
     }
 
     pub(crate) fn key(&self) -> u64 {
@@ -356,7 +357,7 @@ impl Connection {
                 headroom: Headroom::Unasked,
                 pool,
                 folder: self.shared.disk.folder(),
-                endpoints: self.endpoints(),
+                peer: self.peer(),
                 is_stopping: self.shared.is_stopping(),
                 first_request_by: self.first_request_by.load(Ordering::Relaxed),
                 time: self.shared.clock.reading(),
@@ -405,12 +406,10 @@ impl Connection {
         if is_refusal {
             self.shared.count_refusal();
         }
-        if let Some((what, endpoints)) = not_trusted {
-            let is_named = endpoints.peer != self.endpoints.peer;
-            let what = if is_named && what == Untrusted::Fields { Untrusted::FieldsOfClient } else { what };
-            if let Some(message) = self.shared.notices.not_trusted(what, endpoints.peer) {
-                self.host.log(Level::Warning, &message);
-            }
+        if let Some((what, peer)) = not_trusted
+            && let Some(message) = self.shared.notices.not_trusted(what, peer)
+        {
+            self.host.log(Level::Warning, &message);
         }
         send
     }
@@ -437,7 +436,7 @@ impl Connection {
                         // A short read has emptied the socket, and the next byte makes a new event. Only the end of the
                         // input, if it came with this event, still has to be read.
                         let more = count == most || bits & (claim::READ_END | claim::GONE) != 0;
-                        let at = if is_body { Some(0) } else { self.skip_preface(&scratch[..count]) };
+                        let at = if is_body { Some(0) } else { self.skip_header(&scratch[..count]) };
                         let next = match at {
                             None => return Next::Close,
                             Some(_) if is_body => self.step(state, Event::Filled { count, more }),
@@ -468,16 +467,16 @@ impl Connection {
     /// Takes what belongs to the PROXY header off these bytes: returns where the rest begins. `None`: they are no such
     /// header, or there is no memory for it.
     #[inline]
-    fn skip_preface(&self, bytes: &[u8]) -> Option<usize> {
-        match &self.preface {
+    fn skip_header(&self, bytes: &[u8]) -> Option<usize> {
+        match &self.header {
             None => Some(0),
-            Some(preface) => self.take_preface(preface, bytes),
+            Some(header) => self.take_header(header, bytes),
         }
     }
 
     #[cold]
-    fn take_preface(&self, preface: &Preface, bytes: &[u8]) -> Option<usize> {
-        match preface.take(bytes, &self.shared.memory, |more| self.make_room(more)) {
+    fn take_header(&self, header: &AwaitedHeader, bytes: &[u8]) -> Option<usize> {
+        match header.take(bytes, &self.peer, &self.shared.memory, |more| self.make_room(more)) {
             Taken::All => Some(bytes.len()),
             Taken::Until(at) => {
                 if at == bytes.len() {
@@ -489,7 +488,7 @@ impl Connection {
             }
             Taken::Refused(fault) => {
                 self.shared.count_refusal();
-                if let Some(message) = self.shared.notices.header_refused(fault, self.endpoints.peer) {
+                if let Some(message) = self.shared.notices.header_refused(fault, self.peer.socket) {
                     self.host.log(Level::Warning, &message);
                 }
                 None
@@ -501,13 +500,10 @@ impl Connection {
         }
     }
 
-    /// The listener, and the client as far as the connection tells.
+    /// The peer of the connection, without what a request states.
     #[inline]
-    fn endpoints(&self) -> Endpoints {
-        match &self.preface {
-            None => self.endpoints,
-            Some(preface) => Endpoints { peer: preface.client(self.endpoints.peer), ..self.endpoints },
-        }
+    fn peer(&self) -> &Peer {
+        self.header.as_ref().and_then(|header| header.peer()).unwrap_or(&self.peer)
     }
 
     /// Sends as much of the response as the socket accepts.
@@ -623,7 +619,7 @@ impl Connection {
     /// How long the connection may be idle in this way.
     fn time_of(&self, idleness: Idleness) -> Millis {
         let config = &self.shared.config;
-        let is_header_awaited = || self.preface.as_ref().is_some_and(|preface| preface.is_awaited());
+        let is_header_awaited = || self.header.as_ref().is_some_and(|header| header.is_awaited());
         millis(match idleness {
             Idleness::Silent if !is_header_awaited() => config.idle_timeout,
             Idleness::Silent | Idleness::HalfHead => config.header_timeout,
@@ -900,7 +896,7 @@ impl Connection {
     /// show them.
     fn request_of_runner(&self) -> (Request, Record) {
         let now = self.shared.clock.read();
-        let mut request = Request { endpoints: self.endpoints(), ..Request::default() };
+        let mut request = Request { peer: *self.peer(), ..Request::default() };
         let mut record = Record { finished: Some(now), drained: Some(now), ..Record::new(now) };
         if let Some(shown) = self.host.in_flight(self.runner.get()) {
             record.queued = self.shared.clock.moment_of(shown.since);

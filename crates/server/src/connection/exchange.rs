@@ -23,7 +23,7 @@ use crate::os::sync::lock;
 pub use crate::request::disk::TemporaryFile;
 pub use crate::request::segments::Segments;
 pub use crate::request::stream::{BodyFault, BodyStream};
-pub use crate::request::{Endpoints, Request, RequestBody};
+pub use crate::request::{Request, RequestBody};
 use crate::response::delivery::After;
 pub use crate::response::delivery::Room;
 use crate::response::payload::FileSource;

@@ -18,7 +18,7 @@ pub(crate) mod host;
 pub(crate) mod lifecycle;
 pub(crate) mod local;
 pub(crate) mod notices;
-mod preface;
+mod proxy_header;
 pub(crate) mod reclaim;
 pub(crate) mod representation;
 pub(crate) mod room;

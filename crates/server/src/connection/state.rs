@@ -5,6 +5,7 @@
 //! the thread that owns the connection.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,12 +24,12 @@ use crate::observe::record::{Ending, Record};
 use crate::observe::stats::Activity;
 use crate::os::clock::{Millis, NEVER, Reading, millis};
 use crate::request::memory::{Charge, ClientMemory};
-use crate::request::origin::Fields;
 use crate::request::part::Part;
+use crate::request::peer::{Fields, Peer};
 use crate::request::protocol::{NotAdmitted, Protocol};
 use crate::request::spool::{self, Appended, Spool, Write, Written};
 use crate::request::stream::{BodyStream, Incoming, Rest};
-use crate::request::{Endpoints, Request, RequestBody};
+use crate::request::{Request, RequestBody};
 use crate::response::sending::{Flush, within_rate};
 
 /// After an error the remaining bytes of the client are read and dropped, until none come for this long (milliseconds).
@@ -294,7 +295,7 @@ pub(crate) struct Rare {
     /// The server itself has refused a request.
     pub(crate) is_refusal: bool,
     /// This peer has sent this, which is not believed.
-    pub(crate) not_trusted: Option<(Untrusted, Endpoints)>,
+    pub(crate) not_trusted: Option<(Untrusted, Option<SocketAddr>)>,
     /// Queue these bytes for the client. After a page, `next` is [`Next::Flush`], or [`Next::Later`] for a request that
     /// was given up.
     pub(crate) send: Option<Message>,
@@ -350,7 +351,8 @@ pub(crate) struct Rules<'a> {
     pub(crate) pool: &'a TransactionPool,
     /// The folder for the files of request bodies.
     pub(crate) folder: &'a Path,
-    pub(crate) endpoints: Endpoints,
+    /// The peer of the connection, without what a request states.
+    pub(crate) peer: &'a Peer,
     /// The server is stopping: connections end after their responses.
     pub(crate) is_stopping: bool,
     /// Until when a stopping server waits for the first request of the connection; 0: the connection has had one.
@@ -541,7 +543,7 @@ impl State {
     /// The first bytes of a request.
     fn begin_head(&mut self, bytes: &[u8], more: bool, rules: &Rules<'_>) -> Effects {
         let mut transaction = rules.pool.take();
-        transaction.request.endpoints = rules.endpoints;
+        transaction.request.peer = *rules.peer;
         let mut parser = HeadParser::default();
         let head = &mut transaction.request.head;
         match rules.protocol.parse_head(&mut parser, bytes, &rules.config.limits, head) {
@@ -638,9 +640,9 @@ impl State {
             Ok(()) => rules.protocol.framing(&request.bytes, &request.head, limits),
             Err(NotAdmitted::Malformed(refusal)) => Err(refusal),
             Err(NotAdmitted::NotTrusted(refusal)) => {
-                let peer = request.endpoints;
+                let client = request.peer.client;
                 let effects = self.refuse(refusal, transaction, rules);
-                return effects.with(|rare| rare.not_trusted = Some((Untrusted::Packet, peer)));
+                return effects.with(|rare| rare.not_trusted = Some((Untrusted::Packet, client)));
             }
         };
         request.framing = match framing {
@@ -648,16 +650,17 @@ impl State {
             Err(refusal) => return self.refuse(refusal, transaction, rules),
         };
         if request.framing.has_forwarded {
-            let peer = request.endpoints;
-            let Request { bytes: all, head, endpoints, origin, .. } = request;
-            let what = match origin.apply(all, &mut head.fields, &mut endpoints.peer, &rules.config.trust) {
+            let Request { bytes: all, head, peer, .. } = request;
+            let client = peer.client;
+            let what = match peer.take_fields(all, &mut head.fields, &rules.config.trust) {
                 Ok(Fields::Believed) => return self.begin_admitted(transaction, bytes, at, more, rules),
                 Ok(Fields::OthersRemoved(field)) => Untrusted::Field(field),
+                Ok(Fields::Removed) if peer.is_named() => Untrusted::FieldsOfClient,
                 Ok(Fields::Removed) => Untrusted::Fields,
                 Err(refusal) => return self.refuse(refusal, transaction, rules),
             };
             let effects = self.begin_admitted(transaction, bytes, at, more, rules);
-            return effects.with(|rare| rare.not_trusted = Some((what, peer)));
+            return effects.with(|rare| rare.not_trusted = Some((what, client)));
         }
         self.begin_admitted(transaction, bytes, at, more, rules)
     }

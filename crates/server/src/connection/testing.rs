@@ -11,7 +11,7 @@ use crate::connection::shared::Shared;
 use crate::executor::application::{Application, Level, Reports};
 use crate::executor::greenlets::POLICY;
 use crate::executor::turn::Turn;
-use crate::request::Endpoints;
+use crate::request::peer::Peer;
 use crate::response::testing::socket;
 use crate::server::Server;
 
@@ -43,6 +43,6 @@ pub(crate) fn server() -> Arc<Server> {
 pub(crate) fn connection(server: &Arc<Server>, key: u64) -> (Arc<Connection>, UnixStream) {
     let (socket, client) = socket();
     let shared = Arc::new(Shared::new(Config::default(), POLICY));
-    let connection = Connection::new(shared, server.clone(), Box::new(socket), key, Endpoints::default());
+    let connection = Connection::new(shared, server.clone(), Box::new(socket), key, Peer::default());
     (Arc::new(connection), client)
 }

@@ -12,7 +12,6 @@ use crate::connection::runner::Runner;
 use crate::observe::record::{Ending, Path, Record};
 use crate::os::clock::now;
 use crate::request::memory::{Charge, ClientMemory};
-use crate::request::origin::Origin;
 use crate::request::stream::{Incoming, Rest};
 use crate::request::{Request, RequestBody};
 use crate::response::producer::Response;
@@ -84,7 +83,6 @@ impl Transaction {
         if self.is_large() {
             self.request.bytes = Vec::new();
         }
-        self.request.origin = Origin::default();
         self.request.head.clear();
         let head = &mut self.request.head;
         for fields in [&mut head.fields, &mut head.variables] {

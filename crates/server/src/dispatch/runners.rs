@@ -213,7 +213,7 @@ impl RunnerTable {
         if let Some(shown) = &slot.shown {
             let method = request.head.method.of(&request.bytes);
             let target = request.head.target.of(&request.bytes);
-            shown.begin(serial, now, request.endpoints.peer, method, target);
+            shown.begin(serial, now, request.peer.client, method, target);
         }
         Runner { slot: number, serial }
     }

@@ -229,7 +229,7 @@ fn value<'a>(atom: Atom, entry: &Entry<'a>) -> Value<'a> {
         Atom::Time => Value::Time,
         Atom::Ended => Value::Seconds,
         Atom::Worker => Value::Known(u64::from(entry.worker)),
-        Atom::Client => Value::Client(request.endpoints.peer.map(|peer| peer.ip())),
+        Atom::Client => Value::Client(request.peer.client.map(|peer| peer.ip())),
         Atom::Method => Value::Text(head.method.of(bytes)),
         Atom::Target => Value::Text(head.target.of(bytes)),
         Atom::Path => Value::Text(head.path.of(bytes)),
@@ -248,7 +248,7 @@ fn value<'a>(atom: Atom, entry: &Entry<'a>) -> Value<'a> {
         Atom::WaitedMs => Value::Millis(Some(record.waited)),
         Atom::HeldMs => Value::Millis(Some(record.held)),
         Atom::Ending => Value::Text(record.ending.name().as_bytes()),
-        Atom::Host => Value::Text(match request.origin.host {
+        Atom::Host => Value::Text(match request.peer.host {
             Some(host) => host.of(bytes),
             None => fields::of_request(request, b"host"),
         }),
@@ -307,7 +307,7 @@ fn render_part(part: &Part, entry: &Entry<'_>, calendar: &Calendar, out: &mut Ve
             push_number(u64::from(process::id()), out);
             out.push(b'>');
         }
-        Part::Port => match request.endpoints.peer {
+        Part::Port => match request.peer.client {
             Some(peer) if peer.port() > 0 => push_number(u64::from(peer.port()), out),
             _ => out.push(b'-'),
         },
@@ -428,7 +428,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::{Calendar, Entry, Format};
     use crate::observe::record::{Ending, Record};
-    use crate::request::{Endpoints, Request};
+    use crate::request::Request;
+    use crate::request::peer::Peer;
     use std::time::{Duration, Instant, UNIX_EPOCH};
     use tailrace_http::head::{HeadParser, HeadStep};
     use tailrace_http::limits::Limits;
@@ -437,8 +438,8 @@ mod tests {
     fn request(bytes: &[u8]) -> Request {
         let mut head = RequestHead::default();
         assert!(matches!(HeadParser::default().parse(bytes, &Limits::default(), &mut head), HeadStep::Complete));
-        let endpoints = Endpoints { peer: Some("192.0.2.7:99".parse().unwrap()), listener: 0 };
-        Request { bytes: bytes.to_vec(), head, endpoints, ..Request::default() }
+        let peer = Peer::of_socket(Some("192.0.2.7:99".parse().unwrap()), 0);
+        Request { bytes: bytes.to_vec(), head, peer, ..Request::default() }
     }
 
     fn record() -> Record {

@@ -217,7 +217,7 @@ impl RecentResponses {
                 for (phase, time) in [queued, application, iterating, blocked, total].into_iter().enumerate() {
                     cell.store(TIMES + phase, time);
                 }
-                cell.store_peer(CLIENT, request.endpoints.peer);
+                cell.store_peer(CLIENT, request.peer.client);
                 cell.store_text(METHOD, LENGTH - METHOD, method);
                 cell.store(LENGTH, target.len() as u64);
                 cell.store_text(TARGET, TARGET_WORDS, target);
@@ -258,7 +258,7 @@ mod tests {
         let mut request = Request { bytes: format!("GET {target}").into_bytes(), ..Request::default() };
         request.head.method = Span { start: 0, end: 3 };
         request.head.target = Span { start: 4, end: request.bytes.len() as u32 };
-        request.endpoints.peer = Some("192.0.2.7:4711".parse().unwrap());
+        request.peer.client = Some("192.0.2.7:4711".parse().unwrap());
         request
     }
 

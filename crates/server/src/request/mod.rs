@@ -1,9 +1,9 @@
-//! A complete request: head, body, and the two ends of its connection.
+//! A complete request: head, body, and its peer.
 
 pub(crate) mod disk;
 pub(crate) mod memory;
-pub(crate) mod origin;
 pub(crate) mod part;
+pub(crate) mod peer;
 pub(crate) mod pool;
 pub(crate) mod protocol;
 pub(crate) mod segments;
@@ -18,7 +18,7 @@ use tailrace_http::query::QueryMasking;
 use tailrace_http::request_head::RequestHead;
 
 use crate::request::disk::TemporaryFile;
-use crate::request::origin::Origin;
+use crate::request::peer::Peer;
 use crate::request::segments::Segments;
 use crate::request::stream::BodyStream;
 
@@ -33,10 +33,8 @@ pub struct Request {
     pub framing: RequestFraming,
     /// The body, whole.
     pub body: RequestBody,
-    /// The client's address, and the listener that accepted the connection.
-    pub endpoints: Endpoints,
-    /// How the client sent the request, as a trusted proxy says.
-    pub origin: Origin,
+    /// Where it comes from.
+    pub peer: Peer,
 }
 
 impl Request {
@@ -45,16 +43,6 @@ impl Request {
         let (method, target) = (self.head.method.of(&self.bytes), self.head.target.of(&self.bytes));
         format!("{} {}", method.escape_ascii(), masking.shown(target).escape_ascii())
     }
-}
-
-/// The two ends of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Endpoints {
-    /// The client, also behind proxies that are trusted; its port is 0 where a proxy states none. `None`: it is on a
-    /// UNIX socket.
-    pub peer: Option<SocketAddr>,
-    /// Index of the listener in the list the server was given.
-    pub listener: usize,
 }
 
 /// A client in words: address and port, or the address if the port is not known. Empty: it is on a UNIX socket.

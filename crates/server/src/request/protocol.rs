@@ -15,7 +15,7 @@ use tailrace_http::trust::Trust;
 use tailrace_http::uwsgi;
 
 use crate::request::Request;
-use crate::request::origin::Scheme;
+use crate::request::peer::Scheme;
 
 const NOT_TRUSTED: Refusal =
     Refusal::new(403, "Only trusted proxies may send uwsgi requests here: name this one in --trusted-proxies.");
@@ -44,7 +44,7 @@ pub(crate) trait Requests: Send + Sync {
     fn has_started(&self, parser: &HeadParser) -> bool;
 
     /// Takes a complete head on: reads what it says beside what HTTP has, which replaces what the connection says, and
-    /// gives its fields the names of HTTP. `request` has the bytes, the head and the endpoints of the connection.
+    /// gives its fields the names of HTTP. `request` has the bytes, the head and the peer of the connection.
     ///
     /// # Errors
     /// The client may not say that.
@@ -169,16 +169,16 @@ impl Requests for Uwsgi {
     }
 
     fn admit(&self, request: &mut Request, trust: &Trust) -> Result<(), NotAdmitted> {
-        let Request { bytes, head, endpoints, origin, .. } = request;
+        let Request { bytes, head, peer, .. } = request;
         // Its variables are believed, REMOTE_USER for one.
-        if !trust.is_trusted(endpoints.peer) {
+        if !trust.is_trusted(peer.client) {
             return Err(NotAdmitted::NotTrusted(NOT_TRUSTED));
         }
         uwsgi::name_fields(bytes, head);
         if uwsgi::variable_of(bytes, head, b"REMOTE_ADDR").is_some() {
-            endpoints.peer = uwsgi::client(bytes, head).map_err(NotAdmitted::Malformed)?;
+            peer.client = uwsgi::client(bytes, head).map_err(NotAdmitted::Malformed)?;
         }
-        origin.scheme = uwsgi::is_https(bytes, head).map(|is| if is { Scheme::Https } else { Scheme::Http });
+        peer.scheme = uwsgi::is_https(bytes, head).map(|is| if is { Scheme::Https } else { Scheme::Http });
         Ok(())
     }
 

@@ -26,7 +26,7 @@ use crate::os::clock::{self, Millis};
 use crate::os::panics::may_panic;
 use crate::os::socket::{self, AcceptFault};
 use crate::os::sync::{lock, read, write};
-use crate::request::Endpoints;
+use crate::request::peer::Peer;
 use crate::server::guard::{Guard, Stage};
 use crate::server::room::{Room, Want};
 use crate::transport::listener::{AT_ONCE, Accepted, Listener};
@@ -188,9 +188,9 @@ impl Accepting {
         }
         let key = self.context.table.key_for(socket.as_raw_fd());
         let socket = Plain::new(socket, key);
-        let endpoints = Endpoints { peer, listener };
+        let peer = Peer::of_socket(peer, listener);
         let connection =
-            Arc::new(Connection::new(self.context.shared.clone(), host.clone(), Box::new(socket), key, endpoints));
+            Arc::new(Connection::new(self.context.shared.clone(), host.clone(), Box::new(socket), key, peer));
         let has_memory = self.context.timers.reserve(self.context.table.len() + 1);
         if !has_memory || !self.context.table.insert(connection.clone()) {
             self.context.shared.count_refusal();

@@ -339,7 +339,7 @@ impl Shared {
 fn with_slash(exchange: &Exchange) -> String {
     let request = exchange.request();
     // A path that a proxy has removed is still in the URL of the client.
-    let prefix = request.origin.prefix.map_or("".into(), |prefix| String::from_utf8_lossy(prefix.of(&request.bytes)));
+    let prefix = request.peer.prefix.map_or("".into(), |prefix| String::from_utf8_lossy(prefix.of(&request.bytes)));
     let path = String::from_utf8_lossy(request.head.path.of(&request.bytes));
     let query = request.head.query.map(|query| String::from_utf8_lossy(query.of(&request.bytes)));
     match query {

@@ -776,12 +776,12 @@ fn seen_of(exchange: &Exchange) -> Seen {
         query: head.query.map(|query| text(query.of(bytes))),
         host: request.framing.host.map(|host| text(host.of(bytes))),
         fields: head.fields.iter().map(|each| field(each.name.of(bytes), each.value.of(bytes))).collect(),
-        peer: request.endpoints.peer,
+        peer: request.peer.client,
         stated: (
-            request.origin.scheme.map(|scheme| scheme == Scheme::Https),
-            request.origin.host.map(|host| text(host.of(bytes))),
-            request.origin.port,
-            request.origin.prefix.map(|prefix| text(prefix.of(bytes))),
+            request.peer.scheme.map(|scheme| scheme == Scheme::Https),
+            request.peer.host.map(|host| text(host.of(bytes))),
+            request.peer.port,
+            request.peer.prefix.map(|prefix| text(prefix.of(bytes))),
         ),
         ..Seen::default()
     }

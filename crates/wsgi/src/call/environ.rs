@@ -10,7 +10,7 @@
 //!   can read it. `Transfer-Encoding` is gone with it. Other connection fields are passed as they came.
 //! - A UNIX socket has no client address: `REMOTE_ADDR` is empty (RFC 3875 requires the key), `REMOTE_PORT` is absent, as
 //!   it is where a proxy states no port of its client.
-//! - What a trusted proxy says of the request as it received it ([`Origin`]) replaces what the connection says: the
+//! - What a trusted proxy says of the request as it received it ([`Peer`]) replaces what the connection says: the
 //!   scheme, `HTTP_HOST`, `SERVER_PORT`. A prefix that it has removed from the path comes first in `SCRIPT_NAME`; the root
 //!   path follows it where the path that arrives is under it.
 //! - The variables of a uwsgi packet are items under their own names, and `PATH_INFO`, `SCRIPT_NAME` and `QUERY_STRING`
@@ -24,7 +24,7 @@ use tailrace_http::forwarded::resembles_forwarded;
 use tailrace_http::framing::BodyLength;
 use tailrace_http::request_head::{TargetForm, Version};
 use tailrace_http::uwsgi::variable_of;
-use tailrace_server::{Origin, Request, Scheme};
+use tailrace_server::{Peer, Request, Scheme};
 
 use crate::call::string_cache::{KnownTarget, StringCache};
 use crate::call::target::{path_info, percent_decode};
@@ -148,7 +148,7 @@ impl EnvironMaker {
         let names = self.names;
         let bytes = request.bytes.as_slice();
         let head = &request.head;
-        let environ = self.copy_of_template(py, request.endpoints.listener)?;
+        let environ = self.copy_of_template(py, request.peer.listener)?;
 
         let method = head.method.of(bytes);
         match names.method(method) {
@@ -159,7 +159,7 @@ impl EnvironMaker {
             set(&environ, &names.server_protocol, &names.http_1_0)?;
         }
         self.set_target(py, &environ, cache, request)?;
-        let client = request.endpoints.peer;
+        let client = request.peer.client;
         if let Some(address) = client {
             let peer = cache.peer(py, address)?;
             set(&environ, &names.remote_addr, &peer.host)?;
@@ -170,10 +170,10 @@ impl EnvironMaker {
         }
         set(&environ, &names.wsgi_input, input.as_unbound())?;
 
-        if request.origin != Origin::default() {
-            self.set_origin(py, &environ, request)?;
+        if request.peer.describes_request() {
+            self.set_described(py, &environ, request)?;
         }
-        if let Some(host) = request.origin.host.or(request.framing.host) {
+        if let Some(host) = request.peer.host.or(request.framing.host) {
             set(&environ, &names.http_host, cache.host(py, host.of(bytes))?)?;
         }
         if request.framing.body != BodyLength::None
@@ -246,9 +246,9 @@ impl EnvironMaker {
     }
 
     /// Sets what a trusted proxy says of the request, but for the host.
-    fn set_origin(&self, py: Python<'_>, environ: &Bound<'_, PyDict>, request: &Request) -> PyResult<()> {
+    fn set_described(&self, py: Python<'_>, environ: &Bound<'_, PyDict>, request: &Request) -> PyResult<()> {
         let names = self.names;
-        let Origin { scheme, host: _, port, prefix } = request.origin;
+        let Peer { scheme, port, prefix, .. } = request.peer;
         match scheme {
             Some(Scheme::Http) => set(environ, &names.wsgi_url_scheme, &names.http)?,
             Some(Scheme::Https) => set(environ, &names.wsgi_url_scheme, &names.https)?,
@@ -310,7 +310,7 @@ impl EnvironMaker {
         let bytes = request.bytes.as_slice();
         for (position, variable) in request.head.variables.iter().enumerate() {
             let (name, value) = (variable.name.of(bytes), variable.value.of(bytes));
-            if name == b"SERVER_PORT" && request.origin.port.is_some() {
+            if name == b"SERVER_PORT" && request.peer.port.is_some() {
                 continue;
             }
             if let Some(known) = cache.variables.get(position, name, value) {
@@ -442,8 +442,8 @@ mod tests {
         let step = HeadParser::default().parse(bytes, &limits, &mut request.head);
         assert_eq!(step, HeadStep::Complete);
         request.framing = request_framing(bytes, &request.head, &limits).unwrap();
-        request.endpoints.peer = peer.map(|peer| peer.parse().unwrap());
-        request.endpoints.listener = usize::from(peer.is_none());
+        request.peer.client = peer.map(|peer| peer.parse().unwrap());
+        request.peer.listener = usize::from(peer.is_none());
         request
     }
 
@@ -571,23 +571,25 @@ mod tests {
                 let start = head.windows(text.len()).position(|window| window == text).unwrap() as u32;
                 Some(Span { start, end: start + text.len() as u32 })
             };
-            for (origin, scheme, host, port, script_name) in [
+            let peer = request.peer;
+            for (stated, scheme, host, port, script_name) in [
                 (
-                    Origin {
+                    Peer {
                         scheme: Some(Scheme::Https),
                         host: at(b"outer:81"),
                         port: Some(81),
                         prefix: at(b"/pre%C3%A9"),
+                        ..peer
                     },
                     "https",
                     "outer:81",
                     "81",
                     "/pre\u{c3}\u{a9}/app",
                 ),
-                (Origin { scheme: Some(Scheme::Http), ..Origin::default() }, "http", "inner", "8000", "/app"),
-                (Origin::default(), "http", "inner", "8000", "/app"),
+                (Peer { scheme: Some(Scheme::Http), ..peer }, "http", "inner", "8000", "/app"),
+                (peer, "http", "inner", "8000", "/app"),
             ] {
-                request.origin = origin;
+                request.peer = stated;
                 let environ = made(py, &maker, &mut cache, &request);
                 for (key, value) in [
                     ("wsgi.url_scheme", scheme),
@@ -597,7 +599,7 @@ mod tests {
                     ("PATH_INFO", "/a"),
                     ("REMOTE_ADDR", "192.0.2.7"),
                 ] {
-                    assert_eq!(get(&environ, key).as_deref(), Some(value), "{key} {origin:?}");
+                    assert_eq!(get(&environ, key).as_deref(), Some(value), "{key} {stated:?}");
                 }
             }
         });
@@ -705,7 +707,7 @@ mod tests {
             for (path, script_name) in [("/app/a", "/app/app"), ("/a", "/app"), ("/apple", "/app")] {
                 let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\nX: /app\r\n\r\n").into_bytes();
                 let mut request = request(&head, None);
-                request.origin.prefix = Some(request.head.fields[1].value);
+                request.peer.prefix = Some(request.head.fields[1].value);
                 let environ = made(py, &maker, &mut StringCache::default(), &request);
                 assert_eq!(get(&environ, "SCRIPT_NAME").as_deref(), Some(script_name), "{path}");
             }
@@ -722,7 +724,7 @@ mod tests {
             let environ = made(py, &maker, &mut cache, &request);
             assert_eq!(get(&environ, "REMOTE_ADDR").as_deref(), Some("192.0.2.7"));
             assert_eq!(get(&environ, "REMOTE_PORT"), None);
-            request.endpoints.peer = None;
+            request.peer.client = None;
             let environ = made(py, &maker, &mut cache, &request);
             assert_eq!(get(&environ, "REMOTE_ADDR").as_deref(), Some(""));
             assert_eq!(get(&environ, "REMOTE_PORT"), None);

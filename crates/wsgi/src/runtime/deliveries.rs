@@ -100,7 +100,7 @@ impl Deliveries {
         let delivery = Delivery {
             method: text(request.head.method.of(&request.bytes)),
             target: text(request.head.target.of(&request.bytes)),
-            client: client_text(request.endpoints.peer),
+            client: client_text(request.peer.client),
             ended: clock::wall(),
             record: *record,
             line,

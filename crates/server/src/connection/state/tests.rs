@@ -13,10 +13,11 @@ use super::{Effects, Event, Headroom, LONG_REST, LOW_WATER, Message, Next, Rules
 use crate::config::Config;
 use crate::connection::transaction_pool::TransactionPool;
 use crate::os::clock::{Clock, Millis};
+use crate::request::RequestBody;
 use crate::request::disk::Disk;
 use crate::request::memory::{Charge, ClientMemory};
+use crate::request::peer::Peer;
 use crate::request::spool::{Write, Written};
-use crate::request::{Endpoints, RequestBody};
 
 /// Everything on which a step depends.
 pub(super) struct World {
@@ -79,7 +80,7 @@ impl World {
             headroom: Headroom::Unasked,
             pool: &self.pool,
             folder: &self.folder,
-            endpoints: Endpoints::default(),
+            peer: &Peer::default(),
             is_stopping: self.is_stopping.get(),
             first_request_by: self.first_request_by.get(),
             time: self.clock.reading(),

@@ -1,29 +1,24 @@
-//! The PROXY header in front of a connection, where a listener expects one: it tells whose connection it is.
+//! The PROXY header in front of a connection, where a listener expects one: it names the client of the connection.
 //!
 //! The states of a connection do not know of it: the driver passes them what follows it, and until then they are idle.
-//! Its time is that of a request head. Only the owner of the connection uses it.
+//! Its time is that of a request head. The owner of the connection takes it; any thread asks for the peer.
 
-use std::mem::replace;
-use std::net::SocketAddr;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
-use tailrace_http::proxy_protocol::{Fault, HeaderStep, Source, Versions, parse};
+use tailrace_http::proxy_protocol::{Fault, HeaderStep, Versions, parse};
 
 use crate::config::ProxyHeader;
 use crate::os::sync::lock;
 use crate::request::memory::{Charge, ClientMemory};
+use crate::request::peer::Peer;
 
 /// See the module.
-pub(crate) struct Preface {
+pub(crate) struct AwaitedHeader {
     versions: Versions,
-    phase: Mutex<Phase>,
-}
-
-enum Phase {
-    /// These bytes of it have arrived; their memory is charged as that of a request head is.
-    Arriving(Vec<u8>, Charge),
-    /// It has been read.
-    Complete(Source),
+    /// The bytes of it that have arrived; their memory is charged as that of a request head is.
+    arrived: Mutex<(Vec<u8>, Charge)>,
+    /// The peer of the connection, once the header is complete.
+    peer: OnceLock<Peer>,
 }
 
 /// What bytes at the start of a connection are.
@@ -39,7 +34,7 @@ pub(crate) enum Taken {
     NoMemory,
 }
 
-impl Preface {
+impl AwaitedHeader {
     /// `None`: the connections of such a listener have none.
     pub(crate) fn of(header: ProxyHeader) -> Option<Box<Self>> {
         let versions = match header {
@@ -48,13 +43,23 @@ impl Preface {
             ProxyHeader::V2 => Versions::V2,
             ProxyHeader::Any => Versions::Any,
         };
-        Some(Box::new(Self { versions, phase: Mutex::new(Phase::Arriving(Vec::new(), Charge::default())) }))
+        Some(Box::new(Self { versions, arrived: Mutex::default(), peer: OnceLock::new() }))
     }
 
-    /// Takes the bytes that have been received next. `make_room` makes sure that there is memory for so many bytes.
-    pub(crate) fn take(&self, bytes: &[u8], memory: &ClientMemory, make_room: impl Fn(usize) -> bool) -> Taken {
-        let mut phase = lock(&self.phase);
-        let Phase::Arriving(before, charge) = &mut *phase else { return Taken::Until(0) };
+    /// Takes the bytes that have been received next. `socket`: the peer of the connection without the header.
+    /// `make_room` makes sure that there is memory for so many bytes.
+    pub(crate) fn take(
+        &self,
+        bytes: &[u8],
+        socket: &Peer,
+        memory: &ClientMemory,
+        make_room: impl Fn(usize) -> bool,
+    ) -> Taken {
+        if !self.is_awaited() {
+            return Taken::Until(0);
+        }
+        let mut arrived = lock(&self.arrived);
+        let (before, charge) = &mut *arrived;
         let length_before = before.len();
         // Mostly it arrives whole.
         let step = if length_before == 0 {
@@ -75,7 +80,12 @@ impl Preface {
                 Taken::All
             }
             HeaderStep::Complete { length, source } => {
-                drop(replace(&mut *phase, Phase::Complete(source)));
+                *arrived = Default::default();
+                self.peer.get_or_init(|| {
+                    let mut peer = *socket;
+                    peer.take_header(source);
+                    peer
+                });
                 Taken::Until(length - length_before)
             }
             HeaderStep::Refused(fault) => Taken::Refused(fault),
@@ -84,16 +94,12 @@ impl Preface {
 
     /// Whether the header has not arrived yet.
     pub(crate) fn is_awaited(&self) -> bool {
-        matches!(&*lock(&self.phase), Phase::Arriving(..))
+        self.peer.get().is_none()
     }
 
-    /// Whose connection it is. `peer`: that of the socket.
-    pub(crate) fn client(&self, peer: Option<SocketAddr>) -> Option<SocketAddr> {
-        match &*lock(&self.phase) {
-            Phase::Arriving(..) | Phase::Complete(Source::Peer) => peer,
-            Phase::Complete(Source::Client(client)) => Some(*client),
-            Phase::Complete(Source::Unix) => None,
-        }
+    /// The peer of the connection. `None`: the header has not arrived yet.
+    pub(crate) fn peer(&self) -> Option<&Peer> {
+        self.peer.get()
     }
 }
 
@@ -102,23 +108,28 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn take(preface: &Preface, bytes: &[u8]) -> Taken {
-        preface.take(bytes, &ClientMemory::new(usize::MAX, usize::MAX), |_| true)
+    fn socket() -> Peer {
+        Peer::of_socket(Some("10.0.0.1:80".parse().unwrap()), 3)
+    }
+
+    fn take(header: &AwaitedHeader, bytes: &[u8]) -> Taken {
+        header.take(bytes, &socket(), &ClientMemory::new(usize::MAX, usize::MAX), |_| true)
     }
 
     #[test]
     fn a_part_of_a_header_is_charged_until_it_is_whole_and_refused_without_memory() {
         let memory = ClientMemory::new(100, 50);
-        let take = |preface: &Preface, bytes: &[u8]| preface.take(bytes, &memory, |more| memory.has_room(more));
-        let preface = Preface::of(ProxyHeader::V1).unwrap();
-        assert_eq!(take(&preface, b"PROXY TCP4 192.0.2.7"), Taken::All);
+        let take =
+            |header: &AwaitedHeader, bytes: &[u8]| header.take(bytes, &socket(), &memory, |more| memory.has_room(more));
+        let header = AwaitedHeader::of(ProxyHeader::V1).unwrap();
+        assert_eq!(take(&header, b"PROXY TCP4 192.0.2.7"), Taken::All);
         let held = memory.used();
         assert!(held >= 20);
-        let refused = Preface::of(ProxyHeader::V1).unwrap();
+        let refused = AwaitedHeader::of(ProxyHeader::V1).unwrap();
         assert_eq!(take(&refused, &[b"PROXY UNKNOWN ".as_slice(), &[b'x'; 81]].concat()), Taken::NoMemory);
         drop(refused);
         assert_eq!(memory.used(), held);
-        assert_eq!(take(&preface, b" 192.0.2.1 1 2\r\n"), Taken::Until(16));
+        assert_eq!(take(&header, b" 192.0.2.1 1 2\r\n"), Taken::Until(16));
         assert_eq!(memory.used(), 0);
     }
 
@@ -126,40 +137,40 @@ mod tests {
     fn a_header_in_any_pieces_is_taken_and_what_follows_it_is_not() {
         let header = b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n";
         let all = [header.as_slice(), b"GET / HTTP/1.1\r\n"].concat();
-        let peer = Some("10.0.0.1:80".parse().unwrap());
+        let named = Peer { client: Some("192.0.2.7:4711".parse().unwrap()), ..socket() };
         for first in 0..=all.len() {
-            let preface = Preface::of(ProxyHeader::Any).unwrap();
-            assert!(preface.is_awaited());
-            assert_eq!(preface.client(peer), peer);
-            let taken = take(&preface, &all[..first]);
-            let after = take(&preface, &all[first..]);
+            let awaited = AwaitedHeader::of(ProxyHeader::Any).unwrap();
+            assert!(awaited.is_awaited());
+            assert_eq!(awaited.peer(), None);
+            let taken = take(&awaited, &all[..first]);
+            let after = take(&awaited, &all[first..]);
             if first < header.len() {
                 assert_eq!((taken, after), (Taken::All, Taken::Until(header.len() - first)));
             } else {
                 assert_eq!((taken, after), (Taken::Until(header.len()), Taken::Until(0)));
             }
-            assert!(!preface.is_awaited());
-            assert_eq!(preface.client(peer), Some("192.0.2.7:4711".parse().unwrap()));
+            assert!(!awaited.is_awaited());
+            assert_eq!(awaited.peer(), Some(&named));
         }
     }
 
     #[test]
     fn a_header_may_leave_the_peer_as_it_is_or_without_address() {
-        let peer = Some("10.0.0.1:80".parse().unwrap());
+        let peer = socket().socket;
         let signature = b"\r\n\r\n\0\r\nQUIT\n".as_slice();
         for (rest, length, expected) in [(b"\x20\x00\x00\x00", 0, peer), (b"\x21\x31\x00\xd8", 216, None)] {
-            let preface = Preface::of(ProxyHeader::V2).unwrap();
+            let awaited = AwaitedHeader::of(ProxyHeader::V2).unwrap();
             let header = [signature, rest, &vec![b'/'; length]].concat();
-            assert_eq!(take(&preface, &header), Taken::Until(header.len()));
-            assert_eq!(preface.client(peer), expected);
+            assert_eq!(take(&awaited, &header), Taken::Until(header.len()));
+            assert_eq!(awaited.peer(), Some(&Peer { client: expected, ..socket() }));
         }
     }
 
     #[test]
     fn what_is_no_header_is_refused_at_once() {
-        let preface = Preface::of(ProxyHeader::V1).unwrap();
-        assert_eq!(take(&preface, b"P"), Taken::All);
-        assert_eq!(take(&preface, b"UT /"), Taken::Refused(Fault::Absent));
-        assert!(Preface::of(ProxyHeader::None).is_none());
+        let header = AwaitedHeader::of(ProxyHeader::V1).unwrap();
+        assert_eq!(take(&header, b"P"), Taken::All);
+        assert_eq!(take(&header, b"UT /"), Taken::Refused(Fault::Absent));
+        assert!(AwaitedHeader::of(ProxyHeader::None).is_none());
     }
 }
