@@ -318,6 +318,14 @@ class GreenletRunner:
         greenlet, the child ends. The other methods do nothing in the child."""
 
 @final
+class ListeningSocket:
+    """A listening socket that a server is given, and what arrives there."""
+
+    def __new__(cls, descriptor: int, protocol: str = "http", proxy: str | None = None) -> ListeningSocket:
+        """descriptor: of the socket; `Server` duplicates it. protocol: "http" or "uwsgi". proxy: the version of the
+        PROXY header that each connection begins with ("v1", "v2", "any"); None: no header. Raises ValueError."""
+
+@final
 class Server:
     """A server of one application on a set of listening sockets. Methods may be called from any thread."""
 
@@ -325,18 +333,17 @@ class Server:
         cls,
         application: WSGIApplication,
         settings: Mapping[str, object],
-        listeners: Sequence[tuple[int, str, str | None]],
+        listeners: Sequence[ListeningSocket],
         scoreboard: tuple[Scoreboard, int] | None = None,
         master: tuple[int, float, float] | None = None,
     ) -> Server:
         """Makes a server, which does not run yet.
 
-        settings: a value for each name in SETTINGS (sizes in bytes, times in seconds). listeners: of each listening
-        socket the descriptor, which is duplicated, the protocol ("http"), and the version of the PROXY header that each
-        connection begins with ("v1", "v2", "any", or None). scoreboard: and the slot of this worker in it. master: the
-        reading end of the liveness pipe, how long requests in flight may take once the master has ended, and how much
-        later the process then ends by force (seconds). Raises ValueError for unknown, missing or unfit settings,
-        OSError when a resource is refused."""
+        settings: a value for each name in SETTINGS (sizes in bytes, times in seconds). listeners: where to
+        accept clients. scoreboard: and the slot of this worker in it. master: the reading end of the liveness pipe,
+        how long requests in flight may take once the master has ended, and how much later the process then ends by
+        force (seconds). Raises ValueError for unknown, missing or unfit settings, OSError when a resource is
+        refused."""
 
     def greenlet_runner(self, pause: Callable[[int, float | None], bool], /) -> GreenletRunner:
         """Has requests run in greenlets of the calling thread's hub, instead of `start`.

@@ -13,7 +13,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from tailrace._tailrace import Server, log_destination_kind
+from tailrace._tailrace import ListeningSocket, Server, log_destination_kind
 from tailrace.cli.server_settings import ServerSettings
 from tailrace.process import deliveries, log, sockets
 from tailrace.process.errors import ConfigError, ServerError, StartError
@@ -58,7 +58,7 @@ def make(
             "run; start with --gevent, or call tailrace.gevent.serve in your own program"
         )
     settings = replace(settings, max_connections=open_files.allow(settings))
-    accepting = [(listener.socket.fileno(), listener.protocol, listener.proxy) for listener in listeners]
+    accepting = [ListeningSocket(each.socket.fileno(), each.protocol, each.proxy) for each in listeners]
     if settings.access_log and log_destination_kind(settings.access_log) == "logging":
         deliveries.follow_access_log()
     try:

@@ -143,7 +143,7 @@ def test_the_core_takes_the_most_of_every_number(listener, option):
 
 def core(listener, **changed):
     settings = server_settings(**changed).core()
-    return _tailrace.Server(lambda environ, start_response: [], settings, [(listener.fileno(), "http", None)])
+    return _tailrace.Server(lambda environ, start_response: [], settings, [_tailrace.ListeningSocket(listener.fileno())])
 
 
 def test_the_documented_atoms_are_those_of_the_core(listener):
@@ -165,11 +165,11 @@ def test_the_core_names_unknown_and_missing_settings(listener):
     settings = server_settings().core()
     with pytest.raises(ValueError, match="treads"):
         _tailrace.Server(
-            lambda environ, start_response: [], settings | {"treads": 3}, [(listener.fileno(), "http", None)]
+            lambda environ, start_response: [], settings | {"treads": 3}, [_tailrace.ListeningSocket(listener.fileno())]
         )
     del settings["threads"]
     with pytest.raises(ValueError, match="threads"):
-        _tailrace.Server(lambda environ, start_response: [], settings, [(listener.fileno(), "http", None)])
+        _tailrace.Server(lambda environ, start_response: [], settings, [_tailrace.ListeningSocket(listener.fileno())])
 
 
 @pytest.mark.parametrize(

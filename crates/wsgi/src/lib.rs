@@ -98,7 +98,7 @@ use call::{error_stream, file_wrapper, input};
 use tailrace_server::allocator::WithReserve;
 
 use python::exceptions::{ClientDisconnected, RequestBodyError, RequestTimeout};
-use runtime::{deliveries, greenlet_runner, load, log_stream, scoreboard, server, settings, static_files};
+use runtime::{deliveries, greenlet_runner, listeners, load, log_stream, scoreboard, server, settings, static_files};
 
 #[global_allocator]
 static ALLOCATOR: WithReserve = WithReserve(std::alloc::System);
@@ -136,6 +136,7 @@ fn _tailrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(static_files::static_headers, module)?)?;
     module.add_function(wrap_pyfunction!(static_files::static_refusal, module)?)?;
     module.add_class::<log_stream::LogStream>()?;
+    module.add_class::<listeners::ListeningSocket>()?;
     module.add_class::<server::Server>()?;
     module.add_class::<greenlet_runner::GreenletRunner>()?;
     // Runner slot, serial, request, seconds, outcome.

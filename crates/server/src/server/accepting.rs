@@ -6,7 +6,6 @@
 //! Runs on the thread that leads the loop; listeners are also closed by the thread that watches the master.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
@@ -30,7 +29,6 @@ use crate::request::peer::Peer;
 use crate::server::guard::{Guard, Stage};
 use crate::server::room::{Room, Want};
 use crate::transport::listener::{AT_ONCE, Accepted, Listener};
-use crate::transport::plain::Plain;
 
 /// A server whose application could not be entered for this time accepts no clients.
 pub(super) const BLOCKED: Duration = Duration::from_millis(250);
@@ -152,7 +150,8 @@ impl Accepting {
         self.left_to_others.store(false, Ordering::Relaxed);
         // If other processes share the listeners, only one: the next client is for them.
         let most = if shares { 1 } else { free.clamp(1, AT_ONCE) };
-        let accepted = listener.accept(most, |socket, peer| self.open(socket, peer, index_of(key), host));
+        let accepted = listener
+            .accept(most, |socket, peer| self.open(listener, socket, Peer::of_socket(peer, index_of(key)), host));
         if shares && let Some(worker_slot) = &self.worker_slot {
             worker_slot.set(Metric::Connections, self.context.table.len() as u64);
         }
@@ -177,20 +176,18 @@ impl Accepting {
     /// Makes a connection for a client, and reads what it has sent. A client that may not state whose connection it is
     /// is disconnected, and so is a client for which there is no memory. A panic closes the connection. The poller
     /// learns of the connection before anything waits for it: see [`Self::watch_accepted`].
-    fn open(&self, socket: OwnedFd, peer: Option<SocketAddr>, listener: usize, host: &Arc<ConnectionHost>) {
+    fn open(&self, listener: &Listener, socket: OwnedFd, peer: Peer, host: &Arc<ConnectionHost>) {
         let config = &self.context.config;
-        if config.listener(listener).proxy != ProxyHeader::None && !config.trust.is_trusted(peer) {
+        if config.listener(peer.listener).proxy != ProxyHeader::None && !config.trust.is_trusted(peer.socket) {
             self.context.shared.count_refusal();
-            if let Some(message) = self.context.notices.not_trusted(Untrusted::Header, peer) {
+            if let Some(message) = self.context.notices.not_trusted(Untrusted::Header, peer.socket) {
                 self.application.log(Level::Warning, &message);
             }
             return;
         }
         let key = self.context.table.key_for(socket.as_raw_fd());
-        let socket = Plain::new(socket, key);
-        let peer = Peer::of_socket(peer, listener);
-        let connection =
-            Arc::new(Connection::new(self.context.shared.clone(), host.clone(), Box::new(socket), key, peer));
+        let transport = listener.transport(socket, key);
+        let connection = Arc::new(Connection::new(self.context.shared.clone(), host.clone(), transport, key, peer));
         let has_memory = self.context.timers.reserve(self.context.table.len() + 1);
         if !has_memory || !self.context.table.insert(connection.clone()) {
             self.context.shared.count_refusal();

@@ -1,4 +1,4 @@
-//! Listening sockets, and accepting connections from them.
+//! Listening sockets, accepting connections from them, and the transports of these.
 //!
 //! Only the thread that leads the loop accepts.
 
@@ -10,6 +10,8 @@ use std::time::Duration;
 use crate::os::poll;
 use crate::os::process::Unshared;
 use crate::os::socket::{self, AcceptFault};
+use crate::transport::Transport;
+use crate::transport::plain::Plain;
 
 /// Connections accepted from one listener before the next listener is served.
 pub(crate) const AT_ONCE: usize = 64;
@@ -44,6 +46,11 @@ impl Listener {
     /// Notes that the listener is polled again.
     pub(crate) fn resume(&self) {
         self.is_paused.store(false, Ordering::Relaxed);
+    }
+
+    /// The transport of a connection that was accepted here. `key`: that of the connection.
+    pub(crate) fn transport(&self, socket: OwnedFd, key: u64) -> Box<dyn Transport> {
+        Box::new(Plain::new(socket, key))
     }
 
     /// Accepts the connections that wait, `most` at most, and gives each to `add` with its client's address. Called

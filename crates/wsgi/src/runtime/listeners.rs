@@ -26,11 +26,29 @@ pub(crate) fn duplicate(descriptors: impl IntoIterator<Item = RawFd>) -> PyResul
     Ok(sockets)
 }
 
+/// A listening socket that a server is given, and what arrives there.
+#[pyclass(frozen, name = "ListeningSocket", module = "tailrace._tailrace")]
+pub(crate) struct ListeningSocket {
+    pub(crate) descriptor: RawFd,
+    pub(crate) config: ListenerConfig,
+}
+
+#[pymethods]
+impl ListeningSocket {
+    /// descriptor: of the socket; `Server` duplicates it. protocol: "http" or "uwsgi". proxy: the version of the PROXY
+    /// header that each connection begins with ("v1", "v2", "any"); None: no header. Raises ValueError.
+    #[new]
+    #[pyo3(signature = (descriptor, protocol="http", proxy=None))]
+    fn new(descriptor: RawFd, protocol: &str, proxy: Option<&str>) -> PyResult<Self> {
+        Ok(Self { descriptor, config: config_of(protocol, proxy)? })
+    }
+}
+
 /// What arrives at a listener.
 ///
 /// # Errors
 /// `ValueError` for a name that is not known.
-pub(crate) fn config_of(protocol: &str, proxy: Option<&str>) -> PyResult<ListenerConfig> {
+fn config_of(protocol: &str, proxy: Option<&str>) -> PyResult<ListenerConfig> {
     let protocol = match protocol {
         "http" => ListenerProtocol::Http,
         "uwsgi" => ListenerProtocol::Uwsgi,

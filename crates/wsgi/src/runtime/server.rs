@@ -25,7 +25,7 @@ use crate::runtime::greenlet_runner::GreenletRunner;
 use crate::runtime::greenlets::Greenlets;
 use crate::runtime::handler::PythonHandler;
 use crate::runtime::inline::Inline;
-use crate::runtime::listeners::{config_of, describe, duplicate};
+use crate::runtime::listeners::{ListeningSocket, describe, duplicate};
 use crate::runtime::scoreboard::Scoreboard;
 use crate::runtime::settings::Settings;
 use crate::runtime::threads::Threads;
@@ -40,19 +40,17 @@ pub(crate) struct Server {
 
 #[pymethods]
 impl Server {
-    /// settings: a value for each name in SETTINGS (sizes in bytes, times in seconds). listeners: of each listening
-    /// socket the descriptor, which is duplicated, the protocol ("http"), and the version of the PROXY header that each
-    /// connection begins with ("v1", "v2", "any", or None). scoreboard: and the slot of this worker in it. master: the
-    /// reading end of the liveness pipe, how long requests in flight may take once the master has ended, and how much
-    /// later the process then ends by force (seconds). Raises ValueError for unknown, missing or unfit settings, OSError
-    /// when a resource is refused.
+    /// settings: a value for each name in SETTINGS (sizes in bytes, times in seconds). listeners: where to
+    /// accept clients. scoreboard: and the slot of this worker in it. master: the reading end of the liveness pipe, how
+    /// long requests in flight may take once the master has ended, and how much later the process then ends by force
+    /// (seconds). Raises ValueError for unknown, missing or unfit settings, OSError when a resource is refused.
     #[new]
     #[pyo3(signature = (application, settings, listeners, scoreboard=None, master=None))]
     fn new(
         py: Python<'_>,
         application: Bound<'_, PyAny>,
         settings: Bound<'_, PyMapping>,
-        listeners: Vec<(RawFd, String, Option<String>)>,
+        listeners: Vec<Py<ListeningSocket>>,
         scoreboard: Option<(Bound<'_, Scoreboard>, usize)>,
         master: Option<(RawFd, f64, f64)>,
     ) -> PyResult<Self> {
@@ -60,10 +58,8 @@ impl Server {
             return Err(PyTypeError::new_err("the application must be callable"));
         }
         let mut settings = Settings::read(&settings)?;
-        let sockets = duplicate(listeners.iter().map(|(descriptor, _, _)| *descriptor))?;
-        for (_, protocol, proxy) in &listeners {
-            settings.config.listeners.push(config_of(protocol, proxy.as_deref())?);
-        }
+        let sockets = duplicate(listeners.iter().map(|listener| listener.get().descriptor))?;
+        settings.config.listeners = listeners.iter().map(|listener| listener.get().config).collect();
         if sockets.is_empty() {
             return Err(PyValueError::new_err("a server needs at least one listening socket"));
         }
