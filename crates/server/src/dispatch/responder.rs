@@ -7,7 +7,7 @@ use crate::connection::exchange::Exchange;
 use crate::connection::state::Next;
 
 /// What a responder makes of a request.
-pub(crate) enum Response {
+pub(crate) enum Disposition {
     /// It has taken the request and responds to it later, or has made another thread the owner of the connection.
     Taken,
     /// It has responded, see [`Exchange::finish_here`].
@@ -23,7 +23,7 @@ pub(crate) enum Response {
 /// interpreter, and has long work done by another thread. A responder that passes a request on has not changed it.
 pub(crate) trait Responder: Send + Sync + 'static {
     /// Takes the request, or passes it on.
-    fn respond(&self, exchange: Exchange) -> Response;
+    fn respond(&self, exchange: Exchange) -> Disposition;
 }
 
 /// Asks the responders in order until one takes the request. If it has responded at once, the caller owns the
@@ -32,9 +32,9 @@ pub(crate) trait Responder: Send + Sync + 'static {
 pub(crate) fn respond(responders: &[Box<dyn Responder>], mut exchange: Exchange) -> Option<Next> {
     for responder in responders {
         match responder.respond(exchange) {
-            Response::Taken => return None,
-            Response::Done(next) => return Some(next),
-            Response::Passed(passed) => exchange = passed,
+            Disposition::Taken => return None,
+            Disposition::Done(next) => return Some(next),
+            Disposition::Passed(passed) => exchange = passed,
         }
     }
     None
@@ -48,7 +48,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use super::{Responder, Response, respond};
+    use super::{Disposition, Responder, respond};
     use crate::config::Config;
     use crate::connection::exchange::Exchange;
     use crate::executor::greenlets::testing::Served;
@@ -60,11 +60,11 @@ mod tests {
     }
 
     impl Responder for Scripted {
-        fn respond(&self, exchange: Exchange) -> Response {
+        fn respond(&self, exchange: Exchange) -> Disposition {
             self.asked.fetch_add(1, Ordering::SeqCst);
-            let Some(status) = self.status else { return Response::Passed(exchange) };
+            let Some(status) = self.status else { return Disposition::Passed(exchange) };
             exchange.fail(status, None);
-            Response::Taken
+            Disposition::Taken
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::connection::context::Context;
 use crate::connection::exchange::Exchange;
 use crate::dispatch::dispatcher::Dispatcher;
-use crate::dispatch::responder::{Responder, Response};
+use crate::dispatch::responder::{Disposition, Responder};
 use crate::executor::Turns;
 use crate::os::allocator;
 use crate::static_files::StaticFiles;
@@ -40,13 +40,13 @@ struct Full {
 }
 
 impl Responder for Full {
-    fn respond(&self, exchange: Exchange) -> Response {
+    fn respond(&self, exchange: Exchange) -> Disposition {
         let has_memory = !allocator::is_short() && self.dispatcher.queue.has_memory();
         if has_memory && self.dispatcher.has_room() {
-            return Response::Passed(exchange);
+            return Disposition::Passed(exchange);
         }
         exchange.refuse();
-        Response::Taken
+        Disposition::Taken
     }
 }
 
@@ -57,9 +57,9 @@ struct Queue {
 }
 
 impl Responder for Queue {
-    fn respond(&self, exchange: Exchange) -> Response {
+    fn respond(&self, exchange: Exchange) -> Disposition {
         self.dispatcher.queue.push(exchange);
         self.executor.wake_runners();
-        Response::Taken
+        Disposition::Taken
     }
 }

@@ -30,7 +30,7 @@ use tailrace_http::static_path::{self, RelativePath, decode, encode};
 
 use crate::connection::exchange::Exchange;
 use crate::connection::representation::send_error;
-use crate::dispatch::responder::{Responder, Response};
+use crate::dispatch::responder::{Disposition, Responder};
 use crate::os::clock::{Millis, monotonic_millis};
 use crate::os::resolve::Root;
 use crate::request::disk::Disk;
@@ -92,20 +92,20 @@ impl StaticFiles {
 }
 
 impl Responder for StaticFiles {
-    fn respond(&self, mut exchange: Exchange) -> Response {
+    fn respond(&self, mut exchange: Exchange) -> Disposition {
         let shared = &self.0;
         if exchange.is_no_file() {
-            return Response::Passed(exchange);
+            return Disposition::Passed(exchange);
         }
         match shared.respond(&mut exchange, Wait::No) {
             Outcome::Responded => {
                 exchange.count_static();
-                Response::Done(exchange.finish_here())
+                Disposition::Done(exchange.finish_here())
             }
-            Outcome::Passed => Response::Passed(exchange),
+            Outcome::Passed => Disposition::Passed(exchange),
             Outcome::Unknown | Outcome::Waiting => {
                 shared.look_up(exchange);
-                Response::Taken
+                Disposition::Taken
             }
         }
     }
@@ -359,7 +359,7 @@ mod tests {
 
     use super::StaticFiles;
     use crate::config::Config;
-    use crate::dispatch::responder::{Responder, Response};
+    use crate::dispatch::responder::{Disposition, Responder};
     use crate::executor::greenlets::testing::Served;
     use crate::os::clock::{now, since};
     use crate::os::resolve::Links;
@@ -388,7 +388,7 @@ mod tests {
             .map(|path| {
                 let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
                 let client = served.ask_with(head.as_bytes());
-                assert!(matches!(files.respond(served.next()), Response::Taken));
+                assert!(matches!(files.respond(served.next()), Disposition::Taken));
                 client
             })
             .collect();
@@ -409,7 +409,7 @@ mod tests {
         let config = StaticConfig { mounts: vec![mount("")], symlinks: Links::Follow, ..StaticConfig::default() };
         let files = StaticFiles::new(config, Arc::new(Disk::new())).unwrap();
         let (mut client, exchange) = served.exchange();
-        assert!(matches!(files.respond(exchange), Response::Taken));
+        assert!(matches!(files.respond(exchange), Disposition::Taken));
         let mut response = String::new();
         client.read_to_string(&mut response).unwrap();
         assert!(response.starts_with("HTTP/1.1 404 "), "{response}");

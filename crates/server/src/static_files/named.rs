@@ -18,7 +18,7 @@ use tailrace_http::static_path::{DotFiles, PathError, RelativePath, decode, enco
 
 use crate::connection::exchange::Exchange;
 use crate::connection::representation::{send, send_error};
-use crate::dispatch::responder::{Responder, Response};
+use crate::dispatch::responder::{Disposition, Responder};
 use crate::observe::level::Level;
 use crate::os::clock::{Millis, monotonic_millis};
 use crate::os::resolve::{Found, Root, Unresolved, real_path};
@@ -102,11 +102,11 @@ impl NamedFiles {
 }
 
 impl Responder for NamedFiles {
-    fn respond(&self, mut exchange: Exchange) -> Response {
-        let Some(named) = exchange.take_named_file() else { return Response::Passed(exchange) };
+    fn respond(&self, mut exchange: Exchange) -> Disposition {
+        let Some(named) = exchange.take_named_file() else { return Disposition::Passed(exchange) };
         let shared = &self.0;
         if let Ok(()) = shared.respond(&mut exchange, &named, Wait::No) {
-            return Response::Done(exchange.finish_here());
+            return Disposition::Done(exchange.finish_here());
         }
         let again = shared.clone();
         shared.share.run(move || {
@@ -115,7 +115,7 @@ impl Responder for NamedFiles {
             let _ = again.respond(&mut exchange, &named, Wait::Yes);
             exchange.finish_by_io();
         });
-        Response::Taken
+        Disposition::Taken
     }
 }
 

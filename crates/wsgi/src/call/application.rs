@@ -18,7 +18,7 @@ use crate::call::error_page::{escape, traceback_page};
 use crate::call::exception_policy::ExceptionPolicy;
 use crate::call::input::Input;
 use crate::call::logged_variables::LoggedVariables;
-use crate::call::response::{Response, ResponseState};
+use crate::call::response::{ResponseState, WsgiResponse};
 use crate::call::rest::Rest;
 use crate::call::start_response::StartResponse;
 use crate::call::surplus::SurplusWarnings;
@@ -100,7 +100,7 @@ impl WsgiApplication {
         let in_use = InUse { start_response: Some(start_response), py };
         let Some(start_response) = &in_use.start_response else { return false };
         let state = start_response.state();
-        state.begin(py, Response { exchange, started: false, gone: false });
+        state.begin(py, WsgiResponse { exchange, started: false, gone: false });
         self.environs.add_functions(&environ, start_response.environ_functions());
 
         // Values that the application sets in context variables end with the request.

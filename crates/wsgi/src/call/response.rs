@@ -27,7 +27,7 @@ use crate::python::type_name::type_name;
 const LARGE: usize = 64 * 1024;
 
 /// The response of a request that is running.
-pub(crate) struct Response {
+pub(crate) struct WsgiResponse {
     pub(crate) exchange: Exchange,
     /// `start_response` has been called.
     pub(crate) started: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Response {
     pub(crate) gone: bool,
 }
 
-impl Response {
+impl WsgiResponse {
     /// Sends one block of the application's.
     pub(crate) fn send(&mut self, block: &Bound<'_, PyBytes>, position: Position) -> Sent {
         let py = block.py();
@@ -88,7 +88,7 @@ enum Phase {
     /// There is none: no request runs, or its response is finished.
     Over,
     /// In here.
-    Held(Response),
+    Held(WsgiResponse),
     /// Taken out by a thread that works with it.
     Taken,
     /// Taken out, and the request has ended meanwhile: the response is dropped when it is put back.
@@ -124,7 +124,7 @@ impl ResponseState {
     }
 
     /// Begins a request.
-    pub(crate) fn begin(&self, py: Python<'_>, response: Response) {
+    pub(crate) fn begin(&self, py: Python<'_>, response: WsgiResponse) {
         drop(self.phase.replace(py, Phase::Held(response)));
         self.process.replace(py, Process::here());
         self.followed.replace(py, None);
@@ -148,7 +148,7 @@ impl ResponseState {
     ///
     /// # Errors
     /// `RuntimeError` when the request is over or another thread works with the response.
-    pub(crate) fn take(&self, py: Python<'_>) -> PyResult<Response> {
+    pub(crate) fn take(&self, py: Python<'_>) -> PyResult<WsgiResponse> {
         let fault = match self.phase.replace(py, Phase::Taken) {
             Phase::Held(response) => {
                 // Before the head nobody takes the response out and waits with it, so nobody looks for `seen`.
@@ -174,7 +174,7 @@ impl ResponseState {
     ///
     /// # Errors
     /// As [`Self::take`], and when there is no head to send, since `start_response` has not been called.
-    pub(crate) fn take_started(&self, py: Python<'_>) -> PyResult<Response> {
+    pub(crate) fn take_started(&self, py: Python<'_>) -> PyResult<WsgiResponse> {
         self.check_process(py, "write()")?;
         let response = self.take(py)?;
         if response.started {
@@ -235,14 +235,14 @@ impl ResponseState {
     }
 
     /// Puts the response back.
-    pub(crate) fn put(&self, py: Python<'_>, response: Response) {
+    pub(crate) fn put(&self, py: Python<'_>, response: WsgiResponse) {
         if let Phase::Abandoned = self.phase.replace(py, Phase::Held(response)) {
             drop(self.phase.replace(py, Phase::Over));
         }
     }
 
     /// Ends the request: from now on nobody reaches the response. `None` when another thread has it at this moment.
-    pub(crate) fn end(&self, py: Python<'_>) -> Option<Response> {
+    pub(crate) fn end(&self, py: Python<'_>) -> Option<WsgiResponse> {
         self.seen.replace(py, None);
         match self.phase.replace(py, Phase::Over) {
             Phase::Held(response) => Some(response),
@@ -255,7 +255,7 @@ impl ResponseState {
     }
 
     /// Keeps the record for other threads that ask while the response is taken out.
-    fn remember(&self, py: Python<'_>, response: &Response) {
+    fn remember(&self, py: Python<'_>, response: &WsgiResponse) {
         self.seen.replace(py, Some((response.exchange.record(), response.exchange.client())));
     }
 

@@ -13,7 +13,7 @@ use pyo3::types::{PyBool, PyDict, PyString, PyTuple};
 use tailrace_server::{Position, Record, Sent, clock, millis_between};
 
 use crate::call::headers::{LastHead, fill, header_list};
-use crate::call::response::{Response, ResponseState, as_block};
+use crate::call::response::{ResponseState, WsgiResponse, as_block};
 use crate::ffi::bound_function::{
     Arguments, BoundFunction, NamedArguments, NoArguments, OneArgument, bind_named_arguments, bind_no_arguments,
     bind_one_argument,
@@ -278,7 +278,7 @@ fn start_response<'py>(
 
 /// Fills the response's head. No Python code runs in here.
 fn begin(
-    response: &mut Response,
+    response: &mut WsgiResponse,
     arguments: &HeadArguments<'_>,
     headers: &Bound<'_, PyAny>,
     last: &mut LastHead,
